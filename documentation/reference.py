@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from documentation import markdown
-from extender import cluster_reports, gang_events
+from extender import gang_events
 from railwright.cli import dispatch, parsers
 from railwright.fabric.reasons import codes, reason
 from railwright.serving import metrics
@@ -160,10 +160,6 @@ EVENTS = (
     EventReason(object_events.OVERRIDDEN, "Warning", "ConfigMap `railwright-policy`",
                 "A FabricPolicy exists, so the ConfigMap has no effect.",
                 "Change the FabricPolicy, or delete one of the two."),
-    EventReason(cluster_reports.UNKNOWN, "Warning", "DeviceClass, ResourceClaimTemplate, ResourceClaim, ConfigMap",
-                "It is unknown which devices a CEL expression selects, or the expression fails for a device.",
-                "No node is refused for it: kube-scheduler decides. The message has expression, cause and fix; "
-                "[what is evaluated](../dynamic-resource-allocation.md#expressions)."),
     EventReason(gang_events.UNPLACEABLE, "Warning", "PodGroup, or first pod",
                 "The whole cluster cannot hold the gang, which has waited for 10 s. Checked again every minute.",
                 "The message names what is missing and who uses it. It begins with `CapacityNever` if the gang would "

@@ -87,7 +87,6 @@ async def serve(options: settings.Settings) -> int:
     )
 
     gauges = cluster_reports.RailGauges(state, counters, lambda: origin.store.current)
-    selectors = cluster_reports.SelectorReports(state, counters, poster, lambda: leader.is_leader)
 
     def refresh() -> None:
         label_monitor.update()
@@ -114,7 +113,7 @@ async def serve(options: settings.Settings) -> int:
         election_tasks = _build_election_tasks(leader, origin, address, options, checks, extender_server)
         freeze_when_synced = functools.partial(server.freeze_when, lambda: not origin.cache_problem())
         report_tasks = [
-            *cluster_reports.build_tasks(gauges, label_monitor, selectors, state),
+            *cluster_reports.build_tasks(gauges, label_monitor),
             *dashboard.build_tasks(origin, lambda: origin.store.current, post),
         ]
         return await extender_server.run(

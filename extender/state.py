@@ -7,12 +7,12 @@ A pod that is observed bound or deleted confirms its assumption: from then on th
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from railwright.cluster import resources, sinks, sources
 from railwright.fabric import names, scheduling_views, views
-from railwright.fabric.claims import evaluations, inventory
+from railwright.fabric.claims import inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state, rail_reports
 from railwright.fabric.policy import claimed_rails, model, presets
@@ -123,14 +123,6 @@ class State:
         """End what counts for a time only: reports about rails, and assumed pods. Return the number of the latter."""
         self.cluster.expire_reports()
         return len(self.assumed.expire(self.clock()))
-
-    def list_questions(self) -> Sequence[evaluations.Question]:
-        """Return the expressions of classes and of the policy that are to be evaluated in another process."""
-        return self.cluster.claimed.inventory.names.evaluations.list_questions()
-
-    def answer(self, answers: Mapping[int, evaluations.Result]) -> None:
-        """Count devices by these answers."""
-        self.cluster.change_devices(lambda devices: devices.answer(answers))
 
 
 class Pods:

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 
-from railwright.cluster import errors, events, expression_process, installed_names, resources, sinks, sources
+from railwright.cluster import errors, events, installed_names, resources, sinks, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.gang_topology import outlets
 from railwright.fabric.injection import opt_in
@@ -58,9 +58,6 @@ async def serve(options: settings.Settings) -> int:
     origin.store.subscribe(lambda store: state.devices.apply_policy(store.current))
     state.devices.apply_policy(origin.store.current)
 
-    async def evaluate_expressions() -> None:
-        await expression_process.keep_answering(state.devices.list_questions, state.devices.answer)
-
     state.watched = origin.client is not None
     post_event = object_events.build_sink(poster)
     extender: extender_questions.Extender | None = None
@@ -98,7 +95,7 @@ async def serve(options: settings.Settings) -> int:
         refresh=refresh,
     )
     try:
-        return await webhook_server.run([*origin.tasks, freeze_when_synced, evaluate_expressions, *background])
+        return await webhook_server.run([*origin.tasks, freeze_when_synced, *background])
     finally:
         if extender is not None:
             await extender.close()

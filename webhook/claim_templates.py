@@ -143,7 +143,6 @@ def _list_channels(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
 
 
 _NODES_AT_ONCE = 200  # then requests are answered
-_ANSWER_SECONDS = 5.0  # an evaluation takes less than a second
 
 
 class RailChoices:
@@ -170,9 +169,6 @@ class RailChoices:
             resources = policy.compile_once(claimed_rails.list_claim_resources)
             self._state.devices.name_resources(resources, names.pair_attribute)
             nodes = await self._count_free(pod, names)
-            if self._state.devices.list_questions():  # the first count asks which devices are of which rail
-                await self._state.devices.wait_for_answers(_ANSWER_SECONDS)
-                nodes = await self._count_free(pod, names)
             free = claim_templates.FreeDevices(nodes=nodes, waiting=self._count_waiting(writing))
             rails = await asyncio.to_thread(writing.choose_rails, free)  # 0.5 s if no two of 5,000 nodes are alike
             self._chosen[first] = claim_cache.OwnTemplate("", writing.plan.fabric, rails)

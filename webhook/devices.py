@@ -8,15 +8,12 @@ from railwright.fabric import node_views, quantity, views
 from railwright.fabric.claims import (
     allocation,
     claim_index,
-    comparisons,
-    evaluations,
     inventory,
     node_devices,
     objects,
     resource_names,
-    slices,
 )
-from railwright.fabric.policy import claimed_rails, model, presets
+from railwright.fabric.policy import model, presets
 
 
 class Devices:
@@ -29,7 +26,6 @@ class Devices:
         self.extended: frozenset[str] = frozenset()
         self.version = 0
         self._inventory = inventory.Inventory()
-        self._rail_expressions: tuple[str, ...] = ()  # of the policy, by which it names rails
         self._changes = sinks.Changes()
         self.share_slice = self._inventory.offered.share
         known = self._inventory
@@ -65,50 +61,26 @@ class Devices:
             self._list_claims(pod),
             self._inventory.offered,
             self._inventory.names.names_by_class,
-            self._find_matching,
-        )
-
-    def _find_matching(self, device: slices.OfferedDevice) -> frozenset[str]:
-        results = self._inventory.names.evaluations
-        return frozenset(
-            expression
-            for expression in self._rail_expressions
-            if results.evaluate(expression, device).match is comparisons.Match.YES
         )
 
     def apply_policy(self, policy: model.Policy | None) -> None:
-        """Find out from now on which devices match the policy's rails, and which attributes are domains."""
+        """Read from now on the attributes of devices that are domains by the policy."""
         if policy is not None:
-            self._rail_expressions = policy.compile_once(claimed_rails.list_rail_expressions)
             self._inventory.name_domains(policy.compile_once(presets.list_attributes))
 
     def read_domains(self, node: str) -> Mapping[str, str]:
         """Return the domains of a node that are attributes of its devices, by key."""
         return self._inventory.read_domains(node)
 
-    def list_questions(self) -> Sequence[evaluations.Question]:
-        """Return the expressions that are to be evaluated in another process."""
-        return self._inventory.names.evaluations.list_questions()
-
-    def answer(self, results: Mapping[int, evaluations.Result]) -> None:
-        """Record the answers to questions, and wake all waiters."""
-        self._announce(self._inventory.answer)(results)
-
     def is_complete(self, pod: views.Pod, node: node_views.Node | None) -> bool:
         """True if the allocations of all claims of a pod are known, and the slices of the devices."""
-        return (
-            not self.list_unallocated(pod, node)
-            and all(device.offered is not None for device in self.list_allocated(pod))
-            and not (self._rail_expressions and self.list_questions())
+        return not self.list_unallocated(pod, node) and all(
+            device.offered is not None for device in self.list_allocated(pod)
         )
 
     async def wait(self, pod: views.Pod, node: node_views.Node | None, seconds: float) -> None:
         """Wait until the devices of a pod are known, at most for this time."""
         await self._changes.wait_until(lambda: self.is_complete(pod, node), seconds)
-
-    async def wait_for_answers(self, seconds: float) -> None:
-        """Wait until all expressions are evaluated, at most for this time."""
-        await self._changes.wait_until(lambda: not self.list_questions(), seconds)
 
     def _list_claims(self, pod: views.Pod) -> Sequence[objects.ResourceClaim]:
         return self._inventory.claims.list_claims(claim_index.identify_claims(pod))

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from extender import state as states
 from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, expression_process, failures, resources, sources, watch_wire
+from railwright.cluster import errors, failures, resources, sources, watch_wire
 from railwright.fabric.overview import overview_builder, overview_types, pods_and_events
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model as policy_model
@@ -87,8 +87,6 @@ def read(given: Sources) -> ClusterView:
         policy, problems = asyncio.run(_open_cluster(given, watch_specs))
         source = f"kubeconfig {given.cluster.kubeconfig}" if given.cluster.kubeconfig else "the cluster"
     state.apply_policy(policy)
-    if questions := state.list_questions():
-        state.answer(expression_process.answer_all(questions))
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
     with output.show_progress("assessing gangs"):
         builder.refresh_fully()
@@ -121,7 +119,6 @@ async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterVie
         )
         for task in origin.tasks:
             group.create_task(task())
-        group.create_task(expression_process.keep_answering(state.list_questions, state.answer))
         builder = overview_builder.OverviewBuilder(
             state.cluster, state.assumed, known, lambda: origin.store.current, state.pools
         )

@@ -18,7 +18,7 @@ from typing import Any
 from extender import state as states
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, expression_process, failures, resources, sources
+from railwright.cluster import errors, failures, resources, sources
 from railwright.dashboard import application
 from railwright.fabric.overview import fabric_view, overview_builder, overview_types, pods_and_events
 from railwright.serving import connections, settings
@@ -101,8 +101,7 @@ class View:
         watching = () if self._pulse is None else (self._pulse.run, self._report)
         if self._origin is None:
             return watching
-        answer = functools.partial(expression_process.keep_answering, self._state.list_questions, self._state.answer)
-        return (*self._origin.tasks, answer, *watching)
+        return (*self._origin.tasks, *watching)
 
     def _describe_health(self) -> overview_types.Connection:
         if self._origin is None:

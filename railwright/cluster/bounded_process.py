@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 from typing import NamedTuple
@@ -17,15 +16,11 @@ _NICENESS = 10  # gives requests priority on few cores
 
 
 class ProcessError(Exception):
-    """The process could not be started, failed, or did not end in time. `output` is its output until then."""
-
-    def __init__(self, problem: str, output: bytes = b"") -> None:
-        super().__init__(problem)
-        self.output = output
+    """The process could not be started, failed, or did not end in time."""
 
 
 class ExceededError(ProcessError):
-    """The process did not end within its time, or its CPU time was over."""
+    """The process did not end within its time."""
 
 
 class Job(NamedTuple):
@@ -48,10 +43,6 @@ class Job(NamedTuple):
             process.kill()  # otherwise the exit of this process would wait for the thread
         return finishing.result()
 
-    def run_now(self, text: bytes, seconds: float) -> bytes:
-        """Block until the output of a new process is there. Raises ProcessError."""
-        return self._finish(self._start(), text, seconds)
-
     def _start(self) -> subprocess.Popen[bytes]:
         command = (sys.executable, "-P", "-m", self.module)
         try:
@@ -70,17 +61,13 @@ class Job(NamedTuple):
                 except BaseException:
                     process.kill()
                     raise
-        except subprocess.TimeoutExpired as error:
-            raise ExceededError(
-                f"the process that {self.purpose} took more than {seconds:.1f} s", error.output or b""
-            ) from None
+        except subprocess.TimeoutExpired:
+            raise ExceededError(f"the process that {self.purpose} took more than {seconds:.1f} s") from None
         except OSError as error:
             raise ProcessError(f"no process that {self.purpose}: {error}") from None
-        if process.returncode == -signal.SIGPROF:
-            raise ExceededError(f"the process that {self.purpose} took too much CPU time", output)
         if process.returncode != 0:
             last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            raise ProcessError(f"the process that {self.purpose} ended with {process.returncode}: {last}", output)
+            raise ProcessError(f"the process that {self.purpose} ended with {process.returncode}: {last}")
         return output
 
 
@@ -95,8 +82,3 @@ def limit(memory: int) -> int:
     with contextlib.suppress(OSError):  # Linux: if memory runs out, kill this process instead of the server
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     return memory_limit
-
-
-def limit_cpu_time(seconds: float) -> None:
-    """End this process if it takes more CPU time than this from now on, however busy the host is."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -171,12 +171,6 @@ class _Extender:
         "source",
         "belief",
     )
-    unknown_selectors = gauge(
-        "CEL expressions of DeviceClasses, of the policy and of claims of which it is not known which devices they "
-        "select: `unknown` (railwright cannot evaluate them as Kubernetes does), `fails` (Kubernetes cannot evaluate "
-        "them for a device either), and evaluations that are `pending`.",
-        "state",
-    )
     extender_notices = counter("Kubernetes Events by result.", "outcome")
 
 

@@ -7,7 +7,7 @@ from plane import binaries, helm, operators
 
 def build() -> int:
     """Build what is missing."""
-    binaries.build([*binaries.list_steps(), binaries.get_evaluator(), *operators.list_steps(), helm.get_step()])
+    binaries.build([*binaries.list_steps(), *operators.list_steps(), helm.get_step()])
     print(f"control plane ready in {binaries.folder()}")
     return 0
 

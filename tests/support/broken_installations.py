@@ -402,9 +402,12 @@ BREAKS = {
                              "pg-1 (gpu-0), pg-2 (gpu-1, gpu-2)"),
     "no class": (claimed(drop("device-classes", "dranet")), "claim-classes", "fail",
                  "there is no DeviceClass dranet; there is gpu.nvidia.com"),
-    "a class that is no expression": (
-        claimed(put("device-classes", "dranet", [{"cel": {"expression": "device.driver =="}}], "spec", "selectors")),
-        "claim-expressions", "warn", "DeviceClass dranet: device.driver == is unknown for device "),
+    "a class that is not plain": (
+        claimed(put("device-classes", "dranet", [{"cel": {"expression": "1 == 1"}}], "spec", "selectors")),
+        "claim-devices", "warn", "the devices of DeviceClass dranet do not count in scores, because an expression "),
+    "a rail that is not plain": (
+        claimed(repolicy("claim: {value: rdmap32s27}", 'claim: {expression: \'device.driver != "x"\'}')),
+        "claim-devices", "warn", "gpu-0: the devices of rail1 do not count in scores, because an expression "),
     "no slice of the driver": (
         claimed(lambda t: t.update({"device-slices": [s for s in t["device-slices"] if "gpu.nvidia" in str(s)]})),
         "claim-devices", "fail", "no ResourceSlice has the driver dra.net"),

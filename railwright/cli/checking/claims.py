@@ -14,11 +14,12 @@ from railwright.cli.checking import check_rows, policy, scheduling, snapshots
 from railwright.cli.checking.check_rows import Assessment, Checks, assess_problems, fail, ok, require, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.fabric import names, quantity, text
-from railwright.fabric.claims import comparisons, drivers, objects, selectors, slices
+from railwright.fabric.claims import drivers, objects, selectors, slices
 from railwright.fabric.policy import claimed_rails, model
 
 _NO_CLAIMS = "no rails come as claims"
 _SOURCES = ("device-classes", "device-slices")
+_NOT_PLAIN = "because an expression is more than comparisons with constants, joined by &&"
 _INJECTOR = "network-resources-injector"
 _DRA_PREDICATE = "predicate.DynamicResourceAllocationEnable"  # of Volcano's plugin predicates, read before 1.15
 _SEE_VERSION = "slices have no version; the driver's own is in the tag of its image: kubectl get daemonsets -A -o wide"
@@ -27,7 +28,7 @@ Device = slices.OfferedDevice
 
 
 class _Offered(NamedTuple):
-    """Devices of a node. Those of which it is unknown whether they match, which another row reports, count."""
+    """Devices of a node."""
 
     node: str
     nics: list[Device]
@@ -78,6 +79,8 @@ def _check_devices(snapshot: Snapshot, fabric: model.Fabric, claims: claimed_rai
             f"no ResourceSlice has the driver {claims.driver.name}: pods stay Pending",
             hint="check the pods of the driver, and their right to write ResourceSlices: kubectl get resourceslices",
         )
+    if unread := _list_unread_classes(snapshot, claims):
+        return warn(f"the devices of DeviceClass {text.join_first(unread, 2)} do not count in scores, {_NOT_PLAIN}")
     offers = _list_offers(snapshot, claims)
     if not offers:
         return fail(f"no device of driver {claims.driver.name} is in DeviceClass {claims.claims.device_class}")
@@ -91,6 +94,13 @@ def _check_devices(snapshot: Snapshot, fabric: model.Fabric, claims: claimed_rai
     return assess_problems(problems, summary, bad=warn, most=4)
 
 
+def _list_unread_classes(snapshot: Snapshot, claims: claimed_rails.CompiledClaims) -> list[str]:
+    """Return the fabric's DeviceClasses with an expression that is not plain."""
+    names_of_classes = (claims.claims.device_class, claims.accelerator_class)
+    classes = [item for item in snapshot.get_all("device-classes") if item.metadata.name in names_of_classes]
+    return [item.metadata.name for item in classes if selectors.read(item.expressions) is None]
+
+
 def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: _Offered, devices_per_rail: int) -> str:
     """Return why a node has no device of a rail, or too few; "" if it has them."""
     nics, matching = offer.nics, offer.counts[rail.resource]
@@ -98,6 +108,8 @@ def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: _Offered, devices
         return ""
     if matching:
         return f"{rail.name} has {text.format_count(devices_per_rail, 'device', part=matching)}"
+    if selectors.read((rail.expression,)) is None:
+        return f"the devices of {rail.name} do not count in scores, {_NOT_PLAIN}"
     attributes = [rail.selector.attribute] if rail.selector.attribute else selectors.list_references(rail.expression)
     for attribute in attributes:
         if not any(nic.get_value(attribute) is not None for nic in nics):
@@ -123,25 +135,13 @@ def _list_offers(snapshot: Snapshot, claims: claimed_rails.CompiledClaims) -> li
     return [offers[node] for node in sorted(offers) if offers[node].nics]
 
 
-# --- expressions ------------------------------------------------------------------------------------------
-
-
-def _check_expressions(snapshot: Snapshot) -> Assessment:
-    require(all(map(snapshot.get_all, _SOURCES)), "there are no DeviceClasses, or no devices")
-    problems = [
-        f"{row.kind} {row.metadata.name or 'railwright-policy'}: {row.expression} "
-        f"{'fails' if row.match is comparisons.Match.FAILS else 'is unknown'} for device {row.device} ({row.cause})"
-        for row in policy.get_cluster(snapshot).claimed.inventory.list_unknown()
-    ]
-    return assess_problems(problems, f"DeviceClasses: {len(snapshot.get_all('device-classes'))}", bad=warn)
-
-
 # --- pairs ------------------------------------------------------------------------------------------------
 
 
 def _check_pairs(snapshot: Snapshot, _fabric: model.Fabric, claims: claimed_rails.CompiledClaims) -> Assessment:
     require(claims.accelerator_class, "GPUs do not come in the claims, so that nothing can be paired")
     require(claims.claims.pair_by != claimed_rails.NO_PAIRS, "claims.pairBy is none")
+    require(not _list_unread_classes(snapshot, claims), "the devices of a DeviceClass do not count")
     offers = [offer for offer in _list_offers(snapshot, claims) if offer.accelerators]
     if not offers:
         return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
@@ -273,7 +273,6 @@ def _check_injector(snapshot: Snapshot) -> Assessment:
 
 CHECKS: Checks = {
     "claim-classes": _for_each_fabric(_check_classes),
-    "claim-expressions": _check_expressions,
     "claim-devices": _for_each_fabric(_check_devices),
     "claim-pairs": _for_each_fabric(_check_pairs),
     "claim-drivers": _check_drivers,

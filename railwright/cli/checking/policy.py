@@ -10,7 +10,7 @@ from typing import Any
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Assessment, Checks, SkipError, assess_problems, fail, ok, require, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path, list_accelerators
-from railwright.cluster import expression_process, installed_names, policies
+from railwright.cluster import installed_names, policies
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
 from railwright.fabric.placement.state import cluster_state, object_info, rail_reports
 from railwright.fabric.policy import claimed_rails, model, presets
@@ -28,12 +28,6 @@ def read_cluster(snapshot: Snapshot) -> cluster_state.ClusterState:
     if snapshot.policy is not None:
         devices.replace_claim_resources(claimed_rails.list_claim_resources(snapshot.policy))
         cluster.apply_health_policy(rail_reports.HealthPolicy(snapshot.policy, read_networks(snapshot)))
-    for node in devices.offered.ids_by_node:
-        devices.count_devices(node)  # asks which devices match
-    if questions := devices.names.evaluations.list_questions():
-        devices.answer(expression_process.answer_all(questions))
-        for node in devices.offered.ids_by_node:
-            devices.count_devices(node)
     cluster.replace_nodes(snapshot.get_all("nodes"))
     return cluster
 

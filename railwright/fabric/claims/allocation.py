@@ -3,14 +3,12 @@
 Schedulers write the allocation before they bind the pod. A watch may deliver it later than the Binding.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import views
 from railwright.fabric.claims import objects, slices
-
-FindMatching = Callable[[slices.OfferedDevice], frozenset[str]]
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True):
@@ -23,7 +21,6 @@ class AllocatedDevice(msgspec.Struct, frozen=True):
     offered: objects.Device | None
     interface: str = ""  # that the claim's configuration gives the device in the pod
     resources: tuple[str, ...] = ()  # extended resources of the request's DeviceClass, if the pod requested one
-    expressions: frozenset[str] = frozenset()  # those of the policy that the device is known to match
 
     def get_attribute(self, name: str) -> object:
         """Return the value of a qualified attribute, None if the device does not have it."""
@@ -65,12 +62,10 @@ def list_devices(
     claims: Sequence[objects.ResourceClaim],
     devices: slices.SliceIndex,
     names_by_class: Mapping[str, tuple[str, ...]],
-    find_matching: FindMatching = lambda _device: frozenset(),
 ) -> tuple[AllocatedDevice, ...]:
     """Return the devices that a pod holds, in the order of its claims and their allocations.
 
-    `names_by_class` has the extended resources of each DeviceClass. `find_matching` returns the expressions of the
-    policy that a device is known to match.
+    `names_by_class` has the extended resources of each DeviceClass.
     """
     entries = [entry.resource_claim_name or entry.name for entry in pod.spec.resource_claims or ()]
     positions = {name: position for position, name in reversed([*enumerate(entries)])}
@@ -83,7 +78,7 @@ def list_devices(
         position = positions.get(own_name, positions.get(name, len(positions)))
         allocated.append((position, name, claim))
     return tuple(
-        _build_device(name, result, claim, devices, names_by_class, find_matching)
+        _build_device(name, result, claim, devices, names_by_class)
         for _, name, claim in sorted(allocated, key=lambda row: row[:2])
         for result in claim.results
     )
@@ -94,13 +89,12 @@ def _may_use(pod: views.Pod, claim: objects.ResourceClaim) -> bool:
     return not pod.metadata.uid or pod.metadata.uid in claim.consumers
 
 
-def _build_device(  # noqa: PLR0913, PLR0917 - what is known of a device comes from six places
+def _build_device(
     name: str,
     result: objects.DeviceResult,
     claim: objects.ResourceClaim,
     devices: slices.SliceIndex,
     names_by_class: Mapping[str, tuple[str, ...]],
-    find_matching: FindMatching,
 ) -> AllocatedDevice:
     request = result.request.partition("/")[0]
     offered = devices.devices.get(slices.DeviceId(result.driver, result.pool, result.device))
@@ -112,7 +106,6 @@ def _build_device(  # noqa: PLR0913, PLR0917 - what is known of a device comes f
         offered=offered.device if offered is not None else None,
         interface=_find_interface(claim, request),
         resources=_find_resources(claim, request, names_by_class) if claim.is_for_extended_resources else (),
-        expressions=find_matching(offered) if offered is not None else frozenset(),
     )
 
 

@@ -19,7 +19,6 @@ from railwright.fabric import resources, topology, views
 from railwright.fabric.claims import (
     claim_index,
     device_pairs,
-    evaluations,
     node_devices,
     objects,
     resource_names,
@@ -183,7 +182,7 @@ class Inventory:
 
     def count_shared_devices(self) -> Counter[str]:
         """Return the devices that slices offer to several nodes, in milli-units by resource name."""
-        version = self.offered.shared_version, self.names.classes_version
+        version = self.offered.shared_version, self.names.version
         if self._shared_amounts[0] != version:
             self._shared_amounts = (version, _count_names(map(self.names.read_names, self.offered.list_shared())))
         return self._shared_amounts[1]
@@ -265,19 +264,10 @@ class Inventory:
         """Replace the resources by which the policy names devices."""
         return self._forget_all_counts() if self.names.replace_claim_resources(named) else set()
 
-    def list_unknown(self) -> Sequence[resource_names.UnknownSelector]:
-        """Return the objects with expressions of which it is unknown which devices match, or which fail."""
-        return resource_names.find_unknown_selectors(self.names, self._templates, self.claims)
-
     def learn_attributes(self, names: Iterable[str]) -> None:
         """Compare devices by these attributes from now on, too. Results stay the same."""
         if self._demands.learn_attributes(names):
             self._forget_all_counts()
-
-    def answer(self, results: Mapping[int, evaluations.Result]) -> set[str]:
-        """Record the answers to questions about expressions."""
-        devices = self.names.answer(results)
-        return self._forget_layouts(self.offered.list_nodes(devices)) if devices else set()
 
     def _follow_claims(self, devices: Collection[slices.DeviceId], claims: Iterable[objects.ResourceClaim]) -> set[str]:
         """Compare devices by the attributes of these claims, and count those again that were allocated or released."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import device_names, intent, names, node_views, quantity, resources, topology, views
-from railwright.fabric.claims import allocation, drivers
+from railwright.fabric.claims import allocation, drivers, selectors
 from railwright.fabric.injection import claim_requests, context, env_tables, environment, facts, opt_in, plan, record
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import claimed_rails, compiled, model, presets
@@ -300,7 +300,12 @@ def _find_rail(
 def _selects(selector: claimed_rails.RailSelector, device: allocation.AllocatedDevice) -> bool:
     if selector.attribute:
         return device.get_attribute(selector.attribute) in selector.values
-    return selector.expression in device.expressions
+    selection = selectors.read((selector.expression,))
+    return (
+        selection is not None
+        and device.offered is not None
+        and selectors.matches(selection, device.offered, device.driver)
+    )
 
 
 def _read_rdma_device(device: allocation.AllocatedDevice, fabric: compiled.CompiledFabric) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, quantity, text, topology, views
-from railwright.fabric.claims import cel_programs, comparisons, drivers, objects, selectors
+from railwright.fabric.claims import drivers, selectors
 from railwright.fabric.policy import claimed_rails, model, presets
 
 Path = tuple[str | int, ...]
@@ -46,8 +46,6 @@ _SHAPES: Path = ("nodeShapes",)
 _KEYS = "deviceName, pciAddress, value or expression"
 _LEVELS: tuple[Path, ...] = (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset"))
 _UNKNOWN_LEVEL = "is not a key of domains or of preset"
-
-_HAS_RESULT = frozenset({comparisons.Match.YES, comparisons.Match.NO})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -714,7 +712,7 @@ def _check_identity(rail: model.Rail, claims: model.Claims, shapes: Shapes) -> I
     elif rail.claim.device_name is not None:
         yield from _check_device_name(rail.claim.device_name, claims)
     elif rail.claim.expression is not None:
-        yield from _check_expression(rail.claim.expression, claimed_rails.find_driver(claims).name)
+        yield from _check_expression(rail.claim.expression)
     elif rail.claim.value is not None:
         if isinstance(rail.claim.value, int) and not _fits_64_bits(rail.claim.value):
             yield Finding(("claim", "value"), _describe_large_number(rail.claim.value))
@@ -764,15 +762,8 @@ def _check_device_name(name: str, claims: model.Claims) -> Iterator[Finding]:
         yield Finding(path, message)
 
 
-def _check_expression(expression: str, driver: str) -> Iterator[Finding]:
+def _check_expression(expression: str) -> Iterator[Finding]:
     path: Path = ("claim", "expression")
-    try:
-        if comparisons.parse(expression) is None:
-            cel_programs.compile_expression(expression)
-    except cel_programs.NotEvaluatedError as error:
-        message = f"{_quote(expression)} is no expression over `device` that railwright evaluates: {error}; "
-        yield Finding(path, f"{message}correct it")
-        return
     unguarded = selectors.list_unguarded(expression)
     for attribute in unguarded:
         domain, _, name = attribute.rpartition("/")
@@ -781,25 +772,9 @@ def _check_expression(expression: str, driver: str) -> Iterator[Finding]:
             f'begin with has(device.attributes["{domain}"].{name}) &&'
         )
         yield Finding(path, message)
-    if not unguarded:
-        yield from _check_without_attributes(expression, driver)
     for attribute in selectors.list_references(expression):
         if attribute in drivers.WITHDRAWN:
             yield Finding(path, _describe_withdrawn(attribute))
-
-
-def _check_without_attributes(expression: str, driver: str) -> Iterator[Finding]:
-    """Check that the expression has a result for a device that lacks all attributes."""
-    plain, empty = comparisons.parse(expression), objects.Device()
-    if plain is not None and plain(empty, driver) in _HAS_RESULT:
-        return
-    result = cel_programs.evaluate(expression, empty, driver)
-    if result.match not in _HAS_RESULT:
-        message = (
-            f"fails for a device without attributes ({result.cause}): devices may lack them, and pods are then not "
-            "scheduled at all; test each attribute with has() in the part that reads it"
-        )
-        yield Finding(("claim", "expression"), message)
 
 
 def _check_ambiguity(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:

@@ -140,19 +140,7 @@ def list_claim_resources(document: model.FabricPolicy) -> tuple[resource_names.C
             continue
         for rail in claims.rails.values():
             device_class = claims.claims.device_class
-            named[resource_names.ClaimResource(rail.resource, device_class, (rail.expression,), fabric)] = None
+            named[resource_names.ClaimResource(rail.resource, device_class, (rail.expression,))] = None
         if claims.accelerator_class is not None:
             named[resource_names.ClaimResource(claims.accelerator_resource, claims.accelerator_class)] = None
     return tuple(named)
-
-
-def list_rail_expressions(document: model.FabricPolicy) -> tuple[str, ...]:
-    """Return the expressions by which rails are identified that the policy has itself, of all fabrics."""
-    expressions = [
-        rail.selector.expression
-        for fabric in document.fabrics
-        if (claims := compile_claims(fabric, document)) is not None
-        for rail in claims.rails.values()
-        if not rail.selector.attribute
-    ]
-    return tuple(dict.fromkeys(expressions))

@@ -171,20 +171,6 @@ def list_steps(names: Collection[str] = PROGRAMS) -> list[Step]:
     return [*programs, Step("Volcano's CRDs", target, lambda: crds if crds.is_dir() else None, _copy_crds)]
 
 
-def get_evaluator() -> Step:
-    """Return the step that builds the program that evaluates selectors of devices with Kubernetes' compiler.
-
-    It has a folder of its own, so that a change of its source builds nothing else.
-    """
-    target = cached("selectors", *sums(FOLDER), FOLDER / "selectors" / "main.go")
-    program = target / "selectors"
-
-    def build() -> None:
-        compile_program(toolchain(), Program("./selectors"), FOLDER, program)
-
-    return Step("evaluator of selectors", target, lambda: program if program.exists() else None, build)
-
-
 def build(steps: Sequence[Step]) -> None:
     """Make what is missing of these parts, with a line of progress at the beginning and at the end of each."""
     for step in steps:

@@ -53,18 +53,16 @@ def test_a_request_is_for_a_rail_if_it_can_select_no_other(known, names, expecte
     assert requests(known, tree) == expected
 
 
-def test_slices_may_be_observed_after_the_request():
-    known = devices.build_inventory(classes=(devices.NIC_CLASS,))
-    known.replace_claim_resources(NAMED)
-    attribute = 'device.attributes["dra.net"].rdmaDevice'
-    expression = f'has({attribute}) && {attribute}.startsWith("rdmap32s27")'
-    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, expression)})
-    assert requests(known, tree) == {}
-    version = known.names.version
-    known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
-    assert count(known, RAIL[1]) == 1
-    assert known.names.version > version
-    assert known.compute_requests(claim_index.PodKey("u"))[RAIL[1]] == 1000
+@pytest.mark.parametrize("name", ["a class", "a rail"])
+def test_what_an_expression_selects_that_is_not_plain_does_not_count(name):
+    expression = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.startsWith("rdmap")'
+    is_class = name == "a class"
+    nics = devices.build_class("dranet", expression) if is_class else devices.NIC_CLASS
+    known = devices.build_inventory("n1", classes=(nics,))
+    resource = NAMED[0] if is_class else msgspec.structs.replace(NAMED[0], expressions=(expression,))
+    known.replace_claim_resources([resource])
+    assert count(known, RAIL[0]) == 0
+    assert requests(known, build_claim("c", (0,), gpus=0, pod_uid="u")) == {}
 
 
 def test_an_allocated_device_keeps_its_rail(known):

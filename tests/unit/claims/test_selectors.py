@@ -1,80 +1,104 @@
-"""Results are shared only by devices whose attributes that the expression reads are equal."""
+"""A plain expression selects the devices that Kubernetes' own compiler selects; others are not read."""
 
+import json
+import pathlib
+
+import msgspec
 import pytest
-import selecting
 
-from railwright.fabric.claims import evaluations, selectors
-from railwright.fabric.claims.comparisons import Match
+from railwright.fabric.claims import objects, selectors
 
-NIC = "dra.net"
+# Expressions of drivers and of Kubernetes' tests; results of k8s.io/dynamic-resource-allocation/cel of Kubernetes
+# 1.37.2 for each device: Y, N or F(ails). A device for which an expression fails gets no pod.
+TREE = json.loads(pathlib.Path("tests/data/claims/selectors.json").read_text())
+DEVICES = list(TREE["devices"].values())
+NIC = 'device.attributes["dra.net"]'
 
 
-def device(*, bandwidth: str = "400G", **attributes) -> dict:
+def select(expression, tree):
+    selection = selectors.read((expression,))
+    assert selection is not None, expression
+    return selectors.matches(selection, msgspec.convert({"name": "d", **tree}, objects.Device), tree.get("driver", ""))
+
+
+def nic(**attributes):
     types = {bool: "bool", int: "int", str: "string"}
-    described = {f"{NIC}/{name}": {types[type(value)]: value} for name, value in attributes.items()}
-    return {"driver": NIC, "attributes": described, "capacity": {"bandwidth": {"value": bandwidth}}}
+    described = {f"dra.net/{name}": {types[type(value)]: value} for name, value in attributes.items()}
+    return {"driver": "dra.net", "attributes": described}
+
+
+def test_what_is_read_selects_the_devices_that_kubernetes_selects():
+    read = [row for row in TREE["rows"] if selectors.read((row["expression"],)) is not None]
+    assert len(read) > 100
+    for row in read:
+        devices = [row["device"]] if "device" in row else DEVICES
+        selected = "".join("Y" if select(row["expression"], tree) else "N" for tree in devices)
+        assert selected == row["results"].replace("F", "N"), row["expression"]
+
+
+def test_expressions_that_name_a_driver_as_published_classes_do_are_read():
+    classes = [row["expression"] for row in TREE["rows"] if "device.driver" in row["expression"]]
+    assert len(classes) > 15
+    assert [expression for expression in classes if selectors.read((expression,)) is None] == []
 
 
 @pytest.mark.parametrize(
     "expression",
     [
-        'device.attributes["dra.net"].numaNode + 0 == 0',
-        'device.attributes["dra.net"].ifName.matches("^eth1$")',
-        '"dra.net" in device.attributes && device.attributes["dra.net"]["numaNode"] + 0 == 0',  # reads by other means
-        'cel.bind(nic, device.attributes["dra.net"], nic.numaNode == 0)',
+        "true",
+        "",
+        'device.driver != "dra.net"',
+        'device.driver == "a" || device.driver == "b"',
+        '(device.driver == "a")',
+        '!has(device.attributes["dra.net"].rdma)',
+        f'{NIC}.ifName.startsWith("eth")',
+        f"{NIC}.numaNode < 2",
+        f'{NIC}.ifName == "a\\"b"',
+        f'{NIC}.ifName == "a" && cidr("10.0.0.0/8").containsIP("10.1.2.3")',
+        f'{NIC}.mac == r"a"',
         'device.capacity["dra.net"].bandwidth.compareTo(quantity("400G")) == 0',
     ],
 )
-def test_results_are_shared_by_devices_equal_in_what_is_read(expression):
-    results = evaluations.Evaluations()
-    twins = [device(numaNode=0, ifName="eth1", mac="00:10"), device(numaNode=0, ifName="eth1", mac="00:11")]
-    other = device(numaNode=1, ifName="eth2", mac="00:10", bandwidth="200G")
-    matches = []
-    for tree in (*twins, other):
-        results.evaluate(expression, selecting.offer(tree))
-        selecting.answer_here(results)
-        matches.append(results.evaluate(expression, selecting.offer(tree)).match)
-    assert matches == [Match.YES, Match.YES, Match.NO]
+def test_other_expressions_are_not_read(expression):
+    assert selectors.read((expression,)) is None
+    assert selectors.read(('device.driver == "dra.net"', expression)) is None
 
 
-def test_devices_that_differ_in_unread_attributes_are_evaluated_once():
-    results = evaluations.Evaluations()
-    for number in range(8):
-        nic = selecting.offer(device(numaNode=1, mac=f"00:{number}"))
-        assert results.evaluate('device.attributes["dra.net"].numaNode + 1 == 2', nic) == evaluations.NOT_EVALUATED
-    assert len(results.list_questions()) == results.count_pending == 1
-    selecting.answer_here(results)
-    assert results.count_pending == 0
+def test_and_signs_in_texts_join_nothing():
+    assert select(f'{NIC}.ifName == "a && b" && has({NIC}.ifName)', nic(ifName="a && b"))
 
 
 def test_false_and_zero_are_different_values():
-    results = evaluations.Evaluations()
-    expression = 'device.attributes["dra.net"].rdma in [false] || 1 + 1 == 3'
-    for value in (0, False):
-        results.evaluate(expression, selecting.offer(device(rdma=value)))
-    selecting.answer_here(results)
-    matches = [results.evaluate(expression, selecting.offer(device(rdma=value))).match for value in (0, False)]
-    assert matches == [Match.NO, Match.YES]
+    assert [select(f"{NIC}.rdma == {text}", nic(rdma=0)) for text in ("0", "false")] == [True, False]
+    assert [select(f"{NIC}.rdma == {text}", nic(rdma=False)) for text in ("0", "false")] == [False, True]
 
 
-def test_unused_results_are_forgotten():
-    results, nic = evaluations.Evaluations(), selecting.offer(device(numaNode=1))
-    used, gone = ('device.attributes["dra.net"].numaNode + 1 == ' + value for value in "23")
-    for expression in (used, gone):
-        results.evaluate(expression, nic)
-    selecting.answer_here(results)
-    results.retain([used])
-    assert [results.evaluate(expression, nic).is_pending for expression in (used, gone)] == [False, True]
+def test_several_comparisons_of_an_attribute_must_all_hold():
+    expressions = (f'{NIC}.ifName in ["a", "b"]', f'{NIC}.ifName in ["b", "c"] && has({NIC}.ifName)')
+    assert selectors.read(expressions) == selectors.read((f'{NIC}.ifName == "b"',))
 
 
-def test_the_number_of_results_is_limited(monkeypatch):
-    monkeypatch.setattr(evaluations, "_MAX_RESULTS", 3)
-    results = evaluations.Evaluations()
-    for number in range(5):
-        results.evaluate('device.attributes["dra.net"].mac.matches("a")', selecting.offer(device(mac=str(number))))
-    assert results.count_pending == 3
-    result = results.evaluate('device.attributes["dra.net"].mac.matches("a")', selecting.offer(device(mac="9")))
-    assert (result.match, result.is_pending) == (Match.UNKNOWN, False)
+@pytest.mark.parametrize(
+    ("expression", "is_within"),
+    [
+        (f'{NIC}.rdmaDevice == "mlx5_1"', True),
+        (f'has({NIC}.rdmaDevice) && {NIC}.rdmaDevice in ["mlx5_1", "mlx5_9"]', True),
+        (f'{NIC}.rdmaDevice == "mlx5_1" && {NIC}.numaNode == 0', True),
+        (f'{NIC}.rdmaDevice in ["mlx5_1", "mlx5_2"]', False),
+        (f"has({NIC}.rdmaDevice)", False),
+        (f"{NIC}.numaNode == 1", False),
+    ],
+)
+def test_a_selection_is_within_another_if_it_selects_no_further_devices(expression, is_within):
+    rail = selectors.read((f'has({NIC}.rdmaDevice) && {NIC}.rdmaDevice in ["mlx5_1", "mlx5_9"]',))
+    assert selectors.is_within(selectors.read((expression,)), rail) is is_within
+    assert selectors.is_within(rail, rail)
+
+
+def test_what_is_written_is_read():
+    assert select(selectors.select_values("dra.net/rdmaDevice", ["mlx5_0"]), nic(rdmaDevice="mlx5_0"))
+    assert select(selectors.select_values("dra.net/port", [1, 2]), nic(port=2))
+    assert not select(selectors.select_values("dra.net/port", [1, 2]), nic(port=True))
 
 
 @pytest.mark.parametrize(

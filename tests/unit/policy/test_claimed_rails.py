@@ -3,14 +3,12 @@
 import admitting
 import devices
 import pytest
-import selecting
 import shapes
 
 from railwright.cli.clouds import profiles
 from railwright.cluster import policies
 from railwright.fabric import intent, names
-from railwright.fabric.claims import drivers, evaluations, slices
-from railwright.fabric.claims.comparisons import Match
+from railwright.fabric.claims import drivers, selectors, slices
 from railwright.fabric.policy import claimed_rails, compiled, model
 
 HEAD = """\
@@ -22,6 +20,7 @@ fabrics:
     gpusPerNode: 8
 """
 GPUS = "accelerators: {deviceClass: gpu.nvidia.com}"
+RDMA = 'device.attributes["dra.net"].rdma'
 
 
 def compile_fabric(claims: str, rails: str, more: str = "") -> claimed_rails.CompiledClaims:
@@ -44,12 +43,11 @@ def list_offered(trees):
 
 
 def find_matching(expressions, offered):
-    """Return the names of the devices that match all expressions, as a server finds them."""
-    results = evaluations.Evaluations()
-    for device in offered:
-        results.match_all(expressions, device)
-    selecting.answer_here(results)
-    return sorted(device.id.device for device in offered if results.match_all(expressions, device).match is Match.YES)
+    """Return the names of the devices that match all expressions."""
+    selection = selectors.read(tuple(expressions))
+    return sorted(
+        device.id.device for device in offered if selectors.matches(selection, device.device, device.id.driver)
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,10 +56,7 @@ def find_matching(expressions, offered):
         ("device: rdmap32s27", "pci-0000-20-1b-0"),
         ("claim: {value: rdmap32s27}", "pci-0000-20-1b-0"),
         ("device: mlx5_0, claim: {value: rdmap32s27}", "pci-0000-20-1b-0"),
-        (
-            """claim: {expression: 'has(device.attributes["dra.net"].rdma) && !device.attributes["dra.net"].rdma'}""",
-            "eth0",
-        ),
+        (f"claim: {{expression: 'has({RDMA}) && {RDMA} == false'}}", "eth0"),
     ],
 )
 def test_the_expression_of_a_rail_is_true_for_its_device_only(rail, device):

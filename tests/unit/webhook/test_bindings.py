@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from admitting import SHAPES, fabric, pod, view
 
-from railwright.cluster import expression_process, reflector, resources
+from railwright.cluster import reflector, resources
 from railwright.fabric import hypernodes, node_views, views
 from railwright.fabric.claims import objects
 from railwright.serving import metrics, routes
@@ -436,29 +436,3 @@ async def test_a_binding_waits_for_an_allocation_that_comes_late():
     known.devices.claims.upsert(read_claims(claim())[0])
     reply = await asyncio.wait_for(task, 60)
     assert b"patch" in reply.body
-
-
-async def test_the_device_of_a_rail_with_an_expression_is_known_after_its_evaluation():
-    path = 'device.attributes["dra.net"].rdmaDevice'
-    rails = ", ".join(
-        f"{{name: rail{rail}, claim: {{expression: 'has({path}) && {path}.matches(\"^{name}$\")'}}}}"
-        for rail, name in enumerate(devices.RDMA_DEVICES[:2])
-    )
-    policy = admitting.fabric("    claims: {deviceClass: dranet}\n", rails=f"[{rails}]")
-    known = fill_caches(
-        build_claiming_pod({"name": "nics", "resourceClaimTemplateName": "nics"}), claim(entry="nics", nics=("10",))
-    )
-    [first] = known.devices.list_allocated(view(name_pod(pod())))
-    known.devices.apply_policy(policy)
-    node = known.get_node("gpu-3")
-    [pending] = known.devices.list_allocated(view(name_pod(pod())))
-    assert (first.expressions, pending.expressions) == (frozenset(), frozenset())
-    assert not known.devices.is_complete(view(name_pod(pod())), node)
-    waiting = asyncio.create_task(known.devices.wait(view(name_pod(pod())), node, 30))
-    await asyncio.sleep(0)
-    questions = known.devices.list_questions()
-    assert len(questions) == 2
-    known.devices.answer(await expression_process.answer(questions))
-    await asyncio.wait_for(waiting, 60)
-    [answered] = known.devices.list_allocated(view(name_pod(pod())))
-    assert [expression.count(devices.RDMA_DEVICES[0]) for expression in answered.expressions] == [1]
