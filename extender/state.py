@@ -15,7 +15,7 @@ from railwright.fabric import names, scheduling_views, views
 from railwright.fabric.claims import inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state, rail_reports
-from railwright.fabric.policy import claimed_rails, model, presets
+from railwright.fabric.policy import claimed_rails, model
 from railwright.fabric.workloads import membership
 
 _RECENT_SECONDS = 1.0  # a scheduler's snapshot is milliseconds old, more where its watch is late
@@ -109,8 +109,6 @@ class State:
         """Count devices of claims by the rails of a policy, and read reports by it. Without one the last one stays."""
         if policy is not None:
             self._policy = policy
-            attributes = policy.compile_once(presets.list_attributes)
-            self.cluster.change_devices(lambda devices: devices.name_domains(attributes))
             named = policy.compile_once(claimed_rails.list_claim_resources)
             self.cluster.apply_health_policy(rail_reports.HealthPolicy(policy.document, self.pools), named)
 

@@ -55,9 +55,6 @@ async def serve(options: settings.Settings) -> int:
     async def freeze_when_synced() -> None:
         await server.freeze_when(lambda: not origin.cache_problem())
 
-    origin.store.subscribe(lambda store: state.devices.apply_policy(store.current))
-    state.devices.apply_policy(origin.store.current)
-
     state.watched = origin.client is not None
     post_event = object_events.build_sink(poster)
     extender: extender_questions.Extender | None = None

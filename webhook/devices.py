@@ -1,6 +1,6 @@
 """The webhook's cache of Dynamic Resource Allocation: slices, claims and device classes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from railwright.cluster import sinks
@@ -13,7 +13,6 @@ from railwright.fabric.claims import (
     objects,
     resource_names,
 )
-from railwright.fabric.policy import model, presets
 
 
 class Devices:
@@ -62,15 +61,6 @@ class Devices:
             self._inventory.offered,
             self._inventory.names.names_by_class,
         )
-
-    def apply_policy(self, policy: model.Policy | None) -> None:
-        """Read from now on the attributes of devices that are domains by the policy."""
-        if policy is not None:
-            self._inventory.name_domains(policy.compile_once(presets.list_attributes))
-
-    def read_domains(self, node: str) -> Mapping[str, str]:
-        """Return the domains of a node that are attributes of its devices, by key."""
-        return self._inventory.read_domains(node)
 
     def is_complete(self, pod: views.Pod, node: node_views.Node | None) -> bool:
         """True if the allocations of all claims of a pod are known, and the slices of the devices."""

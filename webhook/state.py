@@ -387,15 +387,12 @@ class State:
         return (self.namespaces.by_key or {}).get(namespace)
 
     def get_node(self, name: str) -> node_views.Node | None:
-        """Return a node, with the domains of its HyperNodes and devices added to its labels."""
+        """Return a node, with the domains of its HyperNodes added to its labels."""
         node = self.nodes.by_name.get(name)
         if node is None:
             self.hyper_nodes.forget(name)
             return None
-        domains = {
-            **self.hyper_nodes.read_values(name, node.metadata.labels),
-            **self.devices.read_domains(name),
-        }
+        domains = self.hyper_nodes.read_values(name, node.metadata.labels)
         if not domains:
             return node
         metadata = msgspec.structs.replace(node.metadata, labels_or_none={**node.metadata.labels, **domains})

@@ -14,7 +14,6 @@ Domain = tuple[str, ...]
 
 NO_DOMAIN: Domain = ()
 
-ATTRIBUTE = "attribute/"  # begins a key that stands for an attribute of the devices in the node's ResourceSlices
 RAIL = "{rail}"  # in a key: placeholder for a rail's name, at sites that label nodes with a leaf for each rail
 # Oracle's labeller writes this if a node's metadata has no value; such nodes are not behind one switch
 # (oracle-quickstart/oci-hpc-oke terraform/files/oci-hpc-oke-utils).
@@ -33,12 +32,6 @@ def read_domains(labels: Mapping[str, str], keys: Sequence[str], rails: Sequence
 def expand_rails(key: str, rails: Sequence[str]) -> Sequence[str]:
     """Return the label keys that `key` stands for: one for each rail if it contains RAIL, otherwise itself."""
     return [key.replace(RAIL, rail) for rail in rails] if RAIL in key else [key]
-
-
-def get_attribute(key: str) -> str:
-    """Return the name of the device attribute that a key stands for; "" for the key of a label."""
-    name = key.removeprefix(ATTRIBUTE)
-    return name if name != key and "/" in name else ""
 
 
 def _join_rails(labels: Mapping[str, str], key: str, rails: Sequence[str]) -> str:

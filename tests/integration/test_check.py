@@ -154,7 +154,7 @@ async def test_a_healthy_installation_passes(installed):
     assert {states[check] for check in examined} == {"ok"}
     skipped = {check for check, state in states.items() if state == "skip"}
     not_here = {"kube-scheduler-configuration", "node-shapes", "hypernodes", "numa-topologies", "extender-callers"}
-    not_here |= {"gang-topology", "network-partitions"}  # the policy asks for none, and slices say nothing of them
+    not_here |= {"gang-topology"}  # the policy asks for none
     of_claims = {check for check in states if check.startswith("claim-")} | {"extended-resources"}
     # the tag `latest` of manifests/base names no version
     assert skipped <= {*not_here, *of_claims, "images"}, skipped

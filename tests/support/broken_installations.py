@@ -123,18 +123,6 @@ def as_sriov(trees):
                     device["attributes"]["k8s.cni.cncf.io/resourceName"] = {"string": "a"}
 
 
-def group(*groups):
-    """Put the nodes into placement groups of Azure."""
-
-    def change(trees):
-        for offered in trees["device-slices"]:
-            for device in offered["spec"]["devices"]:
-                number = int(offered["spec"]["nodeName"].removeprefix("gpu-"))
-                device["attributes"]["azure.dra.net/placementGroupId"] = {"string": groups[number]}
-
-    return change
-
-
 def replace_in(source, old, new):
     """Replace a text in the configuration of a scheduler."""
 
@@ -398,8 +386,6 @@ BREAKS = {
                   "rail0 on gpu-0"),
     "no leaf": (every_node(no_labels), "domain-labels", "fail", LEAF),
     "one leaf short": (lambda t: no_labels(named(t, "nodes", "gpu-0")), "domain-labels", "warn", "gpu-0"),
-    "two placement groups": (claimed(group("pg-1", "pg-2", "pg-2")), "network-partitions", "warn",
-                             "pg-1 (gpu-0), pg-2 (gpu-1, gpu-2)"),
     "no class": (claimed(drop("device-classes", "dranet")), "claim-classes", "fail",
                  "there is no DeviceClass dranet; there is gpu.nvidia.com"),
     "a class that is not plain": (

@@ -288,54 +288,13 @@ def _check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     keys = require(presets.list_domain_keys(fabric.placement), no_domains)
     require(not _has_hyper_nodes(fabric), "the fabric's topology domains are HyperNodes")
     nodes = _require_nodes(snapshot, fabric)
-    if attribute := topology.get_attribute(keys[0]):
-        known = set().union(*_read_groups(snapshot, attribute).values())
-        unlabelled = [node.name for node in nodes if node.name not in known]
-    else:
-        labels = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
-        unlabelled = [node.name for node in nodes if not set(labels) <= node.labels.keys()]
+    labels = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
+    unlabelled = [node.name for node in nodes if not set(labels) <= node.labels.keys()]
     if not unlabelled:
         return ok(f"{text.format_count(len(nodes), 'node', 'has')} {keys[0]}")
     share = text.format_count(len(nodes), "node", "has", part=len(unlabelled))
     bad = fail if len(unlabelled) == len(nodes) else warn
-    return bad(f"{share} no {'' if attribute else 'label '}{keys[0]}: {text.join_first(unlabelled, 3)}")
-
-
-# Attributes of dranet whose values InfiniBand does not cross (Azure/AKS issues 2725 and 1947)
-_PARTITIONS = ("azure.dra.net/placementGroupId", "azure.dra.net/interconnectGroupId")
-
-
-def _check_partitions(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    labels = {node.name: node.labels for node in _list_nodes_with_rails(snapshot, fabric)}
-    keys = presets.list_domain_keys(fabric.placement)
-    problems, known = [], 0
-    for attribute in _PARTITIONS:
-        groups = _read_groups(snapshot, attribute)
-        partitions = {
-            group: sorted(members & labels.keys()) for group, members in groups.items() if members & labels.keys()
-        }
-        known += len(partitions)
-        is_domain = topology.ATTRIBUTE + attribute in keys
-        if len(partitions) > 1 and not is_domain and not any(_tells_apart(key, partitions, labels) for key in keys):
-            members = [f"{group} ({text.join_first(nodes, 2)})" for group, nodes in sorted(partitions.items())]
-            problems.append(f"nodes differ in {attribute}: {text.join_first(members, 3)}")
-    require(known, "no slice names the placement group of a node")
-    return assess_problems(problems, text.format_count(known, "group"), bad=warn)
-
-
-def _read_groups(snapshot: Snapshot, attribute: str) -> dict[str, set[str]]:
-    """Return the nodes of each value of an attribute of the slices."""
-    groups: dict[str, set[str]] = {}
-    for device in get_cluster(snapshot).claimed.inventory.offered.devices.values():
-        if value := device.get_value(attribute):
-            groups.setdefault(str(value), set()).add(device.node)
-    return groups
-
-
-def _tells_apart(key: str, partitions: dict[str, list[str]], labels: dict[str, Mapping[str, str]]) -> bool:
-    """True if nodes of two groups never have the same value of a label, and all have one."""
-    values = [{labels[node].get(key, "") for node in nodes} for nodes in partitions.values()]
-    return "" not in set().union(*values) and sum(map(len, values)) == len(set().union(*values))
+    return bad(f"{share} no label {keys[0]}: {text.join_first(unlabelled, 3)}")
 
 
 def _check_hypernodes(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
@@ -418,7 +377,6 @@ CHECKS: Checks = {
     "node-shapes": _check_shapes,
     "rail-devices": for_each_fabric(_check_devices, with_claims=False),
     "domain-labels": for_each_fabric(_check_domains),
-    "network-partitions": for_each_fabric(_check_partitions),
     "hypernodes": for_each_fabric(_check_hypernodes),
     "numa-topologies": for_each_fabric(_check_numa),
 }

@@ -14,7 +14,7 @@ import msgspec
 from railwright.cli.clouds import profiles
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, watch_wire
-from railwright.fabric import names, node_views, quantity, topology, views
+from railwright.fabric import names, node_views, quantity, views
 from railwright.fabric.claims import objects, slices
 from railwright.fabric.policy import claimed_rails, model, presets
 
@@ -237,8 +237,7 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
         needs += [Need(Kind.GKE_NETWORK, name.replace("{rail}", rail.name)) for rail in fabric.rails]
     if fabric.nvlink is not None and fabric.nvlink.compute_domain == "create":
         needs.append(Need(Kind.DEVICE_CLASS, names.CHANNEL_CLASS))
-    labels = [key for key in presets.list_domain_keys(fabric.placement) if not topology.get_attribute(key)]
-    return [*needs, *(Need(_LABEL, key) for key in labels)]
+    return [*needs, *(Need(_LABEL, key) for key in presets.list_domain_keys(fabric.placement))]
 
 
 def _has(need: Need, node: node_views.Node, cluster: Cluster) -> bool:

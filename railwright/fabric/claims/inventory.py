@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from railwright.fabric import resources, topology, views
+from railwright.fabric import resources, views
 from railwright.fabric.claims import (
     claim_index,
     device_pairs,
@@ -76,42 +76,12 @@ class Inventory:
         self._layouts: dict[str, node_devices.Layout] = {}
         self._counts: dict[str, node_devices.Counts] = {}
         self._holders: dict[str, Sequence[claim_index.Holder]] = {}
-        self._domain_attributes: tuple[str, ...] = ()
-        self._domains: dict[str, dict[str, str]] = {}  # node -> domain key -> value
         self._shared_amounts: tuple[tuple[int, int], Counter[str]] = ((0, 0), Counter())  # for these versions
         self.slice_sink = Sink(self.offered, self._forget_devices)
         self.class_sink = Sink(self.names, self._forget_if_changed)
         self.taint_rule_sink = Sink(self._taint_rules, self._forget_if_changed)
         self.claim_sink = Sink(self.claims, self._follow_claims)
         self.template_sink = Sink(self._templates, self._follow_templates)
-
-    # --- domains of nodes -----------------------------------------------------------------------------
-
-    def name_domains(self, attributes: tuple[str, ...]) -> set[str]:
-        """Read these attributes of devices as domains of their nodes from now on."""
-        if attributes == self._domain_attributes:
-            return set()
-        self._domain_attributes = attributes
-        self._domains.clear()
-        return set(self.offered.ids_by_node)
-
-    def read_domains(self, node: str) -> Mapping[str, str]:
-        """Return the domains of a node by key. It is in none at a key if its devices differ in the attribute.
-
-        A value stays while no device of the node has the attribute, because drivers may withdraw attributes of a
-        device that a pod holds.
-        """
-        devices = self.offered.ids_by_node.get(node)
-        if devices is None or not self._domain_attributes:
-            self._domains.pop(node, None)
-            return {}
-        domains = self._domains.setdefault(node, {})
-        offered = [self.offered.devices[device] for device in devices]
-        for attribute in self._domain_attributes:
-            values = _read_values(offered, attribute)
-            if values:
-                domains[topology.ATTRIBUTE + attribute] = values.pop() if len(values) == 1 else ""
-        return dict(domains)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -397,9 +367,3 @@ def _count_names(devices: Iterable[Iterable[str]]) -> Counter[str]:
     for names in devices:
         amounts.update(dict.fromkeys(names, resources.UNIT))
     return amounts
-
-
-def _read_values(devices: Iterable[slices.OfferedDevice], attribute: str) -> set[str]:
-    """Return the values of an attribute of these devices, without empty ones."""
-    values = (device.get_value(attribute) for device in devices)
-    return {str(value) for value in values if value is not None} - {""}

@@ -212,9 +212,8 @@ def list_keys(placement: model.Placement) -> tuple[str, ...]:
 
 
 def _list_single_keys(placement: model.Placement) -> tuple[str, ...]:
-    """Return the keys of domains that stand for one label: not for several, by {rail}, nor for an attribute."""
-    keys = presets.list_domain_keys(placement)
-    return tuple(key for key in keys if topology.RAIL not in key and not topology.get_attribute(key))
+    """Return the keys of domains that stand for one label, not for several, by {rail}."""
+    return tuple(key for key in presets.list_domain_keys(placement) if topology.RAIL not in key)
 
 
 def is_label(key: str) -> bool:

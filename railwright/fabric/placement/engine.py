@@ -108,18 +108,16 @@ def _select_rejected(
 
 
 class _Together(NamedTuple):
-    """The pods of a gang that must share a domain, as the requesting pod sees them."""
+    """The pods of a segment, which must share a domain, as the requesting pod sees them."""
 
     segmented: segments.Segments | None
-    bounded: segments.Boundary | None
     slots_by_leaf: Mapping[topology.Domain, int]
 
     def find_refusal(self, leaf: topology.Domain) -> reason.Reason | None:
         """Return why the requesting pod may not go to a leaf; None if it may."""
-        refusal = self.bounded.find_refusal(leaf) if self.bounded is not None else None
-        if refusal is None and self.segmented is not None:
-            refusal = self.segmented.find_refusal(leaf, self.slots_by_leaf.get(leaf, 0))
-        return refusal
+        if self.segmented is None:
+            return None
+        return self.segmented.find_refusal(leaf, self.slots_by_leaf.get(leaf, 0))
 
 
 class _LatestDecision(NamedTuple):
@@ -186,7 +184,7 @@ class PlacementEngine:
         self._planner = gang_planning.GangPlanner(cluster, assumed)
         self._different_key: Hashable = None  # of the gang that `_are_different` is about
         self._are_different = False
-        self._together = _Together(None, None, {})
+        self._together = _Together(None, {})
         self._together_key: Hashable = None  # of the request that `_together` is for
         self._latest: _LatestDecision | None = None
         self._signature: scheduling_signature.SchedulingSignature | None = None  # of the latest request
@@ -439,7 +437,7 @@ class PlacementEngine:
         retried_uids: frozenset[str],
         peers: Sequence[assumed_pods.AssumedPod],
     ) -> request_view.RequestView:
-        """Return the view in which nodes are refused that keep a segment, or the gang, out of one domain."""
+        """Return the view in which nodes are refused that keep a segment out of one domain."""
         request = view.request
         # Volcano asks about one node of a pod after the other
         key = (request.uid, request.policy, self._read_positions(), tuple(peers), emptied.names)
@@ -449,11 +447,8 @@ class PlacementEngine:
             overrides = self._find_overrides(on_all_nodes, view.index, assumed, emptied, retried_uids)
             whole_view = request_view.RequestView(on_all_nodes, view.index, overrides)
             slots_by_leaf = gang_capacity.build_of_all(whole_view).count_all_slots()
-            gang = gang_status.build_status(request, self._cluster, assumed)
             self._together = _Together(
-                segments.find_segments(request, self._cluster, assumed, view.get_leaf),
-                segments.find_boundary(request, gang, slots_by_leaf, view.get_leaf),
-                slots_by_leaf,
+                segments.find_segments(request, self._cluster, assumed, view.get_leaf), slots_by_leaf
             )
             self._together_key = key
         refusal_by_leaf = {leaf: self._together.find_refusal(leaf) for leaf in set(map(view.get_leaf, request.nodes))}

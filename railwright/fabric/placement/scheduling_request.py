@@ -87,15 +87,14 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     def has_domains_in_turn(self) -> bool:
         """True if the scheduler simulates a placement of the gang in one topology domain after the other.
 
-        False for a gang with segments or a boundary: our filter leaves each pod only some leaves of the domain, which
-        do not show it.
+        False for a gang with segments: our filter leaves each pod only some leaves of the domain, which do not show it.
         """
         return not self.must_stay_together and (self.is_confined or self.spec.scheduling_group is not None)
 
     @property
     def must_stay_together(self) -> bool:
-        """True if pods of the gang must share a domain: those of a segment, or all of them."""
-        return self.segment > 1 or self.fabric.placement.boundary is not None
+        """True if pods of the gang must share a domain: those of a segment."""
+        return self.segment > 1
 
     @property
     def devices(self) -> frozenset[str]:

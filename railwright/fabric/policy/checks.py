@@ -494,9 +494,6 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
         counts = text.format_count(len(placement.oversubscription), "value"), text.format_count(len(levels), "domain")
         message = f"has {' for '.join(counts)}; give at most one for each domain, closest first"
         yield Finding(("placement", "oversubscription"), message, _LEVELS)
-    if placement.boundary is not None and placement.boundary not in levels:
-        message = f"{_quote(placement.boundary)} {_UNKNOWN_LEVEL}; {others or 'add it to domains'}"
-        yield Finding(("placement", "boundary"), message, _LEVELS)
     if placement.uplinks is not None and not levels:
         message = "describes the uplinks of domains, but there are no domains; set domains or preset, or remove uplinks"
         yield Finding(("placement", "uplinks"), message, _LEVELS)

@@ -43,10 +43,9 @@ LabelKey = Annotated[str, _form(f"({_SUBDOMAIN}/)?{_NAME}", "a label key, such a
 DomainKey = Annotated[
     str,
     _form(
-        rf"(attribute/{_ATTRIBUTE}|"
-        rf"({_SUBDOMAIN}/)?([A-Za-z0-9]|{_RAIL})(([A-Za-z0-9_.-]|{_RAIL}){{0,61}}([A-Za-z0-9]|{_RAIL}))?)",
+        rf"({_SUBDOMAIN}/)?([A-Za-z0-9]|{_RAIL})(([A-Za-z0-9_.-]|{_RAIL}){{0,61}}([A-Za-z0-9]|{_RAIL}))?",
         "a label key, such as topology.example.com/leaf; its name may contain {rail} for the name of each rail, as in "
-        "example.com/leaf-{rail}; or attribute/DOMAIN/NAME for an attribute of devices",
+        "example.com/leaf-{rail}",
     ),
 ]
 LabelValue = Annotated[str, _form(f"({_NAME})?", "a label value: at most 63 letters, digits, '-', '_' and '.'")]
@@ -691,8 +690,7 @@ class Placement(Section, frozen=True):
         describe(
             "Keys of the node labels that name leaf, spine and so on, closest first. If unset, those of `preset`. "
             "`{rail}` in a key stands for the name of each rail, as in `example.com/leaf-{rail}`, if each rail has "
-            "its own leaf. `attribute/DOMAIN/NAME` stands for an attribute of the devices in the node's "
-            "ResourceSlices, as in `attribute/azure.dra.net/placementGroupId`.",
+            "its own leaf.",
             ["example.com/leaf", "example.com/spine"],
         ),
     ] = ()
@@ -715,14 +713,6 @@ class Placement(Section, frozen=True):
     preset: Annotated[
         Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None,
         describe("Well-known node labels to use as `domains`. `volcano` reads HyperNode objects instead.", "topograph"),
-    ] = None
-    boundary: Annotated[
-        DomainKey | None,
-        describe(
-            "Key of `domains` that says which nodes reach each other over the rails: only those with the same value. "
-            "A gang gets nodes of one such domain, or waits. If unset, all nodes reach each other.",
-            "attribute/azure.dra.net/placementGroupId",
-        ),
     ] = None
     gang_topology: Annotated[
         Literal["off", "preferred", "required"],

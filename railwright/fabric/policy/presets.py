@@ -6,8 +6,6 @@ from typing import Literal
 from railwright.fabric import hypernodes, topology
 from railwright.fabric.policy import model
 
-_NO_UPLINKS = 1e9  # downlinks for each uplink: a gang crosses if nothing else holds it, and the filter refuses it then
-
 # Sources: NVIDIA topograph and the cloud providers' documentation of their node labels.
 DOMAINS: Mapping[str, tuple[str, ...]] = {
     # topograph 1.0 and newer numbers tiers from the node upwards; nodes may have fewer labels
@@ -28,21 +26,6 @@ def list_domain_keys(placement: model.Placement) -> tuple[str, ...]:
     if placement.domains or placement.preset is None:
         return placement.domains
     return DOMAINS[placement.preset]
-
-
-def list_oversubscription(placement: model.Placement) -> tuple[float, ...]:
-    """Return the ratio of downlink to uplink bandwidth of each domain, closest first. A boundary has no uplinks."""
-    if placement.boundary is None:
-        return placement.oversubscription
-    level = list_domain_keys(placement).index(placement.boundary)
-    ratios = (*placement.oversubscription, *(1.0,) * level)
-    return (*ratios[:level], _NO_UPLINKS)
-
-
-def list_attributes(document: model.FabricPolicy) -> tuple[str, ...]:
-    """Return the names of the device attributes that are domains of a fabric."""
-    keys = [key for fabric in document.fabrics.values() for key in list_domain_keys(fabric.placement)]
-    return tuple(dict.fromkeys(name for key in keys if (name := topology.get_attribute(key))))
 
 
 def find_uplinks(placement: model.Placement) -> Literal["rail", "bundle"]:

@@ -36,8 +36,6 @@ class Code(ReasonCode):
     SEGMENT_ELSEWHERE = "SegmentElsewhere"
     SEGMENT_TOO_LARGE = "SegmentTooLarge"
     SEGMENT_UNKNOWN = "SegmentUnknown"
-    BOUNDARY_ELSEWHERE = "BoundaryElsewhere"
-    BOUNDARY_TOO_SMALL = "BoundaryTooSmall"
 
     # --- other properties of nodes ----------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from broken_installations import (
     clear,
     drop,
     find,
-    group,
     hook,
     named,
     other_webhook,
@@ -677,44 +676,6 @@ def test_webhooks_that_require_different_labels_are_not_called_for_the_same_pod(
     row = find(trees, "timeouts")
     assert row.state is (check_rows.State.WARN if seconds > 30 else check_rows.State.OK)
     assert f" {seconds} s" in row.detail
-
-
-@pytest.mark.parametrize(
-    ("groups", "leaves", "state"),
-    [
-        (("pg-1", "pg-1", "pg-1"), ("a", "a", "a"), check_rows.State.OK),
-        (("pg-1", "pg-2", "pg-2"), ("a", "b", "c"), check_rows.State.OK),
-        (("pg-1", "pg-2", "pg-2"), ("a", "a", "b"), check_rows.State.WARN),
-        (("pg-1", "pg-2", "pg-2"), ("a", "b", ""), check_rows.State.WARN),
-        (("", "", ""), ("a", "a", "a"), check_rows.State.SKIP),
-    ],
-)
-def test_placement_groups_are_told_apart_by_a_label_of_the_domains(groups, leaves, state):
-    trees = installations.healthy()
-    installations.add_claims(trees)
-    group(*groups)(trees)
-    for node, leaf in zip(trees["nodes"], leaves, strict=False):
-        node["metadata"]["labels"][installations.LEAF] = leaf
-    states = {r.subject: r.state for r in assess_trees(trees) if r.check == "network-partitions"}
-    assert states["roce"] is state
-
-
-@pytest.mark.parametrize(
-    ("groups", "check", "state"),
-    [
-        (("pg-1", "pg-2", "pg-2"), "network-partitions", check_rows.State.OK),
-        (("pg-1", "pg-2", "pg-2"), "domain-labels", check_rows.State.OK),
-        (("pg-1", "", "pg-2"), "domain-labels", check_rows.State.WARN),
-        (("", "", ""), "domain-labels", check_rows.State.FAIL),
-    ],
-)
-def test_placement_groups_may_be_the_domains_themselves(groups, check, state):
-    trees = installations.healthy()
-    installations.add_claims(trees)
-    group(*groups)(trees)
-    repolicy("preset: topograph", "domains: [attribute/azure.dra.net/placementGroupId]")(trees)
-    states = {r.subject: r.state for r in assess_trees(trees) if r.check == check}
-    assert states["roce"] is state
 
 
 @pytest.mark.parametrize("key", ["lastTimestamp", "eventTime", "creationTimestamp"])

@@ -169,31 +169,3 @@ def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(known):
     completed = claimed.complete("n1", reported)
     assert (completed.allocatable[GPU], completed.capacity[GPU]) == (3000, 4000)
     assert completed.allocatable[RAIL0] == 1000  # 0: a device plugin that is gone does not hide the slices
-
-
-GROUP = "azure.dra.net/placementGroupId"
-
-
-def offer_groups(known, *groups):
-    """Offer node n1 again; the first devices have these placement groups."""
-    trees = devices.build_slices("n1")
-    offered = [device for tree in trees for device in tree["spec"]["devices"]]
-    for device, group in zip(offered, groups, strict=False):
-        device["attributes"][GROUP] = {"string": group}
-    for read in devices.read_slices(*trees):
-        known.slice_sink.upsert(read)
-
-
-def test_a_node_is_in_the_domain_that_an_attribute_of_its_devices_names(known):
-    offer_groups(known, "pg-1", "pg-1", "")
-    assert known.read_domains("n1") == {}, "no policy names it"
-    assert known.name_domains((GROUP,)) == {"n1", "n2"}
-    assert known.name_domains((GROUP,)) == set()
-    assert known.read_domains("n1") == {f"attribute/{GROUP}": "pg-1"}
-    assert known.read_domains("n2") == known.read_domains("n3") == {}
-    offer_groups(known)
-    assert known.read_domains("n1") == {f"attribute/{GROUP}": "pg-1"}, "the driver withdrew it"
-    offer_groups(known, "pg-1", "pg-2")
-    assert known.read_domains("n1") == {f"attribute/{GROUP}": ""}, "its devices differ"
-    known.slice_sink.replace([])
-    assert known.read_domains("n1") == {}

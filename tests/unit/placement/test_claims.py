@@ -198,21 +198,6 @@ def test_a_peer_whose_claims_are_allocated_counts_as_placed_before_its_binding(c
     assert decision.gang.remaining == 1
 
 
-def test_a_gang_is_kept_in_one_domain_that_only_slices_name(cluster):
-    key = "attribute/azure.dra.net/placementGroupId"
-    cluster.change_devices(lambda known: known.name_domains((key.partition("/")[2],)))
-    version = cluster.topology_version
-    for name, group in {"n1": "pg-1", "n2": "pg-2"}.items():
-        for tree in devices.build_slices(name):
-            for device in tree["spec"]["devices"]:
-                device["attributes"]["azure.dra.net/placementGroupId"] = {"string": group}
-            (offered,) = devices.read_slices(tree)
-            cluster.change_devices(lambda known, offered=offered: known.slice_sink.upsert(offered))
-    places = {name: cluster.locate(info, (key, "leaf")) for name, info in cluster.nodes.items()}
-    assert [places[name][0] for name in ("n1", "n2", "plugin")] == ["pg-1", "pg-2", ""]
-    assert cluster.topology_version > version
-
-
 # --- true pairs: free GPUs beside free rails, as the constraints of claims ask --------------------------------
 
 

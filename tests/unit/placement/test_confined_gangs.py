@@ -1,4 +1,4 @@
-"""Gangs that need a domain: segments in NVLink domains, boundaries, and HyperNodes that Volcano tries one by one."""
+"""Gangs that need a domain: segments in NVLink domains, and HyperNodes that Volcano tries one by one."""
 
 import itertools
 import random
@@ -8,9 +8,8 @@ import msgspec
 import placing
 import pytest
 from hypothesis import given
-from hypothesis import given as given_values
 from hypothesis import strategies as st
-from placing import LEAF, SPINE, build_request, leaves, node, pod, policy
+from placing import LEAF, build_request, leaves, node, pod
 from scheduling_loop import Loop, gang
 
 from railwright.fabric import views
@@ -18,7 +17,6 @@ from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.gangs import planner, segments
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import rendering
-from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import kubeflow, volcano
 
 LEAVES = tuple((name, "s") for name in "abcd")
@@ -252,70 +250,6 @@ def test_a_declared_size_beyond_the_room_costs_no_more_and_changes_no_target(pla
             targets.add(numbered.find_target_leaf(plan))
         assert ranks.call_count <= 70
     assert len(targets) == 1
-
-
-# --- a boundary: gangs get nodes of one domain or wait --------------------------------------------------------
-
-
-BOUNDED = policy(boundary=SPINE)
-
-
-def make_nodes(*sizes):
-    """Return nodes: so many in each leaf, two leaves in each spine."""
-    return [
-        node(f"{leaf}-{number}", f"l{leaf}", f"s{leaf // 2}")
-        for leaf, size in enumerate(sizes)
-        for number in range(size)
-    ]
-
-
-@given_values(st.lists(st.integers(0, 4), min_size=4, max_size=4), st.integers(2, 6), st.booleans(), st.randoms())
-def test_a_gang_is_whole_in_one_domain_if_one_can_hold_it_and_waits_otherwise(sizes, count, announces, random):
-    loop = FilteringLoop(make_nodes(*sizes), given=BOUNDED, announces=announces)
-    pods = loop.create(count)
-    spines = loop.try_all(random.sample(pods, count), SPINE).values()
-    fits = max(sum(sizes[:2]), sum(sizes[2:])) >= count
-    assert (len(spines), len({*spines})) == ((count, 1) if fits else (0, 0))
-
-
-def test_the_plan_takes_more_leaves_rather_than_cross_a_boundary():
-    places = {"a": ("s0", 3), "b": ("s1", 3), "c": ("s1", 2), "d": ("s1", 1)}
-    nodes = [node(f"{leaf}{number}", leaf, spine) for leaf, (spine, size) in places.items() for number in range(size)]
-    plans = {}
-    for name, by in {"free": policy(), "bounded": BOUNDED}.items():
-        loop = Loop(nodes, given=by)
-        pods = loop.create(6)
-        plans[name] = [leaf[0] for leaf in loop.decide(pods[0]).plan.leaves]
-    assert sorted(plans["free"]) == ["a", "b"]
-    assert sorted(plans["bounded"]) == ["b", "c", "d"]
-
-
-def read_refusals(loop, waiting):
-    """Return codes and texts of the reasons for which nodes are refused."""
-    reasons = [rejection.reason for rejection in loop.filter(waiting).rejections.values()]
-    return [(reason.code, rendering.describe(reason).message) for reason in reasons]
-
-
-def test_a_gang_that_no_domain_can_hold_reads_how_much_room_there_is():
-    loop = FilteringLoop(make_nodes(2, 1, 2), given=BOUNDED)
-    pods = loop.create(4)
-    assert [(code, "room for 4 pods" in text) for code, text in read_refusals(loop, pods[0])] == [
-        (Code.BOUNDARY_TOO_SMALL, True)
-    ] * 2
-
-
-def test_a_pod_whose_gang_is_elsewhere_reads_where():
-    loop = FilteringLoop(make_nodes(2, 1, 3), given=BOUNDED)
-    pods = loop.create(3)
-    loop.place(pods[:1])
-    ((code, text),) = read_refusals(loop, pods[1])
-    assert (code, text.startswith("pods of the gang are in s")) == (Code.BOUNDARY_ELSEWHERE, True)
-
-
-def test_a_single_pod_needs_no_domain():
-    loop = FilteringLoop([node("alone", "", "")], given=BOUNDED)
-    pods = loop.create(1)
-    assert loop.feasible(pods[0]) == ["alone"]
 
 
 # --- HyperNodes that Volcano tries one after the other --------------------------------------------------------

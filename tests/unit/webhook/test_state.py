@@ -1,7 +1,6 @@
 """The stored state of the cluster, and its effect on a decision."""
 
 import admitting
-import devices
 import missed_pods
 import msgspec
 import pytest
@@ -182,12 +181,3 @@ def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_i
 def test_a_snapshot_may_hold_every_kind_that_is_watched():
     watched = {watch.kind.snapshot_kind for watch in webhook._list_watches(state.State())}
     assert watched <= snapshots.KINDS.keys()
-
-
-def test_a_node_has_the_domains_that_attributes_of_its_devices_name():
-    known = state.State()
-    known.nodes.upsert(node("n1"))
-    known.devices.apply_policy(admitting.fabric("    placement: {domains: [attribute/dra.net/rdmaDevice, leaf]}\n"))
-    for offered in devices.read_slices(*devices.build_slices("n1")):
-        known.devices.slices.upsert(offered)
-    assert known.get_node("n1").metadata.labels == {"attribute/dra.net/rdmaDevice": ""}, "its devices differ"

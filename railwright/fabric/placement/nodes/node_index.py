@@ -18,7 +18,6 @@ from railwright.fabric.placement.nodes import (
     score_terms,
 )
 from railwright.fabric.placement.state import assumed_pods, cluster_state
-from railwright.fabric.policy import presets
 
 MAX_INDEXES = 64  # cached signatures, 0.3 MB each at 5,000 nodes; 1.3 MB if no two nodes have the same amounts free
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
@@ -72,7 +71,7 @@ class NodeIndex:
     @property
     def uplinks(self) -> bandwidth.Uplinks:
         """Return the uplinks of all domains, as a gang of such pods uses them."""
-        ratios = presets.list_oversubscription(self.signature.fabric.placement)
+        ratios = self.signature.fabric.placement.oversubscription
         return bandwidth.Uplinks(self._domain_index.domain_sizes, ratios, self.signature.links)
 
     def get_class(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:

@@ -483,19 +483,14 @@ class ClusterState:
         return self._amounts.setdefault(frozen, frozen)
 
     def _complete_nodes(self, changed: Collection[str]) -> None:
-        """Add what slices say to these nodes as kubelet reported them: devices, and the domains that are attributes.
-
-        Every change of devices ends here.
-        """
+        """Add the devices of slices to these nodes as kubelet reported them. Every change of devices ends here."""
         for name in changed:
             reported = self._reported.get(name)
             if reported is not None:
                 self._claimable[name] = self.claimed.list_names(name, reported.allocatable)
                 amounts = claimed_devices.NodeAmounts(reported.allocatable, reported.capacity)
                 allocatable, capacity = map(self._share, self.claimed.complete(name, amounts))
-                domains = self.claimed.inventory.read_domains(name)
-                labels = {**reported.labels, **domains} if domains else reported.labels
-                node = msgspec.structs.replace(reported, allocatable=allocatable, capacity=capacity, labels=labels)
+                node = msgspec.structs.replace(reported, allocatable=allocatable, capacity=capacity)
                 if node != self._nodes.get(name):
                     self._nodes[name] = node
                     self.topology_version += 1
