@@ -115,7 +115,6 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
         watch(resources.TOPOLOGIES, state.topologies),
         watch(resources.KAI_TOPOLOGIES, state.kai_topologies),
         watch(resources.GROVE_TOPOLOGIES, state.grove_topologies),
-        watch(resources.COMPUTE_DOMAINS, state.compute_domains),
         watch(resources.NADS, state.networks),
         watch(resources.HYPER_NODES, state.hyper_nodes),
         watch(resources.DEVICE_CLASSES, devices.classes),

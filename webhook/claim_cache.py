@@ -96,29 +96,6 @@ class ClaimTemplates:
         return True
 
 
-class ComputeDomains:
-    """ComputeDomains that railwright created: their UIDs."""
-
-    def __init__(self) -> None:
-        self.own: dict[Key, str] = {}
-
-    def replace(self, objects_listed: Sequence[views.ComputeDomain]) -> None:
-        """Replace all ComputeDomains."""
-        self.own.clear()
-        for domain in objects_listed:
-            self.upsert(domain)
-
-    def upsert(self, obj: views.ComputeDomain) -> None:
-        """Add or update a ComputeDomain."""
-        metadata = obj.metadata
-        if metadata.labels.get(names.MANAGED_BY) == names.OWNER and claim_templates.is_channel(metadata.name):
-            self.own[metadata.key] = metadata.uid
-
-    def remove(self, obj: views.ComputeDomain) -> None:
-        """Remove a ComputeDomain."""
-        self.own.pop(obj.metadata.key, None)
-
-
 class Claimants(Generic[T]):
     """Objects whose pods name templates of railwright, by template. `list_pods` returns the pods that an object has or
     will have; none if it is finished. `list_names` returns what a pod names: templates, or the copies of ConfigMaps.

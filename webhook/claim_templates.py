@@ -1,11 +1,10 @@
-"""Writes the ResourceClaimTemplates and ComputeDomains that pods and Kueue's Workloads name, and removes unused ones.
+"""Writes the ResourceClaimTemplates that pods and Kueue's Workloads name, and removes unused ones.
 
 Each replica does this: a template that exists already is as good as one that was written. The rails of a gang are
 chosen when the first template of its pods is written, by the devices that are free then, and stay with the template. A
 pod that waits for its template is scheduled as soon as the template exists. Kueue counts the devices of a Workload's
 templates before it admits the job, so these are written while the job has no pods. What is written is computed from
-the pod, or the pod set of the Workload, and the policy in force (`prepare`). A ComputeDomain is made in the same way.
-NVIDIA's DRA driver then writes the template of its channels, under the same name.
+the pod, or the pod set of the Workload, and the policy in force (`prepare`).
 """
 
 import asyncio
@@ -25,7 +24,6 @@ from railwright.fabric.injection import claim_requests, context, facts, opt_in
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
-from railwright.fabric.workloads import volcano
 from webhook import claim_cache, controllers, object_events
 from webhook import state as states
 
@@ -122,24 +120,6 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
         raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod or its job")
     claimed = policy.compile_once(claim_requests.compile_fabrics)[plan.fabric]
     return Writing(claimed, plan, tuple(claim.template for claim in claim_templates.list_claims(pod)))
-
-
-def _list_channels(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> Collection[str]:
-    """Return the names that the ComputeDomain of a pod's gang may have by the policy in force.
-
-    Volcano's controller names the PodGroup in the annotations of other controllers' pods after their admission.
-    """
-    try:
-        fabric = opt_in.find_fabric(pod, policy.document, cluster)
-        if fabric is None:
-            return ()
-        ctx = context.build(pod, policy, cluster, fabric, context.UserOptions())
-    except reason.RefusedError as error:
-        raise PlanError(error.message) from None
-    annotations = {key: value for key, value in pod.metadata.annotations.items() if key != volcano.GROUP_ANNOTATION}
-    metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
-    created = msgspec.structs.replace(pod, metadata=metadata)
-    return [claim_requests.name_domain(seen, ctx) for seen in (pod, created)]
 
 
 _NODES_AT_ONCE = 200  # then requests are answered
@@ -272,19 +252,15 @@ class ClaimTemplateController:
                 continue
             if len(self._writing) == _MAX_WRITES:
                 break
-            is_channel = claim_templates.is_channel(key[1])
-            first = key if is_channel else (key[0], claim_templates.list_claims(pod)[0].template)
-            if first not in self._writing and not (is_channel and key in self._state.compute_domains.own):
+            first = (key[0], claim_templates.list_claims(pod)[0].template)
+            if first not in self._writing:
                 self._writing.add(first)
                 tasks.create_task(self._write_and_report(first, key, pod))
 
     async def _write_and_report(self, first: Key, missing: Key, pod: views.Pod) -> None:
         """Write the templates of a pod, of which `first` is the first. A failure is reported on the pod."""
         try:
-            if claim_templates.is_channel(missing[1]):
-                await self._create_domain(missing, pod)
-            else:
-                await self._write(first, pod)
+            await self._write(first, pod)
         except PlanError as error:
             self._report_failure(missing, pod, str(error))
         except errors.ClusterError as error:
@@ -309,7 +285,7 @@ class ClaimTemplateController:
     async def _read_rails(self, key: Key) -> tuple[str, ...]:
         """Return the rails of a template as it is stored. Anybody may have created it, with any content."""
         namespace, name = key
-        path = f"{_build_path(resources.CLAIM_TEMPLATES, namespace)}/{name}"
+        path = f"{_build_path(namespace)}/{name}"
         try:
             existing = await watch_wire.decode(_decode, await self._parts.client.get(path))
         except watch_wire.UNREADABLE as error:
@@ -324,36 +300,16 @@ class ClaimTemplateController:
         name, rails = tree["metadata"]["name"], tree["metadata"]["annotations"].get(names.RAILS, "any")
         if (namespace, name) in self._state.claim_templates:
             return False
-        if not await self._post(resources.CLAIM_TEMPLATES, namespace, tree):
+        if not await self._post(namespace, tree):
             return False
         _LOG.info("claim template created", extra={"fields": {"namespace": namespace, "name": name, "rails": rails}})
         return True
 
-    async def _create_domain(self, key: Key, pod: views.Pod) -> None:
-        """Create the ComputeDomain that a pod names, if it is that of its gang by the policy in force."""
-        policy, (namespace, name) = self._parts.get_policy(), key
-        if policy is None:
-            return
-        if name not in _list_channels(pod, policy, self._state.build_facts(namespace)):
-            raise PlanError("by the policy in force the pod gets no channel of it; recreate the pod")
-        tree = claim_templates.build_compute_domain(namespace, name)
-        try:
-            is_new = await self._post(resources.COMPUTE_DOMAINS, namespace, tree)
-        except errors.ApiError as error:
-            if error.status != controllers.NOT_FOUND:
-                raise
-            raise PlanError(
-                f"the API server has no kind ComputeDomain ({resources.COMPUTE_DOMAINS.group}); install NVIDIA's DRA "
-                "driver with ComputeDomains, or ask the operator to set nvlink.computeDomain: none in the policy"
-            ) from None
-        if is_new:
-            _LOG.info("ComputeDomain created", extra={"fields": {"namespace": namespace, "name": name}})
-
-    async def _post(self, kind: resources.Kind, namespace: str, tree: claim_templates.Tree) -> bool:
-        """Create an object. Return False if it exists, because another replica was first."""
+    async def _post(self, namespace: str, tree: claim_templates.Tree) -> bool:
+        """Create a template. Return False if it exists, because another replica was first."""
         outcome = CREATED
         try:
-            await self._parts.client.post(_build_path(kind, namespace), msgspec.json.encode(tree))
+            await self._parts.client.post(_build_path(namespace), msgspec.json.encode(tree))
         except errors.ApiError as error:
             if error.status != controllers.CONFLICT:
                 raise
@@ -367,16 +323,13 @@ class ClaimTemplateController:
         failures = self._retries.get(key, _NO_FAILURES)[0]
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS))
         pause = max(asked_seconds, longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not secrecy
-        is_channel = claim_templates.is_channel(key[1])
-        failed = [key[1]] if is_channel else [claim.template for claim in claim_templates.list_claims(pod)]
-        for template in failed:  # one attempt for a pod, however many templates it names
+        for template in claim_templates.list_templates(pod):  # one attempt for a pod, however many templates it names
             self._retries[key[0], template] = (failures + 1, time.monotonic() + pause)
         self._parts.counters.claim_templates.labels(FAILED).inc()
-        kind = "ComputeDomain" if is_channel else "ResourceClaimTemplate"
         if failures == 0:
-            fields = {"kind": kind, "namespace": key[0], "name": key[1], "pod": pod.metadata.name, "error": cause}
+            fields = {"namespace": key[0], "name": key[1], "pod": pod.metadata.name, "error": cause}
             _LOG.warning("claim template not written", extra={"fields": fields})
-        object_events.post_failure(self._parts.poster, pod, f"{kind} {key[1]}", cause)
+        object_events.post_failure(self._parts.poster, pod, f"ResourceClaimTemplate {key[1]}", cause)
 
     # --- removing -------------------------------------------------------------------------------------
 
@@ -388,9 +341,8 @@ class ClaimTemplateController:
             await asyncio.sleep(max(_SHORTEST_SWEEP_SECONDS, pause))
 
     async def _remove_unused(self, now: float) -> None:
-        """Remove the templates and ComputeDomains that no pod and no Workload has named for a time."""
-        own = (*self._state.claim_templates.own, *self._state.compute_domains.own)
-        unused = [key for key in own if not self._is_used(key)]
+        """Remove the templates that no pod and no Workload has named for a time."""
+        unused = [key for key in self._state.claim_templates.own if not self._is_used(key)]
         self._unused_since = {key: self._unused_since.get(key, now) for key in unused}
         for key in unused:
             if now - self._unused_since[key] >= self._parts.unused_seconds and not self._is_used(key):
@@ -400,13 +352,11 @@ class ClaimTemplateController:
         return any(key in cache.templates for cache in self._claimants)
 
     async def _remove(self, key: Key) -> None:
-        template, domain = self._state.claim_templates.own.get(key), self._state.compute_domains.own.get(key)
-        uid = template.uid if template is not None else domain
-        if uid is None:
+        template = self._state.claim_templates.own.get(key)
+        if template is None:
             return
-        kind = resources.CLAIM_TEMPLATES if template is not None else resources.COMPUTE_DOMAINS
         try:
-            await self._parts.delete(f"{_build_path(kind, key[0])}/{key[1]}", uid)
+            await self._parts.delete(f"{_build_path(key[0])}/{key[1]}", template.uid)
         except errors.ClusterError as error:
             if not controllers.was_late(error):
                 self._parts.counters.claim_templates.labels(FAILED).inc()
@@ -417,6 +367,6 @@ class ClaimTemplateController:
         _LOG.info("unused claim template removed", extra={"fields": {"namespace": key[0], "name": key[1]}})
 
 
-def _build_path(kind: resources.Kind, namespace: str) -> str:
-    group, _, resource = kind.path.rpartition("/")
+def _build_path(namespace: str) -> str:
+    group, _, resource = resources.CLAIM_TEMPLATES.path.rpartition("/")
     return f"{group}/namespaces/{namespace}/{resource}"

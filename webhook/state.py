@@ -364,7 +364,6 @@ class State:
         )
         self.devices = devices.Devices()
         self.claim_templates = claim_cache.ClaimTemplates()
-        self.compute_domains = claim_cache.ComputeDomains()
         self.claiming_pods = claim_cache.Claimants(claim_cache.list_pod)
         self.copying_pods = claim_cache.Claimants(
             claim_cache.list_pod, claim_cache.list_copies, claim_cache.may_lack_copy

@@ -114,7 +114,6 @@ CONFIGURED_CLAIMS = _define(  # with the configuration that drivers get
 CLAIM_TEMPLATES = _define(_ALLOCATION, "resourceclaimtemplates", objects.ResourceClaimTemplate)
 DEVICE_CLASSES = _define(_ALLOCATION, "deviceclasses", objects.DeviceClass)
 DEVICE_TAINT_RULES = _define(_ALLOCATION, "devicetaintrules", objects.DeviceTaintRule)
-COMPUTE_DOMAINS = _define("resource.nvidia.com/v1beta1", "computedomains", views.ComputeDomain)
 KUEUE = KUEUE_WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES = tuple(
     _define(
         kueue.VERSION,

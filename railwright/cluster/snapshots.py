@@ -30,7 +30,6 @@ KINDS: Mapping[str, resources.Kind] = {
         resources.DEVICE_TAINT_RULES,
         resources.RESOURCE_CLAIMS,
         resources.CLAIM_TEMPLATES,
-        resources.COMPUTE_DOMAINS,
         resources.RESOURCE_SLICES,
         *sorted(resources.GANG_SIZES.values(), key=lambda kind: kind.optional),
         *resources.KUEUE,

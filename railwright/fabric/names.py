@@ -29,7 +29,6 @@ MANAGED_RESOURCE = f"{DOMAIN}/rails"  # resource with quantity 0: schedulers ask
 
 POD_CLAIM = "railwright"  # name of the entry of spec.resourceClaims that railwright adds; the second is railwright-2
 CLAIM_TEMPLATE_PREFIX = "railwright-"  # of the names of its ResourceClaimTemplates
-CHANNEL_CLAIM = "railwright-nvlink"  # name of the entry of spec.resourceClaims for the channel of a ComputeDomain
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"  # DeviceClass of channels (NVIDIA's DRA driver)
 COPY_PREFIX = "railwright-"  # of the names of ConfigMaps that are copied to the namespaces of pods
 MANAGED_BY, OWNER = "app.kubernetes.io/managed-by", "railwright"  # label of the objects that railwright writes

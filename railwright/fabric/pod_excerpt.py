@@ -49,14 +49,14 @@ class Inputs(msgspec.Struct, frozen=True):
     labels: frozenset[str]
     annotations: frozenset[str]
     variables: frozenset[str]
-    reads_gang: bool  # a claim depends on it, and a ComputeDomain
+    reads_gang: bool  # a claim depends on it
     has_script: bool  # which is put before commands
 
 
 def compile_inputs(document: policies.FabricPolicy) -> Inputs:
     """Return what the plans under a policy read."""
     fabrics = document.fabrics.values()
-    reads_gang = any((fabric.claims or fabric.nvlink) is not None for fabric in fabrics)
+    reads_gang = any(fabric.claims is not None for fabric in fabrics)
     annotations = _ANNOTATIONS.union(
         *[fabric.annotations for fabric in fabrics],
         [fabric.network_annotation.key for fabric in fabrics if fabric.network_annotation],

@@ -428,12 +428,6 @@ class Namespace(View, frozen=True):
     metadata: BriefMeta = BriefMeta()
 
 
-class ComputeDomain(View, frozen=True):
-    """A ComputeDomain of NVIDIA's DRA driver. Whether railwright created it is in its labels."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
 class ConfigMap(View, frozen=True):
     """A ConfigMap. The policy is in its data."""
 

@@ -113,7 +113,7 @@ class _Webhook:
     webhook_warnings = counter("Admission warnings, by reason code.", "code")
     webhook_events = counter("Kubernetes Events by result.", "outcome")
     claim_templates = counter(
-        "Writes of ResourceClaimTemplates and ComputeDomains by result: `created`, `removed`, `exists` (another "
+        "Writes of ResourceClaimTemplates by result: `created`, `removed`, `exists` (another "
         "replica was first) or `failed`.",
         "outcome",
     )

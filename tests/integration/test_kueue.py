@@ -22,7 +22,7 @@ POLICY = manifests.policy(
         "cut": manifests.fabric(
             2,
             placement={"domains": [LEAF, manifests.SPINE], "gangTopology": "required"},
-            nvlink={"domain": LEAF, "computeDomain": "none", "segment": 2},
+            nvlink={"domain": LEAF, "segment": 2},
         ),
         "efa": manifests.fabric_of_claims(transport="efa", railsPerPod="proportional"),
     }

@@ -28,10 +28,6 @@ RARE = {
         (WEBHOOK, verb, "resource.k8s.io", "resourceclaimtemplates"): "a pod names a template of railwright"
         for verb in ("get", "create", "delete")
     },
-    **{
-        (WEBHOOK, verb, "resource.nvidia.com", "computedomains"): "a gang is in NVLink domains (test_nvlink.py)"
-        for verb in ("create", "delete")
-    },
 }
 Right = tuple[str, str, str]  # verb, group, resource with its subresource
 

@@ -33,10 +33,6 @@ def list_templates(server: objects_stub.Objects) -> dict[str, dict]:
     return server.get_all("resourceclaimtemplates")
 
 
-def list_domains(server: objects_stub.Objects) -> dict[str, dict]:
-    return server.get_all("computedomains")
-
-
 @pytest.fixture
 def start(start_controller, monkeypatch):
     monkeypatch.setattr(claim_templates, "_SHORTEST_SWEEP_SECONDS", 0.05)
@@ -52,8 +48,6 @@ def observe_written(replica: controller_replicas.Replica, server: objects_stub.O
     """Show a replica what the watches of the API server would."""
     for tree in list_templates(server).values():
         replica.state.claim_templates.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
-    for tree in list_domains(server).values():
-        replica.state.compute_domains.upsert(msgspec.convert(tree, views.ComputeDomain))
 
 
 def build_pod(policy, job: str, number: int, count: int = 4) -> dict:
@@ -210,72 +204,6 @@ async def test_a_template_that_vanished_comes_back_with_the_same_rails(server, s
     replica.state.claim_templates.remove(msgspec.convert(before, objects.ResourceClaimTemplate))
     await shell.until(lambda: name in list_templates(server))
     assert list_templates(server)[name]["metadata"]["annotations"] == before["metadata"]["annotations"]
-
-
-# --- ComputeDomains -------------------------------------------------------------------------------------------
-
-NVLINK = fabric("    gpusPerNode: 4\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n")
-
-
-def name_domain(tree: dict) -> str:
-    (entry,) = tree["spec"]["resourceClaims"]
-    return entry["resourceClaimTemplateName"]
-
-
-async def test_the_pods_of_a_gang_get_one_compute_domain(server, start):
-    replica = start(NVLINK)
-    ranks = [build_pod(NVLINK, "a", number) for number in range(3)]
-    replica.observe(*ranks)
-    await shell.until(lambda: list_domains(server))
-    observe_written(replica, server)
-    await asyncio.sleep(0.2)
-    ((name, domain),) = list_domains(server).items()
-    assert name == name_domain(ranks[0])
-    assert (domain["apiVersion"], domain["kind"]) == ("resource.nvidia.com/v1beta1", "ComputeDomain")
-    assert domain["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "railwright"}
-    channel = {"resourceClaimTemplate": {"name": name}, "allocationMode": "Single"}
-    assert domain["spec"] == {"numNodes": 0, "channel": channel}
-    assert not replica.messages
-
-
-async def test_a_pod_group_that_is_named_after_admission_keeps_the_compute_domain(server, start):
-    replica = start(NVLINK)
-    tree = build_pod(NVLINK, "a", 0)
-    tree["metadata"].setdefault("annotations", {})["scheduling.k8s.io/group-name"] = "podgroup-1"
-    replica.observe(tree)
-    await shell.until(lambda: name_domain(tree) in list_domains(server))
-
-
-async def test_a_compute_domain_is_removed_by_its_uid_when_its_gang_is_gone(server, start):
-    replica = start(NVLINK, unused_seconds=0.2)
-    tree = build_pod(NVLINK, "a", 0)
-    replica.observe(tree)
-    await shell.until(lambda: list_domains(server))
-    observe_written(replica, server)
-    replica.observe(tree | {"status": {"phase": "Succeeded"}})
-    uid = list_domains(server)[name_domain(tree)]["metadata"]["uid"]
-    await shell.until(lambda: server.deleted)
-    assert server.deleted[0][1]["preconditions"] == {"uid": uid}
-
-
-async def test_a_name_that_the_policy_would_not_give_creates_nothing_and_is_reported(server, start):
-    replica = start(NVLINK)
-    tree = build_pod(NVLINK, "a", 0)
-    tree["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = f"railwright-nvlink-{'0' * 20}"
-    replica.observe(tree)
-    await shell.until(lambda: replica.messages)
-    assert not list_domains(server)
-    assert "recreate the pod" in replica.messages[0]
-
-
-async def test_a_cluster_without_the_driver_is_reported_with_the_fix(server, start):
-    server.refuse_next(404, 404, 404)
-    replica = start(NVLINK)
-    tree = build_pod(NVLINK, "a", 0)
-    replica.observe(tree)
-    await shell.until(lambda: replica.messages)
-    assert replica.messages[0].startswith(f"ComputeDomain {name_domain(tree)}, which the Pod waits for, is not")
-    assert "install NVIDIA's DRA driver" in replica.messages[0]
 
 
 NODES = ("gpu-0", "gpu-1", "gpu-2")

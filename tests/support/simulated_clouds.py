@@ -43,7 +43,7 @@ def build(shape: profiles.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
             trees[Kind.NETWORK].append(_build_network(*selection.key))
         for item in yaml.safe_load(annotations.get(matching.GKE_INTERFACES, "[]")):
             trees[Kind.GKE_NETWORK].append({"metadata": {"name": item["network"]}})
-    classes = {names.CHANNEL_CLASS: 'device.driver == "compute-domain.nvidia.com"'} if fabric.nvlink else {}
+    classes = {}
     if fabric.claims is not None:
         driver = claimed_rails.find_driver(fabric.claims).name
         classes[fabric.claims.device_class] = f'device.driver == "{driver}"'

@@ -60,9 +60,9 @@ def ask(mode="required", more=""):
     return admitting.fabric(f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}{more}}}\n")
 
 
-def ask_for_segments(size, mode="required", channels="none"):
+def ask_for_segments(size, mode="required"):
     """Return a policy whose gangs are divided into segments of so many ranks, each in one leaf."""
-    nvlink = f"    nvlink: {{domain: {LEAF}, segment: {size}, computeDomain: {channels}}}\n"
+    nvlink = f"    nvlink: {{domain: {LEAF}, segment: {size}}}\n"
     return admitting.fabric(f"    placement: {{domains: [{LEAF}, {SPINE}], gangTopology: {mode}}}\n{nvlink}")
 
 

@@ -235,8 +235,6 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
     if annotation is not None and annotation.key == GKE_INTERFACES:
         name = str(annotation.item.get("network"))
         needs += [Need(Kind.GKE_NETWORK, name.replace("{rail}", rail.name)) for rail in fabric.rails]
-    if fabric.nvlink is not None and fabric.nvlink.compute_domain == "create":
-        needs.append(Need(Kind.DEVICE_CLASS, names.CHANNEL_CLASS))
     return [*needs, *(Need(_LABEL, key) for key in presets.list_domain_keys(fabric.placement))]
 
 

@@ -34,8 +34,6 @@ _DIGITS = 10  # of the hash
 _MAX_FABRIC = 40  # characters of the fabric's name; the hash has all of it
 _MAX_NAME = 100  # characters, above the longest name with all its parts
 _INVALID = re.compile(r"[^a-z0-9]+")
-_CHANNEL_DIGITS = 20  # of the hash: the name alone tells gangs apart
-_CHANNEL = re.compile(rf"{names.CHANNEL_CLAIM}-[0-9a-f]{{{_CHANNEL_DIGITS}}}")
 _NAME = re.compile(rf"{names.CLAIM_TEMPLATE_PREFIX}.+-(\d{{1,4}})x(\d{{1,4}})-[0-9a-f]{{{_DIGITS}}}(-\d{{1,2}})?")
 
 
@@ -58,17 +56,6 @@ def build_names(fabric: str, accelerators: int, rails: int, inputs: bytes, claim
 def name_claims(count: int) -> tuple[str, ...]:
     """Return the names of a pod's entries in spec.resourceClaims."""
     return (names.POD_CLAIM, *(f"{names.POD_CLAIM}-{number}" for number in range(2, count + 1)))
-
-
-def name_channel(namespace: str, gang: str) -> str:
-    """Return the name of a gang's ComputeDomain and of the template of its channels."""
-    digest = hashlib.sha256(f"{namespace}\0{gang}".encode()).hexdigest()[:_CHANNEL_DIGITS]
-    return f"{names.CHANNEL_CLAIM}-{digest}"
-
-
-def is_channel(template: str) -> bool:
-    """True if a template has the name of a ComputeDomain that railwright creates."""
-    return len(template) <= _MAX_NAME and _CHANNEL.fullmatch(template) is not None
 
 
 _CLAIM_NAMES = frozenset(name_claims(99))  # two digits, as in the names of templates
@@ -107,24 +94,9 @@ def list_claims(pod: views.Pod) -> Sequence[OwnClaim]:
     return [claim for claim in own if is_own_name(claim.template)]
 
 
-def has_other_claims(pod: views.Pod) -> bool:
-    """True if a pod has claims beside that of a channel, of which each node has one to give."""
-    channel = find_channel(pod)
-    return len(pod.spec.resource_claims or ()) > (channel is not None)
-
-
-def find_channel(pod: views.Pod) -> OwnClaim | None:
-    """Return the claim of a pod that names the template of a ComputeDomain of railwright, or None."""
-    for index, entry in enumerate(pod.spec.resource_claims or ()):
-        if entry.name == names.CHANNEL_CLAIM and is_channel(entry.resource_claim_template_name):
-            return OwnClaim(index, entry.name, entry.resource_claim_template_name)
-    return None
-
-
 def list_templates(pod: views.Pod) -> list[str]:
-    """Return the templates that railwright has written for a pod: those of its devices and that of its channel."""
-    channel = find_channel(pod)
-    return [claim.template for claim in (*list_claims(pod), *([channel] if channel else []))]
+    """Return the templates of railwright that a pod names."""
+    return [claim.template for claim in list_claims(pod)]
 
 
 def count_accelerators(pod: views.Pod, containers: Sequence[views.Container]) -> list[int]:
@@ -251,21 +223,6 @@ def build_template(
         "kind": "ResourceClaimTemplate",
         "metadata": metadata,
         "spec": {"metadata": {"labels": labels}, "spec": {"devices": devices}},
-    }
-
-
-def build_compute_domain(namespace: str, name: str) -> Tree:
-    """Return a ComputeDomain of which each node has one channel, for the template of the same name.
-
-    `numNodes` 0: daemons and pods start without waiting for their peers (k8s-dra-driver-gpu, ComputeDomainSpec).
-    """
-    metadata = {"name": name, "namespace": namespace, "labels": {names.MANAGED_BY: names.OWNER}}
-    channel = {"resourceClaimTemplate": {"name": name}, "allocationMode": "Single"}
-    return {
-        "apiVersion": "resource.nvidia.com/v1beta1",
-        "kind": "ComputeDomain",
-        "metadata": metadata,
-        "spec": {"numNodes": 0, "channel": channel},
     }
 
 

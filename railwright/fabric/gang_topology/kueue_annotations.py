@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import kueue, resources, views
-from railwright.fabric.claims import claim_templates
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.gang_topology.writings import QUEUE_NAME, Context, Writing
 from railwright.fabric.reasons import reason
@@ -71,7 +70,7 @@ def _refuse_obstacles(context: Context) -> None:
         raise reason.ReasonError(AdmissionCode.TOPOLOGY_ELASTIC)
     context.refuse_owner("an annotation")
     parts = [part for part in context.parts if part.is_rank]
-    if any(claim_templates.has_other_claims(part.pod) for part in parts):
+    if any(part.pod.spec.resource_claims for part in parts):
         raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_CLAIMS)
     sizes = [part.pods for part in parts]
     if len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import bounded_cache, hypernodes, node_views, resources, topology, views
-from railwright.fabric.claims import claim_templates
 from railwright.fabric.injection import templates
 from railwright.fabric.placement.nodes import eligibility
 from railwright.fabric.placement.state import object_info
@@ -270,7 +269,7 @@ def _measure(
     specs = [part.pod.spec for part in (*ranks, *helpers)]
     selectors = {_encode((spec.node_selector, spec.affinity, spec.tolerations)) for spec in specs}
     is_even = len(selectors) == 1 and sum(part.pods for part in helpers) <= sum(part.pods for part in ranks)
-    has_claims = any(claim_templates.has_other_claims(part.pod) for part in (*ranks, *helpers))
+    has_claims = any(part.pod.spec.resource_claims for part in (*ranks, *helpers))
     if domains is None or len(ranks) > _MAX_PARTS or not is_even or has_claims:
         return unknown
     helper = _merge([resources.compute_requests(part.pod.spec) for part in helpers])

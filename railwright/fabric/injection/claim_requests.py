@@ -386,7 +386,7 @@ def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
 def has_claims_alone(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if target containers use claims, and no container requests the rails of the pod as extended resources."""
     containers = pod.spec.containers
-    channels = list_channels(pod, ctx)
+    channels = _list_channels(pod, ctx)
     return any(
         claim.name not in channels
         for index in ctx.targets
@@ -397,73 +397,13 @@ def has_claims_alone(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     )
 
 
-def list_channels(pod: views.Pod, ctx: context.InjectionContext) -> dict[str, str]:
-    """Return the pod's claims that are channels of ComputeDomains, which bring no rails: their name and template."""
+def _list_channels(pod: views.Pod, ctx: context.InjectionContext) -> frozenset[str]:
+    """Return the names of the author's claims that are channels of a ComputeDomain, which bring no rails."""
     classes = ctx.known.claim_templates or {}
-    return {
-        entry.name: template
-        for entry in pod.spec.resource_claims or ()
-        if claim_templates.is_channel(template := entry.resource_claim_template_name)
-        or names.CHANNEL_CLASS in classes.get((ctx.known.namespace, template), ())
-    }
-
-
-# --- channels of a ComputeDomain, by which the GPUs of a gang share memory across nodes ----------------
-
-# NVIDIA's DRA driver runs an IMEX domain for each ComputeDomain, on the nodes of the pods that claim a channel of it.
-# It writes the ResourceClaimTemplate that the ComputeDomain names. Admission writes nothing: pods name the template,
-# and `webhook.claim_templates` creates the ComputeDomain for the pods that wait. A node has one channel to give for a
-# ComputeDomain (DeviceClass `compute-domain-default-channel.nvidia.com`), so only pods that take all GPUs of a node
-# get one.
-
-CHANNEL_ENTRY = "nvlink"  # in the record
-
-
-def join_domain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Name the template of the gang's ComputeDomain in the pod, and use the claim in the containers of the ranks.
-
-    Raises RefusedError if another claim of the pod has the name.
-    """
-    template = name_domain(pod, ctx)
-    if not template:
-        return pod_changes.EMPTY
-    channels = list_channels(pod, ctx)
-    if user_claim := next((name for name, named in channels.items() if not claim_templates.is_channel(named)), ""):
-        skipped = reasons.make(AdmissionCode.OWN_CHANNEL, claim=user_claim)
-        return pod_changes.Contribution(skipped={CHANNEL_ENTRY: skipped})
-    if not _takes_node(pod, ctx):
-        skipped = reasons.make(AdmissionCode.CHANNEL_NEEDS_NODE, limit=str(ctx.fabric.gpus_per_node))
-        return pod_changes.Contribution(skipped={CHANNEL_ENTRY: skipped}, warnings=(skipped,))
-    existing = claim_templates.find_channel(pod)
-    check_names(pod, (names.CHANNEL_CLAIM,), (names.CHANNEL_CLAIM,) if existing else ())
-    reason = f"NVLink across the nodes of the gang in fabric {ctx.fabric_name}"
-    changes: list[pod_changes.Change] = []
-    if existing is None or existing.template != template:
-        index = existing.position if existing else None
-        changes.append(
-            pod_changes.SetClaim(
-                entry=CHANNEL_ENTRY, reason=reason, name=names.CHANNEL_CLAIM, template=template, index=index
-            )
-        )
-    for target in ctx.targets:
-        resources = pod.container(target).resources
-        if resources is None or names.CHANNEL_CLAIM not in [claim.name for claim in resources.claims]:
-            changes.append(
-                pod_changes.UseClaim(entry=CHANNEL_ENTRY, reason=reason, container=target, claim=names.CHANNEL_CLAIM)
-            )
-    return pod_changes.Contribution(changes=tuple(changes), entries=(CHANNEL_ENTRY,))
-
-
-def name_domain(pod: views.Pod, ctx: context.InjectionContext) -> str:
-    """Return the name of the ComputeDomain of the pod's gang, "" if the pod gets none."""
-    nvlink = ctx.fabric.nvlink
-    if nvlink is None or nvlink.compute_domain == "none" or not ctx.role.rails or "devices" in ctx.options.skip:
-        return ""
-    gang = find_gang(pod, ctx.known.namespace)
-    return claim_templates.name_channel(ctx.known.namespace, gang) if gang else ""
-
-
-def _takes_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
-    """True if the pod takes all GPUs of its node, requested or in claims. True if the policy does not name a number."""
-    limit = ctx.fabric.gpus_per_node
-    return limit is None or accelerators.count_at_once(pod, ctx.document.accelerators) >= limit
+    return frozenset(
+        [
+            entry.name
+            for entry in pod.spec.resource_claims or ()
+            if names.CHANNEL_CLASS in classes.get((ctx.known.namespace, entry.resource_claim_template_name), ())
+        ]
+    )

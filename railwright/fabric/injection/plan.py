@@ -47,7 +47,6 @@ class Row(NamedTuple):
 MUTATORS = (
     Row("", devices.check_capacity),
     Row("pod", pod_fields.set_fields),  # networks and variables depend on the host network
-    Row("", claim_requests.join_domain),  # counts the GPUs that the next one takes out of the requests
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("", attachments.attach_by_annotation),

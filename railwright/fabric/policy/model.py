@@ -826,14 +826,6 @@ class NvLink(Section, frozen=True):
             "nvidia.com/gpu.clique",
         ),
     ] = "nvidia.com/gpu.clique"
-    compute_domain: Annotated[
-        Literal["create", "none"],
-        describe(
-            "`create`: each gang gets a ComputeDomain of NVIDIA's DRA driver, and each of its pods that takes all GPUs "
-            "of its node a channel of it. Pods that have such a claim keep it. `none`: the pods get no channel.",
-            "create",
-        ),
-    ] = "create"
     segment: Annotated[
         Count | None,
         describe(

@@ -480,9 +480,6 @@ def _examine(policy: model.Policy, name: str) -> tuple[list[Gap], Changes | None
     if fabric.rails_per_pod == "proportional":
         problem = "the device list depends on the number of GPUs of each pod"
         return [Gap(f"{base}.railsPerPod", "proportional", problem, f"{_WEBHOOK}, or set all", True)], None
-    if fabric.nvlink and fabric.nvlink.compute_domain == "create":
-        problem = "no expression creates the ComputeDomain of a gang"
-        return [Gap(f"{base}.nvlink.computeDomain", "create", problem, f"{_WEBHOOK}, or set none", True)], None
     if of_webhook := _find_key_of_webhook(fabric, base):
         return [of_webhook], None
     explored = situations.explore(policy, name)

@@ -139,8 +139,6 @@ class AdmissionCode(ReasonCode):
     NO_RAILS = "NoRails"
     PREFLIGHT_WITHOUT_DEVICES = "PreflightWithoutDevices"
     OWN_CLAIM = "OwnClaim"
-    OWN_CHANNEL = "OwnChannel"
-    CHANNEL_NEEDS_NODE = "ChannelNeedsNode"
     EXCLUDED_BY_POLICY = "ExcludedByPolicy"
     HELPER_POD = "HelperPod"
     LAUNCHER_WITHOUT_ACCELERATORS = "LauncherWithoutAccelerators"

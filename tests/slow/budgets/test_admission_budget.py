@@ -79,7 +79,7 @@ POLICIES = {
       accelerators: {deviceClass: gpu.nvidia.com}
       pairBy: none
       gangRails: same
-    nvlink: {domain: nvidia.com/gpu.clique, computeDomain: create, required: true, segment: 16}
+    nvlink: {domain: nvidia.com/gpu.clique, required: true, segment: 16}
     placement: {domains: [nvidia.com/gpu.clique]}
     rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]""",
     "vendor": """

@@ -200,10 +200,8 @@ def test_the_topologies_have_the_form_of_kais_definition():
 # --- segments ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("channels", ["create", "none"])
-def test_workers_are_divided_into_segments(channels):
-    """A claim of a channel of a ComputeDomain takes no room: each node has one."""
-    by = ask_for_segments(2, channels=channels)
+def test_workers_are_divided_into_segments():
+    by = ask_for_segments(2)
     tree = pytorch_job()
     del tree["spec"]["pytorchReplicaSpecs"]["Master"]
     tree["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 4

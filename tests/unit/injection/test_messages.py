@@ -231,11 +231,6 @@ WARNINGS = {
         ("requests no nvidia.com/gpu", "remove label railwright.io/fabric", "annotation railwright.io/rails"),
         lambda name: pod({"name": name}),
     ),
-    "part of a node with NVLink": Case(
-        ("the pod takes fewer than its 4 GPUs", "request all GPUs of a node"),
-        lambda name: pod(gpus(2, name), labels=JOB),
-        fabric("    gpusPerNode: 4\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n"),
-    ),
     "host network": Case(
         ("spec.hostNetwork is true", "remove hostNetwork"), lambda name: pod(gpus(8, name), hostNetwork=True)
     ),

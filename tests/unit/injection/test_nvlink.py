@@ -1,7 +1,6 @@
-"""A gang in NVLink domains: each pod that takes a node gets a channel of the gang's ComputeDomain."""
+"""A gang in NVLink domains: what NCCL gets, and a channel of a ComputeDomain that the author names."""
 
 import copy
-import re
 
 import pytest
 from admitting import (
@@ -11,15 +10,10 @@ from admitting import (
     gpus,
     known,
     list_claim_templates,
-    messages,
-    planned,
     pod,
-    record,
     refusal,
-    skipped,
 )
 
-CHANNEL = re.compile(r"railwright-nvlink-[0-9a-f]{20}")
 CHANNELS = frozenset({"compute-domain-default-channel.nvidia.com"})
 DOMAINS = "    placement: {domains: [nvidia.com/gpu.clique, leaf]}\n"
 
@@ -32,70 +26,30 @@ def rank(job="train", count=4, **more):
     return pod(gpus(count), labels={"batch.kubernetes.io/job-name": job}, **more)
 
 
-def test_all_pods_of_a_gang_get_a_channel_of_one_compute_domain():
-    first, second, other = (admitted(rank(job), nvlink_fabric()) for job in ("a", "a", "b"))
-    (template,) = list_claim_templates(first)
-    assert CHANNEL.fullmatch(template)
-    assert list_claim_templates(second) == [template] != list_claim_templates(other)
-    assert first["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright-nvlink"}]
-    assert first["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "4"
-    assert "nvlink" in record(first)["added"]
+def test_no_pod_gets_a_channel_that_its_author_does_not_name():
+    assert list_claim_templates(admitted(rank(), nvlink_fabric())) == []
 
 
 CLAIMS = nvlink_fabric(
     more="    gpusPerNode: 4\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
     rails="[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]",
 )
+FACTS = known(claim_templates={("prod", "mine"): CHANNELS})
 
 
-@pytest.mark.parametrize(("gpus", "names"), [(4, {"railwright", "railwright-nvlink"}), (2, {"railwright"})])
-def test_the_channel_is_beside_the_claims_of_rails_and_gpus_which_count_once(gpus, names):
-    once = admitted(rank(count=gpus), CLAIMS)
-    assert {entry["name"] for entry in once["spec"]["resourceClaims"]} == names
-    assert {claim["name"] for claim in once["spec"]["containers"][0]["resources"]["claims"]} == names
-    assert admitted(copy.deepcopy(once), CLAIMS) == once
+def name_channel():
+    """Return a pod whose author gives it a channel of a ComputeDomain, which writes the template `mine`."""
+    tree = rank(resourceClaims=[{"name": "imex", "resourceClaimTemplateName": "mine"}])
+    tree["spec"]["containers"][0]["resources"]["claims"] = [{"name": "imex"}]
+    return tree
 
 
-def test_another_claim_of_the_name_rejects_the_pod():
-    entry = {"name": "railwright-nvlink", "resourceClaimName": "mine"}
-    message = refusal(rank(resourceClaims=[entry]), nvlink_fabric())
-    assert message.startswith("Pod prod/p: spec.resourceClaims[0] has the name 'railwright-nvlink', which railwright")
-    assert "rename it" in message
-
-
-@pytest.mark.parametrize(
-    ("tree", "policy"),
-    [
-        (pod(gpus(4)), nvlink_fabric()),
-        (rank(), nvlink_fabric("{computeDomain: none}")),
-        (rank(), fabric("    gpusPerNode: 4\n")),
-    ],
-    ids=["pod on its own", "switched off", "no NVLink domains"],
-)
-def test_other_pods_get_no_channel(tree, policy):
-    assert list_claim_templates(admitted(tree, policy)) == []
-
-
-def test_a_pod_that_shares_its_node_gets_none_and_is_warned():
-    outcome = planned(rank(count=2), nvlink_fabric())
-    assert skipped(admitted(rank(count=2), nvlink_fabric()))["nvlink"].startswith("the pod gets no channel")
-    assert any("NVLink" in message for message in messages(outcome))
-
-
-def test_a_channel_of_the_author_stays():
-    entry = {"name": "imex", "resourceClaimTemplateName": "mine"}
-    facts = known(claim_templates={("prod", "mine"): CHANNELS})
-    tree = rank(resourceClaims=[entry])
-    assert list_claim_templates(admitted(tree, nvlink_fabric(), facts)) == ["mine"]
-    assert skipped(admitted(tree, nvlink_fabric(), facts))["nvlink"] == (
-        "the pod's claim imex is a channel of another ComputeDomain"
-    )
-
-
-def test_the_template_that_the_driver_writes_for_us_is_not_the_authors():
-    once = admitted(rank(), nvlink_fabric())
-    facts = known(claim_templates={("prod", list_claim_templates(once)[0]): CHANNELS})
-    assert admitted(copy.deepcopy(once), nvlink_fabric(), facts) == once
+@pytest.mark.parametrize(("policy", "names"), [(CLAIMS, ["imex", "railwright"]), (nvlink_fabric(), ["imex"])])
+def test_a_channel_of_the_author_stays_beside_the_claims_of_rails(policy, names):
+    once = admitted(name_channel(), policy, FACTS)
+    assert [entry["name"] for entry in once["spec"]["resourceClaims"]] == names
+    assert [claim["name"] for claim in once["spec"]["containers"][0]["resources"]["claims"]] == names
+    assert admitted(copy.deepcopy(once), policy, FACTS) == once
 
 
 def test_nccl_gets_the_memory_that_nvlink_needs_and_fails_without_it_where_required():
@@ -105,14 +59,9 @@ def test_nccl_gets_the_memory_that_nvlink_needs_and_fails_without_it_where_requi
     assert "NCCL_CUMEM_ENABLE" not in env(admitted(rank(), fabric()))
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_a_channel_brings_no_rails_so_their_devices_are_known(own):
+def test_a_channel_brings_no_rails_so_their_devices_are_known():
     rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(2)) + "\n"
-    entry = [{"name": "imex", "resourceClaimTemplateName": "mine"}] if own else []
-    tree = rank(resourceClaims=entry)
-    tree["spec"]["containers"][0]["resources"]["claims"] = [{"name": "imex"}] if own else []
-    result = admitted(tree, nvlink_fabric(rails=rails), known(claim_templates={("prod", "mine"): CHANNELS}))
-    assert env(result)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert env(admitted(name_channel(), nvlink_fabric(rails=rails), FACTS))["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
 
 
 @pytest.mark.parametrize("value", ["", "0", "two", "-1", "1.5", "1000000"])

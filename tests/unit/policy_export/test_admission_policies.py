@@ -35,13 +35,6 @@ GAPS = {  # of fabrics that are left out: lines of the fabric, rails, lines at t
         "fabrics.f.claims.deviceClass",
         "nics",
     ),
-    "NVLink domains": (
-        "    gpusPerNode: 1\n    nvlink: {}\n    placement: {domains: [nvidia.com/gpu.clique]}\n",
-        LITERAL,
-        "",
-        "fabrics.f.nvlink.computeDomain",
-        "create",
-    ),
     "whole nodes": ("    gpusPerNode: 8\n    wholeNode: true\n", LITERAL, "", "fabrics.f.wholeNode", "set"),
     "networks of another system": (
         "    networkAnnotation: {key: a.b/c, item: {n: x}}\n",

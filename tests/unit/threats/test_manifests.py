@@ -32,8 +32,6 @@ ANYWHERE = {
     ("create", "subjectaccessreviews"),
     ("create", "resourceclaimtemplates"),  # in the namespaces of the pods that name them
     ("delete", "resourceclaimtemplates"),
-    ("create", "computedomains"),  # likewise
-    ("delete", "computedomains"),
 }
 PRIVATE = {"secrets", "configmaps"}  # read by name only
 
