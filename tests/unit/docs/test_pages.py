@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from documentation import reference, site
-from extender import cluster_reports, gang_events
+from extender import gang_events
 from railwright.cli.checking import command as checking
 from webhook import object_events
 
@@ -109,11 +109,11 @@ def list_reasons(module) -> set[str]:
 def test_every_reason_of_an_event_is_on_the_page():
     posted = {
         reason
-        for module in (object_events, gang_events, cluster_reports)
+        for module in (object_events, gang_events)
         for reason in list_reasons(module)
         if reason[0].isupper() and reason.isalpha()
     }
-    assert len(posted) == 14
+    assert len(posted) == 13
     assert {row.reason for row in reference.EVENTS} == posted
     page = (pages.DOCS / "reference" / "events.md").read_text()
     assert all(f"`{reason}`" in page for reason in posted)

@@ -211,10 +211,9 @@ def test_segments_are_slices_where_kueue_can_place_them(case):
     [
         (1, ask("preferred"), {PREFERRED: LEAF, TOGETHER: "railwright"}),
         (1, ask_for_segments(2), {REQUIRED: SPINE, TOGETHER: "railwright"}),  # without slices
-        (1, ask_for_segments(2, channels="create"), {REQUIRED: SPINE, TOGETHER: "railwright"}),
         (2, ask("preferred"), {}),
     ],
-    ids=["soft", "segments", "segments with channels", "two templates of several pods"],
+    ids=["soft", "segments", "two templates of several pods"],
 )
 def test_a_master_and_its_workers_are_one_group(masters, by, expected):
     tree = training_job("pytorchReplicaSpecs", Master=masters, Worker=3)
