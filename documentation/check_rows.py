@@ -41,8 +41,6 @@ def format_rows(markdown: str) -> str:
 def _list_rights(sources: str) -> Iterator[str]:
     for source in sources.split(", ") if sources else ():
         yield _OTHERS.get(source) or _RIGHTS[source]
-        if source == "policy" and snapshots.FABRIC_POLICY not in sources:
-            yield _RIGHTS[snapshots.FABRIC_POLICY]
 
 
 def format_entries() -> str:

@@ -151,15 +151,11 @@ EVENTS = (
     EventReason(object_events.NOT_COPIED, "Warning", "pod",
                 "The ConfigMap that a fabric copies to the pod's namespace cannot be copied, so the pod cannot start.",
                 "The message has the cause, such as a missing source or right. It is tried again."),
-    EventReason(object_events.INVALID, "Warning", "ConfigMap or FabricPolicy `railwright-policy`",
+    EventReason(object_events.INVALID, "Warning", "ConfigMap `railwright-policy`",
                 "The policy is invalid; the last valid one stays in force.",
-                "Correct it: the message has each path, and lines of a ConfigMap. `railwright policy validate` has all "
-                "errors."),
-    EventReason(object_events.IN_FORCE, "Normal", "ConfigMap or FabricPolicy `railwright-policy`",
-                "The policy is valid again, or the FabricPolicy that overrode the ConfigMap was deleted.", ""),
-    EventReason(object_events.OVERRIDDEN, "Warning", "ConfigMap `railwright-policy`",
-                "A FabricPolicy exists, so the ConfigMap has no effect.",
-                "Change the FabricPolicy, or delete one of the two."),
+                "Correct it: the message has line and path of each error. `railwright policy validate` has all of them."
+                ),
+    EventReason(object_events.IN_FORCE, "Normal", "ConfigMap `railwright-policy`", "The policy is valid again.", ""),
     EventReason(gang_events.UNPLACEABLE, "Warning", "PodGroup, or first pod",
                 "The whole cluster cannot hold the gang, which has waited for 10 s. Checked again every minute.",
                 "The message names what is missing and who uses it. It begins with `CapacityNever` if the gang would "

@@ -18,7 +18,6 @@ from webhook import (
     controllers,
     extender_questions,
     object_events,
-    policy_status,
 )
 from webhook import state as states
 
@@ -84,7 +83,6 @@ async def serve(options: settings.Settings) -> int:
             lambda: origin.store.current,
             counters,
             post_event,
-            has_resource=lambda: origin.policy_objects.has_resource,
             extender=extender,
         ),
         checks,
@@ -131,7 +129,7 @@ def _list_writers(
     counters: metrics.Metrics,
     options: settings.Settings,
 ) -> list[sources.Task]:
-    """Return the tasks that write to the API server: Events, claim templates, ConfigMaps, and the policy's status.
+    """Return the tasks that write to the API server: Events, claim templates and ConfigMaps.
 
     The controller of claim templates and the copier do nothing while the caches are incomplete or old.
     """
@@ -149,8 +147,7 @@ def _list_writers(
     copier = config_map_copies.ConfigMapCopier(parts)
     origin.store.subscribe(lambda _: controller.forget_failures())
     origin.store.subscribe(lambda _: copier.wake())
-    status = policy_status.PolicyStatus(origin.client, origin.policy_objects, now=tls.get_utc_now)
-    return [poster.run, controller.run, copier.run, status.run]
+    return [poster.run, controller.run, copier.run]
 
 
 def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:
@@ -163,7 +160,7 @@ def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.
         now=tls.get_utc_now,
         on_result=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
-    object_events.PolicyEvents(poster, origin.store, origin.policy_objects)
+    object_events.PolicyEvents(poster, origin.store, origin.policy_object)
     return poster
 
 

@@ -23,10 +23,9 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
     counters: metrics.Metrics,
     post_event: EventSink = lambda _: None,
     *,
-    has_resource: Callable[[], bool] = lambda: False,
     extender: extender_questions.Extender | None = None,
 ) -> Sequence[routes.Route]:
-    """Return all routes. `post_event` must return at once. `has_resource` is True while the FabricPolicy exists.
+    """Return all routes. `post_event` must return at once.
 
     `extender` says whether a pod that is bound was placed without it; None if there is none.
     """
@@ -57,7 +56,7 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
     async def validate_policy(call: routes.Call) -> routes.Reply:
         networks, offered = state.networks.by_key, state.nodes.offered  # only read, so no copy is needed
         timeout = call.query.get("timeout", "")
-        reply = await validator.handle(call.body, timeout, networks, offered, has_resource=has_resource())
+        reply = await validator.handle(call.body, timeout, networks, offered)
         return _count(reply, counters)
 
     return [

@@ -81,13 +81,13 @@ def plan(observed: Observed, used: Collection[str], expired: Collection[str], ro
             yield Write("updated", namespace)
 
 
-def list_sources(document: policies.FabricPolicy) -> Mapping[str, str]:
+def list_sources(document: policies.PolicyDocument) -> Mapping[str, str]:
     """Return NAMESPACE/NAME of each ConfigMap that the fabrics have copied, by the name of the copies."""
     mounts = [mount for fabric in document.fabrics.values() for mount in fabric.mounts.config_maps]
     return {mount.mounted_name: mount.source for mount in mounts if mount.source}
 
 
-def _list_selectors(document: policies.FabricPolicy) -> Mapping[str, Sequence[policies.LabelSelector]]:
+def _list_selectors(document: policies.PolicyDocument) -> Mapping[str, Sequence[policies.LabelSelector]]:
     """Return the selectors of the namespaces that may use the fabrics with a copy, by the name of the copies."""
     selectors: dict[str, list[policies.LabelSelector]] = {}
     for fabric in document.fabrics.values():

@@ -1,4 +1,4 @@
-"""POST /validate/policy: rejects a ConfigMap or FabricPolicy with an invalid policy, and lists all its errors.
+"""POST /validate/policy: rejects a ConfigMap with an invalid policy, and lists all its errors.
 
 Formats the rejection and limits the number of waiting callers, so that reviews of pods continue meanwhile.
 `railwright.cluster.policies` finds the errors. If a caller gets an HTTP error or times out, the API server admits the
@@ -11,13 +11,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from railwright.cluster import installed_names, policies, policy_process
 from railwright.fabric import names, views
 from railwright.fabric.policy import model, shortcomings
-from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.reasons import rendering
 from railwright.serving import routes
 from webhook import reviews
 
 _CONFIG_MAPS = reviews.Reader(views.ConfigMap, "ConfigMap")
-_RESOURCES = reviews.Reader(views.FabricPolicy, names.POLICY_KIND, names.POLICY_API_VERSION)
 _BAD_REQUEST = 400
 _MAX_MESSAGE = 16 * 1024  # characters of listed errors; more is unreadable in a terminal
 _MAX_CALLERS = 4  # one whose policy is being read, and three that wait
@@ -26,14 +24,7 @@ _DEFAULT_SECONDS = 5.0  # for a caller that sends no `timeout`; equal to timeout
 _MAX_SECONDS = 30.0  # the largest timeoutSeconds of a webhook configuration
 _REPLY_SECONDS = 0.2  # reserved for sending the answer
 
-_OVERRIDDEN = (
-    reason.make(
-        AdmissionCode.POLICY_OVERRIDDEN,
-        resource=f"{names.POLICY_KIND} {installed_names.NAMESPACE}/{installed_names.POLICY}",
-    ),
-)
-
-_Request = reviews.Request[views.ConfigMap] | reviews.Request[views.FabricPolicy]
+_Request = reviews.Request[views.ConfigMap]
 Read = Callable[[str, float], Awaitable[model.Policy | policies.Rejected]]
 
 
@@ -51,22 +42,18 @@ class Validator:
         timeout: str = "",  # noqa: ASYNC109 - the query parameter of the API server
         networks: shortcomings.Networks | None = None,
         offered: Collection[str] | None = None,
-        *,
-        has_resource: bool = False,
     ) -> reviews.Answer:
         """Answer a review. `timeout` is the caller's timeout as an API server writes it: `5s`.
 
         A valid policy is allowed, with warnings about networks and resources that the cluster lacks. `networks` and
-        `offered` (the resources of the nodes) are None if unknown. With `has_resource`, the FabricPolicy exists, and
-        the writer of the ConfigMap is warned that it has no effect.
-        Raises reviews.MalformedError for anything but a review of a ConfigMap or FabricPolicy. Raises HttpError if too
-        many callers wait already (429), or if the policy could not be read within the timeout (503).
+        `offered` (the resources of the nodes) are None if unknown.
+        Raises reviews.MalformedError for anything but a review of a ConfigMap. Raises HttpError if too many callers
+        wait already (429), or if the policy could not be read within the timeout (503).
         """
-        is_resource = reviews.read_encoded(body).kind.kind == names.POLICY_KIND
-        request: _Request = _RESOURCES.read(body) if is_resource else _CONFIG_MAPS.read(body)
-        if not _is_policy(request):
+        request = _CONFIG_MAPS.read(body)
+        if request.object is None or not _is_policy(request):
             return reviews.allow(request)
-        text = _find_text(request.object)
+        text = (request.object.data or {}).get(names.POLICY_KEY)
         if text is None:
             return _reject(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
         if self._callers >= _MAX_CALLERS:
@@ -80,14 +67,11 @@ class Validator:
             raise routes.HttpError(503, f"the policy was not checked: {cause}; apply it again") from None
         finally:
             self._callers -= 1
-        if is_resource:
-            result = policies.locate_in_spec(result)
         if isinstance(result, policies.Rejected):
-            return _reject(request, _format_errors(result.errors, "spec" if is_resource else names.POLICY_KEY))
+            return _reject(request, _format_errors(result.errors))
         # in a thread, because the duration grows with the number of rails
         reasons = await asyncio.to_thread(shortcomings.find, result.document, networks, offered)
-        overridden = _OVERRIDDEN if has_resource and not is_resource else ()
-        return reviews.allow(request, rendering.describe_all((*overridden, *reasons)))
+        return reviews.allow(request, rendering.describe_all(reasons))
 
     async def _read_in_turn(self, text: str, seconds: float) -> model.Policy | policies.Rejected:
         """Wait for earlier callers and read the policy. Raises TimeoutError and the errors of the reader."""
@@ -122,17 +106,10 @@ def _is_policy(request: _Request) -> bool:
     )
 
 
-def _find_text(obj: views.ConfigMap | views.FabricPolicy | None) -> str | None:
-    """Return the text of the policy, None for a ConfigMap without it."""
-    if isinstance(obj, views.FabricPolicy):
-        return policies.write_document(obj)
-    return None if obj is None else (obj.data or {}).get(names.POLICY_KEY)
-
-
-def _format_errors(errors: Sequence[policies.PolicyError], place: str) -> str:
+def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
     """Return one line for each error, and the number of errors that do not fit."""
     count = min(len(errors), policies.MAX_ERRORS)
-    lines = [f"{policies.format_count(errors)} in {place}:"]
+    lines = [f"{policies.format_count(errors)} in {names.POLICY_KEY}:"]
     remaining = _MAX_MESSAGE - len(lines[0])
     for number, error in enumerate(errors):
         line = str(error)
@@ -144,6 +121,6 @@ def _format_errors(errors: Sequence[policies.PolicyError], place: str) -> str:
 
 
 def _reject(request: _Request, problem: str) -> reviews.Answer:
-    message = f"{request.kind.kind} {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
+    message = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
     response = reviews.Response(allowed=False, code=_BAD_REQUEST, message=message)
     return reviews.build_answer(request, response, reason="policy")

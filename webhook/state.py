@@ -198,7 +198,7 @@ def _build_candidate(pod: views.Pod) -> _Candidate | None:
     return _Candidate(pod.metadata.namespace, None, requested) if requested else None
 
 
-def _get_fabric(label: str, document: model.FabricPolicy | None) -> str:
+def _get_fabric(label: str, document: model.PolicyDocument | None) -> str:
     if document is None:
         return UNKNOWN
     name = intent.resolve_default(label, document)

@@ -96,7 +96,7 @@ def handle(
 def _add_topology(
     review: _WorkloadReview,
     plans: Sequence[template_plan.TemplatePlan],
-    document: policies.FabricPolicy,
+    document: policies.PolicyDocument,
     topology: writings.ClusterFacts,
 ) -> reviews.Answer:
     """Answer with the plans of the templates, and the topology of the gang if the policy asks for one.

@@ -75,16 +75,12 @@ if "$helm" status railwright --namespace "$SYSTEM" > /dev/null 2>&1; then
 elif "$kubectl" --namespace "$SYSTEM" get deployment railwright-webhook > /dev/null 2>&1; then
   fail "railwright is installed in this cluster without Helm: use another cluster"
 fi
-if "$kubectl" --namespace "$SYSTEM" get fabricpolicies.railwright.io railwright-policy > /dev/null 2>&1; then
-  fail "FabricPolicy railwright-policy would override the policy of this script: delete it, or use another cluster"
-fi
 
 if $delete; then
   step "Removing the job, railwright and the fake devices"
   "$kubectl" delete namespace "$NAMESPACE" --ignore-not-found --wait=false
   if "$helm" status railwright --namespace "$SYSTEM" > /dev/null 2>&1; then
     "$helm" uninstall railwright --namespace "$SYSTEM"
-    "$kubectl" delete customresourcedefinition fabricpolicies.railwright.io --ignore-not-found --wait=false
   fi
   "$kubectl" delete namespace "$SYSTEM" --ignore-not-found --wait=false
   for node in $nodes; do

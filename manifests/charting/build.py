@@ -14,7 +14,6 @@ import sys
 import textwrap
 import tomllib
 
-import custom_resource
 import dashboards
 import values
 import yaml
@@ -39,7 +38,6 @@ def build_files() -> dict[pathlib.Path, str]:
         CHART / "files" / "policy.yaml": yaml.safe_load((MANIFESTS / "base" / "policy.yaml").read_text())["data"][
             "policy.yaml"
         ],
-        CHART / "files" / "fabricpolicies.yaml": custom_resource.format_spec(),
         CHART / "files" / "runbook.yaml": format_runbook(RUNBOOK.read_text()),
     }
     for name, text in dashboards.format_dashboards().items():

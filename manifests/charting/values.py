@@ -270,15 +270,6 @@ class Policy(Values, frozen=True, kw_only=True):
     ] = ""
 
 
-class Crds(Values, frozen=True, kw_only=True):
-    """The definition of the custom resource FabricPolicy."""
-
-    enabled: Annotated[
-        bool,
-        describe("Install the definition of FabricPolicy, which may hold the policy; it stays after uninstalling"),
-    ] = True
-
-
 class AdmissionPolicy(Values, frozen=True, kw_only=True):
     """The API server's own check for opted-in pods that were not injected."""
 
@@ -371,7 +362,6 @@ class Chart(Values, frozen=True, kw_only=True):
         Certificates()
     )
     policy: Annotated[Policy, describe("ConfigMap with the policy")] = Policy()
-    crds: Annotated[Crds, describe("Definition of the custom resource FabricPolicy")] = Crds()
     admission_policy: Annotated[
         AdmissionPolicy, describe("The API server's own check for opted-in pods without injection")
     ] = AdmissionPolicy()

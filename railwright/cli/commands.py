@@ -40,8 +40,7 @@ def _configure_explain(parser: Parser) -> None:
     manifest = parser.add_group("options for a manifest")
     manifest.add_value(
         "--policy FILE",
-        "Policy, or the ConfigMap or FabricPolicy that contains it (default: ask the cluster by a dry run, which"
-        " stores nothing).",
+        "Policy, or the ConfigMap that contains it (default: ask the cluster by a dry run, which stores nothing).",
         default=None,
     )
     manifest.add_value("--snapshot FILE", "File with Namespaces, networks and Nodes, as for the servers.", default=None)
@@ -84,8 +83,7 @@ def _configure_lint(parser: Parser) -> None:
     options.add_files(parser, "Manifest of any workload, or nccl.conf file.", instead="--rules")
     parser.add_value(
         "--policy FILE",
-        "Policy, its ConfigMap or its FabricPolicy, for the rules that need the fabric (default: the policy of the"
-        " cluster).",
+        "Policy or its ConfigMap, for the rules that need the fabric (default: the policy of the cluster).",
         default=None,
     )
     parser.add_flag("--local", "Ask no cluster; check the other rules only.")
@@ -310,23 +308,12 @@ def _add_cloud(parser: Parser, text: str) -> None:
 
 
 def _configure_validate(parser: Parser) -> None:
-    options.add_files(parser, "Policy, or the ConfigMap or FabricPolicy that contains it.")
+    options.add_files(parser, "Policy, or the ConfigMap that contains it.")
     options.add_output(parser)
 
 
-def _configure_convert(parser: Parser) -> None:
-    options.add_files(parser, "Policy, or the ConfigMap or FabricPolicy that contains it.")
-    parser.add_argument(
-        "--to",
-        type=str.lower,
-        choices=("fabricpolicy", "configmap"),
-        default="fabricpolicy",
-        help="Kind of the manifest (default: fabricpolicy). Comments of a FabricPolicy are not kept.",
-    )
-
-
 def _configure_export(parser: Parser) -> None:
-    options.add_files(parser, "Policy, or the ConfigMap or FabricPolicy that contains it.")
+    options.add_files(parser, "Policy, or the ConfigMap that contains it.")
     parser.add_argument(
         "--as",
         dest="form",
@@ -470,7 +457,7 @@ _OF_INSTALLATIONS = {
         examples=("railwright version", "railwright version --client -o json"),
     ),
     "policy": Command(
-        "Print a first policy, validate one, write it as a FabricPolicy or ConfigMap, export it, or print its schema.",
+        "Print a first policy, validate one, export it, or print its schema.",
         metavar="ACTION",
         children={
             "init": Command(
@@ -482,21 +469,13 @@ _OF_INSTALLATIONS = {
                 ),
             ),
             "validate": Command(
-                "Print all errors of a policy, its ConfigMap or its FabricPolicy, with line numbers.",
+                "Print all errors of a policy or its ConfigMap, with line numbers.",
                 _configure_validate,
                 examples=(
                     "railwright policy validate policy.yaml",
                     "railwright policy validate -o json -f policy.yaml",
                 ),
                 finding="a policy is invalid",
-            ),
-            "convert": Command(
-                "Print a policy as the manifest of a FabricPolicy or ConfigMap.",
-                _configure_convert,
-                examples=(
-                    "railwright policy convert policy.yaml | kubectl apply -f -",
-                    "railwright policy convert --to configmap fabricpolicy.yaml",
-                ),
             ),
             "export": Command(
                 "Print admission policies with which the API server changes pods without railwright's servers.",
@@ -574,7 +553,7 @@ def _configure_simulate(parser: Parser) -> None:
     parser.add_value(
         "--nodes FILE", "Nodes of a real cluster, from `kubectl get nodes -o yaml`; needs --policy.", default=None
     )
-    parser.add_value("--policy FILE", "Policy for --nodes, or its ConfigMap or FabricPolicy.", default=None)
+    parser.add_value("--policy FILE", "Policy for --nodes, or its ConfigMap.", default=None)
     parser.add_argument(
         "--stream", default="seren", help="Job trace: seren, kalos, helios or philly (default: %(default)s)."
     )

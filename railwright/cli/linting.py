@@ -60,13 +60,13 @@ def _find_policy(arguments: argparse.Namespace) -> tuple[model.Policy | None, st
         return policies.read_file(arguments.policy) if arguments.policy else None, ""
     if cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
         try:
-            policy, holder = cluster_access.run(cluster, policy_sources.fetch_with_source, call_seconds=_SECONDS)
+            policy = cluster_access.run(cluster, policy_sources.fetch, call_seconds=_SECONDS)
         except output.UnreadableError as error:  # its text names --policy
             cause = str(error)
         except errors.ClusterError as error:
             cause = f"{error.sentence}. Or {_FROM_FILE}"
         else:
-            return policy, f"the fabric's rules come from the policy in {holder}"
+            return policy, f"the fabric's rules come from the policy in {policy_sources.CONFIG_MAP}"
     else:
         cause = f"there is no kubeconfig; {_FROM_FILE}"
     if cluster.is_given:

@@ -88,9 +88,7 @@ def _parse_selector(text: str) -> Sequence[label_selectors.Expression]:
 
 def add_policy(parser: Options) -> None:
     """Add --policy."""
-    parser.add_value(
-        "--policy FILE", "Policy, its ConfigMap or its FabricPolicy, from a file (default: the policy of the cluster)."
-    )
+    parser.add_value("--policy FILE", "Policy or its ConfigMap, from a file (default: the policy of the cluster).")
 
 
 def add_snapshot(parser: Options) -> None:

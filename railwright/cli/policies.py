@@ -1,16 +1,12 @@
-"""Reads the policy in a file, and runs `railwright policy`: prints all errors, a manifest, the schema or an export."""
+"""Reads the policy in a file, and runs `railwright policy`: prints all errors, the schema or an export."""
 
 import argparse
-import re
 import sys
-import textwrap
 from collections.abc import Mapping
-from typing import Any
 
 from railwright.cli import formats, options, output
-from railwright.cluster import installed_names
 from railwright.cluster import policies as policy_reader
-from railwright.fabric import names, version
+from railwright.fabric import version
 from railwright.fabric.policy import model, schema
 
 
@@ -65,15 +61,23 @@ def validate(arguments: argparse.Namespace) -> int:
 def _build_document(file: str, result: model.Policy | policy_reader.Rejected) -> Mapping[str, object]:
     if isinstance(result, policy_reader.Rejected):
         errors = [{"line": error.line, "path": error.path, "message": error.message} for error in result.errors]
-        return {"file": file, "valid": False, "digest": None, "fabrics": [], "errors": errors}
-    fabrics = list(result.document.fabrics)
-    return {"file": file, "valid": True, "digest": result.digest, "fabrics": fabrics, "errors": []}
+        return {"file": file, "valid": False, "digest": None, "fabrics": [], "errors": errors, "warnings": []}
+    return {
+        "file": file,
+        "valid": True,
+        "digest": result.digest,
+        "fabrics": list(result.document.fabrics),
+        "errors": [],
+        "warnings": policy_reader.list_warnings(result),
+    }
 
 
 def _print_result(file: str, result: model.Policy | policy_reader.Rejected) -> None:
     if not isinstance(result, policy_reader.Rejected):
         fabrics = ", ".join(result.document.fabrics)
         output.print_styled((f"{file}: valid", "bold green"), (f" (fabrics: {fabrics}; {result.digest})", ""))
+        for warning in policy_reader.list_warnings(result):
+            output.print_styled((file, "bold"), (": ", ""), ("warning", "yellow"), (f": {warning}", ""))
         return
     for error in result.errors:
         place = file if error.line is None else f"{file}:{error.line}"
@@ -83,22 +87,7 @@ def _print_result(file: str, result: model.Policy | policy_reader.Rejected) -> N
     output.print_styled((f"{count}: this policy would be rejected", "bold red"))
 
 
-# --- manifests of a policy -------------------------------------------------------------------------------
-
-FABRIC_POLICY, CONFIG_MAP = "fabricpolicy", "configmap"  # values of --to
-_METADATA = {"name": installed_names.POLICY, "namespace": installed_names.NAMESPACE}
-# what a document has beside the keys of a spec: the marks of a document, and two keys of the resource itself
-_HEAD = re.compile(r"^(---|\.\.\.|apiVersion:|kind:).*\n?", re.MULTILINE)
-
-
-def convert(arguments: argparse.Namespace) -> int:
-    """Print the manifest and return 0. Raise UnreadableError for an unreadable file or an invalid policy."""
-    file = _find_file(arguments)
-    text = output.read_text(file)
-    policy = _parse(text, file)
-    write = _write_config_map if arguments.to == CONFIG_MAP else _write_fabric_policy
-    sys.stdout.write(write(text, policy))
-    return output.OK
+# --- export ---------------------------------------------------------------------------------------------
 
 
 def _find_file(arguments: argparse.Namespace) -> str:
@@ -106,35 +95,6 @@ def _find_file(arguments: argparse.Namespace) -> str:
     if len(files) > 1:
         raise output.UnreadableError(f"{len(files)} files: a cluster has one policy; give its file")
     return files[0]
-
-
-def _write_config_map(text: str, _: model.Policy) -> str:
-    """Return the manifest of a ConfigMap with the policy in the text of a file."""
-    document = policy_reader.find_document_text(text)
-    if document is None:
-        document = formats.format_yaml(policy_reader.read_tree(text))
-    return formats.format_yaml(_build_manifest("v1", "ConfigMap", "data", {names.POLICY_KEY: document}))
-
-
-def _write_fabric_policy(text: str, policy: model.Policy) -> str:
-    """Return the manifest of a FabricPolicy with the policy in the text of a file."""
-    document = policy_reader.find_document_text(text)
-    if document is not None and not document.lstrip().startswith("{"):
-        head = _build_manifest(names.POLICY_API_VERSION, names.POLICY_KIND)
-        spec = textwrap.indent(_HEAD.sub("", document).strip("\n") + "\n", "  ")
-        manifest = f"{formats.format_yaml(head)}spec:\n{spec}"
-        converted = policy_reader.read_manifest(manifest)
-        if isinstance(converted, model.Policy) and converted.document == policy.document:
-            return manifest
-    # in a FabricPolicy already, or JSON, or not a block of keys at the left margin
-    tree = policy_reader.read_tree(text)
-    spec_tree = {key: value for key, value in tree.items() if key not in ("apiVersion", "kind")}
-    return formats.format_yaml(_build_manifest(names.POLICY_API_VERSION, names.POLICY_KIND, "spec", spec_tree))
-
-
-def _build_manifest(version: str, kind: str, key: str = "", content: Any = None) -> dict[str, Any]:
-    """Return an object with the name of the policy, and with `content` under `key` if there is one."""
-    return {"apiVersion": version, "kind": kind, "metadata": _METADATA, **({key: content} if key else {})}
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -162,4 +122,4 @@ def export(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if gaps else output.OK
 
 
-ACTIONS = {"validate": validate, "convert": convert, "export": export, "schema": print_schema}
+ACTIONS = {"validate": validate, "export": export, "schema": print_schema}

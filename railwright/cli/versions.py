@@ -13,7 +13,7 @@ from railwright.fabric import version
 
 _DEPLOYMENTS = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments"
 _NOT_INSTALLED = "not installed"
-_NO_POLICY = f"none: there is no {installed_names.POLICY_OBJECTS} in namespace {installed_names.NAMESPACE}"
+_NO_POLICY = f"none: there is no {policy_sources.CONFIG_MAP}"
 _NO_CLUSTER = "show only the version of this command: --client"
 
 
@@ -24,7 +24,6 @@ class Versions(msgspec.Struct, frozen=True):
     webhook: str | msgspec.UnsetType | None = msgspec.UNSET  # image
     extender: str | msgspec.UnsetType | None = msgspec.UNSET  # image
     policy: str | msgspec.UnsetType | None = msgspec.UNSET  # digest
-    policy_object: policy_sources.Holder | msgspec.UnsetType | None = msgspec.UNSET
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,14 +48,14 @@ def _list_lines(versions: Versions) -> Iterator[tuple[str, str]]:
         if image is not msgspec.UNSET:
             yield name, image or _NOT_INSTALLED
     if versions.policy is not msgspec.UNSET:
-        yield "policy", f"{versions.policy} ({versions.policy_object})" if versions.policy else _NO_POLICY
+        yield "policy", versions.policy or _NO_POLICY
 
 
 async def _read(client: clients.Client) -> Versions:
-    webhook, extender, (policy, policy_object) = await asyncio.gather(
+    webhook, extender, policy = await asyncio.gather(
         _read_image(client, "webhook"), _read_image(client, "extender"), _read_policy(client)
     )
-    return Versions(version.VERSION, webhook, extender, policy, policy_object)
+    return Versions(version.VERSION, webhook, extender, policy)
 
 
 async def _read_image(client: clients.Client, server: str) -> str | None:
@@ -68,12 +67,10 @@ async def _read_image(client: clients.Client, server: str) -> str | None:
     return next((item.image for item in deployment.spec.template.spec.containers if item.name == server), None)
 
 
-async def _read_policy(client: clients.Client) -> tuple[str | None, policy_sources.Holder | None]:
-    """Return the digest of the policy and the object that holds it; None for both without a policy."""
-    held = await policy_sources.read_objects(client)
-    if held is None:
-        return None, None
-    holder, result = held
-    if isinstance(result, policies.Rejected):
-        raise output.UnreadableError(f"the policy in {holder} is invalid; railwright check lists its errors")
-    return result.digest, holder
+async def _read_policy(client: clients.Client) -> str | None:
+    """Return the digest of the policy, None without a policy. Raise UnreadableError if it is invalid."""
+    policy = await policy_sources.find(client)
+    if isinstance(policy, policies.Rejected):
+        where = policy_sources.CONFIG_MAP
+        raise output.UnreadableError(f"the policy in {where} is invalid; railwright check lists its errors")
+    return None if policy is None else policy.digest

@@ -15,4 +15,3 @@ CERTS = f"{INSTALLATION}-certs"
 POLICY = f"{INSTALLATION}-policy"
 DISABLED = f"{INSTALLATION}-disabled"  # ConfigMap with what `railwright disable` has deleted
 USER_ROLE = f"{INSTALLATION}-user"  # Role with the rights to read the policy and to ask the extender
-POLICY_OBJECTS = f"FabricPolicy or ConfigMap {POLICY}"  # either holds the policy; for messages about both

@@ -1,30 +1,30 @@
 """Reads a policy: returns the accepted policy, or every error with path and line. Also stores the policy in force.
 
-An invalid text leaves the last valid policy in force. `railwright.fabric.policy` defines what is valid. In a manifest,
-the policy is the bare document, or a ConfigMap or FabricPolicy contains it; lines of errors are those of the file, and
-paths those in the resource.
+An invalid text leaves the last valid policy in force. `railwright.fabric.policy` defines what is valid. A file has the
+bare document, or the manifest of a ConfigMap with it; lines of errors are those of the file.
 """
 
 import dataclasses
-import decimal
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from railwright.cluster import documents, installed_names
-from railwright.fabric import names, text, views
-from railwright.fabric.policy import checks, model
+from railwright.fabric import names, text
+from railwright.fabric.policy import checks, model, shortcomings
+from railwright.fabric.reasons import rendering
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _NONE = (
     f"not found; create ConfigMap {installed_names.POLICY} in namespace {installed_names.NAMESPACE} with the key"
-    f" {names.POLICY_KEY}, or a {names.POLICY_KIND} of this name"
+    f" {names.POLICY_KEY}"
 )
-_APPLY_MANIFEST = "apply it with kubectl, or what `railwright policy convert --to configmap FILE` prints"
+_LOG = logging.getLogger("railwright.cluster")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,16 +84,16 @@ def check(document: documents.Document, text: str) -> model.Policy | Rejected:
         errors = _find_errors(document)
         if errors:
             return Rejected(errors)
-        accepted = msgspec.convert(documents.remove_nulls(document.tree), model.FabricPolicy)
+        accepted = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return model.Policy(accepted, f"sha256:{digest}")
 
 
-def _convert(tree: Any) -> model.FabricPolicy | None:
+def _convert(tree: Any) -> model.PolicyDocument | None:
     """Return the typed document, None if a value is invalid or null."""
     try:
-        msgspec.convert(tree, model.FabricPolicy)  # null in a map is an error, and removed below
-        return msgspec.convert(documents.remove_nulls(tree), model.FabricPolicy)
+        msgspec.convert(tree, model.PolicyDocument)  # null in a map is an error, and removed below
+        return msgspec.convert(documents.remove_nulls(tree), model.PolicyDocument)
     except msgspec.ValidationError:
         return None
 
@@ -115,15 +115,17 @@ def _describe_other_kind(tree: Any) -> str:
     kind, version = (tree.get("kind"), tree.get("apiVersion")) if isinstance(tree, dict) else (None, None)
     if not isinstance(kind, str) or not isinstance(version, str):
         return ""
-    if kind == "ConfigMap" or (kind == names.POLICY_KIND and {"metadata", "spec"} <= tree.keys()):
-        return f"this is the manifest of a {kind}, not the policy in it; {_APPLY_MANIFEST}"
-    if kind == names.POLICY_KIND:
-        return ""
+    if kind == "ConfigMap":
+        return "this is the manifest of a ConfigMap, not the policy in it; apply it with kubectl"
     if version.partition("/")[0] == names.DOMAIN:
-        return ""  # a misspelt kind of ours
+        return ""
     article = "an" if kind[:1] in "AEIO" else "a"
-    fix = "give the file of the policy, its ConfigMap or its FabricPolicy"
-    return f"this is {article} {kind} ({version}), not a {names.POLICY_KIND}; {fix}"
+    return f"this is {article} {kind} ({version}), not a policy; give the file of the policy or of its ConfigMap"
+
+
+def list_warnings(policy: model.Policy) -> tuple[str, ...]:
+    """Return a line for each part of a valid policy that has no effect, whatever the cluster has."""
+    return tuple(message.line for message in rendering.describe_all(shortcomings.find(policy.document)))
 
 
 def format_path(path: documents.Path) -> str:
@@ -160,6 +162,8 @@ class PolicyStore:
         else:
             self.current, self.valid, self.errors = result, True, ()
             self.generation += 1
+            for warning in list_warnings(result):
+                _LOG.warning("policy: %s", warning)
         self._notify()
 
     def withdraw(self) -> None:
@@ -175,14 +179,9 @@ class PolicyStore:
 # --- manifests of a policy ----------------------------------------------------------------------------------
 
 
-_SPEC = "spec"
-
-
 def read_manifest(text: str) -> model.Policy | Rejected:
     """Return the policy of a file, or all its errors with lines of the file. Never raises."""
     try:
-        if (resource := _find_resource(text)) is not None:
-            return _read_resource(resource)
         holder = _find_policy_text(text)
     except documents.DocumentError as error:
         return Rejected((PolicyError("", error.line, error.problem),))
@@ -193,52 +192,6 @@ def read_manifest(text: str) -> model.Policy | Rejected:
         moved = tuple(dataclasses.replace(error, line=_translate_line(holder, error.line)) for error in result.errors)
         return Rejected(moved)
     return result
-
-
-def find_document_text(text: str) -> str | None:
-    """Return the text of the policy document in a file, None if a FabricPolicy contains it. Raises DocumentError."""
-    if _find_resource(text) is not None:
-        return None
-    holder = _find_policy_text(text)
-    return text if holder is None else holder.text
-
-
-def read_tree(text: str) -> dict[str, Any]:
-    """Return the tree of the policy document in a file, whose policy is valid."""
-    resource = _find_resource(text)
-    if resource is not None and (spec := documents.find_child(resource, _SPEC)):
-        return build_tree(documents.build_tree(spec[1]))
-    tree: dict[str, Any] = documents.read(find_document_text(text) or "").tree
-    return tree
-
-
-def _find_resource(text: str) -> documents.Node | None:
-    """Return the first FabricPolicy with a spec, which tells it from a bare document; None without one."""
-    if "spec" not in text or names.POLICY_KIND not in text:
-        return None
-    for root in documents.parse(text):
-        kind = documents.find_child(root, "kind")
-        if kind is not None and kind[1].text == names.POLICY_KIND and documents.find_child(root, _SPEC):
-            return root
-    return None
-
-
-def _read_resource(root: documents.Node) -> model.Policy | Rejected:
-    """Return the policy of a FabricPolicy, or all its errors. Raises DocumentError."""
-    version, spec = documents.find_child(root, "apiVersion"), documents.find_child(root, _SPEC)
-    if version is None or version[1].text != names.POLICY_API_VERSION:
-        line = root.line if version is None else version[0]
-        return Rejected((PolicyError("apiVersion", line, f"must be {names.POLICY_API_VERSION}"),))
-    if spec is None or spec[1].kind != "mapping":
-        message = "must be a mapping (key: value) with the policy"
-        return Rejected((PolicyError(_SPEC, root.line if spec is None else spec[0], message),))
-    document = documents.build_document(spec[1])
-    tree = build_tree(document.tree)
-    result = check(dataclasses.replace(document, tree=tree), write_spec(document.tree))
-    if not isinstance(result, Rejected):
-        return result
-    located = (dataclasses.replace(error, path=format_resource_path(error.path)) for error in result.errors)
-    return Rejected(tuple(located))
 
 
 def _find_policy_text(text: str) -> documents.Node | None:
@@ -263,48 +216,3 @@ def _find_policy_text(text: str) -> documents.Node | None:
 def _translate_line(holder: documents.Node, line: int | None) -> int:
     # only a literal block keeps its lines, starting after its "|"; other styles fold or escape them
     return holder.line + line if line is not None and holder.style == "|" else holder.line
-
-
-# --- the policy in the spec of a FabricPolicy --------------------------------------------------------------
-
-
-def write_document(resource: views.FabricPolicy) -> str:
-    """Return the policy document of a resource as JSON with sorted keys. Its digest is the digest of the policy."""
-    return write_spec(resource.spec or {})
-
-
-def write_spec(spec: Mapping[str, Any]) -> str:
-    """Return the policy document of a resource with this spec."""
-    return msgspec.json.encode(_write_numbers(build_tree(spec)), order="deterministic").decode()
-
-
-def build_tree(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tree of the policy document of a resource with this spec."""
-    return {"apiVersion": names.POLICY_API_VERSION, "kind": names.POLICY_KIND, **spec}
-
-
-def _write_numbers(tree: Any) -> Any:
-    """Return the tree with floats as an API server returns whole ones, and without exponents.
-
-    YAML 1.1, as which the text is read, takes 1e-7 for a string. msgspec encodes no integer of more than 64 bits.
-    """
-    if isinstance(tree, float) and not tree.is_integer():
-        return msgspec.Raw(format(decimal.Decimal(repr(tree)), "f").encode())
-    if isinstance(tree, int | float) and not isinstance(tree, bool):
-        return msgspec.Raw(str(int(tree)).encode())
-    if isinstance(tree, Mapping):
-        return {key: _write_numbers(value) for key, value in tree.items()}
-    return [_write_numbers(item) for item in tree] if isinstance(tree, list) else tree
-
-
-def locate_in_spec(result: model.Policy | Rejected) -> model.Policy | Rejected:
-    """Return a result of the text of `write_document` with the errors' paths in the resource, and without lines."""
-    if not isinstance(result, Rejected):
-        return result
-    located = [dataclasses.replace(error, path=format_resource_path(error.path), line=None) for error in result.errors]
-    return Rejected(tuple(located))
-
-
-def format_resource_path(path: str) -> str:
-    """Return the path in a resource for a path in its policy document."""
-    return f"{_SPEC}{'' if path.startswith('[') or not path else '.'}{path}"

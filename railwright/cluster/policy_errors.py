@@ -64,7 +64,7 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
     if len(violations) < most:  # otherwise there may be further invalid values, of which `_build` would not know
         findings = (
             (document.find_line(finding.path), finding.path, finding.message)
-            for finding in checks.check(_build(model.FabricPolicy, document.tree, (), invalid))
+            for finding in checks.check(_build(model.PolicyDocument, document.tree, (), invalid))
             if not any(_covers(path, part) for path in doubtful for part in (finding.path, *finding.rests_on))
         )
         errors += itertools.islice(findings, most)

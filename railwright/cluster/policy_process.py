@@ -19,7 +19,7 @@ class ReaderError(Exception):
 class _Result(msgspec.Struct):
     """The result of the process: a document and its digest, or errors."""
 
-    document: model.FabricPolicy | None = None
+    document: model.PolicyDocument | None = None
     digest: str = ""
     errors: tuple[policies.PolicyError, ...] = ()
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import installed_names
-from railwright.fabric import hypernodes, kueue, names, node_views, scheduling_views, views
+from railwright.fabric import hypernodes, kueue, node_views, scheduling_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.workloads import frameworks, grove, membership
 
@@ -82,14 +82,6 @@ def _define(version: str, plural: str, view: type[Any], **more: Any) -> Kind:
     return Kind(**{"name": f"{plural}.{group}", "path": f"/apis/{version}/{plural}"} | more, view=view, optional=True)
 
 
-FABRIC_POLICIES = _define(
-    names.POLICY_API_VERSION,
-    names.POLICY_PLURAL,
-    views.FabricPolicy,
-    path=f"/apis/{names.POLICY_API_VERSION}/namespaces/{installed_names.NAMESPACE}/{names.POLICY_PLURAL}",
-    field_selector=f"metadata.name={installed_names.POLICY}",
-    title="the policy",
-)
 NADS = _define(
     "k8s.cni.cncf.io/v1",
     "network-attachment-definitions",

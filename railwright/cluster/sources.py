@@ -4,8 +4,7 @@ Also reports to readiness and metrics whether everything was read, and how old i
 polling (stat and content hash, so that renames, symlink swaps and coarse timestamps are noticed). An invalid file
 leaves the last valid content in force. `snapshots` and `policies` parse the content.
 
-The policy of a cluster is that of the FabricPolicy if it exists, otherwise of the ConfigMap. A long text is parsed in
-another process: a mebibyte of garbage takes seconds, which would delay reviews.
+A long policy is parsed in another process: a mebibyte of garbage takes seconds, which would delay reviews.
 """
 
 import asyncio
@@ -32,134 +31,66 @@ _AT_ONCE = 16 * 1024  # characters, which take about ten milliseconds; policies 
 _SECONDS = 120.0  # enough for the longest text on a busy node; the last valid policy stays in force meanwhile
 _POLICY_LOG = logging.getLogger("railwright.cluster")
 
-Result = model.Policy | policies.Rejected
-_Holder = TypeVar("_Holder", views.ConfigMap, views.FabricPolicy)
 
+class PolicyConfigMap:
+    """A sink for the ConfigMap with the policy's name, whose text is passed to the store. Others are ignored."""
 
-class PolicyObject(Generic[_Holder]):
-    """A sink for the object that has the name of the policy. Others are ignored."""
-
-    def __init__(self, changed: Callable[[], None]) -> None:
-        """`changed` is called after each change, and when the first list does not contain the object."""
-        self.current: _Holder | None = None
-        self.is_read = False  # a first list has been applied
-        self._changed = changed
-
-    def replace(self, objects: Sequence[_Holder]) -> None:
-        """Apply the full list, which contains the object or not."""
-        self._set(next((obj for obj in objects if obj.metadata.name == installed_names.POLICY), None))
-
-    def upsert(self, obj: _Holder) -> None:
-        """Apply a new or changed object."""
-        if obj.metadata.name == installed_names.POLICY:
-            self._set(obj)
-
-    def remove(self, obj: _Holder) -> None:
-        """Record the deletion of the object."""
-        if obj.metadata.name == installed_names.POLICY:
-            self._set(None)
-
-    def _set(self, obj: _Holder | None) -> None:
-        self.current, self.is_read = obj, True
-        self._changed()
-
-
-class PolicyObjects:
-    """The two objects that may hold the policy. The FabricPolicy decides alone while it exists, valid or not."""
-
-    def __init__(self, store: policies.PolicyStore, *, is_resource_watched: bool = False) -> None:
-        """With `is_resource_watched`, no policy is read before the first list of FabricPolicy objects."""
-        self.config_map = PolicyObject[views.ConfigMap](self._apply_config_map)
-        self.resource = PolicyObject[views.FabricPolicy](self._apply_resource)
-        self.resource.is_read = not is_resource_watched
-        self.resource_result: Result | None = None  # of reading the current resource; None until it is read
+    def __init__(self, store: policies.PolicyStore) -> None:
+        self.current: views.ConfigMap | None = None
         self._store = store
-        self._callbacks: list[Callable[[PolicyObjects], None]] = []
         self._turn = 0  # number of texts seen; a result counts only if its text is the newest
-        self._resource_text: str | None = None  # offered last, if by the resource: changes of its status are no change
         self._reading: set[asyncio.Task[None]] = set()
         self._one = asyncio.Lock()  # one text at a time: of the waiting texts only the newest is parsed
 
     @property
-    def is_overridden(self) -> bool:
-        """True if both objects exist, so that the ConfigMap has no effect."""
-        return self.config_map.current is not None and self.has_resource
-
-    @property
-    def has_resource(self) -> bool:
-        """True while the FabricPolicy exists, so that a ConfigMap has no effect."""
-        return self.resource.current is not None
-
-    @property
-    def holder(self) -> str:
-        """Kind and name of the object in force; "" if there is none."""
-        current_object = self.resource.current or self.config_map.current
-        kind = names.POLICY_KIND if self.has_resource else "ConfigMap"
-        return "" if current_object is None else f"{kind} {current_object.metadata.name}"
+    def name(self) -> str:
+        """Kind and name of the object; "" if it does not exist."""
+        return "" if self.current is None else f"ConfigMap {self.current.metadata.name}"
 
     @property
     def created_at(self) -> str:
-        """Creation of the object in force, RFC 3339; "" if unknown."""
-        current_object = self.resource.current or self.config_map.current
-        return "" if current_object is None else current_object.metadata.creation_timestamp or ""
+        """Creation of the object, RFC 3339; "" if unknown."""
+        return "" if self.current is None else self.current.metadata.creation_timestamp or ""
 
-    def subscribe(self, callback: Callable[["PolicyObjects"], None]) -> None:
-        """Call `callback` after every change of one of the objects, and when the resource has been read."""
-        self._callbacks.append(callback)
+    def replace(self, objects: Sequence[views.ConfigMap]) -> None:
+        """Apply the full list, which contains the object or not."""
+        self._apply(next((obj for obj in objects if obj.metadata.name == installed_names.POLICY), None))
 
-    def _apply_config_map(self) -> None:
-        if self.resource.current is None and self.resource.is_read:
-            self._offer_config_map()
-        self._notify()
+    def upsert(self, obj: views.ConfigMap) -> None:
+        """Apply a new or changed object."""
+        if obj.metadata.name == installed_names.POLICY:
+            self._apply(obj)
 
-    def _apply_resource(self) -> None:
-        resource = self.resource.current
-        if resource is not None:
-            text = policies.write_document(resource)
-            if text != self._resource_text:
-                self._resource_text, self.resource_result = text, None
-                self._offer(text, self._take_resource)
-        elif self.config_map.is_read and (self._resource_text is not None or not self._turn):
-            self._offer_config_map()  # once, although an absent resource is listed again every 30 s
-        self._notify()
+    def remove(self, obj: views.ConfigMap) -> None:
+        """Record the deletion of the object."""
+        if obj.metadata.name == installed_names.POLICY:
+            self._apply(None)
 
-    def _notify(self) -> None:
-        for callback in self._callbacks:
-            callback(self)
-
-    def _offer_config_map(self) -> None:
-        """Read the ConfigMap. One without the key is an empty policy, which is rejected."""
-        self._resource_text = self.resource_result = None
-        if self.config_map.current is None:
-            self._turn += 1
-            self._store.withdraw()
-        else:
-            self._offer((self.config_map.current.data or {}).get(names.POLICY_KEY, ""), self._store.take)
-
-    def _take_resource(self, result: Result) -> None:
-        self.resource_result = policies.locate_in_spec(result)
-        self._store.take(self.resource_result)
-        self._notify()
-
-    def _offer(self, text: str, take: Callable[[Result], None]) -> None:
+    def _apply(self, obj: views.ConfigMap | None) -> None:
+        """Read the object. One without the key is an empty policy, which is rejected."""
+        self.current = obj
         self._turn += 1
-        if len(text) <= _AT_ONCE:
-            take(policies.read(text))
+        if obj is None:
+            self._store.withdraw()
             return
-        reading = asyncio.get_running_loop().create_task(self._read(text, self._turn, take))
+        text = (obj.data or {}).get(names.POLICY_KEY, "")
+        if len(text) <= _AT_ONCE:
+            self._store.take(policies.read(text))
+            return
+        reading = asyncio.get_running_loop().create_task(self._read(text, self._turn))
         self._reading.add(reading)
         reading.add_done_callback(self._reading.discard)
 
-    async def _read(self, text: str, turn: int, take: Callable[[Result], None]) -> None:
+    async def _read(self, text: str, turn: int) -> None:
         async with self._one:
             if turn != self._turn:
                 return
             result = await _read(text)
         if turn == self._turn:
-            take(result)
+            self._store.take(result)
 
 
-async def _read(text: str) -> Result:
+async def _read(text: str) -> model.Policy | policies.Rejected:
     try:
         return await policy_process.read(text, _SECONDS)
     except policy_process.ReaderError as error:  # the policy must take effect anyway
@@ -186,7 +117,7 @@ Skipped = Callable[[str], None]
 
 
 # kinds without which no decision is possible
-_NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name, resources.FABRIC_POLICIES.name)
+_NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)
 _REFUSED = frozenset({401, 403})
 
 
@@ -322,7 +253,7 @@ class Watched(Generic[Parsed]):
 
 
 class PolicyFile(Watched[model.Policy | policies.Rejected]):
-    """`--policy FILE`: a policy, its ConfigMap or its FabricPolicy, passed to the store whenever it changes."""
+    """`--policy FILE`: a policy or its ConfigMap, passed to the store whenever it changes."""
 
     def __init__(
         self, path: str | os.PathLike[str], store: policies.PolicyStore, *, interval: float = _INTERVAL
@@ -376,7 +307,7 @@ class Sources:
     def __init__(self, store: policies.PolicyStore, client: clients.Client | None) -> None:
         self.store = store
         self.client = client  # None if files replace the cluster
-        self.policy_objects = PolicyObjects(store, is_resource_watched=client is not None)
+        self.policy_object = PolicyConfigMap(store)
         self.tasks: list[Task] = []
         self._reflectors: dict[str, reflectors.Reflector] = {}
         self._snapshot: SnapshotFile | None = None
@@ -508,9 +439,7 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     if policy is not None:
         sources.tasks.append(PolicyFile(policy, sources.store).run)
     elif client is not None:
-        holders = sources.policy_objects
-        sources.watch(WatchSpec(resources.POLICY, holders.config_map), restarted, skipped)
-        sources.watch(WatchSpec(resources.FABRIC_POLICIES, holders.resource), restarted, skipped)
+        sources.watch(WatchSpec(resources.POLICY, sources.policy_object), restarted, skipped)
     if snapshot is not None:
         sources.read(snapshot, {watch.kind.snapshot_kind: watch.sink for watch in watches})
     else:

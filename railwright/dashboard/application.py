@@ -285,8 +285,8 @@ def describe_connection(
         away=away,
         is_refused=origin.is_refused(),
         reading=tuple(origin.list_unread()),
-        policy_name=origin.policy_objects.holder if policy is None else policy.name,
-        policy_at=origin.policy_objects.created_at if policy is None else _read_modification_time(policy),
+        policy_name=origin.policy_object.name if policy is None else policy.name,
+        policy_at=origin.policy_object.created_at if policy is None else _read_modification_time(policy),
     )
 
 

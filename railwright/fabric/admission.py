@@ -48,7 +48,7 @@ def lint_injected(injected: pod_changes.Injection, policy: policies.Policy) -> t
     return lint.list_warnings(_describe(injected), policy)
 
 
-def find_use(injected: pod_changes.Injection, document: policies.FabricPolicy) -> fabric_context.FabricUse:
+def find_use(injected: pod_changes.Injection, document: policies.PolicyDocument) -> fabric_context.FabricUse:
     """Return what the ranks of a pod use of its fabric."""
     all_rails = fabric_context.use_all_rails(document, document.fabrics[injected.fabric])
     return lint.find_use(_describe(injected), all_rails)

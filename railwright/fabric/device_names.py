@@ -52,7 +52,7 @@ class NodeConstraints(msgspec.Struct, frozen=True):
 
 
 def resolve_before_binding(
-    pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
+    pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
 ) -> KnownDevices:
     """Return the devices of the rails on every node that can run the pod."""
     if not document.node_shapes:
@@ -62,7 +62,7 @@ def resolve_before_binding(
 
 
 def find_topology_files(
-    pod: views.Pod, document: policies.FabricPolicy, fabric: policies.Fabric
+    pod: views.Pod, document: policies.PolicyDocument, fabric: policies.Fabric
 ) -> tuple[str | None, ...]:
     """Return the topology files of the nodes that can run the pod, each once; None stands for no file."""
     default = fabric.nccl.topology_file
@@ -75,7 +75,7 @@ def find_topology_files(
 
 
 def find_possible(
-    pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
+    pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
 ) -> tuple[Devices, ...] | None:
     """Return every possible set of devices of the rails, or None if one of them is unknown."""
     device_sets = dict.fromkeys(
@@ -86,7 +86,7 @@ def find_possible(
 
 
 def _find_possible_devices(
-    pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
+    pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
 ) -> Iterator[Devices | None]:
     """Yield the possible device sets. Nodes without a shape count only if the rails have devices without one."""
     default = _list_devices(rails, None)
@@ -96,7 +96,7 @@ def _find_possible_devices(
 
 
 def resolve_on_node(
-    document: policies.FabricPolicy, rails: Sequence[policies.Rail], labels: Mapping[str, str]
+    document: policies.PolicyDocument, rails: Sequence[policies.Rail], labels: Mapping[str, str]
 ) -> Devices | None:
     """Return the devices of the rails on a node with these labels."""
     return _list_devices(rails, model.find_shape(document.node_shapes, labels))
@@ -109,7 +109,7 @@ def _list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | No
     return tuple(device for device in devices if device) if devices and all(devices) else None
 
 
-def _find_possible_shapes(pod: views.Pod, document: policies.FabricPolicy) -> Iterator[policies.NodeShape | None]:
+def _find_possible_shapes(pod: views.Pod, document: policies.PolicyDocument) -> Iterator[policies.NodeShape | None]:
     """Yield the shapes of nodes that can run the pod, and None for nodes without a shape."""
     for constraints in _build_constraints(pod, {key for shape in document.node_shapes for key in shape.match}):
         for shape in document.node_shapes:

@@ -156,12 +156,12 @@ def is_opted_in(pod: views.Pod) -> bool:
     return label != names.FABRIC_NONE and bool(label or names.INJECTION in pod.metadata.annotations)
 
 
-def resolve_default(label: str, document: model.FabricPolicy) -> str:
+def resolve_default(label: str, document: model.PolicyDocument) -> str:
     """Return the name of the fabric in a label, "" for `default` in a policy without a default fabric."""
     return label if label != names.FABRIC_DEFAULT else document.default_fabric or ""
 
 
-def find_fabric(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.Fabric | None]:
+def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, model.Fabric | None]:
     """Return (name, fabric) a pod opted in to; ("", None) if it did not, or the policy does not define the fabric.
 
     Without a label the injection record counts: the webhook writes it for pods that their namespace opted in. A pod
@@ -178,7 +178,7 @@ def find_fabric(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, mode
     return name, fabric
 
 
-def is_in_audit(document: model.FabricPolicy, name: str) -> bool:
+def is_in_audit(document: model.PolicyDocument, name: str) -> bool:
     """True if a fabric is in audit mode. The policy's mode counts for fabrics without one, and for unknown names."""
     fabric = document.fabrics.get(name)
     return ((fabric.mode if fabric is not None else None) or document.mode) == AUDIT

@@ -46,8 +46,6 @@ EXTENDER_SERVICE, EXTENDER_PORT = "railwright-extender", 8713
 POLICY_CONFIGMAP = "railwright-policy"
 POLICY_KEY = "policy.yaml"
 POLICY_API_VERSION = f"{DOMAIN}/v1alpha1"
-POLICY_KIND = "FabricPolicy"
-POLICY_PLURAL = "fabricpolicies"  # of the custom resource
 
 # --- Multus (Network Plumbing Working Group) ----------------------------------------------------------
 NETWORKS = "k8s.v1.cni.cncf.io/networks"

@@ -53,7 +53,7 @@ class Inputs(msgspec.Struct, frozen=True):
     has_script: bool  # which is put before commands
 
 
-def compile_inputs(document: policies.FabricPolicy) -> Inputs:
+def compile_inputs(document: policies.PolicyDocument) -> Inputs:
     """Return what the plans under a policy read."""
     fabrics = document.fabrics.values()
     reads_gang = any(fabric.claims is not None for fabric in fabrics)

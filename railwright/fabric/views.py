@@ -515,36 +515,3 @@ class PodGroup(View, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
-
-
-class PolicyMeta(ObjectMeta, frozen=True):
-    """metadata of a custom resource."""
-
-    generation: int = 0  # the API server increments it with each change of the spec
-
-
-class PolicyCondition(View, frozen=True):
-    """An entry of status.conditions."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    observed_generation: int = 0
-    last_transition_time: str = ""
-
-
-class PolicyStatus(View, frozen=True):
-    """The result of reading the spec of a generation."""
-
-    observed_generation: int = 0
-    digest: str = ""  # of the newest accepted spec
-    conditions: tuple[PolicyCondition, ...] = ()
-
-
-class FabricPolicy(View, frozen=True):
-    """An object with a policy in its spec."""
-
-    metadata: PolicyMeta = PolicyMeta()
-    spec: dict[str, Any] | None = None
-    status: PolicyStatus | None = None

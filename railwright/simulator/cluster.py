@@ -369,7 +369,7 @@ def _find_rails_mode(spec: cluster_specs.ClusterSpec) -> tuple[bool, bool]:
 
 
 def _build_hardware(
-    node: node_views.Node, document: model.FabricPolicy, fabric: model.Fabric, *, counted: bool
+    node: node_views.Node, document: model.PolicyDocument, fabric: model.Fabric, *, counted: bool
 ) -> Hardware:
     allocatable = resources.parse_amounts(node.status.allocatable)
     capacity = resources.parse_amounts(node.status.capacity)

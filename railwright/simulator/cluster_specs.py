@@ -170,7 +170,7 @@ class ClusterSpec(msgspec.Struct, frozen=True):
 
     name: str
     nodes: tuple[node_views.Node, ...]
-    policy: model.FabricPolicy
+    policy: model.PolicyDocument
     fabric_name: str
     source: str
 
@@ -246,12 +246,12 @@ def build_from_catalogue(name: str, oversubscription: Sequence[float] = (1.0,)) 
     for part in entry.parts:
         nodes.extend(build_nodes(part, first_leaf))
         first_leaf += sum(map(len, part.spines.values()))
-    policy = msgspec.convert(build_policy(mixed=entry.mixed), model.FabricPolicy)
+    policy = msgspec.convert(build_policy(mixed=entry.mixed), model.PolicyDocument)
     spec = ClusterSpec(name, tuple(msgspec.convert(nodes, list[node_views.Node])), policy, FABRIC, entry.source)
     return set_oversubscription(spec, oversubscription)
 
 
-def build_from_nodes(nodes: Sequence[node_views.Node], policy: model.FabricPolicy, source: str) -> ClusterSpec:
+def build_from_nodes(nodes: Sequence[node_views.Node], policy: model.PolicyDocument, source: str) -> ClusterSpec:
     """Return a spec of a real cluster's nodes and its policy. Raises ClusterSpecError if they do not suffice."""
     name = policy.default_fabric or next(iter(policy.fabrics), "")
     if name not in policy.fabrics or not policy.fabrics[name].rails:
@@ -283,7 +283,7 @@ def set_placement(spec: ClusterSpec, **keys: Any) -> ClusterSpec:
     return msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, fabrics=fabrics))
 
 
-def _is_usable(node: node_views.Node, policy: model.FabricPolicy) -> bool:
+def _is_usable(node: node_views.Node, policy: model.PolicyDocument) -> bool:
     return any(node.status.allocatable.get(name) for name in policy.accelerators) and not node.spec.unschedulable
 
 
@@ -292,7 +292,6 @@ def build_policy(*, mixed: bool) -> Tree:
     rails = [{"name": f"rail{k}", "resource": RAIL.format(k) if mixed else POOL} for k in range(RAILS)]
     return {
         "apiVersion": "railwright.io/v1alpha1",
-        "kind": "FabricPolicy",
         "defaultFabric": FABRIC,
         "accelerators": [GPU],
         "fabrics": {
@@ -328,8 +327,8 @@ def _build_numa_nodes(rails: int) -> Iterator[Tree]:
 
 
 def _add_claimed_resources(
-    nodes: Sequence[node_views.Node], policy: model.FabricPolicy, name: str, source: str
-) -> tuple[Sequence[node_views.Node], model.FabricPolicy, str]:
+    nodes: Sequence[node_views.Node], policy: model.PolicyDocument, name: str, source: str
+) -> tuple[Sequence[node_views.Node], model.PolicyDocument, str]:
     """Return nodes and policy with resources in place of the claims of a fabric, and the source with a note.
 
     A list of nodes does not say what ResourceSlices offer. Nodes that match a node shape of the policy, or without
@@ -347,7 +346,7 @@ def _add_claimed_resources(
     return counted, msgspec.structs.replace(policy, fabrics={**policy.fabrics, name: fabric}), note
 
 
-def _is_part(node: node_views.Node, policy: model.FabricPolicy, labels: Sequence[str]) -> bool:
+def _is_part(node: node_views.Node, policy: model.PolicyDocument, labels: Sequence[str]) -> bool:
     own = node.metadata.labels
     return model.find_shape(policy.node_shapes, own) is not None or any(own.get(key) for key in labels)
 

@@ -30,7 +30,7 @@ def good() -> str:
     """Return a valid policy with as many fabrics of eight rails as fit into a ConfigMap."""
     rail = "    - {{name: rail{0}, network: prod/net{0}, resource: nvidia.com/mlx5_{0}, device: mlx5_{0}}}\n"
     fabric = "    transport: roce\n    rails:\n" + "".join(rail.format(number) for number in range(8))
-    head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
+    head = "apiVersion: railwright.io/v1alpha1\nfabrics:\n"
     count = (MEBIBYTE - len(head)) // (len(fabric) + 10)
     return head + "".join(f"  f{number}:\n{fabric}" for number in range(count))
 

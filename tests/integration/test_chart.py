@@ -136,7 +136,7 @@ async def test_each_value_reaches_its_field(helm):
         "--set=admissionPolicy.mode=Warn,admissionPolicy.accelerators={nvidia.com/gpu,amd.com/gpu},quota=false",
         "--set=certificates.mode=existing",
         "--set-string=certificates.caBundle=PEM",
-        "--set-string=policy.document=" + "kind: FabricPolicy",
+        "--set-string=policy.document=" + "defaultFabric: roce",
     )
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]
     assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
@@ -163,7 +163,7 @@ async def test_each_value_reaches_its_field(helm):
     bindings = {name: manifest["spec"] for (kind, name), manifest in by_name.items() if kind.endswith("PolicyBinding")}
     denying = [name for name, spec in bindings.items() if "Deny" in spec["validationActions"]]
     assert denying == ["railwright-written-keys"]
-    assert by_name["ConfigMap", "railwright-policy"]["data"] == {"policy.yaml": "kind: FabricPolicy\n"}
+    assert by_name["ConfigMap", "railwright-policy"]["data"] == {"policy.yaml": "defaultFabric: roce"}
     assert "prom" in json.dumps(by_name["NetworkPolicy", "railwright-metrics"])
     absent = [("ResourceQuota", "railwright-critical-pods"), ("Deployment", "railwright-certs")]
     assert not [key for key in absent if key in by_name]
@@ -282,8 +282,7 @@ async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path
     for override, prefix in (((), "hpc-rw"), (("--set=fullnameOverride=network",), "network")):
         text = await helm("template", "hpc", str(CHART), *options, *override, "--set-string=policy.document=a")
         rendered = objects(text)
-        fixed_name = "fabricpolicies.railwright.io"  # of a definition: PLURAL.GROUP
-        assert all(name.startswith(prefix) or name == fixed_name for _, _, _, name in rendered), rendered.keys()
+        assert all(name.startswith(prefix) for _, _, _, name in rendered), rendered.keys()
         assert {namespace for _, _, namespace, _ in rendered} == {None, "fabrics"}
         fixed = re.compile(r"railwright-(system|webhook|extender|certs|policy)")
         for key, manifest in rendered.items():  # the runbook's text has the default names
@@ -356,17 +355,11 @@ class Cluster:
         return {tuple(line.split()) for line in lines if line}
 
     async def gone(self):
-        """Wait until nothing is left but the policy, which is no part of the release, and the kept definition."""
-        definition = {
-            ("CustomResourceDefinition", "<none>", "fabricpolicies.railwright.io"),
-            ("APIService", "<none>", "v1alpha1.railwright.io"),  # the API server's own, for the definition
-        }
+        """Wait until nothing is left but the policy, which is no part of the release."""
 
         async def equal():
-            listed = await self.listed()
-            left = listed - self.before - definition
+            left = await self.listed() - self.before
             assert left == {("ConfigMap", NAMESPACE, names.POLICY_CONFIGMAP)}, left
-            assert definition <= listed
             return True
 
         await waiting.wait(equal, seconds=30, describe="nothing to be left")
@@ -471,28 +464,6 @@ async def test_the_notes_name_only_what_is_missing(cluster, installed):
     assert "There is no policy yet" not in later
     assert "WARNING: webhook.replicas is 1" in later
     assert "opted-in pods and workloads are\nrejected. Set" in later
-
-
-async def test_a_definition_of_another_release_is_refused(plane, tmp_path, cluster, installed):
-    helm = releases.Helm(tmp_path, plane.kubeconfig, namespace="elsewhere")
-    render = ("template", "hpc", str(CHART), "--dry-run=server", "--set=fullnameOverride=railwright")
-    with pytest.raises(releases.FailedError) as refused:
-        await helm(*render)
-    assert (
-        "CustomResourceDefinition fabricpolicies.railwright.io exists and belongs to release railwright in namespace "
-        f"{NAMESPACE}: set crds.enabled=false to use it as it is"
-    ) in str(refused.value)
-    assert "FabricPolicy" not in {kind for _, kind, _, _ in objects(await helm(*render, "--set=crds.enabled=false"))}
-    name = "fabricpolicies.railwright.io"
-    hand_over = re.search(r"kubectl (annotate .*) && kubectl (label .*Helm)", str(refused.value))
-    definition = await cluster.api.get("CustomResourceDefinition", name)
-    try:
-        for command in hand_over.groups():
-            await plane.kubectl(*command.split())
-        assert f"name: {name}" in await helm(*render)
-    finally:
-        owner = {key: text for key, text in definition["metadata"]["annotations"].items() if "helm.sh/release" in key}
-        await cluster.api.patch("CustomResourceDefinition", name, {"metadata": {"annotations": owner}})
 
 
 async def test_an_upgrade_and_a_rollback_keep_foreign_writes(plane, cluster, installed):
@@ -648,7 +619,7 @@ async def test_an_upgrade_restores_a_policy_of_the_values(cluster, tmp_path):
 
 NO_POLICY = (
     "no valid policy yet: not found; create ConfigMap railwright-policy in namespace railwright-system with the key"
-    " policy.yaml, or a FabricPolicy of this name"
+    " policy.yaml"
 )
 APPLY = {  # as GitOps tools do; no conflict is forced
     "server-side": ("--server-side", "--field-manager=argocd-controller"),

@@ -14,7 +14,6 @@ from railwright.fabric.injection import facts, pod_changes
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   pool:
     transport: roce

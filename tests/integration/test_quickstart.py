@@ -5,12 +5,12 @@ import json
 import sys
 
 import pages
-from plane import conditions, manifests, quickstart, releases, site, stand_ins
+from plane import conditions, quickstart, releases, site, stand_ins
 
 from railwright.fabric import names
 
 NAMESPACE = quickstart.NAMESPACE
-WEBHOOKS, DEFINITION, WEBHOOK = "MutatingWebhookConfiguration", "CustomResourceDefinition", "railwright-webhook"
+WEBHOOKS, WEBHOOK = "MutatingWebhookConfiguration", "railwright-webhook"
 
 
 async def test_the_script_installs_checks_and_removes(plane, nodes, tmp_path):
@@ -44,7 +44,6 @@ async def test_the_script_installs_checks_and_removes(plane, nodes, tmp_path):
     assert code == 0, output
     assert not [name for name in node["capacity"] if name.startswith("quickstart.")]
     assert await plane.api.get_or_none(WEBHOOKS, "railwright") is None
-    assert await plane.api.get_or_none(DEFINITION, "fabricpolicies.railwright.io") is None
 
 
 async def test_the_script_leaves_foreign_installations_alone(plane, tmp_path):
@@ -52,8 +51,6 @@ async def test_the_script_leaves_foreign_installations_alone(plane, tmp_path):
     await releases.clear(plane.api)
     own = releases.Helm(tmp_path / "own", plane.kubeconfig)
     await own.install("--set=webhook.replicas=3")
-    policy = manifests.build("FabricPolicy", names.POLICY_CONFIGMAP, spec={"fabrics": {"f": {"transport": "tcp"}}})
-    policy["metadata"]["namespace"] = names.NAMESPACE
     try:
         for option in ("--skip-image", "--delete"):
             code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", option)
@@ -61,12 +58,6 @@ async def test_the_script_leaves_foreign_installations_alone(plane, tmp_path):
             assert "railwright is installed in this cluster, and not by this script" in output
         assert (await plane.api.get("Deployment", WEBHOOK, names.NAMESPACE))["spec"]["replicas"] == 3
         await own("uninstall", releases.RELEASE)
-        await plane.kubectl("wait", "--for=condition=Established", "crd/fabricpolicies.railwright.io")
-        await plane.kubectl("apply", "-f", "-", stdin=json.dumps(policy))
-        code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", "--skip-image")
-        assert code == 2, output
-        assert "FabricPolicy railwright-policy would override the policy of this script" in output
-        assert await plane.api.get_or_none(WEBHOOKS, "railwright") is None
         await plane.kubectl("-n", names.NAMESPACE, "create", "deployment", WEBHOOK, "--image=x", "--replicas=0")
         code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", "--delete")
         assert code == 2, output

@@ -23,7 +23,6 @@ POLICY = manifests.policy({"ib": manifests.fabric(placement=PLACEMENT)})
 # (account, verb, group, resource) -> why a run may be without it
 RARE = {
     (EXTENDER, "patch", "", "events"): "an Event of a gang is repeated, ten seconds or more after the first one",
-    (WEBHOOK, "patch", "railwright.io", "fabricpolicies/status"): "the policy is a FabricPolicy",
     **{
         (WEBHOOK, verb, "resource.k8s.io", "resourceclaimtemplates"): "a pod names a template of railwright"
         for verb in ("get", "create", "delete")

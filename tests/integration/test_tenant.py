@@ -118,10 +118,7 @@ async def test_explain_reads_the_policy_without_the_right_to_create_pods(plane, 
     assert "--policy FILE" in blind[2]
     assert len(blind[2].splitlines()) == 1
     policy = {"resourceNames": ["railwright-policy"], "verbs": ["get"]}
-    rules = [
-        {"apiGroups": [""], "resources": ["configmaps"], **policy},
-        {"apiGroups": ["railwright.io"], "resources": ["fabricpolicies"], **policy},
-    ]
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], **policy}]
     await plane.api.create(manifests.build("Role", "reader", {"namespace": sites.NAMESPACE}, rules=rules))
     try:
         await person.allow("reader", sites.NAMESPACE, "get", "configmaps/railwright-policy", kind="Role")

@@ -96,7 +96,7 @@ async def test_a_refusal_names_the_right_and_who_grants_it(plane, namespace, sit
         assert (code, out) == (2, ""), err
         assert len(err.splitlines()) == 1, err
         assert not re.search(r"[A-Z]\w+(Error|Exception)\b|0x[0-9a-f]|/apis?/|Traceback", err), err
-    right = "get fabricpolicies.railwright.io/railwright-policy -n railwright-system"
+    right = "get configmaps/railwright-policy -n railwright-system"
     assert f"you may not {right} (403 Forbidden" in gangs[2]
     assert 'User "dev" cannot get resource' in gangs[2]
     assert re.search(r"you may not list (nodes|pods) -A ", nodes[2]), nodes

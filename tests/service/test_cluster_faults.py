@@ -166,7 +166,7 @@ SAID = {
     "a web page": "not as a Kubernetes API server does",
     "another program's JSON": "not as a Kubernetes API server does",
     "an expired token": "does not accept the credentials (401 Unauthorized); the credentials have expired",
-    "a cluster without railwright": "there is no FabricPolicy or ConfigMap railwright-policy",
+    "a cluster without railwright": "there is no ConfigMap railwright-system/railwright-policy",
     "no file": "does not exist; give --kubeconfig FILE",
     "a directory": "is a directory",
     "a binary file": "is not UTF-8 text",

@@ -14,12 +14,10 @@ import objects_stub
 import pages
 import pytest
 import varied_clusters
-import yaml
 from aiohttp import web
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import dispatch
-from railwright.fabric import names
 
 LEAVES = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples]
 ELSEWHERE = {  # run by test_demo.py and test_dashboard.py
@@ -77,7 +75,6 @@ async def place(tmp_path):
     shutil.copy(DEMO / "job.yaml", folder / "job.yaml")
     shutil.copy(DEMO / "job.yaml", folder / "manifests" / "deep" / "job.yaml")
     shutil.copy(DEMO / "policy.yaml", folder / "policy.yaml")
-    (folder / "fabricpolicy.yaml").write_text(yaml.safe_dump(build_resource(folder / "policy.yaml")))
     shutil.copy(LOG, folder / "nccl.log")
     write(programs_ / "railwright", f'PYTHONPATH="{pages.ROOT}" exec "{sys.executable}" -m railwright.cli "$@"')
     write(programs_ / "kubectl", f'if [ "$1" = logs ]; then cat "{folder}/nccl.log"; else cat; fi')
@@ -88,13 +85,6 @@ async def place(tmp_path):
             "KUBECONFIG": api_stub.kubeconfig(tmp_path, objects.port),
         }
         yield folder, environment
-
-
-def build_resource(path):
-    """Return the FabricPolicy with this policy."""
-    policy = yaml.safe_load(path.read_text())
-    head = {key: policy.pop(key) for key in ("apiVersion", "kind")}
-    return {**head, "metadata": {"name": names.POLICY_CONFIGMAP, "namespace": names.NAMESPACE}, "spec": policy}
 
 
 def write(path, line):

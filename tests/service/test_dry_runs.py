@@ -173,7 +173,6 @@ async def test_a_warning_of_the_webhook_about_a_key_is_shown_once(run):
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   f:
     transport: roce

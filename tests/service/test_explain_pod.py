@@ -22,7 +22,6 @@ from railwright.cli.explanation import pod as pod_explanation
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   roce:
     transport: roce

@@ -11,7 +11,7 @@ from admitting import ROOT
 
 from railwright.cluster import policies, sources
 
-POLICY = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {%s: {transport: tcp}}\n"
+POLICY = "apiVersion: railwright.io/v1alpha1\nfabrics: {%s: {transport: tcp}}\n"
 NODE = "kind: Node\nmetadata: {name: %s}\n---\n"
 
 

@@ -24,7 +24,6 @@ ENDPOINTS = f"/api/v1/namespaces/{NAMESPACE}/endpoints/{SERVICE}"
 PORT = {"name": "extender", "port": 8713, "targetPort": 8713, "protocol": "TCP"}
 POLICY = {
     "apiVersion": "railwright.io/v1alpha1",
-    "kind": "FabricPolicy",
     "fabrics": {
         "roce": {
             "transport": "roce",

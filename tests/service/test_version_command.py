@@ -14,7 +14,6 @@ from railwright.fabric import version
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/railwright-system/deployments"
 POLICY = "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
-RESOURCE = "/apis/railwright.io/v1alpha1/namespaces/railwright-system/fabricpolicies/railwright-policy"
 CLIENT = f"client    {version.VERSION}\n"
 
 
@@ -38,7 +37,7 @@ async def test_version_shows_the_images_of_the_servers_and_the_digest_of_the_pol
     lines = (
         "webhook   registry/railwright:9.1.w",
         "extender  registry/railwright:9.1.e",
-        f"policy    {digest} (ConfigMap railwright-system/railwright-policy)",
+        f"policy    {digest}",
     )
     assert (code, out, err) == (0, CLIENT + "\n".join(lines) + "\n", "")
     _, out, _ = await run("version", "-o", "json")
@@ -47,30 +46,23 @@ async def test_version_shows_the_images_of_the_servers_and_the_digest_of_the_pol
         "webhook": "registry/railwright:9.1.w",
         "extender": "registry/railwright:9.1.e",
         "policy": digest,
-        "policy_object": {"kind": "ConfigMap", "namespace": "railwright-system", "name": "railwright-policy"},
     }
 
 
 @pytest.mark.usefixtures("_installed")
 async def test_a_missing_right_is_named(cluster, run):
-    cluster.fault = lambda request: 403 if request.path == RESOURCE else None
+    cluster.fault = lambda request: 403 if request.path == POLICY else None
     code, out, err = await run("version")
     assert (code, out) == (2, CLIENT)
-    assert "kubectl auth can-i get fabricpolicies.railwright.io/railwright-policy -n railwright-system" in err
-    assert (
-        "The right to get ConfigMap railwright-system/railwright-policy is not enough: a FabricPolicy of this name "
-        "would override it"
-    ) in err
+    assert "kubectl auth can-i get configmaps/railwright-policy -n railwright-system" in err
 
 
 async def test_missing_deployments_are_shown_as_not_installed(run):
     code, out, _ = await run("version")
     assert (code, out.count("not installed")) == (0, 2)
-    assert out.endswith(
-        "policy    none: there is no FabricPolicy or ConfigMap railwright-policy in namespace railwright-system\n"
-    )
+    assert out.endswith("policy    none: there is no ConfigMap railwright-system/railwright-policy\n")
     _, out, _ = await run("version", "-o", "json")
-    absent = dict.fromkeys(("webhook", "extender", "policy", "policy_object"))
+    absent = dict.fromkeys(("webhook", "extender", "policy"))
     assert json.loads(out) == {"client": version.VERSION, **absent}
 
 

@@ -10,7 +10,6 @@ import shell
 import varied_clusters
 
 from railwright.cli import __main__ as command_line
-from railwright.cluster import resources
 from railwright.fabric import names
 
 NODES, PODS, GROUPS = "/api/v1/nodes", "/api/v1/pods", "/apis/scheduling.volcano.sh/v1beta1/podgroups"
@@ -25,9 +24,6 @@ class World(api_stub.World):
         if head == POLICIES and name == names.POLICY_CONFIGMAP:
             (body,) = self.objects[POLICIES].values()
             return api_stub.web.Response(body=body, content_type="application/json")
-        if head == resources.FABRIC_POLICIES.path:
-            status = {"kind": "Status", "reason": "NotFound", "message": f"{name} not found", "code": 404}
-            return api_stub.web.json_response(status, status=404)
         return await super()._answer(request)
 
 

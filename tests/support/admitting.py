@@ -42,7 +42,7 @@ def policy(text: str):
 
 def fabric(more: str = "", *, rails: str = RAILS, transport: str = "roce", top: str = ""):
     """Return a policy with one fabric `f`; `more` are further lines of it, indented by four."""
-    head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\n"
+    head = "apiVersion: railwright.io/v1alpha1\ndefaultFabric: f\n"
     return policy(f"{head}{top}\nfabrics:\n  f:\n    transport: {transport}\n    rails: {rails or '[]'}\n{more}")
 
 

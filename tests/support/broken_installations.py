@@ -7,7 +7,6 @@ import functools
 import devices
 import installations
 import reporting
-import yaml
 from installations import DAY, LEAF, NOW
 
 from certs import pki
@@ -61,22 +60,6 @@ def repolicy(old, new):
         text = trees["policy"][0]["data"][names.POLICY_KEY]
         assert old in text
         trees["policy"][0]["data"][names.POLICY_KEY] = text.replace(old, new)
-
-    return change
-
-
-def as_resource(*changes, beside=False):
-    """Hold the policy in a FabricPolicy, after the changes of its text; `beside`: the ConfigMap stays."""
-
-    def change(trees):
-        for change in changes:
-            change(trees)
-        (configmap,) = trees["policy"]
-        document = yaml.safe_load(configmap["data"][names.POLICY_KEY])
-        spec = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
-        trees["fabric-policy"] = [{"metadata": configmap["metadata"], "spec": spec}]
-        if not beside:
-            trees["policy"] = []
 
     return change
 
@@ -353,11 +336,7 @@ BREAKS = {
     "no policy": (clear("policy"), "policy-exists", "fail", "does not exist"),
     "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy-exists", "fail", "it has x"),
     "a bad policy": (repolicy("transport: roce", "transport: rocev2"), "policy-valid", "fail",
-                     "line 7: fabrics.roce.transport"),
-    "two policies": (as_resource(beside=True), "policy-exists", "warn",
-                     "FabricPolicy railwright-policy is in force: ConfigMap railwright-policy has no effect"),
-    "a bad resource": (as_resource(repolicy("transport: roce", "transport: rocev2")), "policy-valid", "fail",
-                       "spec.fabrics.roce.transport"),
+                     "line 6: fabrics.roce.transport"),
     "no default": (lambda t: (repolicy("defaultFabric: roce\n", "")(t), drop("namespaces", "train")(t)),
                    "default-fabric",
                    "warn", "none"),

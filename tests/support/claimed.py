@@ -35,13 +35,13 @@ def build_document(**placement: object) -> dict[str, Any]:
         "rails": rails,
         "placement": {"domains": [LEAF, SPINE], **placement},
     }
-    document = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "defaultFabric": FABRIC}
+    document = {"apiVersion": "railwright.io/v1alpha1", "defaultFabric": FABRIC}
     return {**document, "fabrics": {FABRIC: fabric}}
 
 
 def policy(**placement: object) -> model.Policy:
     """Return the policy of `build_document`."""
-    document = msgspec.convert(build_document(**placement), model.FabricPolicy)
+    document = msgspec.convert(build_document(**placement), model.PolicyDocument)
     return model.Policy(document=document, digest="sha256:claims")
 
 

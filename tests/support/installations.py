@@ -27,7 +27,6 @@ DAY = dt.timedelta(days=1)
 LEAF = "fabric.topograph.run/tier-0"
 POLICY = """
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 defaultFabric: roce
 fabrics:
   roce:

@@ -31,7 +31,6 @@ def document(*, required: bool = False, **placement: object) -> dict:
     """Return a policy as a user writes it."""
     return {
         "apiVersion": "railwright.io/v1alpha1",
-        "kind": "FabricPolicy",
         "defaultFabric": "roce",
         "fabrics": {
             "roce": {
@@ -48,7 +47,7 @@ def document(*, required: bool = False, **placement: object) -> dict:
 
 
 def policy(*, required: bool = False, shapes: Sequence[model.NodeShape] = (), **placement: object) -> model.Policy:
-    converted = msgspec.convert(document(required=required, **placement), model.FabricPolicy)
+    converted = msgspec.convert(document(required=required, **placement), model.PolicyDocument)
     return model.Policy(msgspec.structs.replace(converted, node_shapes=tuple(shapes)), digest="sha256:test")
 
 

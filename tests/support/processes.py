@@ -130,7 +130,7 @@ def without_cluster(folder: pathlib.Path) -> tuple[str, ...]:
     """Return the options of a server with a policy of one fabric without networks, and an empty cluster."""
     policy, snapshot = folder / "policy.yaml", folder / "snapshot.json"
     policy.write_text(
-        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\nfabrics:\n  f:\n"
+        "apiVersion: railwright.io/v1alpha1\ndefaultFabric: f\nfabrics:\n  f:\n"
         "    transport: infiniband\n    rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]\n"
     )
     snapshot.write_text('{"apiVersion": "v1", "kind": "List", "items": []}')

@@ -70,7 +70,7 @@ class Shape:
             "claims": claims,
             "rails": rails,
         }
-        document = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "fabrics": {"claimed": fabric}}
+        document = {"apiVersion": "railwright.io/v1alpha1", "fabrics": {"claimed": fabric}}
         if self.policy["pairBy"] == "nodeShape":
             beside = {
                 f"rail{number}": [

@@ -16,7 +16,6 @@ JOBS = ("llama", "mixtral", "dit-xl", "whisper", "moe-64", "vit-g", "gnn", "rlhf
 POLICY = json.dumps(
     {
         "apiVersion": "railwright.io/v1alpha1",
-        "kind": "FabricPolicy",
         "defaultFabric": "roce",
         "fabrics": {
             "roce": {

@@ -24,7 +24,7 @@ _WARNING_ONLY = {f"{installed_names.INSTALLATION}-{name}" for name in ("late-lab
 _CONDITION = "asks-for-an-accelerator"  # its match condition that identifies training pods
 _QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in that condition
 _FIRST = "default"  # exists in every cluster
-PLAN_SOURCES = ("policy", snapshots.FABRIC_POLICY, "namespaces")  # of the dry runs
+PLAN_SOURCES = ("policy", "namespaces")  # of the dry runs
 
 
 # --- dry runs ---------------------------------------------------------------------------------------------
@@ -101,8 +101,7 @@ def _check_in_force(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
         digest = ""
     if digest == expected:
         return ok(expected[:15])
-    holder = snapshot.policy_name.partition(" ")[0]
-    return fail(f"the webhook uses {digest[:15] or 'an unknown policy'}, the {holder} has {expected[:15]}")
+    return fail(f"the webhook uses {digest[:15] or 'an unknown policy'}, the ConfigMap has {expected[:15]}")
 
 
 def _get_record(dry_run: DryRun) -> str:

@@ -187,9 +187,8 @@ class Row(msgspec.Struct, frozen=True):
     def list_sources(self) -> tuple[str, ...]:
         """Return the sources that the assessment and the hint need."""
         sources = (*self.reads, *self.uses, *(("deployments",) if _APPLY.search(self.hint) else ()))
-        policy = (snapshots.FABRIC_POLICY,) if "policy" in sources else ()
         cluster = (snapshots.CLUSTER,) if {"nodes", "device-slices"} & {*sources} else ()
-        return (*sources, *policy, *cluster)
+        return (*sources, *cluster)
 
 
 class Result(msgspec.Struct, frozen=True):

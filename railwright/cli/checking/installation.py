@@ -153,9 +153,9 @@ def check_replicas(snapshot: Snapshot, deployment: Mapping[str, Any]) -> Assessm
         return ok(f"{ready} of {desired}")
     reasons = [f"{_get_name(pod)}: {why}" for pod in _list_pods(snapshot, deployment) for why in _find_reasons(pod)]
     detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
-    has_no_policy = not (snapshot.get_all("policy") or snapshot.fabric_policy or "policy" in snapshot.unread)
+    has_no_policy = not (snapshot.get_all("policy") or "policy" in snapshot.unread)
     if has_no_policy and name in (snapshots.WEBHOOK, snapshots.EXTENDER):
-        missing = f"{snapshot.policy_name} does not exist, nor does a {names.POLICY_KIND} of this name"
+        missing = f"ConfigMap {snapshots.POLICY} does not exist"
         fix = check_rows.get_fix("policy-exists")
         return fail(f"{detail}; replicas need a policy to become ready, and {missing}", fix)
     labels = get_map(deployment, "spec", "selector", "matchLabels")

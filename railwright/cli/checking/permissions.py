@@ -44,7 +44,7 @@ def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
     return accounts
 
 
-def list_permissions(server: str, namespace: str, policy: model.FabricPolicy | None = None) -> Sequence[Permission]:
+def list_permissions(server: str, namespace: str, policy: model.PolicyDocument | None = None) -> Sequence[Permission]:
     """Return the permissions that a server needs, with those to copy the ConfigMaps that the policy names."""
     copies = _list_rights_of_copies(policy) if policy is not None and server == snapshots.WEBHOOK else ()
     own = (
@@ -53,7 +53,7 @@ def list_permissions(server: str, namespace: str, policy: model.FabricPolicy | N
     return [*own, *copies]
 
 
-def _list_rights_of_copies(policy: model.FabricPolicy) -> Sequence[Permission]:
+def _list_rights_of_copies(policy: model.PolicyDocument) -> Sequence[Permission]:
     mounts = [mount for fabric in policy.fabrics.values() for mount in fabric.mounts.config_maps if mount.namespace]
     rights = [Permission("get", "", "configmaps", name=mount.name, namespace=mount.namespace or "") for mount in mounts]
     for mount in mounts:

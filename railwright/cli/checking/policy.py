@@ -16,7 +16,7 @@ from railwright.fabric.placement.state import cluster_state, object_info, rail_r
 from railwright.fabric.policy import claimed_rails, model, presets
 
 # Sources of `read_cluster`
-CLUSTER_SOURCES = ("nodes", "device-classes", "device-slices", "networks", "policy", snapshots.FABRIC_POLICY)
+CLUSTER_SOURCES = ("nodes", "device-classes", "device-slices", "networks", "policy")
 
 
 def read_cluster(snapshot: Snapshot) -> cluster_state.ClusterState:
@@ -73,20 +73,13 @@ _NO_POOL = "no rail has a device pool"
 
 def _check_exists(snapshot: Snapshot) -> Assessment:
     configmap = snapshot.get_one("policy")
-    if snapshot.fabric_policy is not None and configmap is not None:
-        return warn(
-            f"{snapshot.policy_name} is in force: {_CONFIGMAP} has no effect",
-            f"delete the one that you do not use: kubectl -n {snapshot.namespace} delete configmap"
-            f" {installed_names.POLICY}",
-        )
-    if snapshot.fabric_policy is None and configmap is None:
-        missing = f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}"
-        return fail(f"{missing}, nor does a {names.POLICY_KIND} of this name")
-    if snapshot.fabric_policy is None and snapshot.policy_text is None:
+    if configmap is None:
+        return fail(f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}")
+    if snapshot.policy_text is None:
         keys = text.join_first(get_list(configmap, "data"), 5) or "nothing"
         detail = f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}"
         return fail(detail, f"store the policy under this key: {check_rows.EDIT_POLICY}")
-    return ok(snapshot.policy_name)
+    return ok(_CONFIGMAP)
 
 
 def _check_valid(snapshot: Snapshot) -> Assessment:

@@ -63,8 +63,6 @@ class ClusterReader:
         """Return a snapshot with these sources only. Those that cannot be read are in `unread`; nothing is raised."""
         readings = {name: await self._readings[name] for name in names_ if name in self._readings}
         unread = {name: reading.problem for name, reading in readings.items() if reading.problem}
-        if snapshots.FABRIC_POLICY in unread:
-            unread["policy"] = f"{unread[snapshots.FABRIC_POLICY]}: a {names.POLICY_KIND} would override the ConfigMap"
         return msgspec.structs.replace(
             self._empty,
             objects={name: reading.objects for name, reading in readings.items()},
@@ -104,7 +102,7 @@ class ClusterReader:
 
     async def _review_servers(self) -> _Reading:
         """Ask which permissions the servers lack."""
-        snapshot = await self.read(("deployments", "policy", snapshots.FABRIC_POLICY))
+        snapshot = await self.read(("deployments", "policy"))
         denied = []
         for server, account in permissions.list_accounts(snapshot).items():
             needed = permissions.list_permissions(server, snapshot.namespace, snapshot.policy)

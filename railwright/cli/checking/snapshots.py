@@ -33,7 +33,6 @@ PERMISSIONS = "permissions"  # to install: pairs of a Permission and whether the
 SERVER_PERMISSIONS = "server-permissions"  # pairs of a ServiceAccount of a server and the Permissions that it lacks
 CLUSTER = "cluster"  # the nodes and devices as placement sees them
 DISABLED = "disabled"  # the copy of `railwright disable`
-FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
 
@@ -91,7 +90,6 @@ SOURCES: tuple[Source, ...] = (
     Source("admission-bindings", f"{_ADMISSION}/validatingadmissionpolicybindings"),
     Source("policy", f"{_CONFIGMAPS}/{POLICY}"),
     Source(DISABLED, f"{_CONFIGMAPS}/{installed_names.DISABLED}"),
-    Source(FABRIC_POLICY, f"/apis/{names.POLICY_API_VERSION}/{_NAMESPACED}/{names.POLICY_PLURAL}/{POLICY}"),
     Source("networks", resources.NADS.path),
     Source("hypernodes", resources.HYPER_NODES.path, hypernodes.HyperNode),
     Source("topologies", resources.NODE_TOPOLOGIES.path, node_views.NodeResourceTopology),
@@ -144,7 +142,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return next((item for item in self.get_all(source) if get_path(item, "metadata", "name") == name), None)
 
     @property
-    def policy(self) -> documents.FabricPolicy | None:
+    def policy(self) -> documents.PolicyDocument | None:
         """Return the policy, None if it is missing or invalid."""
         result = self.policy_result
         return result.document if isinstance(result, documents.Policy) else None
@@ -156,10 +154,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def policy_result(self) -> documents.Policy | policies.Rejected | None:
-        """Return the policy of the object in force, or its errors; None if it is missing."""
-        if self.fabric_policy is not None:
-            spec = get_map(self.fabric_policy, "spec")
-            return policies.locate_in_spec(_read_policy(policies.write_spec(spec)))
+        """Return the policy in the ConfigMap, or its errors; None if it is missing."""
         return None if self.policy_text is None else _read_policy(self.policy_text)
 
     @property
@@ -169,19 +164,9 @@ class Snapshot(msgspec.Struct, frozen=True):
         return text if isinstance(text, str) else None
 
     @property
-    def fabric_policy(self) -> Any | None:
-        """Return the FabricPolicy, which is in force if it exists; None otherwise."""
-        return self.get_one(FABRIC_POLICY)
-
-    @property
     def is_disabled(self) -> bool:
         """True while there is a copy of `railwright disable`, which `railwright enable` deletes."""
         return self.get_one(DISABLED) is not None
-
-    @property
-    def policy_name(self) -> str:
-        """Return kind and name of the object in force."""
-        return f"{'ConfigMap' if self.fabric_policy is None else names.POLICY_KIND} {POLICY}"
 
     @property
     def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
@@ -329,5 +314,5 @@ def format_apply_command(snapshot: Snapshot, setting: str = "") -> str:
 
 
 def format_edit_command(snapshot: Snapshot) -> str:
-    """Return how to edit the policy in force."""
-    return f"kubectl -n {snapshot.namespace} edit {snapshot.policy_name.lower()}"
+    """Return how to edit the policy."""
+    return f"kubectl -n {snapshot.namespace} edit configmap {POLICY}"

@@ -338,7 +338,7 @@ def _quote(value: str) -> str:
 
 
 _WIDTH = 118  # columns of comments
-_HEAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy"
+_HEAD = "apiVersion: railwright.io/v1alpha1"
 _FIRST = "A first policy, by `railwright policy init`. Read the comments. When it is installed: railwright check"
 
 

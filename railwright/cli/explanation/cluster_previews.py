@@ -41,10 +41,10 @@ def preview_all(
 
     async def ask(client: clients.Client) -> list[previews.AdmissionPreview]:
         answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
-        policy, holder = await _fetch_policy(client, answers)
+        policy = await _fetch_policy(client, answers)
         topology_by_title = await _ask_topologies(client, pod_templates)
         pairs = zip(pod_templates, answers, strict=True)
-        made = [_preview(template, reply, policy, holder) for template, reply in pairs]
+        made = [_preview(template, reply, policy) for template, reply in pairs]
         return [msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)) for preview in made]
 
     try:
@@ -53,21 +53,19 @@ def preview_all(
         raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
 
 
-async def _fetch_policy(
-    client: clients.Client, answers: Sequence[dry_runs.Answer]
-) -> tuple[policies.Policy | None, str]:
-    """Return the policy in the cluster and the object that has it, if an answer needs it.
+async def _fetch_policy(client: clients.Client, answers: Sequence[dry_runs.Answer]) -> policies.Policy | None:
+    """Return the policy in the cluster, if an answer needs it.
 
     Raise UnreadableError with the reasons against dry runs, too. A pod that is not injected is described without it.
     """
     unanswered = [reply.reason for reply in answers if isinstance(reply, dry_runs.Unanswered)]
     if not unanswered and not any(isinstance(reply, dry_runs.Uninjected) for reply in answers):
-        return None, ""
+        return None
     try:
-        return await policy_sources.fetch_with_source(client)
+        return await policy_sources.fetch(client)
     except output.UnreadableError as error:
         if not unanswered:
-            return None, ""
+            return None
         reasons = "; ".join(dict.fromkeys(unanswered))
         raise output.UnreadableError(f"{reasons}; and the policy cannot be read: {error}") from None
 
@@ -91,7 +89,7 @@ async def _ask_topologies(
 
 
 def _preview(
-    template: templates.Template, reply: dry_runs.Answer, policy: policies.Policy | None, holder: str
+    template: templates.Template, reply: dry_runs.Answer, policy: policies.Policy | None
 ) -> previews.AdmissionPreview:
     dry_run = previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}")
     match reply:
@@ -113,8 +111,8 @@ def _preview(
             )
         case dry_runs.Unanswered():
             assert policy is not None  # noqa: S101 - it is read if any answer is of this kind
-            kind = holder.partition(" ")[0].lower()
-            source = previews.Source(kind, f"the policy in {holder}, because {reply.reason}")
+            where = policy_sources.CONFIG_MAP
+            source = previews.Source(previews.CONFIG_MAP, f"the policy in {where}, because {reply.reason}")
             return previews.preview_admission(template, policy, state.State(), source)
 
 

@@ -34,7 +34,7 @@ class Change(msgspec.Struct, frozen=True):
     reason: str
 
 
-DRY_RUN, FILE = "dry-run", "file"  # kinds of sources; between them, by rank: fabricpolicy and configmap
+DRY_RUN, CONFIG_MAP, FILE = "dry-run", "configmap", "file"  # kinds of sources
 
 
 class Source(msgspec.Struct, frozen=True):

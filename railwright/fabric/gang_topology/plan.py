@@ -44,7 +44,7 @@ def plan(
     workload: templates.Workload,
     tree: Any,
     plans: Sequence[template_plan.TemplatePlan],
-    document: model.FabricPolicy,
+    document: model.PolicyDocument,
     cluster: writings.ClusterFacts,
 ) -> TopologyPlan:
     """Return what is written into a workload for its gangs. `tree` is the workload as plain data.
@@ -135,7 +135,7 @@ _SMALLEST_GANG = 2
 _MAX_MEASURED = 8  # templates of several gangs: each takes up to 20 ms with 5,000 nodes
 
 
-def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.FabricPolicy) -> model.Fabric | None:
+def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.PolicyDocument) -> model.Fabric | None:
     """Return the workload's fabric; None if it has none or several, one in audit mode, or asks for no topology."""
     fabrics = {planned.injection.fabric for planned in plans if planned.injection is not None}
     if len(fabrics) != 1 or any(planned.is_audited for planned in plans):

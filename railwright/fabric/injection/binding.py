@@ -126,7 +126,7 @@ def _build_context(
 
 
 def _format_placement(  # noqa: PLR0913, PLR0917 - the fields of a placement
-    document: policies.FabricPolicy,
+    document: policies.PolicyDocument,
     fabric: policies.Fabric | None,
     node: node_views.Node,
     rail_names: Sequence[str],
@@ -208,7 +208,7 @@ def _format_file(
     return text if text != pod.metadata.annotations.get(names.NCCL_CONF, "") else None
 
 
-def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: node_views.Node) -> str:
+def _build_fallback_placement(pod: views.Pod, document: policies.PolicyDocument, node: node_views.Node) -> str:
     """Return the placement of a pod that the current policy would reject: by its requests, otherwise by its record."""
     _, fabric = intent.find_fabric(pod, document)
     if fabric is None:
@@ -245,7 +245,7 @@ def _remove_placement(pod: views.Pod) -> views.Pod:
 
 def assign(
     devices: Sequence[allocation.AllocatedDevice],
-    document: policies.FabricPolicy,
+    document: policies.PolicyDocument,
     fabric: compiled.CompiledFabric,
     labels: Mapping[str, str],
 ) -> tuple[intent.AllocatedRail, ...]:
@@ -329,6 +329,6 @@ def _may_have_rdma(device: allocation.AllocatedDevice) -> bool:
     return device.driver in _NIC_DRIVERS and not is_denied
 
 
-def _find_name(rail: policies.Rail, document: policies.FabricPolicy, labels: Mapping[str, str]) -> str:
+def _find_name(rail: policies.Rail, document: policies.PolicyDocument, labels: Mapping[str, str]) -> str:
     known = device_names.resolve_on_node(document, (rail,), labels)
     return known[0] if known else ""

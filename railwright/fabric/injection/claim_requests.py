@@ -64,7 +64,7 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
         return any(rail.accelerators for rail in self.rails)
 
 
-def compile_fabrics(document: policies.FabricPolicy) -> dict[str, ClaimedFabric]:
+def compile_fabrics(document: policies.PolicyDocument) -> dict[str, ClaimedFabric]:
     """Return the fabrics of a policy whose rails come as claims, by name."""
     compiled_policy = compiled.compile_policy(document)
     return {

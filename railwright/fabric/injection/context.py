@@ -72,7 +72,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
         return any(rail.resource is None for rail in self.rails)
 
     @property
-    def document(self) -> policies.FabricPolicy:
+    def document(self) -> policies.PolicyDocument:
         """Return the policy's document."""
         return self.policy.document
 
@@ -116,7 +116,7 @@ def build(
 # --- rails ----------------------------------------------------------------------------------------------------
 
 
-def compile_selections(document: policies.FabricPolicy) -> Mapping[str, RailSelection]:
+def compile_selections(document: policies.PolicyDocument) -> Mapping[str, RailSelection]:
     """Return all rails of each fabric, by its name: what most pods get."""
     return {
         name: _build_selection(tuple(fabric.rails.values()), fabric)
@@ -181,7 +181,7 @@ def is_opted_out(pod: views.Pod, resource: str) -> bool:
     return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
 
 
-def _count_proportional(pod: views.Pod, fabric: policies.Fabric, document: policies.FabricPolicy) -> int:
+def _count_proportional(pod: views.Pod, fabric: policies.Fabric, document: policies.PolicyDocument) -> int:
     """Return ceil(GPUs x rails / GPUs per node), at least one.
 
     A pod gets the first rails of the fabric, so that all pods of a gang have the same.

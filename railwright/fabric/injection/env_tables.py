@@ -54,7 +54,7 @@ _Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool, str | None]
 class Tables:
     """The variables of the pods under one version of the policy. Get them by `Policy.compile_once`."""
 
-    def __init__(self, document: policies.FabricPolicy) -> None:
+    def __init__(self, document: policies.PolicyDocument) -> None:
         self._document = document
         self._ranks: bounded_cache.BoundedCache[_Key, Settings] = bounded_cache.BoundedCache(_MAX_RESULTS)
         self._literals: bounded_cache.BoundedCache[_Key, frozenset[tuple[str, str]]] = bounded_cache.BoundedCache(

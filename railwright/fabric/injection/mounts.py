@@ -205,7 +205,7 @@ def _check_host_paths(ctx: context.InjectionContext) -> None:
         )
 
 
-def _compile_volumes(document: policies.FabricPolicy) -> Mapping[str, tuple[FabricVolume, ...]]:
+def _compile_volumes(document: policies.PolicyDocument) -> Mapping[str, tuple[FabricVolume, ...]]:
     """Return the host paths and ConfigMaps of each fabric, by the fabric's name."""
     return {
         name: (
@@ -248,7 +248,7 @@ def _name_volume(kind: str, source: str) -> str:
     return f"{names.VOLUME_PREFIX}{kind}-{hashlib.sha256(source.encode()).hexdigest()[:_DIGEST]}"
 
 
-def _compile_shared_memory(document: policies.FabricPolicy) -> Mapping[str, FabricVolume]:
+def _compile_shared_memory(document: policies.PolicyDocument) -> Mapping[str, FabricVolume]:
     """Return the memory volume of each fabric that has one, by the fabric's name."""
     sizes = {name: fabric.mounts.shared_memory for name, fabric in document.fabrics.items()}
     return {name: _build_shared_memory(size) for name, size in sizes.items() if size is not None}

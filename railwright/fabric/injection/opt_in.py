@@ -17,7 +17,7 @@ _WINDOWS = "windows"
 _OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")  # of nodes; kubelet still sets the older one too
 
 
-def find_fabric(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.ClusterFacts) -> str | None:
+def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: facts.ClusterFacts) -> str | None:
     """Return the name of the fabric the pod opted in to, or None if it did not. Raises RefusedError."""
     label = intent.find_label(
         pod.metadata.labels.get(names.FABRIC),
@@ -34,7 +34,7 @@ def find_fabric(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.
     return name
 
 
-def awaits_namespace(pod: views.Pod, document: policies.FabricPolicy, cluster: facts.ClusterFacts) -> bool:
+def awaits_namespace(pod: views.Pod, document: policies.PolicyDocument, cluster: facts.ClusterFacts) -> bool:
     """True if only the namespace's label decides whether the pod opted in, and that label is not known yet.
 
     The API server may already see an opt-in label that the cache lacks. The pod would train over TCP if it were
@@ -69,7 +69,7 @@ def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bo
 
 
 def _reject_label(
-    label: str, name: str, pod: views.Pod, document: policies.FabricPolicy, namespace: str
+    label: str, name: str, pod: views.Pod, document: policies.PolicyDocument, namespace: str
 ) -> reason.RefusedError:
     """Return the refusal of a label that names no fabric of the policy."""
     source = f"label {names.FABRIC}"
@@ -219,6 +219,6 @@ def resolve_label(
     return intent.find_label(pod_label, namespace_labels, is_accelerated)
 
 
-def is_label_in_audit(label: str, document: policies.FabricPolicy | None) -> bool:
+def is_label_in_audit(label: str, document: policies.PolicyDocument | None) -> bool:
     """True if a label names a fabric in audit mode, whose pods are not injected by intent."""
     return document is not None and intent.is_in_audit(document, intent.resolve_default(label, document))

@@ -19,7 +19,7 @@ DEFAULT_ACCELERATORS = ("nvidia.com/gpu",)  # the default of the policy's key `a
 class FabricUse(msgspec.Struct, frozen=True, dict=True):
     """The policy, the fabric and the rails that a pod uses. All empty without a policy."""
 
-    document: policies.FabricPolicy | None = None
+    document: policies.PolicyDocument | None = None
     fabric: policies.Fabric | None = None
     rails: tuple[policies.Rail, ...] = ()
     resources: frozenset[str] = frozenset()  # of the rails, from the policy or from their networks
@@ -48,14 +48,14 @@ class FabricUse(msgspec.Struct, frozen=True, dict=True):
         return rule_types.are_exclusive(self.fabric.transport if self.fabric else None, self.resources)
 
 
-def use_all_rails(document: policies.FabricPolicy, fabric: policies.Fabric) -> FabricUse:
+def use_all_rails(document: policies.PolicyDocument, fabric: policies.Fabric) -> FabricUse:
     """Return the use of a fabric by pods that get all its rails."""
     return FabricUse(
         document, fabric, fabric.rails, frozenset([rail.resource for rail in fabric.rails if rail.resource])
     )
 
 
-def compile_uses(document: policies.FabricPolicy) -> Mapping[str, FabricUse]:
+def compile_uses(document: policies.PolicyDocument) -> Mapping[str, FabricUse]:
     """Return the use of each fabric by pods that get all its rails, by the fabric's name."""
     return {name: use_all_rails(document, fabric) for name, fabric in document.fabrics.items()}
 
@@ -98,7 +98,7 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
 
 
 def _find_devices(
-    pod: views.Pod | None, document: policies.FabricPolicy, use: FabricUse
+    pod: views.Pod | None, document: policies.PolicyDocument, use: FabricUse
 ) -> tuple[device_names.Devices, ...] | None:
     if not use.rails or not document.node_shapes:
         return use.same_devices

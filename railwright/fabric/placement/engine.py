@@ -190,7 +190,7 @@ class PlacementEngine:
         self._signature: scheduling_signature.SchedulingSignature | None = None  # of the latest request
         self._signature_inputs: tuple[object, ...] = ()
 
-    def prewarm(self, document: model.FabricPolicy) -> None:
+    def prewarm(self, document: model.PolicyDocument) -> None:
         """Compute the domains and free resources of all nodes in advance, for each fabric; about a millisecond."""
         for fabric in document.fabrics.values():
             if fabric.rails:

@@ -61,7 +61,7 @@ class Finding:
     rests_on: tuple[Path, ...] = ()
 
 
-def check(document: model.FabricPolicy) -> Iterator[Finding]:
+def check(document: model.PolicyDocument) -> Iterator[Finding]:
     """Yield a finding for each violated rule, in the order of the rules; none if the document is valid."""
     for rule in _DOCUMENT_RULES:
         yield from rule(document)
@@ -82,7 +82,7 @@ def _prefix_paths(prefix: Path, relative: Iterator[Finding]) -> Iterator[Finding
 # --- the document ----------------------------------------------------------------------------------------
 
 
-def _check_default_fabric(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_default_fabric(document: model.PolicyDocument) -> Iterator[Finding]:
     name = document.default_fabric
     if name is not None and name not in document.fabrics:
         fabric_names = _join_names(document.fabrics)
@@ -90,7 +90,7 @@ def _check_default_fabric(document: model.FabricPolicy) -> Iterator[Finding]:
         yield Finding(("defaultFabric",), message, (("fabrics",),))
 
 
-def _check_fabric_names(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_fabric_names(document: model.PolicyDocument) -> Iterator[Finding]:
     for name in document.fabrics:
         if name in _RESERVED:
             yield Finding(
@@ -99,13 +99,13 @@ def _check_fabric_names(document: model.FabricPolicy) -> Iterator[Finding]:
             )
 
 
-def _check_primary_interface(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_primary_interface(document: model.PolicyDocument) -> Iterator[Finding]:
     if document.primary_interface == "lo":
         message = '"lo" is the loopback interface; set the interface of the cluster network, such as eth0'
         yield Finding(("primaryInterface",), message)
 
 
-def _check_interfaces(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_interfaces(document: model.PolicyDocument) -> Iterator[Finding]:
     """Check that a rail's interface name is unique among the pod's interfaces, other rails and Multus's netN names."""
     for name, fabric in document.fabrics.items():
         automatic = {**_list_cluster_wide_names(document), **_build_automatic_names(document, fabric)}
@@ -126,7 +126,7 @@ def _check_interfaces(document: model.FabricPolicy) -> Iterator[Finding]:
             taken.setdefault(rail.interface, f"rail {_quote(rail.name)}'s interface")
 
 
-def _check_automatic_names(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_automatic_names(document: model.PolicyDocument) -> Iterator[Finding]:
     """Check that Multus gives no rail the name of the primary interface: every pod would be rejected."""
     depends_on = (("clusterWideNetworks",), ("fabrics", "*", "rails"), ("fabrics", "*", "rails", "*"))
     for name, fabric in document.fabrics.items():
@@ -139,12 +139,12 @@ def _check_automatic_names(document: model.FabricPolicy) -> Iterator[Finding]:
             yield Finding(("primaryInterface",), message, depends_on)
 
 
-def _list_cluster_wide_names(document: model.FabricPolicy) -> dict[str, str]:
+def _list_cluster_wide_names(document: model.PolicyDocument) -> dict[str, str]:
     """Return the owners of the netN names of the networks that Multus attaches to every pod."""
     return {f"net{number}": "one of the clusterWideNetworks" for number in range(1, document.cluster_wide_networks + 1)}
 
 
-def _build_automatic_names(document: model.FabricPolicy, fabric: model.Fabric) -> dict[str, str]:
+def _build_automatic_names(document: model.PolicyDocument, fabric: model.Fabric) -> dict[str, str]:
     """Return the owners of the netN names that Multus gives to rails without an interface name.
 
     N is the position among all networks of the pod, from 1.
@@ -157,7 +157,7 @@ def _build_automatic_names(document: model.FabricPolicy, fabric: model.Fabric) -
     }
 
 
-def _check_accelerators(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_accelerators(document: model.PolicyDocument) -> Iterator[Finding]:
     for index, resource in enumerate(document.accelerators):
         yield from _check_extended_resource(("accelerators", index), resource)
     for index in _find_repeated(document.accelerators):
@@ -165,11 +165,11 @@ def _check_accelerators(document: model.FabricPolicy) -> Iterator[Finding]:
         yield Finding(("accelerators", index), f"{resource} is listed twice, and would be counted twice; keep one")
 
 
-def _check_shape_names(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_shape_names(document: model.PolicyDocument) -> Iterator[Finding]:
     return _check_unique_names(("nodeShapes",), "shape", [shape.name for shape in document.node_shapes])
 
 
-def _check_shape_rails(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_shape_rails(document: model.PolicyDocument) -> Iterator[Finding]:
     rail_names = dict.fromkeys(rail.name for fabric in document.fabrics.values() for rail in fabric.rails)
     choice = _join_names(rail_names)
     for index, shape in enumerate(document.node_shapes):
@@ -189,7 +189,7 @@ def _list_shape_rails(shape: model.NodeShape) -> Iterator[tuple[Path, str]]:
             yield ("numa", index, "rails", position), name
 
 
-def _check_numa_nodes(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_numa_nodes(document: model.PolicyDocument) -> Iterator[Finding]:
     for index, shape in enumerate(document.node_shapes):
         yield from _prefix_paths(("nodeShapes", index), _check_shape_numa(shape))
 
@@ -369,7 +369,7 @@ def _check_primary_of_fabric(fabric: model.Fabric) -> Iterator[Finding]:
         yield Finding(("primaryInterface",), '"lo" is the loopback interface; set that of NCCL\'s bootstrap')
 
 
-def _check_resources(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_resources(document: model.PolicyDocument) -> Iterator[Finding]:
     for name, fabric in document.fabrics.items():
         of_rails = {rail.resource: rail.name for rail in fabric.rails}
         for resource, amount in fabric.resources.items():
@@ -422,7 +422,7 @@ def _check_mount_paths(fabric: model.Fabric) -> Iterator[Finding]:
         taken.setdefault(views.clean_path(path), f"{key}[{index}]")
 
 
-def _check_copies(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_copies(document: model.PolicyDocument) -> Iterator[Finding]:
     """Check the ConfigMaps that are copied to the namespaces of pods: their number, and the names of the copies."""
     sources: dict[str, str] = {}
     for fabric_name, fabric in document.fabrics.items():
@@ -867,7 +867,7 @@ def _describe_large_number(number: int) -> str:
     return f"{number} needs more than 64 bits; write a smaller number, or quote it"
 
 
-def _check_health(document: model.FabricPolicy) -> Iterator[Finding]:
+def _check_health(document: model.PolicyDocument) -> Iterator[Finding]:
     health = document.health
     if health.max_hold_seconds < health.hold_seconds:
         yield Finding(
@@ -879,7 +879,7 @@ def _check_health(document: model.FabricPolicy) -> Iterator[Finding]:
 
 # --- the rules -------------------------------------------------------------------------------------------
 
-_DOCUMENT_RULES: tuple[Callable[[model.FabricPolicy], Iterator[Finding]], ...] = (
+_DOCUMENT_RULES: tuple[Callable[[model.PolicyDocument], Iterator[Finding]], ...] = (
     _check_default_fabric,
     _check_fabric_names,
     _check_primary_interface,

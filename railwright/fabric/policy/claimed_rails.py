@@ -56,7 +56,7 @@ class CompiledClaims(msgspec.Struct, frozen=True):
     rails: Mapping[str, ClaimedRail]  # by name, in the fabric's order
 
 
-def compile_claims(name: str, document: model.FabricPolicy) -> CompiledClaims | None:
+def compile_claims(name: str, document: model.PolicyDocument) -> CompiledClaims | None:
     """Return what follows from the claims of a fabric of a valid document. None if its rails do not come as claims."""
     fabric = document.fabrics[name]
     claims = fabric.claims
@@ -131,7 +131,7 @@ def _select(attribute: str, values: Values) -> RailSelector:
     return RailSelector(selectors.select_values(attribute, values), attribute, values)
 
 
-def list_claim_resources(document: model.FabricPolicy) -> tuple[resource_names.ClaimResource, ...]:
+def list_claim_resources(document: model.PolicyDocument) -> tuple[resource_names.ClaimResource, ...]:
     """Return the resources of all fabrics of a valid document whose rails come as claims."""
     named: dict[resource_names.ClaimResource, None] = {}
     for fabric in document.fabrics:

@@ -54,7 +54,7 @@ class CompiledFabric(msgspec.Struct, frozen=True):
 class CompiledPolicy(msgspec.Struct, frozen=True):
     """A policy document with what follows from it."""
 
-    document: model.FabricPolicy
+    document: model.PolicyDocument
     fabrics: Mapping[str, CompiledFabric]
     resources: frozenset[str]  # that the policy names for all fabrics; pods may request them
     claimed_networks: frozenset[Network]  # of rails that come as claims: no pod requests a resource for them
@@ -69,7 +69,7 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
         return None if network in self.claimed_networks or resource in self.claimed_values else resource
 
 
-def compile_policy(document: model.FabricPolicy) -> CompiledPolicy:
+def compile_policy(document: model.PolicyDocument) -> CompiledPolicy:
     """Compile a valid document."""
     fabrics = {name: _compile_fabric(name, document) for name in document.fabrics}
     claimed = [fabric for fabric in fabrics.values() if fabric.claims]
@@ -95,7 +95,7 @@ def resolve_rail(rail: model.Rail, claim: claimed_rails.ClaimedRail | None = Non
     return ResolvedRail(rail, resource, rail.network_key, claim)
 
 
-def _compile_fabric(name: str, document: model.FabricPolicy) -> CompiledFabric:
+def _compile_fabric(name: str, document: model.PolicyDocument) -> CompiledFabric:
     fabric = document.fabrics[name]
     claims = claimed_rails.compile_claims(name, document)
     return CompiledFabric(

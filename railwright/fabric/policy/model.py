@@ -1,7 +1,7 @@
 """The policy document (docs/interface.md 2): every key with its type, range or form, default, meaning and an example.
 
-The JSON Schema, and so the reference page, the custom resource and the errors of an invalid document, follow from the
-annotations. `checks` has the rules about several keys.
+The JSON Schema, and so the reference page and the errors of an invalid document, follow from the annotations. `checks`
+has the rules about several keys.
 """
 
 import enum
@@ -1060,13 +1060,12 @@ class Health(Section, frozen=True):
     ] = 1800
 
 
-class FabricPolicy(Section, frozen=True):
+class PolicyDocument(Section, frozen=True):
     """Policy document."""
 
     api_version: Annotated[
         Literal["railwright.io/v1alpha1"], describe("Always `railwright.io/v1alpha1`.", "railwright.io/v1alpha1")
     ]
-    kind: Annotated[Literal["FabricPolicy"], describe("Always `FabricPolicy`.", "FabricPolicy")]
     fabrics: Annotated[
         dict[FabricName, Fabric],
         describe("Fabrics by name. Users set the name in the label `railwright.io/fabric`."),
@@ -1116,9 +1115,14 @@ class FabricPolicy(Section, frozen=True):
     health: Annotated[Health, describe("Reports that a rail of a node does not work, and what follows from them.")] = (
         Health()
     )
+    kind: Annotated[
+        str | None,
+        describe("Ignored, with the warning `PolicyKindIgnored`. Remove it.", "FabricPolicy"),
+        msgspec.Meta(extra_json_schema={"deprecated": True}),
+    ] = None
 
 
-def find_primary_interface(document: FabricPolicy, fabric: Fabric) -> str:
+def find_primary_interface(document: PolicyDocument, fabric: Fabric) -> str:
     """Return the interface of NCCL's bootstrap in a fabric."""
     return fabric.primary_interface or document.primary_interface
 
@@ -1126,14 +1130,14 @@ def find_primary_interface(document: FabricPolicy, fabric: Fabric) -> str:
 class Policy(msgspec.Struct, frozen=True, dict=True):
     """A valid document, and the digest that identifies it in injection records and metrics."""
 
-    document: FabricPolicy
+    document: PolicyDocument
     digest: str  # "sha256:" and 64 hexadecimal digits, of the document's text
 
     @functools.cached_property
-    def _compiled(self) -> dict[Callable[[FabricPolicy], object], object]:
+    def _compiled(self) -> dict[Callable[[PolicyDocument], object], object]:
         return {}
 
-    def compile_once(self, build: Callable[[FabricPolicy], T]) -> T:
+    def compile_once(self, build: Callable[[PolicyDocument], T]) -> T:
         """Return `build(document)`. It is built at most once for this version of the policy, and kept with it."""
         compiled = self._compiled
         if build not in compiled:

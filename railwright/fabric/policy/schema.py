@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from railwright.fabric import names
 from railwright.fabric.policy import model
 
 Schema = dict[str, Any]
@@ -17,7 +18,7 @@ _NULL = {"type": "null"}
 
 def build() -> Schema:
     """Return the schema of the document. Each call returns a new tree."""
-    generated = json.dumps(msgspec.json.schema(model.FabricPolicy))
+    generated = json.dumps(msgspec.json.schema(model.PolicyDocument))
     root = json.loads(generated.replace(r'\\Z"', '$"'))  # ECMAScript has no \Z, and its $ matches at the end only
     for definition in root["$defs"].values():
         definition["description"] = " ".join(definition["description"].split())
@@ -29,7 +30,7 @@ def build() -> Schema:
             properties[key] = _allow_null(properties[key])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"{model.FabricPolicy.__name__} railwright.io/v1alpha1",
+        "title": f"railwright policy, {names.POLICY_API_VERSION}",
         **root,
     }
 

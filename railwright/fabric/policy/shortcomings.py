@@ -1,4 +1,4 @@
-"""Finds networks, resources and devices that a valid policy names and the cluster lacks, for the policy's author.
+"""Finds what a valid policy's author should know: networks and resources that the cluster lacks, and an ignored key.
 
 The policy is still accepted, because networks and nodes may be added later.
 """
@@ -14,14 +14,14 @@ Networks = Mapping[tuple[str, str], str | None]
 
 
 def find(
-    document: model.FabricPolicy, networks: Networks | None, offered: Collection[str] | None
+    document: model.PolicyDocument, networks: Networks | None = None, offered: Collection[str] | None = None
 ) -> tuple[reasons.Reason, ...]:
-    """Return a reason for each shortcoming of each fabric. Rails that come as claims need no resource.
+    """Return a reason for each shortcoming of the document and of each fabric.
 
     `networks` maps NetworkAttachmentDefinitions to the resource that each names. `offered` has the resources that at
-    least one node has. None means unknown.
+    least one node has. None means unknown. Rails that come as claims need no resource.
     """
-    shortcomings: list[reasons.Reason] = []
+    shortcomings = [] if document.kind is None else [reasons.make(AdmissionCode.POLICY_KIND_IGNORED)]
     for name, fabric in document.fabrics.items():
         if fabric.transport is not model.Transport.TCP:
             path = f"fabrics.{name}.rails"

@@ -77,7 +77,7 @@ def _test_pod(conditions: Sequence[str]) -> list[str]:
 class Expressions:
     """Writes the expressions of one fabric."""
 
-    def __init__(self, document: model.FabricPolicy, fabric: model.Fabric, explored: Changes) -> None:
+    def __init__(self, document: model.PolicyDocument, fabric: model.Fabric, explored: Changes) -> None:
         self.document = document
         self.fabric = fabric
         self.explored = explored
@@ -520,7 +520,7 @@ def _is_completed_at_binding(change: pod_changes.Change) -> bool:
     return isinstance(change, pod_changes.SetAnnotation) and names.NOT_ALLOCATED in change.value
 
 
-def _find_role_gaps(document: model.FabricPolicy) -> Iterator[Gap]:
+def _find_role_gaps(document: model.PolicyDocument) -> Iterator[Gap]:
     if document.roles.launchers != "inject-if-accelerated":
         problem = "launchers are not told apart: they get the fabric if they request an accelerator"
         yield Gap(
@@ -535,7 +535,7 @@ def _find_role_gaps(document: model.FabricPolicy) -> Iterator[Gap]:
 # --- objects --------------------------------------------------------------------------------------------------
 
 
-def _build_objects(document: model.FabricPolicy, name: str, explored: Changes) -> Iterator[Mapping[str, Any]]:
+def _build_objects(document: model.PolicyDocument, name: str, explored: Changes) -> Iterator[Mapping[str, Any]]:
     """Yield the policy that changes the pods of a fabric, the one that refuses pods, and their bindings."""
     writer = Expressions(document, document.fabrics[name], explored)
     object_name = _name_object(name)
@@ -588,7 +588,7 @@ def _build(kind: str, name: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"apiVersion": _GROUP, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _bind(kind: str, name: str, document: model.FabricPolicy, fabric_name: str) -> Iterator[Mapping[str, Any]]:
+def _bind(kind: str, name: str, document: model.PolicyDocument, fabric_name: str) -> Iterator[Mapping[str, Any]]:
     """Yield the bindings for pods with the label of the fabric, and for pods without one in such a namespace."""
     labels = [fabric_name, *([names.FABRIC_DEFAULT] if document.default_fabric == fabric_name else [])]
     is_fabric = {"key": names.FABRIC, "operator": "In", "values": labels}
@@ -607,7 +607,7 @@ def _bind(kind: str, name: str, document: model.FabricPolicy, fabric_name: str) 
         yield _build(kind, f"{name}{suffix}", {"policyName": name, **actions, "matchResources": resources})
 
 
-def _refuse_unknown(document: model.FabricPolicy) -> Iterator[Mapping[str, Any]]:
+def _refuse_unknown(document: model.PolicyDocument) -> Iterator[Mapping[str, Any]]:
     """Yield the policy that rejects pods whose label names no fabric, and its binding."""
     known = [*document.fabrics, names.FABRIC_NONE, *([names.FABRIC_DEFAULT] if document.default_fabric else [])]
     name = _name_object("unknown-fabric")

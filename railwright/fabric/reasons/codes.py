@@ -251,7 +251,7 @@ class AdmissionCode(ReasonCode):
     POLICY_RESOURCE_UNSET = "PolicyResourceUnset"
     POLICY_RESOURCES_DIFFER = "PolicyResourcesDiffer"
     POLICY_RESOURCE_NOT_OFFERED = "PolicyResourceNotOffered"
-    POLICY_OVERRIDDEN = "PolicyOverridden"
+    POLICY_KIND_IGNORED = "PolicyKindIgnored"
 
     # --- lint and limits --------------------------------------------------------------------------------------
 

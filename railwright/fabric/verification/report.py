@@ -519,7 +519,7 @@ def _count_pods(pods: Sequence[Pod]) -> str:
 _LIST = "NCCL_IB_HCA"
 
 
-def expect(document: policies.FabricPolicy, fabric_name: str) -> Expected:
+def expect(document: policies.PolicyDocument, fabric_name: str) -> Expected:
     """Return what each pod of a job on this fabric should use: all rails of the fabric.
 
     The fabric must have rails. `devicesPerRail` is the number of NICs on EFA only: a shared device plugin hands out

@@ -23,7 +23,6 @@ _VERSIONS = {
     "Job": "batch/v1",
     "PriorityClass": "scheduling.k8s.io/v1",
     "Queue": "scheduling.volcano.sh/v1beta1",
-    "FabricPolicy": "railwright.io/v1alpha1",
     "CustomResourceDefinition": "apiextensions.k8s.io/v1",
     "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
     "EndpointSlice": "discovery.k8s.io/v1",
@@ -62,7 +61,7 @@ def fabric_of_claims(claims: Mapping[str, Any] | None = None, **keys: Any) -> di
 
 def policy(fabrics: Mapping[str, Mapping[str, Any]], **keys: Any) -> str:
     """Return the text of a policy."""
-    document = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", **keys, "fabrics": fabrics}
+    document = {"apiVersion": "railwright.io/v1alpha1", **keys, "fabrics": fabrics}
     return json.dumps(document)
 
 

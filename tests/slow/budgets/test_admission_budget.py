@@ -186,7 +186,7 @@ def check_pods(by, request):
 
 
 def read_policy(fabrics):
-    return admitting.policy(f"apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:{fabrics}")
+    return admitting.policy(f"apiVersion: railwright.io/v1alpha1\nfabrics:{fabrics}")
 
 
 def review(tree, kind="Pod"):

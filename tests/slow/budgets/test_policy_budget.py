@@ -18,7 +18,7 @@ def test_the_cost_of_a_policy_does_not_grow_with_its_numbers():
     base = msgspec.json.decode(msgspec.json.encode(admitting.fabric().document))
     claims = {"deviceClass": "a", "accelerators": {"deviceClass": "b"}}
     base = cost_budget.add(base, ("fabrics", "f", "claims"), claims)
-    fields = [field for field in cost_budget.list_fields(model.FabricPolicy) if field.kind == "number"]
+    fields = [field for field in cost_budget.list_fields(model.PolicyDocument) if field.kind == "number"]
     assert len(fields) > 10
     rows = [
         cost_budget.Row(f"{field.title}: {number!r:.20}", functools.partial(cost_budget.put, base, field.path, number))
@@ -35,7 +35,6 @@ def test_the_cost_of_a_policy_does_not_grow_with_its_numbers():
 
 POLICY: dict[str, Any] = {
     "apiVersion": "railwright.io/v1alpha1",
-    "kind": "FabricPolicy",
     "fabrics": {
         "f": {
             "transport": "roce",
@@ -60,7 +59,7 @@ def test_the_longest_policy_is_read_within_the_limits_of_the_process_that_reads_
     size = documents.MAX_BYTES - 4096 if cost_budget.IS_FULL else documents.MAX_BYTES // 16
     share = size / documents.MAX_BYTES
     problems = []
-    rows = cost_budget.list_objects(model.FabricPolicy, POLICY, size=cost_budget.Size(size))
+    rows = cost_budget.list_objects(model.PolicyDocument, POLICY, size=cost_budget.Size(size))
     for row in cost_budget.sample(rows, 150)[part::PARTS]:
         text, limit = encode_policy(row), POLICY_SECONDS * share
         cost = cost_budget.measure(functools.partial(policies.read, text), stall_seconds=limit, seconds=limit)
@@ -79,7 +78,7 @@ def list_full_policies():
     rows = [
         row
         for list_policies in (cost_budget.list_objects, cost_budget.list_pairs)
-        for row in list_policies(model.FabricPolicy, POLICY, size=MOST_OF_POLICY)
+        for row in list_policies(model.PolicyDocument, POLICY, size=MOST_OF_POLICY)
         if "entries" in row.title or list_policies is cost_budget.list_pairs
     ]
     return cost_budget.sample(rows, 100)

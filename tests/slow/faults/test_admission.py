@@ -14,7 +14,6 @@ import pytest_asyncio
 
 POLICY = f"""
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 defaultFabric: f
 fabrics:
   f:

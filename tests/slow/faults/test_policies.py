@@ -84,7 +84,7 @@ async def test_20_a_deleted_policy_stays_in_force_and_is_reported(fault, plane, 
 
 GARBAGE = {  # text of the policy -> message
     "broken YAML": ("fabrics: {ib: [", "line 1"),
-    "a list for a map": ("apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: [ib]\n", "fabrics"),
+    "a list for a map": ("apiVersion: railwright.io/v1alpha1\nfabrics: [ib]\n", "fabrics"),
     "an unknown key": (policy("3", colour="red"), "fabrics.ib.rails[0].colour"),
     "an unknown transport": (policy("3").replace("infiniband", "omnipath"), "omnipath"),
     "a mebibyte of brackets": ("[" * MEBIBYTE, "line 1"),

@@ -46,7 +46,7 @@ POLICIES = {
 
 def write_policy(folder, name: str) -> tuple[str, str]:
     """Write a policy with one fabric, and return the option that names it."""
-    head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\nfabrics:\n  f: "
+    head = "apiVersion: railwright.io/v1alpha1\ndefaultFabric: f\nfabrics:\n  f: "
     (folder / "policy.yaml").write_text(head + POLICIES[name])
     return "--policy", str(folder / "policy.yaml")
 

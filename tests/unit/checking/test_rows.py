@@ -12,7 +12,6 @@ from broken_installations import (
     BREAKS,
     EXTENDER,
     WEBHOOK,
-    as_resource,
     assess_trees,
     clear,
     drop,
@@ -38,7 +37,7 @@ def wrong(results):
     return {result.check for result in results if result.state in (check_rows.State.FAIL, check_rows.State.WARN)}
 
 
-@pytest.mark.parametrize("change", [lambda _: None, installations.add_claims, as_resource()], ids=["", "claims", "crd"])
+@pytest.mark.parametrize("change", [lambda _: None, installations.add_claims], ids=["", "claims"])
 def test_a_healthy_cluster_passes_every_row(change):
     trees = installations.healthy()
     change(trees)
@@ -291,7 +290,6 @@ OUTCOMES = [
     (drop("deployments", EXTENDER), "extender-deployment", "skip", "gangs are placed without railwright"),
     (installations.add_claims, "claim-devices", "ok", "3 nodes, 2 rails"),
     (installations.add_claims, "claim-pairs", "ok", "3 nodes, by resource.kubernetes.io/pcieRoot"),
-    (as_resource(), "policy-exists", "ok", "FabricPolicy railwright-policy"),
     (lambda trees: trees["pods"].append(
         installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})),
      "uninjected", "ok", "1 pod"),
@@ -647,15 +645,13 @@ def test_gpus_and_rails_that_only_slices_offer_are_counted():
     assert "claims.railwright.io/claimed.rail0 on 3" in find(trees, "device-pools", before=True).detail
 
 
-@pytest.mark.parametrize(("hold", "kind"), [(as_resource(), "fabricpolicy"), (lambda _: None, "configmap")])
-def test_a_fix_edits_the_object_that_has_the_policy(hold, kind):
+def test_a_fix_edits_the_object_that_has_the_policy():
     trees = installations.healthy()
     repolicy("defaultFabric: roce\n", "")(trees)
     drop("namespaces", "train")(trees)
-    hold(trees)
     assert (
         find(trees, "default-fabric").hint
-        == f"set defaultFabric: kubectl -n railwright-system edit {kind} railwright-policy"
+        == "set defaultFabric: kubectl -n railwright-system edit configmap railwright-policy"
     )
 
 

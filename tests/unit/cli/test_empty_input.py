@@ -11,7 +11,6 @@ from railwright.cli.__main__ import main
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   roce: {transport: roce, rails: [{name: rail0, resource: rdma/r0}]}
 """

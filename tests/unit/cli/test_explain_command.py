@@ -15,7 +15,6 @@ from railwright.cli import output
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 defaultFabric: f
 fabrics:
   f:
@@ -223,7 +222,7 @@ def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain)
     (explain.folder / "bad.yaml").write_text(POLICY.replace("roce", "rocee") + "oops: 1\n")
     code, out, err = explain(admitting.pod(), policy="bad.yaml")
     assert (code, out) == (2, "")
-    assert "bad.yaml:7: fabrics.f.transport:" in err
+    assert "bad.yaml:6: fabrics.f.transport:" in err
     assert "oops: is not a known key" in err
     assert explain(admitting.pod(), policy="missing.yaml")[0] == 2
     (explain.folder / "snapshot.yaml").write_text("kind: Node\nmetadata: 7\n")

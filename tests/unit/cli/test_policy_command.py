@@ -10,7 +10,7 @@ from railwright.cli import __main__ as command_line
 from railwright.cli import dispatch, programs
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
-BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: tpc}\n"
+BAD = "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f: {transport: tpc}\n"
 
 
 def test_a_good_policy_is_named_valid_and_exits_0(capsys):
@@ -23,7 +23,7 @@ def test_each_error_is_a_line_with_file_line_and_path(tmp_path, capsys):
     file.write_text(BAD + "oops: " + "x" * 300 + "\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f'{file}:4: fabrics.f.transport: "tpc" is not allowed; it must be one of: ')
+    assert lines[0].startswith(f'{file}:3: fabrics.f.transport: "tpc" is not allowed; it must be one of: ')
     assert lines[1].startswith(f"{file}:5: oops: is not a known key")
     assert lines[2] == "2 errors: this policy would be rejected"
 
@@ -35,7 +35,7 @@ def test_json_has_the_errors_of_each_file_or_its_digest_and_fabrics(tmp_path, ca
     (result,) = json.loads(capsys.readouterr().out)
     (error,) = result["errors"]
     assert (result["file"], result["valid"], result["digest"], result["fabrics"]) == (str(file), False, None, [])
-    assert (error["line"], error["path"]) == (4, "fabrics.f.transport")
+    assert (error["line"], error["path"]) == (3, "fabrics.f.transport")
     assert command_line.main(["policy", "validate", str(DATA / "contract.yaml"), "--output", "json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)
     assert (result["valid"], result["errors"]) == (True, [])
@@ -55,29 +55,36 @@ def test_an_object_of_another_kind_is_one_error_and_not_one_for_each_key(tmp_pat
     file.write_text(f"# of a job\n{head}\nmetadata: {{name: a}}\nspec: {{tasks: []}}\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1
     first, last = capsys.readouterr().out.splitlines()
-    assert (
-        first == f"{file}:2: {said}, not a FabricPolicy; give the file of the policy, its ConfigMap or its FabricPolicy"
-    )
+    assert first == f"{file}:2: {said}, not a policy; give the file of the policy or of its ConfigMap"
     assert last == "1 error: this policy would be rejected"
 
 
-@pytest.mark.parametrize("kind", ["ConfigMap", "FabricPolicy"])
-def test_a_manifest_in_the_place_of_the_policy_is_one_error_that_says_how_to_apply_it(tmp_path, capsys, kind):
+def test_a_manifest_in_the_place_of_the_policy_is_one_error_that_says_how_to_apply_it(tmp_path, capsys):
     """As `kubectl create configmap --from-file` stores it, if the file has the manifest and not the policy alone."""
-    version = {"ConfigMap": "v1", "FabricPolicy": "railwright.io/v1alpha1"}[kind]
-    manifest = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: railwright-policy}}\nspec: {{}}\n"
+    manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: railwright-policy}\ndata: {}\n"
     file = tmp_path / "stored.yaml"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": {"policy.yaml": manifest}}))
     assert command_line.main(["policy", "validate", str(file)]) == 1
     first, last = capsys.readouterr().out.splitlines()
-    assert f"this is the manifest of a {kind}, not the policy in it; apply it with kubectl" in first
-    assert "railwright policy convert --to configmap FILE" in first
+    assert "this is the manifest of a ConfigMap, not the policy in it; apply it with kubectl" in first
     assert last == "1 error: this policy would be rejected"
+
+
+def test_a_document_with_a_kind_is_valid_with_a_warning(tmp_path, capsys):
+    file = tmp_path / "p.yaml"
+    file.write_text("kind: FabricPolicy\n" + BAD.replace("tpc", "tcp"))
+    assert command_line.main(["policy", "validate", str(file)]) == 0
+    valid, warning = capsys.readouterr().out.splitlines()
+    assert "valid" in valid
+    assert warning.startswith(f"{file}: warning: PolicyKindIgnored: the key kind is ignored")
+    assert command_line.main(["policy", "validate", str(file), "-o", "json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert [line.partition(": ")[0] for line in result["warnings"]] == ["PolicyKindIgnored"]
 
 
 def test_the_schema_is_printed_as_json(capsys):
     assert command_line.main(["policy", "schema"]) == 0
-    assert "FabricPolicy" in json.loads(capsys.readouterr().out)["$defs"]
+    assert "PolicyDocument" in json.loads(capsys.readouterr().out)["$defs"]
 
 
 def test_an_unreadable_file_exits_2_and_says_why(tmp_path, capsys):
@@ -94,7 +101,7 @@ def test_every_command_is_in_the_help_and_can_be_loaded(capsys):
     assert all(map(callable, map(programs.load, programs.PROGRAMS)))
     runnable = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples]
     given = argparse.Namespace(files=["job.yaml"], cloud="", extender="", token="", token_file="", ca="", watch=False)
-    assert len([leaf for leaf in runnable if callable(dispatch.load(leaf.path, given))]) == 25
+    assert len([leaf for leaf in runnable if callable(dispatch.load(leaf.path, given))]) == 24
     assert command_line.main(["--help"]) == 0
     stdout = capsys.readouterr().out
     assert all(any(line.split()[:1] == [name] for line in stdout.splitlines()) for name in dispatch.COMMANDS)
@@ -108,7 +115,6 @@ def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the
         "railwright dashboard",
         "railwright disable",
         "railwright enable",
-        "railwright policy convert",
         "railwright policy export",
         "railwright policy init",
         "railwright policy schema",

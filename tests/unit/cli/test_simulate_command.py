@@ -75,7 +75,7 @@ def a_cluster(folder, count):
     (folder / "nodes.json").write_text(
         json.dumps({"apiVersion": "v1", "kind": "List", "items": [*cluster_specs.build_nodes(shape)]})
     )
-    document = msgspec.to_builtins(msgspec.convert(cluster_specs.build_policy(mixed=False), model.FabricPolicy))
+    document = msgspec.to_builtins(msgspec.convert(cluster_specs.build_policy(mixed=False), model.PolicyDocument))
     (folder / "policy.yaml").write_text(yaml.safe_dump(without_defaults(document)))
     return ["--nodes", str(folder / "nodes.json"), "--policy", str(folder / "policy.yaml")]
 
@@ -103,7 +103,7 @@ def test_files_without_a_cluster_are_refused(tmp_path, capsys):
     (tmp_path / "nodes.json").write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
     assert command_line.main(["simulate", *options]) == output.UNUSABLE
     assert "contains no Node" in capsys.readouterr().err
-    (tmp_path / "policy.yaml").write_text("kind: FabricPolicy")
+    (tmp_path / "policy.yaml").write_text("fabrics: {}")
     assert command_line.main(["simulate", *options]) == output.UNUSABLE
     assert "railwright policy validate" in capsys.readouterr().err
 

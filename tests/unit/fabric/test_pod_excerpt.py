@@ -84,7 +84,7 @@ POLICIES = {
     ),
     "roles": fabric(top="roles: {launchers: never, volcanoTasks: {t: always, u: never}}"),
     "claims": admitting.policy(
-        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f:\n    transport: roce\n"
+        "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    transport: roce\n"
         "    gpusPerNode: 8\n    claims: {deviceClass: mrdma.google.com, accelerators: {deviceClass: gpu.nvidia.com}, "
         "pairBy: none}\n    rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]\n"
     ),

@@ -13,7 +13,6 @@ from railwright.cli.explanation import pod as pod_explanations
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   f:
     transport: infiniband

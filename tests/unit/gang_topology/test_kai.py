@@ -158,7 +158,7 @@ def test_the_topology_with_the_most_levels_of_the_policy_is_named():
 def test_a_template_of_a_fabric_in_audit_mode_keeps_the_workload_unchanged():
     placed = f"transport: roce, rails: [{{name: rail0}}], placement: {{domains: [{LEAF}], gangTopology: required}}"
     by = admitting.policy(
-        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\n"
+        "apiVersion: railwright.io/v1alpha1\ndefaultFabric: f\n"
         f"fabrics:\n  f: {{{placed}}}\n  g: {{{placed}, mode: audit}}\n"
     )
     tree = pytorch_job()

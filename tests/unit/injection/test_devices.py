@@ -112,7 +112,7 @@ def test_init_containers_and_sidecars_are_not_counted_and_get_no_devices():
 
 def test_a_pod_gets_the_devices_of_its_own_fabric_and_keeps_what_it_asks_of_another():
     policy = admitting.policy(
-        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
+        "apiVersion: railwright.io/v1alpha1\nfabrics:\n"
         "  f: {transport: roce, rails: [{name: a, resource: x.y/shared}, {name: b, resource: x.y/shared}]}\n"
         "  g: {transport: infiniband, rails: [{name: a, resource: x.y/shared}, {name: c, resource: x.y/hca}]}\n"
     )

@@ -62,8 +62,7 @@ def enforcing(level: str) -> dict:
 
 
 NO_DEFAULT = admitting.policy(
-    "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\n"
-    "fabrics: {f: {transport: infiniband, rails: [{name: r}]}}\n"
+    "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: infiniband, rails: [{name: r}]}}\n"
 )
 LIMITED = fabric("    namespaces: {matchLabels: {team: ai}}\n")
 CLAIMED = fabric(

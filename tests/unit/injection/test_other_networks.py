@@ -107,7 +107,7 @@ def test_placement_counts_a_device_for_the_whole_pod_as_all_its_rails():
 
 
 TCPXO = policy(
-    "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f:\n    transport: plugin\n"
+    "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    transport: plugin\n"
     "    rails: [{name: vpc1, interface: eth1}, {name: vpc2, interface: eth2}]\n"
     "    nccl:\n      forbidTcpFallback: true\n      plugin: {network: FasTrak, library: fastrak}\n"
     "      vendorVariables: [NCCL_SOCKET_IFNAME, NCCL_FASTRAK_*]\n"

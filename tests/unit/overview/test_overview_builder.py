@@ -20,7 +20,6 @@ POLICY = placing.policy(required=True, oversubscription=[8])
 
 CLAIMS = """\
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   roce:
     transport: roce

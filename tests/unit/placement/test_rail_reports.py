@@ -416,7 +416,6 @@ def test_a_plan_is_made_again_after_the_event():
 
 POLICY = """\
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   f:
     transport: {transport}

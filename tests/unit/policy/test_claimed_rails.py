@@ -13,7 +13,6 @@ from railwright.fabric.policy import claimed_rails, compiled, model
 
 HEAD = """\
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   roce:
     transport: roce

@@ -24,7 +24,7 @@ def test_a_valid_policy_is_returned_unchanged(path):
 @pytest.mark.parametrize(
     "text",
     [
-        "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n",
+        "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f: {transport: rocee}\ncolour: red\n",
         "colour: \ud800",
         "x" * (documents.MAX_BYTES + 1),
     ],

@@ -3,6 +3,7 @@ import pathlib
 import re
 
 import call_counts
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -13,7 +14,7 @@ from railwright.fabric.policy import model
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
 CONTRACT = (DATA / "contract.yaml").read_text()
-HEAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
+HEAD = "# a site\napiVersion: railwright.io/v1alpha1\nfabrics:\n"
 BROKEN = yaml.safe_load((DATA / "broken.yaml").read_text())
 
 
@@ -238,7 +239,7 @@ def test_the_base_manifest_holds_every_key_of_the_interface_and_is_accepted():
     policy = yaml.safe_load(text)["data"]["policy.yaml"]
     ours, contract = ({path for path in paths(yaml.safe_load(source)) if free(path)} for source in (policy, CONTRACT))
     assert contract <= ours
-    assert all(f"{name}:" in policy for name in every_key())
+    assert all(f"{name}:" in policy for name in every_key() if name != "kind")  # which is ignored
 
 
 # --- random documents ---------------------------------------------------------------------------------
@@ -314,7 +315,7 @@ def free(path):
 
 
 def is_optional(path):
-    required = {"apiVersion", "kind", "fabrics", "transport", "name", "match", "node"}
+    required = {"apiVersion", "fabrics", "transport", "name", "match", "node"}
     maps = {"env", "match", "devices", "fabrics", "annotations", "matchLabels"}
     parent = path[-2] if len(path) > 1 else None
     return isinstance(path[-1], str) and path[-1] not in required and parent not in maps
@@ -326,48 +327,10 @@ def every_key():
             yield from struct.__struct_encode_fields__
 
 
-RESOURCE = """# a comment
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-metadata: {name: railwright-policy, namespace: railwright-system}
-spec:
-  fabrics:
-    ib:
-      transport: infiniband
-      rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
-      placement: {scale: 2.0}
-"""
-
-
-def test_the_manifest_of_a_resource_has_the_digest_of_the_resource_in_the_cluster():
-    result = policies.read_manifest(RESOURCE)
-    assert isinstance(result, model.Policy), result
-    stored = json.loads(json.dumps(yaml.safe_load(RESOURCE)["spec"]).replace("2.0", "2"))  # as an API server returns it
-    in_cluster = policies.read(policies.write_spec(stored))
-    assert isinstance(in_cluster, model.Policy)
-    assert result == in_cluster
-
-
-def test_errors_in_the_manifest_of_a_resource_have_lines_of_the_file_and_paths_in_the_resource():
-    text = "kind: Namespace\n---\n" + RESOURCE.replace("infiniband", "rocee") + "  colour: red\n"
-    result = policies.read_manifest(text)
-    assert isinstance(result, policies.Rejected)
-    assert [(error.line, error.path) for error in result.errors] == [
-        (10, "spec.fabrics.ib.transport"),
-        (13, "spec.colour"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "error"),
-    [
-        ("v1alpha1", "v2", "line 2: apiVersion: must be railwright.io/v1alpha1"),
-        ("spec:\n", "spec: 3\nrest:\n", "line 5: spec: must be a mapping (key: value) with the policy"),
-        ("spec:\n", "spec: {}\nrest:\n", "line 5: spec.fabrics: is missing; it must be a mapping (key: value)"),
-        ("2.0", "9" * 40, "line 10: spec.fabrics.ib.placement.scale: "),
-    ],
-)
-def test_a_resource_of_another_form_is_rejected(old, new, error):
-    result = policies.read_manifest(RESOURCE.replace(old, new))
-    assert isinstance(result, policies.Rejected)
-    assert str(result.errors[0]).startswith(error)
+def test_a_document_with_a_kind_means_the_same_and_warns_that_the_key_is_ignored():
+    without = read_valid(HEAD + "  f: {transport: tcp}\n")
+    with_kind = read_valid("kind: FabricPolicy\n" + HEAD + "  f: {transport: tcp}\n")
+    assert msgspec.structs.replace(with_kind.document, kind=None) == without.document
+    assert policies.list_warnings(without) == ()
+    (warning,) = policies.list_warnings(with_kind)
+    assert warning.startswith("PolicyKindIgnored: the key kind is ignored")

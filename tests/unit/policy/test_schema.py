@@ -1,5 +1,4 @@
 import contextlib
-import importlib
 import json
 import pathlib
 from typing import Annotated
@@ -13,7 +12,7 @@ import yaml
 from documentation import policy
 from railwright.cluster import documents, policies, policy_errors
 from railwright.fabric.policy import model, presets, schema
-from railwright.fabric.policy.model import FabricPolicy, LabelSelector, NodeShape, Placement, SelectorRequirement
+from railwright.fabric.policy.model import LabelSelector, NodeShape, Placement, PolicyDocument, SelectorRequirement
 
 ROOT = pathlib.Path(__file__).parents[3]
 CONTRACT = yaml.safe_load((ROOT / "tests" / "data" / "policies" / "contract.yaml").read_text())
@@ -86,14 +85,14 @@ def test_msgspec_accepts_what_jsonschema_accepts(document):
     assert [tree for ours, theirs, tree in outcomes if ours is not None and not theirs] == []
     for tree in (tree for ours, theirs, tree in outcomes if theirs and ours is None):
         assert None in list_parts(tree), "msgspec rejects a null that means unset, and nothing else"
-        msgspec.convert(documents.remove_nulls(tree), model.FabricPolicy)
+        msgspec.convert(documents.remove_nulls(tree), model.PolicyDocument)
     for tree in (tree for _, theirs, tree in outcomes if theirs):
-        accepted = msgspec.convert(documents.remove_nulls(tree), model.FabricPolicy)
-        assert policy_errors._build(model.FabricPolicy, tree, (), set()) == accepted, "relations are checked in both"
+        accepted = msgspec.convert(documents.remove_nulls(tree), model.PolicyDocument)
+        assert policy_errors._build(model.PolicyDocument, tree, (), set()) == accepted, "relations are checked in both"
     assert {(ours is not None, theirs) for ours, theirs, _ in outcomes} == {(True, True), (False, True), (False, False)}
 
 
-class PolicyWithSpeed(model.FabricPolicy, frozen=True):
+class PolicyWithSpeed(model.PolicyDocument, frozen=True):
     """Policy document."""
 
     link_speed: Annotated[
@@ -102,30 +101,21 @@ class PolicyWithSpeed(model.FabricPolicy, frozen=True):
 
 
 def test_a_new_key_is_one_annotated_field(monkeypatch):
-    monkeypatch.setattr(model, "FabricPolicy", PolicyWithSpeed)
+    monkeypatch.setattr(model, "PolicyDocument", PolicyWithSpeed)
     published = schema.build()
     monkeypatch.setattr(policy_errors, "_VALIDATOR", type(policy_errors._VALIDATOR)(published))
     assert "| `linkSpeed` | integer | unset | Speed of a link, in Gbit/s. 1 to 800. | `400` |" in (
         policy.format_reference()
     )
-    monkeypatch.syspath_prepend(ROOT / "manifests" / "charting")
-    custom_resource = importlib.import_module("custom_resource")
-    assert custom_resource.build_schema()["properties"]["spec"]["properties"]["linkSpeed"] == {
-        "type": "integer",
-        "nullable": True,
-        "minimum": 1,
-        "maximum": 800,
-        "description": "Speed of a link, in Gbit/s.",
-    }
-    head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {f: {transport: tcp}}\n"
+    head = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp}}\n"
     result = policies.read(f"{head}linkSpeed: 400\n")
     assert isinstance(result, model.Policy)
     assert result.document.link_speed == 400
     result = policies.read(f"{head}linkSpeed: 900\nlinksped: 400\n")
     assert isinstance(result, policies.Rejected)
     assert [str(error) for error in result.errors] == [
-        "line 4: linkSpeed: 900 is out of range; it must be a whole number from 1 to 800",
-        "line 5: linksped: is not a known key; did you mean linkSpeed?",
+        "line 3: linkSpeed: 900 is out of range; it must be a whole number from 1 to 800",
+        "line 4: linksped: is not a known key; did you mean linkSpeed?",
     ]
 
 
@@ -155,9 +145,8 @@ def test_a_selector_matches_as_kubernetes_does(selector, labels, expected):
 
 
 def test_the_first_shape_whose_labels_are_all_there_wins():
-    document = FabricPolicy(
+    document = PolicyDocument(
         api_version="railwright.io/v1alpha1",
-        kind="FabricPolicy",
         fabrics={},
         node_shapes=tuple(
             NodeShape(name=name, match=match)

@@ -1,6 +1,6 @@
 from railwright.cluster import policies
 
-GOOD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {f: {transport: tcp}}\n"
+GOOD = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp}}\n"
 BAD = GOOD.replace("tcp", "tpc")
 
 

@@ -132,7 +132,7 @@ def test_situations_that_are_no_combination_are_inseparable(monkeypatch):
 
 def test_names_of_objects_are_valid_and_different():
     fabrics = "\n".join(f"  {name}: {{transport: tcp}}" for name in ("A_b", "a_b", "a.b"))
-    head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
+    head = "apiVersion: railwright.io/v1alpha1\nfabrics:\n"
     objects = admission_policies.export(admitting.policy(f"{head}{fabrics}")).objects
     names = [tree["metadata"]["name"] for tree in objects if tree["kind"] == "MutatingAdmissionPolicy"]
     assert len({*names}) == 3
@@ -147,7 +147,7 @@ def run(capsys, tmp_path, text: str) -> tuple[int, str, str]:
     return code, captured.out, captured.err
 
 
-HEAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
+HEAD = "apiVersion: railwright.io/v1alpha1\nfabrics:\n"
 
 
 def test_the_command_prints_objects_and_names_what_is_left_out(capsys, tmp_path):

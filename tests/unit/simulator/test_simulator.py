@@ -26,7 +26,7 @@ def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> cluster_sp
         product=f"8x{rails}",
     )
     trees = list(cluster_specs.build_nodes(shape)) if nodes is None else nodes
-    document = msgspec.convert(cluster_specs.build_policy(mixed=mixed), model.FabricPolicy)
+    document = msgspec.convert(cluster_specs.build_policy(mixed=mixed), model.PolicyDocument)
     made = cluster_specs.ClusterSpec(
         "town", tuple(msgspec.convert(trees, list[node_views.Node])), document, cluster_specs.FABRIC, "a test"
     )

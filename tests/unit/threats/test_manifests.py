@@ -157,8 +157,7 @@ def test_t05_no_role_of_users_writes_the_policy():
     for account in ACCOUNTS:
         for rule, _ in rules(account):
             if names.POLICY_CONFIGMAP in rule.get("resourceNames", ()):
-                is_status = rule["resources"] == ["fabricpolicies/status"]  # says whether the policy is accepted
-                assert set(rule["verbs"]) <= ({"patch"} if is_status else READING)
+                assert set(rule["verbs"]) <= READING
 
 
 def test_t05_the_namespace_of_the_policy_enforces_the_strictest_level():

@@ -288,9 +288,8 @@ def test_an_unknown_network_plugin_is_rdma_only_if_it_lists_devices():
 
 
 def test_expected_rails_of_a_fabric_have_the_device_names_of_the_nodes():
-    document = policies.FabricPolicy(
+    document = policies.PolicyDocument(
         api_version="railwright.io/v1alpha1",
-        kind="FabricPolicy",
         fabrics={
             "f": policies.Fabric(transport=policies.Transport.ROCE, rails=(policies.Rail(name="r0", device="mlx5_0"),))
         },

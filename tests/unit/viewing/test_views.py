@@ -205,7 +205,6 @@ def test_an_unknown_fabric_is_an_error_that_names_the_existing_ones(view, form):
 
 CLAIMS = """\
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   roce:
     transport: roce

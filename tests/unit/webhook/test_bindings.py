@@ -182,7 +182,7 @@ def test_a_pod_that_the_policy_would_now_refuse_still_gets_its_placement():
         "rails": ["rail9"],  # by the device it requests
         "domains": ["leaf-1"],
     }
-    gone = admitting.policy("apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {g: {transport: tcp}}\n")
+    gone = admitting.policy("apiVersion: railwright.io/v1alpha1\nfabrics: {g: {transport: tcp}}\n")
     assert json.loads(annotations(known, gone)["railwright.io/placement"]) == {
         "node": "gpu-3",
         "shape": None,

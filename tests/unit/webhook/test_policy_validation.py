@@ -5,13 +5,12 @@ import json
 
 import admitting
 import pytest
-import yaml
 
 from railwright.cluster import policies as reading
-from webhook import policy_validation, reviews
+from webhook import policy_validation
 
 GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
-BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
+BAD = "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
 
 
 async def read(text: str, _seconds: float):
@@ -21,49 +20,38 @@ async def read(text: str, _seconds: float):
 NAME = {"name": "railwright-policy", "namespace": "railwright-system"}
 
 
-def review(group: str, version: str, kind: str, operation: str = "UPDATE", **obj: object) -> bytes:
-    """Return the review of an object, with its metadata in `metadata`."""
+def answer(data: dict | None, *, cluster: tuple = (), operation: str = "UPDATE", **metadata: str) -> dict:
     request = {
         "uid": "u",
-        "kind": {"group": group, "version": version, "kind": kind},
-        "name": obj["metadata"]["name"],
-        "namespace": obj["metadata"]["namespace"],
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "name": metadata.get("name", "railwright-policy"),
+        "namespace": metadata.get("namespace", "railwright-system"),
         "operation": operation,
-        "object": obj,
+        "object": {"metadata": NAME | metadata, "data": data},
     }
-    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
-
-
-def validate(body: bytes, cluster: tuple = (), **known: bool) -> dict:
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     checking = policy_validation.Validator(read)
-    return json.loads(asyncio.run(checking.handle(body, "", *cluster, **known)).body)["response"]
-
-
-def answer(data: dict | None, *, cluster: tuple = (), has_resource: bool = False, **metadata: str) -> dict:
-    body = review("", "v1", "ConfigMap", metadata=NAME | metadata, data=data)
-    return validate(body, cluster, has_resource=has_resource)
+    return json.loads(asyncio.run(checking.handle(json.dumps(body).encode(), "", *cluster)).body)["response"]
 
 
 def test_a_good_policy_is_allowed():
     assert answer({"policy.yaml": GOOD}) == {"uid": "u", "allowed": True}
 
 
-def test_a_config_map_without_effect_is_allowed_with_a_warning_that_names_the_object_in_force():
-    response = answer({"policy.yaml": GOOD}, has_resource=True)
+def test_a_policy_with_a_kind_is_allowed_with_a_warning():
+    response = answer({"policy.yaml": f"kind: FabricPolicy\n{GOOD}"})
     assert response["allowed"]
     (warning,) = response["warnings"]
-    assert warning.startswith("PolicyOverridden: FabricPolicy railwright-system/railwright-policy is in force")
-    assert "PolicyOverridden" in answer({"policy.yaml": GOOD}, has_resource=True, cluster=({}, None))["warnings"][0]
-    assert not answer({"policy.yaml": BAD}, has_resource=True)["allowed"]
-    assert "warnings" not in answer({"policy.yaml": GOOD}, name="other", has_resource=True)
+    assert warning.startswith("PolicyKindIgnored: the key kind is ignored")
 
 
-def test_an_invalid_policy_is_refused_with_line_and_path_of_every_error():
-    response = answer({"policy.yaml": BAD})
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_an_invalid_policy_is_refused_with_line_and_path_of_every_error(operation):
+    response = answer({"policy.yaml": BAD}, operation=operation)
     assert not response["allowed"]
     message = response["status"]["message"]
-    assert "line 4: fabrics.f.transport" in message
-    assert "line 5:" in message
+    assert "line 3: fabrics.f.transport" in message
+    assert "line 4:" in message
     assert "colour" in message
     assert response["status"]["code"] == 400
 
@@ -73,7 +61,8 @@ def test_a_config_map_without_the_key_is_refused(data):
     assert "key policy.yaml is missing" in answer(data)["status"]["message"]
 
 
-def test_other_config_maps_are_ignored():
+def test_other_config_maps_and_one_that_is_being_deleted_are_ignored():
+    assert answer({"policy.yaml": BAD}, deletionTimestamp="2026-11-23T00:00:00Z")["allowed"]
     assert answer({"policy.yaml": BAD}, name="other")["allowed"]
     assert answer({"policy.yaml": BAD}, namespace="other")["allowed"]
 
@@ -88,7 +77,7 @@ def test_errors_beyond_the_limit_are_counted_and_none_is_truncated():
     assert len("\n".join(lines)) < 17 * 1024
 
 
-HEAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f:\n    transport: roce\n    rails:\n"
+HEAD = "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    transport: roce\n    rails:\n"
 
 
 def rails(count: int, more: str = "") -> dict:
@@ -157,49 +146,3 @@ CLAIMED = {
 )
 def test_a_policy_without_known_shortcomings_is_allowed_without_warnings(data, cluster):
     assert answer(data, cluster=cluster) == {"uid": "u", "allowed": True}
-
-
-def review_resource(spec: dict | None, operation: str = "UPDATE", version: str = "v1alpha1", **metadata: str) -> bytes:
-    own = {} if spec is None else {"spec": spec}
-    return review(
-        "railwright.io", version, "FabricPolicy", operation, metadata=NAME | {"generation": 2} | metadata, **own
-    )
-
-
-def answer_resource(spec: dict | None, *, cluster: tuple = (), **more: str) -> dict:
-    return validate(review_resource(spec, **more), cluster, has_resource=True)
-
-
-BAD_SPEC = {"fabrics": {"f": {"transport": "rocee"}}, "colour": "red", "defaultFabric": "g"}
-
-
-@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_a_resource_is_refused_with_every_error_and_its_path_in_the_spec(operation):
-    response = answer_resource(BAD_SPEC, operation=operation)
-    assert (response["allowed"], response["status"]["code"]) == (False, 400)
-    first, *others = response["status"]["message"].splitlines()
-    assert first == "FabricPolicy railwright-system/railwright-policy: 3 errors in spec:"
-    assert [line.split(": ")[0] for line in others] == ["spec.colour", "spec.defaultFabric", "spec.fabrics.f.transport"]
-
-
-def test_a_good_resource_is_allowed_with_the_same_warnings():
-    spec = yaml.safe_load(rails(2)["policy.yaml"])
-    response = answer_resource(spec, cluster=({}, None))
-    assert response["allowed"]
-    assert response["warnings"] == answer(rails(2), cluster=({}, None))["warnings"]
-
-
-def test_a_resource_without_a_spec_is_refused():
-    assert "spec.fabrics: is missing" in answer_resource(None)["status"]["message"]
-
-
-def test_other_resources_and_those_that_are_being_deleted_are_ignored():
-    assert answer_resource(BAD_SPEC, name="other")["allowed"]
-    assert answer_resource(BAD_SPEC, namespace="other")["allowed"]
-    assert answer_resource(BAD_SPEC, deletionTimestamp="2026-11-23T00:00:00Z")["allowed"]
-
-
-def test_a_resource_of_another_version_is_malformed():
-    expected = "request.kind is 'railwright.io/v2/FabricPolicy'; this path takes railwright.io/v1alpha1 FabricPolicy"
-    with pytest.raises(reviews.MalformedError, match=expected):
-        asyncio.run(policy_validation.Validator(read).handle(review_resource({}, version="v2")))

@@ -85,7 +85,6 @@ def test_each_clique_opts_in_by_its_own_label():
 
 DYNAMO = """
 apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   f:
     transport: roce

@@ -99,7 +99,7 @@ MissingLabels = Mapping[str, tuple[str, ...]]
 
 
 def find_missing_labels(
-    document: model.FabricPolicy, cluster: cluster_state.ClusterState, pools: Mapping[tuple[str, str], str]
+    document: model.PolicyDocument, cluster: cluster_state.ClusterState, pools: Mapping[tuple[str, str], str]
 ) -> MissingLabels:
     """Return the nodes without topology labels of all fabrics; `pools` as in `intent.fill_resources`."""
     missing: dict[str, set[str]] = {}
@@ -111,7 +111,7 @@ def find_missing_labels(
 
 
 def _find_in_fabric(
-    fabric: model.Fabric, document: model.FabricPolicy, cluster: cluster_state.ClusterState
+    fabric: model.Fabric, document: model.PolicyDocument, cluster: cluster_state.ClusterState
 ) -> Mapping[str, list[str]]:
     keys = presets.list_domain_keys(fabric.placement)
     resources = {*document.accelerators, *(rail.resource for rail in fabric.rails if rail.resource)}

@@ -122,7 +122,7 @@ _Rail = tuple[str, str]  # names of fabric and rail
 class HealthPolicy:
     """Holds what the policy says of reports, and the names of each rail's NIC on nodes of each shape."""
 
-    def __init__(self, document: model.FabricPolicy | None = None, networks: intent.Networks | None = None) -> None:
+    def __init__(self, document: model.PolicyDocument | None = None, networks: intent.Networks | None = None) -> None:
         """Read a document. `networks` has the resources of networks. Without a document no report counts."""
         health = document.health if document is not None else model.Health()
         self.beliefs = {**BELIEFS, **health.reports}

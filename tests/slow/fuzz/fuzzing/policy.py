@@ -36,7 +36,6 @@ TOKENS = (
 )
 _ROOT = pathlib.Path(__file__).parents[4]
 _SMALL = b"""apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
 fabrics:
   a: &a
     transport: roce
@@ -54,7 +53,7 @@ def seeds() -> Iterator[bytes]:
     """Yield a small one, and those of tests and examples."""
     yield _SMALL
     yield b"apiVersion: !!int x\nkind: !!bool x\nfabrics: {a: {transport: .inf, rails: !!seq x}}\nb: 2026-99-99\n"
-    yield b'{"apiVersion":"railwright.io/v1alpha1","kind":"FabricPolicy","fabrics":{"a":{"transport":"tcp"}}}'
+    yield b'{"apiVersion":"railwright.io/v1alpha1","fabrics":{"a":{"transport":"tcp"}}}'
     files = [*_ROOT.glob("tests/data/policies/*.yaml"), *_ROOT.glob("manifests/examples/*/policy.yaml")]
     yield from (path.read_bytes() for path in sorted(files))
 
@@ -71,7 +70,7 @@ def check(data: bytes) -> None:
             assert error.line is None or 1 <= error.line <= lines, error
         return
     written = msgspec.json.encode(result.document)
-    assert msgspec.json.decode(written, type=model.FabricPolicy) == result.document
+    assert msgspec.json.decode(written, type=model.PolicyDocument) == result.document
     again = policies.read(written.decode())
     assert not isinstance(again, policies.Rejected), again
     assert again.document == result.document
