@@ -312,18 +312,6 @@ def _configure_validate(parser: Parser) -> None:
     options.add_output(parser)
 
 
-def _configure_export(parser: Parser) -> None:
-    options.add_files(parser, "Policy, or the ConfigMap that contains it.")
-    parser.add_argument(
-        "--as",
-        dest="form",
-        type=str.lower,
-        choices=("mutatingadmissionpolicy",),
-        default="mutatingadmissionpolicy",
-        help="Kind of the objects (default: %(default)s, of Kubernetes 1.36 and newer).",
-    )
-
-
 def _configure_switch(parser: Parser) -> None:
     parser.add_flag("--dry-run", "Let the API server try each change, and store nothing.")
     options.add_namespace(parser, _INSTALLATION)
@@ -457,7 +445,7 @@ _OF_INSTALLATIONS = {
         examples=("railwright version", "railwright version --client -o json"),
     ),
     "policy": Command(
-        "Print a first policy, validate one, export it, or print its schema.",
+        "Print a first policy, validate one, or print its schema.",
         metavar="ACTION",
         children={
             "init": Command(
@@ -476,15 +464,6 @@ _OF_INSTALLATIONS = {
                     "railwright policy validate -o json -f policy.yaml",
                 ),
                 finding="a policy is invalid",
-            ),
-            "export": Command(
-                "Print admission policies with which the API server changes pods without railwright's servers.",
-                _configure_export,
-                examples=(
-                    "railwright policy export policy.yaml | kubectl apply -f -",
-                    "railwright policy export --as mutatingadmissionpolicy policy.yaml > exported.yaml",
-                ),
-                finding="something in the policy cannot be exported; standard error and the comments name it",
             ),
             "schema": Command(
                 "Print the JSON Schema of the policy, for editors.",

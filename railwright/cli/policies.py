@@ -1,12 +1,10 @@
-"""Reads the policy in a file, and runs `railwright policy`: prints all errors, the schema or an export."""
+"""Reads the policy in a file, and runs `railwright policy`: prints all errors, or the schema."""
 
 import argparse
-import sys
 from collections.abc import Mapping
 
 from railwright.cli import formats, options, output
 from railwright.cluster import policies as policy_reader
-from railwright.fabric import version
 from railwright.fabric.policy import model, schema
 
 
@@ -87,39 +85,4 @@ def _print_result(file: str, result: model.Policy | policy_reader.Rejected) -> N
     output.print_styled((f"{count}: this policy would be rejected", "bold red"))
 
 
-# --- export ---------------------------------------------------------------------------------------------
-
-
-def _find_file(arguments: argparse.Namespace) -> str:
-    files = options.find_files(arguments)
-    if len(files) > 1:
-        raise output.UnreadableError(f"{len(files)} files: a cluster has one policy; give its file")
-    return files[0]
-
-
-def export(arguments: argparse.Namespace) -> int:
-    """Print the objects with which the API server changes pods itself, after comments on what they cannot do.
-
-    Return 1 if that is something of this policy. Raises UnreadableError for an unreadable file or an invalid policy.
-    """
-    from railwright.fabric.policy_export import admission_policies  # imports what plans a pod
-
-    file = _find_file(arguments)
-    policy = read_file(file)
-    exported = admission_policies.export(policy)
-    gaps = [output.escape_controls(gap.format()) for gap in exported.gaps]
-    lines = [
-        f"Written by railwright {version.VERSION} from the policy {policy.digest}: export it again when it changes.",
-        "The API server changes pods as the webhook would, with these differences:",
-        *(f"- {note}" for note in admission_policies.NOTES),
-        *(["Of this policy, these keys cannot be exported:", *(f"- {gap}" for gap in gaps)] if gaps else []),
-    ]
-    sys.stdout.write("".join(f"# {line}\n" for line in lines))
-    if exported.objects:
-        sys.stdout.write(formats.format_documents(exported.objects))
-    for gap in gaps:
-        print(f"{file}: {gap}", file=sys.stderr)
-    return output.FINDINGS if gaps else output.OK
-
-
-ACTIONS = {"validate": validate, "export": export, "schema": print_schema}
+ACTIONS = {"validate": validate, "schema": print_schema}

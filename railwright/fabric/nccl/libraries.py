@@ -30,10 +30,6 @@ _RDMA_TRANSPORTS = frozenset(
     }
 )
 _PREFIXES = tuple((f"\n{word}_", library) for word, library in _LIBRARIES.items())
-PREFIXES: Mapping[str, tuple[str, ...]] = {  # beginnings of the variables of each library
-    library: tuple(f"{word}_" for word, owner in _LIBRARIES.items() if owner == library)
-    for library in dict.fromkeys(_LIBRARIES.values())
-}
 
 # A variable is left out if the user has set one of these to another value. Open MPI's include and exclude lists are
 # mutually exclusive, and Open MPI 5's mpirun reads OMPI_MCA_oob_* as PRTE_MCA_oob_* (PRRTE, schizo_ompi.c,
