@@ -148,9 +148,6 @@ EVENTS = (
     EventReason(object_events.NOT_WRITTEN, "Warning", "pod, or Workload of Kueue",
                 "The ResourceClaimTemplate that the pod or Workload waits for cannot be written.",
                 "The message has the cause, such as a missing right or a quota. It is tried again."),
-    EventReason(object_events.NOT_COPIED, "Warning", "pod",
-                "The ConfigMap that a fabric copies to the pod's namespace cannot be copied, so the pod cannot start.",
-                "The message has the cause, such as a missing source or right. It is tried again."),
     EventReason(object_events.INVALID, "Warning", "ConfigMap `railwright-policy`",
                 "The policy is invalid; the last valid one stays in force.",
                 "Correct it: the message has line and path of each error. `railwright policy validate` has all of them."

@@ -14,8 +14,6 @@ from railwright.serving import logs, metrics, probes, server, settings, tls
 from webhook import (
     app,
     claim_templates,
-    config_map_copies,
-    controllers,
     extender_questions,
     object_events,
 )
@@ -100,7 +98,7 @@ async def serve(options: settings.Settings) -> int:
 
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     watch, devices = sources.WatchSpec, state.devices
-    pods = sinks.Several(state.pods, state.claiming_pods, state.copying_pods, state.daemon_pods)
+    pods = sinks.Several(state.pods, state.claiming_pods, state.daemon_pods)
     return [
         watch(resources.NAMESPACES, state.namespaces),
         watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
@@ -129,12 +127,12 @@ def _list_writers(
     counters: metrics.Metrics,
     options: settings.Settings,
 ) -> list[sources.Task]:
-    """Return the tasks that write to the API server: Events, claim templates and ConfigMaps.
+    """Return the tasks that write to the API server: Events and claim templates.
 
-    The controller of claim templates and the copier do nothing while the caches are incomplete or old.
+    The controller of claim templates does nothing while the caches are incomplete or old.
     """
     assert origin.client is not None  # noqa: S101 - there is a poster only with a client
-    parts = controllers.Parts(
+    parts = claim_templates.Parts(
         client=origin.client,
         state=state,
         get_policy=lambda: origin.store.current,
@@ -144,10 +142,8 @@ def _list_writers(
         unused_seconds=options.unused_template_seconds,
     )
     controller = claim_templates.ClaimTemplateController(parts)
-    copier = config_map_copies.ConfigMapCopier(parts)
     origin.store.subscribe(lambda _: controller.forget_failures())
-    origin.store.subscribe(lambda _: copier.wake())
-    return [poster.run, controller.run, copier.run]
+    return [poster.run, controller.run]
 
 
 def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:

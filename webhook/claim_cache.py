@@ -1,9 +1,8 @@
-"""The webhook's caches of claim templates, and of the pods and Kueue's Workloads that name them or copied ConfigMaps.
+"""The webhook's caches of claim templates, and of the pods and Kueue's Workloads that name them.
 
 Not thread-safe: used by one event loop.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -15,10 +14,8 @@ from railwright.fabric.claims import claim_templates, objects
 
 Key = tuple[str, str]  # namespace, name
 T = TypeVar("T", views.Pod, kueue.Workload)
-_NOT_STARTED = frozenset({"", "Pending"})
 _MAX_REMOVED = 1024  # templates whose rails are remembered after their removal
 _MAX_RAILS = 1024  # read of a template: anybody who can create templates can write its annotation
-_MAX_COPIES = 16  # ConfigMaps that a policy may have copied (policy.checks)
 _REMEMBERED_SECONDS = 60.0  # longer than a pod stays unobserved
 
 
@@ -98,19 +95,12 @@ class ClaimTemplates:
 
 class Claimants(Generic[T]):
     """Objects whose pods name templates of railwright, by template. `list_pods` returns the pods that an object has or
-    will have; none if it is finished. `list_names` returns what a pod names: templates, or the copies of ConfigMaps.
-    `is_waiting` is true for a pod that may wait for them: for a template until it has a node.
+    will have; none if it is finished. A pod waits for its templates until it has a node.
     """
 
-    def __init__(
-        self,
-        list_pods: Callable[[T], Iterable[views.Pod]],
-        list_names: Callable[[views.Pod], Iterable[str]] = claim_templates.list_templates,
-        is_waiting: Callable[[views.Pod], bool] = lambda pod: not pod.spec.node_name,
-    ) -> None:
+    def __init__(self, list_pods: Callable[[T], Iterable[views.Pod]]) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._list_pods: Callable[[T], Iterable[views.Pod]] = list_pods
-        self._list_names, self._is_waiting = list_names, is_waiting
         self._keys_of: dict[Key, tuple[Key, ...]] = {}  # object -> its templates
         self._pods_of: dict[Key, dict[Key, views.Pod | None]] = {}  # template -> pods by object; None: waits no more
 
@@ -148,9 +138,9 @@ class Claimants(Generic[T]):
     def _store(self, obj: T) -> bool:
         """Store an object. Return False if its pods name no template of railwright."""
         pods = {
-            (pod.metadata.namespace, template): pod if self._is_waiting(pod) else None
+            (pod.metadata.namespace, template): None if pod.spec.node_name else pod
             for pod in self._list_pods(obj)
-            for template in self._list_names(pod)
+            for template in claim_templates.list_templates(pod)
         }
         key = obj.metadata.key
         if pods:
@@ -174,18 +164,6 @@ class Claimants(Generic[T]):
 def list_pod(pod: views.Pod) -> Iterable[views.Pod]:
     """Return the pod, unless it is finished."""
     return () if pod.status.has_ended else (pod,)
-
-
-def may_lack_copy(pod: views.Pod) -> bool:
-    """True for a pod whose containers have not started: kubelet waits for its ConfigMaps."""
-    return pod.status.phase in _NOT_STARTED
-
-
-def list_copies(pod: views.Pod) -> Iterable[str]:
-    """Return the ConfigMaps of a pod's volumes whose names are those of copies; at most as many as are copied."""
-    named = ((volume.config_map or {}).get("name") for volume in pod.spec.volumes)
-    copies = (name for name in named if isinstance(name, str) and name.startswith(names.COPY_PREFIX))
-    return itertools.islice(copies, _MAX_COPIES)
 
 
 def read_rails(template: objects.ResourceClaimTemplate) -> tuple[str, ...]:

@@ -13,18 +13,20 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from railwright.cluster import errors, resources, watch_wire
+from railwright.cluster import client as clients
+from railwright.cluster import errors, events, resources, watch_wire
 from railwright.fabric import names, node_views, text, views
 from railwright.fabric.claims import claim_templates, node_devices, objects
 from railwright.fabric.injection import claim_requests, context, facts, opt_in
 from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
-from webhook import claim_cache, controllers, object_events
+from railwright.serving import metrics
+from webhook import claim_cache, object_events
 from webhook import state as states
 
 CREATED, REMOVED, EXISTS, FAILED = "created", "removed", "exists", "failed"  # results of a write, in the metric
@@ -36,6 +38,7 @@ _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
 _TEMPLATES_AT_ONCE = 500  # then requests are answered
 _REST = 4  # pause after looking for missing templates, as a multiple of the time that it took
 _NO_FAILURES = (0, 0.0)
+_NOT_FOUND, _CONFLICT = 404, 409
 _LOG = logging.getLogger("railwright.claims")
 _decode = msgspec.json.Decoder(objects.ResourceClaimTemplate).decode
 
@@ -184,10 +187,26 @@ def _may_have(node: node_views.Node, pod: views.Pod) -> bool:
     )
 
 
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of the server that the controller uses.
+
+    `get_problem` returns "" once the caches are complete and fresh. An object is removed when nothing has named it for
+    `unused_seconds`.
+    """
+
+    client: clients.Client
+    state: states.State
+    get_policy: Callable[[], policies.Policy | None]
+    get_problem: Callable[[], str]
+    poster: events.Events
+    counters: metrics.Metrics
+    unused_seconds: float
+
+
 class ClaimTemplateController:
     """Keeps the templates equal to what pods and Workloads name."""
 
-    def __init__(self, parts: controllers.Parts) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts, self._state = parts, parts.state
         self._changed = asyncio.Event()
         self._writing: set[Key] = set()
@@ -311,7 +330,7 @@ class ClaimTemplateController:
         try:
             await self._parts.client.post(_build_path(namespace), msgspec.json.encode(tree))
         except errors.ApiError as error:
-            if error.status != controllers.CONFLICT:
+            if error.status != _CONFLICT:
                 raise
             outcome = EXISTS
         self._parts.counters.claim_templates.labels(outcome).inc()
@@ -355,10 +374,12 @@ class ClaimTemplateController:
         template = self._state.claim_templates.own.get(key)
         if template is None:
             return
+        # not one that has replaced it
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": template.uid}}
         try:
-            await self._parts.delete(f"{_build_path(key[0])}/{key[1]}", template.uid)
+            await self._parts.client.delete(f"{_build_path(key[0])}/{key[1]}", msgspec.json.encode(options))
         except errors.ClusterError as error:
-            if not controllers.was_late(error):
+            if error.status not in (_NOT_FOUND, _CONFLICT):  # otherwise another replica was first
                 self._parts.counters.claim_templates.labels(FAILED).inc()
                 fields = {"namespace": key[0], "name": key[1], "error": str(error)}
                 _LOG.warning("unused claim template not removed", extra={"fields": fields})

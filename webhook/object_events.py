@@ -12,12 +12,11 @@ from webhook import reviews
 
 # stable: users filter by them
 NOT_WRITTEN = "ClaimTemplateNotWritten"
-NOT_COPIED = "ConfigMapNotCopied"
 REFUSED, WARNED = "FabricRefused", "FabricWarning"
 INVALID, IN_FORCE = "PolicyInvalid", "PolicyInForce"
 
 
-def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str, *, reason: str = NOT_WRITTEN) -> None:
+def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str) -> None:
     """Queue an Event on a pod that waits for an object, `written` with its kind, such as a claim template.
 
     The pod may stand for a Workload of Kueue, which then has the Event.
@@ -25,7 +24,7 @@ def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str
     kind, metadata = pod.kind or "Pod", pod.metadata  # objects of a list have no kind
     message = f"{written}, which the {kind} waits for, is not written: {cause}"
     involved = events.Involved(kind, pod.api_version or "v1", metadata.namespace, metadata.name, metadata.uid)
-    poster.post(involved, warning=True, reason=reason, message=message)
+    poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 
 
 def build_sink(poster: events.Events | None) -> Callable[[reviews.EventRecord], None]:

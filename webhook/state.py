@@ -365,10 +365,6 @@ class State:
         self.devices = devices.Devices()
         self.claim_templates = claim_cache.ClaimTemplates()
         self.claiming_pods = claim_cache.Claimants(claim_cache.list_pod)
-        self.copying_pods = claim_cache.Claimants(
-            claim_cache.list_pod, claim_cache.list_copies, claim_cache.may_lack_copy
-        )
-        self.copies, self._copies_version = facts.Copies(), 0
         self.local_queues = Values[kueue.LocalQueue, str](
             lambda queue: queue.metadata.key, lambda queue: queue.spec.cluster_queue
         )
@@ -417,11 +413,6 @@ class State:
         """Store which of the APIs that outlets name are served."""
         self.served_apis = apis
 
-    def set_copies(self, copies: facts.Copies) -> None:
-        """Store what is known of the copies of ConfigMaps."""
-        self._copies_version += copies != self.copies
-        self.copies = copies
-
     def _list_nodes(self, keys: Sequence[str]) -> Iterable[node_views.Node]:
         """Return the nodes, with their HyperNodes if one of the domain keys is a level of these."""
         if not hypernodes.are_among(tuple(keys)):
@@ -438,13 +429,8 @@ class State:
             offered=self.nodes.offered,
             extended=self.devices.extended,
             claim_templates=self.claim_templates.classes,
-            copies=self.copies,
             # none shrinks, so equal sums mean equal versions
-            version=self.networks.version
-            + self.nodes.version
-            + self.devices.version
-            + self.claim_templates.version
-            + self._copies_version,
+            version=self.networks.version + self.nodes.version + self.devices.version + self.claim_templates.version,
         )
 
 

@@ -15,7 +15,6 @@ Word = Annotated[
 ]  # it is inserted into an expression
 Name = Annotated[str, msgspec.Meta(pattern="^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$", max_length=40)]
 Domain = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
-Reference = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 Duration = Annotated[str, msgspec.Meta(pattern="^([0-9]+(ms|s|m|h))*$")]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=32)]  # the ResourceQuota of the namespace
@@ -169,14 +168,6 @@ class Webhook(Pod, frozen=True, kw_only=True):
     timeout_seconds: Annotated[Seconds, describe("How long the API server waits for the webhook")] = 5
     excluded_namespaces: Annotated[
         list[Word], describe("Namespaces to exclude, besides kube-system and that of the release")
-    ] = default([])
-    copied_config_maps: Annotated[
-        list[Reference],
-        describe(
-            "ConfigMaps as NAMESPACE/NAME that the policy may have copied to the namespaces of pods (`configMaps` with "
-            "`namespace`); gives the rights for each. Empty: none"
-        ),
-        msgspec.Meta(max_length=16),
     ] = default([])
 
 

@@ -15,7 +15,6 @@ POD_KEYS = (RAILS, CONTAINERS, SKIP, DELIVERY, SEGMENT)  # annotations that user
 
 # --- railwright's keys that only railwright sets ------------------------------------------------------
 INJECTION = f"{DOMAIN}/injection"  # annotation: the injection record (docs/interface.md 5)
-COPIED_FROM = f"{DOMAIN}/copied-from"  # annotation of a copied ConfigMap: NAMESPACE/NAME of its source
 TOPOLOGY = f"{DOMAIN}/topology"  # annotation of templates: the record of a gang's topology (docs/interface.md 5.2)
 PLACEMENT = f"{DOMAIN}/placement"  # annotation: node, rails and domains of the pod
 NCCL_CONF = f"{DOMAIN}/nccl.conf"  # annotation: NAME=VALUE lines that are delivered as a file
@@ -30,7 +29,6 @@ MANAGED_RESOURCE = f"{DOMAIN}/rails"  # resource with quantity 0: schedulers ask
 POD_CLAIM = "railwright"  # name of the entry of spec.resourceClaims that railwright adds; the second is railwright-2
 CLAIM_TEMPLATE_PREFIX = "railwright-"  # of the names of its ResourceClaimTemplates
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"  # DeviceClass of channels (NVIDIA's DRA driver)
-COPY_PREFIX = "railwright-"  # of the names of ConfigMaps that are copied to the namespaces of pods
 MANAGED_BY, OWNER = "app.kubernetes.io/managed-by", "railwright"  # label of the objects that railwright writes
 
 NOT_ALLOCATED = "not-written-at-binding"  # in nccl.conf before binding: the name of no device and no network

@@ -433,7 +433,6 @@ class ConfigMap(View, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
-    binary_data: dict[str, str] | None = None  # values in base64
 
 
 class NetworkAttachmentDefinition(View, frozen=True):

@@ -118,9 +118,6 @@ class _Webhook:
         "outcome",
     )
     claim_templates_missing = gauge("ResourceClaimTemplates that pods and Workloads of Kueue wait for.")
-    config_map_copies = counter(
-        "Writes of copies of ConfigMaps by result: `created`, `updated`, `removed` or `failed`.", "outcome"
-    )
     uninjected_pods = gauge("Running or pending pods that opted in but were not injected: they may use TCP.", "fabric")
 
 

@@ -217,7 +217,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     stale_seconds: Annotated[float, _seconds("extender: report not ready if a watch cache is older than this")] = 300.0
     unused_template_seconds: Annotated[
-        float, _seconds("webhook: remove claim templates and copied ConfigMaps that no pod has named for this time")
+        float, _seconds("webhook: remove claim templates that no pod has named for this time")
     ] = 300.0
     excluded_namespaces: Annotated[
         frozenset[str],

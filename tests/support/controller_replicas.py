@@ -7,7 +7,7 @@ from railwright.cluster import events
 from railwright.fabric import views
 from railwright.fabric.policy import model
 from railwright.serving import metrics
-from webhook import controllers
+from webhook import claim_templates
 from webhook import state as states
 
 
@@ -18,7 +18,7 @@ class Replica:
         self.state, self.policy = states.State(), policy
         self.posted: list[tuple[str, str]] = []
         self.messages: list[str] = []
-        self.parts = controllers.Parts(
+        self.parts = claim_templates.Parts(
             client=client,
             state=self.state,
             get_policy=lambda: self.policy,
@@ -38,4 +38,3 @@ class Replica:
         for tree in trees:
             pod = msgspec.convert(tree, views.Pod)
             self.state.claiming_pods.upsert(pod)
-            self.state.copying_pods.upsert(pod)

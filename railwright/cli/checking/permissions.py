@@ -16,7 +16,6 @@ from railwright.cli.checking.snapshots import PERMISSIONS, SERVER_PERMISSIONS, S
 from railwright.cluster import installed_names
 from railwright.cluster.failures import Permission
 from railwright.fabric import text
-from railwright.fabric.policy import model
 
 
 @functools.cache
@@ -44,23 +43,11 @@ def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
     return accounts
 
 
-def list_permissions(server: str, namespace: str, policy: model.PolicyDocument | None = None) -> Sequence[Permission]:
-    """Return the permissions that a server needs, with those to copy the ConfigMaps that the policy names."""
-    copies = _list_rights_of_copies(policy) if policy is not None and server == snapshots.WEBHOOK else ()
-    own = (
+def list_permissions(server: str, namespace: str) -> Sequence[Permission]:
+    """Return the permissions that a server needs."""
+    return [
         msgspec.structs.replace(item, namespace=item.namespace.format(namespace=namespace)) for item in _read()[server]
-    )
-    return [*own, *copies]
-
-
-def _list_rights_of_copies(policy: model.PolicyDocument) -> Sequence[Permission]:
-    mounts = [mount for fabric in policy.fabrics.values() for mount in fabric.mounts.config_maps if mount.namespace]
-    rights = [Permission("get", "", "configmaps", name=mount.name, namespace=mount.namespace or "") for mount in mounts]
-    for mount in mounts:
-        verbs = ("list", "update", "delete")
-        rights += [Permission(verb, "", "configmaps", name=mount.mounted_name) for verb in verbs]
-        rights.append(Permission("create", "", "configmaps"))
-    return list(dict.fromkeys(rights))
+    ]
 
 
 def format_user(namespace: str, account: str) -> str:
@@ -75,18 +62,10 @@ def _check_servers(snapshot: Snapshot) -> Iterator[Assessment]:
     for account, lacking in denied:
         yield fail(
             f"it lacks {text.format_count(len(lacking), 'permission')}: {text.join_first(map(str, lacking), 5)}",
-            f"{_find_fix(lacking)}; to verify: kubectl auth can-i "
+            f"apply the roles and their bindings again: {check_rows.APPLY}; to verify: kubectl auth can-i "
             f"{lacking[0]} --as={format_user(snapshot.namespace, account)}",
             subject=account,
         )
-
-
-def _find_fix(lacking: Sequence[Permission]) -> str:
-    """Return the fix of lacking permissions: the chart's value if all are those to copy ConfigMaps."""
-    commands = [str(permission) for permission in lacking]
-    if all(" configmaps" in command and installed_names.POLICY not in command for command in commands):
-        return "add each of these ConfigMaps to webhook.copiedConfigMaps of the chart, as NAMESPACE/NAME"
-    return f"apply the roles and their bindings again: {check_rows.APPLY}"
 
 
 def _check_reading(snapshot: Snapshot) -> Assessment:

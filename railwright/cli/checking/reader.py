@@ -102,10 +102,10 @@ class ClusterReader:
 
     async def _review_servers(self) -> _Reading:
         """Ask which permissions the servers lack."""
-        snapshot = await self.read(("deployments", "policy"))
+        snapshot = await self.read(("deployments",))
         denied = []
         for server, account in permissions.list_accounts(snapshot).items():
-            needed = permissions.list_permissions(server, snapshot.namespace, snapshot.policy)
+            needed = permissions.list_permissions(server, snapshot.namespace)
             try:
                 answers = await asyncio.gather(*(self._review(permission, account) for permission in needed))
             except errors.ApiError as error:

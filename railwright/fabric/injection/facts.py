@@ -9,14 +9,6 @@ from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
 
-class Copies(msgspec.Struct, frozen=True):
-    """Holds what is known of the ConfigMaps that are copied to the namespaces of pods."""
-
-    own: frozenset[tuple[str, str]] = frozenset()  # (namespace, name) of the copies that exist
-    foreign: frozenset[tuple[str, str]] = frozenset()  # (namespace, name) of other ConfigMaps with the name of a copy
-    problems: Mapping[str, str] = {}  # name of the copies -> why no copy is written
-
-
 class ClusterFacts(msgspec.Struct, frozen=True):
     """The state of the cluster that one admission needs.
 
@@ -30,8 +22,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     extended: frozenset[str] | None = None  # extended resources that a DeviceClass maps
     # (namespace, name) of ResourceClaimTemplates that users wrote -> DeviceClasses of its requests
     claim_templates: Mapping[tuple[str, str], frozenset[str]] | None = None
-    copies: Copies = Copies()
-    version: int | None = None  # of the five above together; None if they have no version
+    version: int | None = None  # of the four above together; None if they have no version
     # True if a task of the pod's Volcano Job requests an accelerator. Known for templates only, not for pods.
     job_accelerated: bool | None = None
     watched: bool = False  # namespaces are watched, so labels that are None belong to a namespace not observed yet

@@ -5,7 +5,7 @@ A path where something is already mounted is left unchanged (docs/interface.md 3
 
 import hashlib
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -35,7 +35,6 @@ class FabricVolume(msgspec.Struct, frozen=True):
     volume: Mapping[str, Any]
     mount: Mapping[str, Any]
     is_ours: Callable[[views.Volume], bool]
-    copied_from: str = ""  # NAMESPACE/NAME of the ConfigMap whose copy the volume has
 
     @property
     def name(self) -> str:
@@ -64,31 +63,10 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     _check_host_paths(ctx)
     for volume in ctx.policy.compile_once(_compile_volumes)[ctx.fabric_name]:
         contribution = mount_volume(pod, volume, ctx.targets)
-        contributions += [contribution, *_warn_of_copy(contribution, volume, ctx)]
+        contributions.append(contribution)
         volumes = [change for change in contribution.changes if isinstance(change, pod_changes.AddVolume)]
         pod = pod_changes.apply(pod, volumes)  # two mounts may share a volume, and never a path
     return pod_changes.merge(contributions)
-
-
-def _warn_of_copy(
-    contribution: pod_changes.Contribution, volume: FabricVolume, ctx: context.InjectionContext
-) -> Iterator[pod_changes.Contribution]:
-    """Yield a warning if a volume gets no copy of its ConfigMap, or has another ConfigMap in its place."""
-    if not volume.copied_from or not contribution.entries:
-        return
-    copies, name = ctx.known.copies, volume.volume["configMap"]["name"]
-    if (ctx.known.namespace, name) in copies.foreign:
-        warning = reasons.make(
-            AdmissionCode.CONFIG_MAP_OF_OTHERS,
-            namespace=ctx.known.namespace,
-            name=name,
-            source=volume.copied_from,
-        )
-        yield pod_changes.Contribution(warnings=(warning,))
-    elif name in copies.problems and (ctx.known.namespace, name) not in copies.own:
-        cause = copies.problems[name]
-        warning = reasons.make(AdmissionCode.CONFIG_MAP_NOT_COPIED, name=name, source=volume.copied_from, cause=cause)
-        yield pod_changes.Contribution(warnings=(warning,))
 
 
 def add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> tuple[pod_changes.AddVolume, ...]:
@@ -230,16 +208,15 @@ def build_host_path(host_path: policies.HostPath) -> FabricVolume:
 
 
 def _build_config_map(config_map: policies.ConfigMapMount) -> FabricVolume:
-    mounted_name, mount_path = config_map.mounted_name, views.clean_path(config_map.mount_path)
-    name = _name_volume("config", mounted_name)
+    mount_path = views.clean_path(config_map.mount_path)
+    name = _name_volume("config", config_map.name)
     sub_path = {"subPath": config_map.key} if config_map.key else {}
     return FabricVolume(
         entry=f"mounts.{mount_path}",
         reason=f"the fabric needs ConfigMap {config_map.name}",
-        volume={"name": name, "configMap": {"name": mounted_name}},
+        volume={"name": name, "configMap": {"name": config_map.name}},
         mount={"name": name, "mountPath": mount_path, **sub_path, "readOnly": True},
-        is_ours=lambda volume: volume.config_map is not None and volume.config_map.get("name") == mounted_name,
-        copied_from=config_map.source,
+        is_ours=lambda volume: volume.config_map is not None and volume.config_map.get("name") == config_map.name,
     )
 
 

@@ -38,9 +38,6 @@ _RAIL: Path = ("fabrics", "*", "rails", "*")
 _HOST_DNS = "ClusterFirstWithHostNet"
 _HUGE_PAGES = "hugepages-"
 _SIDECAR: Path = ("fabrics", "*", "sidecars", "*", "startupProbe")
-_COPIES: Path = ("fabrics", "*", "mounts", "configMaps")
-_MAX_COPIES = 16  # ConfigMaps that the webhook reads in each pass
-_MAX_OBJECT_NAME = 253  # characters of a DNS subdomain
 _LIBRARY_PATH = "LD_LIBRARY_PATH"
 _SHAPES: Path = ("nodeShapes",)
 _KEYS = "deviceName, pciAddress, value or expression"
@@ -420,26 +417,6 @@ def _check_mount_paths(fabric: model.Fabric) -> Iterator[Finding]:
                 ("mounts", key, index, field), message, (("fabrics", "*", "mounts"), ("fabrics", "*", "nccl"))
             )
         taken.setdefault(views.clean_path(path), f"{key}[{index}]")
-
-
-def _check_copies(document: model.PolicyDocument) -> Iterator[Finding]:
-    """Check the ConfigMaps that are copied to the namespaces of pods: their number, and the names of the copies."""
-    sources: dict[str, str] = {}
-    for fabric_name, fabric in document.fabrics.items():
-        for index, mount in enumerate(fabric.mounts.config_maps):
-            if not mount.source:
-                continue
-            path: Path = ("fabrics", fabric_name, "mounts", "configMaps", index)
-            other = sources.setdefault(mount.mounted_name, mount.source)
-            if other != mount.source:
-                message = f"{_quote(mount.namespace)} would replace the copy of {other}; rename one of both"
-                yield Finding((*path, "namespace"), message, (_COPIES,))
-            elif len(mount.mounted_name) > _MAX_OBJECT_NAME:
-                message = f"name {_quote(mount.name)} has no room for the prefix {names.COPY_PREFIX}; shorten the name"
-                yield Finding((*path, "name"), message)
-            elif list(sources).index(mount.mounted_name) >= _MAX_COPIES:
-                message = f"{_quote(mount.source)} is one too many: at most {_MAX_COPIES} are copied; join some of them"
-                yield Finding((*path, "namespace"), message, (_COPIES,))
 
 
 def _parse_bytes(amount: str | int) -> int | None:
@@ -891,7 +868,6 @@ _DOCUMENT_RULES: tuple[Callable[[model.PolicyDocument], Iterator[Finding]], ...]
     _check_numa_nodes,
     _check_health,
     _check_resources,
-    _check_copies,
 )
 _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_selector,

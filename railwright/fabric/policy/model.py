@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 
-from railwright.fabric import label_selectors, names
+from railwright.fabric import label_selectors
 
 T = TypeVar("T")
 
@@ -110,7 +110,6 @@ ConfigMapKey = Annotated[
     str,
     _form(r"(?!\.{1,2}$)[-._A-Za-z0-9]{1,253}", "a key of a ConfigMap, such as topo.xml"),
 ]
-NamespaceName = Annotated[str, _form(_LABEL, "the name of a namespace, such as default")]
 RuntimeClassName = Annotated[str, _form(_SUBDOMAIN, "the name of a RuntimeClass, such as nvidia")]
 RequestName = Annotated[
     str,
@@ -371,24 +370,6 @@ class ConfigMapMount(Section, frozen=True):
         ConfigMapKey | None,
         describe("Key that is mounted as a file. If unset, each key is a file in the directory.", "topo.xml"),
     ] = None
-    namespace: Annotated[
-        NamespaceName | None,
-        describe(
-            "Namespace of the ConfigMap. railwright copies it to the namespace of each pod, as `railwright-NAME`; the "
-            "chart's `webhook.copiedConfigMaps` gives it the rights. If unset, that of the pod.",
-            "default",
-        ),
-    ] = None
-
-    @property
-    def source(self) -> str:
-        """Return NAMESPACE/NAME of the ConfigMap that is copied, "" if it is in the pod's namespace."""
-        return f"{self.namespace}/{self.name}" if self.namespace else ""
-
-    @property
-    def mounted_name(self) -> str:
-        """Return the name of the ConfigMap in the pod's namespace."""
-        return f"{names.COPY_PREFIX}{self.name}" if self.namespace else self.name
 
 
 class Mounts(Section, frozen=True):

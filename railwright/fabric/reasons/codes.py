@@ -169,8 +169,6 @@ class AdmissionCode(ReasonCode):
     # --- mounts and privileges --------------------------------------------------------------------------------
 
     PATH_OCCUPIED = "PathOccupied"
-    CONFIG_MAP_OF_OTHERS = "ConfigMapOfOthers"
-    CONFIG_MAP_NOT_COPIED = "ConfigMapNotCopied"
     HOST_MEMORY = "HostMemory"
     POD_SECURITY_FORBIDS = "PodSecurityForbids"
     CAPABILITY_DROPPED = "CapabilityDropped"

@@ -26,7 +26,7 @@ from railwright.fabric.policy import model
 from railwright.fabric.workloads import frameworks
 from railwright.serving import metrics, turns
 from webhook import __main__ as webhook_main
-from webhook import bindings, claim_templates, controllers, pods, response_cache, reviews, state, workloads
+from webhook import bindings, claim_templates, pods, response_cache, reviews, state, workloads
 
 # Each key of a fabric is in one of them, but for those of which a review of a pod depends on nothing
 UNREAD = ("placement", "rails.*.claim")
@@ -410,7 +410,7 @@ async def watch(kind, body):
     spec = next(row for row in webhook_main._list_watches(caches) if row.kind.name == kind)
     spec.sink.replace([])
     source = await watched_objects.add(spec, body)
-    parts = controllers.Parts(
+    parts = claim_templates.Parts(
         client=Client(),
         state=caches,
         get_policy=lambda: policy,

@@ -4,7 +4,7 @@ import admitting
 import installations
 import pytest
 import yaml
-from admitting import EXAMPLES, fabric
+from admitting import EXAMPLES
 
 from documentation import permissions as manifests
 from railwright.cli.checking import admission, permissions, snapshots, webhook_configurations
@@ -95,20 +95,3 @@ def test_a_server_that_is_not_installed_needs_no_permission():
     }
     snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": (deployment,)})
     assert permissions.list_accounts(snapshot) == {"railwright-webhook": "hooks"}
-
-
-def test_a_policy_that_has_config_maps_copied_needs_the_rights_of_the_webhook_only():
-    mount = "{name: topo, namespace: vendor, mountPath: /a}"
-    document = fabric(f"    mounts: {{configMaps: [{mount}, {{name: own, mountPath: /b}}]}}\n").document
-    needed, usual = (
-        {str(item) for item in permissions.list_permissions("railwright-webhook", names.NAMESPACE, policy)}
-        for policy in (document, None)
-    )
-    assert needed - usual == {
-        "get configmaps/topo -n vendor",
-        "create configmaps -A",
-        *(f"{verb} configmaps/railwright-topo -A" for verb in ("list", "update", "delete")),
-    }
-    assert permissions.list_permissions("railwright-extender", names.NAMESPACE, document) == (
-        permissions.list_permissions("railwright-extender", names.NAMESPACE)
-    )

@@ -224,7 +224,6 @@ REFUSALS = {
 JOB = {"batch.kubernetes.io/job-name": "train"}
 # Of a pod of a Job whose topology was written, and that is in no PodGroup.
 TOPOLOGY = {"railwright.io/topology": '{"fields": ["/spec/scheduling"]}'}
-COPIED = fabric("    mounts: {configMaps: [{name: oci, namespace: default, mountPath: /etc/oci}]}\n")
 WARNINGS = {
     "rails without accelerators": Case(
         ("requests no nvidia.com/gpu", "remove label railwright.io/fabric", "annotation railwright.io/rails"),
@@ -413,16 +412,6 @@ WARNINGS = {
             gpus(8, name, volumeMounts=[{"name": "own", "mountPath": "/etc/nccl.conf"}]), volumes=[{"name": "own"}]
         ),
         fabric("    nccl: {delivery: file}\n"),
-    ),
-    "a copy of a ConfigMap that others wrote": Case(
-        ("is not a copy that railwright wrote", "delete it to get the copy"),
-        by=COPIED,
-        copies=facts.Copies(foreign=frozenset({("prod", "railwright-oci")})),
-    ),
-    "a copy of a ConfigMap that cannot be written": Case(
-        ("ConfigMap default/oci is not copied to railwright-oci", "the pod waits in ContainerCreating"),
-        by=COPIED,
-        copies=facts.Copies(problems={"railwright-oci": "there is no such ConfigMap; create it"}),
     ),
     "no room for the record": Case(
         ("railwright.io/injection is left out", "shorten some"),

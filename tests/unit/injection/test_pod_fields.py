@@ -2,10 +2,7 @@
 
 import json
 
-import pytest
-from admitting import admitted, env, fabric, gpus, known, limits, planned, pod, record, skipped, variables
-
-from railwright.fabric.injection import facts
+from admitting import admitted, env, fabric, gpus, limits, planned, pod, record, skipped, variables
 
 HOST_RAILS = "[{name: rail0, device: mlx5_0}]"
 ON_HOST = fabric(
@@ -80,37 +77,6 @@ def test_two_mounts_of_a_config_map_share_a_volume_and_the_record_names_what_was
     added = json.dumps(record(tree)["added"])
     for entry in ("mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"):
         assert entry in added
-
-
-COPIED = fabric(
-    "    mounts: {configMaps: [{name: oci, namespace: default, key: nccl.conf, mountPath: /etc/nccl.conf}]}\n"
-)
-COPY = ("prod", "railwright-oci")
-
-
-@pytest.mark.parametrize(
-    ("copies", "code", "words"),
-    [
-        (facts.Copies(), "", ""),
-        (facts.Copies(own=frozenset({COPY}), problems={COPY[1]: "told so"}), "", ""),
-        (facts.Copies(problems={COPY[1]: "told so"}), "ConfigMapNotCopied", "ConfigMap default/oci is not copied"),
-        (facts.Copies(foreign=frozenset({COPY})), "ConfigMapOfOthers", "prod/railwright-oci is not a copy"),
-        (facts.Copies(foreign=frozenset({("other", COPY[1])})), "", ""),
-    ],
-)
-def test_a_pod_mounts_the_copy_of_its_namespace_and_is_warned_if_there_is_none(copies, code, words):
-    tree = admitted(pod(), COPIED, known(copies=copies))
-    (volume,) = [volume for volume in tree["spec"]["volumes"] if "configMap" in volume]
-    assert volume["configMap"] == {"name": "railwright-oci"}
-    warnings = planned(pod(), COPIED, known(copies=copies)).warnings
-    assert [warning.code for warning in warnings] == [code] * bool(code)
-    assert all(words in warning.message for warning in warnings)
-
-
-def test_no_warning_of_a_copy_if_the_author_mounts_something_else_there():
-    own = gpus(8, volumeMounts=[{"name": "own", "mountPath": "/etc/nccl.conf"}])
-    tree = pod(own, volumes=[{"name": "own", "emptyDir": {}}])
-    assert planned(tree, COPIED, known(copies=facts.Copies(foreign=frozenset({COPY})))).warnings == ()
 
 
 def test_the_authors_mount_and_amounts_stay():

@@ -38,14 +38,6 @@ def test_a_broken_document_gives_all_its_errors_with_path_line_and_fix(row):
         assert part in error.message
 
 
-@pytest.mark.parametrize("number", [16, 17])
-def test_at_most_sixteen_config_maps_are_copied(number):
-    mounts = [{"name": f"n{at}", "namespace": "x", "mountPath": f"/{at}"} for at in range(number)]
-    result = policies.read(f"{HEAD}  f: {json.dumps({'transport': 'tcp', 'mounts': {'configMaps': mounts}})}\n")
-    errors = result.errors if isinstance(result, policies.Rejected) else ()
-    assert [error.path for error in errors] == ["fabrics.f.mounts.configMaps[16].namespace"][: number - 16]
-
-
 @pytest.mark.parametrize(("size", "accepted"), [(10_240, True), (10_241, False)])
 def test_parameters_fit_into_the_configuration_of_a_claim(size, accepted):
     parameters = {"text": "x" * (size - len(json.dumps({"text": ""})))}
