@@ -17,7 +17,7 @@ GetPolicy = Callable[[], policies.Policy | None]
 EventSink = Callable[[reviews.EventRecord], None]
 
 
-def build_routes(  # noqa: PLR0913 - the parts of the server, by name
+def build_routes(
     state: states.State,
     get_policy: GetPolicy,
     counters: metrics.Metrics,
