@@ -51,7 +51,7 @@ interpreters() {
 # What may differ between versions of Kubernetes and Volcano; then all of it that needs no claims, without their API.
 oldest() {
 	local everywhere="bindings check gang kube_scheduler"
-	local more="admission allocation chart claim_shapes claim_templates explain kube_gangs rbac seeds workloads"
+	local more="admission allocation chart claim_shapes claim_templates explain kube_gangs policy rbac seeds workloads"
 	test_release oldest "$everywhere $more" && test_release oldest-without-claims "$everywhere"
 }
 
