@@ -26,7 +26,9 @@ def documents(block: pages.Block) -> list[dict]:
     return [document for document in yaml.load_all(block.text, Loader=yaml.CSafeLoader) if isinstance(document, dict)]
 
 
-POLICIES = [block for block in YAML if any({"apiVersion", "fabrics"} <= document.keys() for document in documents(block))]
+POLICIES = [
+    block for block in YAML if any({"apiVersion", "fabrics"} <= document.keys() for document in documents(block))
+]
 JOBS = [
     (block, tree)
     for block in YAML
