@@ -158,12 +158,9 @@ def list_reviewed() -> str:
     rows = [_format_reviewed(row, finding) for row in repositories for finding in row["findings"]]
     table = markdown.format_table(("repository", "rule", "in", "why it is true"), rows)
     counts = [f"{row['manifests']} of {row['repository']} at {row['commit'][:7]}" for row in repositories]
-    total, charts = (
-        sum(row["manifests"] for row in repositories),
-        sum(len(row.get("charts", ())) for row in repositories),
-    )
+    total = sum(row["manifests"] for row in repositories)
     left_out = [f"- {row['repository']}, {text}." for row in repositories for text in row.get("not_rendered", ())]
-    read = f"{total} manifests were read, some from {charts} renderings of charts: {', '.join(counts)}."
+    read = f"{total} manifests were read: {', '.join(counts)}."
     return "\n\n".join([table, read, "Charts that were not rendered:", "\n".join(left_out)])
 
 

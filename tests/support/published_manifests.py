@@ -1,149 +1,69 @@
-"""Manifests that vendors publish: the files of a repository in which lint has containers or claims to check.
+"""Reads manifests that vendors publish, and what lint finds in them.
 
-tests/data/published has them for the repositories whose licence allows copies. This program writes that folder from a
-folder of clones, each as OWNER/NAME: `PYTHONPATH=. .venv/bin/python tests/support/published_manifests.py CLONES HELM`.
+tests/data/published has some of them and an index of all; tests/slow/published.tar.xz has the others with the licence
+of each repository. `python tests/support/published_manifests.py FOLDER` writes the archive from a folder that has them
+as OWNER/NAME/PATH.
 """
 
-import collections
-import itertools
+import io
 import pathlib
-import re
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+import tarfile
 from typing import Any
 
-import msgspec
 import yaml
 
-from railwright.cli import linted_files, output
-from railwright.fabric.lint import rank_contexts, workloads
+from railwright.cli import linted_files
+from railwright.fabric.lint import rule_types
 
-FOLDER = pathlib.Path(__file__).parents[1] / "data" / "published"
-_NAME = re.compile(r"\.ya?ml([-.](template|tpl|tmpl|example))?$")
-_DRIVER_TESTS = "tests/manifests/"
-# Files without these have nothing that lint reads. Most of them are much faster to search than to parse.
-_HAS_POD = re.compile(r"^\s*(-\s+)?containers:|^kind: ResourceClaimTemplate", re.MULTILINE)
-_HAS_NETWORK = re.compile(
-    r"NCCL_|rdma|infiniband|vpc\.amazonaws\.com/efa|UCX_|networking\.gke\.io|nvidia\.com/gpu|mlnxnics|hostdev"
-    r"|resourceClaims|k8s\.v1\.cni|ResourceClaimTemplate|FI_PROVIDER|tcpx",
-    re.IGNORECASE,
-)
-_CLAIMS = "ResourceClaimTemplate"
-_API_KEY = re.compile(r"\bsk-\w{20,}")  # of examples; scanners for secrets report them
-_RELEASE = "recipe"
-_NOTE = """\
-# The pods and claims that each of these commands gives. What lint reads of them is the same but for names, numbers of
-# pods and versions of images. Objects of other kinds are left out.
-"""
+TESTS = pathlib.Path(__file__).parents[1]
+FOLDER = TESTS / "data" / "published"
+ARCHIVE = TESTS / "slow" / "published.tar.xz"
+INDEX: list[dict[str, Any]] = yaml.safe_load((FOLDER / "index.yaml").read_text())
+Key = tuple[str, str]
 
 
-def read_index() -> list[dict[str, Any]]:
-    """Return a row for each repository: commit, licence, charts, and what lint finds."""
-    rows: list[dict[str, Any]] = yaml.safe_load((FOLDER / "index.yaml").read_text())
-    return rows
+def read_folder() -> dict[str, str]:
+    """Return the texts of the readable manifests by OWNER/NAME/PATH."""
+    paths = [path for path in sorted(FOLDER.rglob("*")) if path.is_file()]
+    others = ("index.yaml", "LICENSE")
+    return {str(path.relative_to(FOLDER)): path.read_text() for path in paths if path.name not in others}
 
 
-def read_stored(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield path and text of the stored manifests of a repository."""
-    folder = FOLDER / row["repository"]
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and _NAME.search(path.name):
-            yield str(path.relative_to(folder)), path.read_text()
+def read_archive() -> dict[str, str]:
+    """Return the texts of the archived manifests and licences by OWNER/NAME/PATH."""
+    with tarfile.open(ARCHIVE) as archive:
+        return {member.name: archive.extractfile(member).read().decode() for member in archive}  # type: ignore[union-attr]
 
 
-def read_clone(row: dict[str, Any], clones: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Yield path and text of the manifests of a repository in which lint has something to check."""
-    listed = _run_git(row, clones, "ls-tree", "-r", "--name-only", row["commit"])
-    for path in listed.decode().splitlines():
-        if _NAME.search(path) and _DRIVER_TESTS not in path:
-            text = _run_git(row, clones, "show", f"{row['commit']}:{path}").decode("utf-8", "replace")
-            if _HAS_POD.search(text) and _HAS_NETWORK.search(text) and _count_checked(path, text):
-                yield path, text
+def find(path: str, text: str, reviewed: set[Key]) -> tuple[set[Key], set[Key]]:
+    """Return what lint finds in a manifest, as code and variable; infos that are not in `reviewed` are apart."""
+    findings: set[Key] = set()
+    remarks: set[Key] = set()
+    for item in linted_files.check_file(linted_files.read_file(path, text), linted_files.Context()).located:
+        finding = item.finding
+        key = finding.code, finding.name if finding.code.startswith("N") else ""
+        if finding.severity is rule_types.Severity.INFO and key not in reviewed:
+            remarks.add(key)
+        else:
+            findings.add(key)
+    return findings, remarks
 
 
-def _run_git(row: dict[str, Any], clones: pathlib.Path, *words: str) -> bytes:
-    command = ["git", "-C", str(clones / row["repository"]), *words]
-    return subprocess.run(command, check=True, capture_output=True).stdout
+def list_reviewed(row: dict[str, Any], path: str | None = None) -> set[Key]:
+    """Return code and variable of the reviewed findings in a repository, or in one of its files."""
+    findings = [finding for finding in row["findings"] if path is None or path in finding["in"]]
+    return {(finding["code"], finding.get("name", "")) for finding in findings}
 
 
-def _count_checked(path: str, text: str) -> int:
-    try:
-        return linted_files.check_file(linted_files.read_file(path, text), linted_files.Context()).checked
-    except output.UnreadableError:  # a template of Helm
-        return 0
-
-
-def _render_charts(row: dict[str, Any], clones: pathlib.Path, helm: str) -> Iterator[tuple[str, str]]:
-    """Yield path and text of the pods and claims of the charts. Charts that lint reads alike have one text."""
-    rendered: dict[str, tuple[str, list[str]]] = {}
-    charts = row["charts"]
-    with tempfile.TemporaryDirectory() as folder:
-        words = {word.rpartition("=")[2] for line in charts for word in shlex.split(line) if "/" in word}
-        for path in _run_git(row, clones, "ls-tree", "-r", "--name-only", row["commit"], *words).decode().splitlines():
-            target = pathlib.Path(folder, path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(_run_git(row, clones, "show", f"{row['commit']}:{path}"))
-        for line in charts:
-            command = [helm, "template", _RELEASE, *shlex.split(line)]
-            run = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-            documents = re.split(r"^---$", run.stdout, flags=re.MULTILINE)
-            pods = "---".join(document for document in documents if _is_read(document))
-            _, commands = rendered.setdefault(_describe_ranks(pods), (pods, []))
-            commands.append(line)
-    names = collections.Counter[str]()
-    for text, commands in rendered.values():
-        name = _name_rendered(commands[0])
-        names[name] += 1
-        number = f"-{names[name]}" if names[name] > 1 else ""
-        lines = [f"# helm template {_RELEASE} {line}\n" for line in commands]
-        yield f"{name}{number}.yaml", "".join([_NOTE, *lines, "---", text])
-
-
-def _is_read(document: str) -> bool:
-    tree = yaml.safe_load(document)
-    return tree is not None and (tree["kind"] == _CLAIMS or any(workloads.read(tree)))
-
-
-def _describe_ranks(text: str) -> str:
-    """Return what lint reads of pods and claims, without names, numbers of pods and versions of images."""
-    described: list[object] = []
-    for tree in yaml.safe_load_all(text):
-        for workload in workloads.read(tree):
-            for template in workload.templates:
-                for index in range(len(template.pod.spec.containers)):
-                    ranks = rank_contexts.build(template.pod, index, rank_contexts.JobContext())
-                    image = (ranks.image or "").partition(":")[0]
-                    described.append(msgspec.structs.replace(ranks, image=image, images=frozenset()))
-        described.append(tree["spec"] if tree["kind"] == _CLAIMS else tree["kind"])
-    return repr(described)
-
-
-def _name_rendered(line: str) -> str:
-    """Return the path of what a chart gives: beside its values."""
-    words = shlex.split(line)
-    values = [following for word, following in itertools.pairwise(words) if word == "-f"]
-    return f"{values[-1].removesuffix('.yaml')}.rendered" if values else f"{words[0]}/rendered"
-
-
-def main() -> None:
-    """Write the folder of each repository whose licence allows copies."""
-    clones, helm = pathlib.Path(sys.argv[1]), sys.argv[2]
-    for row in read_index():
-        folder = FOLDER / row["repository"]
-        shutil.rmtree(folder, ignore_errors=True)
-        manifests = [] if "reason" in row else [*read_clone(row, clones)]
-        if "charts" in row:
-            manifests += _render_charts(row, clones, helm)
-        if manifests:
-            licence = _run_git(row, clones, "show", f"{row['commit']}:LICENSE").decode()
-            for path, text in (("LICENSE", licence), *manifests):
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / path).write_text(_API_KEY.sub("sk-removed", text))
+def write_archive(folder: pathlib.Path) -> None:
+    """Write the archive. Equal files give equal bytes with the same release of liblzma."""
+    with tarfile.open(ARCHIVE, "w:xz", preset=9, format=tarfile.USTAR_FORMAT) as archive:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            member = tarfile.TarInfo(str(path.relative_to(folder)))
+            member.size = path.stat().st_size
+            archive.addfile(member, io.BytesIO(path.read_bytes()))
 
 
 if __name__ == "__main__":
-    main()
+    write_archive(pathlib.Path(sys.argv[1]))

@@ -1,12 +1,9 @@
 """Published settings and manifests: lint reports what is wrong with them, and nothing else.
 
-tests/data/published has the manifests of vendors' repositories, and in its index.yaml all findings in them, which were
-reviewed. For a row with a `reason` they are not stored: to compare these too, clone their repositories into one folder,
-each as OWNER/NAME with the commit of its row, and set RAILWRIGHT_PUBLISHED to the folder.
+tests/data/published has manifests of vendors' repositories, and in its index.yaml the findings in them, which were
+reviewed. `tests/slow/test_published.py` reads those that are archived.
 """
 
-import collections
-import os
 import pathlib
 
 import published_manifests
@@ -23,9 +20,14 @@ DATA = pathlib.Path(__file__).parents[2] / "data"
 SETTINGS = yaml.safe_load((DATA / "lint" / "published.yaml").read_text())
 VENDORS = yaml.safe_load((DATA / "lint" / "vendors.yaml").read_text())
 CLAIMS = yaml.safe_load((DATA / "claims" / "published.yaml").read_text())
-REVIEWED = published_manifests.read_index()
+REVIEWED = published_manifests.INDEX
 SHOWN = [(finding["code"], finding["shown"]) for row in REVIEWED if "reason" in row for finding in row["findings"]]
-CLONES = os.environ.get("RAILWRIGHT_PUBLISHED", "")
+READABLE = [
+    (row, path.removeprefix(f"{row['repository']}/"), manifest)
+    for path, manifest in published_manifests.read_folder().items()
+    for row in REVIEWED
+    if path.startswith(f"{row['repository']}/")
+]
 WORKER = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": ["IPC_LOCK"], "count": 2, "job": 16}
 # rules that the published templates violate, by name and shape; C08 is an info about every GPU
 CLAIM_CODES = {
@@ -100,24 +102,7 @@ def test_remarks_are_infos_only():
     assert {rule_types.find_severity(code) for code in codes} == {rule_types.Severity.INFO}
 
 
-@pytest.mark.parametrize("row", REVIEWED, ids=lambda row: row["repository"])
-def test_lint_of_a_repository_gives_exactly_the_reviewed_findings(row):
-    if "reason" not in row:
-        manifests = published_manifests.read_stored(row)
-    elif CLONES:
-        manifests = published_manifests.read_clone(row, pathlib.Path(CLONES))
-    else:
-        pytest.skip(f"not stored: {row['reason']}; needs clones in RAILWRIGHT_PUBLISHED")
-    findings, remarks, count = collections.defaultdict(set), collections.defaultdict(set), 0
-    reviewed = {(finding["code"], finding.get("name", "")): set(finding["in"]) for finding in row["findings"]}
-    for path, text in manifests:
-        count += 1
-        for item in linted_files.check_file(linted_files.read_file(path, text), linted_files.Context()).located:
-            key = item.finding.code, item.finding.name if item.finding.code.startswith("N") else ""
-            if item.finding.severity is rule_types.Severity.INFO and key not in reviewed:
-                remarks[item.finding.code].add((path, key))
-            else:
-                findings[key].add(path)
-    assert findings == reviewed
-    assert {code: len(paths) for code, paths in remarks.items()} == row.get("remarks", {})
-    assert count == row["manifests"]
+@pytest.mark.parametrize(("row", "path", "manifest"), READABLE, ids=[path for _, path, _ in READABLE])
+def test_lint_of_a_manifest_gives_exactly_the_reviewed_findings(row, path, manifest):
+    findings, _ = published_manifests.find(path, manifest, published_manifests.list_reviewed(row))
+    assert findings == published_manifests.list_reviewed(row, path)
