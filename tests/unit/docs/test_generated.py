@@ -72,10 +72,10 @@ def test_every_key_of_railwright_is_on_the_page_of_labels():
     assert [key for key in sorted(ours - {names.POLICY_API_VERSION}) if f"`{key}`" not in page] == []
 
 
-@pytest.mark.parametrize("case", examples.CASES, ids=lambda case: case.title)
-def test_every_documented_refusal_occurs(case):
-    given = examples.preview_case(case)
-    assert previews.is_rejected(given) or given.warnings
+def test_every_documented_refusal_occurs():
+    for case in examples.CASES:
+        given = examples.preview_case(case)
+        assert previews.is_rejected(given) or given.warnings, case.title
 
 
 def test_the_pages_of_sites_show_changes_with_a_reason_each():

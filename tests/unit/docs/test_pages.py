@@ -1,8 +1,11 @@
-"""Pages: the menu, tables and pictures of all, and what single pages say of the program and its manifests."""
+"""What a page promises is true: its links resolve, and its policies, manifests and commands are accepted."""
 
+import contextlib
+import io
 import pathlib
 import re
-import subprocess
+import shlex
+from collections.abc import Iterator
 
 import pages
 import pytest
@@ -10,265 +13,191 @@ import yaml
 
 from documentation import reference, site
 from extender import gang_events
-from railwright.cli.checking import command as checking
+from railwright.cli import dispatch
+from railwright.cli.explanation import previews, templates
+from railwright.cluster import policies
+from railwright.fabric import names
+from railwright.preflight import __main__ as preflight
+from railwright.serving import settings
 from webhook import object_events
 
-CONFIG = pages.SITE
-
-
-def list_leaves(tree) -> list[str]:
-    if isinstance(tree, str):
-        return [tree]
-    return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in list_leaves(part)]
-
-
-def test_every_page_is_in_the_menu_once_and_the_menu_names_no_other():
-    there = {str(page.relative_to(pages.DOCS)) for page in pages.PAGES}
-    named = list_leaves(CONFIG["nav"])
-    assert len(named) == len(set(named))
-    assert there - set(named) == set(), "pages that nobody finds"
-    assert set(named) - there == set(), "entries without a page"
-
-
-def test_the_site_loads_no_external_fonts_or_analytics():
-    assert CONFIG["theme"]["font"] is False
-    assert "analytics" not in CONFIG["extra"]
-    assert not CONFIG.get("extra_javascript")
-    assert [name for name in CONFIG["extra_css"] if not (pages.DOCS / name).exists()] == []
-    assert "http" not in "".join((pages.DOCS / name).read_text() for name in CONFIG["extra_css"])
-
-
-@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
-def test_every_picture_says_what_it_shows_and_every_page_has_one_title(page):
-    text = pages.prose(page)
-    assert "![](" not in text
-    assert sum(line.startswith("# ") for line in text.splitlines()) == 1
-
-
-@pytest.mark.parametrize("page", [*pages.PAGES, *pages.AROUND], ids=lambda page: page.stem)
-def test_every_row_of_a_table_has_the_cells_of_its_head(page):
-    lines = re.sub(r"`[^`\n]*`", "", pages.prose(page)).splitlines()
-    wrong, cells = [], None
-    for line in lines:
-        if not line.startswith("|"):
-            cells = None
-            continue
-        count = len(re.findall(r"(?<!\\)\|", line))
-        cells = cells or count
-        wrong += [line[:80]] * (count != cells)
-    assert wrong == []
-
-
-# --- counts and figures ---------------------------------------------------------------------------------------
-
-
-def test_the_number_of_rows_is_that_of_the_command():
-    page = (pages.DOCS / "evidence" / "status.md").read_text()
-    (count,) = re.findall(r"`railwright check` \| works: (\d+) rows", page)
-    assert int(count) == len(checking.ROWS)
-
-
-# --- memory ---------------------------------------------------------------------------------------------------
-
-
-MEMORY = re.compile(
-    r"^\| (?P<server>webhook|extender) \| (?P<where>[^|]+) \| (?P<request>\d+[MG]i) \| (?P<limit>\d+[MG]i) \|",
-    re.MULTILINE,
-)
-
-
-def list_memory() -> list[re.Match[str]]:
-    return list(MEMORY.finditer((pages.ROOT / "docs" / "evidence" / "performance.md").read_text()))
-
-
-def test_the_page_recommends_memory_for_both_servers_and_each_size():
-    said = {(row["server"], row["where"].strip("* ")) for row in list_memory()}
-    sizes = {where for _, where in said}
-    assert len(sizes) == 3
-    assert said == {(server, where) for server in ("webhook", "extender") for where in sizes}
-
-
-@pytest.mark.parametrize("server", ["webhook", "extender"])
-def test_manifests_ship_the_request_of_a_small_cluster_and_the_limit_of_the_largest(server):
-    documents = yaml.safe_load_all((pages.ROOT / "manifests" / "base" / f"{server}.yaml").read_text())
-    (deployment,) = [document for document in documents if document["kind"] == "Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    first, *_, last = [row for row in list_memory() if row["server"] == server]
-    shipped = container["resources"]
-    assert (shipped["requests"]["memory"], shipped["limits"]["memory"]) == (first["request"], last["limit"])
-    assert "cpu" not in shipped["limits"]  # a throttled server is late, and late is what callers time out on
-
-
-# --- Events ---------------------------------------------------------------------------------------------------
-
-
-def list_reasons(module) -> set[str]:
-    return {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)} - {""}
-
-
-def test_every_reason_of_an_event_is_on_the_page():
-    posted = {
-        reason
-        for module in (object_events, gang_events)
-        for reason in list_reasons(module)
-        if reason[0].isupper() and reason.isalpha()
-    }
-    assert len(posted) == 11
-    assert {row.reason for row in reference.EVENTS} == posted
-    page = (pages.DOCS / "reference" / "events.md").read_text()
-    assert all(f"`{reason}`" in page for reason in posted)
-    posting = [path for name in ("webhook", "extender") for path in (pages.ROOT / name).glob("*_events.py")]
-    assert len(posting) == 2
-    assert not [path for path in posting if 'reason="' in path.read_text()], "a reason without a name"
-
-
-# --- commands that change an installation ---------------------------------------------------------------------
-
-
-INSTALLING = sorted((*pages.ROOT.glob("docs/**/*.md"), pages.ROOT / "README.md", *pages.ROOT.glob("manifests/**/*.md")))
+SERVERS = ("webhook", "extender")
+STAND_IN = policies.read((pages.ROOT / "railwright" / "cli" / "demo" / "policy.yaml").read_text())
 UPGRADE = re.compile(r"helm upgrade \S+ \S(?:.*\\\n)*.*")
+ALL = [*pages.PAGES, *pages.AROUND, *sorted((pages.ROOT / "manifests").rglob("*.md"))]
 
 
-each_page = pytest.mark.parametrize("page", INSTALLING, ids=lambda page: str(page.relative_to(pages.ROOT)))
+@pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(pages.ROOT)))
+def test_the_links_policies_manifests_and_commands_of_a_page_are_valid(page):
+    assert [*list_broken_links(page), *list_rejected(page), *list_misused(page), *list_unsafe(page)] == []
 
 
-@each_page
-def test_an_upgrade_keeps_the_values(page):
-    for command in UPGRADE.findall(page.read_text().replace("upgrade --install", "upgrade")):
-        assert "--reset-then-reuse-values" in command or "--values" in command, command
+# --- links ----------------------------------------------------------------------------------------------------
 
 
-@each_page
-def test_no_page_applies_the_plain_manifests(page):
-    """They name the image railwright:latest, which would replace the image of an installation."""
-    assert "kubectl apply -k manifests/base" not in page.read_text()
+def list_broken_links(page: pathlib.Path) -> Iterator[str]:
+    for target in pages.links(page):
+        path, _, anchor = target.partition("#")
+        target_file = (page.parent / path).resolve() if path else page
+        if re.match(r"[a-z]+:", target):
+            continue
+        if not target_file.exists():
+            yield f"{target}: there is no {path}"
+        elif anchor and target_file.suffix == ".md" and anchor not in pages.anchors(target_file):
+            yield f"{target}: {target_file.name} has no heading for #{anchor}"
 
 
-@each_page
-def test_no_page_deletes_the_webhooks_before_the_bindings(page):
-    """The bindings alone reject every labelled pod."""
+# --- policies and manifests -----------------------------------------------------------------------------------
+
+
+def list_rejected(page: pathlib.Path) -> Iterator[str]:
+    """Yield what is rejected: of policies by the reader, of workloads by the page's policy, or else the demo's."""
+    policy, workloads = STAND_IN, []
+    for block in pages.blocks(page):
+        if block.language not in {"yaml", "yml"}:
+            continue
+        trees = [tree for tree in yaml.load_all(block.text, Loader=yaml.CSafeLoader) if isinstance(tree, dict)]
+        if any({"apiVersion", "fabrics"} <= tree.keys() for tree in trees):
+            result = policies.read_manifest(block.text)
+            if isinstance(result, policies.Rejected):
+                yield from (f"{block.title}: {error}" for error in result.errors)
+            elif policy is STAND_IN:
+                policy = result
+        workloads += [(block.title, tree) for tree in trees if tree.get("kind")]
+    for title, tree in workloads:
+        for template in templates.expand(tree, templates.DEFAULT_NAMESPACE) or ():
+            given = previews.preview_admission(template, policy, previews.load_caches(None))
+            if previews.is_rejected(given):
+                yield f"{title}: {given.message}"
+            elif names.FABRIC in yaml.safe_dump(tree) and not given.operations:
+                yield f"{title}: nothing is injected"
+
+
+# --- commands -------------------------------------------------------------------------------------------------
+
+
+def list_misused(page: pathlib.Path) -> Iterator[str]:
+    """Yield the commands that railwright's parsers refuse. In a sentence a command may lack parts."""
+    for text, whole in sorted(set(list_commands(page))):
+        why = parse(text)
+        unfinished = "arguments are required" in why or "expected one argument" in why
+        if why and not (unfinished and not whole):
+            yield f"{text}: {why}"
+
+
+def list_commands(page: pathlib.Path) -> Iterator[tuple[str, bool]]:
+    """Yield each `railwright ...` of a page, and whether it stands in a block."""
+    parts = [(part, False) for part in re.findall(r"`([^`\n]+)`", pages.prose(page))]
+    for block in pages.blocks(page):
+        if block.language in {"console", "shell", "sh", "bash"}:
+            for line in block.text.replace("\\\n", " ").splitlines():
+                parts += [(part, True) for part in re.split(r"\s(?:&&|\||>)\s", line.removeprefix("$ "))]
+    for part, whole in parts:
+        text = re.sub(r"^kubectl railwright\b", "railwright", part.strip())
+        if not re.match(r"railwright [a-z]", text):
+            continue
+        text = re.sub(r"\s?\[[^\]]*\]", "", text)  # what may be left out
+        choice = re.search(r"(?<=\s)[a-z]+(?:\|[a-z]+)+(?=\s|$)", text)  # `policy validate|schema` is two commands
+        for word in choice[0].split("|") if choice else ("",):
+            yield (text[: choice.start()] + word + text[choice.end() :] if choice else text), whole
+
+
+def parse(text: str) -> str:
+    """Return the error of the real parsers for a command line; "" if they accept it."""
+    words = shlex.split(text, comments=True)[1:]
+    if "..." in words:
+        return ""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            call_parser(words)
+        except SystemExit as leaving:
+            return errors.getvalue() or str(leaving) if leaving.code else ""
+    return ""
+
+
+def call_parser(words: list[str]) -> None:
+    if words[0] in SERVERS:
+        settings._build_parser(words[0]).parse_args(words[1:])
+    elif words[0] == "preflight":
+        parser = preflight._build_parser()
+        for action in parser._actions:
+            action.required = False  # a page may speak of one option
+        parser.parse_args(words[1:])
+    elif words[1:]:
+        dispatch.build_parser(words[:1]).parse(words)
+    elif words[0] not in dispatch.COMMANDS:
+        raise SystemExit(f"no command {words[0]}")
+
+
+def list_unsafe(page: pathlib.Path) -> Iterator[str]:
+    """Yield commands that would harm an installation."""
     text = page.read_text()
+    for command in UPGRADE.findall(text.replace("upgrade --install", "upgrade")):
+        if "--reset-then-reuse-values" not in command and "--values" not in command:
+            yield f"{command}: would lose the values of the release"
+    if "kubectl apply -k manifests/base" in text:
+        yield "manifests/base names the image railwright:latest, which would replace that of an installation"
     webhooks, bindings = (
         [match.start() for match in re.finditer(rf"kubectl delete {kind}", text)]
         for kind in ("mutatingwebhookconfiguration", "validatingadmissionpolicybinding")
     )
-    assert not webhooks or (bindings and min(bindings) < min(webhooks))
-    assert "delete the webhook configuration" not in text
+    if webhooks and not (bindings and min(bindings) < min(webhooks)):
+        yield "the bindings alone reject every labelled pod: delete them before the webhooks"
 
 
-# --- README ---------------------------------------------------------------------------------------------------
+# --- what single pages say of the program and its manifests ---------------------------------------------------
 
 
-README = pages.ROOT / "README.md"
-SCREEN, CONTRIBUTING = README.read_text().split("\n## Contributing\n")
+def test_the_menu_names_every_page_once():
+    def list_leaves(tree) -> list[str]:
+        if isinstance(tree, str):
+            return [tree]
+        return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in list_leaves(part)]
+
+    assert sorted(list_leaves(pages.SITE["nav"])) == sorted(str(page.relative_to(pages.DOCS)) for page in pages.PAGES)
 
 
-def run_commands(text: str) -> list[str]:
-    blocks = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+def test_manifests_have_the_memory_that_the_performance_page_recommends():
+    """The request is that of a small cluster, and the limit that of the largest."""
+    text = (pages.DOCS / "evidence" / "performance.md").read_text()
+    for server in SERVERS:
+        rows = re.findall(rf"^\| {server} \| [^|]+ \| (\d+[MG]i) \| (\d+[MG]i) \|", text, re.MULTILINE)
+        documents = yaml.safe_load_all((pages.ROOT / "manifests" / "base" / f"{server}.yaml").read_text())
+        (deployment,) = [document for document in documents if document["kind"] == "Deployment"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        shipped = container["resources"]
+        assert (shipped["requests"]["memory"], shipped["limits"]["memory"]) == (rows[0][0], rows[-1][1])
+        assert "cpu" not in shipped["limits"]  # a throttled server is late, and late is what callers time out on
 
 
-def test_the_first_part_is_one_screen_in_the_order_of_a_strangers_questions():
-    assert re.findall(r"^## (.+)", SCREEN, re.MULTILINE) == ["Try it", "Install", "Learn more"]
-    assert len(SCREEN.splitlines()) <= 60
-    assert len(pages.prose(README).split("\n## Contributing\n")[0].split()) <= 450, "words"
+def test_every_reason_of_an_event_is_in_the_reference():
+    constants = [
+        value
+        for module in (object_events, gang_events)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, str)
+    ]
+    posted = {value for value in constants if value[:1].isupper() and value.isalpha()}
+    assert {row.reason for row in reference.EVENTS} == posted
 
 
-def test_the_readme_begins_with_a_sentence_a_picture_and_a_bullet_for_each_reader():
-    opening = SCREEN.split("\n## ")[0]
-    title, pitch, picture, *_ = opening.split("\n\n")
-    assert title.startswith("# ")
-    assert re.match(r"\*\*[^.*]+\.\*\*", pitch), "one sentence in bold"
-    assert picture.startswith("![")
-    readers = re.findall(r"^- \*\*(.+?)\*\*", opening, re.MULTILINE)
-    assert readers == ["You train models", "You run the cluster", "You contribute"]
+def test_every_test_that_the_security_page_names_exists():
+    page = pages.DOCS / "security.md"
+    threats, _, tests = page.read_text().partition("<details markdown>")
+    cited = {
+        number: re.findall(r"\[(test_\w+)\]\(([\w./-]+\.py)\)", row)
+        for number, row in re.findall(r"^\| T(\d+) \| (.*) \|$", tests.partition("</details>")[0], re.MULTILINE)
+    }
+    assert list(cited) == re.findall(r"^\| T(\d+) \| [^|]+ \| [^|]+ \|$", threats, re.MULTILINE)
+    for number, rows in cited.items():
+        assert rows, f"T{number} names no test"
+        for name, path in rows:
+            text = (page.parent / path).read_text()
+            assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), f"T{number}: {path} has no {name}"
 
 
-def test_the_picture_is_generated_and_says_what_is_modelled():
-    (picture,) = re.findall(r"!\[[^\]]+\]\((.+?)\)", SCREEN)
-    assert picture == "docs/placement-compared.svg"
-    assert "modelled" in SCREEN.split(picture)[1].splitlines()[2]
-
-
-def test_the_demo_comes_before_the_installation_and_the_tests_after_the_screen():
-    assert run_commands(SCREEN)[0] == "make demo"
-    assert run_commands(CONTRIBUTING) == ["make test"]
-    assert "\nmake test\n" in (pages.ROOT / ".ci/run").read_text(), "the checks run the command of the README"
-
-
-def test_the_status_says_what_has_not_been_tested_and_where_to_read_more():
-    (status,) = re.findall(r"^\*\*Status\*\*: (.+)", SCREEN, re.MULTILINE)
-    assert "No deployment has carried RDMA traffic in our tests yet" in status
-    assert {"docs/evidence/real-nodes.md", "docs/evidence/status.md"} <= set(re.findall(r"\]\((.+?)\)", status))
-
-
-def test_licence_and_security_policy_are_linked():
-    assert {"LICENSE", "SECURITY.md"} <= set(re.findall(r"\]\((.+?)\)", SCREEN))
-
-
-# --- threats of the security page -----------------------------------------------------------------------------
-
-
-SECURITY = pages.DOCS / "security.md"
-THREATS, _, THREAT_TESTS = SECURITY.read_text().partition("<details markdown>")
-THREAT_ROWS = dict(re.findall(r"^\| T(\d+) \| (.*) \|$", THREAT_TESTS.partition("</details>")[0], re.MULTILINE))
-CITED = re.compile(r"\[(test_\w+)\]\(([\w./-]+\.py)\)")
-
-
-def test_each_threat_has_its_row_in_order():
-    assert [int(number) for number in THREAT_ROWS] == list(range(1, 24))
-    threats = re.findall(r"^\| T(\d+) \| [^|]+ \| [^|]+ \|$", THREATS, re.MULTILINE)
-    assert [int(number) for number in threats] == list(range(1, 24))
-
-
-@pytest.mark.parametrize("number", THREAT_ROWS)
-def test_every_test_that_the_page_names_exists(number):
-    cited = CITED.findall(THREAT_ROWS[number])
-    assert cited, f"T{number} names no test"
-    for name, path in cited:
-        text = (SECURITY.parent / path).read_text()
-        assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), f"T{number}: {path} has no {name}"
-
-
-# --- links and addresses --------------------------------------------------------------------------------------
-
-
-SITE = "https://railwright.io/docs"
-TEXTS = {".py", ".yaml", ".yml", ".md", ".json", ".html", ".js", ".tpl", ".txt", ".svg"}
-
-
-def find_problem(page: pathlib.Path, target: str) -> str:
-    """Return what is wrong with a link; "" if its target exists."""
-    if re.match(r"[a-z]+:", target):
-        return ""
-    path, _, anchor = target.partition("#")
-    target_file = (page.parent / path).resolve() if path else page
-    if not target_file.exists():
-        return f"{target}: there is no {path}"
-    if anchor and target_file.suffix == ".md" and anchor not in pages.anchors(target_file):
-        anchors = ", ".join(sorted(pages.anchors(target_file)))
-        return f"{target}: {target_file.name} has no heading for #{anchor}; it has {anchors}"
-    return ""
-
-
-@pytest.mark.parametrize("page", [*pages.PAGES, *pages.AROUND], ids=lambda page: str(page.relative_to(pages.ROOT)))
-def test_every_relative_link_and_anchor_of_a_page_resolves(page):
-    assert [problem for target in pages.links(page) if (problem := find_problem(page, target))] == []
-
-
-def test_links_to_missing_pages_and_headings_are_reported():
-    page = pages.DOCS / "index.md"
-    assert find_problem(page, "nowhere.md")
-    assert find_problem(page, "reference/policy.md#nowhere")
-    assert not find_problem(page, "reference/policy.md#nccl")
-
-
-def test_code_and_manifests_have_no_address_of_the_site():
-    """The domain is not the project's. Explanations are in the commands, and pages are linked by their files."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=pages.ROOT, capture_output=True, check=True)
-    names = [name for name in filter(None, listed.stdout.decode().split("\0")) if not name.startswith("tests/")]
-    paths = [pages.ROOT / name for name in names if pathlib.Path(name).suffix in TEXTS and (pages.ROOT / name).exists()]
-    assert [str(path) for path in paths if SITE in path.read_text()] == []
+# --- the site -------------------------------------------------------------------------------------------------
 
 
 class Page:
