@@ -12,11 +12,6 @@ from railwright.cli.checking import command
 from railwright.fabric import names
 
 PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
-ROWS = command.ROWS
-
-
-def test_anchors_equal_those_of_the_documentation_generator():
-    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", row.anchor) for row in ROWS)
 
 
 def test_hints_name_the_requested_namespace():
