@@ -1,5 +1,6 @@
-"""Output into closed pipes and full disks: real processes print at most one sentence and never a traceback."""
+"""Output into closed pipes and full disks: a command prints at most one sentence and never a traceback."""
 
+import io
 import os
 import pathlib
 import subprocess
@@ -7,13 +8,10 @@ import sys
 
 import pytest
 
+from railwright.cli.__main__ import main
+
 ROOT = pathlib.Path(__file__).parents[3]
-COMMANDS = (
-    ("lint", "--rules"),
-    ("policy", "schema"),
-    ("simulate", "--shapes"),
-    ("completion", "bash"),
-)
+SCHEMA = ("policy", "schema")
 
 
 def run(command, stdout):
@@ -27,7 +25,7 @@ def run(command, stdout):
     )
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", [("lint", "--rules"), SCHEMA], ids=" ".join)
 def test_a_closed_pipe_ends_a_command_silently_with_141(command):
     reading, writing = os.pipe()
     os.close(reading)
@@ -39,10 +37,9 @@ def test_a_closed_pipe_ends_a_command_silently_with_141(command):
 
 
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="this system has no /dev/full")
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_full_disk_is_one_sentence_and_exit_code_two(command):
+def test_a_full_disk_is_one_sentence_and_exit_code_two():
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
-        done = run(command, full)
+        done = run(SCHEMA, full)
     said = "railwright: cannot write the output: No space left on device; free disk space\n"
     assert (done.returncode, done.stderr) == (2, said)
 
@@ -50,15 +47,12 @@ def test_a_full_disk_is_one_sentence_and_exit_code_two(command):
 @pytest.mark.parametrize(
     ("command", "closed", "code"),
     [
-        ("lint nccl.conf", ">&-", 0),
-        ("policy schema", "<&- >&- 2>&-", 0),
-        ("lint -", "<&-", 2),
-        ("lint /nowhere", "2>&-", 2),
-        ("lint /nowhere", "<&- >&- 2>&-", 2),
+        ("policy schema", ">&-", 0),
+        ("policy validate -", "<&-", 1),
+        ("policy validate /nowhere", "<&- >&- 2>&-", 2),
     ],
 )
-def test_a_closed_output_stream_does_not_change_the_exit_code(command, closed, code, tmp_path):
-    (tmp_path / "nccl.conf").write_text("NCCL_DEBUG=WARN\n")
+def test_a_closed_stream_does_not_change_the_exit_code(command, closed, code, tmp_path):
     done = subprocess.run(  # the shell closes what Python would open
         ["/bin/sh", "-c", f"exec {sys.executable} -m railwright.cli {command} {closed}"],
         cwd=tmp_path,
@@ -71,31 +65,24 @@ def test_a_closed_output_stream_does_not_change_the_exit_code(command, closed, c
     assert "Traceback" not in done.stderr
 
 
-def test_a_file_that_cannot_be_written_is_named_with_the_reason_alone(tmp_path):
+def test_a_file_that_cannot_be_written_is_named_with_the_reason_alone(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    done = run(("certs", "issue", "--out", str(tmp_path / "file" / "out")), subprocess.DEVNULL)
-    assert (done.returncode, done.stderr) == (2, f"railwright: certs: {tmp_path}/file/out/ca.crt: Not a directory\n")
+    assert main(["certs", "issue", "--out", str(tmp_path / "file" / "out")]) == 2
+    assert capsys.readouterr().err == f"railwright: certs: {tmp_path}/file/out/ca.crt: Not a directory\n"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_characters_that_the_terminal_cannot_encode_are_replaced(encoding):
-    done = subprocess.run(
-        [sys.executable, "-m", "railwright.cli", "check", "--explain", "api-reachable"],
-        cwd=ROOT,
-        capture_output=True,
-        encoding=encoding,
-        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\xd7 API server answers".encode(encoding, "replace").decode(encoding) in done.stdout
+def test_characters_that_the_terminal_cannot_encode_are_replaced(encoding, monkeypatch):
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr("sys.stdout", stdout)
+    assert main(["check", "--explain", "api-reachable"]) == 0
+    assert "\xd7 API server answers".encode(encoding, "replace") in stdout.buffer.getvalue()
 
 
-def test_a_picture_that_cannot_be_written_is_named_with_the_reason_and_the_fix(tmp_path):
+def test_a_picture_that_cannot_be_written_is_named_with_the_reason_and_the_fix(tmp_path, capsys):
     (tmp_path / "pod.yaml").write_text("kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n")
     picture = tmp_path / "missing" / "picture.svg"
     policy = ROOT / "railwright" / "cli" / "demo" / "policy.yaml"
-    command = ("explain", str(tmp_path / "pod.yaml"), "--policy", str(policy), "--svg", str(picture))
-    done = run(command, subprocess.DEVNULL)
+    assert main(["explain", str(tmp_path / "pod.yaml"), "--policy", str(policy), "--svg", str(picture)]) == 2
     expected = f"railwright: --svg {picture}: No such file or directory; give a file that you may write\n"
-    assert (done.returncode, done.stderr) == (2, expected)
+    assert capsys.readouterr().err == expected

@@ -90,15 +90,11 @@ def test_reading_the_templates_does_not_change_the_object():
 
 
 @pytest.mark.parametrize("spec", [None, 7, [], {"template": 7}, {"tasks": {}}, {"tasks": [7, None, {"template": []}]}])
-@pytest.mark.parametrize(
-    ("group", "kind"),
-    sorted({*((kind.group, kind.name) for kind in registry.KINDS), ("", "Pod")}),
-    ids=lambda value: str(value) or "core",
-)
-def test_a_malformed_workload_yields_no_pods_and_no_traceback(group, kind, spec):
-    tree = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": 7, "spec": spec}
-    with contextlib.suppress(output.UnreadableError):
-        assert isinstance(templates.expand(tree, "default"), list)
+def test_a_malformed_workload_yields_no_pods_and_no_traceback(spec):
+    for group, kind in {*((kind.group, kind.name) for kind in registry.KINDS), ("", "Pod")}:
+        tree = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": 7, "spec": spec}
+        with contextlib.suppress(output.UnreadableError):
+            assert isinstance(templates.expand(tree, "default"), list), kind
 
 
 def test_a_workload_that_the_api_server_would_reject_is_named_with_its_position():

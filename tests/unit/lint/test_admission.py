@@ -124,16 +124,16 @@ def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variab
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "warned"),
+    ("name", "value", "warned", "has_devices"),
     [
-        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1", True),
-        ("NCCL_IB_HCA", "mlx5", False),
-        ("UCX_NET_DEVICES", "mlx5_0:1", True),
-        ("UCX_NET_DEVICES", "eth0", False),
-        ("NVSHMEM_HCA_PE_MAPPING", "mlx5_0:1:2", True),
+        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1", True, True),
+        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1", True, False),
+        ("NCCL_IB_HCA", "mlx5", False, True),
+        ("UCX_NET_DEVICES", "mlx5_0:1", True, False),
+        ("UCX_NET_DEVICES", "eth0", False, True),
+        ("NVSHMEM_HCA_PE_MAPPING", "mlx5_0:1:2", True, True),
     ],
 )
-@pytest.mark.parametrize("has_devices", [True, False])
 def test_a_list_that_leaves_out_rails_of_the_pod_is_a_warning_at_creation(name, value, warned, has_devices):
     rails = [
         {"name": f"rail{n}", "network": f"prod/lan{n}", "resource": f"example.com/rail{n}"}

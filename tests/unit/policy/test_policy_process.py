@@ -8,16 +8,14 @@ import sys
 
 import pytest
 
-from railwright.cluster import documents, policies, policy_process
+from railwright.cluster import policies, policy_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-EXAMPLES = [ROOT / "manifests" / "examples" / name / "policy.yaml" for name in ("360-roce", "pvrdma-mpi")]
 SECONDS = 240.0  # on a busy machine a process of lower priority waits for most of its time
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
-def test_a_valid_policy_is_returned_unchanged(path):
-    text = path.read_text()
+def test_a_valid_policy_is_returned_unchanged():
+    text = (ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml").read_text()
     assert asyncio.run(policy_process.read(text, SECONDS)) == policies.read(text)
 
 
@@ -26,7 +24,6 @@ def test_a_valid_policy_is_returned_unchanged(path):
     [
         "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f: {transport: rocee}\ncolour: red\n",
         "colour: \ud800",
-        "x" * (documents.MAX_BYTES + 1),
     ],
 )
 def test_an_invalid_policy_is_returned_with_all_its_errors(text):
@@ -40,15 +37,15 @@ def test_a_policy_that_takes_too_much_memory_is_refused_with_that_reason():
     limited = [
         "sh",
         "-c",
-        'ulimit -v 150000; exec "$@"',
+        'ulimit -v 100000; exec "$@"',
         "-",
         sys.executable,
         "-P",
         "-m",
         "railwright.cluster.policy_process",
     ]
-    ran = subprocess.run(limited, input=b"a: 1\n" * 200_000, capture_output=True, check=True)
-    assert b"needs more than 146 MiB of memory to parse" in ran.stdout
+    ran = subprocess.run(limited, input=b"a: 1\n" * 100_000, capture_output=True, check=True)
+    assert b"needs more than 97 MiB of memory to parse" in ran.stdout
 
 
 def test_a_process_that_takes_too_long_is_killed(monkeypatch):
