@@ -58,9 +58,9 @@ def test_only_the_dry_run_pod_of_a_privileged_fabric_may_become_privileged(examp
     assert container.get("securityContext", {}).get("allowPrivilegeEscalation") is allowed
 
 
-@pytest.mark.parametrize("profile", profiles.list_profiles(), ids=lambda profile: profile.name)
-def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(profile):
-    trees = installations.healthy()
+@pytest.mark.parametrize("name", ["aks-h100", "eks-efa", "gke-a3-ultra-dranet"])
+def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(name):
+    profile, trees = profiles.find(name), installations.healthy()
     trees["policy"][0]["data"][names.POLICY_KEY] = profile.read_text("policy.yaml")
     plans = admission.list_plans(installations.seen(trees))
     known = admitting.known(networks=None)

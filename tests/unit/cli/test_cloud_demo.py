@@ -9,9 +9,10 @@ from railwright.cli import output
 from railwright.cli.clouds import comparison, profiles
 
 
-@pytest.mark.parametrize("profile", profiles.list_profiles(), ids=lambda profile: profile.name)
-def test_it_shows_the_job_the_changes_and_each_difference_with_its_reason(profile, capsys):
-    assert command_line.main(["demo", "--cloud", profile.name]) == output.OK
+@pytest.mark.parametrize("name", ["aks-h100", "eks-efa", "gke-a3-ultra-dranet"])
+def test_it_shows_the_job_the_changes_and_each_difference_with_its_reason(name, capsys):
+    profile = profiles.find(name)
+    assert command_line.main(["demo", "--cloud", name]) == output.OK
     text = capsys.readouterr().out
     job, changes, differences = text.split("\n1. ")[1].split("\n2. ")[0], *text.split("\n2. ")[1].split("\n3. ")
     assert profile.read_text("job.yaml").splitlines()[-1] in job

@@ -8,7 +8,7 @@ from railwright.cli import linted_files
 from railwright.cli.explanation import previews, templates
 from railwright.fabric.lint import engine, rule_types
 
-JOBS = sorted(path for folder in (admitting.EXAMPLES, admitting.PROFILES) for path in folder.rglob("job.yaml"))
+JOBS = sorted(admitting.EXAMPLES.rglob("job.yaml"))
 SITE = admitting.policy((admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text())
 VOLCANO = """\
 apiVersion: batch.volcano.sh/v1alpha1
