@@ -101,12 +101,10 @@ def test_organizations_are_the_groups_kubernetes_reads(authority):
     ]
 
 
-@pytest.mark.parametrize(
-    "host", ["https://x", "x:443", "a_b", "", "-a", "a..b", "x" * 64, "a b", "a\nb", "ä.de", "*", "a.*.b"]
-)
-def test_a_host_that_no_client_could_ask_for_is_refused_by_name(authority, host):
-    with pytest.raises(ValueError, match="neither an IP address nor a DNS name"):
-        leaf(authority, hosts=[host])
+def test_a_host_that_no_client_could_ask_for_is_refused_by_name(authority):
+    for host in ("https://x", "x:443", "a_b", "", "-a", "a..b", "x" * 64, "a b", "a\nb", "ä.de", "*", "a.*.b"):
+        with pytest.raises(ValueError, match="neither an IP address nor a DNS name"):
+            leaf(authority, hosts=[host])
 
 
 def test_a_server_without_a_host_is_refused(authority):

@@ -474,8 +474,7 @@ def test_certificates_of_an_intermediate_ca_are_replaced_without_an_interval_of_
     world.healthy()
 
 
-@pytest.mark.parametrize("identified", [True, False])
-@pytest.mark.parametrize("kind", ["rsa", "ec", "ed25519"])
+@pytest.mark.parametrize(("kind", "identified"), [("rsa", True), ("ec", False), ("ed25519", True)])
 def test_a_ca_of_the_operator_signs_or_is_replaced(kind, identified):
     make = {
         "rsa": lambda: rsa.generate_private_key(65537, 2048),

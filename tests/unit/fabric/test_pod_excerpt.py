@@ -249,10 +249,10 @@ def test_a_mount_belongs_to_no_volume_without_a_name():
     ],
     ids=["annotations in four bytes", "annotations", "arguments", "long arguments", "long arguments that lint reads"],
 )
-@pytest.mark.parametrize("written", [10, 180_000, 230_000, 250_000])
-def test_limits_of_size_count_what_an_excerpt_lacks(tree, written):
-    large = fabric("    annotations: {x/y: '" + "z" * written + "'}\n")
-    assert answer(tree, large, response_cache.ResponseCache()) == answer(tree, large)
+def test_limits_of_size_count_what_an_excerpt_lacks(tree):
+    for written in (10, 180_000, 230_000, 250_000):
+        large = fabric("    annotations: {x/y: '" + "z" * written + "'}\n")
+        assert answer(tree, large, response_cache.ResponseCache()) == answer(tree, large), written
 
 
 def test_facts_of_the_cluster_are_those_of_the_pod_s_namespace():

@@ -200,15 +200,9 @@ def test_a_library_is_shown_by_the_first_word_of_a_name_and_by_no_part_of_it():
     assert libraries.detect([]) == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("transports", "expected"),
-    [
-        *((text, True) for text in (None, "all", "rc,cuda", "tcp,\\rc_x", "ud_mlx5:aux,tcp", "^tcp")),
-        *((text, False) for text in ("tcp,self", "", "sm,cuda_copy", "^ib", "^rc,ud,dc,tcp")),
-    ],
-)
-def test_ucx_may_use_rdma_by_the_names_of_its_transports(transports, expected):
-    assert libraries.may_use_rdma(transports) == expected
+def test_ucx_may_use_rdma_by_the_names_of_its_transports():
+    assert all(map(libraries.may_use_rdma, (None, "all", "rc,cuda", "tcp,\\rc_x", "ud_mlx5:aux,tcp", "^tcp")))
+    assert not any(map(libraries.may_use_rdma, ("tcp,self", "", "sm,cuda_copy", "^ib", "^rc,ud,dc,tcp")))
 
 
 @pytest.mark.parametrize(

@@ -43,46 +43,46 @@ def require_term(term: dict) -> dict:
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
-@pytest.mark.parametrize(
-    ("toleration", "expected"),
-    [
-        (None, False),
-        ({"key": "gpu", "operator": "Exists"}, True),
-        ({"operator": "Exists"}, True),
-        ({"key": "gpu", "value": "yes"}, True),
-        ({"key": "gpu", "value": "no"}, False),
-        ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, False),
-    ],
-)
-def test_a_taint_repels_unless_tolerated(toleration, expected):
-    spec = {"tolerations": [toleration]} if toleration else {}
-    assert eligible(spec, taints=[TAINT]) is expected
+TOLERATIONS = [
+    (None, False),
+    ({"key": "gpu", "operator": "Exists"}, True),
+    ({"operator": "Exists"}, True),
+    ({"key": "gpu", "value": "yes"}, True),
+    ({"key": "gpu", "value": "no"}, False),
+    ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, False),
+]
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({"nodeSelector": {"zone": "z1"}}, True),
-        ({"nodeSelector": {"zone": "z2"}}, False),
-        (require("zone", "In", "z1", "z3"), True),
-        (require("zone", "In", "z2"), False),
-        (require("zone", "NotIn", "z2"), True),
-        (require("other", "NotIn", "z2"), True),
-        (require("zone", "Exists"), True),
-        (require("zone", "DoesNotExist"), False),
-        (require("size", "Gt", "7"), True),
-        (require("size", "Lt", "8"), False),
-        (require("zone", "Gt", "7"), False),
-        (require("zone", "Like", "z*"), False),
-        ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}, False),
-        (require_term({}), False),
-        (require_term({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}), True),
-        (require_term({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["other"]}]}), False),
-        (require_term({"matchExpressions": [{"key": "zone", "operator": "In", "values": None}]}), False),
-    ],
-)
-def test_selectors_and_required_affinity_decide(spec, expected):
-    assert eligible(spec) is expected
+def test_a_taint_repels_unless_tolerated():
+    for toleration, expected in TOLERATIONS:
+        spec = {"tolerations": [toleration]} if toleration else {}
+        assert eligible(spec, taints=[TAINT]) is expected, toleration
+
+
+SELECTIONS = [
+    ({"nodeSelector": {"zone": "z1"}}, True),
+    ({"nodeSelector": {"zone": "z2"}}, False),
+    (require("zone", "In", "z1", "z3"), True),
+    (require("zone", "In", "z2"), False),
+    (require("zone", "NotIn", "z2"), True),
+    (require("other", "NotIn", "z2"), True),
+    (require("zone", "Exists"), True),
+    (require("zone", "DoesNotExist"), False),
+    (require("size", "Gt", "7"), True),
+    (require("size", "Lt", "8"), False),
+    (require("zone", "Gt", "7"), False),
+    (require("zone", "Like", "z*"), False),
+    ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}, False),
+    (require_term({}), False),
+    (require_term({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}), True),
+    (require_term({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["other"]}]}), False),
+    (require_term({"matchExpressions": [{"key": "zone", "operator": "In", "values": None}]}), False),
+]
+
+
+def test_selectors_and_required_affinity_decide():
+    for spec, expected in SELECTIONS:
+        assert eligible(spec) is expected, spec
 
 
 def test_a_cordoned_node_is_not_eligible():

@@ -1,4 +1,3 @@
-import contextlib
 import json
 import pathlib
 from typing import Annotated
@@ -124,29 +123,20 @@ def test_a_new_key_is_one_annotated_field(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(
-    ("selector", "labels", "expected"),
-    [
-        (LabelSelector(), {}, True),
-        (LabelSelector(match_labels={"a": "1"}), {"a": "1", "b": "2"}, True),
-        (LabelSelector(match_labels={"a": "1"}), {"a": "2"}, False),
-        (LabelSelector(match_labels={"a": "1"}), {}, False),
-        (requirement := LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="In", values=("1",)),)),
-         {"a": "1"}, True),
-        (requirement, {"a": "2"}, False),
-        (requirement, {}, False),
-        (absent := LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="NotIn", values=("1",)),)),
-         {}, True),
-        (absent, {"a": "2"}, True),
-        (absent, {"a": "1"}, False),
-        (LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="Exists"),)), {"a": ""}, True),
-        (LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="Exists"),)), {}, False),
-        (LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="DoesNotExist"),)), {}, True),
-        (LabelSelector(match_expressions=(SelectorRequirement(key="a", operator="DoesNotExist"),)), {"a": "1"}, False),
-    ],
-)  # fmt: skip
-def test_a_selector_matches_as_kubernetes_does(selector, labels, expected):
-    assert selector.matches(labels) is expected
+def require(operator, *values):
+    return LabelSelector(match_expressions=(SelectorRequirement(key="a", operator=operator, values=values),))
+
+
+def test_a_selector_matches_as_kubernetes_does():
+    for selector, matching, others in (
+        (LabelSelector(), [{}], []),
+        (LabelSelector(match_labels={"a": "1"}), [{"a": "1", "b": "2"}], [{"a": "2"}, {}]),
+        (require("In", "1"), [{"a": "1"}], [{"a": "2"}, {}]),
+        (require("NotIn", "1"), [{}, {"a": "2"}], [{"a": "1"}]),
+        (require("Exists"), [{"a": ""}], [{}]),
+        (require("DoesNotExist"), [{}], [{"a": "1"}]),
+    ):
+        assert [labels for labels in (*matching, *others) if selector.matches(labels)] == matching, selector
 
 
 def test_the_first_shape_whose_labels_are_all_there_wins():
@@ -174,18 +164,9 @@ def test_a_preset_fills_the_domains_and_explicit_domains_win():
     ) - {None}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("key", "accepted"),
-    [
-        ("example.com/leaf-{rail}", True),
-        ("{rail}", True),
-        ("example.com/{rail}.leaf", True),
-        ("example.com/leaf-{rail}-", False),
-        ("example.com/leaf-{Rail}", False),
-        ("example.com/leaf-{rail", False),
-        ("hypernode/level-2", True),
-    ],
-)
-def test_a_domain_is_a_label_key_that_may_name_each_rail(key, accepted):
-    with contextlib.nullcontext() if accepted else pytest.raises(msgspec.ValidationError):
-        msgspec.convert(key, model.DomainKey)
+def test_a_domain_is_a_label_key_that_may_name_each_rail():
+    for key in ("example.com/leaf-{rail}", "{rail}", "example.com/{rail}.leaf", "hypernode/level-2"):
+        assert msgspec.convert(key, model.DomainKey) == key
+    for key in ("example.com/leaf-{rail}-", "example.com/leaf-{Rail}", "example.com/leaf-{rail"):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(key, model.DomainKey)

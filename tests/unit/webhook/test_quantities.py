@@ -49,9 +49,9 @@ def test_an_enormous_amount_is_kept_and_completed_as_kubernetes_caps_it(row, amo
     assert after["requests"][RESOURCE] == str(LARGEST)
 
 
-@pytest.mark.parametrize("amount", [*ENORMOUS, *TINY])
-def test_an_enormous_or_tiny_amount_of_a_pod_is_answered_with_a_patch(amount):
-    assert admit(pod(container(RESOURCE, "limits", amount, amount)))["patchType"] == "JSONPatch"
+def test_an_enormous_or_tiny_amount_of_a_pod_is_answered_with_a_patch():
+    for amount in (*ENORMOUS, *TINY):
+        assert admit(pod(container(RESOURCE, "limits", amount, amount)))["patchType"] == "JSONPatch", amount
 
 
 def test_a_number_beyond_64_bits_anywhere_in_a_pod_is_answered():

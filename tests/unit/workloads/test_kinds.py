@@ -11,7 +11,6 @@ from railwright.fabric.workloads import frameworks, registry
 
 FABRIC = "railwright.io/fabric"
 SPECS = {"Job.batch.volcano.sh": {"plugins": {"mpi": ["-master", "Worker"], "ssh": []}}}
-EVERY = pytest.mark.parametrize(("row", "version"), working.ALL.values(), ids=working.ALL)
 
 
 def workload(row: frameworks.WorkloadKind, version: str, *, label: str | None = "f") -> dict:
@@ -21,36 +20,21 @@ def workload(row: frameworks.WorkloadKind, version: str, *, label: str | None = 
     return {"apiVersion": f"{row.group}/{version}", "kind": row.name, **tree}
 
 
-@EVERY
-def test_lint_finds_the_templates_of_every_kind_where_admission_does(row, version):
-    tree = workload(row, version)
-    (linted_workload,) = linted.read(tree)
-    assert ["/" + "/".join(map(str, template.path)) for template in linted_workload.templates] == [
-        template.pointer for template in working.read(row, tree).templates
-    ]
-
-
-@EVERY
-def test_the_nearest_label_above_a_template_wins(row, version):
+@pytest.mark.parametrize(("row", "version"), working.ALL.values(), ids=working.ALL)
+def test_admission_lint_and_explain_read_templates_and_labels_of_every_kind_alike(row, version):
     tree = workload(row, version)
     for job in tree["spec"].get("replicatedJobs", []):
         job["template"]["metadata"] = {"labels": {FABRIC: "g"}}
     labels = [template.label for template in working.read(row, tree).templates]
     assert set(labels) == ({"g"} if row.name == "JobSet" else {"f"})
     (linted_workload,) = linted.read(tree)
+    assert ["/" + "/".join(map(str, template.path)) for template in linted_workload.templates] == [
+        template.pointer for template in working.read(row, tree).templates
+    ]
     assert [template.pod.metadata.labels[FABRIC] for template in linted_workload.templates] == labels
-    assert [expanded.pod["metadata"]["labels"][FABRIC] for expanded in explained.expand(tree, "prod")] == labels
-
-
-@EVERY
-def test_explain_shows_pods_as_controllers_make_them(row, version):
-    tree = workload(row, version)
-    templates_read, pods = (
-        working.read(row, tree).templates,
-        [expanded.pod for expanded in explained.expand(tree, "prod")],
-    )
-    assert len(pods) == len(templates_read)
-    for template, pod in zip(templates_read, pods, strict=True):
+    pods = [expanded.pod for expanded in explained.expand(tree, "prod")]
+    assert [pod["metadata"]["labels"][FABRIC] for pod in pods] == labels
+    for template, pod in zip(working.read(row, tree).templates, pods, strict=True):
         assert template.added.labels.items() <= pod["metadata"]["labels"].items()
         env = [entry["name"] for entry in pod["spec"]["containers"][0].get("env", [])]
         assert env == list(template.added.env)
@@ -88,12 +72,12 @@ def test_the_manifests_have_exactly_the_registered_kinds(name):
     assert {tuple(rule["operations"]) for rule in rules} == {operations}
 
 
-@EVERY
-def test_match_conditions_name_the_templates_of_every_kind(row, version):
+def test_match_conditions_name_the_templates_of_every_kind():
     conditions = {
         condition["name"]: condition["expression"]
         for condition in webhooks()["templates.railwright.io"]["matchConditions"]
     }
-    for site in row.templates:
-        steps = [step for step in site.path if step not in {frameworks.EACH, "spec", "template"}]
-        assert all(f"?{step}" in conditions["opts-in"] for step in steps), (row.display_name, steps)
+    for row, _ in working.ALL.values():
+        for site in row.templates:
+            steps = [step for step in site.path if step not in {frameworks.EACH, "spec", "template"}]
+            assert all(f"?{step}" in conditions["opts-in"] for step in steps), (row.display_name, steps)

@@ -40,8 +40,15 @@ def cliques(*labelled):
     return tree
 
 
-@pytest.mark.parametrize(("place", "label"), [("runtime", None), ("JobSet", "f"), ("Job", "f"), ("pod", "f")])
-@pytest.mark.parametrize("kind", ["ClusterTrainingRuntime", "TrainingRuntime"])
+@pytest.mark.parametrize(
+    ("kind", "place", "label"),
+    [
+        ("ClusterTrainingRuntime", "runtime", None),
+        ("TrainingRuntime", "JobSet", "f"),
+        ("ClusterTrainingRuntime", "Job", "f"),
+        ("ClusterTrainingRuntime", "pod", "f"),
+    ],
+)
 def test_the_label_in_the_template_of_a_runtime_reaches_its_pods(kind, place, label):
     (template,) = templates.expand(runtime(place) | {"kind": kind}, "train")
     assert template.pod["metadata"]["labels"].get(FABRIC) == label
