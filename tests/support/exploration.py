@@ -2,7 +2,12 @@
 
 import os
 
+import hypothesis
+
 
 def choose(usual: int, many: int) -> int:
     """Return `many` where property tests try many examples, and `usual` otherwise."""
     return many if os.environ.get("HYPOTHESIS_PROFILE") == "explore" else usual
+
+
+wide = hypothesis.settings(max_examples=choose(100, 1000))  # of a property whose space a few examples hardly touch

@@ -215,6 +215,12 @@ def test_roles_depend_on_no_label_that_an_excerpt_lacks():
         assert labels.looked_for <= inputs.labels | marks
 
 
+def test_every_variable_that_a_role_depends_on_is_in_an_excerpt():
+    for name in sorted({name for row in registry.FRAMEWORKS for name in row.role_variables}):
+        tree = change(("spec", "containers", 0, "env", 1, "name"), is_key=False, value=name)
+        assert answer(tree, POLICIES["roles"], response_cache.ResponseCache()) == answer(tree, POLICIES["roles"]), name
+
+
 def of_job(job: str) -> dict:
     """Return the pod as another job has it."""
     tree = json.loads(RICH_TEXT.replace("llm", job))

@@ -4,6 +4,7 @@ import copy
 import json
 
 import admitting
+import exploration
 import msgspec
 import working
 from admitting import fabric, messages
@@ -190,6 +191,7 @@ metadata = st.fixed_dictionaries(
 pods = st.fixed_dictionaries({"metadata": metadata, "spec": specs})
 
 
+@exploration.wide
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_any_pod_gets_a_plan_and_a_second_plan_changes_nothing(tree, by, at):
     outcome = admitting.planned(tree, by, at)
@@ -211,6 +213,7 @@ def _lasting(outcome: pod_changes.Injection) -> set[str]:
     return {warning for warning in messages(outcome) if "was replaced" not in warning}
 
 
+@exploration.wide
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_values_of_a_container_stay_unless_the_policy_forces_others(tree, by, at):
     if not isinstance(admitting.planned(tree, by, at), pod_changes.Injection):
@@ -264,6 +267,7 @@ def writable(tree: dict) -> bool:
     )
 
 
+@exploration.wide
 @given(pods.filter(writable), ROWS, NAMES, SPECS, st.sampled_from(POLICIES), st.sampled_from(FACTS), st.booleans())
 def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, row, name, spec, by, at, above):
     label = tree["metadata"]["labels"].pop(LABEL) if above else None

@@ -54,6 +54,9 @@ def test_a_container_with_envfrom_gets_the_file_and_no_entries():
     ]
     (warning,) = messages(planned(tree, fabric()))
     assert "so GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME is not set: it would override envFrom; set it" in warning
+    own = pod(gpus(8, envFrom=source, env=[{"name": "GLOO_SOCKET_IFNAME", "value": "eth1"}]))
+    (warning,) = messages(planned(own, fabric()))
+    assert "so TP_SOCKET_IFNAME is not set" in warning
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import copy
 from collections import Counter
 
+import exploration
 import peers
 import pytest
 from admitting import LAUNCHER, admitted, cpu, fabric, gpus, known, limits, planned, pod, record
@@ -103,6 +104,7 @@ def check_nothing_twice(tree: dict) -> None:
     assert max(Counter(volume["name"] for volume in tree["spec"].get("volumes", [])).values(), default=1) == 1
 
 
+@exploration.wide
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
 def test_changes_of_other_webhooks_between_two_calls_lead_to_no_duplicates(tree, name, rounds):
     by = POLICIES[name]
@@ -119,6 +121,7 @@ def test_changes_of_other_webhooks_between_two_calls_lead_to_no_duplicates(tree,
 HARMLESS = sorted(set(peers.ACTIONS) - {"without_last", "without_an_entry"})
 
 
+@exploration.wide
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
 def test_a_second_call_keeps_the_fabric_on_its_containers(tree, name, names):
     by = POLICIES[name]

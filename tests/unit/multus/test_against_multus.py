@@ -3,6 +3,7 @@
 import json
 
 import admitting
+import exploration
 import multus
 import pytest
 import selections
@@ -69,6 +70,7 @@ def test_recorded_annotations_are_read_as_by_multus():
             assert summarize(parsed) == [tuple(network) for network in said], text
 
 
+@exploration.wide
 @given(selections.TEXTS)
 def test_annotations_are_rejected_and_accepted_as_by_multus(text):
     expected = parse_by_port(text)
@@ -79,6 +81,7 @@ def test_annotations_are_rejected_and_accepted_as_by_multus(text):
         assert summarize(parsed) == expected
 
 
+@exploration.wide
 @given(selections.LISTS)
 def test_a_refused_list_names_the_first_item_that_multus_rejects(text):
     assume(not annotation.is_json(text))
@@ -89,6 +92,7 @@ def test_a_refused_list_names_the_first_item_that_multus_rejects(text):
         assert not parse_by_port(culprit) or only_later(error)
 
 
+@exploration.wide
 @given(selections.arrays())
 def test_a_refused_array_names_the_first_object_that_multus_rejects(text):
     assume(annotation.is_json(text))
@@ -102,6 +106,7 @@ def test_a_refused_array_names_the_first_object_that_multus_rejects(text):
             assert isinstance(ours_of(f"[{entries[error.position - 1]}]"), network_selection.InvalidNetworksError)
 
 
+@exploration.wide
 @given(selections.TEXTS, OURS)
 def test_whatever_multus_accepts_survives_unchanged_in_front_and_in_order(text, ours):
     before = parse_by_port(text)
