@@ -48,23 +48,23 @@ NOWHERE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("kind", "key", "reason"),
-    [
-        ("annotation", "zzz", NOWHERE),
-        ("annotation", "fabric", "railwright reads it as a label; move it there"),
-        ("annotation", "uninjected", "railwright reads it as a label of the namespace; move it there"),
-        ("label", "uninjected", "railwright reads it as a label of the namespace; move it there"),
-        ("label", "injection", "only railwright writes it, as an annotation; remove it"),
-        *(
-            ("label", key, "railwright reads it as an annotation; move it there")
-            for key in ("rails", "containers", "skip", "delivery")
-        ),
-    ],
-)
-def test_a_key_in_the_wrong_place_is_reported_with_the_right_one(kind, key, reason):
-    (warning,) = warnings(**{f"{kind}s": {OURS + key: "1"}})
-    assert warning == f"{kind} {OURS}{key} '1' has no effect: {reason}"
+MISPLACED = {
+    ("annotation", "zzz"): NOWHERE,
+    ("annotation", "fabric"): "railwright reads it as a label; move it there",
+    ("annotation", "uninjected"): "railwright reads it as a label of the namespace; move it there",
+    ("label", "uninjected"): "railwright reads it as a label of the namespace; move it there",
+    ("label", "injection"): "only railwright writes it, as an annotation; remove it",
+    ("label", "rails"): "railwright reads it as an annotation; move it there",
+    ("label", "containers"): "railwright reads it as an annotation; move it there",
+    ("label", "skip"): "railwright reads it as an annotation; move it there",
+    ("label", "delivery"): "railwright reads it as an annotation; move it there",
+}
+
+
+def test_a_key_in_the_wrong_place_is_reported_with_the_right_one():
+    for (kind, key), reason in MISPLACED.items():
+        (warning,) = warnings(**{f"{kind}s": {OURS + key: "1"}})
+        assert warning == f"{kind} {OURS}{key} '1' has no effect: {reason}"
 
 
 def test_a_key_in_its_place_causes_no_warning_about_its_copy():
@@ -201,12 +201,12 @@ def test_a_pod_that_did_not_opt_in_gets_no_warnings():
     assert planned(pod(gpus(1), label=None), BY) == pod_changes.NotOptedIn()
 
 
-@pytest.mark.parametrize("domain", ["railwright", "railwrite.io", "ralwright.io", "railwright.com", "Railwright.io"])
-def test_a_misspelt_domain_of_a_key_is_noticed(domain):
-    (warning,) = keys.check_pod(views.ObjectMeta(labels_or_none={f"{domain}/fabric": "roce"}))
-    assert "did you mean label railwright.io/fabric?" in rendering.render(warning)
+def test_a_misspelt_domain_of_a_key_is_noticed():
+    for domain in ("railwright", "railwrite.io", "ralwright.io", "railwright.com", "Railwright.io"):
+        (warning,) = keys.check_pod(views.ObjectMeta(labels_or_none={f"{domain}/fabric": "roce"}))
+        assert "did you mean label railwright.io/fabric?" in rendering.render(warning)
 
 
-@pytest.mark.parametrize("key", ["railway.app/fabric", "example.com/fabric", "railwrite.io/team", "fabric"])
-def test_keys_of_others_are_left_alone(key):
-    assert keys.check_pod(views.ObjectMeta(labels_or_none={key: "x"}, annotations_or_none={key: "x"})) == ()
+def test_keys_of_others_are_left_alone():
+    for key in ("railway.app/fabric", "example.com/fabric", "railwrite.io/team", "fabric"):
+        assert keys.check_pod(views.ObjectMeta(labels_or_none={key: "x"}, annotations_or_none={key: "x"})) == ()

@@ -58,20 +58,21 @@ def test_every_option_is_also_an_environment_variable_and_the_command_line_wins(
     assert not settings.parse("webhook", ["--plain-http=false", *files], environ).plain_http
 
 
-@pytest.mark.parametrize(
-    ("text", "host", "port", "loopback"),
-    [
-        (":9443", "", 9443, False),
-        ("0.0.0.0:1", "0.0.0.0", 1, False),  # noqa: S104 - parsed, not bound
-        ("[::1]:0", "::1", 0, True),
-        ("127.8.0.1:5", "127.8.0.1", 5, True),
-        ("localhost:65535", "localhost", 65535, True),
-        ("example.org:1", "example.org", 1, False),
-    ],
-)
-def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
-    listen = settings.parse("webhook", [*files, "--listen", text], {}).listen
-    assert (listen.host, listen.port, listen.is_loopback, str(listen)) == (host, port, loopback, text)
+ADDRESSES = {  # text, and host, port and whether it is of this host
+    ":9443": ("", 9443, False),
+    "0.0.0.0:1": ("0.0.0.0", 1, False),  # noqa: S104 - parsed, not bound
+    "[::1]:0": ("::1", 0, True),
+    "127.8.0.1:5": ("127.8.0.1", 5, True),
+    "localhost:65535": ("localhost", 65535, True),
+    "example.org:1": ("example.org", 1, False),
+}
+
+
+def test_an_address_is_read_and_written_back(files):
+    for text, expected in ADDRESSES.items():
+        listen = settings.parse("webhook", [*files, "--listen", text], {}).listen
+        assert (listen.host, listen.port, listen.is_loopback) == expected
+        assert str(listen) == text
 
 
 @pytest.mark.parametrize(

@@ -18,19 +18,17 @@ GROUP = "scheduling.k8s.io/group-name"
 VOLCANO = {GROUP: "job-1f"}
 
 
-@pytest.mark.parametrize(
-    ("of", "gang"),
-    [
+def test_the_first_source_that_speaks_names_the_gang():
+    owner = {"kind": "ReplicaSet", "name": "rs", "uid": "u"}
+    for of, gang in (
         (pod(annotations=VOLCANO, labels={"volcano.sh/job-name": "job"}), "ns/job-1f"),
         (pod(labels={"scheduling.x-k8s.io/pod-group": "pg"}), "ns/pg"),
         (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), "ns/pg"),
-        (pod(owner={"kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": True}), "ns/ReplicaSet/rs/u"),
-        (pod(owner={"kind": "ReplicaSet", "name": "rs", "uid": "u"}), ""),
+        (pod(owner={**owner, "controller": True}), "ns/ReplicaSet/rs/u"),
+        (pod(owner=owner), ""),
         (pod(), ""),
-    ],
-)
-def test_the_first_source_that_speaks_names_the_gang(of, gang):
-    assert membership.find_gang(of) == gang
+    ):
+        assert membership.find_gang(of) == gang, of
 
 
 def test_volcanos_job_id_and_annotation_name_one_gang():
