@@ -21,8 +21,8 @@ NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def home(plane, module_nodes):
-    """Yield the namespace; two nodes exist."""
-    for index in range(2):
+    """Make the namespace, and nodes with GPUs for all pods of this file at once."""
+    for index in range(4):
         await module_nodes.make(f"gpu-{index}")
     await plane.make_namespace(NAMESPACE)
     yield
