@@ -7,7 +7,6 @@ import re
 import sys
 
 import pytest_asyncio
-import yaml
 from plane import commands, manifests
 from plane.manifests import LEAF, RAILS
 
@@ -75,35 +74,6 @@ async def test_kubectl_runs_and_completes_the_plugin(plane, namespace, nodes, si
     assert (ib["rails_free"], ib["rails_busy"]) == (1, 1), fabric
     assert (linted[0], "N09" in linted[1]) == (1, True), linted
     assert (wrong[0], "and -A exclude each other" in wrong[2]) == (2, True), wrong
-
-
-async def test_a_refusal_names_the_right_and_who_grants_it(plane, namespace, site, kubectl, tmp_path):
-    await site.policy(POLICY)
-    tenant = ("--as", "dev", "--as-group", "system:authenticated")
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY)
-    token = plane.certificates.kubeconfig("nobody", plane.parts.server, "nobody")
-    tree = yaml.safe_load(token.read_text())
-    tree["users"][0]["user"] = {"token": "expired"}
-    token.write_text(yaml.safe_dump(tree))
-    gangs, nodes, secrets, explained, unauthorized = await asyncio.gather(
-        kubectl("railwright", "gangs", *tenant),
-        kubectl("railwright", "fabric", "--policy", str(policy), *tenant),
-        kubectl("railwright", "certs", "rotate", "-n", namespace, *tenant),
-        kubectl("railwright", "explain", "pod/x-0", "-n", namespace, "--token", "t", *tenant),
-        kubectl("railwright", "gangs", "--kubeconfig", str(token)),
-    )
-    for code, out, err in (gangs, nodes, secrets, explained, unauthorized):
-        assert (code, out) == (2, ""), err
-        assert len(err.splitlines()) == 1, err
-        assert not re.search(r"[A-Z]\w+(Error|Exception)\b|0x[0-9a-f]|/apis?/|Traceback", err), err
-    right = "get configmaps/railwright-policy -n railwright-system"
-    assert f"you may not {right} (403 Forbidden" in gangs[2]
-    assert 'User "dev" cannot get resource' in gangs[2]
-    assert re.search(r"you may not list (nodes|pods) -A ", nodes[2]), nodes
-    assert f"you may not get secrets/railwright-ca -n {namespace}" in secrets[2], secrets
-    assert f"you may not get pods/x-0 -n {namespace} (403 Forbidden" in explained[2], explained
-    assert "(401 Unauthorized); the credentials have expired" in unauthorized[2]
 
 
 async def test_kubectl_agrees_with_the_question_of_a_refusal(plane, kubectl):

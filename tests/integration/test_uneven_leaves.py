@@ -1,12 +1,9 @@
 """Gangs on partly used leaves of many sizes: the 15 leaf groups of a published cluster of 64 nodes."""
 
-import asyncio
-import collections
 import itertools
 
 import pytest_asyncio
 from plane import gangs
-from plane import site as sites
 
 # CoreWeave H100, marin-community/marin issue 6950: leaf groups of 1,1,2,2,2,3,3,3,5,5,6,6,6,8,11 in pods of 41 and 23
 SPINES = {"spine-a": (11, 8, 6, 6, 5, 5), "spine-b": (6, 3, 3, 3, 2, 2, 2, 1, 1)}
@@ -41,12 +38,3 @@ async def test_a_large_gang_uses_the_fewest_leaves_in_rank_order(volcano_gangs, 
     leaves = gangs.runs_of(pods)  # a leaf once for each stretch of ranks
     assert len(leaves) == fewest(21), gangs.leaves_of(pods)
     assert {leaf[0] for leaf in leaves} == {"a"}, "one spine holds it"
-
-
-async def test_two_gangs_at_once_are_compact_and_share_no_leaf(volcano_gangs, extender):
-    placed = await asyncio.gather(*(volcano_gangs.run(name, 10) for name in ("first", "second")))
-    for pods in placed:
-        assert len(gangs.runs_of(pods)) == fewest(10), gangs.leaves_of(pods)
-    used = collections.Counter(itertools.chain(*map(gangs.runs_of, placed)))
-    assert set(used.values()) == {1}, used
-    await sites.wait_metric(extender, "railwright_assumed_pods", 0)

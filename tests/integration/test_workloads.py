@@ -169,9 +169,9 @@ WAYS = {  # of kubectl to write the same manifest again: the arguments
     "server-side": ("apply", "--server-side"),
     "replace": ("replace",),
 }
-AGAIN = (  # a changeable template in each way; immutable ones by a patch and, if their API allows it, whole
-    *(("Deployment", way) for way in WAYS),
-    ("StatefulSet", "replace"),
+AGAIN = (  # changeable templates, and immutable ones by a patch and, if their API allows it, whole
+    ("Deployment", "apply"),
+    ("Deployment", "replace"),
     ("Job", "server-side"),
     ("Volcano Job", "apply"),
     ("Volcano Job", "replace"),
