@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import api_stub
 import pytest
@@ -131,12 +130,10 @@ async def test_sigterm_ends_a_starting_command_at_once(start, command):
         await starting.takes_signals()
         await (starting.listens() if moment == LISTENING else asyncio.sleep(moment))
         os.kill(starting.pid, signal.SIGTERM)
-        sent_at = time.monotonic()
         async with asyncio.timeout(SECONDS):
             code = await starting.process.wait()
         assert code in {0, -signal.SIGTERM, 128 + signal.SIGTERM}, (moment, starting.said)
         assert b"Traceback" not in starting.said, (moment, starting.said)
-        assert time.monotonic() - sent_at < SECONDS
 
 
 def test_the_handler_is_set_before_slow_imports():
