@@ -72,8 +72,8 @@ async def test_the_page_shows_the_cluster(chrome, shown, width, height, scheme):
         await page.prefer(prefers_color_scheme=scheme)
         await page.open(shown[0])
         await page.until(READY)
-        assert "193 nodes on 12 leaves" in await page.js(DETAILS)
-        assert await page.js(COLOURS) > 20, "an empty drawing has one colour"
+        await page.until(f"{DETAILS}.includes('193 nodes on 12 leaves')")
+        await page.until(f"{COLOURS} > 20")  # an empty drawing has one colour
         assert await page.js("document.documentElement.dataset.theme") == scheme
         states = []
         for key in ("", "prod/llama-405b", f"prod/{HOSTILE}"):
