@@ -44,7 +44,7 @@ POLICIES = {
       devInfiniband: true
       sharedMemory: 64Gi
       hostPaths: [{path: /opt/v, mountPath: /opt/w, readOnly: false}]
-      configMaps: [{name: c, namespace: vendor, mountPath: /etc/v, key: k}]
+      configMaps: [{name: c, mountPath: /etc/v, key: k}]
     security: {capabilities: [IPC_LOCK], privileged: true}
     nccl:
       derive: true
