@@ -24,18 +24,25 @@ Tree = dict[str, Any]
 
 
 def read_manifest(text: str, file: str) -> list[Tree]:
-    """Return the objects of a file, without nulls, as the API server has them. Raises UnreadableError."""
+    """Return the objects of a file, without nulls, as the API server has them. Raises UnreadableError.
+
+    A policy is a document without kind and name, and no object: folders have it beside the manifests.
+    """
+    objects: list[Tree] = []
+    has_policy = False
     try:
-        objects: list[Tree] = []
         with output.show_progress(f"reading {output.escape_controls(file)}") as advance:
             for root in documents.parse(text):
                 documents.keep_last_keys(root)
                 tree = documents.remove_nulls(documents.build_tree(root))
-                objects += snapshots.list_objects(tree) if tree is not None else []
+                if isinstance(tree, dict) and tree.get("apiVersion") == names.POLICY_API_VERSION:
+                    has_policy = True
+                elif tree is not None:
+                    objects += snapshots.list_objects(tree)
                 advance()
     except (documents.DocumentError, snapshots.SnapshotError) as error:
         raise output.UnreadableError(f"{file}: {error}") from None
-    if not objects:
+    if not objects and not has_policy:
         raise output.UnreadableError(f"{file}: contains no object; expected a pod or a workload")
     return objects
 

@@ -218,6 +218,15 @@ def test_objects_without_pods_are_named_beside_the_others(explain):
     assert "ConfigMap x creates no pods, skipped" in err
 
 
+def test_a_policy_beside_the_manifests_is_skipped(explain):
+    code, out, _ = explain(admitting.pod(), yaml.safe_load(POLICY))
+    assert code == 0
+    assert "Pod prod/p" in out
+    code, _, err = explain(yaml.safe_load(POLICY))
+    assert code == 2
+    assert "contains no pod and no pod template" in err
+
+
 def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain):
     (explain.folder / "bad.yaml").write_text(POLICY.replace("roce", "rocee") + "oops: 1\n")
     code, out, err = explain(admitting.pod(), policy="bad.yaml")
