@@ -9,7 +9,6 @@ from documentation import (
     examples,
     markdown,
     permissions,
-    placement,
     policy,
     reference,
     rules,
@@ -46,8 +45,6 @@ MAKERS: Mapping[str, markdown.Maker] = {
     "cloud-profiles": examples.list_profiles,
     "published-manifests": examples.list_reviewed,
     "common-refusals": examples.format_common,
-    "placement-scene": placement.format_scene,
-    "placement-study": placement.format_study,
     "scheduler-gangs": scheduler_gangs.format_table,
     "tested-versions": tested_versions.format_table,
     "tested-drivers": tested_versions.format_drivers,
@@ -61,8 +58,6 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
         text = path.read_text(encoding="utf-8")
         if (filled := markdown.fill(text, MAKERS)) != text or "<!-- generated: " in text:
             yield path, filled
-    for name, svg in placement.draw_pictures().items():
-        yield DOCS / name, svg
     yield check_rows.FOLDER / "tested_versions.json", tested_versions.format_data()
     yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_entries()
     yield permissions.DATA, permissions.format_data()

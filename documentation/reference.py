@@ -32,7 +32,6 @@ _DETAILS: Mapping[str, str] = {
     "lint": "lint.md",
     "policy": "policy.md",
     "preflight": "../injection.md#preflight",
-    "simulate": "#simulate",
     "verify": "../verify.md",
     "webhook": "../interface.md#6-commands",
 }

@@ -525,52 +525,6 @@ def _configure_demo(parser: Parser) -> None:
     options.add_output(parser)
 
 
-def _configure_simulate(parser: Parser) -> None:
-    parser.add_argument("--shape", default="coreweave", help="Published cluster, see --shapes (default: %(default)s).")
-    parser.add_flag("--shapes", "List the published clusters with their sources.")
-    parser.add_flag("--parameters", "List the parameters of the model with their sources.")
-    parser.add_value(
-        "--nodes FILE", "Nodes of a real cluster, from `kubectl get nodes -o yaml`; needs --policy.", default=None
-    )
-    parser.add_value("--policy FILE", "Policy for --nodes, or its ConfigMap.", default=None)
-    parser.add_argument(
-        "--stream", default="seren", help="Job trace: seren, kalos, helios or philly (default: %(default)s)."
-    )
-    parser.add_argument(
-        "--load",
-        default="0.9",
-        help="Requested GPU time as a fraction of the cluster's, or `published` for the published arrival rate.",
-    )
-    parser.add_value("--jobs N", f"Stop after N jobs (default: {DEFAULT_JOBS}).", default=None, type=int)
-    parser.add_value("--days DAYS", "Stop after this many simulated days.", default=None, type=float)
-    parser.add_value(
-        "--oversubscription RATIO[,RATIO]",
-        "Oversubscription of the uplinks of each domain level, leaf first; at 1 all placements are equal "
-        f"(default: {OVERSUBSCRIPTION:g}; with --nodes: the policy's).",
-        default=None,
-    )
-    parser.add_argument(
-        "--scheduler",
-        choices=["volcano", "kube"],
-        default="volcano",
-        help="Scheduler to simulate (default: %(default)s).",
-    )
-    parser.add_argument(
-        "--sample",
-        choices=["all", "default"],
-        default="all",
-        help="Nodes the scheduler scores: all, or its default sample.",
-    )
-    parser.add_value("--policies NAME[,NAME]", "Placement policies to compare (default: all).")
-    parser.add_argument(
-        "--pod-gpus", type=int, choices=[1, 2, 4, 8], default=8, help="GPUs per pod of a gang (default: %(default)s)."
-    )
-    parser.add_flag("--no-reports", "Simulate without NodeResourceTopology objects: NUMA nodes come from node shapes.")
-    parser.add_argument("--seed", type=int, default=1, help="Random seed of the jobs (default: %(default)s).")
-    parser.add_value("--plot DIR", "Also write plots as PNG and SVG to DIR.", default=None, type=pathlib.Path)
-    options.add_output(parser)
-
-
 def _configure_completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="Shell to print the script for.")
 
@@ -585,14 +539,6 @@ _OFFLINE = {
             " than the profile says"
         ),
         is_slow=True,
-    ),
-    "simulate": Command(
-        "Place a job stream on a cluster with and without railwright, and compare the modelled bandwidth.",
-        _configure_simulate,
-        examples=(
-            "railwright simulate --shapes",
-            "railwright simulate --shape lingjun --jobs 60 --policies none,railwright",
-        ),
     ),
     "completion": Command(
         "Print the script for TAB completion in bash, zsh or fish.",

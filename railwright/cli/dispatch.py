@@ -144,10 +144,6 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
             from railwright.cli.demo import command
 
             return command.run
-        case ["simulate"]:
-            from railwright.cli import simulation
-
-            return simulation.run
         case ["completion"]:
             from railwright.cli import completion
 

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 import machine
 import msgspec
 import placement_goals
-
-from railwright.simulator import cluster, cluster_specs, experiments
+from simulator import cluster, cluster_specs, experiments
 
 LEAST_SHARE = 0.98  # of the exact optimum, GPU-time weighted
 WEEK_SECONDS = 300.0

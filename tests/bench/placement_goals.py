@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
-
-from railwright.simulator import cluster, cluster_specs, experiments, job_stream
+from simulator import cluster, cluster_specs, experiments, job_stream
 
 MOST_WAIT = 1.05  # of binpack's mean wait
 SHAPES = ("coreweave", "mixed")  # half-node pods share NICs on `mixed` only

@@ -2,7 +2,7 @@
 
 Real etcd, API server, controllers and schedulers (tests/integration) on kwok's nodes. Other jobs hold nodes chosen at
 random; then gangs come one after the other, and each takes whole nodes. Each placement is compared with the exact
-optimum on the nodes that were free (`railwright.simulator.bandwidth_model`). Bandwidth is modelled, times and calls are
+optimum on the nodes that were free (`simulator.bandwidth_model`). Bandwidth is modelled, times and calls are
 measured. Writes documentation/scheduler_gangs.json, from which the table of docs/placement.md is generated; `--only`
 measures some cells and keeps the others.
 """
@@ -24,10 +24,10 @@ from plane import api, gangs, hypernodes, kueue, manifests, volcano_gangs, waiti
 from plane import nodes as plane_nodes
 from plane import plane as planes
 from plane import site as sites
+from simulator import bandwidth_model, cluster, cluster_specs
 
 from documentation import scheduler_gangs as page
 from railwright.fabric import names
-from railwright.simulator import bandwidth_model, cluster, cluster_specs
 
 SHAPE, RATIO = "coreweave", 7.0
 BUSY = 30  # nodes that other jobs hold

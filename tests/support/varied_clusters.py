@@ -6,9 +6,9 @@ Kubernetes objects as a snapshot file has them. Everything repeats: same argumen
 import json
 import random
 
+from railwright.cli.demo import objects
 from railwright.fabric import names
 from railwright.fabric.workloads import volcano
-from railwright.simulator import cluster_specs
 
 RAILS = 8
 RESOURCES = [f"rdma/mlx5_{rail}" for rail in range(RAILS)]
@@ -23,7 +23,7 @@ POLICY = json.dumps(
                 "rails": [{"name": f"rail{rail}", "resource": RESOURCES[rail]} for rail in range(RAILS)],
                 "placement": {
                     "rails": "required",
-                    "domains": [cluster_specs.LEAF_LABEL, cluster_specs.SPINE_LABEL],
+                    "domains": [objects.LEAF_LABEL, objects.SPINE_LABEL],
                     "oversubscription": [2, 4],
                 },
             }
@@ -34,8 +34,8 @@ CONFIGMAP = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY
 CONFIGMAP_PATH = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_CONFIGMAP}"
 
 
-def shape(spines: int, leaves: int, nodes: int) -> cluster_specs.Shape:
-    return cluster_specs.Shape(
+def shape(spines: int, leaves: int, nodes: int) -> objects.Shape:
+    return objects.Shape(
         spines={f"spine-{spine}": (nodes,) * leaves for spine in range(spines)},
         gpus=8,
         rails=dict.fromkeys(RESOURCES, 1),
@@ -48,7 +48,7 @@ class Vista:
 
     def __init__(self, spines=8, leaves=8, nodes=16, *, gangs=40, waiting=3, seed=5) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - it has to repeat
-        self.nodes = list(cluster_specs.build_nodes(shape(spines, leaves, nodes)))
+        self.nodes = list(objects.build_nodes(shape(spines, leaves, nodes)))
         self.names = [node["metadata"]["name"] for node in self.nodes]
         self.pods: list[dict] = []
         self.groups: list[dict] = []
@@ -139,7 +139,7 @@ class Vista:
 
 def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
     amounts = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1"), "cpu": "32"}
-    made_pod = cluster_specs.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
+    made_pod = objects.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
     made_pod["metadata"] |= {
         "uid": f"pod-{namespace}-{group}-{rank}",
         "creationTimestamp": f"2026-11-21T{9 + minute // 60:02}:{minute % 60:02}:{rank % 60:02}Z",

@@ -36,11 +36,10 @@ from rich.table import Table
 from rich.text import Text
 
 from railwright.cli import cluster_overview, dashboard, formats, object_files, output
-from railwright.cli.demo import scenario
+from railwright.cli.demo import objects, scenario
 from railwright.cli.output import Line
 from railwright.fabric import names, text
 from railwright.serving import settings
-from railwright.simulator import bandwidth_model, cluster_specs
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,9 +60,7 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         with output.show_progress("starting"):  # cleared at the end, also of an error
             running = await stack.enter_async_context(scenario.start(folder, report=_report))
             outcome = await scenario.run(running, _report)
-        min_leaves = bandwidth_model.count_leaves(
-            sorted(outcome.free_by_leaf.values(), reverse=True), len(outcome.placed)
-        )
+        min_leaves = scenario.count_fewest_leaves(outcome.free_by_leaf, len(outcome.placed))
         is_optimal = scenario.count_leaves(outcome.placed) == min_leaves and all(outcome.annotations)
         if formats.is_document(arguments.output):
             document = {"fine": is_optimal, "min_leaves": min_leaves} | msgspec.to_builtins(outcome)
@@ -184,13 +181,9 @@ def _format_map(fixture: scenario.Fixture, placed: Sequence[scenario.Placed]) ->
     gang = {pod.node for pod in placed}
     busy = {pod["spec"]["nodeName"] for pod in fixture.pods if _requests_gpus(pod)}
     lines: list[Line] = []
-    for _, nodes in itertools.groupby(
-        fixture.nodes, key=lambda node: node["metadata"]["labels"][cluster_specs.SPINE_LABEL]
-    ):
+    for _, nodes in itertools.groupby(fixture.nodes, key=lambda node: node["metadata"]["labels"][objects.SPINE_LABEL]):
         lines.append(())
-        for _, members in itertools.groupby(
-            nodes, key=lambda node: node["metadata"]["labels"][cluster_specs.LEAF_LABEL]
-        ):
+        for _, members in itertools.groupby(nodes, key=lambda node: node["metadata"]["labels"][objects.LEAF_LABEL]):
             cells = [_format_cell(node["metadata"]["name"], gang, busy) for node in members]
             if sum(len(part) for part, _ in lines[-1]) + 1 + len(cells) > _MAP:
                 lines.append(())
@@ -379,7 +372,7 @@ async def _admit_job(session: aiohttp.ClientSession, fixture: scenario.Fixture, 
     manifest["spec"]["minAvailable"] = size
     manifest["spec"]["tasks"][1]["replicas"] = size - 1
     # short, because the name of Volcano's PodGroup ends with it
-    pods = list(cluster_specs.build_volcano_pods(manifest, uid=f"{rng.getrandbits(20):05x}"))
+    pods = list(objects.build_volcano_pods(manifest, uid=f"{rng.getrandbits(20):05x}"))
     admitted = await asyncio.gather(*(scenario.admit(session, fixture, pod) for pod in pods))
     created = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
     for index, pod in enumerate(admitted):

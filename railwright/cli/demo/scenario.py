@@ -10,12 +10,14 @@ import base64
 import contextlib
 import datetime as dt
 import importlib.resources
+import itertools
 import json
 import pathlib
 import random
 import ssl
 import sys
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,11 +27,10 @@ import msgspec
 import yaml
 
 from certs import files, pki
-from railwright.cluster import policies
-from railwright.fabric import names, node_views, resources, text, views
-from railwright.fabric.policy import model
+from railwright.cli.demo import objects
+from railwright.fabric import names, resources, text, views
+from railwright.fabric.placement import bandwidth
 from railwright.fabric.workloads import volcano
-from railwright.simulator import bandwidth_model, cluster, cluster_specs
 
 START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
 STOP_SECONDS = 10.0
@@ -87,11 +88,11 @@ async def start(
     secured = ["--tls-cert", str(folder / "webhook.crt"), "--tls-key", str(folder / "webhook.key")]
     policy, job = read_data("policy.yaml"), read_data("job.yaml")
     (folder / "policy.yaml").write_text(policy, encoding="utf-8")
-    report(f"building {cluster_specs.UNEVEN_64.size} simulated nodes")
-    nodes = list(cluster_specs.build_nodes(cluster_specs.UNEVEN_64))
+    report(f"building {objects.UNEVEN_64.size} simulated nodes")
+    nodes = list(objects.build_nodes(objects.UNEVEN_64))
     pods = [
-        *cluster_specs.build_busy_pods(nodes, BUSY_SHARE, cluster_specs.UNEVEN_64, seed=SEED),
-        *cluster_specs.build_background_pods(nodes, seed=SEED),
+        *objects.build_busy_pods(nodes, BUSY_SHARE, objects.UNEVEN_64, seed=SEED),
+        *objects.build_background_pods(nodes, seed=SEED),
     ]
     namespaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -265,7 +266,7 @@ class Outcome(msgspec.Struct, frozen=True):
 async def run(fixture: Fixture, report: Callable[[str], None] = lambda _step: None) -> Outcome:
     """Admit the pods, place them with and without railwright, and bind them. `report` is called with each step."""
     uid = str(uuid.UUID(int=1))  # fixed, so that every demo shows the same names
-    pods = list(cluster_specs.build_volcano_pods(fixture.job, uid=uid))
+    pods = list(objects.build_volcano_pods(fixture.job, uid=uid))
     async with aiohttp.ClientSession() as session:
         report(f"admitting {text.format_count(len(pods), 'pod')} by the webhook")
         admitted = await asyncio.gather(*(admit(session, fixture, pod) for pod in pods))
@@ -293,17 +294,29 @@ async def run(fixture: Fixture, report: Callable[[str], None] = lambda _step: No
 
 
 def model_bandwidth(fixture: Fixture, placed: Sequence[Placed]) -> float:
-    """Return the modelled bandwidth of a ring over these nodes, in rank order, 0..1."""
-    policy = policies.read(fixture.policy_text)
-    assert isinstance(policy, model.Policy)  # noqa: S101 - it ships with the demo
-    nodes = msgspec.convert(fixture.nodes, list[node_views.Node])
-    sim_cluster = cluster.Cluster(cluster_specs.build_from_nodes(nodes, policy.document, "demo"))
-    hosts = {host.name: index for index, host in enumerate(sim_cluster.hosts)}
-    gpus = int(fixture.nodes[0]["status"]["allocatable"]["nvidia.com/gpu"])
-    bandwidth, _, _ = bandwidth_model.assess_ring(
-        sim_cluster, sim_cluster.build_demand(gpus), [hosts[pod.node] for pod in placed]
-    )
-    return bandwidth
+    """Return the modelled bandwidth of a ring over these nodes, in rank order, 0..1: that of its slowest edge.
+
+    The edges that leave a domain share its uplinks.
+    """
+    ratios = yaml.safe_load(fixture.policy_text)["fabrics"]["roce"]["placement"]["oversubscription"]
+    slowest = 1.0
+    for label, ratio in zip((objects.LEAF_LABEL, objects.SPINE_LABEL), ratios, strict=True):
+        domain_of = {node["metadata"]["name"]: node["metadata"]["labels"][label] for node in fixture.nodes}
+        sizes = Counter(domain_of.values())
+        domains = [domain_of[pod.node] for pod in placed]
+        ring = zip(domains, [*domains[1:], domains[0]], strict=True)
+        leaving = Counter(domain for domain, following in ring if domain != following)
+        for domain, edges in leaving.items():
+            slowest = min(slowest, bandwidth.compute_uplink_bandwidth(sizes[domain], ratio, edges))
+    return slowest
+
+
+def count_fewest_leaves(free_by_leaf: Mapping[str, int], pods: int) -> int:
+    """Return how many leaves, those with the most free nodes first, have a node for each pod; 0 if all have too few."""
+    for count, free in enumerate(itertools.accumulate(sorted(free_by_leaf.values(), reverse=True)), 1):
+        if free >= pods:
+            return count
+    return 0
 
 
 async def admit(session: aiohttp.ClientSession, fixture: Fixture, pod: Tree) -> Admitted:
@@ -415,12 +428,12 @@ def _choose_best(scores: Mapping[str, float], rng: random.Random) -> str:
 def _describe_placement(fixture: Fixture, pod: Tree, node: str) -> Placed:
     labels = next(tree["metadata"]["labels"] for tree in fixture.nodes if tree["metadata"]["name"] == node)
     name = pod["metadata"]["name"]
-    return Placed(pod=name, node=node, leaf=labels[cluster_specs.LEAF_LABEL], spine=labels[cluster_specs.SPINE_LABEL])
+    return Placed(pod=name, node=node, leaf=labels[objects.LEAF_LABEL], spine=labels[objects.SPINE_LABEL])
 
 
 def _count_free(fixture: Fixture, pod: Tree) -> dict[str, int]:
     state = open_session(fixture, ())
-    free = dict.fromkeys((node["metadata"]["labels"][cluster_specs.LEAF_LABEL] for node in fixture.nodes), 0)
+    free = dict.fromkeys((node["metadata"]["labels"][objects.LEAF_LABEL] for node in fixture.nodes), 0)
     for node in state.list_feasible(pod):
         free[_describe_placement(fixture, pod, node).leaf] += 1
     return free

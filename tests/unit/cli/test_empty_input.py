@@ -38,7 +38,6 @@ COMMANDS = (
     ("gangs", "--snapshot", "FILE", "--policy", "POLICY", "-o", "json"),
     ("fabric", "--snapshot", "FILE", "--policy", "POLICY"),
     ("dashboard", "--snapshot", "FILE", "--policy", "POLICY"),
-    ("simulate", "--nodes", "FILE", "--policy", "POLICY"),
 )
 # Every command meets one form of nothing, and one command of each way to read a file meets all.
 READERS = (("lint", "FILE"), ("policy", "validate", "FILE"))

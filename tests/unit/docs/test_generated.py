@@ -2,7 +2,6 @@
 
 import json
 import re
-import xml.etree.ElementTree as ET
 
 import jsonschema
 import pages
@@ -12,7 +11,6 @@ from documentation import (
     content,
     examples,
     markdown,
-    placement,
     policy,
     rules,
 )
@@ -84,46 +82,6 @@ def test_the_pages_of_sites_show_changes_with_a_reason_each():
         rows = re.findall(r"^\| (?!change|---)(.+?) \| (.+?) \|$", report, re.MULTILINE)
         assert rows
         assert "+    railwright.io/injection" in report
-
-
-def test_the_pictured_placements_match_the_text_of_the_page():
-    by = {placed_gang.policy: placed_gang for placed_gang in placement.place_gang()}
-    assert by["railwright"].bandwidth == by["optimum"].bandwidth, "the page calls it the best there is"
-    assert by["railwright"].bandwidth < 1, "the page says that full bandwidth is not to be had"
-    assert by["none"].leaves > by["greedy"].leaves
-    assert set(by["railwright"].hosts).isdisjoint(placement.list_busy_nodes(placement.DRAWN))
-    assert len(set(by["railwright"].hosts)) == placement.GANG
-    assert placement.mean("railwright") == placement.mean("optimum"), "nor does the choice of the draw flatter it"
-
-
-def test_a_picture_shows_each_rank_once_each_busy_node_and_says_it_in_words():
-    gang = placement.GangPlacement("none", 0.5, leaves=1, crossings=0, hosts=(1, 0), busy=(2,))
-    svg = placement.draw_fabric(gang, {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "a"})
-    tree = ET.fromstring(svg)  # noqa: S314 - our own
-    texts = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
-    assert tree.attrib["aria-label"] == "no extender: 1 leaf, modelled bandwidth 0.50"
-    assert sorted(text for text in texts if text in {"0", "1"}) == ["0", "1"]
-    assert svg.count(placement._STYLES["busy"]) == 1
-    assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")
-
-
-def test_a_comparison_shows_both_placements_beside_each_other():
-    gangs = (
-        placement.GangPlacement("none", 0.5, leaves=1, crossings=0, hosts=(0,), busy=(1,)),
-        placement.GangPlacement("greedy", 0.5, leaves=1, crossings=0, hosts=(2,), busy=(1,)),
-    )
-    svg = placement.compare(gangs, {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "b"})
-    tree = ET.fromstring(svg)  # noqa: S314 - our own
-    assert tree.attrib["aria-label"] == "; ".join(f"{gang.title}: {gang.result}" for gang in gangs)
-    left, right = tree.iter("{http://www.w3.org/2000/svg}g")
-    shift, width = float(right.attrib["transform"][10:-1]), float(tree.attrib["viewBox"].split()[2])
-    assert left.attrib["transform"] == "translate(0)"
-    assert shift == width / 2
-    for half, gang in ((left, gangs[0]), (right, gangs[1])):
-        texts = [text.text for text in half.iter("{http://www.w3.org/2000/svg}text")]
-        assert texts.count(gang.title) == texts.count("0") == 1
-        boxes = [rect.attrib for rect in half.iter("{http://www.w3.org/2000/svg}rect")]
-        assert all(float(box["x"]) + float(box["width"]) <= shift for box in boxes)
 
 
 def test_every_key_of_the_policy_has_an_example_that_its_schema_accepts():

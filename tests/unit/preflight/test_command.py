@@ -14,7 +14,7 @@ import sys
 import tomllib
 from railwright.cli.__main__ import main
 code = main(["preflight", "--transport", "erdma", "--root", sys.argv[1]])
-ours = {"railwright.fabric", "railwright.cluster", "railwright.serving", "railwright.simulator"}
+ours = {"railwright.fabric", "railwright.cluster", "railwright.serving"}
 ours |= {"webhook", "extender", "certs"}
 strangers = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"__main__"}
 print(code, sorted(strangers), sorted(ours & set(sys.modules)))

@@ -16,7 +16,7 @@ import msgspec
 from railwright.fabric import node_views, resources, topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.policy import model, presets
-from railwright.simulator import cluster_specs
+from simulator import cluster_specs
 
 State = tuple[tuple[int, ...], tuple[int, ...]]
 """What is free on a node: GPUs of each NUMA node, devices of each rail."""
@@ -103,7 +103,7 @@ def _next_grant(hardware: Hardware, before_gang: State, current: State, demand: 
     return _assess(hardware, before_gang, current, demand, granted, sorted(nics[: demand.rails]))
 
 
-def _assess(  # noqa: PLR0913, PLR0917 - one argument for each fact of the grant
+def _assess(
     hardware: Hardware,
     before_gang: State,
     current: State,

@@ -4,7 +4,7 @@ Owns time, the queue and the gang rule. The queue is in order of arrival; a job 
 again whenever another ends. A gang is placed completely or not at all. kube-scheduler is assumed to have a gang plugin
 (coscheduling) that admits a gang if the cluster has capacity for it, so that only its pod-by-pod placement differs.
 
-The schedulers' part of a choice is modelled: which nodes they offer, their own scores, and how they add the extender's.
+The schedulers offer all nodes that fit. Their own scores, and how they add the extender's, are modelled.
 Sources: volcano-sh/volcano pkg/scheduler/util/scheduler_helper.go and plugins/nodeorder; kubernetes
 pkg/scheduler/schedule_one.go and extender.go.
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric.placement.nodes import score_terms
-from railwright.simulator import bandwidth_model, cluster, cluster_specs, job_stream, policies
+from simulator import bandwidth_model, cluster, cluster_specs, job_stream, policies
 
 
 class PlacedJob(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Summary(msgspec.Struct, frozen=True):
     utilization: float  # of GPU time until the last arrival
 
 
-def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
+def assess(
     sim_cluster: cluster.Cluster,
     job: job_stream.Job,
     free: cluster.FreeCapacity,
@@ -152,7 +152,6 @@ def _compute_ratio(
 # --- the schedulers -----------------------------------------------------------------------------------------
 
 
-MIN_FEASIBLE, MIN_PERCENT, BASE_PERCENT, NODES_PER_PERCENT = 100, 5, 50, 125  # both schedulers' adaptive sample
 CORES, CORES_PER_GPU = 128.0, 12.0  # of a node, and requested by training pods
 MEMORY, MEMORY_PER_GPU = 2048.0, 200.0  # GiB
 AGENT_CORES, AGENT_MEMORY = 24.0, 64.0  # upper bound of other pods of uneven size on every node, the noise
@@ -164,9 +163,7 @@ class Settings(msgspec.Struct, frozen=True):
     """The settings of a run's scheduler."""
 
     kind: str = "volcano"  # or kube
-    sample_all: bool = True
     seed: int = 1
-    reports: bool = True  # current NodeResourceTopology objects exist; else NUMA is inferred from node shapes
 
 
 class Scheduler:
@@ -175,7 +172,6 @@ class Scheduler:
     def __init__(self, sim_cluster: cluster.Cluster, settings: Settings) -> None:
         self.settings = settings
         self._cluster = sim_cluster
-        self._start = 0
         self._rng = random.Random(settings.seed)  # noqa: S311 - a simulation has to be repeatable
         self._agents = [
             (self._rng.uniform(0, AGENT_CORES) / CORES, self._rng.uniform(0, AGENT_MEMORY) / MEMORY)
@@ -183,22 +179,6 @@ class Scheduler:
         ]
         self._scores: dict[int, list[float]] = {}  # GPUs of the pod -> own score of each host
         sim_cluster.listeners.append(self._update_scores)
-
-    def offer_hosts(self, capacity: cluster.CapacityIndex) -> list[int]:
-        """Return the feasible hosts, or the sample of them that the scheduler would find."""
-        slots = capacity.slots
-        limit = len(slots) if self.settings.sample_all else count_nodes_to_find(len(slots))
-        if limit >= len(slots):
-            return [host for host, count in enumerate(slots) if count]
-        feasible = []
-        for step in range(len(slots)):
-            host = (self._start + step) % len(slots)
-            if slots[host]:
-                feasible.append(host)
-                if len(feasible) == limit:
-                    self._start = (host + 1) % len(slots)
-                    break
-        return feasible
 
     def choose_host(
         self, offered: Sequence[int], scores: Sequence[float | None], gpus: int, scale: float
@@ -244,23 +224,10 @@ class Scheduler:
         return 100 * (1 - (cores + memory) / 2) + 100 * (1 - abs(cores - memory) / 2)
 
 
-def count_nodes_to_find(nodes: int) -> int:
-    """Return the number of feasible nodes after which both schedulers stop searching, by default."""
-    if nodes <= MIN_FEASIBLE:
-        return nodes
-    percent = max(MIN_PERCENT, BASE_PERCENT - nodes // NODES_PER_PERCENT)
-    return max(MIN_FEASIBLE, nodes * percent // 100)
-
-
 # --- the run ------------------------------------------------------------------------------------------------
 
 
 PolicyFactory = Callable[[cluster.Cluster], policies.PlacementPolicy]
-
-
-def ignore_progress(placed: int) -> None:
-    """Do nothing with the number of placed jobs."""
-    del placed
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -285,19 +252,12 @@ class _RunningJob(msgspec.Struct, frozen=True):
 
 
 class Simulation:
-    """One run of jobs on a cluster. `on_progress` is called with the number of placed jobs."""
+    """One run of jobs on a cluster."""
 
-    def __init__(
-        self,
-        spec: cluster_specs.ClusterSpec,
-        factory: PolicyFactory,
-        settings: Settings,
-        on_progress: Callable[[int], None] = ignore_progress,
-    ) -> None:
+    def __init__(self, spec: cluster_specs.ClusterSpec, factory: PolicyFactory, settings: Settings) -> None:
         self.cluster = cluster.Cluster(spec)
         self.policy = factory(self.cluster)
         self._scheduler = Scheduler(self.cluster, settings)
-        self._on_progress = on_progress
         self._ends: list[tuple[float, int]] = []
         self._running: dict[int, _RunningJob] = {}
         self._waiting: dict[int, job_stream.Job] = {}
@@ -351,7 +311,6 @@ class Simulation:
         self._running[job.number] = running
         heapq.heappush(self._ends, (now + job.duration, job.number))
         self._placed.append(assess(self.cluster, job, free, running.hosts, running.grants, now))
-        self._on_progress(len(self._placed))
 
     def _place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> _RunningJob | None:
         hosts = self.policy.place_gang(job, free)
@@ -366,7 +325,8 @@ class Simulation:
         grants: list[cluster.Grant] = []
         for rank in range(job.pods):
             task = policies.Task(job, rank)
-            host = self._choose_host(task, self._scheduler.offer_hosts(capacity))
+            offered = [host for host, slots in enumerate(capacity.slots) if slots]
+            host = self._choose_host(task, offered)
             if host is None:
                 self._roll_back(job, hosts, grants)
                 return None
@@ -402,9 +362,8 @@ class Experiment(msgspec.Struct, frozen=True):
 
     spec: cluster_specs.ClusterSpec
     stream: str = "seren"
-    load: float | None = 0.9  # offered share of the cluster's GPU time; None: as many jobs per day as published
-    jobs: int | None = None
-    days: float | None = None
+    load: float = 0.9  # offered share of the cluster's GPU time
+    jobs: int = 1000
     pod_gpus: int = job_stream.NODE
     settings: Settings = Settings()
 
@@ -423,27 +382,16 @@ def draw_jobs(experiment: Experiment) -> list[job_stream.Job]:
     """Return the jobs; those that run at the start come first."""
     gpus = cluster.Cluster(experiment.spec).gpus
     stream = job_stream.build(experiment.stream, largest=max(1, gpus // 2))
-    if experiment.load is None:
-        rate = stream.trace.jobs_a_day / 86400
-    else:
-        rate = job_stream.compute_rate(stream, experiment.load, gpus)
+    rate = job_stream.compute_rate(stream, experiment.load, gpus)
     seed, pod_gpus = experiment.settings.seed, experiment.pod_gpus
-    until = None if experiment.days is None else experiment.days * 86400
-    arriving = job_stream.draw_arrivals(
-        stream, seed=seed, rate=rate, count=experiment.jobs, until=until, pod_gpus=pod_gpus
-    )
+    arriving = job_stream.draw_arrivals(stream, seed=seed, rate=rate, count=experiment.jobs, pod_gpus=pod_gpus)
     return [*job_stream.draw_running(stream, seed=seed, rate=rate, pod_gpus=pod_gpus), *arriving]
 
 
-def run(
-    experiment: Experiment,
-    policy: str,
-    jobs: Sequence[job_stream.Job],
-    on_progress: Callable[[int], None] = ignore_progress,
-) -> Result:
+def run(experiment: Experiment, policy: str, jobs: Sequence[job_stream.Job]) -> Result:
     """Run one policy on these jobs."""
     factory = build_factories(experiment)[policy]
-    sim = Simulation(experiment.spec, factory, experiment.settings, on_progress)
+    sim = Simulation(experiment.spec, factory, experiment.settings)
     outcome = sim.run(jobs)
     used_policy = sim.policy
     if isinstance(used_policy, policies.RailwrightPolicy):
@@ -453,10 +401,9 @@ def run(
 
 def build_factories(experiment: Experiment) -> Mapping[str, PolicyFactory]:
     """Return the policies of an experiment by name."""
-    settings = experiment.settings
-    is_volcano, has_reports = settings.kind == "volcano", settings.reports
+    is_volcano = experiment.settings.kind == "volcano"
 
     def build_railwright(sim_cluster: cluster.Cluster) -> policies.PlacementPolicy:
-        return policies.RailwrightPolicy(sim_cluster, has_events=is_volcano, has_reports=has_reports)
+        return policies.RailwrightPolicy(sim_cluster, has_events=is_volcano)
 
     return {**policies.BASELINES, "railwright": build_railwright}

@@ -38,7 +38,6 @@ class Trace(msgspec.Struct, frozen=True):
     ended: tuple[float, ...]  # jobs that ended within SECONDS[i]
     largest: int  # GPUs
     mean_seconds: float
-    jobs_a_day: float
 
 
 TRACES: Mapping[str, Trace] = {
@@ -48,15 +47,6 @@ TRACES: Mapping[str, Trace] = {
         ended=(37, 66, 88, 96, 98.4, 99.6, 99.9),
         largest=1024,
         mean_seconds=1414,
-        jobs_a_day=3600,
-    ),
-    "kalos": Trace(
-        jobs=(86.3, 88.4, 88.4, 93.9, 94.3, 94.7, 95.3, 95.7, 96.9, 98.1, 98.96),
-        gpu_time=(0.2, 0.2, 0.2, 0.6, 0.6, 2.0, 3.3, 3.8, 24.9, 50.5, 64.3),
-        ended=(38, 69, 86, 97, 99.1, 99.7, 99.9),
-        largest=1024,
-        mean_seconds=1260,
-        jobs_a_day=108,
     ),
     "helios": Trace(
         jobs=(72.2, 74.8, 80.5, 94.7, 97.7, 99.4, 99.7, 99.9, 99.96, 99.98, 100),
@@ -64,15 +54,6 @@ TRACES: Mapping[str, Trace] = {
         ended=(25, 57, 75, 88, 94, 98, 99.5),
         largest=2048,
         mean_seconds=6652,
-        jobs_a_day=8600,
-    ),
-    "philly": Trace(
-        jobs=(82.4, 84.5, 92.1, 98.9, 99.8, 99.98, 100, 100, 100, 100, 100),
-        gpu_time=(16.4, 19.4, 38.2, 88.0, 97.2, 100, 100, 100, 100, 100, 100),
-        ended=(19, 32, 55, 79, 90, 95, 98.4),
-        largest=128,
-        mean_seconds=18006,
-        jobs_a_day=820,
     ),
 }
 
@@ -147,23 +128,13 @@ def build(name: str, *, largest: int) -> JobStream:
     return JobStream(trace, classes, longest)
 
 
-def draw_arrivals(  # noqa: PLR0913 - the parameters of a stream
-    stream: JobStream,
-    *,
-    seed: int,
-    rate: float,
-    count: int | None = None,
-    until: float | None = None,
-    pod_gpus: int = NODE,
-) -> Iterator[Job]:
-    """Yield jobs by arrival, `rate` per second, up to a count or a time. Equal seeds give equal jobs."""
+def draw_arrivals(stream: JobStream, *, seed: int, rate: float, count: int, pod_gpus: int = NODE) -> Iterator[Job]:
+    """Yield `count` jobs by arrival, `rate` per second. Equal seeds give equal jobs."""
     rng = random.Random(seed)  # noqa: S311 - a simulation has to be repeatable, not secret
     cumulative = list(itertools.accumulate(size_class.share for size_class in stream.classes))
     now = 0.0
-    for number in itertools.count():
+    for number in range(count):
         now += rng.expovariate(rate)
-        if number == count or (until is not None and now > until):
-            return
         index = min(bisect.bisect(cumulative, rng.random()), len(stream.classes) - 1)
         size_class = stream.classes[index]
         position = rng.random()

@@ -2,18 +2,16 @@
 
 import itertools
 
-import claimed
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulator import bandwidth_model, cluster_specs, experiments, job_stream, policies
+from simulator import cluster as clusters
 
-from railwright.cli import simulation
 from railwright.fabric import node_views
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.policy import model
-from railwright.simulator import bandwidth_model, cluster_specs, experiments, job_stream, policies
-from railwright.simulator import cluster as clusters
 
 
 def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> cluster_specs.ClusterSpec:
@@ -156,11 +154,6 @@ def test_the_capacity_index_counts_the_pods_that_still_fit():
     assert (capacity.total, capacity.slots) == (2, [1, 1])
     fill(on, 0, 1)
     assert (capacity.total, capacity.slots) == (1, [0, 1])
-
-
-def test_every_parameter_has_a_source():
-    assert all(all(row.values()) for row in simulation.list_parameters())
-    assert str(bandwidth.MISALIGNED) in {row["value"] for row in simulation.list_parameters()}
 
 
 # --- the optimum against all possible placements --------------------------------------------------------------
@@ -342,22 +335,6 @@ def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
     assert run.cluster.states == [host.hardware.empty for host in run.cluster.hosts]
 
 
-def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ended():
-    assert [experiments.count_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
-        64,
-        100,
-        372,
-        420,
-        750,
-        500,
-    ]
-    on = town({"s": (200,)})
-    scheduler = experiments.Scheduler(on, experiments.Settings(sample_all=False))
-    capacity = on.get_capacity(on.build_demand(8))
-    assert scheduler.offer_hosts(capacity) == list(range(100))
-    assert scheduler.offer_hosts(capacity) == list(range(100, 200))
-
-
 @pytest.mark.parametrize("kind", ["volcano", "kube"])
 def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind):
     on = cluster_specs.build_from_catalogue("coreweave", (7.0,))
@@ -399,34 +376,6 @@ def test_the_jobs_of_a_study_are_the_same_for_all_policies():
     results = [experiments.run(experiment, policy, jobs) for policy in experiments.POLICIES]
     assert {result.summary.jobs for result in results} == {60}
     assert results[3].decisions > 0
-
-
-def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
-    shape = cluster_specs.UNEVEN_64  # shared rails, 100 devices each, and no node shape
-    trees = list(cluster_specs.build_nodes(shape))
-    mixed = cluster_specs.build_from_catalogue("mixed")
-    rails = tuple(model.Rail(name=f"rail{i}", resource=name) for i, name in enumerate(shape.rails))
-    fabric = msgspec.structs.replace(mixed.fabric, rails=rails)
-    policy = msgspec.structs.replace(mixed.policy, fabrics={"roce": fabric}, default_fabric="roce")
-    cluster_spec = cluster_specs.build_from_nodes(msgspec.convert(trees, list[node_views.Node]), policy, "a test")
-    on = clusters.Cluster(cluster_spec)
-    assert (on.counted, on.named, len(on.hosts)) == (True, True, 64)
-    assert on.hosts[0].hardware.devices == (100,) * 4
-    assert play(cluster_spec, [job(0, 8)], "railwright").placed[0].value == 1.0
-    with pytest.raises(cluster_specs.ClusterSpecError, match=r"no node has allocatable nvidia\.com/gpu"):
-        cluster_specs.build_from_nodes([], policy, "a test")
-
-
-def test_rails_and_gpus_that_come_as_claims_are_simulated_as_resources():
-    policy = claimed.policy(domains=["leaf"]).document
-    trees = [{"metadata": {"name": f"n{number}", "labels": {"leaf": "a"}}} for number in range(2)]
-    trees.append({"metadata": {"name": "cpu-only"}})
-    spec = cluster_specs.build_from_nodes(msgspec.convert(trees, list[node_views.Node]), policy, "a test")
-    assert spec.source == "a test; rails by claims of DeviceClass dranet are simulated as resources"
-    on = clusters.Cluster(spec)
-    assert [host.name for host in on.hosts] == ["n0", "n1"]
-    assert (on.counted, on.hosts[0].hardware.devices, on.hosts[0].hardware.gpus) == (True, (1,) * 4, (8,))
-    assert play(spec, [job(0, 2)], "railwright").placed[0].value == 1.0
 
 
 # --- placement.goal: keep idle nodes free, or take them for more bandwidth ------------------------------------
@@ -542,8 +491,3 @@ def test_no_job_is_larger_than_asked_for_and_large_ones_are_gangs_of_whole_nodes
     assert {(job.pods, job.gpus) for job in jobs if job.size > 8} == {(2, 8), (4, 8), (8, 8)}
     halves = job_stream.draw_arrivals(of, seed=1, rate=1.0, count=5000, pod_gpus=4)
     assert {(job.pods, job.gpus) for job in halves if job.size > 8} == {(4, 4), (8, 4), (16, 4)}
-
-
-def test_a_stream_ends_at_the_time_asked_for():
-    of = job_stream.build("seren", largest=64)
-    assert all(job.arrival <= 100 for job in job_stream.draw_arrivals(of, seed=1, rate=1.0, until=100.0))

@@ -18,7 +18,7 @@ from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership, volcano
-from railwright.simulator import bandwidth_model, cluster, job_stream
+from simulator import bandwidth_model, cluster, job_stream
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -142,11 +142,8 @@ _DIGEST = "sha256:simulated"  # of the policy, constant during a run
 class RailwrightPolicy(PlacementPolicy):
     """Railwright's extender as a policy of the simulation."""
 
-    def __init__(self, sim_cluster: cluster.Cluster, *, has_events: bool, has_reports: bool = True) -> None:
-        """`has_events`: the scheduler reports assumed pods (Volcano); otherwise only bindings are seen.
-
-        `has_reports`: every node has a current NodeResourceTopology.
-        """
+    def __init__(self, sim_cluster: cluster.Cluster, *, has_events: bool) -> None:
+        """`has_events`: the scheduler reports assumed pods (Volcano); otherwise only bindings are seen."""
         super().__init__(sim_cluster)
         self._has_events = has_events
         self.state = cluster_state.ClusterState()
@@ -159,8 +156,7 @@ class RailwrightPolicy(PlacementPolicy):
         self._memory = gang_memory.EMPTY
         self._names = [host.name for host in sim_cluster.hosts]
         self._pods: dict[int, list[views.Pod]] = {}
-        if has_reports:
-            sim_cluster.listeners.append(self._on_host_change)
+        sim_cluster.listeners.append(self._on_host_change)
         self._unreported: dict[int, None] = {}  # hosts whose NodeResourceTopology is outdated
         self._rail_needs: dict[int, tuple[resources.FrozenAmounts, tuple[intent.Need, ...]]] = {}
 

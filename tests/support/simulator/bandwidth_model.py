@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.fabric.placement import bandwidth
-from railwright.simulator import cluster
+from simulator import cluster
 
 
 class GangBandwidth(msgspec.Struct, frozen=True):

@@ -1,0 +1,136 @@
+"""Builds the objects of a small cluster: nodes with GPUs and rails in a tree of leaves, and pods of jobs on them."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.fabric.workloads import volcano
+
+Tree = dict[str, Any]
+LEAF_LABEL, SPINE_LABEL = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """The leaf sizes under each spine, and the hardware of every node."""
+
+    spines: Mapping[str, Sequence[int]]
+    gpus: int
+    rails: Mapping[str, int]  # resource -> devices per node
+    source: str
+    product: str = ""  # value of the label that a policy's node shapes match
+
+    @property
+    def size(self) -> int:
+        """Return the number of nodes."""
+        return sum(sum(leaves) for leaves in self.spines.values())
+
+
+UNEVEN_64 = Shape(
+    spines={"superpod-a": (1, 2, 2, 3, 3, 5, 5, 6, 6, 8), "superpod-b": (1, 2, 3, 6, 11)},
+    gpus=8,
+    rails={f"nvidia.com/mlx5_{rail}": 100 for rail in range(4)},  # network-operator's shared plugin: 100 per rail
+    source="64 H100 nodes in 15 leaf groups under two superpods (marin-community/marin issue 6950)",
+)
+
+
+def build_nodes(shape: Shape, first_leaf: int = 0) -> Iterator[Tree]:
+    """Yield the nodes, named by their leaf; leaves are numbered from `first_leaf`."""
+    leaf = first_leaf
+    for spine, sizes in shape.spines.items():
+        for size in sizes:
+            for index in range(size):
+                yield _build_node(f"gpu-{leaf:02}-{index:02}", f"leaf-{leaf:02}", spine, shape)
+            leaf += 1
+
+
+def _build_node(name: str, leaf: str, spine: str, shape: Shape) -> Tree:
+    amounts = {
+        "cpu": "128",
+        "memory": "2Ti",
+        "pods": "110",
+        "nvidia.com/gpu": str(shape.gpus),
+        **{resource: str(count) for resource, count in shape.rails.items()},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "uid": f"node-{name}",
+            "labels": {
+                LEAF_LABEL: leaf,
+                SPINE_LABEL: spine,
+                "kubernetes.io/hostname": name,
+                **({PRODUCT_LABEL: shape.product} if shape.product else {}),
+            },
+        },
+        "spec": {},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def build_busy_pods(trees: Sequence[Tree], share: float, shape: Shape, *, seed: int) -> Iterator[Tree]:
+    """Yield pods of other jobs that fill `share` of the nodes, chosen at random from the seed."""
+    rng = random.Random(seed)  # noqa: S311 - a simulation has to be repeatable, not secret
+    for index, node in enumerate(rng.sample(list(trees), round(share * len(trees)))):
+        requests = {"nvidia.com/gpu": str(shape.gpus), **dict.fromkeys(shape.rails, "1"), "cpu": "32"}
+        yield build_pod(f"other-{index}", "research", node["metadata"]["name"], requests)
+
+
+def build_background_pods(trees: Sequence[Tree], *, seed: int) -> Iterator[Tree]:
+    """Yield a CPU-only pod of uneven size for every node: such pods influence schedulers that count CPU."""
+    rng = random.Random(seed)  # noqa: S311 - as above
+    for node in trees:
+        name = node["metadata"]["name"]
+        yield build_pod(f"agent-{name}", "monitoring", name, {"cpu": f"{rng.randrange(1, 24)}", "memory": "4Gi"})
+
+
+def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str]) -> Tree:
+    """Return a pod bound to a node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"pod-{name}"},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "main", "resources": {"requests": dict(requests), "limits": dict(requests)}}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def build_volcano_pods(job: Tree, *, uid: str) -> Iterator[Tree]:
+    """Yield the pods that Volcano's job controller creates for a Job (pkg/controllers/job), reduced for placement."""
+    name, namespace = job["metadata"]["name"], job["metadata"].get("namespace", "default")
+    for task in job["spec"]["tasks"]:
+        template = task["template"]
+        for index in range(task.get("replicas", 1)):
+            own = {volcano.JOB: name, volcano.TASK: task["name"], volcano.TASK_INDEX: str(index)}
+            metadata = template.get("metadata", {})
+            yield {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"{name}-{task['name']}-{index}",
+                    "namespace": namespace,
+                    "labels": {**metadata.get("labels", {}), **own},
+                    "annotations": {**metadata.get("annotations", {}), volcano.GROUP_ANNOTATION: f"{name}-{uid}"},
+                    "ownerReferences": [
+                        {
+                            "apiVersion": "batch.volcano.sh/v1alpha1",
+                            "kind": "Job",
+                            "name": name,
+                            "uid": uid,
+                            "controller": True,
+                        }
+                    ],
+                },
+                "spec": template["spec"],
+            }
