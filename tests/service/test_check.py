@@ -120,8 +120,8 @@ async def test_a_missing_installation_ends_the_run_with_the_command(installation
         ),
         "    see: railwright check --explain namespace",
         "",
-        "- 72 checks skipped until this is fixed: namespace exists",
-        "76 checks: 1 failed (namespace), 2 passed, 73 skipped (-v lists all)",
+        "- 70 checks skipped until this is fixed: namespace exists",
+        "74 checks: 1 failed (namespace), 2 passed, 71 skipped (-v lists all)",
     ]
 
 
@@ -218,8 +218,8 @@ def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, clo
     assert row == "× API server answers"  # noqa: RUF001 - the mark
     assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{closed_port}; ")
     assert (fix[:9], see) == ("    fix: ", "    see: railwright check --explain api-reachable")
-    assert folded == "- 75 checks skipped until this is fixed: API server answers"
-    assert summary == "76 checks: 1 failed (api-reachable), 75 skipped (-v lists all)"
+    assert folded == "- 73 checks skipped until this is fixed: API server answers"
+    assert summary == "74 checks: 1 failed (api-reachable), 73 skipped (-v lists all)"
 
 
 @pytest.mark.parametrize(

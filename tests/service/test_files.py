@@ -107,7 +107,7 @@ async def test_a_bad_policy_keeps_the_last_valid_one(tmp_path, caplog):
             os.utime(path)  # the same bad content under a new time stamp is no news
             await asyncio.sleep(0.1)
             assert len(caplog.records) == 1
-            assert "line 3: fabrics.two.transport" in caplog.text
+            assert "line 2: fabrics.two.transport" in caplog.text
             replace_by_rename(path, POLICY % "one")
             await shell.until(lambda: store.valid)
             assert watched.generation == 2

@@ -44,7 +44,7 @@ def test_an_installed_wheel_runs_with_its_data(wheel, tmp_path):
         return done.stdout
 
     command = installed / "bin" / "railwright"
-    assert "kind: FabricPolicy" in run(command, "policy", "init", "--cloud", "eks-efa")
+    assert "apiVersion: railwright.io/v1alpha1" in run(command, "policy", "init", "--cloud", "eks-efa")
     demo = installed / "railwright" / "cli" / "demo"
     assert "injected: fabric roce" in run(command, "explain", demo / "job.yaml", "--policy", demo / "policy.yaml")
     assert run(sys.executable, "-c", "import webhook; print(*webhook.__path__)") == f"{installed / 'webhook'}\n"
