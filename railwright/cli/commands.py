@@ -511,9 +511,6 @@ _OF_INSTALLATIONS = {
 
 # --- without a cluster ------------------------------------------------------------------------------------
 
-DEFAULT_JOBS = 5000
-OVERSUBSCRIPTION = 7.0  # of published clusters: at 1:1 all placements have equal bandwidth
-
 
 def _configure_demo(parser: Parser) -> None:
     parser.add_flag("--full", "Also print the changes of a pod and each rank's node.")

@@ -12,6 +12,7 @@ from extender import state as states
 from railwright.cluster import events
 from railwright.fabric import node_views, views
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import volcano as volcano_workloads
 from railwright.serving import turns
 
 ALLOCATED, PIPELINED = 2, 4  # status of a Volcano task
@@ -68,7 +69,7 @@ class Site:
 
     def add_gang(self, pods: Sequence[views.Pod], group: str) -> None:
         """Create the pods of a gang and Volcano's PodGroup."""
-        self.state.cluster.upsert_pod_group(placing.build_pod_group("train", group, len(pods)))
+        self.state.cluster.upsert_size(volcano_workloads.POD_GROUPS, placing.build_pod_group("train", group, len(pods)))
         for peer in pods:
             self.pods.upsert(peer)
 

@@ -11,7 +11,7 @@ from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
-from railwright.fabric.workloads import membership
+from railwright.fabric.workloads import membership, volcano
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"rail{i}" for i in range(4))
@@ -162,7 +162,7 @@ def build_cluster(nodes, pods=(), least: Mapping[str, int] | None = None) -> clu
     state.replace_nodes(nodes)
     state.replace_pods(list(pods))
     for key, least_members in (least or {}).items():
-        state.upsert_pod_group(build_pod_group(*key.split("/"), least_members))
+        state.upsert_size(volcano.POD_GROUPS, build_pod_group(*key.split("/"), least_members))
     return state
 
 

@@ -19,6 +19,7 @@ from placing import (
 from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement import engine
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import volcano
 
 Pods = Sequence[views.Pod]
 
@@ -53,7 +54,7 @@ class Loop:
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
         """Create the pods of a gang and its PodGroup."""
-        self.state.upsert_pod_group(build_pod_group("train", group, len(pods)))
+        self.state.upsert_size(volcano.POD_GROUPS, build_pod_group("train", group, len(pods)))
         for pod in pods:
             self.state.upsert_pod(pod)
 

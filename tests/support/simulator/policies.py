@@ -162,7 +162,7 @@ class RailwrightPolicy(PlacementPolicy):
 
     def on_submit(self, job: job_stream.Job) -> None:
         """Add the pods and their PodGroup to the cluster state."""
-        self.state.upsert_pod_group(_build_pod_group(job))
+        self.state.upsert_size(volcano.POD_GROUPS, _build_pod_group(job))
         pods = self._pods[job.number] = [self._build_pod(job, rank) for rank in range(job.pods)]
         for pod in pods:
             self.state.upsert_pod(pod)

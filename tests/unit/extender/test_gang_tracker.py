@@ -30,6 +30,7 @@ from railwright.fabric import views
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.reasons import codes, reason, rendering
+from railwright.fabric.workloads import volcano
 from railwright.serving import turns
 
 GANG = "train/g"
@@ -477,7 +478,7 @@ class Confined(extending.Site):
     def constrain(self, **constraint: object) -> None:
         group = placing.build_pod_group("train", "g", len(self.gang))
         spec = msgspec.structs.replace(group.spec, **constraint)
-        self.state.cluster.upsert_pod_group(msgspec.structs.replace(group, spec=spec))
+        self.state.cluster.upsert_size(volcano.POD_GROUPS, msgspec.structs.replace(group, spec=spec))
 
     def ask(self, leaf: str, rank: int = 0) -> None:
         """Ask about a pod on the nodes of a leaf."""

@@ -8,6 +8,7 @@ import pytest
 from placing import LEAF, build_pod_group, change_pod, leaves, node, pod
 
 from railwright.fabric import views
+from railwright.fabric.workloads import volcano
 
 NODES = [f"n-{i}" for i in range(6)]
 SIZE = 4
@@ -18,7 +19,7 @@ class Asked(extending.Site):
 
     def __init__(self) -> None:
         super().__init__([node(name, f"leaf-{index // 2}") for index, name in enumerate(NODES)])
-        self.state.cluster.upsert_pod_group(build_pod_group("train", "g", SIZE))
+        self.state.cluster.upsert_size(volcano.POD_GROUPS, build_pod_group("train", "g", SIZE))
 
     def filter(self, pod: views.Pod, names=None, **spec: object) -> list[str]:
         self.pods.upsert(pod)
@@ -289,7 +290,7 @@ def test_other_pods_get_all_nodes_and_are_decided_once(gang, other):
     size = {"too large": len(gang.names) + 1, "of one pod": 1}.get(other)
     lone = pod("lone", group="other" if size else "")
     if size:
-        gang.state.cluster.upsert_pod_group(build_pod_group("train", "other", size))
+        gang.state.cluster.upsert_size(volcano.POD_GROUPS, build_pod_group("train", "other", size))
     gang.pods.upsert(lone)
     decisions = record_decisions(gang)
     assert gang.filter(lone) == gang.names

@@ -10,6 +10,7 @@ from placing import build_pod_group, node, pod
 
 from extender import kube_scheduler, scheduling_requests, unseen_pods
 from railwright.fabric.placement.state import gang_status
+from railwright.fabric.workloads import volcano
 
 NODES = [f"{leaf}-{number}" for leaf in "ab" for number in range(3)]
 SIZE = 4
@@ -20,7 +21,7 @@ class Asked(extending.Site):
 
     def __init__(self) -> None:
         super().__init__([node(name, name[0], rails_each=2) for name in NODES])
-        self.state.cluster.upsert_pod_group(build_pod_group("train", "g", SIZE))
+        self.state.cluster.upsert_size(volcano.POD_GROUPS, build_pod_group("train", "g", SIZE))
 
     def filter(self, peer, names=None, **spec) -> list[str]:
         self.pods.upsert(peer)

@@ -142,7 +142,7 @@ def test_a_pod_waits_while_peers_before_it_do_not_exist():
     loop = FilteringLoop(leaves(a=8), given=build_policy(2))
     pods = gang(6, pod)
     loop.submit([pods[0], *pods[3:]])
-    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 6))
+    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 6))
     assert set(list_refusals(loop.filter(pods[3])).values()) == {
         "2 pods of the gang do not exist yet, so the segment of this one is not known"
     }
@@ -173,7 +173,7 @@ def test_pods_that_come_after_all_others_have_room_in_their_segment(labels, exis
         for one, row in zip(gang(4, pod), labels, strict=True)
     ]
     loop.submit(pods[:existing])
-    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 4))
+    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 4))
     assert {loop.leaf_of(node) for node in loop.filter(pods[0]).feasible} == homes
 
 
@@ -186,7 +186,7 @@ def test_workers_do_not_wait_for_a_launcher_that_waits_for_them(labels):
         placing.change_pod(one, metadata={"labels_or_none": {**one.metadata.labels, **labels}}) for one in gang(4, pod)
     ]
     loop.submit(pods)
-    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 5))
+    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 5))
     assert len(loop.try_all(pods)) == 4
 
 
@@ -215,7 +215,7 @@ def test_the_last_segment_may_be_smaller_once_the_size_is_seen():
     owner = views.OwnerReference("batch/v1", "Job", "g", "uid-g", controller=True)
     pods = [placing.change_pod(one, metadata={"owner_references_or_none": [owner]}) for one in gang(6, pod)]
     loop.submit(pods)
-    loop.state.upsert_pod_group(placing.build_pod_group("train", "g", 6))
+    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 6))
     assert [loop.leaf_of(node) for node in loop.place(pods)] == [*"bbbb", *"aa"]
 
 
@@ -272,7 +272,7 @@ class Trial:
         ]
         held = [placing.pod(f"held-{name}", on=name) for name in busy]
         self.cluster = placing.build_cluster(self.nodes, [*pods, *held])
-        self.cluster.upsert_pod_group(GANG)
+        self.cluster.upsert_size(volcano.POD_GROUPS, GANG)
         self.assumed = placing.create_assumed_pods()
         self.engine = placing.RememberingEngine(self.cluster, self.assumed)
         self.pods = list(pods)

@@ -23,6 +23,7 @@ from wording import text
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods
+from railwright.fabric.workloads import volcano
 
 POLICY = policy(oversubscription=[1.0, 1.0])
 
@@ -163,7 +164,7 @@ def test_a_cached_plan_is_dropped_when_its_gang_becomes_smaller():
     placement_engine = RememberingEngine(state, create_assumed_pods())
     request = build_request(pod("job-0", group="g"), list(state.nodes), UNEVEN)
     assert placement_engine.score(request).gang.target_leaf == ("a", "s-a")
-    state.upsert_pod_group(build_pod_group("train", "g", 8))
+    state.upsert_size(volcano.POD_GROUPS, build_pod_group("train", "g", 8))
     assert placement_engine.score(request).gang.target_leaf == ("b", "s-b"), "the tightest leaf"
 
 

@@ -18,6 +18,7 @@ from placing import (
 from railwright.fabric import views
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import gang_status
+from railwright.fabric.workloads import volcano
 
 LEAST = 12
 
@@ -65,7 +66,9 @@ def change(gang: Gang, chance: random.Random) -> None:
         lambda: gang.cluster.upsert_pod(one),
         lambda: gang.cluster.remove_pod(one.metadata.uid),
         lambda: gang.cluster.upsert_pod(terminating),
-        lambda: gang.cluster.upsert_pod_group(build_pod_group("train", "a", chance.choice((4, LEAST, 14)))),
+        lambda: gang.cluster.upsert_size(
+            volcano.POD_GROUPS, build_pod_group("train", "a", chance.choice((4, LEAST, 14)))
+        ),
     )
     frequent = (lambda: gang.announce(one, node), lambda: gang.assumed.forget(one.metadata.uid))
     chance.choices((*frequent, chance.choice(rare)), (6, 3, 1))[0]()

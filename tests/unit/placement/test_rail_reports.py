@@ -20,6 +20,7 @@ from railwright.fabric.placement import engine
 from railwright.fabric.placement.state import rail_reports
 from railwright.fabric.policy import claimed_rails, model
 from railwright.fabric.reasons import rendering
+from railwright.fabric.workloads import volcano
 
 
 def named(*conditions):
@@ -295,7 +296,7 @@ def test_seeing_the_same_again_changes_nothing(steps, given_limits):
 
 
 def decide(known, by, *, size=1, name="job-worker-0"):
-    known.state.upsert_pod_group(placing.build_pod_group("train", "gang", size))
+    known.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "gang", size))
     request = placing.build_request(placing.pod(name, group="gang"), list(known.state.nodes), by)
     return placing.score_once(request, known.state)
 
@@ -401,7 +402,7 @@ def test_nodes_with_the_same_report_are_of_one_class_whenever_it_was_made():
 
 def test_a_plan_is_made_again_after_the_event():
     known, by = reported(STATE, port_down("mlx5_3"), leaves={"a": 3, "b": 3}, on=())
-    known.state.upsert_pod_group(placing.build_pod_group("train", "gang", 3))
+    known.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "gang", 3))
     engine_of_gang = placing.RememberingEngine(known.state, placing.create_assumed_pods())
     request = placing.build_request(placing.pod("job-worker-0", group="gang"), list(known.state.nodes), by)
     [leaf] = engine_of_gang.score(request).plan.leaves

@@ -23,7 +23,7 @@ from railwright.fabric.placement.state import (
     rail_health,
     rail_reports,
 )
-from railwright.fabric.workloads import frameworks, membership, volcano
+from railwright.fabric.workloads import frameworks, membership
 
 
 class PodIndex:
@@ -388,10 +388,6 @@ class ClusterState:
         uids = set[str]().union(*(self._pods.by_template.get(key, ()) for key in keys))
         self._update_claims((), uids)
         return uids
-
-    def upsert_pod_group(self, group: views.PodGroup) -> None:
-        """Add or update a Volcano PodGroup."""
-        self.upsert_size(volcano.POD_GROUPS, group)
 
     def upsert_size(self, kind: frameworks.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Add or update an object that declares a gang size. Most updates change only its status."""
