@@ -62,7 +62,7 @@ LABELS = {
     "domain": "key of a topology domain in the policy",
     "fabric": "name of a fabric in the policy; `unknown` for any other value",
     "kind": "watched resource, such as `nodes`; for workloads, their kind",
-    "outcome": "result, such as `patched`, `allowed`, `refused`, `ok`, `malformed`, `failed`; in audit mode "
+    "outcome": "result, such as `patched`, `allowed`, `refused`, `ok`, `malformed`, `failed`; in mode `warn` "
     "`would-patch` and `would-refuse`; for gangs "
     "`compact`, `spread`, `degraded`, `unplaceable`, `mixed`; for Events `written`, `held_back`, `dropped`, `failed`",
     "path": "route of the server, with parameters as `{name}`",

@@ -50,9 +50,10 @@ def handle(
         if opt_in.awaits_namespace(pod, policy.document, cluster_facts):
             return _answer_unknown_namespace(request, pod, policy)
         return reviews.allow(request, outcome.warnings)
-    if isinstance(outcome, pod_changes.Refusal):
+    is_enforced = intent.is_enforced(policy.document, outcome.fabric)
+    if is_enforced and isinstance(outcome, pod_changes.Refusal):
         return _reject(request, pod, outcome)
-    answer = _build_answer(planned, outcome)
+    answer = _build_answer(planned, outcome, is_enforced=is_enforced)
     if cache is not None and entry is not None and planned is entry.excerpt:
         cache.by_key.add(entry.key, answer)
     return _address(answer, request, pod)
@@ -73,8 +74,7 @@ def _is_conclusive(outcome: plan.Outcome) -> bool:
     """True if the whole pod has the outcome of its excerpt. Messages of a refusal name the pod."""
     if isinstance(outcome, pod_changes.NotOptedIn):
         return True
-    injection = outcome.injection if isinstance(outcome, pod_changes.Audit) else outcome
-    return isinstance(injection, pod_changes.Injection) and pod_excerpt.fits(injection.pod.metadata.annotations)
+    return isinstance(outcome, pod_changes.Injection) and pod_excerpt.fits(outcome.pod.metadata.annotations)
 
 
 def _address(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:
@@ -83,9 +83,13 @@ def _address(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: v
     return msgspec.structs.replace(answer, uid=request.uid, dry_run=bool(request.dry_run), events=events)
 
 
-def _build_answer(pod: views.Pod, outcome: pod_changes.Injection | pod_changes.Audit) -> reviews.Answer:
-    """Return the answer to any request of an equal pod."""
-    return _build_audit(pod, outcome) if isinstance(outcome, pod_changes.Audit) else _build_injection(pod, outcome)
+def _build_answer(
+    pod: views.Pod, outcome: pod_changes.Injection | pod_changes.Refusal, *, is_enforced: bool
+) -> reviews.Answer:
+    """Return the answer to any request of an equal pod, which is admitted."""
+    if is_enforced and isinstance(outcome, pod_changes.Injection):
+        return _build_injection(pod, outcome)
+    return _build_unenforced(outcome)
 
 
 def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> reviews.Answer:
@@ -102,21 +106,17 @@ def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> review
     return reviews.build_answer(_ANY_REQUEST, response, fabric=injection.fabric, role=injection.role)
 
 
-def _build_audit(pod: views.Pod, audit: pod_changes.Audit) -> reviews.Answer:
-    """Build the response to a pod in audit mode: its record, and what would have been done."""
-    operations = patch.build_operations(pod, audit.changes)
-    notes = {"fabric": audit.fabric or _UNKNOWN, "role": audit.role or _UNKNOWN, "mode": intent.AUDIT}
-    outcome = reviews.ALLOWED
-    if audit.refusal is not None:
-        notes["refused"] = audit.refusal.reason
-        outcome = reviews.WOULD_REFUSE
-    elif audit.injection is not None:
-        notes["rails"] = text.limit(",".join(audit.injection.rails), _MAX_AUDIT)
-        changes = len(audit.injection.changes) - len(audit.changes)
-        notes["changes"] = str(changes)
-        outcome = reviews.WOULD_PATCH if changes else reviews.ALLOWED
-    response = reviews.Response(operations=operations, warnings=audit.warnings, audit=notes)
-    return reviews.build_answer(_ANY_REQUEST, response, outcome=outcome, fabric=notes["fabric"], role=notes["role"])
+def _build_unenforced(outcome: pod_changes.Injection | pod_changes.Refusal) -> reviews.Answer:
+    """Return the answer of mode `warn`: the pod is admitted unchanged, and warnings say what would have been done."""
+    fabric, role = outcome.fabric or _UNKNOWN, outcome.role or _UNKNOWN
+    response = reviews.Response(
+        warnings=plan.describe_unenforced(outcome), audit={"fabric": fabric, "role": role, "mode": intent.WARN}
+    )
+    if isinstance(outcome, pod_changes.Refusal):
+        word = reviews.WOULD_REFUSE
+    else:
+        word = reviews.WOULD_PATCH if any(change.entry for change in outcome.changes) else reviews.ALLOWED
+    return reviews.build_answer(_ANY_REQUEST, response, outcome=word, fabric=fabric, role=role)
 
 
 def _handle_without_policy(
@@ -137,11 +137,11 @@ def _handle_without_policy(
 def _answer_unknown_namespace(
     request: reviews.Request[views.Pod], pod: views.Pod, policy: policies.Policy
 ) -> reviews.Answer:
-    """Reject a pod whose namespace may opt it in, unless the policy is in audit mode."""
-    if policy.document.mode != intent.AUDIT:
-        return _reject(request, pod, _build_unknown_namespace(request, pod))
-    audit = plan.audit_refusal(pod, policy, _build_unknown_namespace(request, pod))
-    return _address(_build_audit(pod, audit), request, pod)
+    """Reject a pod whose namespace may opt it in, unless the policy is in mode `warn`."""
+    refusal = _build_unknown_namespace(request, pod)
+    if policy.document.mode != intent.WARN:
+        return _reject(request, pod, refusal)
+    return _address(_build_unenforced(refusal), request, pod)
 
 
 def _build_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod) -> pod_changes.Refusal:

@@ -16,7 +16,7 @@ from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 ALLOWED, PATCHED, REFUSED = "allowed", "patched", "refused"
-WOULD_PATCH, WOULD_REFUSE = "would-patch", "would-refuse"  # in audit mode, in which the object is admitted unchanged
+WOULD_PATCH, WOULD_REFUSE = "would-patch", "would-refuse"  # in mode `warn`, in which the object is admitted unchanged
 
 
 class EventRecord(msgspec.Struct, frozen=True):

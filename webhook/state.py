@@ -171,7 +171,7 @@ class Uninjected:
     def count(
         self, policy: model.Policy | None, get_labels: GetLabels, excluded: Collection[str] = opt_in.ALWAYS_EXCLUDED
     ) -> Mapping[str, int]:
-        """Return the number of pods for every fabric of the policy, and for UNKNOWN. Fabrics in audit mode have none.
+        """Return the number of pods for every fabric of the policy, and for UNKNOWN. Fabrics in mode `warn` have none.
 
         `excluded` are the namespaces that the webhook is not called for.
         """
@@ -182,7 +182,7 @@ class Uninjected:
             if candidate.namespace not in excluded:
                 namespace_labels = get_labels(candidate.namespace)
                 label = opt_in.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
-                if label is not None and not opt_in.is_label_in_audit(label, document):
+                if label is not None and opt_in.is_label_enforced(label, document):
                     pods_by_fabric[_get_fabric(label, document)] += pods
         return pods_by_fabric
 

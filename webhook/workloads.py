@@ -84,9 +84,9 @@ def handle(
         if isinstance(outcome, pod_changes.Refusal):
             return _reject(request, kind, outcome)
         plans.append(outcome)
-        injected_count += outcome.injection is not None or outcome.is_audited
+        injected_count += outcome.injection is not None or not outcome.is_enforced
         if injected_count > frameworks.MAX_TEMPLATES:
-            if outcome.is_audited:
+            if not outcome.is_enforced:
                 break
             return _reject(request, kind, _build_too_many(review))
     yield
@@ -168,8 +168,8 @@ def _combine_plans(
         operation for plan in plans for operation in patch.build_template_operations(plan.template, plan.changes)
     ]
     operations += _add_fields(review.workload, topology.fields)
-    injections = [plan.injection for plan in plans if plan.injection is not None and not plan.is_audited]
-    is_audited = any(plan.is_audited for plan in plans)
+    injections = [plan.injection for plan in plans if plan.injection is not None and plan.is_enforced]
+    is_enforced = all(plan.is_enforced for plan in plans)
     changes = sum(len(plan.changes) for plan in plans)
     audit = {"fabric": ",".join(sorted({injection.fabric for injection in injections})), "changes": str(changes)}
     warnings = [warning for plan in plans for warning in plan.warnings]
@@ -183,7 +183,7 @@ def _combine_plans(
             *topology.warnings,
             *_warn_overridden_labels(review),
         ),
-        audit=audit if injections else {"mode": intent.AUDIT} if is_audited else {},
+        audit=audit if injections else {} if is_enforced else {"mode": intent.WARN},
     )
 
 

@@ -14,6 +14,7 @@ from railwright.cli import output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, watch_wire
 from railwright.fabric import names
+from railwright.fabric.reasons.codes import AdmissionCode
 
 Tree = dict[str, Any]
 _OURS = r'"(?:namespaced-)?pods\.railwright\.io"'  # webhooks of manifests/base/admission.yaml that review pods
@@ -25,6 +26,7 @@ _NO_RIGHT = "forbidden: User "  # of RBAC; a rejection by admission names the po
 _TOKEN_VOLUME = re.compile(r"\bkube-api-access-[a-z0-9]{5}\b", re.ASCII)  # the API server draws the suffix
 _SERVER_FIELDS = ("uid", "creationTimestamp", "managedFields", "generation", "resourceVersion", "selfLink")
 _REJECTIONS = frozenset({400, 403, 409, 422})  # by admission, validation or another object of the same name
+_UNENFORCED = (f"{AdmissionCode.WOULD_INJECT}: ", f"{AdmissionCode.WOULD_REJECT}: ")  # warnings of mode `warn`
 _AT_ONCE = 6  # dry runs
 _MAX_GENERATE_NAME = 58  # characters before the five that the API server appends
 
@@ -127,9 +129,10 @@ def _read(body: bytes, pod: Tree, host: str) -> Tree:
 
 
 def _describe_missing_record(pod: Tree, warnings: tuple[str, ...]) -> Answer:
-    """Return the answer for a pod without an injection record: it did not opt in, or the webhook was not called."""
+    """Return the answer for a pod without an injection record, whose absence a warning of the webhook may explain."""
     label = (pod["metadata"].get("labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
-    if label == names.FABRIC_NONE or any(names.INJECTION in warning for warning in warnings):
+    is_explained = any(names.INJECTION in warning or warning.startswith(_UNENFORCED) for warning in warnings)
+    if label == names.FABRIC_NONE or is_explained:
         return Admitted(pod, pod, warnings)
     return Uninjected()
 

@@ -19,7 +19,6 @@ from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_t
 from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import rendering
-from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks
 
 Placed = tuple[documents.Path, dict[str, Any]]
@@ -64,8 +63,6 @@ def sort(report: Report) -> Report:
 
 
 _CONF = "nccl.conf"
-NO_FINDINGS = keys.CODES | {AdmissionCode.WOULD_INJECT.value}
-"""Codes of warnings that are not reported: those of keys, whose lines lint finds itself, and of audit mode alone."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -414,8 +411,6 @@ def _inject(
         metadata = msgspec.structs.replace(from_controller.metadata, labels_or_none=labels)
         pod = msgspec.structs.replace(from_controller, metadata=metadata)
     outcome = plan.plan(pod, context.policy, known, workload.title)
-    if isinstance(outcome, injection.Audit):
-        outcome = outcome.enforced
     if isinstance(outcome, injection.NotOptedIn):
         return pod, fabric_context.FabricUse(document, awaits_correction=is_mislabelled), outcome
     if isinstance(outcome, injection.Refusal):
@@ -431,7 +426,7 @@ def _list_answers(outcome: plan.Outcome | None) -> Iterator[rule_types.Finding]:
         yield rule_types.build_finding(rule_types.REJECTED, outcome.message)
     elif outcome is not None:
         for warning in outcome.warnings:
-            if warning.code not in NO_FINDINGS:
+            if warning.code not in keys.CODES:  # lint finds their lines itself
                 yield rule_types.build_finding(rule_types.WARNED, warning.line, warning.code)
 
 

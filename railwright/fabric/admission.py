@@ -16,9 +16,6 @@ _MAX_CHANGES = 512  # of a pod that is linted: the API server waits, and no real
 def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> injection.Outcome:
     """Return the plan of a pod, with the warnings of lint. Never raises because of the pod's content."""
     outcome = injection.plan(pod, policy, cluster)
-    if isinstance(outcome, pod_changes.Audit) and outcome.injection is not None:
-        warnings = injection.locate_audited(lint_injected(outcome.injection, policy))
-        return msgspec.structs.replace(outcome, warnings=outcome.warnings + warnings)
     if not isinstance(outcome, pod_changes.Injection):
         return outcome
     return _add_warnings(outcome, lint_injected(outcome, policy))
@@ -32,8 +29,8 @@ def plan_template(
     if isinstance(outcome, pod_changes.Refusal) or outcome.injection is None:
         return outcome
     warnings = lint_injected(outcome.injection, policy)
-    if outcome.is_audited:
-        warnings = injection.locate_audited(warnings)
+    if not outcome.is_enforced:
+        warnings = injection.locate_unenforced(warnings)
     return msgspec.structs.replace(
         outcome,
         warnings=outcome.warnings + template_plan.locate(template, warnings),

@@ -23,20 +23,18 @@ _MAX_SHARED = 8192  # characters of a record that is kept for the next pods; a r
 _MAX_DIGEST = 80  # characters: sha256: and 64 digits are 71
 
 
-AUDIT = "audit"  # mode of a policy, of a fabric and of a record
+WARN = "warn"  # mode of a policy and of a fabric
 
 
 class Record(msgspec.Struct, frozen=True):
     """The content of the annotation `injection`, keys in this order (docs/interface.md 5).
 
     `rails` is (): launchers and some other roles get none. None: there is no record. `reasons` has the reason of each
-    variable in `added`. In audit mode the record says what would have been done, and nothing was.
+    variable in `added`.
     """
 
     version: str = ""
     policy: str = ""
-    mode: str | msgspec.UnsetType = msgspec.UNSET  # AUDIT, or left out
-    rejected: str | msgspec.UnsetType = msgspec.UNSET  # in audit mode: code of the rejection
     fabric: str = ""
     role: str = ""
     containers: tuple[str, ...] = ()
@@ -45,16 +43,6 @@ class Record(msgspec.Struct, frozen=True):
     user_values: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="kept")
     skipped: Mapping[str, reason.RecordedReason] = {}
     reasons: msgspec.Raw = msgspec.Raw()
-
-    @property
-    def is_audit(self) -> bool:
-        """True if the pod was admitted in audit mode, so that it is not injected."""
-        return self.mode == AUDIT
-
-    @property
-    def has_unmade_changes(self) -> bool:
-        """True if the pod was admitted in audit mode, and would otherwise have been changed or rejected."""
-        return self.is_audit and bool(self.added or self.rails or self.rejected)
 
     @property
     def digest(self) -> str:
@@ -165,7 +153,7 @@ def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, mo
     """Return (name, fabric) a pod opted in to; ("", None) if it did not, or the policy does not define the fabric.
 
     Without a label the injection record counts: the webhook writes it for pods that their namespace opted in. A pod
-    that was admitted in audit mode has not opted in, nor one without a record while its fabric is in audit mode.
+    without a record has not opted in while its fabric is in mode `warn`.
     """
     label = pod.metadata.labels.get(names.FABRIC, "")
     if label == names.FABRIC_NONE:
@@ -173,15 +161,15 @@ def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, mo
     record = read_record(pod)
     name = resolve_default(label, document) or record.fabric
     fabric = document.fabrics.get(name)
-    if fabric is None or record.is_audit or (record.rails is None and is_in_audit(document, name)):
+    if fabric is None or (record.rails is None and not is_enforced(document, name)):
         return "", None
     return name, fabric
 
 
-def is_in_audit(document: model.PolicyDocument, name: str) -> bool:
-    """True if a fabric is in audit mode. The policy's mode counts for fabrics without one, and for unknown names."""
+def is_enforced(document: model.PolicyDocument, name: str) -> bool:
+    """True unless a fabric is in mode `warn`. Those without a mode, and unknown ones, have that of the policy."""
     fabric = document.fabrics.get(name)
-    return ((fabric.mode if fabric is not None else None) or document.mode) == AUDIT
+    return ((fabric.mode if fabric is not None else None) or document.mode) != WARN
 
 
 # --- the rails --------------------------------------------------------------------------------------------

@@ -210,6 +210,19 @@ async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
     assert out.splitlines()[-1] == "1 template: 0 injected, 0 refused, 1 unchanged"
 
 
+@pytest.mark.parametrize("code", ["WouldInject", "WouldReject"])
+async def test_a_pod_of_a_fabric_in_mode_warn_is_unchanged_with_its_warning(run, code):
+    def admit(pod: dict) -> web.Response:
+        headers = {"Warning": f'299 - "{code}: fabric f is in mode warn"'}
+        return web.json_response(complete(pod, injects=False), status=201, headers=headers)
+
+    status, out, _ = await run(admit, POD, "explain")
+    assert status == 0
+    assert "mode warn: admitted unchanged" in out
+    assert f"warning: {code}: fabric f is in mode warn" in out
+    assert out.splitlines()[-1] == "1 template: 0 injected, 0 refused, 1 unchanged"
+
+
 async def test_lint_takes_the_policy_of_the_cluster(run):
     env = [{"name": "NCCL_IB_HCA", "value": "mlx5_9"}]
     pod = {**POD, "spec": {"containers": [{**POD["spec"]["containers"][0], "env": env}]}}

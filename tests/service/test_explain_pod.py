@@ -295,8 +295,8 @@ CRON_JOB = {**build_owned("nightly", None, LABEL), "spec": {"jobTemplate": {"spe
             {"/apis/batch/v1/namespaces/prod/jobs/late": {**build_owned("late", None, LABEL), **JOB}},
             (
                 f"{UNLABELLED} Job late: label railwright.io/fabric 'roce' of the Job does not reach its pods: it was "
-                "set after the Job was created, or railwright was not called or in audit mode then; the template "
-                "cannot change, so delete the Job, and create it again with the label\n"
+                "set after the Job was created, or railwright was not called or the fabric in mode warn then; the "
+                "template cannot change, so delete the Job, and create it again with the label\n"
             ),
         ),
         (

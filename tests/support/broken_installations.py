@@ -453,6 +453,7 @@ BREAKS = {
             installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})
         ),
         "workload-keys", "warn", "CronJob train/nightly: LabelNotPassed: "),
-    "audit mode": (repolicy("fabrics:", "mode: audit\nfabrics:"), "audit-mode", "warn", "no existing pod would change"),
+    "mode warn": (repolicy("fabrics:", "mode: warn\nfabrics:"),
+                  "warn-mode", "fail", "the admission policies deny its pods"),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

@@ -3,7 +3,6 @@ of manifests/base are held to alike.
 """
 
 import copy
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -38,10 +37,6 @@ def _pod(fabric: str | None = None, *, requested: Tree | None = None, **parts: A
 
 def _annotate(key: str, value: str = "x", fabric: str | None = "f", **spec: Any) -> Tree:
     return _pod(fabric, metadata={"name": "p", "annotations": {key: value}}, spec=spec)
-
-
-def _audit(**fields: Any) -> Tree:
-    return _annotate(names.INJECTION, json.dumps({"mode": "audit", "fabric": "f", "rails": [], **fields}))
 
 
 def _label(tree: Tree, fabric: str) -> Tree:
@@ -83,9 +78,6 @@ CASES: dict[str, Case] = {
         _claiming(used=False), None, namespace_labels=OPTED
     ),
     "the record": Case(_annotate(names.INJECTION, "{}"), None),
-    "a record of audit mode": Case(_audit(added=["env:NCCL_IB_HCA"]), "f", later=True),
-    "a record of audit mode, for a pod that would be rejected": Case(_audit(rejected="UnknownFabric"), "f", later=True),
-    "a record of audit mode, for a pod that would get nothing": Case(_audit(), None),
     "the record, by the namespace's label": Case(_annotate(names.INJECTION, "{}", None), None, namespace_labels=OPTED),
     "no room for a record": Case(_annotate("full", "ü" * 120_000), None),
     "room for a record": Case(_annotate("some", "x" * 40_000), "f"),

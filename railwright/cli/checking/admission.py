@@ -1,7 +1,7 @@
 """Checks of admission itself: a dry run for each fabric, and the policies behind the webhook."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from railwright.cli.checking import check_rows, policy, snapshots
@@ -10,6 +10,7 @@ from railwright.cli.checking.snapshots import DryRun, Snapshot, get_list, get_ma
 from railwright.cli.checking.webhook_configurations import NAME_LABEL
 from railwright.cluster import installed_names
 from railwright.fabric import intent, names, text
+from railwright.fabric.injection import opt_in
 from railwright.fabric.policy import model
 
 NAME = "railwright-check"  # of the dry-run pod, which is never stored
@@ -19,6 +20,7 @@ _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every na
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+_INJECTED = f"{installed_names.INSTALLATION}-injected"
 _BY_NAMESPACE = f"{installed_names.INSTALLATION}-injected-by-namespace"  # manifests/base/admission-policy.yaml
 _WARNING_ONLY = {f"{installed_names.INSTALLATION}-{name}" for name in ("late-label", "unpassed-label")}
 _CONDITION = "asks-for-an-accelerator"  # its match condition that identifies training pods
@@ -76,7 +78,7 @@ def _list_dry_runs(snapshot: Snapshot) -> Mapping[str, DryRun]:
     return {dry_run.fabric: dry_run for dry_run in snapshot.get_all(snapshots.DRY_RUNS)}
 
 
-def _check_dry_run(_snapshot: Snapshot, dry_run: DryRun) -> Assessment:
+def _check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
     location = f"in namespace {dry_run.namespace}"
     require(not dry_run.problem, dry_run.problem)
     if dry_run.forbidden:
@@ -85,6 +87,8 @@ def _check_dry_run(_snapshot: Snapshot, dry_run: DryRun) -> Assessment:
         return fail(f"{location}: {dry_run.refusal}")
     if _get_record(dry_run):
         return ok(location)
+    if not opt_in.is_label_enforced(dry_run.fabric, snapshot.policy):
+        return skip(f"{location}: the fabric is in mode warn, which adds no record")
     detail = f"a pod {location} was admitted without an injection record"
     return fail(f"{detail}: the API server did not call the webhook")
 
@@ -119,10 +123,7 @@ def _check_policies(snapshot: Snapshot) -> Assessment:
         return warn(
             "no ValidatingAdmissionPolicy of railwright: a pod that bypasses the webhook runs without its network"
         )
-    actions: dict[str, set[str]] = {}
-    for binding in snapshot.get_all("admission-bindings"):
-        policy_actions = actions.setdefault(str(get_path(binding, "spec", "policyName")), set())
-        policy_actions.update(get_list(binding, "spec", "validationActions"))
+    actions = _list_actions(snapshot)
     unbound = text.join_first((name for name in own_policies if name not in actions), 5)
     if unbound and snapshot.is_disabled:
         return fail(check_rows.DISABLED, check_rows.ENABLE)
@@ -132,6 +133,20 @@ def _check_policies(snapshot: Snapshot) -> Assessment:
     if without_deny := text.join_first((name for name in rejecting if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")
     return _check_accelerators(snapshot, own_policies.get(_BY_NAMESPACE)) or ok(text.join_first(own_policies, 5))
+
+
+def _list_actions(snapshot: Snapshot) -> Mapping[str, Collection[str]]:
+    """Return the actions of each ValidatingAdmissionPolicy that has a binding."""
+    actions: dict[str, set[str]] = {}
+    for binding in snapshot.get_all("admission-bindings"):
+        policy_actions = actions.setdefault(str(get_path(binding, "spec", "policyName")), set())
+        policy_actions.update(get_list(binding, "spec", "validationActions"))
+    return actions
+
+
+def denies_uninjected(snapshot: Snapshot) -> bool:
+    """True if the API server itself rejects opted-in pods without an injection record."""
+    return "Deny" in _list_actions(snapshot).get(_INJECTED, ())
 
 
 def _check_accelerators(snapshot: Snapshot, guard: Any) -> Assessment | None:

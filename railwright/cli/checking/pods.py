@@ -2,20 +2,16 @@
 
 import contextlib
 import datetime as dt
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import msgspec
 
-from railwright.cli.checking import check_rows, snapshots, webhook_configurations
+from railwright.cli.checking import admission, check_rows, snapshots, webhook_configurations
 from railwright.cli.checking import policy as policies
 from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_path
 from railwright.fabric import intent, names, text, views
-from railwright.fabric.injection import facts, keys, opt_in, plan, pod_changes, template_plan, templates
-from railwright.fabric.policy import model
+from railwright.fabric.injection import keys, opt_in, templates
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--event-ttl)
@@ -35,9 +31,9 @@ def _check_uninjected(snapshot: Snapshot) -> Assessment:
     for pod in _list_pods(snapshot):
         namespace = pod.metadata.namespace
         label = opt_in.find_missed_label(pod, labels.get(namespace), accelerators, excluded)
-        if label is not None and not opt_in.is_label_in_audit(label, snapshot.policy):  # those have the row audit-mode
+        if label is not None and opt_in.is_label_enforced(label, snapshot.policy):  # the others have the row warn-mode
             missing.append(f"{namespace}/{pod.metadata.name}")
-        injected += names.INJECTION in pod.metadata.annotations and not intent.read_record(pod).is_audit
+        injected += names.INJECTION in pod.metadata.annotations
     if missing:
         return fail(f"{len(missing)} of {injected + len(missing)}: {text.join_first(missing, 5)}")
     check_rows.require_read(snapshot, snapshots.NAMESPACED_PODS)
@@ -137,119 +133,24 @@ def _format_name(workload: templates.Workload) -> str:
 def _check_label(workload: templates.Workload, snapshot: Snapshot) -> Iterator[str]:
     """Yield a problem if admission would have copied the label into a template, and has not."""
     problem = keys.describe_uncopied(workload)
-    if problem and not opt_in.is_label_in_audit(workload.label or "", snapshot.policy):
+    if problem and opt_in.is_label_enforced(workload.label or "", snapshot.policy):
         yield problem
 
 
-# --- audit mode -------------------------------------------------------------------------------------------
-
-_MAX_PODS = 5000  # planned; each takes a third of a millisecond
-# written by railwright or at binding; a pod that is created again has none of them
-_WRITTEN = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
-_BuildFacts = Callable[[str], facts.ClusterFacts]
+# --- mode `warn` ------------------------------------------------------------------------------------------
 
 
-class _Audits(NamedTuple):
-    """Outcomes of one fabric: of each pod, and of the templates of each workload."""
-
-    pods: list[pod_changes.Audit]
-    workloads: list[list[pod_changes.Audit]]
-
-
-def _check_audit_mode(snapshot: Snapshot) -> Iterator[Assessment]:
-    """Say what would change for the existing pods if they were created again and the fabrics in audit mode enforced."""
+def _check_warn_mode(snapshot: Snapshot) -> Iterator[Assessment]:
+    """Warn of fabrics that are not enforced; fail if the admission policies deny their pods, which have no record."""
     policy = policies.require_policy(snapshot)
-    fabrics = [name for name in policy.document.fabrics if intent.is_in_audit(policy.document, name)]
+    fabrics = [name for name in policy.document.fabrics if not intent.is_enforced(policy.document, name)]
     if not fabrics:
-        yield ok("no fabric is in audit mode")
-        return
-    audits = {name: _Audits([], []) for name in fabrics}
-    build_facts = _prepare_facts(snapshot)
-    for outcome in _plan_pods(snapshot, policy, build_facts):
-        audits.setdefault(outcome.fabric, _Audits([], [])).pods.append(outcome)
-    for outcomes in _plan_workloads(snapshot, policy, build_facts):
-        audits.setdefault(outcomes[0].fabric, _Audits([], [])).workloads.append(outcomes)
-    for name, planned in audits.items():
-        yield warn(_describe_audits(planned), subject=name or "other labels")
-
-
-def _describe_audits(planned: _Audits) -> str:
-    """Return what enforcing would do to pods and workloads, with an example of each rejection."""
-    if not planned.pods and not planned.workloads:
-        return "audit: no existing pod would change"
-    parts = []
-    if planned.pods:
-        pods = text.format_count(len(planned.pods), "existing pod")
-        changed = sum(map(_is_changed, planned.pods))
-        parts.append(f"of {pods}, created again, {changed} would be injected")
-    if planned.workloads:
-        workloads = text.format_count(len(planned.workloads), "workload")
-        changed = sum(any(map(_is_changed, outcomes)) for outcomes in planned.workloads)
-        parts.append(f"of {workloads} with the label only on the workload, created again, {changed} would be injected")
-    refusals = [audit.refusal for audit in (*planned.pods, *itertools.chain(*planned.workloads)) if audit.refusal]
-    counts = Counter(refusal.reason for refusal in refusals)
-    examples = {refusal.reason: refusal.message for refusal in reversed(refusals)}
-    parts += [f"{count} rejected ({code}), such as {examples[code]}" for code, count in counts.most_common(3)]
-    return f"audit: {'; '.join(parts)}"
-
-
-def _is_changed(audit: pod_changes.Audit) -> bool:
-    return audit.injection is not None and len(audit.injection.changes) > len(audit.changes)
-
-
-def _prepare_facts(snapshot: Snapshot) -> _BuildFacts:
-    """Return a function that returns what admission knows of the cluster for a pod of a namespace."""
-    labels = snapshot.namespace_labels
-    networks = None if "networks" in snapshot.unread else policies.read_networks(snapshot)
-    nodes = snapshot.get_all("nodes")
-    offered = frozenset(name for node in nodes for name in node.status.allocatable) if nodes else None
-    return lambda namespace: facts.ClusterFacts(namespace, labels.get(namespace), networks, offered)
-
-
-def _plan_workloads(
-    snapshot: Snapshot, policy: model.Policy, build_facts: _BuildFacts
-) -> Iterator[list[pod_changes.Audit]]:
-    """Yield the outcomes of audit mode for the templates of each workload whose label is not in them.
-
-    Audit mode does not copy the label, so that nothing marks the pods of such a workload.
-    """
-    for workload in _list_workloads(snapshot):
-        known = build_facts(workload.metadata.namespace)
-        outcomes = []
-        for template in keys.list_unlabelled(workload):
-            is_accelerated = template.is_job_accelerated(policy.document.accelerators)
-            known = msgspec.structs.replace(known, job_accelerated=is_accelerated)
-            title = f"{_format_name(workload)}: {template.title}"
-            outcomes.append(plan.plan(template_plan.build_pod(template), policy, known, title))
-        if audits := [outcome for outcome in outcomes if isinstance(outcome, pod_changes.Audit)]:
-            yield audits
-
-
-def _plan_pods(snapshot: Snapshot, policy: model.Policy, build_facts: _BuildFacts) -> Iterator[pod_changes.Audit]:
-    """Yield the outcomes of audit mode for the running and pending pods that are not injected."""
-    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
-    for pod in [pod for pod in _list_pods(snapshot) if _is_candidate(pod, excluded)][:_MAX_PODS]:
-        outcome = plan.plan(_undo_creation(pod), policy, build_facts(pod.metadata.namespace))
-        if isinstance(outcome, pod_changes.Audit):
-            yield outcome
-
-
-def _is_candidate(pod: views.Pod, excluded: frozenset[str]) -> bool:
-    """True for a live pod that admission covers and has not injected."""
-    record = intent.read_record(pod)
-    return (
-        (record.rails is None or record.is_audit)
-        and opt_in.is_covered(pod, excluded)
-        and not pod.status.has_ended
-        and pod.metadata.deletion_timestamp is None
-    )
-
-
-def _undo_creation(pod: views.Pod) -> views.Pod:
-    """Return a pod as its creator would send it again: without a node, and without what admission and binding wrote."""
-    annotations = {key: value for key, value in pod.metadata.annotations.items() if key not in _WRITTEN}
-    metadata = msgspec.structs.replace(pod.metadata, annotations_or_none=annotations)
-    return msgspec.structs.replace(pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=""))
+        yield ok("each fabric is enforced")
+    elif admission.denies_uninjected(snapshot):
+        detail = "the admission policies deny its pods, because mode warn adds no record"
+        yield from (fail(detail, subject=name) for name in fabrics)
+    else:
+        yield from (warn("its pods are admitted unchanged, with a warning", subject=name) for name in fabrics)
 
 
 CHECKS: Checks = {
@@ -257,5 +158,5 @@ CHECKS: Checks = {
     "placed-without-extender": _check_placements,
     "refused": _check_rejected,
     "workload-keys": _check_keys,
-    "audit-mode": _check_audit_mode,
+    "warn-mode": _check_warn_mode,
 }

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import jsonpatch
 import msgspec
@@ -17,6 +17,7 @@ from railwright.fabric import intent, names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.codes import AdmissionCode
 from webhook import reviews, state
 
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)
@@ -122,15 +123,16 @@ def _describe_admitted(
     record = previews.read_record(admitted.after)
     source = previews.Source(dry_run.kind, f"{dry_run.text}, policy {record.policy}") if record.policy else dry_run
     operations = jsonpatch.make_patch(admitted.before, admitted.after).patch
-    outcome = _find_outcome(record, has_operations=bool(operations))
+    warnings = _list_warnings(template, admitted)
+    outcome = _find_outcome({warning.code for warning in warnings}, has_operations=bool(operations))
     return msgspec.structs.replace(
-        previews.build_unchanged(template, outcome, record.rejected or "", source),
+        previews.build_unchanged(template, outcome, "", source),
         fabric=record.fabric,
         role=record.role,
         rails=record.rails or (),
         operations=operations,
         changes=_list_changes(record),
-        warnings=_list_warnings(template, admitted),
+        warnings=warnings,
         unchanged=record.user_values,
         skipped={step: rendering.describe_recorded(recorded) for step, recorded in record.skipped.items()},
         before=admitted.before,
@@ -138,9 +140,11 @@ def _describe_admitted(
     )
 
 
-def _find_outcome(record: intent.Record, *, has_operations: bool) -> str:
-    if record.is_audit:
-        return reviews.WOULD_REFUSE if record.rejected else reviews.WOULD_PATCH if record.added else reviews.ALLOWED
+def _find_outcome(codes: Collection[str], *, has_operations: bool) -> str:
+    if AdmissionCode.WOULD_REJECT in codes:
+        return reviews.WOULD_REFUSE
+    if AdmissionCode.WOULD_INJECT in codes:
+        return reviews.WOULD_PATCH
     return reviews.PATCHED if has_operations else reviews.ALLOWED
 
 

@@ -154,7 +154,7 @@ def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:
     return {key: value for key, value in tree.items() if key not in {"before", "after"}}
 
 
-_AUDITED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
+_UNENFORCED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
 _CONTEXT = 3  # unchanged lines around a change, as in diff -u
 
 
@@ -200,10 +200,8 @@ def build_summary(previews: Sequence[AdmissionPreview]) -> Text:
     """Return the last line: the number of templates by outcome."""
     rejected = sum(map(is_rejected, previews))
     patched = sum(preview.outcome == reviews.PATCHED for preview in previews)
-    audited = sum(preview.outcome in _AUDITED for preview in previews)
-    unchanged = len(previews) - patched - rejected - audited
+    unchanged = len(previews) - patched - rejected
     parts = [f"{patched} injected", f"{rejected} refused", f"{unchanged} unchanged"]
-    parts += [f"{audited} unchanged in audit mode"] if audited else []
     count = text.format_count(len(previews), "template")
     return Text(f"{count}: {', '.join(parts)}", style="bold red" if rejected else "bold green")
 
@@ -218,8 +216,8 @@ def _format_title(preview: AdmissionPreview) -> str:
 def _format_outcome(preview: AdmissionPreview) -> str:
     if is_rejected(preview):
         return f"refused: {preview.message}"
-    if preview.outcome == reviews.WOULD_REFUSE:
-        return f"audit mode: admitted unchanged; it would be refused: {preview.message}"
+    if preview.outcome in _UNENFORCED:
+        return "mode warn: admitted unchanged; the warning says what enforcing would do"
     rails = f", rails {', '.join(preview.rails)}" if preview.rails else ""
     if previews.is_uninjected(preview):
         intended = f"; the policy says: fabric {preview.fabric}, role {preview.role}{rails}" if preview.fabric else ""
@@ -227,8 +225,6 @@ def _format_outcome(preview: AdmissionPreview) -> str:
     if not preview.fabric:
         return "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
     effect = "injected" if preview.operations else "unchanged, it has everything already"
-    if preview.outcome == reviews.WOULD_PATCH:
-        effect = "audit mode: unchanged but for the record; it would be injected"
     return f"{effect}: fabric {preview.fabric}, role {preview.role}{rails}"
 
 

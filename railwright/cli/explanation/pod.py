@@ -452,7 +452,6 @@ class PodRecord(msgspec.Struct, frozen=True):
     source: str = "pod"
     missed_label: str = ""  # of a pod that is not injected
     workload_label: str = ""  # why the label of its workload does not reach the pod
-    audit: str = ""  # what would have been done to a pod that was admitted in audit mode
     warnings: Sequence[rendering.Message] = ()  # about keys of railwright that have no effect
     topology: rendering.Message | None = None  # what its workload asks of the scheduler, or why it asks for nothing
     decided_by: str = ""  # the scheduler that reads it
@@ -521,13 +520,8 @@ def render(record: PodRecord) -> Group:
     if record.missed_label:
         fabric = (
             f"label {names.FABRIC} {record.missed_label!r}, but not injected: the label was set after the pod's "
-            "creation, or the webhook was not called; set it in the pod template, then delete the pod, so that it is "
-            "created again"
-        )
-    if record.audit:
-        fabric = (
-            f"created in audit mode, so not changed by railwright; {record.audit}; once the fabric is enforced, delete "
-            "the pod, so that it is created again"
+            "creation, the webhook was not called, or the fabric was in mode warn; set it in the pod template, then "
+            "delete the pod, so that it is created again"
         )
     lines: list[RenderableType] = [
         format_line(f"Pod {record.pod}: {fabric}", "bold underline"),
@@ -574,15 +568,14 @@ def _build(pod: _Pod, reports: Sequence[Report]) -> PodRecord:
     topology_reason = dropped or topology.reason
     return PodRecord(
         pod=pod.metadata.full_name,
-        fabric="" if injection.is_audit else injection.fabric,
-        role="" if injection.is_audit else injection.role,
-        rails=() if injection.is_audit else rails or (),
+        fabric=injection.fabric,
+        role=injection.role,
+        rails=rails or (),
         outcome=outcomes[-1] if outcomes else "placed" if node else "waiting",
         node=node,
         placement=placement,
         waiting="" if node else "; ".join(unscheduled),
         events=reports,
-        audit=_describe_audit(injection),
         missed_label=_find_missed_label(pod),
         warnings=rendering.describe_all(keys.check_pod(pod.metadata)),
         topology=rendering.describe_recorded(topology_reason) if topology_reason is not None else None,
@@ -609,17 +602,8 @@ def _describe_unasked(pod: views.Pod) -> str:
 
 def _find_missed_label(pod: views.Pod) -> str:
     """Return the label of a pod that opts in and has no record, "" for other pods."""
-    is_missed = intent.has_fabric_label(pod) and not intent.read_record(pod).is_audit and opt_in.is_uninjected(pod)
+    is_missed = intent.has_fabric_label(pod) and opt_in.is_uninjected(pod)
     return pod.metadata.labels[names.FABRIC] if is_missed else ""
-
-
-def _describe_audit(record: intent.Record) -> str:
-    if not record.is_audit:
-        return ""
-    if record.rejected:
-        return f"it would have been rejected: {record.rejected}"
-    added = ", ".join(record.added) or "nothing"
-    return f"by fabric {record.fabric} it would have got {added}"
 
 
 def _report(event: Any) -> Report:

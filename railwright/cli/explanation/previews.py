@@ -62,7 +62,7 @@ class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
     object: str
     template: str
     pods: int | None
-    outcome: str  # as in metrics: patched, allowed, refused; in audit mode would-patch, would-refuse
+    outcome: str  # as in metrics: patched, allowed, refused; in mode warn would-patch, would-refuse
     fabric: str = ""
     role: str = ""
     rails: Sequence[str] = ()
@@ -115,9 +115,8 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def injection(self) -> pod_changes.Injection | None:
-        """Return the injection that the policy asks for, also in audit mode; None if there is none."""
-        enforced = self.planned.enforced if isinstance(self.planned, pod_changes.Audit) else self.planned
-        return enforced if isinstance(enforced, pod_changes.Injection) else None
+        """Return the injection that the policy asks for, whatever its mode; None if there is none."""
+        return self.planned if isinstance(self.planned, pod_changes.Injection) else None
 
 
 class Decisions:
@@ -145,10 +144,8 @@ class Decisions:
 def _decide(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, answer: reviews.Answer) -> Decision:
     response, encoded_patch = _read_answer(answer.body)
     planned = admission.plan(pod, policy, cluster)
-    enforced = planned.enforced if isinstance(planned, pod_changes.Audit) else planned
-    refusal = planned.refusal if isinstance(planned, pod_changes.Audit) else None
-    message = refusal.message if refusal is not None else response.get("status", {}).get("message", "")
-    return Decision(answer, message, encoded_patch, planned, _list_changes(pod, enforced))
+    message = response.get("status", {}).get("message", "")
+    return Decision(answer, message, encoded_patch, planned, _list_changes(pod, planned))
 
 
 def preview_admission(
@@ -170,7 +167,7 @@ def preview_admission(
     except (reviews.MalformedError, msgspec.ValidationError) as error:
         reason = object_files.describe_mismatch(error) if isinstance(error, msgspec.ValidationError) else error
         raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {reason}") from None
-    answer, planned, injection = decision.answer, decision.planned, decision.injection
+    answer, injection = decision.answer, decision.injection
     copied = msgspec.json.decode(msgspec.json.encode(template.pod))
     operations = msgspec.json.decode(decision.patch)
     after = jsonpatch.apply_patch(copied, operations, in_place=True)
@@ -182,7 +179,7 @@ def preview_admission(
         rails=injection.rails if injection is not None else (),
         operations=operations,
         changes=decision.changes,
-        warnings=template.warnings + (() if isinstance(planned, pod_changes.Refusal) else planned.warnings),
+        warnings=(*template.warnings, *answer.warnings),
         unchanged=record.user_values,
         skipped={entry: rendering.describe_recorded(recorded) for entry, recorded in record.skipped.items()},
         after=after,

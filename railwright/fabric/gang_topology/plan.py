@@ -136,9 +136,9 @@ _MAX_MEASURED = 8  # templates of several gangs: each takes up to 20 ms with 5,0
 
 
 def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.PolicyDocument) -> model.Fabric | None:
-    """Return the workload's fabric; None if it has none or several, one in audit mode, or asks for no topology."""
+    """Return the workload's fabric; None if it has none or several, one in mode `warn`, or asks for no topology."""
     fabrics = {planned.injection.fabric for planned in plans if planned.injection is not None}
-    if len(fabrics) != 1 or any(planned.is_audited for planned in plans):
+    if len(fabrics) != 1 or not all(planned.is_enforced for planned in plans):
         return None
     fabric = document.fabrics[fabrics.pop()]
     return None if fabric.placement.gang_topology == requests.OFF else fabric

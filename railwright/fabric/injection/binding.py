@@ -49,12 +49,10 @@ def bind(  # noqa: PLR0913, PLR0917 - the inputs of a binding
     claims: Claims = NO_CLAIMS,
     problem: reasons.Reason | None = None,
 ) -> Binding | None:
-    """Return what is written to a pod bound to `node`, or None if it did not opt in or is not injected (audit mode).
+    """Return what is written to a pod bound to `node`, or None if it did not opt in.
 
     `problem` says why the extender did not place the pod, None if it did.
     """
-    if intent.read_record(pod).is_audit:
-        return None
     try:
         ctx = _build_context(pod, policy, cluster)
     except reasons.RefusedError:  # the pod was admitted under another policy
@@ -99,8 +97,6 @@ def _find_rails(
 
 def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> bool:
     """True if the pod's device list depends on its node and is written at binding."""
-    if intent.read_record(pod).is_audit:
-        return False
     try:
         ctx = _build_context(pod, policy, cluster)
         return (
@@ -116,10 +112,14 @@ def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
 def _build_context(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
 ) -> context.InjectionContext | None:
-    """Build the context of a pod as at its admission. Return None if it did not opt in. Raises RefusedError."""
+    """Build the context of a pod as at its admission. Raises RefusedError.
+
+    Return None if the pod did not opt in, or was admitted unchanged while its fabric is in mode `warn`.
+    """
     pod = _remove_placement(pod)
     name = opt_in.find_fabric(pod, policy.document, cluster)
-    if name is None:
+    is_injected = intent.read_record(pod).rails is not None
+    if name is None or not (is_injected or intent.is_enforced(policy.document, name)):
         return None
     options = context.read_options(pod, [row.skip for row in plan.MUTATORS if row.skip])
     return context.build(pod, policy, cluster, name, options)

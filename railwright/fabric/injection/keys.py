@@ -98,11 +98,11 @@ def describe_uncopied(workload: templates.Workload) -> str:
     problem = f"label {names.FABRIC} {workload.label!r} of the {kind.name} does not reach its pods: "
     if kind.is_frozen:
         return (
-            f"{problem}it was set after the {kind.name} was created, or railwright was not called or in audit mode "
-            f"then; the template cannot change, so delete the {kind.name}, and create it again with the label"
+            f"{problem}it was set after the {kind.name} was created, or railwright was not called or the fabric in "
+            f"mode warn then; the template cannot change, so delete the {kind.name}, and create it again with the label"
         )
     return (
-        f"{problem}railwright was not called or in audit mode when it was set, and has not copied it to the "
+        f"{problem}railwright was not called or the fabric in mode warn when it was set, and has not copied it to the "
         f"template; set it in {lacking[0].title}.metadata.labels"
     )
 

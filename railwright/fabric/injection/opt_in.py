@@ -191,13 +191,13 @@ def lacks_injection(pod: views.Pod, excluded: Collection[str]) -> bool:
 def is_uninjected(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> bool:
     """True for a pod that admission covers and has not injected, whether it is live or has finished.
 
-    A pod that audit mode left without a change counts too: it is missed once its fabric is enforced.
+    A pod that mode `warn` left unchanged counts too: it is missed once its fabric is enforced.
     """
     if not is_covered(pod, excluded):
         return False
     annotations = pod.metadata.annotations
     if names.INJECTION in annotations:
-        return intent.read_record(pod).has_unmade_changes
+        return False
     return sum(len(key) + len(value) for key, value in annotations.items()) <= FULL
 
 
@@ -219,6 +219,6 @@ def resolve_label(
     return intent.find_label(pod_label, namespace_labels, is_accelerated)
 
 
-def is_label_in_audit(label: str, document: policies.PolicyDocument | None) -> bool:
-    """True if a label names a fabric in audit mode, whose pods are not injected by intent."""
-    return document is not None and intent.is_in_audit(document, intent.resolve_default(label, document))
+def is_label_enforced(label: str, document: policies.PolicyDocument | None) -> bool:
+    """True unless a label names a fabric in mode `warn`, whose pods are not injected by intent."""
+    return document is None or intent.is_enforced(document, intent.resolve_default(label, document))

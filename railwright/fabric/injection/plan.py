@@ -9,7 +9,7 @@ A mutation of pods is a function of the signature `Mutator`, and a row in `MUTAT
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from railwright.fabric import intent, names, text, views
+from railwright.fabric import text, views
 from railwright.fabric.injection import (
     accelerators,
     applied_pod,
@@ -68,7 +68,7 @@ MUTATORS = (
 
 _COUNTED = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
 
-Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.Audit | pod_changes.NotOptedIn
+Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.NotOptedIn
 
 
 def plan(
@@ -78,7 +78,7 @@ def plan(
     display_name: str = "",
     rows: Sequence[Row] = MUTATORS,
 ) -> Outcome:
-    """Return the plan for a pod; in audit mode, what would be applied. Never raises because of the pod's content.
+    """Return the plan for a pod, whatever the mode. Never raises because of the pod's content.
 
     `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the mutators.
     """
@@ -91,55 +91,33 @@ def plan(
         record.check_size(pod)
         options = context.read_options(pod, [row.skip for row in rows if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
-        injection = _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
-        return _audit_injection(injection) if intent.is_in_audit(policy.document, name) else injection
+        return _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
     except reason.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
-        refusal = pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
-        return audit_refusal(pod, policy, refusal) if intent.is_in_audit(policy.document, fabric) else refusal
+        return pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
 
 
-def audit_refusal(pod: views.Pod, policy: policies.Policy, refusal: pod_changes.Refusal) -> pod_changes.Audit:
-    """Return the outcome of audit mode for a pod that would be rejected."""
-    warning = reason.make(
-        AdmissionCode.WOULD_REJECT,
-        fabric=refusal.fabric,
-        rejection=refusal.reason,
-        message=refusal.problem or refusal.message,
-    )
-    return pod_changes.Audit(
-        fabric=refusal.fabric,
-        role=refusal.role,
-        changes=record.write_rejection(pod, policy.digest, refusal.fabric, refusal.role, refusal.reason),
-        warnings=(rendering.describe(warning),),
-        enforced=refusal,
-    )
-
-
-def _audit_injection(injection: pod_changes.Injection) -> pod_changes.Audit:
-    """Return the outcome of audit mode for a pod that would be injected."""
-    written = [
-        change
-        for change in injection.changes
-        if isinstance(change, pod_changes.SetAnnotation) and change.key == names.INJECTION
-    ]
-    others = dict.fromkeys(change.entry for change in injection.changes if change.entry)
-    parts = [entry for entry in others if not entry.startswith(tuple(_COUNTED))]
+def describe_unenforced(outcome: pod_changes.Injection | pod_changes.Refusal) -> tuple[rendering.Message, ...]:
+    """Return the warnings of mode `warn`, in which the pod is admitted unchanged: what enforcing would do to it."""
+    if isinstance(outcome, pod_changes.Refusal):
+        would_reject = reason.make(
+            AdmissionCode.WOULD_REJECT,
+            fabric=outcome.fabric,
+            rejection=outcome.reason,
+            message=outcome.problem or outcome.message,
+        )
+        return (rendering.describe(would_reject),)
+    entries = dict.fromkeys(change.entry for change in outcome.changes if change.entry)
+    parts = [entry for entry in entries if not entry.startswith(tuple(_COUNTED))]
     for prefix, noun in _COUNTED.items():
-        if count := sum(entry.startswith(prefix) for entry in others):
+        if count := sum(entry.startswith(prefix) for entry in entries):
             parts.append(text.format_count(count, noun))
-    would_inject = reason.make(AdmissionCode.WOULD_INJECT, fabric=injection.fabric, parts=tuple(parts))
-    return pod_changes.Audit(
-        fabric=injection.fabric,
-        role=injection.role,
-        changes=tuple(written),
-        warnings=(*rendering.describe_all([would_inject] if parts else []), *locate_audited(injection.warnings)),
-        enforced=injection,
-    )
+    would_inject = reason.make(AdmissionCode.WOULD_INJECT, fabric=outcome.fabric, parts=tuple(parts))
+    return (*rendering.describe_all([would_inject] if parts else []), *locate_unenforced(outcome.warnings))
 
 
-def locate_audited(warnings: Sequence[rendering.Message]) -> tuple[rendering.Message, ...]:
-    """Return the warnings of a pod that is not changed now."""
+def locate_unenforced(warnings: Sequence[rendering.Message]) -> tuple[rendering.Message, ...]:
+    """Return the warnings about a pod as it would be."""
     return tuple([rendering.locate(warning, "if enforced") for warning in warnings])
 
 

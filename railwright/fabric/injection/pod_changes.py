@@ -532,26 +532,6 @@ class Refusal(msgspec.Struct, frozen=True):
     problem: str = ""  # the message without the pod's name; "" if the message names no pod
 
 
-class Audit(msgspec.Struct, frozen=True):
-    """The outcome for a pod whose fabric is in audit mode: only its record is written."""
-
-    fabric: str  # "" if the fabric is unknown
-    role: str
-    changes: tuple[Change, ...]  # the record
-    warnings: tuple[rendering.Message, ...]
-    enforced: Injection | Refusal  # what would have been done
-
-    @property
-    def refusal(self) -> Refusal | None:
-        """Return the rejection, None if the pod would be injected."""
-        return self.enforced if isinstance(self.enforced, Refusal) else None
-
-    @property
-    def injection(self) -> Injection | None:
-        """Return the injection, None if the pod would be rejected."""
-        return self.enforced if isinstance(self.enforced, Injection) else None
-
-
 class NotOptedIn(msgspec.Struct, frozen=True):
     """The outcome for a pod that did not opt in. It is not changed. `warnings` name keys that have no effect."""
 

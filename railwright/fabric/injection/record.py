@@ -41,29 +41,7 @@ def write(
 
     Raises RefusedError if the other annotations do not fit.
     """
-    return _write(pod, _format_record(pod, ctx, contribution), contribution)
-
-
-def write_rejection(
-    pod: views.Pod, digest: str, fabric: str, role: str, code: str
-) -> tuple[pod_changes.SetAnnotation, ...]:
-    """Return the change that writes the record of a pod that would be rejected, but for audit mode."""
-    record = intent.Record(
-        version=version.VERSION,
-        policy=digest,
-        mode=intent.AUDIT,
-        rejected=code,
-        fabric=fabric,
-        role=role,
-        rails=(),
-        reasons=_encode_reasons((), ()),
-    )
-    return _write(pod, msgspec.json.encode(record).decode(), pod_changes.EMPTY)[0]
-
-
-def _write(
-    pod: views.Pod, text: str, contribution: pod_changes.Contribution
-) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[reasons.Reason, ...]]:
+    text = _format_record(pod, ctx, contribution)
     annotations = pod.metadata.annotations
     warnings: tuple[reasons.Reason, ...] = ()
     if _may_exceed({**annotations, names.INJECTION: text}):
@@ -82,7 +60,6 @@ def _format_record(pod: views.Pod, ctx: context.InjectionContext, contribution: 
     record = intent.Record(
         version=version.VERSION,
         policy=ctx.policy.digest,
-        mode=intent.AUDIT if intent.is_in_audit(ctx.document, ctx.fabric_name) else msgspec.UNSET,
         fabric=ctx.fabric_name,
         role=ctx.role.name,
         containers=tuple(pod.spec.containers[index].name for index in ctx.targets) if ctx.role.rails else (),

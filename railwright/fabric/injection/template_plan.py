@@ -33,7 +33,7 @@ class TemplatePlan(msgspec.Struct, frozen=True):
     changes: tuple[pod_changes.Change, ...]
     warnings: tuple[rendering.Message, ...] = ()
     injection: pod_changes.Injection | None = None
-    is_audited: bool = False  # in audit mode the template is not changed
+    is_enforced: bool = True  # in mode `warn` the template is not changed
 
 
 def plan_template(
@@ -48,8 +48,10 @@ def plan_template(
     match outcome:
         case pod_changes.NotOptedIn(warnings=warnings):
             return TemplatePlan(template, copy_label(template), locate(template, warnings))
-        case pod_changes.Audit():
-            return TemplatePlan(template, (), locate(template, outcome.warnings), outcome.injection, is_audited=True)
+        case pod_changes.Injection() | pod_changes.Refusal() if not intent.is_enforced(policy.document, outcome.fabric):
+            injection = outcome if isinstance(outcome, pod_changes.Injection) else None
+            warnings = locate(template, plan.describe_unenforced(outcome))
+            return TemplatePlan(template, (), warnings, injection, is_enforced=False)
         case pod_changes.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
             rejected = rendering.describe(reasons.make(AdmissionCode.PODS_REJECTED, rejection=reason, message=message))
             return TemplatePlan(template, copy_label(template), (rejected,))

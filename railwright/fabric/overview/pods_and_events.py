@@ -110,23 +110,19 @@ def _describe_pod(pod: views.Pod) -> overview_types.Admission:
         at=at,
         object=name,
         gang=gang,
-        outcome=overview_types.INJECTED if record.rails and not record.is_audit else overview_types.SKIPPED,
+        outcome=overview_types.INJECTED if record.rails else overview_types.SKIPPED,
         fabric=record.fabric,
         role=record.role,
         rails=len(record.rails or ()),
         added=len(record.added),
         user_values=len(record.user_values),
         skipped=len(record.skipped),
-        message=text.truncate(_describe_left_out(record), _MAX_MESSAGE),
+        message=text.truncate(_describe_skipped(record), _MAX_MESSAGE),
     )
 
 
-def _describe_left_out(record: intent.Record) -> str:
-    """Return each entry that was left out, with its reason; or what audit mode left out."""
-    if record.is_audit and record.rejected:
-        return f"audit mode: not changed; it would be rejected: {record.rejected}"
-    if record.is_audit:
-        return f"audit mode: not changed; it would get {text.join_first(record.added, 4) or 'nothing'}"
+def _describe_skipped(record: intent.Record) -> str:
+    """Return each entry that was left out, with its reason."""
     return "; ".join(f"{entry}: {rendering.render_recorded(recorded)}" for entry, recorded in record.skipped.items())
 
 
@@ -218,14 +214,11 @@ class OptedInPods:
             self.upsert(pod)
 
     def upsert(self, obj: views.Pod) -> None:
-        """Store a pod, or remove it if it is not opted in. A pod in audit mode has a row in `admissions` only."""
+        """Store a pod, or remove it if it is not opted in."""
         if not intent.is_opted_in(obj):
             self.remove(obj)
             return
         self.admissions.upsert(obj)
-        if intent.read_record(obj).is_audit:  # it is not injected, so it is no member of a gang on the fabric
-            self.remove(obj)
-            return
         uid = obj.metadata.identity
         reduced = self._reduce(obj)
         if reduced == self._pods.get(uid):
@@ -281,5 +274,4 @@ def shorten_record(record: str) -> str:
         fields = intent.decode_record(record)
     except intent.InvalidRecordError:
         return record[:_MAX_RECORD]
-    audit = {"mode": intent.AUDIT} if fields.is_audit else {}
-    return msgspec.json.encode({**audit, "fabric": fields.fabric, "rails": fields.rails}).decode()
+    return msgspec.json.encode({"fabric": fields.fabric, "rails": fields.rails}).decode()

@@ -183,7 +183,7 @@ class Transport(enum.StrEnum):
 
 GdrLevel = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"]
 AddressFamily = Literal["AF_INET", "AF_INET6"]
-Mode = Literal["enforce", "audit"]
+Mode = Literal["enforce", "warn"]
 DriverKind = Literal["dranet", "sriov", "sriov-multus", "other"]
 Belief = Literal["ignore", "avoid", "exclude"]
 
@@ -839,7 +839,7 @@ class Fabric(Section, frozen=True):
         ),
     ]
     mode: Annotated[
-        Mode | None, describe("`enforce` or `audit` for this fabric. If unset, that of the policy.", "audit")
+        Mode | None, describe("`enforce` or `warn` for this fabric. If unset, that of the policy.", "warn")
     ] = None
     namespaces: Annotated[LabelSelector, describe("Namespaces that may use this fabric. If empty, all may.")] = (
         LabelSelector()
@@ -1055,8 +1055,8 @@ class PolicyDocument(Section, frozen=True):
     mode: Annotated[
         Mode,
         describe(
-            "`audit`: pods and templates are neither changed nor rejected. Warnings, Events, metrics and the "
-            "injection record say what would have been done.",
+            "`warn`: pods and templates are neither changed nor rejected. Warnings, Events and metrics say what would "
+            "have been done.",
             "enforce",
         ),
     ] = "enforce"

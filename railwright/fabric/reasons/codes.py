@@ -127,7 +127,7 @@ class Code(ReasonCode):
 class AdmissionCode(ReasonCode):
     """A code of admission: what its warnings report, and why an injection record has an entry in `skipped`."""
 
-    # --- audit mode -------------------------------------------------------------------------------------------
+    # --- mode `warn` ------------------------------------------------------------------------------------------
 
     WOULD_INJECT = "WouldInject"
     WOULD_REJECT = "WouldReject"

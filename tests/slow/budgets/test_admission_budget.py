@@ -106,9 +106,9 @@ POLICIES = {
       hostPaths: [{path: /opt, mountPath: /o, readOnly: false}]
       startupProbe: {exec: {command: [a]}, periodSeconds: 1, failureThreshold: 2}
     - {name: t, image: i, startupProbe: {tcpSocket: {port: 1}}}""",
-    "audit": """
+    "warn": """
   f:
-    mode: audit
+    mode: warn
     transport: roce
     rails: [{name: rail0, device: mlx5_0, nics: [mlx5_0], resource: d/a}]
     wholeNode: true

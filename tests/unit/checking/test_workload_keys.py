@@ -33,13 +33,13 @@ NEAR_MISSES = {
     "a Job": (
         "jobs.v1.batch", installations.build_workload("Job", "x", {}, **OPTED_IN),
         ("Job train/x: label railwright.io/fabric 'roce' of the Job does not reach its pods: it was set after the Job "
-        "was created, or railwright was not called or in audit mode then; the template cannot change, so delete the "
-        "Job, and create it again with the label"),
+        "was created, or railwright was not called or the fabric in mode warn then; the template cannot change, so "
+        "delete the Job, and create it again with the label"),
     ),
     "a Deployment": (
         "deployments.v1.apps", installations.build_workload("Deployment", "x", {}, **OPTED_IN),
         ("Deployment train/x: label railwright.io/fabric 'roce' of the Deployment does not reach its pods: railwright "
-        "was not called or in audit mode when it was set, and has not copied it to the template; set it in "
+        "was not called or the fabric in mode warn when it was set, and has not copied it to the template; set it in "
         "spec.template.metadata.labels"),
     ),
     "annotations": (
@@ -108,9 +108,9 @@ def test_other_objects_are_not_reported(source, tree):
     assert assess(source, tree).state is check_rows.State.OK
 
 
-def test_a_label_of_a_fabric_in_audit_mode_is_not_copied_by_intent():
+def test_a_label_of_a_fabric_in_mode_warn_is_not_copied_by_intent():
     job = installations.build_workload("Job", "x", {}, **OPTED_IN)
-    result = assess("jobs.v1.batch", job, change=broken_installations.repolicy("fabrics:", "mode: audit\nfabrics:"))
+    result = assess("jobs.v1.batch", job, change=broken_installations.repolicy("fabrics:", "mode: warn\nfabrics:"))
     assert result.state is check_rows.State.OK
 
 

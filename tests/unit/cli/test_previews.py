@@ -33,7 +33,7 @@ def build_all() -> list[templates.Template]:
     ]
 
 
-@pytest.mark.parametrize("mode", ["", "mode: audit\n"])
+@pytest.mark.parametrize("mode", ["", "mode: warn\n"])
 def test_a_preview_is_the_same_after_others_as_alone(mode):
     policy, caches = fabric(POLICY, top=mode), previews.load_caches(None)
     pods, decisions = [*build_all(), *reversed(build_all())], previews.Decisions()

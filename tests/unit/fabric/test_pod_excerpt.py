@@ -100,7 +100,7 @@ POLICIES = {
         "    sidecars: [{name: fetch, image: i}, {name: metrics, image: i}, {name: a, image: i}]\n",
         rails="[{name: rail0, interface: eth1, resource: a.b/c}, {name: rail1, interface: eth2, resource: a.b/c}]",
     ),
-    "audit": fabric("    mode: audit\n"),
+    "warn": fabric("    mode: warn\n"),
 }
 KNOWN = admitting.known(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None}, version=1)
 # Names that a rule of injection, lint or a framework looks for, wherever they may stand.

@@ -199,8 +199,8 @@ def test_the_levels_of_the_policy_are_the_only_ones():
     assert read_record(stored)["level"] == SPINE
 
 
-def test_a_job_in_audit_mode_is_not_changed():
-    by = admitting.fabric(f"    mode: audit\n    placement: {{domains: [{LEAF}], gangTopology: required}}\n")
+def test_a_job_in_mode_warn_is_not_changed():
+    by = admitting.fabric(f"    mode: warn\n    placement: {{domains: [{LEAF}], gangTopology: required}}\n")
     assert "patch" not in review(job(4), by, cluster(nodes(a=4)))
 
 

@@ -155,11 +155,11 @@ def test_the_topology_with_the_most_levels_of_the_policy_is_named():
     assert read_annotations(stored)[TOPOLOGY] == "leaves"
 
 
-def test_a_template_of_a_fabric_in_audit_mode_keeps_the_workload_unchanged():
+def test_a_template_of_a_fabric_in_mode_warn_keeps_the_workload_unchanged():
     placed = f"transport: roce, rails: [{{name: rail0}}], placement: {{domains: [{LEAF}], gangTopology: required}}"
     by = admitting.policy(
         "apiVersion: railwright.io/v1alpha1\ndefaultFabric: f\n"
-        f"fabrics:\n  f: {{{placed}}}\n  g: {{{placed}, mode: audit}}\n"
+        f"fabrics:\n  f: {{{placed}}}\n  g: {{{placed}, mode: warn}}\n"
     )
     tree = pytorch_job()
     workers = tree["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]

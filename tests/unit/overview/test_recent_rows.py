@@ -38,18 +38,6 @@ def test_a_role_without_rails_is_left_alone():
     assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == overview_types.SKIPPED
 
 
-def test_an_audited_pod_is_shown_with_its_would_be_changes_and_without_a_gang():
-    audited = pod("p", record={**RECORD, "mode": "audit"})
-    refused = pod("q", record={"mode": "audit", "rejected": "rails", "fabric": "roce", "rails": []})
-    by_name = {row.object: row for row in rows(audited, refused)}
-    assert {row.outcome for row in by_name.values()} == {overview_types.SKIPPED}
-    assert by_name["a/p"].message == "audit mode: not changed; it would get env A, env B"
-    assert by_name["a/q"].message == "audit mode: not changed; it would be rejected: rails"
-    known = pods_and_events.OptedInPods()
-    known.replace([audited])
-    assert known.get_pod("p") is None
-
-
 def test_an_opted_in_pod_without_a_record_is_shown_as_missed():
     (row,) = rows(pod("p", record=None))
     assert row.outcome == overview_types.MISSED

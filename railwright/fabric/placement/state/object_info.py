@@ -104,5 +104,5 @@ def read_pod(
     if names.INJECTION not in metadata.annotations:  # most pods of a cluster
         return info
     record = intent.read_record(pod)
-    fabric, rails = ("", ()) if record.is_audit else (intern(record.fabric), _limit_rails(record))
+    fabric, rails = intern(record.fabric), _limit_rails(record)
     return msgspec.structs.replace(info, policy=intern(record.digest), fabric=fabric, rails=rails)

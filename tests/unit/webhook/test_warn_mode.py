@@ -1,4 +1,4 @@
-"""Audit mode: only the record is added to a pod; warnings and metrics report the changes that would be made."""
+"""Mode `warn`: nothing is changed or rejected; warnings and metrics report what would be done."""
 
 import base64
 import json
@@ -15,10 +15,9 @@ from railwright.serving import metrics
 from webhook import pods, response_cache, state
 
 MORE = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
-BY_FABRIC = fabric(f"{MORE}    mode: audit\n")
-BY_POLICY = fabric(MORE, top="mode: audit\n")
+BY_FABRIC = fabric(f"{MORE}    mode: warn\n")
+BY_POLICY = fabric(MORE, top="mode: warn\n")
 ENFORCED = fabric(MORE)
-RECORD = "railwright.io/injection"
 
 
 def answer(tree, by, at=None):
@@ -29,38 +28,31 @@ def answer(tree, by, at=None):
 
 
 @pytest.mark.parametrize("by", [BY_FABRIC, BY_POLICY], ids=["fabric", "policy"])
-def test_a_pod_gets_its_record_and_nothing_else(by):
-    tree = pod(gpus(8))
-    reply, response, after = answer(tree, by)
-    record = json.loads(after["metadata"]["annotations"].pop(RECORD))
-    after["metadata"].pop("annotations")
-    assert after == tree
-    assert record["mode"] == "audit"
-    enforced = admitting.record(admitting.admitted(tree, ENFORCED))
-    assert {key: record[key] for key in ("fabric", "role", "rails", "added", "kept", "reasons")} == {
-        key: enforced[key] for key in ("fabric", "role", "rails", "added", "kept", "reasons")
-    }
-    assert "mode" not in enforced
+def test_a_pod_is_admitted_unchanged_with_a_warning_that_names_what_enforcing_adds(by):
+    reply, response, after = answer(pod(gpus(8)), by)
+    assert after == pod(gpus(8))
     assert (reply.outcome, reply.fabric, reply.role) == ("would-patch", "f", "worker")
     (warning,) = response["warnings"]
-    assert warning.startswith("WouldInject: fabric f is in audit mode, so nothing is changed; ")
+    assert warning.startswith("WouldInject: fabric f is in mode warn, so nothing is changed; ")
     assert warning.endswith("would get networks, devices, security.IPC_LOCK, 1 mount, 4 variables")
-    assert response["auditAnnotations"]["mode"] == "audit"
+    assert response["auditAnnotations"] == {"fabric": "f", "role": "worker", "mode": "warn"}
 
 
 def test_the_mode_of_a_fabric_comes_before_that_of_the_policy():
-    policy = fabric(f"{MORE}    mode: enforce\n", top="mode: audit\n")
+    policy = fabric(f"{MORE}    mode: enforce\n", top="mode: warn\n")
     assert answer(pod(gpus(8)), policy)[0].outcome == "patched"
 
 
-def test_a_second_review_changes_nothing_and_equal_pods_get_the_cached_answer():
-    _, _, once = answer(pod(gpus(8)), BY_POLICY)
-    _, response, again = answer(once, BY_POLICY)
-    assert again == once
-    assert "patch" not in response
+def test_equal_pods_get_the_cached_answer():
     cache, at = response_cache.ResponseCache(), known(version=1)
     bodies = {pods.handle(admitting.review(pod(gpus(8))), BY_POLICY, lambda _: at, cache).body for _ in range(2)}
-    assert len(bodies) == 1
+    assert len(bodies) == len(cache.by_key) == 1
+
+
+def test_a_pod_that_has_everything_already_needs_no_warning():
+    injected = admitting.admitted(pod(gpus(8)), ENFORCED)
+    reply, response, _ = answer(injected, BY_POLICY)
+    assert (reply.outcome, "warnings" in response, "patch" in response) == ("allowed", False, False)
 
 
 @pytest.mark.parametrize(
@@ -77,32 +69,26 @@ def test_a_pod_that_would_be_rejected_is_admitted_with_the_reason(tree, code):
     reply, response, after = answer(tree, BY_POLICY)
     assert response["allowed"]
     assert (reply.outcome, reply.reason) == ("would-refuse", "")
-    assert response["auditAnnotations"]["refused"] == code
     (warning,) = response["warnings"]
     assert warning.startswith("WouldReject: ")
     assert f"({code})" in warning
-    record = json.loads(after["metadata"]["annotations"].pop(RECORD))
-    assert (record["mode"], record["rejected"]) == ("audit", code)
-    before = {**tree["metadata"].get("annotations", {})}
-    assert after["metadata"]["annotations"] == before
-    assert after["spec"] == tree["spec"]
+    assert after == tree
 
 
 def test_a_namespace_that_is_not_known_yet_rejects_no_pod():
     tree = pod(gpus(8), label=None)
     at = known(namespace_labels=None, watched=True)
     assert not answer(tree, ENFORCED, at)[1]["allowed"]
-    reply, response, after = answer(tree, BY_POLICY, at)
-    assert response["allowed"]
-    assert reply.outcome == "would-refuse"
-    assert json.loads(after["metadata"]["annotations"][RECORD])["rejected"] == "namespace-unknown"
+    reply, response, _ = answer(tree, BY_POLICY, at)
+    assert (response["allowed"], reply.outcome) == (True, "would-refuse")
+    assert "(namespace-unknown)" in response["warnings"][0]
 
 
-def test_an_unknown_fabric_is_rejected_where_only_other_fabrics_are_in_audit_mode():
+def test_an_unknown_fabric_is_rejected_where_only_other_fabrics_are_in_mode_warn():
     assert not answer(pod(gpus(8), label="rocee"), BY_FABRIC)[1]["allowed"]
 
 
-def test_findings_in_audit_mode_begin_with_if_enforced():
+def test_findings_in_mode_warn_begin_with_if_enforced():
     tree = pod(gpus(8, env=[{"name": "NCCL_IB_HCAS", "value": "mlx5"}]))
     warnings = answer(tree, BY_POLICY)[1]["warnings"]
     assert any(line.startswith("N0") and ": if enforced: container c: NCCL_IB_HCAS" in line for line in warnings)
@@ -126,7 +112,7 @@ def test_a_workload_is_not_changed_and_not_rejected(kind):
         assert response["allowed"]
         assert "patch" not in response
         assert any(line.startswith(f"{code}: ") for line in response["warnings"])
-        assert response["auditAnnotations"] == {"mode": "audit"}
+        assert response["auditAnnotations"] == {"mode": "warn"}
 
 
 def test_a_manifest_of_an_injected_job_is_still_applied_again_without_effect():
@@ -148,35 +134,25 @@ def read(tree) -> views.Pod:
 NODE = node_views.Node(metadata=views.ObjectMeta(name="n"))
 
 
-def test_binding_changes_no_pod_that_was_admitted_in_audit_mode():
-    _, _, audited = answer(pod(gpus(8)), BY_POLICY)
-    for by in (BY_POLICY, ENFORCED):
-        assert binding.bind(read(audited), by, known(), NODE) is None
-        assert not binding.awaits_devices(read(audited), by, known())
-    injected = admitting.admitted(pod(gpus(8)), ENFORCED)
+def test_binding_and_extender_take_part_for_injected_pods_only_while_the_fabric_warns():
+    unchanged, injected = read(pod(gpus(8))), admitting.admitted(pod(gpus(8)), ENFORCED)
+    assert binding.bind(unchanged, BY_POLICY, known(), NODE) is None
+    assert not binding.awaits_devices(unchanged, BY_POLICY, known())
     assert names.PLACEMENT in binding.bind(read(injected), BY_POLICY, known(), NODE).annotations
+    assert intent.find_fabric(unchanged, BY_POLICY.document) == ("", None)
+    assert intent.find_fabric(unchanged, ENFORCED.document)[0] == "f"
+    assert intent.find_fabric(read(injected), BY_POLICY.document)[0] == "f"
 
 
-def test_the_extender_takes_part_for_injected_pods_only():
-    _, _, audited = answer(pod(gpus(8)), BY_POLICY)
-    injected = admitting.admitted(pod(gpus(8)), ENFORCED)
-    for by in (BY_POLICY, ENFORCED):
-        assert intent.find_fabric(read(audited), by.document) == ("", None)
-        assert intent.find_fabric(read(injected), by.document)[0] == "f"
-    earlier = read(pod(gpus(8)))  # created before railwright was installed
-    assert intent.find_fabric(earlier, BY_POLICY.document) == ("", None)
-    assert intent.find_fabric(earlier, ENFORCED.document)[0] == "f"
-
-
-def test_pods_from_before_are_not_missed_in_audit_mode():
+def test_pods_from_before_are_not_missed_in_mode_warn():
     pods_seen = state.Uninjected()
     pods_seen.upsert(read(pod(gpus(8))))
     assert pods_seen.count(BY_POLICY, lambda _: {})["f"] == 0
     assert pods_seen.count(ENFORCED, lambda _: {})["f"] == 1
-    assert opt_in.is_label_in_audit("default", BY_POLICY.document)
+    assert not opt_in.is_label_enforced("default", BY_POLICY.document)
 
 
-def test_audited_changes_are_counted_with_outcomes_of_their_own():
+def test_changes_that_would_be_made_are_counted_with_outcomes_of_their_own():
     counters = metrics.Metrics("webhook")
     counters.count_injection("f", "worker", answer(pod(gpus(8)), BY_POLICY)[0].outcome)
     text = counters.format_exposition().decode()

@@ -1,0 +1,38 @@
+"""`check` of a fabric in mode `warn`, whose pods have no record. The admission policies pass them only with Warn."""
+
+import broken_installations
+import installations
+import pytest
+import yaml
+
+from railwright.cli.checking.check_rows import State
+from railwright.fabric import names
+
+
+def assess(mode: str, fabric_mode: str | None = None, action: str = "Warn") -> dict[str, State]:
+    trees = installations.healthy()
+    (config,) = trees["policy"]
+    document = yaml.safe_load(config["data"]["policy.yaml"])
+    document["mode"] = mode
+    for spec in document["fabrics"].values():
+        spec["mode"] = fabric_mode
+    config["data"]["policy.yaml"] = yaml.safe_dump(document)
+    trees["pods"] = [installations.pod("a", {names.FABRIC: "default"}, {}, gpus=8)]
+    for binding in trees["admission-bindings"]:
+        binding["spec"]["validationActions"] = [action]
+    rows = broken_installations.assess_trees(trees)
+    return {row.check: row.state for row in rows if row.check in ("warn-mode", "uninjected")}
+
+
+@pytest.mark.parametrize(
+    ("mode", "fabric_mode", "action", "warned", "uninjected"),
+    [
+        ("enforce", None, "Warn", State.OK, State.FAIL),
+        ("warn", "enforce", "Warn", State.OK, State.FAIL),
+        ("warn", None, "Warn", State.WARN, State.OK),
+        ("enforce", "warn", "Warn", State.WARN, State.OK),
+        ("warn", None, "Deny", State.FAIL, State.OK),
+    ],
+)
+def test_a_fabric_in_mode_warn_is_named_and_its_pods_are_not_missed(mode, fabric_mode, action, warned, uninjected):
+    assert assess(mode, fabric_mode, action) == {"warn-mode": warned, "uninjected": uninjected}
