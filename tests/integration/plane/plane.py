@@ -189,7 +189,8 @@ class Plane:
         process = processes.Process(name, [*self.enter, *self.parts.command(name)], logs=self.logs)
         self.processes[name] = process.start(components.ENVIRONMENT)
         health = self.parts.health(name)
-        await schedulers.healthy(self.strangers if health.anonymous else self.session, health, process)
+        session = self.strangers if health.anonymous else self.session
+        await schedulers.healthy(session, health, process, seconds=180)  # an error here is one of every test
 
     async def _install(self) -> None:
         authority = self.certificates.authority.certificate_pem
