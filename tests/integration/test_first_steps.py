@@ -1,4 +1,4 @@
-"""docs/first-steps.md, command by command, under an account with `edit` in one namespace and nothing else.
+"""docs/first-steps.md, command by command, under an account with `edit` in one namespace and the Role for users.
 
 A line of three dots in an expected output stands for any lines, three dots at the end of a line for its rest.
 """
@@ -8,6 +8,7 @@ import re
 import pages
 import pytest_asyncio
 from plane import commands, gangs, manifests
+from plane import site as sites
 from plane.manifests import LEAF, SPINE
 
 PAGE = pages.DOCS / "first-steps.md"
@@ -38,8 +39,9 @@ async def cluster(plane, namespace, nodes, site):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def shell(plane, cluster, person, tmp_path):
-    """`await shell(command)`: what a shell prints for a command of the page, with the role `edit` only."""
+    """`await shell(command)`: what a shell prints for a command of the page, with the roles that the page names."""
     await person.allow("edit", cluster, "create", "pods")
+    await person.allow("railwright-user", sites.NAMESPACE, "get", "configmaps/railwright-policy", kind="Role")
     return commands.Shell(plane, tmp_path, person.kubeconfig)
 
 
