@@ -7,6 +7,7 @@ import re
 
 import pages
 import pytest_asyncio
+import yaml
 from plane import commands, gangs, manifests
 from plane import site as sites
 from plane.manifests import LEAF, SPINE
@@ -39,10 +40,13 @@ async def cluster(plane, namespace, nodes, site):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def shell(plane, cluster, person, tmp_path):
-    """`await shell(command)`: what a shell prints for a command of the page, with the roles that the page names."""
+    """Yield `await shell(command)`: what a shell prints for a command, with the roles that the page names."""
     await person.allow("edit", cluster, "create", "pods")
+    for role in yaml.safe_load_all((sites.BASE / "user-rbac.yaml").read_text()):
+        await plane.api.ensure(role)
     await person.allow("railwright-user", sites.NAMESPACE, "get", "configmaps/railwright-policy", kind="Role")
-    return commands.Shell(plane, tmp_path, person.kubeconfig)
+    yield commands.Shell(plane, tmp_path, person.kubeconfig)
+    await plane.api.delete("RoleBinding", person.user, sites.NAMESPACE)
 
 
 def read_steps() -> list[tuple[str, list[str]]]:
