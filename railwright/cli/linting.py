@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, linted_files, options, output, policies, policy_sources
+from railwright.cli import formats, linted_files, options, output, policies
 from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import text
 from railwright.fabric.lint import rule_types
@@ -59,6 +59,8 @@ def _find_policy(arguments: argparse.Namespace) -> tuple[model.Policy | None, st
             raise output.UnreadableError(f"{given} asks no cluster; remove it, or the options for the cluster")
         return policies.read_file(arguments.policy) if arguments.policy else None, ""
     if cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
+        from railwright.cli import cluster_access, policy_sources  # import the HTTP client, which takes 0.2 s
+
         try:
             policy = cluster_access.run(cluster, policy_sources.fetch, call_seconds=_SECONDS)
         except output.UnreadableError as error:  # its text names --policy
