@@ -39,7 +39,7 @@ class Tab:
             self.problems.append(details.get("exception", {}).get("description") or details["text"])
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
             self.problems.append(" ".join(str(arg.get("value", arg)) for arg in params["args"]))
-        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error":  # its warnings are hints about speed
             self.problems.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
