@@ -34,7 +34,7 @@ async def installation(tmp_path):
 
 
 async def start(installation, *options, **streams):
-    words = ("check", "--kubeconfig", installation.kubeconfig, *options)
+    words = ("check", "--kubeconfig", installation.kubeconfig, "--request-timeout", "0", *options)
     return await processes.start_command(*words, env={**os.environ, "TERM": "xterm-256color"}, **streams)
 
 
