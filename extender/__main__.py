@@ -111,7 +111,6 @@ async def serve(options: settings.Settings) -> int:
     )
     try:
         election_tasks = _build_election_tasks(leader, origin, address, options, checks, extender_server)
-        freeze_when_synced = functools.partial(server.freeze_when, lambda: not origin.cache_problem())
         report_tasks = [
             *cluster_reports.build_tasks(gauges, label_monitor),
             *dashboard.build_tasks(origin, lambda: origin.store.current, post),
@@ -120,7 +119,6 @@ async def serve(options: settings.Settings) -> int:
             [
                 *origin.tasks,
                 expire,
-                freeze_when_synced,
                 check_gangs,
                 *report_tasks,
                 *([poster.run] if poster else []),

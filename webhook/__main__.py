@@ -49,9 +49,6 @@ async def serve(options: settings.Settings) -> int:
     poster = _build_poster(origin, counters)
     background = [] if poster is None else _list_writers(origin, state, poster, counters, options)
 
-    async def freeze_when_synced() -> None:
-        await server.freeze_when(lambda: not origin.cache_problem())
-
     state.watched = origin.client is not None
     post_event = object_events.build_sink(poster)
     extender: extender_questions.Extender | None = None
@@ -88,7 +85,7 @@ async def serve(options: settings.Settings) -> int:
         refresh=refresh,
     )
     try:
-        return await webhook_server.run([*origin.tasks, freeze_when_synced, *background])
+        return await webhook_server.run([*origin.tasks, *background])
     finally:
         if extender is not None:
             await extender.close()

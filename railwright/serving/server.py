@@ -9,10 +9,7 @@ stale caches must not look healthy.
 import asyncio
 import collections
 import contextlib
-import ctypes
-import gc
 import logging
-import os
 import resource
 import signal
 import socket
@@ -24,15 +21,7 @@ from typing import Any
 from railwright.serving import connections, dispatch, limits, metrics, probes, routes, settings, tls
 
 _LOG = logging.getLogger(__name__)
-_M_TRIM_THRESHOLD = -1  # glibc's malloc.h
-_M_MMAP_THRESHOLD = -3
-# uvloop allocates a 256 KiB buffer for each TLS read. Below glibc's default mmap threshold of 128 KiB, each costs an
-# mmap, an munmap and four page faults per request; with these thresholds none. A page of a list has 2 to 5 MB: memory
-# that is mapped again for each costs a tenth of the start with 100,000 pods.
-_MMAP_BYTES = 8 << 20
-_TRIM_BYTES = 16 << 20
 _CONNECTIONS = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time
-_LOOK_SECONDS = 0.5
 _FILES_LEFT = 256  # descriptors for 20 watches, probes, metrics, certificates
 _FILES = 8192  # up to the hard limit: enough for connections, watches and log files
 _LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
@@ -130,7 +119,6 @@ class Server:
                 running = [group.create_task(_run_forever(task)) for task in background]
                 async with self._open_ports(sockets):
                     on_listening({name: connections.read_address(bound) for name, bound in sockets.items()})
-                    freeze()
                     await self._drain()
                 for task in running:
                     task.cancel()
@@ -235,7 +223,7 @@ Main = Callable[[], Coroutine[Any, Any, int]]
 
 def start(options: settings.Settings, main: Main) -> int:
     """Run `main` in an event loop of its own. Return the exit code: 1 if the server cannot start, which is logged."""
-    raise_limits()
+    raise_file_limit()
     _LOG.info("starting", extra={"fields": settings.describe(options)})
     try:
         with asyncio.Runner(loop_factory=find_loop_factory()) as runner:
@@ -245,24 +233,16 @@ def start(options: settings.Settings, main: Main) -> int:
         return 1
 
 
-# --- settings of the process; the values were measured ----------------------------------------------------
+# --- settings of the process ------------------------------------------------------------------------------
 
 
-def raise_limits() -> None:
-    """Set the allocator's thresholds (glibc only) and the file limit. Never fails, because both are optimizations."""
-    if _has_glibc():
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+def raise_file_limit() -> None:
+    """Raise the limit of open files as far as is useful. Never fails: the server works with fewer connections too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     target = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < target:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
-
-
-def _has_glibc() -> bool:
-    return (os.confstr("CS_GNU_LIBC_VERSION") if sys.platform == "linux" else None) is not None
 
 
 def compute_max_connections() -> int:
@@ -278,23 +258,3 @@ def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-async def freeze_when(complete: Callable[[], bool]) -> None:
-    """Wait until the caches are complete, exclude their objects from garbage collection, and wait until cancelled.
-
-    No collection runs first: scanning 100,000 pods takes longer than a request may wait. The memory in which lists
-    were received is returned.
-    """
-    while not complete():  # noqa: ASYNC110 - polls, because the sources only report whether they are complete
-        await asyncio.sleep(_LOOK_SECONDS)
-    gc.freeze()
-    if _has_glibc():
-        ctypes.CDLL(None).malloc_trim(0)
-    await asyncio.Event().wait()
-
-
-def freeze() -> None:
-    """Exclude the objects created at start from garbage collection: they live as long as the process."""
-    gc.collect()
-    gc.freeze()

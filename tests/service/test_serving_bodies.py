@@ -6,7 +6,6 @@ import random
 import ssl
 import sys
 
-import processes
 import pytest
 import shell
 import uvloop
@@ -177,37 +176,3 @@ def test_room_that_was_announced_and_not_filled_takes_no_memory():
     held = [messages.SizedBody(256 << 20, b"{") for _ in range(4)]
     assert resident() - before < 16 << 10
     assert len(held) == 4
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-async def test_a_request_over_tls_takes_no_page_faults(tmp_path):
-    """A count, which a busy machine does not change.
-
-    uvloop's buffer of each TLS read costs four a request where the allocator's threshold is not raised.
-    """
-    authority = shell.Authority(tmp_path)
-    server = await processes.begin(
-        pathlib.Path(__file__).with_name("echo_server.py"),
-        *authority.write_options("a"),
-        environment={"MALLOC_MMAP_THRESHOLD_": "131072"},  # where a process may start
-    )
-    try:
-        caller = await server.open(authority.context())
-        body = b'{"review": "' + b"x" * 9000 + b'"}'  # the size of a real one
-        for _ in range(50):
-            await caller.ask(body)
-        faults = []
-        while len(faults) < 5 and min(faults, default=100) >= 100:  # a kernel short of memory takes pages away
-            before = count_faults(server.pid)
-            for _ in range(200):
-                assert (await caller.ask(body)).status == 200
-            faults.append(count_faults(server.pid) - before)
-        assert min(faults) < 100, faults  # 800 with the allocator's own threshold
-        await caller.close()
-    finally:
-        await server.end()
-
-
-def count_faults(pid: int) -> int:
-    """Minor page faults of a process so far: field 10 of /proc/PID/stat, counted behind the name in brackets."""
-    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])

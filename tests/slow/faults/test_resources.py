@@ -60,7 +60,7 @@ async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
 
 
 async def test_58_full_descriptors_and_disk_are_survived(fault, tmp_path, started):
-    servers.raise_limits()  # of this process, which opens the other ends
+    servers.raise_file_limit()  # of this process, which opens the other ends
     place = ("--plain-http", *processes.without_cluster(tmp_path))
     server = await started("webhook", *place, before=limit_resources(NOFILE=1024, FSIZE=0))
     first = await server.open()

@@ -1,14 +1,12 @@
 """Routes of paths, the token bucket that limits rates, and caches that are frozen once."""
 
-import asyncio
-import gc
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.serving import limits, routes, server
+from railwright.serving import limits, routes
 
 
 def answer(_call: routes.Call) -> routes.Reply:
@@ -85,23 +83,3 @@ def test_tokens_are_refilled_at_the_rate_up_to_the_burst():
     assert [bucket.take() for _ in range(2)] == [True, False]
     now = 2.0  # time for nineteen tokens, of which two fit
     assert [bucket.take() for _ in range(3)] == [True, True, False]
-
-
-# --- what is made once in a process ---------------------------------------------------------------------------
-
-
-async def test_caches_are_frozen_once_they_are_full_and_not_before():
-    full = False
-    gc.unfreeze()
-    waiting = asyncio.create_task(server.freeze_when(lambda: full))
-    try:
-        await asyncio.sleep(0)
-        assert gc.get_freeze_count() == 0
-        full = True
-        async with asyncio.timeout(60):
-            while not gc.get_freeze_count():  # noqa: ASYNC110 - the collector tells nobody
-                await asyncio.sleep(0.05)
-        assert not waiting.done()
-    finally:
-        waiting.cancel()
-        gc.unfreeze()
