@@ -100,6 +100,15 @@ def explain(running, capsys):
     return call
 
 
+async def test_each_candidate_has_one_score_and_those_of_the_planned_leaf_the_best(running):
+    rows = await running.ask("prioritize", 0)
+    assert [row["Host"] for row in rows] == running.names
+    scores = {row["Host"]: row["Score"] for row in rows}
+    assert all(0 <= score <= 10 for score in scores.values())  # kube-scheduler's MaxExtenderPriority
+    best, worst = ([score for name, score in scores.items() if name.startswith(leaf)] for leaf in ("a-", "b-"))
+    assert min(best) > max(worst)
+
+
 async def test_a_placeable_gang_is_no_finding(running, explain):
     await running.ask("prioritize", 0)
     code, out, _ = await explain("train/w-0")
