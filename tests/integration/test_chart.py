@@ -131,13 +131,19 @@ async def test_each_value_reaches_its_field(helm):
         "--set=webhook.failurePolicy=Ignore,webhook.timeoutSeconds=9,webhook.excludedNamespaces={infra}",
         "--set=webhook.extraArgs={--max-body=1},webhook.nodeSelector.role=system",
         "--set=webhook.tolerations[0].operator=Exists,webhook.affinity.nodeAffinity.x=y",
+        "--set=webhook.priorityClassName=low,webhook.hostNetwork=true,webhook.revisionHistoryLimit=3",
+        "--set=webhook.podAnnotations.a=b,webhook.podLabels.c=d,webhook.topologySpreadConstraints[0].maxSkew=2",
         "--set=extender.plainHttp=true,networkPolicy.metricsNamespace=prom",
         "--set=admissionPolicy.mode=Warn,admissionPolicy.accelerators={nvidia.com/gpu,amd.com/gpu},quota=false",
         "--set=certificates.mode=existing",
         "--set-string=certificates.caBundle=PEM",
         "--set-string=policy.document=" + "defaultFabric: roce",
     )
-    webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]
+    deployment = by_name["Deployment", "railwright-webhook"]["spec"]
+    metadata, webhook = deployment["template"]["metadata"], deployment["template"]["spec"]
+    assert (deployment["revisionHistoryLimit"], metadata["annotations"]["a"], metadata["labels"]["c"]) == (3, "b", "d")
+    assert (webhook["priorityClassName"], webhook["hostNetwork"]) == ("low", True)
+    assert webhook["topologySpreadConstraints"] == [{"maxSkew": 2}]
     assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
     assert webhook["containers"][0]["imagePullPolicy"] == "Always"
     assert webhook["containers"][0]["args"][-1] == "--max-body=1"
