@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly BIN=.venv/bin ALL="corpora examples budgets layers faults fuzz interpreters oldest"
 
-# What reads much data, and what was found by fuzzing once.
+# Tests that read much data, and inputs that fuzzing has found.
 corpora() { $BIN/pytest --numprocesses 2 --dist worksteal tests/slow --ignore tests/slow/budgets --ignore tests/slow/faults; }
 
 # Property tests with many examples, and placement on many random clusters.
@@ -16,10 +16,10 @@ examples() {
 # CPU time of every value that a tenant, a scheduler or a policy may send.
 budgets() { BUDGET=full $BIN/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 tests/slow/budgets; }
 
-# The slow tests of the other layers.
+# What CI leaves out of the layers with real parts: slow tests, and all but the main tests on real nodes.
 layers() {
 	$BIN/python tests/e2e/build.py && $BIN/pytest -m slow --numprocesses 3 --dist loadfile tests/integration &&
-		$BIN/pytest -m slow tests/e2e
+		$BIN/pytest -m "not main" tests/e2e
 }
 
 # All faults of the page, whose tables are updated.

@@ -1,4 +1,4 @@
-"""Counts the calls of a computation: a bound of its loops that no busy machine moves, as seconds are."""
+"""Counts the calls that a computation makes. Unlike CPU time, their number does not depend on the machine's load."""
 
 import sys
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def count(function: Callable[[], Any]) -> int:
-    """Return how many functions, of Python and of its libraries in C, are called while the function runs."""
+    """Return the number of calls while `function` runs, of functions in Python and in C."""
     calls = 0
 
     def note(_frame: Any, event: str, _argument: Any) -> None:

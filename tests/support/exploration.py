@@ -1,4 +1,4 @@
-"""How much a test explores that is no property test: little as a rule, much in `make test-slow PARTS=examples`."""
+"""Chooses how many cases a test tries: few by default, many in `make test-slow PARTS=examples`."""
 
 import os
 
@@ -6,8 +6,8 @@ import hypothesis
 
 
 def choose(usual: int, many: int) -> int:
-    """Return `many` where property tests try many examples, and `usual` otherwise."""
+    """Return `many` with the hypothesis profile `explore`, otherwise `usual`."""
     return many if os.environ.get("HYPOTHESIS_PROFILE") == "explore" else usual
 
 
-wide = hypothesis.settings(max_examples=choose(100, 1000))  # of a property whose space a few examples hardly touch
+wide = hypothesis.settings(max_examples=choose(100, 1000))  # where the default of 25 examples finds little
