@@ -1,6 +1,7 @@
 """`railwright demo`: the whole path as a user runs it, in a pipe and on a terminal, and the jobs that it serves."""
 
 import asyncio
+import contextlib
 import json
 import re
 import signal
@@ -132,8 +133,11 @@ def compute_mean(sections: dict) -> float:
 async def test_serve_shows_jobs_with_and_without_railwright():
     process = await processes.start_command("demo", "--serve")
     try:
-        line = await asyncio.wait_for(process.stdout.readuntil(b"dashboard: "), shell.PATIENCE)
-        line += await process.stdout.readline()
+        line = b""
+        async with asyncio.timeout(shell.PATIENCE):
+            while b"dashboard: " not in line:
+                line = await process.stdout.readline()
+                assert line, (await process.stderr.read()).decode()
         url = re.search(r"http://\S+/", line.decode()).group()
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{url}api/stream", params={"view": "with railwright"}) as response:
@@ -142,7 +146,8 @@ async def test_serve_shows_jobs_with_and_without_railwright():
                 seen = await dashboard_servers.read_until(response, lambda seen: 0 < compute_mean(seen) < ours - 0.1)
                 await dashboard_servers.read_until(response, lambda later: any(key not in seen for key in later))
     finally:
-        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.communicate(), shell.PATIENCE)
     assert process.returncode == 0
     async with aiohttp.ClientSession() as session:
