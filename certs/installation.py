@@ -6,21 +6,20 @@ carries the resourceVersion that was read, so of two concurrent writers one gets
 
 import base64
 import binascii
-import dataclasses
 import datetime as dt
 import urllib.parse
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from certs import inventory, pki, rotation, schedules
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, installed_names, watch_wire
+from railwright.cluster import errors, installed_names, watch_wire
 
 CONFIGURATION = installed_names.INSTALLATION  # name of the mutating and of the validating webhook configuration
 KINDS: Mapping[str, str] = {
-    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    rotation.MUTATING: "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
 PUBLISHED, ACTIVATED = "railwright.io/published", "railwright.io/activated"  # annotations of the CA's Secret
@@ -28,19 +27,9 @@ _LABELS = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/managed
 _GROUP = "/apis/admissionregistration.k8s.io/v1"
 _MERGE, _JSON = "application/merge-patch+json", "application/json-patch+json"
 _APPLY, _MANAGER = "application/apply-patch+yaml", "railwright-certs"
-_NOT_FOUND = 404
+CONFLICTS = frozenset({409, 422})  # conflict of a merge patch; failed version test of a JSON Patch
 
 Document = dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class BundleUpdate:
-    """One webhook configuration. `exists` is False if it is missing."""
-
-    kind: str
-    exists: bool
-    filled: tuple[str, ...] = ()  # webhooks whose caBundle was written
-    foreign: tuple[str, ...] = ()  # webhooks in our configuration that call another server; never changed
 
 
 class ClusterState:
@@ -89,22 +78,38 @@ class ClusterState:
         hooks = (self.configurations.get(kind) or {}).get("webhooks") or []
         return [(index, hook) for index, hook in enumerate(hooks) if self._calls_railwright(hook["clientConfig"])]
 
-    def list_updates(self, pem: bytes) -> tuple[BundleUpdate, ...]:
-        """Return the changes that writing `pem` to the configurations would make."""
-        changes = []
+    def list_outdated(self, kind: str, pem: bytes) -> list[tuple[int, str]]:
+        """Return index and name of the webhooks of a configuration that call railwright with another caBundle."""
+        return [
+            (index, hook["name"])
+            for index, hook in self.list_own_webhooks(kind)
+            if _decode_base64(hook["clientConfig"].get("caBundle")) != pem
+        ]
+
+    def list_overwritten(self, pem: bytes) -> Iterator[tuple[Document, tuple[str, ...], tuple[str, ...]]]:
+        """Yield each configuration with a caBundle that is not `pem`: its metadata, the webhooks, the last writers."""
         for kind, document in self.configurations.items():
-            ours = self.list_own_webhooks(kind)
-            names = [hook["name"] for hook in (document or {}).get("webhooks") or []]
-            foreign = [name for name in names if name not in {hook["name"] for _, hook in ours}]
-            filled = [hook["name"] for _, hook in ours if _decode_base64(hook["clientConfig"].get("caBundle")) != pem]
-            changes.append(BundleUpdate(kind, document is not None, tuple(filled), tuple(foreign)))
-        return tuple(changes)
+            names = tuple(name for _, name in self.list_outdated(kind, pem))
+            if document is not None and names:
+                yield {**document["metadata"], "kind": kind}, names, _list_writers(document, names)
 
     def _calls_railwright(self, client_config: Document) -> bool:
         """True if the webhook's Service is in the installation's namespace, or its URL has one of the hosts."""
         if (service := client_config.get("service")) is not None:
             return bool(service["namespace"] == self.namespace)
         return urllib.parse.urlsplit(client_config.get("url") or "").hostname in self._hosts
+
+
+def _list_writers(document: Document, hooks: Collection[str]) -> tuple[str, ...]:
+    """Return the field managers that own the caBundle of one of these webhooks, other than this program."""
+    keys = {msgspec.json.encode({"name": hook}).decode() for hook in hooks}
+    managers = []
+    for entry in document["metadata"].get("managedFields") or ():
+        fields = (entry.get("fieldsV1") or {}).get("f:webhooks") or {}
+        owned = [fields.get(f"k:{key}") or {} for key in keys]
+        if any("f:caBundle" in (hook.get("f:clientConfig") or {}) for hook in owned):
+            managers.append(str(entry.get("manager")))
+    return tuple(sorted({*managers} - {clients.USER_AGENT}))
 
 
 async def read_state(
@@ -116,48 +121,48 @@ async def read_state(
     return ClusterState(namespace, secrets, configurations, hosts)
 
 
-async def write(client: clients.Client, state: ClusterState, changes: rotation.Changes) -> None:
-    """Apply `changes`, object by object. Raises ApiError 409 or 422 if an object has changed since it was read."""
+async def _write(client: clients.Client, state: ClusterState, changes: rotation.Changes) -> None:
+    """Apply `changes`, object by object. Raises ApiError 409 or 422 if an object has changed since it was read.
+
+    If a caBundle cannot be written, everything else is written before the error is raised.
+    """
+    refusal: errors.ApiError | None = None
     if changes.keyring is not None:
         await _write_secret(client, state, inventory.CA, _format_keyring(changes.keyring), changes.keyring)
     if changes.bundle is not None:
-        await fill_bundles(client, state, changes.bundle)
+        try:
+            await _fill_bundles(client, state, changes.bundle)
+        except errors.ApiError as error:
+            if error.status in CONFLICTS:
+                raise
+            refusal = error
     for name, stored in changes.certificates.items():
         if stored.pair is not None:
             await _write_secret(client, state, name, {**_format_pair(stored.pair), "ca.crt": stored.trusted})
+    if refusal is not None:
+        raise refusal
 
 
-async def write_pairs(client: clients.Client, state: ClusterState, pairs: Mapping[str, pki.Pair]) -> bytes:
-    """Write a CA (`ca`) and certificates issued by it; return the CA bundle, which each Secret also contains.
+async def _fill_bundles(client: clients.Client, state: ClusterState, pem: bytes) -> None:
+    """Write `caBundle` of the webhooks in our two configurations that call railwright; change nothing else.
 
-    CAs that are already trusted stay in the bundle. The CA is written first. If another process has written in the
-    meantime, the API server's 409 is raised and nothing more is written.
+    Raises ApiError for a configuration that cannot be written, after the other one.
     """
-    ca_certificates = pki.split_bundle(pairs[inventory.CA].certificate_pem)
-    trusted = state.observed.keyring.trusted
-    bundle = pki.join_bundle(trusted if set(ca_certificates) <= set(trusted) else [*ca_certificates, *trusted])
-    for name, pair in pairs.items():
-        if name in state.secrets:
-            await _write_secret(client, state, name, {**_format_pair(pair), "ca.crt": bundle})
-    return bundle
-
-
-async def fill_bundles(client: clients.Client, state: ClusterState, pem: bytes) -> tuple[BundleUpdate, ...]:
-    """Write `caBundle` of the webhooks in our two configurations that call railwright; change nothing else."""
+    refusal: errors.ApiError | None = None
     encoded = base64.b64encode(pem).decode()
     for kind, document in state.configurations.items():
-        outdated = [
-            index
-            for index, hook in state.list_own_webhooks(kind)
-            if _decode_base64(hook["clientConfig"].get("caBundle")) != pem
-        ]
+        outdated = state.list_outdated(kind, pem)
         if document is not None and outdated:
             # by index: the version test fails if the list has changed since it was read
             version_test = {"op": "test", "path": "/metadata/resourceVersion", "value": _get_resource_version(document)}
-            paths = [f"/webhooks/{index}/clientConfig/caBundle" for index in outdated]
+            paths = [f"/webhooks/{index}/clientConfig/caBundle" for index, _ in outdated]
             changes = [version_test, *({"op": "add", "path": path, "value": encoded} for path in paths)]
-            await client.patch(_build_configuration_path(kind), msgspec.json.encode(changes), _JSON)
-    return state.list_updates(pem)
+            try:
+                await client.patch(_build_configuration_path(kind), changes, _JSON)
+            except errors.ApiError as error:
+                refusal = error
+    if refusal is not None:
+        raise refusal
 
 
 async def _write_secret(
@@ -173,23 +178,27 @@ async def _write_secret(
         return
     encoded = {key: None if value is None else base64.b64encode(value).decode() for key, value in data.items()}
     metadata: Document = {"annotations": _format_timestamps(keyring)} if keyring is not None else {}
-    if old is not None:
-        metadata["resourceVersion"] = _get_resource_version(old)
-        body = msgspec.json.encode({"metadata": metadata, "data": encoded})
-        await client.patch(_build_secret_path(state.namespace, name), body, _MERGE)
-        return
-    present_data = {key: value for key, value in encoded.items() if value is not None}
-    annotations = {key: value for key, value in metadata.get("annotations", {}).items() if value is not None}
-    new = {
+    path = _build_secret_path(state.namespace, name)
+    if old is None:
+        old = await _create_empty_secret(client, path, inventory.SECRETS[name])
+    metadata["resourceVersion"] = _get_resource_version(old)
+    await client.patch(path, {"metadata": metadata, "data": encoded}, _MERGE)
+
+
+async def _create_empty_secret(client: clients.Client, path: str, name: str) -> Document:
+    """Create a Secret without content, and return it. The API server answers 409 if another process has filled it.
+
+    By server-side apply, because RBAC can limit it by resource name; a POST cannot be limited so.
+    """
+    empty = {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "kubernetes.io/tls",
-        "metadata": {"name": inventory.SECRETS[name], "labels": _LABELS, "annotations": annotations},
-        "data": {"tls.crt": "", "tls.key": "", **present_data},  # required by this type
+        "metadata": {"name": name, "labels": _LABELS},
+        "data": {"tls.crt": "", "tls.key": ""},  # required by this type
     }
-    # by server-side apply, because RBAC can limit it by resource name; a POST cannot be limited so
-    path = f"{_build_secret_path(state.namespace, name)}?fieldManager={_MANAGER}"
-    await client.patch(path, msgspec.json.encode(new), _APPLY)
+    answer = await client.patch(f"{path}?fieldManager={_MANAGER}", empty, _APPLY)
+    return _decode_object(client, path, answer)
 
 
 def _build_secret_path(namespace: str, name: str) -> str:
@@ -258,20 +267,18 @@ def _parse_time(text: str | None) -> dt.datetime | None:
 
 async def _get_or_none(client: clients.Client, path: str) -> Document | None:
     """Return an object, or None if it does not exist. Raises ClusterError, also if the response is not an object."""
+    answer = await clients.find(client, path)
+    return None if answer is None else _decode_object(client, path, answer)
+
+
+def _decode_object(client: clients.Client, path: str, answer: bytes) -> Document:
     try:
-        document = msgspec.json.decode(await client.get(path))
-    except errors.ApiError as error:
-        if error.status == _NOT_FOUND and not error.foreign:
-            return None
-        raise
+        document = msgspec.json.decode(answer)
     except watch_wire.UNREADABLE as error:
-        raise failures.build_foreign(client.host, path, str(error)) from error
+        raise errors.build_foreign(client.host, path, str(error)) from error
     if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
-        raise failures.build_foreign(client.host, path)
+        raise errors.build_foreign(client.host, path)
     return document
-
-
-CONFLICTS = frozenset({409, 422})  # conflict of a merge patch; failed version test of a JSON Patch
 
 
 class Rotator:
@@ -295,10 +302,6 @@ class Rotator:
         self._unchanged_since = 0.0  # time of the last change
         self.state: ClusterState | None = None
 
-    def forget(self) -> None:
-        """Discard the state with the CA's private key, because another replica rotates now."""
-        self.state = None
-
     async def step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
         """Read the state and make the step that is due, if any.
 
@@ -317,7 +320,7 @@ class Rotator:
         if isinstance(result, rotation.Step):
             changes = rotation.build_changes(result, situation)
             try:
-                await write(self._client, state, changes)
+                await _write(self._client, state, changes)
             except errors.ClusterError:
                 self._fingerprint = None  # it is unknown which writes succeeded
                 raise

@@ -32,45 +32,6 @@ class CertificateSpec:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class IssuedPair:
-    """A certificate and key of the installation. `reused` is True if they existed and stay unchanged."""
-
-    pair: pki.Pair
-    reused: bool
-
-    @property
-    def not_after(self) -> dt.datetime:
-        """Time at which the certificate expires."""
-        return x509.load_pem_x509_certificate(self.pair.certificate_pem).not_valid_after_utc
-
-
-def assemble(
-    existing: Mapping[str, pki.Pair],
-    specs: Sequence[CertificateSpec],
-    *,
-    now: dt.datetime,
-    ca_lifetime: dt.timedelta,
-    certificate_lifetime: dt.timedelta,
-) -> dict[str, IssuedPair]:
-    """Return the CA (key `ca`) and the certificate of each spec.
-
-    A valid CA is kept, because clients trust it. A certificate is kept if that CA issued it, its usage and hosts fit,
-    and it is not in the last third of its validity period.
-    """
-    existing_ca = existing.get(CA)
-    reused_ca = existing_ca if existing_ca is not None and is_usable_ca(existing_ca, now=now) else None
-    ca = reused_ca or issue_ca(now, ca_lifetime)
-    result = {CA: IssuedPair(ca, reused=reused_ca is not None)}
-    for spec in specs:
-        existing_pair = existing.get(spec.name)
-        if existing_pair is not None and satisfies(existing_pair, spec, ca=ca, now=now):
-            result[spec.name] = IssuedPair(existing_pair, reused=True)
-            continue
-        result[spec.name] = IssuedPair(spec.issue(ca, now=now, lifetime=certificate_lifetime), reused=False)
-    return result
-
-
 def issue_ca(now: dt.datetime, lifetime: dt.timedelta) -> pki.Pair:
     """Return a new CA. All have one name; the key identifier distinguishes them."""
     return pki.issue_ca("railwright", now=now, lifetime=lifetime)
@@ -149,16 +110,19 @@ def list_hosts(server: str, namespace: str, more: Sequence[str] = ()) -> tuple[s
     return (service, qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local", *LOOPBACK, *more)
 
 
-def list_specs(namespace: str, *, more: Sequence[str] = (), clients: bool = False) -> list[CertificateSpec]:
+def list_specs(
+    namespace: str, *, more: Sequence[str] = (), clients: bool = False, admission_only: bool = False
+) -> list[CertificateSpec]:
     """Return the certificates of both servers, and with `clients` the certificates of API server and kube-scheduler.
 
-    `more` are additional hosts of the servers.
+    `more` are additional hosts of the servers. With `admission_only`, the extender gets no certificate.
     """
     specs = [
         CertificateSpec(
             name, f"{installed_names.INSTALLATION}-{name}", pki.Usage.SERVER, list_hosts(name, namespace, more)
         )
         for name in SERVERS
+        if not (admission_only and name == "extender")
     ]
     if clients:
         specs += [CertificateSpec(name, common, pki.Usage.CLIENT) for name, common in CLIENTS.items()]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from certs import inventory, pki, schedules
 
+MUTATING = "MutatingWebhookConfiguration"  # its webhooks admit pods
+
 
 class Action(enum.StrEnum):
     """The change that a step makes. Each can be repeated and interrupted without harm."""
@@ -165,6 +167,28 @@ def _plan_bundle(situation: Situation) -> Step | None:
     return Step(Action.PUBLISH, f"outdated CA bundle in {', '.join(outdated)}") if outdated else None
 
 
+def _plan_safe_renewal(situation: Situation) -> Step | None:
+    """Renew before a bundle is written, which may fail for weeks, where nobody has to trust another CA for it.
+
+    So for a certificate whose successor has the same issuer. One that nobody can verify any more needs only the
+    caBundle of the webhooks that admit pods.
+    """
+    ca, observed = situation.keyring.active_ca, situation.observed
+    if ca is None or not situation.signs:
+        return None
+    bundles = [pem for name, pem in observed.bundles.items() if name.startswith(MUTATING)]
+    is_trusted = bool(bundles) and all(pki.split_bundle(ca.certificate_pem)[0] in pki.split_bundle(b) for b in bundles)
+    due_names = []
+    for spec in situation.specs:
+        pair = observed.certificates.get(spec.name, StoredCertificate()).pair
+        if pair is None or inventory.satisfies(pair, spec, ca=ca, now=situation.now):
+            continue
+        has_same_issuer = pki.find_issuer(pair.certificate_pem, [ca.certificate_pem]) is not None
+        if has_same_issuer if pki.is_presentable(pair, situation.now) else is_trusted:
+            due_names.append(spec.name)
+    return Step(Action.RENEW, "about to expire, or no longer valid", tuple(due_names)) if due_names else None
+
+
 def _plan_renewal(situation: Situation) -> Step | Wait | None:
     ca = situation.keyring.active_ca
     if ca is None or not situation.signs:
@@ -241,6 +265,7 @@ def _is_usable(pair: pki.Pair | None, keyring: Keyring, now: dt.datetime) -> boo
 _RULES: tuple[Callable[[Situation], Step | Wait | None], ...] = (
     _plan_new_ca,
     _plan_next_ca,
+    _plan_safe_renewal,
     _plan_bundle,
     _plan_renewal,
     _plan_switch,

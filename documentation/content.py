@@ -7,18 +7,23 @@ from collections.abc import Iterator, Mapping
 from documentation import (
     check_rows,
     examples,
+    label,
     markdown,
     permissions,
     policy,
+    rail_traffic,
     reference,
     rules,
     scheduler_gangs,
     tested_versions,
 )
+from railwright.cli import scheduler_configuration as configuration
+from railwright.fabric import names
 from railwright.fabric.reasons import codes
 
 DOCS = markdown.ROOT / "docs"
-_ROWS = check_rows.FOLDER / "rows.md"
+_SCHEDULERS = markdown.ROOT / "manifests" / "examples" / "schedulers"
+_POOLS = (*(f"nvidia.com/mlx5_{number}" for number in range(4)), names.RAILS)  # of the shipped configurations
 
 
 def copy_glossary() -> str:
@@ -30,37 +35,39 @@ def copy_glossary() -> str:
 MAKERS: Mapping[str, markdown.Maker] = {
     "policy-reference": policy.format_reference,
     "commands": reference.list_commands,
-    "lint-overview": rules.format_overview,
     "lint-rules": rules.format_all,
-    "reason-codes": reference.list_codes,
+    "reason-codes": functools.partial(reference.format_codes, codes.PlacementCode),
     "rejection-codes": functools.partial(reference.format_codes, codes.RejectionCode),
     "admission-codes": functools.partial(reference.format_codes, codes.AdmissionCode),
-    "variable-codes": reference.list_variables,
+    "variable-codes": functools.partial(reference.format_codes, codes.VariableCode),
     "events": reference.list_events,
+    "gang-states": reference.list_gang_states,
     "metrics": reference.format_metrics,
     "glossary": copy_glossary,
     "permissions": permissions.format_permissions,
-    "file": examples.include_file,
-    "admission": examples.show_admission,
+    "label": label.show_pod,
     "cloud-profiles": examples.list_profiles,
     "published-manifests": examples.list_reviewed,
     "common-refusals": examples.format_common,
     "scheduler-gangs": scheduler_gangs.format_table,
     "tested-versions": tested_versions.format_table,
     "tested-drivers": tested_versions.format_drivers,
-    "check-rows": lambda: check_rows.format_rows(markdown.fill(_ROWS.read_text(encoding="utf-8"), MAKERS)),
+    "check-rows": check_rows.format_rows,
 }
 
 
 def list_files() -> Iterator[tuple[pathlib.Path, str]]:
     """Yield the path and expected text of each file that is generated, fully or in parts."""
-    for path in (_ROWS, *sorted(DOCS.rglob("*.md"))):
+    for path in (markdown.ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
         text = path.read_text(encoding="utf-8")
         if (filled := markdown.fill(text, MAKERS)) != text or "<!-- generated: " in text:
             yield path, filled
+    yield _SCHEDULERS / "kube-scheduler.yaml", configuration.format_kube_scheduler(_POOLS, configuration.Extender())
+    yield _SCHEDULERS / "volcano-scheduler.yaml", configuration.format_volcano(_POOLS)
     yield check_rows.FOLDER / "tested_versions.json", tested_versions.format_data()
     yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_entries()
     yield permissions.DATA, permissions.format_data()
+    yield DOCS / "evidence" / "rail-traffic.svg", rail_traffic.draw()
 
 
 @functools.cache

@@ -26,10 +26,10 @@ def count_surface() -> Mapping[str, int]:
     rights = yaml.safe_load_all(_read("manifests/base/webhook-rbac.yaml"))
     return {
         "policy keys": sum(len(definition.get("properties", ())) for definition in definitions),
-        "reason codes": sum(map(len, (codes.Code, codes.AdmissionCode, codes.RejectionCode, codes.VariableCode))),
+        "reason codes": sum(len(group) for group in codes.GROUPS),
         "lint rules": len(_RULE.findall(rules.format_all())),
-        "check rows": check_rows.format_rows(_read("railwright/cli/checking/rows.md")).count("### "),
-        "metrics": len(metrics.ROWS),
+        "check rows": len(check_rows.list_rows()),
+        "metrics": len(metrics.WebhookMetrics().rows + metrics.ExtenderMetrics().rows) - len(metrics.Metrics("").rows),
         "alerts": len(set(_ALERT.findall(_read("manifests/chart/files/alerts.yaml")))),
         "chart values": len(list(_list_values(values, values.get("$defs", {})))),
         "make targets": len(_TARGET.findall(_read("Makefile"))),

@@ -1,28 +1,19 @@
-"""Shows files of the repository on pages, the real changes that admission makes to them, and its common messages.
+"""Shows profiles of clouds on pages, what lint found in published manifests, and common messages of admission."""
 
-The changes are those that `railwright explain` shows, the messages those of the webhook.
-"""
-
-import difflib
-import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import yaml
 
 from documentation import markdown
 from railwright.cli import object_files
-from railwright.cli.clouds import comparison, profiles
+from railwright.cli.clouds import profiles
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
-from railwright.fabric import names, text
 from railwright.fabric.policy import model
-from railwright.fabric.workloads import frameworks
 
-EXAMPLES = markdown.ROOT / "manifests" / "examples"
-_POLICY = EXAMPLES / "360-roce" / "policy.yaml"
+_POLICY = markdown.ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml"
 _POD = """
 apiVersion: v1
 kind: Pod
@@ -39,21 +30,6 @@ spec:
     resources: {limits: {nvidia.com/gpu: "8"}}
   hostNetwork: %s
 """
-_CONTEXT = 4  # unchanged lines around a change
-
-
-def include_file(path: str) -> str:
-    """Return a file as a Markdown code block with its path as the title."""
-    content = (markdown.ROOT / path).read_text(encoding="utf-8").rstrip()
-    return f'```yaml title="{path}"\n{content}\n```'
-
-
-def show_admission(site: str) -> str:
-    """Return the changes to the pods of a site's job, in Markdown: a diff, and a table of changes with reasons."""
-    by_changes: dict[tuple[previews.Change, ...], list[previews.AdmissionPreview]] = {}
-    for item in preview_admission(EXAMPLES / site / "job.yaml", EXAMPLES / site / "policy.yaml"):
-        by_changes.setdefault(tuple(item.changes), []).append(item)
-    return "\n\n".join(_format_template(first, others) for first, *others in by_changes.values())
 
 
 def preview_admission(job: pathlib.Path, policy: pathlib.Path) -> list[previews.AdmissionPreview]:
@@ -73,107 +49,66 @@ def read_policy(path: pathlib.Path) -> model.Policy:
     return policy
 
 
-def _format_template(preview: previews.AdmissionPreview, others: Sequence[previews.AdmissionPreview]) -> str:
-    """Return the changes to a template. `others` are the templates of the job that get the same changes."""
-    title = f"**{_format_name(preview)}**: fabric `{preview.fabric}`, role {preview.role}."
-    if others:
-        title += f" The same for {', '.join(map(_format_name, others))}."
-    rows = [(_escape_cell(item.change), _escape_cell(item.reason)) for item in preview.changes]
-    warnings = [f"- warning: {_escape_cell(item.line)}" for item in preview.warnings]
-    table = [markdown.format_table(("change", "why"), rows), *(["", *warnings] if warnings else [])]
-    return "\n".join([title, "", "```diff", _format_diff(preview), "```", "", *table])
-
-
-def _format_name(preview: previews.AdmissionPreview) -> str:
-    name = preview.template or preview.object
-    return name if preview.pods is None else f"{name} ({text.format_count(preview.pods, 'pod')})"
-
-
-def _escape_cell(value: str) -> str:
-    return markdown.escape(value).replace("<", "&lt;")
-
-
-def _format_diff(preview: previews.AdmissionPreview) -> str:
-    before, after = _format_pod(preview.before), _format_pod(preview.after)
-    lines = list(difflib.unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]
-    return "\n".join("..." if line.startswith("@@") else line for line in lines)
-
-
-def _format_pod(pod: previews.Tree) -> list[str]:
-    """Return the pod as lines of YAML. The injection record is shortened to the fields that concern a reader."""
-    annotations = dict(frameworks.get_mapping(pod, "metadata", "annotations"))
-    record_text = annotations.pop(names.INJECTION, None)
-    if record_text:
-        record = {
-            key: value for key, value in json.loads(record_text).items() if key in {"fabric", "role", "containers"}
-        }
-        annotations[names.INJECTION] = json.dumps(record)[:-1] + ", ...}"
-    shown = {**pod, "metadata": {**pod["metadata"], **({"annotations": annotations} if annotations else {})}}
-    return object_files.format_yaml_lines(shown)
-
-
 # --- profiles of clouds ------------------------------------------------------------------------------------
 
 
 def list_profiles() -> str:
     """Return a table of the profiles: what a label replaces, and what the profile does differently, with the reason."""
-    columns = ("profile", "shape", "fabric", "lines", "topology", "the site installs", "differences", "not verified")
+    columns = ("profile", "shape", "network", "lines", "topology", "the site installs", "differences", "not verified")
     return "\n".join(
         [
             markdown.format_table(columns, map(_format_profile, profiles.list_profiles())),
             "",
             "All profiles may differ from the vendor's pods in these:",
             "",
-            *(f"- {_format_difference(row)}" for row in comparison.read_common_differences()),
+            *(f"- {row}" for row in _list_differences(yaml.safe_load((_JOBS / "differences.yaml").read_text()))),
         ]
     )
 
 
+_JOBS = markdown.ROOT / "tests" / "data" / "clouds"  # the vendors' jobs, those with one label, and the differences
+
+
 def _format_profile(profile: profiles.Profile) -> tuple[str, ...]:
-    first, *others = profiles.list_shapes(profile)
-    before, after = (comparison.count_lines(first, name) for name in ("vendor.yaml", "job.yaml"))
-    differences = [*profile.differences, *(row for variant in profile.variants for row in variant.differences)]
+    first, *others = [shape.title for shape in profile.shapes]
+    before, after = (_count_lines(_JOBS / profile.name / name) for name in ("vendor.yaml", "job.yaml"))
+    comparison = yaml.safe_load((_JOBS / profile.name / "comparison.yaml").read_text())
+    rows = [comparison, *comparison.get("variants", ())]
+    differences = [text for row in rows for text in _list_differences(row.get("differences", ()))]
     return (
-        f"{profile.cloud}: [{profile.name}](../../railwright/cli/clouds/profiles/{profile.name})",
-        "<br>".join([f"{first.title}; from {profile.source}", *(shape.title for shape in others)]),
-        profile.fabric,
-        f"{before} -> {after}",
+        f"{profile.cloud}: [{profile.name}](../railwright/cli/clouds/profiles/{profile.name})",
+        "<br>".join([f"{first}; from {profile.source}", *others]),
+        profile.network,
+        f"[{before} -> {after}](../tests/data/clouds/{profile.name})",
         profile.topology,
         profile.installs,
-        "<br>".join(map(_format_difference, differences)) or "none beside the common ones",
+        "<br>".join(differences) or "none beside the common ones",
         profile.unverified,
     )
 
 
-def _format_difference(difference: profiles.Difference) -> str:
-    return f"`{difference.at}`: {difference.reason}"
+def _count_lines(path: pathlib.Path) -> int:
+    """Return the number of lines of a manifest as YAML writes it, so that the authors' styles do not count."""
+    trees = object_files.read_manifest(path.read_text(encoding="utf-8"), path.name)
+    return sum(len(object_files.format_yaml_lines(tree)) for tree in trees)
+
+
+def _list_differences(rows: Sequence[dict[str, str]]) -> list[str]:
+    return [f"`{row['at']}`: {row['reason']}" for row in rows]
 
 
 _REVIEWED = markdown.ROOT / "tests" / "data" / "published" / "index.yaml"
 
 
 def list_reviewed() -> str:
-    """Return a table of what lint finds in vendors' manifests, and lists of what was read and what was not."""
+    """Return how many published manifests lint has read, of which repositories, and how many it found something in."""
     repositories = yaml.safe_load(_REVIEWED.read_text(encoding="utf-8"))
-    rows = [_format_reviewed(row, finding) for row in repositories for finding in row["findings"]]
-    table = markdown.format_table(("repository", "rule", "in", "why it is true"), rows)
-    counts = [f"{row['manifests']} of {row['repository']} at {row['commit'][:7]}" for row in repositories]
-    total = sum(row["manifests"] for row in repositories)
-    left_out = [f"- {row['repository']}, {text}." for row in repositories for text in row.get("not_rendered", ())]
-    read = f"{total} manifests were read: {', '.join(counts)}."
-    return "\n\n".join([table, read, "Charts that were not rendered:", "\n".join(left_out)])
-
-
-def _format_reviewed(row: dict[str, Any], finding: dict[str, Any]) -> tuple[str, ...]:
-    code, paths = finding["code"], finding["in"]
-    name = f" `{finding['name']}`" if "name" in finding else ""
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return (
-        row["repository"],
-        f"[{code}](../reference/lint.md#{code.lower()}){name}",
-        f"`{paths[0]}`{more}",
-        finding["why"],
-    )
+    read = sum(row["manifests"] for row in repositories)
+    with_findings = {
+        (row["repository"], path) for row in repositories for finding in row["findings"] for path in finding["in"]
+    }
+    names_of = ", ".join(f"{row['repository']} at {row['commit'][:7]}" for row in repositories if row["manifests"])
+    return f"{len(with_findings)} of {read} manifests have findings. They are of {names_of}."
 
 
 # --- common rejections and warnings ------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Formats the table of what each account of the manifests may do, and what an attacker gains with it."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -7,11 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import yaml
 
 from documentation import markdown
-from railwright.cluster import failures
+from railwright.cluster import errors
 from railwright.fabric import names
 
 _BASE = markdown.ROOT / "manifests" / "base"
@@ -23,18 +23,16 @@ CONSEQUENCES: Mapping[str, str] = {
         "As much as cluster-admin: `patch` of the webhook configurations includes their rules, address and CA, so that "
         "every object of the cluster can be sent to a server of the attacker and changed. Its token is only in the pod "
         "of the rotator, which listens for probes and metrics only. "
-        "[cert-manager](certificates.md) replaces it."
+        "[cert-manager](operator-guide.md#certificates) replaces it."
     ),
     "railwright-extender": (
         "See nodes, pods and claims of all namespaces; ask who a token belongs to, and read tokens that come with "
-        "`explain pod`; order or refuse the nodes that a scheduler offers, but bind nothing; send callers of a Service "
-        "in the namespace elsewhere, by a new EndpointSlice or Endpoints: API servers check the webhook's certificate. "
-        "Write misleading Events."
+        "`explain pod`; order or refuse the nodes that a scheduler offers, but bind nothing. Write misleading Events."
     ),
     "railwright-webhook": (
-        "See nodes, pods, namespaces, claims and the jobs in Kueue's queues of all namespaces; create and delete "
-        "ResourceClaimTemplates everywhere, so that pods wait for devices. Not by rights, but by its answers: change "
-        "or reject every object that the webhook configuration sends it, in any field. Write misleading Events."
+        "See nodes, pods, namespaces and claims of all namespaces; create ResourceClaimTemplates everywhere, which "
+        "take quota. Not by rights, but by its answers: change or reject every object that the webhook configuration "
+        "sends it, in any field. Write misleading Events."
     ),
 }
 
@@ -50,7 +48,7 @@ def format_data() -> str:
     needed = {
         account.replace("railwright", "{installation}"): list(_list_permissions(account)) for account in CONSEQUENCES
     }
-    needed["install"] = [failures.Permission("create", group, resource) for group, resource in _list_kinds()]
+    needed["install"] = [errors.Permission("create", group, resource) for group, resource in _list_kinds()]
     parts = (
         f"{json.dumps(account)}: [\n" + ",\n".join(json.dumps(_omit_defaults(item)) for item in items) + "\n]"
         for account, items in needed.items()
@@ -58,7 +56,7 @@ def format_data() -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _list_permissions(account: str) -> Iterator[failures.Permission]:
+def _list_permissions(account: str) -> Iterator[errors.Permission]:
     for scope, rules in list_rules(account).items():
         namespace = "" if scope == "cluster" else "{namespace}"
         for rule in rules:
@@ -68,7 +66,7 @@ def _list_permissions(account: str) -> Iterator[failures.Permission]:
                 resource, _, subresource = item.partition("/")
                 installed = name.replace("railwright", "{installation}", 1)
                 for verb in rule["verbs"]:
-                    yield failures.Permission(verb, group, resource, subresource, installed, namespace)
+                    yield errors.Permission(verb, group, resource, subresource, installed, namespace)
 
 
 def _list_kinds() -> list[tuple[str, str]]:
@@ -77,9 +75,9 @@ def _list_kinds() -> list[tuple[str, str]]:
     return sorted((version.rpartition("/")[0], re.sub("ys$", "ies", f"{kind.lower()}s")) for version, kind in kinds)
 
 
-def _omit_defaults(permission: failures.Permission) -> Mapping[str, str]:
+def _omit_defaults(permission: errors.Permission) -> Mapping[str, str]:
     required = ("verb", "group", "resource")
-    return {key: value for key, value in msgspec.structs.asdict(permission).items() if value or key in required}
+    return {key: value for key, value in dataclasses.asdict(permission).items() if value or key in required}
 
 
 def format_permissions() -> str:

@@ -1,4 +1,4 @@
-"""Formats tables of docs/reference: commands, metrics, the codes of reasons, and the reasons of Events.
+"""Formats tables of pages: commands, metrics, the codes of reasons, and the reasons of Events.
 
 Commands come from the parsers of the command line, metrics from their rows, codes from their tables, and reasons of
 Events from the modules that post them. Options of commands are shown by `COMMAND --help` only.
@@ -10,30 +10,28 @@ from typing import NamedTuple
 from documentation import markdown
 from extender import gang_events
 from railwright.cli import dispatch, parsers
-from railwright.fabric.reasons import codes, reason
+from railwright.cluster import installed_names
+from railwright.fabric.overview import overview_types
+from railwright.fabric.reasons import codes
 from railwright.serving import metrics
 from webhook import object_events
 
 # --- commands ---------------------------------------------------------------------------------------------
 
-# where docs/reference/commands.md, or a page beside it, says more about a command
+# where docs/interface.md, or a page beside it, says more about a command
 _DETAILS: Mapping[str, str] = {
-    "certs": "../certificates.md",
-    "check": "check.md",
-    "completion": "#completion",
-    "dashboard": "../dashboard.md",
-    "demo": "#demo",
-    "disable": "../upgrading.md#the-emergency-switch",
-    "enable": "../upgrading.md#the-emergency-switch",
-    "explain": "#explain",
-    "extender": "../interface.md#6-commands",
-    "fabric": "#fabric",
-    "gangs": "#gangs",
-    "lint": "lint.md",
-    "policy": "policy.md",
-    "preflight": "../injection.md#preflight",
-    "verify": "../verify.md",
-    "webhook": "../interface.md#6-commands",
+    "certs": "operator-guide.md#certificates",
+    "check": "reference/check.md",
+    "dashboard": "operator-guide.md#the-dashboard",
+    "disable": "operator-guide.md#the-emergency-switch",
+    "enable": "operator-guide.md#the-emergency-switch",
+    "explain": "user-guide.md#why-is-a-pod-where-it-is",
+    "fabric": "operator-guide.md#day-to-day",
+    "gangs": "operator-guide.md#day-to-day",
+    "lint": "reference/lint.md",
+    "policy": "reference/policy.md",
+    "preflight": "#38-preflight",
+    "verify": "user-guide.md#did-it-run-over-rdma",
 }
 
 
@@ -56,76 +54,57 @@ def _format_row(name: str, command: parsers.Parser, summary: str) -> tuple[str, 
 # --- metrics ----------------------------------------------------------------------------------------------
 
 LABELS = {
-    "belief": "what follows from a report: `exclude`, `avoid` or `ignore`",
     "code": "HTTP status",
     "digest": "`sha256:...` of the policy, as in the record of every pod",
     "domain": "key of a topology domain in the policy",
     "fabric": "name of a fabric in the policy; `unknown` for any other value",
-    "kind": "watched resource, such as `nodes`; for workloads, their kind",
-    "outcome": "result, such as `patched`, `allowed`, `refused`, `ok`, `malformed`, `failed`; in mode `warn` "
-    "`would-patch` and `would-refuse`; for gangs "
-    "`compact`, `spread`, `degraded`, `unplaceable`, `mixed`; for Events `written`, `held_back`, `dropped`, `failed`",
+    "kind": "watched resource, such as `nodes`",
+    "outcome": "result, such as `patched`, `allowed`, `refused`, `ok`, `malformed`, `failed`, `cancelled` if the "
+    "caller has hung up; in mode `warn` `would-patch` and `would-refuse`; for Events `written`, `held_back`, "
+    "`dropped`, `failed`",
     "path": "route of the server, with parameters as `{name}`",
     "rail": "name of a rail in the policy; `rail0..rail3` where rails share a device pool",
-    "reason": "reason code; for rejections that of the audit annotation `refused`, for watches that of the log",
+    "reason": "reason code; that of the audit annotation `refused`; for watches that of the log, or `skipped`",
     "role": "`worker`, `launcher`, `head`, ...; `unknown`",
     "server": "`webhook` or `extender`",
-    "source": "source of a report about a rail: the type of a node condition, or a name of `health.reports`",
-    "state": "for assumed pods `allocated`, `pipelined`, `unconfirmed`; for devices `free`, `busy`, `dead`, "
-    "`unschedulable`",
-    "verb": "verb of the scheduler's request",
+    "state": "for assumed pods `allocated`, `pipelined`, `unconfirmed`, `scored`, `confined`, `unseen`; for devices "
+    "`free`, `busy`, `dead`, `unschedulable`, `missing`, `overcommitted`; for gangs those of the "
+    "[user guide](user-guide.md#why-is-a-pod-where-it-is)",
     "version": "version of railwright",
 }
-_SECTIONS: Sequence[tuple[str, metrics.ServerName | None]] = (
-    ("Both servers", None),
-    ("Webhook", "webhook"),
-    ("Extender", "extender"),
-)
 
 
 def format_metrics() -> str:
     """Return a table for each server, and one of labels, in Markdown."""
-    return "\n".join([*map(_format_section, _SECTIONS), _format_labels()])
+    common = metrics.Metrics("").rows
+    sections = {
+        "Both servers": common,
+        "Webhook": metrics.WebhookMetrics().rows[len(common) :],
+        "Extender": metrics.ExtenderMetrics().rows[len(common) :],
+    }
+    return "\n".join([*(_format_section(title, rows) for title, rows in sections.items()), _format_labels()])
 
 
-def _format_section(section: tuple[str, metrics.ServerName | None]) -> str:
-    title, only = section
+def _format_section(title: str, metric_rows: Sequence[metrics.Row]) -> str:
     rows = [
-        (f"`{row.full_name}`", row.type_name, ", ".join(f"`{label}`" for label in row.labels), row.text)
-        for row in metrics.ROWS
-        if row.only == only
+        (f"`{row.name}`", row.type, ", ".join(f"`{label}`" for label in row.labels), row.text) for row in metric_rows
     ]
-    return f"## {title}\n\n{markdown.format_table(('metric', 'type', 'labels', 'meaning'), rows)}\n"
+    return f"### {title}\n\n{markdown.format_table(('metric', 'type', 'labels', 'meaning'), rows)}\n"
 
 
 def _format_labels() -> str:
     rows = ((f"`{label}`", text) for label, text in sorted(LABELS.items()))
-    return f"## Labels\n\n{markdown.format_table(('label', 'meaning'), rows)}"
+    return f"### Labels\n\n{markdown.format_table(('label', 'meaning'), rows)}"
 
 
 # --- reasons ----------------------------------------------------------------------------------------------
 
 
-def list_codes() -> str:
-    """Return the tables of placement's codes, one for each question that they answer, in Markdown."""
-    groups: dict[str, list[codes.Code]] = {}
-    for code in codes.Code:
-        question = reason.ROWS[code.value].get("group") or [*groups][-1]  # the first row of a group states it
-        groups.setdefault(question, []).append(code)
-    return "\n\n".join(f"**{question}**\n\n{format_codes(group)}" for question, group in groups.items())
-
-
-def list_variables() -> str:
-    """Return the table of the reasons for variables, in Markdown."""
-    rows = ((f"`{code.value}`", code.words, code.source) for code in codes.VariableCode)
-    return markdown.format_table(("code", "reason", "source"), rows)
-
-
-def format_codes(rows: Iterable[reason.ReasonCode]) -> str:
-    """Return the table of some codes, in Markdown."""
-    return markdown.format_table(
-        ("code", "meaning", "fix"), ((f"`{code.value}`", code.meaning, code.fix) for code in rows)
-    )
+def format_codes(codes_of_group: Iterable[codes.ReasonCode]) -> str:
+    """Return the table of a group of codes, in Markdown. It has a column for fixes if messages do not say them."""
+    rows = [(f"`{code.value}`", code.meaning, code.fix) for code in codes_of_group]
+    columns = 3 if any(fix for _, _, fix in rows) else 2
+    return markdown.format_table(("code", "meaning", "fix")[:columns], [row[:columns] for row in rows])
 
 
 class EventReason(NamedTuple):
@@ -140,10 +119,10 @@ class EventReason(NamedTuple):
 
 EVENTS = (
     EventReason(object_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
-                "Correct what the message names; its code is in [rejections](../interface.md#36-rejections)."),
+                "Correct what the message names; its code is in [rejections](interface.md#36-rejections)."),
     EventReason(object_events.WARNED, "Warning", "owner of the pod; the pod",
-                "A pod was admitted or bound with warnings.",
-                "Read the message; a finding of lint begins with its [code](lint.md)."),
+                "A pod was admitted with warnings.",
+                "Read the message; a finding of lint begins with its [code](reference/lint.md)."),
     EventReason(object_events.NOT_WRITTEN, "Warning", "pod, or Workload of Kueue",
                 "The ResourceClaimTemplate that the pod or Workload waits for cannot be written.",
                 "The message has the cause, such as a missing right or a quota. It is tried again."),
@@ -152,26 +131,19 @@ EVENTS = (
                 "Correct it: the message has line and path of each error. `railwright policy validate` has all of them."
                 ),
     EventReason(object_events.IN_FORCE, "Normal", "ConfigMap `railwright-policy`", "The policy is valid again.", ""),
-    EventReason(gang_events.UNPLACEABLE, "Warning", "PodGroup, or first pod",
-                "The whole cluster cannot hold the gang, which has waited for 10 s. Checked again every minute.",
-                "The message names what is missing and who uses it. It begins with `CapacityNever` if the gang would "
-                "not fit even without any other pod. `railwright gangs` shows all that wait."),
+    EventReason(installed_names.OVERWRITTEN, "Warning", "webhook configuration, in namespace `default`",
+                "Another writer overwrites a caBundle again and again, and `railwright-certs` writes it with pauses.",
+                "The message names the writer. Let one of both write it."),
+    EventReason(gang_events.NEVER, "Warning", "PodGroup, or first pod",
+                "The gang has waited for 10 s, and would not fit even if no other pod ran. Checked again every minute.",
+                "Reduce the gang or its requests, or add nodes. A gang that waits for other pods to end is no Event: "
+                "`railwright gangs` shows it with the reason."),
+    EventReason(gang_events.SPREAD, "Warning", "PodGroup, or first pod",
+                "When its last pod was bound, a placement on fewer leaves, or with more bandwidth, was possible.",
+                "Recreate the gang; `railwright explain pod` says whether that would still help."),
     EventReason(gang_events.MIXED, "Warning", "PodGroup, or first pod",
                 "Pods of the gang were admitted under different versions of the policy; once for each mixture.",
                 "Recreate the pods of the older version."),
-    EventReason(gang_events.SPREAD, "Warning", "PodGroup, or first pod",
-                "The gang runs on more leaves than its plan needed.",
-                "Recreate the gang when nodes of one leaf are free."),
-    EventReason(gang_events.DEGRADED, "Warning", "PodGroup, or first pod",
-                "The gang runs with less modelled bandwidth than its plan.", "The message names the limiting uplinks."),
-    EventReason(gang_events.REPORTED, "Warning", "PodGroup, or pod",
-                "A rail that the gang uses is reported not to work; once for each report that lasts for five seconds. "
-                "No pod is evicted.",
-                "The message names node, rail, source and time. Restart the job if NCCL fails or is slow: new pods "
-                "leave the rail out ([health of rails](../placement.md#health-of-rails))."),
-    EventReason(gang_events.LIMITED, "Normal", "PodGroup, or first pod",
-                "The gang is placed as well as possible, below full bandwidth.",
-                "Nothing: `railwright explain pod` exits with 0, and metrics count it as `compact`."),
 )  # fmt: skip
 
 
@@ -179,3 +151,10 @@ def list_events() -> str:
     """Return the table of all reasons of Events in Markdown."""
     rows = ((f"`{row.reason}`", row.type, row.involved, row.meaning, row.action) for row in EVENTS)
     return markdown.format_table(("reason", "type", "on", "meaning", "what to do"), rows)
+
+
+def list_gang_states() -> str:
+    """Return the table of the states of a gang in Markdown."""
+    events = {overview_types.NEVER: f"`{gang_events.NEVER}`", overview_types.SPREAD: f"`{gang_events.SPREAD}`"}
+    rows = ((f"`{state}`", meaning, events.get(state, "")) for state, meaning in overview_types.STATES.items())
+    return markdown.format_table(("state", "meaning", "Event"), rows)

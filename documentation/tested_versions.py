@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import yaml
 
 from documentation import markdown
-from railwright.fabric.claims import drivers
 
 _TESTS = markdown.ROOT / "tests"
 _SHAPES = _TESTS / "data" / "claims" / "shapes"
@@ -37,6 +36,13 @@ def read_versions() -> Mapping[str, Sequence[str]]:
     }
 
 
+# Drivers whose slices the tests have, and the releases that write these attributes
+_SLICES: Mapping[str, tuple[str, ...]] = {
+    "dra.net": ("dranet v1.4.0", "its main branch of August 2026"),
+    "gpu.nvidia.com": ("dra-driver-nvidia-gpu v0.4.1", "v0.5.0"),
+}
+
+
 def format_table() -> str:
     """Return the versions as a Markdown table."""
     rows = ((name, ", ".join(versions)) for name, versions in read_versions().items())
@@ -45,14 +51,12 @@ def format_table() -> str:
 
 def format_drivers() -> str:
     """Return the drivers of Dynamic Resource Allocation whose slices are tested, as a Markdown table."""
-    titles: dict[str, list[str]] = {driver: [] for driver in drivers.TESTED_SLICES}
+    titles: dict[str, list[str]] = {driver: [] for driver in _SLICES}
     for path in sorted(_SHAPES.glob("*.yaml")):
         shape = yaml.safe_load(path.read_text(encoding="utf-8"))
         for section in ("nics", "gpus"):
             titles[shape[section]["driver"]].append(shape["title"])
-    rows = (
-        (f"`{driver}`", ", ".join(drivers.TESTED_SLICES[driver]), ", ".join(nodes)) for driver, nodes in titles.items()
-    )
+    rows = ((f"`{driver}`", ", ".join(_SLICES[driver]), ", ".join(nodes)) for driver, nodes in titles.items())
     return markdown.format_table(("driver", "slices as of", "nodes"), rows)
 
 

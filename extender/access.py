@@ -6,65 +6,49 @@ Without an API server, only callers on this machine are allowed.
 """
 
 import asyncio
-import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from railwright.cluster import errors
+from railwright.serving import settings
 
-Post = Callable[[str, bytes], Awaitable[bytes]]
+Post = Callable[[str, object], Awaitable[bytes]]
 """POST to the API server: (path, body) -> body."""
 
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-
-
 _MAX_REVIEWS = 4  # at once: callers without a valid token must not keep the API server busy through this account
-_MAX_WAITING = 100  # beyond these, a caller is to try again
 
 
 def limit_reviews(post: Post) -> Post:
-    """Return a `post` for the reviews of all callers of explanations and the dashboard: a few at once, others wait.
+    """Return a `post` for the reviews of all callers of explanations and the dashboard: a few at once, others wait."""
+    slots = asyncio.Semaphore(_MAX_REVIEWS)
 
-    It raises UnreachableError if too many wait.
-    """
-    slots, waiting = asyncio.Semaphore(_MAX_REVIEWS), 0
-
-    async def review(path: str, body: bytes) -> bytes:
-        nonlocal waiting
-        if waiting >= _MAX_WAITING:
-            raise errors.UnreachableError(f"{waiting} other requests wait for a review; try again in some seconds")
-        waiting += 1
-        try:
-            await slots.acquire()
-        finally:
-            waiting -= 1
-        try:
+    async def review(path: str, body: object) -> bytes:
+        async with slots:
             return await post(path, body)
-        finally:
-            slots.release()
 
     return review
 
 
-class _User(msgspec.Struct):
+class _User(msgspec.Struct, frozen=True):
     username: str = ""
     uid: str = ""
-    groups: list[str] | None = None
-    extra: dict[str, list[str]] | None = None
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
 
 
-class _Status(msgspec.Struct):
+class _Status(msgspec.Struct, frozen=True):
     """The status of a TokenReview or of a SubjectAccessReview."""
 
     authenticated: bool = False
-    user: _User = msgspec.field(default_factory=_User)
+    user: _User = _User()
     allowed: bool = False
 
 
-class _Review(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
 
 
 async def check_pod_access(authorization: str, namespace: str, peer: str, post: Post | None) -> tuple[int, str] | None:
@@ -76,58 +60,30 @@ async def check_pod_access(authorization: str, namespace: str, peer: str, post: 
 async def check_path_access(authorization: str, path: str, peer: str, post: Post | None) -> tuple[int, str] | None:
     """Return None if the caller may get a non-resource path, otherwise (HTTP status, reason)."""
     attributes = {"nonResourceAttributes": {"path": path, "verb": "get"}}
-    return await _check_access(
-        authorization, peer, post, attributes, f"get {path}: a ClusterRole has to name this nonResourceURL"
-    )
+    action = f"get {path}: a ClusterRole has to name this nonResourceURL"
+    return await _check_access(authorization, peer, post, attributes, action)
 
 
 async def _check_access(
     authorization: str, peer: str, post: Post | None, attributes: Mapping[str, object], action: str
 ) -> tuple[int, str] | None:
     if post is None:
-        return None if _is_loopback(peer) else (403, "without an API server, only callers on this machine are allowed")
+        is_local = settings.Address(peer, 0).is_loopback
+        return None if is_local else (403, "without an API server, only callers on this machine are allowed")
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         return 401, 'a bearer token is needed: --header "Authorization: Bearer $(kubectl create token SERVICEACCOUNT)"'
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token.strip()}}
+    access_review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
     try:
-        return await _review_token(token.strip(), post, attributes, action)
+        known = msgspec.json.decode(await post(_TOKEN_REVIEWS, review), type=_Review).status
+        if not known.authenticated:
+            return 401, "the API server does not know this token"
+        user = msgspec.structs.asdict(known.user)
+        spec = {"user": user.pop("username"), **user, **attributes}
+        answer = await post(_ACCESS_REVIEWS, {**access_review, "spec": spec})
+        if msgspec.json.decode(answer, type=_Review).status.allowed:
+            return None
     except (errors.ClusterError, msgspec.MsgspecError) as error:
         return 503, f"the API server did not review this token: {error}"
-
-
-async def _review_token(
-    token: str, post: Post, attributes: Mapping[str, object], action: str
-) -> tuple[int, str] | None:
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-    answer = await post(_TOKEN_REVIEWS, msgspec.json.encode(review))
-    status = msgspec.json.decode(answer, type=_Review).status
-    if not status.authenticated:
-        return 401, "the API server does not know this token"
-    return await _review_access(status.user, post, attributes, action)
-
-
-async def _review_access(
-    user: _User, post: Post, attributes: Mapping[str, object], action: str
-) -> tuple[int, str] | None:
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": user.username,
-            "uid": user.uid,
-            "groups": user.groups or [],
-            "extra": user.extra or {},
-            **attributes,
-        },
-    }
-    answer = await post(_ACCESS_REVIEWS, msgspec.json.encode(review))
-    if msgspec.json.decode(answer, type=_Review).status.allowed:
-        return None
-    return 403, f"{user.username} may not {action}"
-
-
-def _is_loopback(peer: str) -> bool:
-    try:
-        return ipaddress.ip_address(peer).is_loopback
-    except ValueError:
-        return False
+    return 403, f"{known.user.username} may not {action}"

@@ -16,26 +16,25 @@ from railwright.fabric.placement.state import fabric_report
 from railwright.fabric.policy import model
 from railwright.serving import metrics, server
 
-# --- devices of rails -----------------------------------------------------------------------------------------
-
-_INTERVAL_SECONDS = 15.0  # a common scrape interval of Prometheus
 _LOG = logging.getLogger("railwright.extender")
-_FIX = (
+_INTERVAL_SECONDS = 15.0  # a common scrape interval of Prometheus
+_BATCH_NODES = 100  # nodes counted before yielding to the event loop (~0.5 ms with 8 rails)
+_MAX_NAMED = 5  # nodes or problems in one log line
+_FIX_OVERCOMMITTED = (
     "a NIC failed under its pod, a device plugin is restarting, or two schedulers allocated the same device: "
     "delete a failing pod"
 )
-_BATCH_NODES = 100  # nodes counted before yielding to the event loop (~0.5 ms with 8 rails)
+_FIX_DOMAIN = "label them, or correct placement.domains in the policy: nodes without a domain are used last"
 
 
 class RailGauges:
-    """The gauges, and the label values that are set."""
+    """Counts the devices of rails."""
 
     def __init__(
-        self, state: states.State, counters: metrics.Metrics, policy: Callable[[], model.Policy | None]
+        self, state: states.State, counters: metrics.ExtenderMetrics, policy: Callable[[], model.Policy | None]
     ) -> None:
         self._state, self._counters, self._policy = state, counters, policy
-        self._labels: set[tuple[str, str, str]] = set()
-        self._overcommitted: Mapping[tuple[str, str], int] = {}
+        self._overcommitted: Mapping[tuple[str, str], int] = {}  # by fabric and rail
         self._counted_version: tuple[int, dict[str, Mapping[str, str]]] | None = None
 
     async def count(self) -> None:
@@ -49,7 +48,7 @@ class RailGauges:
         if (version := (self._state.cluster.version, pools)) == self._counted_version:
             return
         resources = tuple({resource for rail_by_resource in pools.values() for resource in rail_by_resource})
-        device_counts: Counter[tuple[str, fabric_report.State]] = Counter()
+        device_counts: Counter[tuple[str, str]] = Counter()
         overcommitted: Counter[str] = Counter()
         missing: dict[str, Counter[str]] = {name: Counter() for name in pools}
         # Nodes may change between two batches. The version was read before, so such a change leads to another count.
@@ -62,48 +61,18 @@ class RailGauges:
                 missing[name].update(fabric_report.count_missing(batch, rail_by_resource))
             await asyncio.sleep(0)
         self._counted_version = version
-        self._update_overcommitted(
-            {
-                (name, rail): overcommitted[resource]
-                for name, rail_by_resource in pools.items()
-                for resource, rail in rail_by_resource.items()
-            }
-        )
-        self._update_devices(
-            {
-                (name, rail, state): missing[name][resource]
-                if state is fabric_report.State.MISSING
-                else device_counts[resource, state]
-                for name, rail_by_resource in pools.items()
-                for resource, rail in rail_by_resource.items()
-                for state in fabric_report.State
-            }
-        )
-
-    def _update_overcommitted(self, overcommitted: Mapping[tuple[str, str], int]) -> None:
-        """Update the gauge of overcommitted devices, and log each rail with an increase."""
-        for removed_labels in self._overcommitted.keys() - overcommitted.keys():
-            self._counters.overcommitted_devices.remove(*removed_labels)
-        for (fabric, rail), devices in overcommitted.items():
-            self._counters.overcommitted_devices.labels(fabric, rail).set(devices)
-            if devices > self._overcommitted.get((fabric, rail), 0):
-                _LOG.warning(
-                    "devices are overcommitted",
-                    extra={"fields": {"fabric": fabric, "rail": rail, "devices": devices, "fix": _FIX}},
-                )
-        self._overcommitted = overcommitted
-
-    def _update_devices(self, counts_by_labels: dict[tuple[str, str, str], int]) -> None:
-        for removed_labels in self._labels - counts_by_labels.keys():
-            self._counters.rail_devices.remove(*removed_labels)
-        for labels, amount in counts_by_labels.items():
-            self._counters.rail_devices.labels(*labels).set(amount)
-        self._labels = set(counts_by_labels)
-
-
-# --- topology labels ------------------------------------------------------------------------------------------
-
-_MAX_NAMED = 5  # nodes or problems in one log line
+        self._counters.rail_devices.clear()
+        before, self._overcommitted = self._overcommitted, {}
+        for name, rail_by_resource in pools.items():
+            for resource, rail in rail_by_resource.items():
+                counts = {state: device_counts[resource, state] for state in fabric_report.State}
+                counts[fabric_report.State.MISSING] = missing[name][resource]
+                for state, amount in (*counts.items(), ("overcommitted", overcommitted[resource])):
+                    self._counters.rail_devices.labels(name, rail, state).set(amount)
+                self._overcommitted = {**self._overcommitted, (name, rail): overcommitted[resource]}
+                if overcommitted[resource] > before.get((name, rail), 0):
+                    fields = {"fabric": name, "rail": rail, "devices": overcommitted[resource]}
+                    _LOG.warning("devices are overcommitted", extra={"fields": {**fields, "fix": _FIX_OVERCOMMITTED}})
 
 
 class TopologyLabelMonitor:
@@ -112,7 +81,7 @@ class TopologyLabelMonitor:
     def __init__(
         self,
         state: states.State,
-        counters: metrics.Metrics,
+        counters: metrics.ExtenderMetrics,
         *,
         get_policy: Callable[[], model.Policy | None],
         get_cache_problem: Callable[[], str],
@@ -133,35 +102,24 @@ class TopologyLabelMonitor:
             return
         self._version = version
         missing = fabric_report.find_missing_labels(policy.document, self._state.cluster, self._state.pools)
-        for level in self._missing_labels.keys() - missing.keys():
-            self._counters.nodes_without_domain.remove(level)
+        self._counters.nodes_without_domain.clear()
         for level, nodes in missing.items():
             self._counters.nodes_without_domain.labels(level).set(len(nodes))
-            self._log_change(level, nodes)
+            if nodes != self._missing_labels.get(level, ()):
+                fields = {"domain": level, "nodes": len(nodes), "first": nodes[:_MAX_NAMED]}
+                if nodes:
+                    _LOG.warning("nodes without a domain", extra={"fields": {**fields, "fix": _FIX_DOMAIN}})
+                else:
+                    _LOG.info("every node has its domain", extra={"fields": fields})
         self._missing_labels = missing
-        self._log_problems(self._state.cluster.find_hyper_node_problems())
-
-    def _log_change(self, level: str, nodes: Sequence[str]) -> None:
-        if nodes == self._missing_labels.get(level, ()):
-            return
-        fields = {"domain": level, "nodes": len(nodes), "first": nodes[:_MAX_NAMED]}
-        if nodes:
-            fix = "label them, or correct placement.domains in the policy: nodes without a domain are used last"
-            _LOG.warning("nodes without a domain", extra={"fields": {**fields, "fix": fix}})
-        else:
-            _LOG.info("every node has its domain", extra={"fields": fields})
-
-    def _log_problems(self, problems: Sequence[str]) -> None:
+        problems = self._state.cluster.find_hyper_node_problems()
         if problems and problems != self._problems:
             fields = {"problems": len(problems), "first": problems[:_MAX_NAMED]}
             _LOG.warning("invalid HyperNodes are ignored", extra={"fields": fields})
         self._problems = problems
 
 
-# --- tasks ----------------------------------------------------------------------------------------------------
-
-
-def build_tasks(gauges: RailGauges, labels: TopologyLabelMonitor) -> Sequence[server.Task]:
+def build_task(gauges: RailGauges, labels: TopologyLabelMonitor) -> server.Task:
     """Return the task that keeps the reports up to date. The log then has them even if nothing scrapes the metrics."""
 
     async def watch() -> None:
@@ -170,4 +128,4 @@ def build_tasks(gauges: RailGauges, labels: TopologyLabelMonitor) -> Sequence[se
             await gauges.count()
             await asyncio.sleep(_INTERVAL_SECONDS)
 
-    return (watch,)
+    return watch

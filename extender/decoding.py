@@ -4,7 +4,6 @@ Callers are not always authenticated. A JSON value of two bytes takes a hundred 
 some lists once for each node. So objects and lists stay raw until their bytes and values are counted.
 """
 
-import mmap
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -19,7 +18,7 @@ _MAX_VALUES = 100_000  # in an object, as sent
 _MAX_ANNOTATIONS = 256 << 10  # bytes (k8s.io/apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB)
 
 T = TypeVar("T")
-Buffer = bytes | mmap.mmap | msgspec.Raw
+Buffer = bytes | bytearray | msgspec.Raw
 
 
 class MalformedError(ValueError):

@@ -1,94 +1,115 @@
-"""Maps the webhook's paths to handlers, and counts their answers.
+"""The webhook's application: maps paths to handlers, and counts their answers.
 
-Passes each handler the policy in force and the caches. A pod's review is answered without an await.
+Passes each handler the policy in force and the caches. A pod's review is answered without waiting for anything.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiohttp import web
 
 from railwright.fabric import views
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rendering
-from railwright.serving import metrics, routes, turns
-from webhook import bindings, extender_questions, pods, policy_validation, response_cache, reviews, workloads
+from railwright.fabric.policy import shortcomings
+from railwright.fabric.reasons import reason
+from railwright.fabric.workloads import fabric_users
+from railwright.serving import application, metrics, turns
+from webhook import pods, policy_validation, response_cache, reviews, workloads
 from webhook import state as states
 
-_MALFORMED = (reviews.MalformedError,)
 GetPolicy = Callable[[], policies.Policy | None]
 EventSink = Callable[[reviews.EventRecord], None]
+WriteTemplates = Callable[[Sequence[views.Pod]], Awaitable[Sequence[reason.Reason]]]
+ListPods = Callable[[Sequence[str]], Awaitable[fabric_users.LabelledPods | None]]
+"""Lists the pods with one of some values of the label; None if that is not possible now."""
 
 
-def build_routes(
+async def list_none(_labels: Sequence[str]) -> None:
+    """List no pods, without an API server."""
+
+
+_STATE = web.AppKey("state", states.State)
+_GET_POLICY = web.AppKey[GetPolicy]("get_policy")
+_POST_EVENT = web.AppKey[EventSink]("post_event")
+_WRITE_TEMPLATES = web.AppKey[WriteTemplates | None]("write_templates")
+_LIST_PODS = web.AppKey[ListPods]("list_pods")
+_COUNTERS = web.AppKey("counters", metrics.WebhookMetrics)
+_CACHE = web.AppKey("cache", response_cache.ResponseCache)
+
+
+def build_application(  # noqa: PLR0913, PLR0917 - what the handlers read
     state: states.State,
     get_policy: GetPolicy,
-    counters: metrics.Metrics,
+    counters: metrics.WebhookMetrics,
     post_event: EventSink = lambda _: None,
+    write_templates: WriteTemplates | None = None,
+    list_pods: ListPods = list_none,
     *,
-    extender: extender_questions.Extender | None = None,
-) -> Sequence[routes.Route]:
-    """Return all routes. `post_event` must return at once.
+    max_body: int,
+) -> web.Application:
+    """Return the application. `post_event` must return at once.
 
-    `extender` says whether a pod that is bound was placed without it; None if there is none.
+    `write_templates` writes the claim templates of pods, and returns why some are not written.
     """
-    cache, validator = response_cache.ResponseCache(), policy_validation.Validator()
-
-    def mutate_pods(call: routes.Call) -> routes.Reply:
-        reply = pods.handle(call.body, get_policy(), state.build_facts, cache)
-        if not reply.fabric and not reply.dry_run:
-            counters.webhook_skipped.inc()
-        for event in reply.events:
-            post_event(event)
-        return _count(reply, counters)
-
-    async def mutate_workloads(call: routes.Call) -> routes.Reply:
-        steps = workloads.handle(call.body, get_policy(), state.build_facts, state.build_topology_facts())
-        outcome = turns.run(steps)
-        reply = outcome if isinstance(outcome, reviews.Answer) else await outcome
-        return _count(reply, counters)
-
-    async def mutate_bindings(call: routes.Call) -> routes.Reply:
-        request = bindings.read(call.body)
-        problem = await bindings.wait(request, state, extender)
-        reply = bindings.handle(request, get_policy(), state, problem)
-        for event in reply.events:
-            post_event(event)
-        return _count(reply, counters)
-
-    async def validate_policy(call: routes.Call) -> routes.Reply:
-        networks, offered = state.networks.by_key, state.nodes.offered  # only read, so no copy is needed
-        timeout = call.query.get("timeout", "")
-        reply = await validator.handle(call.body, timeout, networks, offered)
-        return _count(reply, counters)
-
-    return [
-        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, sheds=True),
-        routes.Route("/mutate/workloads", mutate_workloads, malformed=_MALFORMED, sheds=True),
-        routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED, sheds=True),
-        routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
-    ]
+    rules = application.Rules(max_body=max_body, counters=counters, malformed=(reviews.MalformedError,))
+    app = application.build(
+        rules,
+        [
+            web.post("/mutate/pods", mutate_pods),
+            web.post("/mutate/workloads", mutate_workloads),
+            web.post("/validate/policy", validate_policy),
+        ],
+    )
+    app[_STATE], app[_GET_POLICY], app[_POST_EVENT], app[_COUNTERS] = state, get_policy, post_event, counters
+    app[_WRITE_TEMPLATES], app[_LIST_PODS] = write_templates, list_pods
+    app[_CACHE] = response_cache.ResponseCache()
+    return app
 
 
-def build_late_report(counters: metrics.Metrics, post_event: EventSink) -> extender_questions.Report:
-    """Return a function that posts and counts a problem of a pod that became known after its binding."""
-
-    def report(pod: views.Pod, problem: reason.Reason) -> None:
-        post_event(bindings.build_gang_event(pod, rendering.describe_all((problem,))))
-        counters.webhook_warnings.labels(problem.code).inc()
-
-    return report
+async def mutate_pods(request: web.Request) -> web.Response:
+    """Handle POST /mutate/pods."""
+    app = request.app
+    return _reply(app, pods.handle(request[application.BODY], app[_GET_POLICY](), app[_STATE].build_facts, app[_CACHE]))
 
 
-def _count(reply: reviews.Answer, counters: metrics.Metrics) -> routes.Reply:
-    """Count an answer and return it as an HTTP reply. Dry runs are not counted: people make them to try a manifest."""
-    if reply.dry_run:
-        return routes.Reply(reply.body, outcome=reply.outcome)
-    if reply.reason:
-        counters.webhook_refusals.labels(reply.fabric, reply.reason).inc()
-    if reply.kind:
-        counters.webhook_workloads.labels(reply.kind, reply.outcome).inc()
-    elif reply.fabric:
-        counters.count_injection(reply.fabric, reply.role, reply.outcome)
-    if reply.operations:
-        counters.webhook_patch_operations.observe(reply.operations)
-    for warning in reply.warnings:
+async def mutate_workloads(request: web.Request) -> web.Response:
+    """Handle POST /mutate/workloads."""
+    app, body = request.app, request[application.BODY]
+    answer = await turns.run(workloads.handle(body, app[_GET_POLICY](), app[_STATE].build_facts))
+    write = app[_WRITE_TEMPLATES]
+    if answer.claimants and write is not None and (unwritten := await write(answer.claimants)):
+        answer = reviews.add_warnings(answer, unwritten)
+    return _reply(app, answer)
+
+
+async def validate_policy(request: web.Request) -> web.Response:
+    """Handle POST /validate/policy."""
+    app, state, current = request.app, request.app[_STATE], request.app[_GET_POLICY]()
+    nodes = state.nodes
+    cluster = shortcomings.Cluster(state.networks.by_key, state.subnets.by_key, nodes.offered, nodes.devices)
+    answer, document = policy_validation.handle(request[application.BODY], cluster)
+    lost = fabric_users.list_lost(current.document, document) if current is not None and document is not None else ()
+    if lost:
+        users = fabric_users.Users(await app[_LIST_PODS](lost), state.namespaces.by_key or {})
+        answer = reviews.add_warnings(answer, fabric_users.describe(lost, users))
+    return _reply(app, answer)
+
+
+def _reply(app: web.Application, answer: reviews.Answer) -> web.Response:
+    """Return an answer as an HTTP response; count it, and post its Events.
+
+    Dry runs are not counted: people make them to try a manifest.
+    """
+    for event in answer.events:
+        app[_POST_EVENT](event)
+    if not answer.dry_run:
+        _count(answer, app[_COUNTERS])
+    return application.reply(answer.body, outcome=answer.outcome)
+
+
+def _count(answer: reviews.Answer, counters: metrics.WebhookMetrics) -> None:
+    if answer.reason:
+        counters.webhook_refusals.labels(answer.fabric, answer.reason).inc()
+    if answer.fabric and not answer.kind:
+        counters.webhook_injections.labels(answer.fabric, answer.role, answer.outcome).inc()
+    for warning in answer.warnings:
         counters.webhook_warnings.labels(warning.code).inc()
-    return routes.Reply(reply.body, outcome=reply.outcome)

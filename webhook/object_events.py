@@ -60,8 +60,9 @@ class PolicyEvents:
 
     def _report(self, store: policies.PolicyStore) -> None:
         config_map = self._policy_object.current
-        uid = "" if config_map is None else config_map.metadata.uid  # `kubectl describe` shows no Event without it
-        involved = events.Involved("ConfigMap", "v1", installed_names.NAMESPACE, installed_names.POLICY, uid)
+        # `kubectl describe` shows no Event without the UID; an equal error of a later version is another Event
+        found = ("", "") if config_map is None else (config_map.metadata.uid, config_map.metadata.resource_version)
+        involved = events.Involved("ConfigMap", "v1", installed_names.NAMESPACE, installed_names.POLICY, *found)
         if store.valid:
             if self._is_invalid:
                 self._poster.post(involved, warning=False, reason=IN_FORCE, message="the policy is valid again")

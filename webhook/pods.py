@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from railwright.fabric import admission, intent, names, pod_excerpt, text, views
-from railwright.fabric.injection import facts, opt_in, plan, pod_changes
+from railwright.fabric import admission, intent, names, text, views
+from railwright.fabric.injection import facts, opt_in, plan
 from railwright.fabric.policy import model as policies
 from webhook import patch, response_cache, reviews
 
@@ -43,38 +43,31 @@ def handle(
     if policy is None:
         return _handle_without_policy(request, pod, cluster_facts)
     entry = cache.build_entry(pod, len(body), policy, cluster_facts) if cache is not None else None
-    if cache is not None and entry is not None and (cached := cache.by_key.get(entry.key)) is not None:
+    if cache is not None and entry is not None and (cached := cache.by_key.get(entry[0])) is not None:
         return _address(cached, request, pod)
     planned, outcome = _plan(pod, entry, policy, cluster_facts)
-    if isinstance(outcome, pod_changes.NotOptedIn):
+    if isinstance(outcome, plan.NotOptedIn):
         if opt_in.awaits_namespace(pod, policy.document, cluster_facts):
             return _answer_unknown_namespace(request, pod, policy)
         return reviews.allow(request, outcome.warnings)
-    is_enforced = intent.is_enforced(policy.document, outcome.fabric)
-    if is_enforced and isinstance(outcome, pod_changes.Refusal):
+    is_enforced = intent.is_enforced(policy.document)
+    if is_enforced and isinstance(outcome, plan.Refusal):
         return _reject(request, pod, outcome)
-    answer = _build_answer(planned, outcome, is_enforced=is_enforced)
-    if cache is not None and entry is not None and planned is entry.excerpt:
-        cache.by_key.add(entry.key, answer)
+    answer = _build_answer(outcome, is_enforced=is_enforced)
+    if cache is not None and entry is not None and planned is entry[1]:
+        cache.by_key.add(entry[0], answer)
     return _address(answer, request, pod)
 
 
 def _plan(
-    pod: views.Pod, entry: response_cache.Entry | None, policy: policies.Policy, cluster_facts: facts.ClusterFacts
+    pod: views.Pod, entry: tuple[bytes, views.Pod] | None, policy: policies.Policy, cluster_facts: facts.ClusterFacts
 ) -> tuple[views.Pod, plan.Outcome]:
-    """Return what was planned, with its outcome: the excerpt, or the whole pod if the excerpt does not decide."""
+    """Return what was planned, with its outcome: the excerpt, or the whole pod if it is refused."""
     if entry is not None:
-        outcome = admission.plan(entry.excerpt, policy, cluster_facts)
-        if _is_conclusive(outcome):
-            return entry.excerpt, outcome
+        outcome = admission.plan(entry[1], policy, cluster_facts)
+        if not isinstance(outcome, plan.Refusal):  # whose messages name the pod
+            return entry[1], outcome
     return pod, admission.plan(pod, policy, cluster_facts)
-
-
-def _is_conclusive(outcome: plan.Outcome) -> bool:
-    """True if the whole pod has the outcome of its excerpt. Messages of a refusal name the pod."""
-    if isinstance(outcome, pod_changes.NotOptedIn):
-        return True
-    return isinstance(outcome, pod_changes.Injection) and pod_excerpt.fits(outcome.pod.metadata.annotations)
 
 
 def _address(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:
@@ -83,18 +76,16 @@ def _address(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: v
     return msgspec.structs.replace(answer, uid=request.uid, dry_run=bool(request.dry_run), events=events)
 
 
-def _build_answer(
-    pod: views.Pod, outcome: pod_changes.Injection | pod_changes.Refusal, *, is_enforced: bool
-) -> reviews.Answer:
+def _build_answer(outcome: plan.Injection | plan.Refusal, *, is_enforced: bool) -> reviews.Answer:
     """Return the answer to any request of an equal pod, which is admitted."""
-    if is_enforced and isinstance(outcome, pod_changes.Injection):
-        return _build_injection(pod, outcome)
+    if is_enforced and isinstance(outcome, plan.Injection):
+        return _build_injection(outcome)
     return _build_unenforced(outcome)
 
 
-def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> reviews.Answer:
+def _build_injection(injection: plan.Injection) -> reviews.Answer:
     response = reviews.Response(
-        operations=patch.build_operations(pod, injection.changes),
+        operations=patch.build_operations(injection.changes),
         warnings=injection.warnings,
         audit={
             "fabric": injection.fabric,
@@ -106,13 +97,13 @@ def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> review
     return reviews.build_answer(_ANY_REQUEST, response, fabric=injection.fabric, role=injection.role)
 
 
-def _build_unenforced(outcome: pod_changes.Injection | pod_changes.Refusal) -> reviews.Answer:
+def _build_unenforced(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
     """Return the answer of mode `warn`: the pod is admitted unchanged, and warnings say what would have been done."""
     fabric, role = outcome.fabric or _UNKNOWN, outcome.role or _UNKNOWN
     response = reviews.Response(
         warnings=plan.describe_unenforced(outcome), audit={"fabric": fabric, "role": role, "mode": intent.WARN}
     )
-    if isinstance(outcome, pod_changes.Refusal):
+    if isinstance(outcome, plan.Refusal):
         word = reviews.WOULD_REFUSE
     else:
         word = reviews.WOULD_PATCH if any(change.entry for change in outcome.changes) else reviews.ALLOWED
@@ -139,12 +130,12 @@ def _answer_unknown_namespace(
 ) -> reviews.Answer:
     """Reject a pod whose namespace may opt it in, unless the policy is in mode `warn`."""
     refusal = _build_unknown_namespace(request, pod)
-    if policy.document.mode != intent.WARN:
+    if intent.is_enforced(policy.document):
         return _reject(request, pod, refusal)
     return _address(_build_unenforced(refusal), request, pod)
 
 
-def _build_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod) -> pod_changes.Refusal:
+def _build_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod) -> plan.Refusal:
     problem = (
         f"the labels of namespace {request.namespace} are not known yet, so label {names.FABRIC} there may or may not "
         "opt the pod in; try again, or set the label on the pod"
@@ -152,14 +143,12 @@ def _build_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod
     return _build_refusal(request, pod, "namespace-unknown", problem)
 
 
-def _build_refusal(
-    request: reviews.Request[views.Pod], pod: views.Pod, reason: str, problem: str
-) -> pod_changes.Refusal:
+def _build_refusal(request: reviews.Request[views.Pod], pod: views.Pod, reason: str, problem: str) -> plan.Refusal:
     message = f"Pod {plan.format_title(pod, request.namespace)}: {problem}"
-    return pod_changes.Refusal("", reason, message, problem=problem)
+    return plan.Refusal("", reason, message, problem=problem)
 
 
-def _reject(request: reviews.Request[views.Pod], pod: views.Pod, refusal: pod_changes.Refusal) -> reviews.Answer:
+def _reject(request: reviews.Request[views.Pod], pod: views.Pod, refusal: plan.Refusal) -> reviews.Answer:
     fabric, role = refusal.fabric or _UNKNOWN, refusal.role or _UNKNOWN
     response = reviews.reject(refusal.message, refusal.reason, {"fabric": fabric, "role": role})
     # without the pod's name, so that all pods of one owner share one Event

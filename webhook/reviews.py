@@ -5,14 +5,16 @@ fields that no handler reads are skipped (managedFields is 45 % of a pod's revie
 and Events report about it; counting and logging happen after the response, in other modules.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from railwright.fabric import names, text, views
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
 ALLOWED, PATCHED, REFUSED = "allowed", "patched", "refused"
@@ -39,9 +41,10 @@ class Answer(msgspec.Struct, frozen=True):
     role: str = ""
     reason: str = ""  # reason code of a rejection
     operations: int = 0
-    warnings: Sequence[rendering.Message] = ()
+    warnings: Sequence[reasons.Reason] = ()
     dry_run: bool = False
     events: tuple[EventRecord, ...] = ()  # none on a dry run
+    claimants: tuple[views.Pod, ...] = ()  # pods whose claim templates are to be written; none on a dry run
 
     @property
     def body(self) -> bytes:
@@ -111,26 +114,12 @@ class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
     request: R | None = None
 
 
-class Target(msgspec.Struct, frozen=True):
-    """The target of a Binding."""
-
-    kind: str = ""
-    name: str = ""
-
-
-class Binding(msgspec.Struct, frozen=True):
-    """A Binding. The metadata identify the pod, and the target is the node. Annotations need the metadata."""
-
-    metadata: views.ObjectMeta
-    target: Target = Target()
-
-
 class Response(msgspec.Struct, frozen=True):
     """The response to a review. Without `operations` it has no patch. `code` to `cause` are for rejections."""
 
     allowed: bool = True
     operations: Sequence[Mapping[str, Any]] = ()
-    warnings: Sequence[rendering.Message] = ()
+    warnings: Sequence[reasons.Reason] = ()
     audit: Mapping[str, str] = {}
     code: int = 403
     message: str = ""
@@ -171,9 +160,16 @@ def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
     )
 
 
-def allow(request: Request[Any] | EncodedRequest, warnings: Sequence[rendering.Message] = ()) -> Answer:
+def allow(request: Request[Any] | EncodedRequest, warnings: Sequence[reasons.Reason] = ()) -> Answer:
     """Return the answer that changes nothing."""
     return build_answer(request, Response(warnings=warnings))
+
+
+def add_warnings(answer: Answer, warnings: Sequence[reasons.Reason]) -> Answer:
+    """Return the answer with further warnings."""
+    everything = (*answer.warnings, *warnings)
+    fields = msgspec.json.decode(b"{%b}" % answer.fields) | {"warnings": limit_warnings(everything)}
+    return msgspec.structs.replace(answer, fields=msgspec.json.encode(fields)[1:-1], warnings=everything)
 
 
 class Reader(Generic[T]):
@@ -185,11 +181,7 @@ class Reader(Generic[T]):
 
     def read(self, body: bytes) -> Request[T]:
         """Return the request of a review. Raises MalformedError."""
-        try:
-            review: Review[Request[T]] = self._decoder.decode(body)
-        except UNREADABLE as error:
-            raise MalformedError(_describe_error(body, self._kind, error)) from None
-        request = _get_request(review)
+        request: Request[T] = decode(self._decoder, body)
         _check_kind(request.kind, self._kind)
         return request
 
@@ -207,7 +199,7 @@ def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes) -> R:
     try:
         review = decoder.decode(body)
     except UNREADABLE as error:
-        raise MalformedError(_describe_error(body, None, error)) from None
+        raise MalformedError(f"the review does not decode: {error}") from None
     return _get_request(review)
 
 
@@ -228,7 +220,7 @@ def _encode_fields(response: Response) -> bytes:
     return msgspec.json.encode(fields)[1:-1]
 
 
-def limit_warnings(warnings: Sequence[rendering.Message]) -> list[str]:
+def limit_warnings(warnings: Sequence[reasons.Reason]) -> list[str]:
     """Return at most MAX_WARNINGS lines, each shortened to MAX_WARNING characters before its remedy.
 
     If there are more, the last line states how many were left out.
@@ -236,52 +228,24 @@ def limit_warnings(warnings: Sequence[rendering.Message]) -> list[str]:
     limited = [text.limit_warning(warning.line, MAX_WARNING) for warning in warnings]
     if len(limited) <= MAX_WARNINGS:
         return limited
-    more = reason.make(AdmissionCode.MORE_WARNINGS, count=len(limited) - MAX_WARNINGS + 1)
-    return [*limited[: MAX_WARNINGS - 1], rendering.describe(more).line]
-
-
-class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
-    """A review with untyped fields. Used to describe the error in a review that does not decode."""
-
-    api_version: Any = None
-    kind: Any = None
-    request: Any = None
+    count = text.format_count(len(limited) - MAX_WARNINGS + 1, "more warning")
+    more = reasons.Reason(AdmissionCode.MORE_WARNINGS, f"and {count}", fix="fix these first to see them")
+    return [*limited[: MAX_WARNINGS - 1], more.line]
 
 
 def _get_request(review: Review[R]) -> R:
     """Check the envelope of a review and return its request."""
-    _check_envelope(review.api_version, review.kind)
+    if review.kind != KIND:
+        raise MalformedError(f"kind is {_format_value(review.kind)}; expected {KIND}")
+    if review.api_version != API_VERSION:
+        found = _format_value(review.api_version)
+        raise MalformedError(f"apiVersion is {found}; expected {API_VERSION}: set admissionReviewVersions: [v1]")
     request = review.request
     if request is None:
         raise MalformedError("the review has no request; only the API server's requests are answered")
     if not request.uid:
         raise MalformedError("request.uid is missing or empty")
     return request
-
-
-def _describe_error(body: bytes, kind: GroupVersionKind | None, error: Exception) -> str:
-    """Return the outermost error of a body that does not decode."""
-    try:
-        envelope = msgspec.json.decode(body, type=_Envelope)
-        _check_envelope(envelope.api_version, envelope.kind)
-        if kind is not None and isinstance(envelope.request, dict):
-            _check_kind(msgspec.convert(envelope.request.get("kind"), GroupVersionKind), kind)
-    except msgspec.ValidationError:
-        pass  # `error` already states the path of the field
-    except UNREADABLE:
-        return f"the body is not JSON: {error}"
-    except MalformedError as outer:
-        return str(outer)
-    return f"the review does not decode: {error}"
-
-
-def _check_envelope(api_version: Any, kind: Any) -> None:
-    if kind != KIND:
-        raise MalformedError(f"kind is {_format_value(kind)}; expected {KIND}")
-    if api_version != API_VERSION:
-        raise MalformedError(
-            f"apiVersion is {_format_value(api_version)}; expected {API_VERSION}: set admissionReviewVersions: [v1]"
-        )
 
 
 def _check_kind(actual: GroupVersionKind, kind: GroupVersionKind) -> None:
@@ -298,35 +262,23 @@ def _format_value(value: Any) -> str:
 MAX_POD_VALUES = 10_000  # above any pod in use: 2,000 variables with their managedFields
 TOO_LARGE = "too-large"  # code of the rejection
 
-# each field of a pod's spec undecoded, to name the largest
-_Spec = msgspec.defstruct(
-    "_Spec",
-    [(field.encode_name, msgspec.Raw, msgspec.Raw()) for field in msgspec.structs.fields(views.PodSpec)],
-    frozen=True,
-)
-
 
 class _Metadata(views.View, frozen=True):
-    """The names in the metadata of an object."""
+    """The names and annotations of an object."""
 
     name: str = ""
     generate_name: str = ""
+    annotations: dict[str, str] | None = None
 
 
 class _Object(views.View, frozen=True):
-    """An object of a review, of which only the name is decoded."""
+    """An object of a review, of which only names and annotations are decoded."""
 
     metadata: _Metadata = _Metadata()
     spec: msgspec.Raw = msgspec.Raw()
 
 
 _REQUESTS = msgspec.json.Decoder(Review[Request[_Object]])
-_SPECS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Spec)
-
-
-def count_values(body: bytes) -> int:
-    """Return the number of commas in a body."""
-    return bytes(body).count(b",")  # the server passes a large body as mapped memory, which cannot count
 
 
 def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response] | None:
@@ -334,25 +286,58 @@ def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response]
 
     Raises MalformedError for a body that is no review.
     """
-    if len(body) <= limit or (count := count_values(body)) <= limit:  # most bodies are short, and need no count
+    if len(body) <= limit or (count := body.count(b",")) <= limit:  # most bodies are short, and need no count
         return None
     request = decode(_REQUESTS, body)
     tree = request.object or _Object()
     name = tree.metadata.name or f"{tree.metadata.generate_name}*"
+    largest = " and ".join(_find_largest(tree, count))
     message = (
         f"{request.kind.kind} {request.namespace}/{name}: the object has about {count} list entries and keys"
-        f"{_describe_largest(bytes(tree.spec))}; the limit is {limit} with label {names.FABRIC}: shorten its lists, "
-        f"move settings into a ConfigMap, or opt out with {names.FABRIC}: {names.FABRIC_NONE}"
+        f"{f', most in {largest}' if largest else ''}; the limit is {limit} with label {names.FABRIC}: shorten its "
+        f"lists, move settings into a ConfigMap, or opt out with {names.FABRIC}: {names.FABRIC_NONE}"
     )
     return request, reject(message, TOO_LARGE)
 
 
-def _describe_largest(raw_spec: bytes) -> str:
-    """Return the field of the spec with the most values, for a message; "" if it is no spec of a pod."""
-    try:
-        spec = _SPECS.decode(raw_spec)
-    except UNREADABLE:
-        return ""
-    counts = {field: count_values(bytes(getattr(spec, field))) for field in spec.__struct_fields__}
-    field = max(counts, key=counts.__getitem__)
-    return f", of which {counts[field]} in spec.{field}" if counts[field] else ""
+_SHARE = 4  # a part is named that has a fourth of all entries
+_MAX_DEPTH = 8  # of a named field: spec.template.spec.containers[0].env
+_MAX_SEARCHED = 200_000  # entries of an object in which fields are named; more take too long to decode
+_FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw] | list[msgspec.Raw]] = msgspec.json.Decoder(
+    dict[str, msgspec.Raw] | list[msgspec.Raw]
+)
+
+
+def _find_largest(tree: _Object, count: int) -> Iterator[str]:
+    """Yield the field of the spec and the annotation that have most of an object's list entries and keys."""
+    path, part, entries = "spec", tree.spec, bytes(tree.spec).count(b",")
+    if entries * _SHARE >= count:
+        for _ in range(_MAX_DEPTH if entries <= _MAX_SEARCHED else 0):
+            name, child, of_child = max(
+                _list_children(part, entries), key=operator.itemgetter(2), default=("", part, 0)
+            )
+            if of_child * 2 < entries:  # several children share the entries
+                break
+            path, part, entries = f"{path}{name}", child, of_child
+        yield f"{path} (about {entries})"
+    for key, value in (tree.metadata.annotations or {}).items():
+        if value.count(",") * _SHARE >= count:
+            yield f"annotation {key} (about {value.count(',')})"
+
+
+def _list_children(part: msgspec.Raw, entries: int) -> list[tuple[str, msgspec.Raw, int]]:
+    """Return the fields or items of a value with so many entries: each with its name for a path, and its entries.
+
+    None of a text, and none of so many that no one of them has half of the entries.
+    """
+    with contextlib.suppress(msgspec.ValidationError):
+        fields = _FIELDS.decode(part)
+        if len(fields) * 2 > entries + 2:
+            return []
+        named = (
+            {f".{key}": child for key, child in fields.items()}
+            if isinstance(fields, dict)
+            else {f"[{index}]": child for index, child in enumerate(fields)}
+        )
+        return [(name, child, bytes(child).count(b",")) for name, child in named.items()]
+    return []

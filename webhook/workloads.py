@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import admission, intent, names, text
-from railwright.fabric.gang_topology import outlets, writings
+from railwright.fabric import admission, intent, names, text, views
+from railwright.fabric.claims import claim_templates
 from railwright.fabric.gang_topology import plan as gang_topology
-from railwright.fabric.injection import facts, keys, opt_in, pod_changes, template_plan, templates
+from railwright.fabric.injection import drafts, facts, keys, opt_in, template_plan, templates
+from railwright.fabric.injection import plan as injection_plan
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
 from railwright.serving import turns
@@ -27,7 +28,12 @@ _MAX_AUDIT = 1024  # characters of an audit annotation
 _ANNOTATIONS = "/metadata/annotations"
 _NULL = (b"", b"null")
 _NO_TEMPLATES: Mapping[str, templates.Template] = {}
-_NO_POLICY = rendering.describe(reason.make(AdmissionCode.POLICY_MISSING))
+_NO_POLICY = reason.Reason(
+    AdmissionCode.PODS_REJECTED,
+    "railwright has no policy in force yet: no devices are added to the templates, and their pods are rejected until "
+    "it has one",
+    fix="if it is not just starting, the administrator finds the cause with `railwright check`",
+)
 
 GetFacts = Callable[[str], facts.ClusterFacts]
 
@@ -48,19 +54,8 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
         return f"{self.workload.kind.name} {self.request.namespace}/{name}"
 
 
-_NO_TOPOLOGY = writings.ClusterFacts()
-
-
-def handle(
-    body: bytes,
-    policy: policies.Policy | None,
-    get_facts: GetFacts,
-    topology: writings.ClusterFacts = _NO_TOPOLOGY,
-) -> turns.Steps[reviews.Answer]:
-    """Answer a review, template by template. Raises reviews.MalformedError unless it is of a supported workload.
-
-    `topology` is what is known of domains and schedulers.
-    """
+def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> turns.Steps[reviews.Answer]:
+    """Answer a review, template by template. Raises reviews.MalformedError unless it is of a supported workload."""
     if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
         return reviews.build_answer(*too_large, kind=_get_kind(too_large[0].kind).display_name)
     request = reviews.read_encoded(body)
@@ -81,7 +76,7 @@ def handle(
     for template in changed_templates:
         yield
         outcome = admission.plan_template(template, policy, cluster_facts, review.title)
-        if isinstance(outcome, pod_changes.Refusal):
+        if isinstance(outcome, injection_plan.Refusal):
             return _reject(request, kind, outcome)
         plans.append(outcome)
         injected_count += outcome.injection is not None or not outcome.is_enforced
@@ -90,14 +85,12 @@ def handle(
                 break
             return _reject(request, kind, _build_too_many(review))
     yield
-    return _add_topology(review, plans, policy.document, msgspec.structs.replace(topology, namespace=request.namespace))
+    answer = _add_topology(review, plans, policy.document)
+    return msgspec.structs.replace(answer, claimants=_list_claimants(review, plans))
 
 
 def _add_topology(
-    review: _WorkloadReview,
-    plans: Sequence[template_plan.TemplatePlan],
-    document: policies.PolicyDocument,
-    topology: writings.ClusterFacts,
+    review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan], document: policies.PolicyDocument
 ) -> reviews.Answer:
     """Answer with the plans of the templates, and the topology of the gang if the policy asks for one.
 
@@ -112,8 +105,24 @@ def _add_topology(
     if not has_fabric:
         return _combine_plans(review, plans)
     tree = msgspec.json.decode(review.request.object)
-    written = gang_topology.plan(review.workload, tree, plans, document, topology)
+    written = gang_topology.plan(review.workload, tree, plans, document)
     return _combine_plans(review, [written.add_to(plan) for plan in plans], written)
+
+
+def _list_claimants(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> tuple[views.Pod, ...]:
+    """Return the pods that will name claim templates of railwright, in the workload's name. None on a dry run."""
+    pods = [plan.injection.pod for plan in plans if plan.injection is not None and plan.is_enforced]
+    claimants = [] if review.request.dry_run else [pod for pod in pods if claim_templates.list_claims(pod)]
+    metadata = review.workload.metadata
+    return tuple(
+        msgspec.structs.replace(
+            pod,
+            metadata=msgspec.structs.replace(
+                pod.metadata, namespace=review.request.namespace, name=metadata.name or f"{metadata.generate_name}*"
+            ),
+        )
+        for pod in claimants
+    )
 
 
 def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
@@ -143,7 +152,7 @@ def _read(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _Wo
     except templates.TooManyEntriesError as error:
         if is_update and before is None:
             return _build_answer(request, kind)
-        return _reject(request, kind, pod_changes.Refusal("", "templates", str(error)))
+        return _reject(request, kind, injection_plan.Refusal("", "too-large", str(error)))
     except templates.UnreadableError as error:
         raise reviews.MalformedError(f"the {kind.name} does not decode: {error}") from None
     if before is not None and kind.is_frozen:
@@ -151,12 +160,12 @@ def _read(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _Wo
     return _WorkloadReview(request, workload, before, applied)
 
 
-def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:
+def _build_too_many(review: _WorkloadReview) -> injection_plan.Refusal:
     message = (
         f"{review.title}: more than {frameworks.MAX_TEMPLATES} of its templates opt in to a fabric; "
         "use `replicas` for equal templates, or split it into several workloads"
     )
-    return pod_changes.Refusal("", "templates", message)
+    return injection_plan.Refusal("", "too-large", message)
 
 
 def _combine_plans(
@@ -187,15 +196,15 @@ def _combine_plans(
     )
 
 
-def _add_fields(workload: templates.Workload, fields: Mapping[str, Any]) -> list[pod_changes.Operation]:
+def _add_fields(workload: templates.Workload, fields: Mapping[str, Any]) -> list[drafts.Operation]:
     """Return the operations that set fields and annotations of the workload."""
-    operations: list[pod_changes.Operation] = []
+    operations: list[drafts.Operation] = []
     if workload.metadata.annotations_or_none is None and any(field.startswith(_ANNOTATIONS) for field in fields):
         operations.append({"op": "add", "path": _ANNOTATIONS, "value": {}})
     return operations + [{"op": "add", "path": pointer, "value": value} for pointer, value in fields.items()]
 
 
-def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[rendering.Message]:
+def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[reason.Reason]:
     """Yield warnings for templates with an own label, if the workload's label changes.
 
     The template's label takes precedence (docs/interface.md 1.2), and may be an earlier copy of the workload's label.
@@ -205,10 +214,13 @@ def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[rendering.Messa
     for template in review.workload.templates:
         own = template.pod.metadata.labels.get(names.FABRIC)
         if own is not None and own != review.workload.label:
-            overridden = reason.make(
-                AdmissionCode.LABEL_OVERRIDDEN, label=text.quote(own), kind=review.workload.kind.name
+            kind = review.workload.kind.name
+            overridden = reason.Reason(
+                AdmissionCode.LABEL_NOT_PASSED,
+                f"its own label {names.FABRIC} {text.quote(own)} takes precedence over the changed label of the {kind}",
+                fix="change it in the template too",
             )
-            yield rendering.locate(rendering.describe(overridden), template.title)
+            yield overridden.locate(template.title)
 
 
 def _handle_frozen(
@@ -233,8 +245,14 @@ def _handle_frozen(
             and _would_change(template, policy, cluster_facts)
             and not _would_change(stored, policy, cluster_facts)
         ):
-            immutable = reason.make(AdmissionCode.TEMPLATE_IMMUTABLE, kind=review.workload.kind.name)
-            warnings.append(rendering.locate(rendering.describe(immutable), template.title))
+            kind = review.workload.kind.name
+            immutable = reason.Reason(
+                AdmissionCode.TEMPLATE_IMMUTABLE,
+                f"the template of a {kind} cannot change, and this update does more than remove what railwright added "
+                "at creation",
+                fix=f"undo the other changes, or delete the {kind} and create it again",
+            )
+            warnings.append(immutable.locate(template.title))
     operations = [
         {"op": "replace", "path": template.pointer, "value": msgspec.Raw(stored.raw)} for template, stored in restored
     ]
@@ -250,24 +268,28 @@ def _handle_frozen(
 
 
 def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
-    """Return the stored values of immutable fields with a topology, if the update lacks them."""
-    stored_templates = review.before.templates if review.before is not None else ()
-    fields = sorted({field for stored in stored_templates for field in intent.read_topology(stored.pod).fields})
-    if not fields:
+    """Return the stored value of an immutable field with a topology, if the update lacks it."""
+    if review.before is None or not gang_topology.is_field_written(review.before.templates):
         return {}
     stored, updated = map(msgspec.json.decode, (review.request.old_object, review.request.object))
-    return outlets.list_restored(fields[: frameworks.MAX_TEMPLATES], stored, updated)
+    return gang_topology.list_restored(stored, updated)
 
 
-def _warn_late_label(review: _WorkloadReview) -> Iterator[rendering.Message]:
+def _warn_late_label(review: _WorkloadReview) -> Iterator[reason.Reason]:
     """Yield a warning if an update labels a workload whose templates cannot get the label any more."""
     workload, before = review.workload, review.before
     label = workload.label
     if before is None or label in (None, names.FABRIC_NONE, before.label):
         return
     if any(template.pod.metadata.labels.get(names.FABRIC) != label for template in workload.templates):
-        late = reason.make(AdmissionCode.LABEL_TOO_LATE, value=text.abbreviate(str(label), 63), kind=workload.kind.name)
-        yield rendering.describe(late)
+        kind, value = workload.kind.name, text.abbreviate(str(label), 63)
+        late = reason.Reason(
+            AdmissionCode.LABEL_TOO_LATE,
+            f"label {names.FABRIC} {value!r} of the {kind} comes too late: its template cannot change any more, so its "
+            "pods do not get the label",
+            fix=f"delete the {kind}, and create it again with the label",
+        )
+        yield late
 
 
 def _find_changed_templates(review: _WorkloadReview) -> Iterator[tuple[templates.Template, templates.Template]]:
@@ -328,8 +350,8 @@ def _build_answer(
     request: reviews.EncodedRequest,
     kind: frameworks.WorkloadKind,
     *,
-    operations: Sequence[pod_changes.Operation] = (),
-    warnings: Sequence[rendering.Message] = (),
+    operations: Sequence[drafts.Operation] = (),
+    warnings: Sequence[reason.Reason] = (),
     audit: dict[str, str] | None = None,
 ) -> reviews.Answer:
     response = reviews.Response(operations=operations, warnings=warnings, audit=audit or {})
@@ -338,7 +360,7 @@ def _build_answer(
 
 
 def _reject(
-    request: reviews.EncodedRequest, kind: frameworks.WorkloadKind, refusal: pod_changes.Refusal
+    request: reviews.EncodedRequest, kind: frameworks.WorkloadKind, refusal: injection_plan.Refusal
 ) -> reviews.Answer:
     response = reviews.reject(refusal.message, refusal.reason, {"fabric": refusal.fabric or "unknown"})
     return reviews.build_answer(request, response, kind=kind.display_name, fabric=refusal.fabric)

@@ -110,7 +110,7 @@ step "Installing railwright with a policy of two rails"
 "$helm" upgrade --install railwright "$ROOT/manifests/chart" --namespace "$SYSTEM" --create-namespace \
   --values "$FOLDER/values.yaml" --set-file policy.document="$FOLDER/policy.yaml" "${image_values[@]}"
 "$kubectl" label namespace "$SYSTEM" --overwrite pod-security.kubernetes.io/enforce=restricted
-for server in certs webhook extender; do
+for server in certs webhook; do
   "$kubectl" --namespace "$SYSTEM" rollout status "deployment/railwright-$server" --timeout=300s
 done
 

@@ -22,8 +22,12 @@ import build
 BY_HAND = {"namespace.yaml"}
 RESOURCES = yaml.safe_load((build.MANIFESTS / "base" / "kustomization.yaml").read_text())["resources"]
 TARGETS = {  # a set of values -> the templates of which it is the source, with the files they are rendered to
-    "": {f"templates/{name}": f"base/{name}" for name in RESOURCES if name not in BY_HAND},
-    "certificates.mode=cert-manager": {"templates/cert-manager.yaml": "overlays/cert-manager/certificates.yaml"},
+    "extender.enabled=true,admissionPolicy.mode=Deny,quota=true": {
+        f"templates/{name}": f"base/{name}" for name in RESOURCES if name not in BY_HAND
+    },
+    "certificates.mode=cert-manager,extender.enabled=true": {
+        "templates/cert-manager.yaml": "overlays/cert-manager/certificates.yaml"
+    },
     "certificates.clientAuth=true": {"templates/client-secrets.yaml": "components/client-certificates/secrets.yaml"},
     "metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true": {
         "templates/service-monitor.yaml": "components/prometheus/scraping.yaml",

@@ -15,10 +15,8 @@ Word = Annotated[
 ]  # it is inserted into an expression
 Name = Annotated[str, msgspec.Meta(pattern="^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$", max_length=40)]
 Domain = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
-Duration = Annotated[str, msgspec.Meta(pattern="^([0-9]+(ms|s|m|h))*$")]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=32)]  # the ResourceQuota of the namespace
-Seconds = Annotated[int, msgspec.Meta(ge=1, le=30)]  # the API server's own bounds
 
 
 def describe(text: str) -> msgspec.Meta:
@@ -36,47 +34,12 @@ def resources(cpu: str, memory: str, *, limit: str) -> Any:
     return default({"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}})
 
 
-def probe(path: str, **seconds: int) -> Any:
-    """Return the default of a probe of the port for probes and metrics."""
-    return default({"httpGet": {"path": path, "port": "ops"}, **seconds})
-
-
 class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of all tables of values: keys in camelCase, unknown keys are rejected."""
 
 
-class ServiceAccount(Values, frozen=True, kw_only=True):
-    """ServiceAccount of a component."""
-
-    annotations: Annotated[Strings, describe("Annotations of the ServiceAccount, such as an IAM role")] = default({})
-
-
-class DisruptionBudget(Values, frozen=True, kw_only=True):
-    """PodDisruptionBudget of a component."""
-
-    enabled: Annotated[bool, describe("Create a PodDisruptionBudget")] = True
-    max_unavailable: Annotated[
-        int | str,
-        describe("Number or percentage of replicas that may be evicted at a time; 1 lets the only replica be evicted"),
-    ] = 1
-
-
-class Service(Values, frozen=True, kw_only=True):
-    """Service of a component."""
-
-    type: Annotated[Literal["ClusterIP", "NodePort", "LoadBalancer"], describe("Type of the Service")] = "ClusterIP"
-    annotations: Annotated[Strings, describe("Annotations of the Service")] = default({})
-    ip_family_policy: Annotated[
-        Literal["", "SingleStack", "PreferDualStack", "RequireDualStack"],
-        describe("ipFamilyPolicy of the Service. Empty: the cluster's default"),
-    ] = ""
-    ip_families: Annotated[
-        list[Literal["IPv4", "IPv6"]], describe("ipFamilies of the Service. Empty: the cluster's default")
-    ] = default([])
-
-
-class Pod(Values, frozen=True, kw_only=True):
-    """Settings of every component's pods."""
+class Pods(Values, frozen=True, kw_only=True):
+    """Settings of the pods of all components."""
 
     priority_class_name: Annotated[str, describe("PriorityClass of the pods")] = "system-cluster-critical"
     node_selector: Annotated[Strings, describe("nodeSelector of the pods")] = default({})
@@ -87,16 +50,8 @@ class Pod(Values, frozen=True, kw_only=True):
             "Affinity of the pods; replaces the default preference for separate nodes, not the spread constraints"
         ),
     ] = default({})
-    topology_spread_constraints: Annotated[
-        list[Object] | None,
-        describe(
-            "Spread constraints of the pods. Null: separate nodes if possible, separate zones preferred. []: none"
-        ),
-    ] = None
-    revision_history_limit: Annotated[int, describe("Number of old ReplicaSets to keep"), msgspec.Meta(ge=0)] = 10
-    pod_annotations: Annotated[Strings, describe("Annotations of the pods")] = default({})
-    pod_labels: Annotated[Strings, describe("Additional labels of the pods")] = default({})
-    pod_security_context: Annotated[Object, describe("securityContext of the pods")] = default(
+    annotations: Annotated[Strings, describe("Annotations of the pods")] = default({})
+    security_context: Annotated[Object, describe("securityContext of the pods")] = default(
         {
             "runAsNonRoot": True,
             "runAsUser": 65532,
@@ -105,24 +60,6 @@ class Pod(Values, frozen=True, kw_only=True):
             "seccompProfile": {"type": "RuntimeDefault"},
         }
     )
-    security_context: Annotated[Object, describe("securityContext of the container")] = default(
-        {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-    )
-    startup_probe: Annotated[Object, describe("Startup probe of the container")] = probe(
-        "/livez", periodSeconds=2, timeoutSeconds=5, failureThreshold=150
-    )
-    readiness_probe: Annotated[Object, describe("Readiness probe of the container")] = probe("/readyz", periodSeconds=2)
-    liveness_probe: Annotated[Object, describe("Liveness probe of the container")] = probe("/livez", timeoutSeconds=5)
-    extra_args: Annotated[list[str], describe("Additional command-line options; `--help` lists them")] = default([])
-    extra_env: Annotated[list[Object], describe("Additional environment variables of the container")] = default([])
-    extra_volumes: Annotated[list[Object], describe("Additional volumes of the pods")] = default([])
-    extra_volume_mounts: Annotated[list[Object], describe("Additional volume mounts of the container")] = default([])
-    host_network: Annotated[
-        bool, describe("Run the pods on the host network; needs a namespace of the Pod Security level privileged")
-    ] = False
-    ops_port: Annotated[Port, describe("Port of the container for probes and metrics")] = 8080
-    service_account: Annotated[ServiceAccount, describe("ServiceAccount of the pods")] = ServiceAccount()
-    pod_disruption_budget: Annotated[DisruptionBudget, describe("PodDisruptionBudget of the pods")] = DisruptionBudget()
 
 
 class Image(Values, frozen=True, kw_only=True):
@@ -135,29 +72,31 @@ class Image(Values, frozen=True, kw_only=True):
         describe("Digest of the image, sha256:...; overrides the tag"),
         msgspec.Meta(pattern="^(sha256:[0-9a-f]{64})?$"),
     ] = ""
-    pull_policy: Annotated[
-        Literal["", "Always", "IfNotPresent", "Never"],
-        describe("When nodes pull the image. Empty: Kubernetes decides by the tag"),
-    ] = ""
     pull_secrets: Annotated[list[Object], describe("imagePullSecrets of the pods, such as [{name: registry}]")] = (
         default([])
     )
 
 
-class Webhook(Pod, frozen=True, kw_only=True):
+ExtraArgs = Annotated[list[str], describe("Additional command-line options; `--help` lists them")]
+Peers = list[Object]
+
+
+class Webhook(Values, frozen=True, kw_only=True):
     """The admission webhook."""
 
     replicas: Annotated[
         Replicas, describe("Number of replicas; with one, admission stops while it restarts or its node is drained")
     ] = 2
-    strategy: Annotated[Object, describe("Update strategy of the Deployment")] = default(
-        {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    )
     resources: Annotated[Object, describe("Resources of the container")] = resources("100m", "192Mi", limit="512Mi")
     secure_port: Annotated[
         Port, describe("Port of the container that API servers reach; private GKE clusters allow 443 and 10250 only")
     ] = 9443
-    service: Annotated[Service, describe("Service that API servers call")] = Service()
+    host_network: Annotated[
+        bool, describe("Run the pods on the host network; needs a namespace of the Pod Security level privileged")
+    ] = False
+    ops_port: Annotated[
+        Port, describe("Port of the container for probes and metrics; free on each node with the host network")
+    ] = 8080
     failure_policy: Annotated[
         Literal["Fail", "Ignore"],
         describe(
@@ -165,72 +104,76 @@ class Webhook(Pod, frozen=True, kw_only=True):
             " over TCP"
         ),
     ] = "Fail"
-    timeout_seconds: Annotated[Seconds, describe("How long the API server waits for the webhook")] = 5
     excluded_namespaces: Annotated[
         list[Word], describe("Namespaces to exclude, besides kube-system and that of the release")
     ] = default([])
+    extra_args: ExtraArgs = default([])
 
 
 class Dashboard(Values, frozen=True, kw_only=True):
     """The extender's dashboard."""
 
     enabled: Annotated[
-        bool, describe("Serve the dashboard. Readers need the ClusterRole for it (docs/dashboard.md)")
+        bool,
+        describe("Serve the dashboard on port 8714. Readers need its ClusterRole (docs/operator-guide.md)"),
     ] = False
-    port: Annotated[Port, describe("Port of the container")] = 8714
-    service_port: Annotated[Port, describe("Port of the extender's Service")] = 8714
-    allow_from: Annotated[
-        list[Object], describe("Peers that the NetworkPolicy lets reach the dashboard, such as an ingress. Empty: all")
-    ] = default([])
 
 
 class Volcano(Values, frozen=True, kw_only=True):
     """A port for Volcano, which cannot present a client certificate."""
 
     enabled: Annotated[
-        bool,
-        describe("Serve Volcano on a port of its own, 8715 of the Service, without client certificates"),
+        bool, describe("Serve Volcano on a port of its own, 8715 of the Service, without client certificates")
     ] = False
-    port: Annotated[Port, describe("Port of the container")] = 8715
-    allow_from: Annotated[
-        list[Object],
-        describe("Peers that the NetworkPolicy lets reach Volcano's port. Empty: all"),
-    ] = default(
-        [
-            {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "volcano-system"}},
-                "podSelector": {"matchLabels": {"app": "volcano-scheduler"}},
-            }
-        ]
+    allow_from: Annotated[Peers, describe("Peers that the NetworkPolicy lets reach Volcano's port. Empty: all")] = (
+        default(
+            [
+                {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "volcano-system"}},
+                    "podSelector": {"matchLabels": {"app": "volcano-scheduler"}},
+                }
+            ]
+        )
     )
 
 
-class Extender(Pod, frozen=True, kw_only=True):
+class Extender(Values, frozen=True, kw_only=True):
     """The scheduler extender."""
 
-    enabled: Annotated[bool, describe("Install the extender; false installs admission only")] = True
-    replicas: Annotated[Replicas, describe("Number of replicas; one is the leader, the others are on standby")] = 2
-    strategy: Annotated[Object, describe("Update strategy of the Deployment")] = default(
-        {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    )
+    enabled: Annotated[bool, describe("Install the extender; false installs admission only")] = False
+    replicas: Annotated[Replicas, describe("Number of replicas; each answers schedulers")] = 2
     resources: Annotated[Object, describe("Resources of the container")] = resources("100m", "256Mi", limit="1Gi")
-    port: Annotated[Port, describe("Port of the container that schedulers reach; the Service has 8713")] = 8713
-    service: Annotated[Service, describe("Service that schedulers call")] = Service()
     plain_http: Annotated[bool, describe("Serve without TLS, for a Volcano without SSL_CERT_FILE")] = False
     client_auth: Annotated[
         bool,
         describe("Require kube-scheduler's client certificate; configure it first, and for Volcano extender.volcano"),
     ] = False
     allow_from: Annotated[
-        list[Object],
+        Peers,
         describe("Peers that the NetworkPolicy lets reach the extender, such as the control plane's hosts. Empty: all"),
     ] = default([])
+    extra_args: ExtraArgs = default([])
     volcano: Annotated[Volcano, describe("Port for Volcano, which cannot present a client certificate")] = Volcano()
     dashboard: Annotated[Dashboard, describe("Dashboard of gangs and rails")] = Dashboard()
 
 
-class Certificates(Pod, frozen=True, kw_only=True):
-    """The source of the certificates, and settings of the rotator's pods."""
+class Scheduler(Values, frozen=True, kw_only=True):
+    """A kube-scheduler that calls the extender."""
+
+    enabled: Annotated[
+        bool,
+        describe(
+            "Install a second kube-scheduler, for clusters whose own cannot be configured; needs extender.enabled, and "
+            "placement.schedulerName in the policy"
+        ),
+    ] = False
+    repository: Annotated[str, describe("Its image; the tag is the cluster's version")] = (
+        "registry.k8s.io/kube-scheduler"
+    )
+
+
+class Certificates(Values, frozen=True, kw_only=True):
+    """The source of the certificates, and the rotator."""
 
     mode: Annotated[
         Literal["rotator", "cert-manager", "existing"],
@@ -242,14 +185,10 @@ class Certificates(Pod, frozen=True, kw_only=True):
     client_auth: Annotated[
         bool, describe("Require a client certificate from API servers; configure the API servers first")
     ] = False
-    replicas: Annotated[Replicas, describe("Number of replicas of the rotator; one is the leader")] = 2
-    strategy: Annotated[Object, describe("Update strategy of the rotator's Deployment")] = default(
-        {"rollingUpdate": {"maxUnavailable": 1}}
-    )
-    readiness_probe: Annotated[Object, describe("Readiness probe of the container")] = probe("/readyz", periodSeconds=5)
     resources: Annotated[Object, describe("Resources of the rotator's container")] = resources(
         "10m", "128Mi", limit="256Mi"
     )
+    extra_args: ExtraArgs = default([])
 
 
 class Policy(Values, frozen=True, kw_only=True):
@@ -265,7 +204,7 @@ class AdmissionPolicy(Values, frozen=True, kw_only=True):
     """The API server's own check for opted-in pods that were not injected."""
 
     mode: Annotated[Literal["Deny", "Warn", "Off"], describe("What happens to such a pod; Off disables the check")] = (
-        "Deny"
+        "Off"
     )
     accelerators: Annotated[
         list[Word],
@@ -281,53 +220,40 @@ class NetworkPolicy(Values, frozen=True, kw_only=True):
     metrics_namespace: Annotated[str, describe("Namespace of Prometheus")] = "monitoring"
 
 
-class MonitoringObject(Values, frozen=True, kw_only=True):
-    """An object for a monitoring operator, which selects it by labels."""
-
-    enabled: Annotated[bool, describe("Create the object")] = False
-    namespace: Annotated[str, describe("Namespace of the object. Empty: that of the release")] = ""
-    annotations: Annotated[Strings, describe("Annotations of the object")] = default({})
-
-
-class ServiceMonitor(MonitoringObject, frozen=True, kw_only=True):
+class ServiceMonitor(Values, frozen=True, kw_only=True):
     """ServiceMonitor of all servers."""
 
-    labels: Annotated[
-        Strings, describe("Additional labels, such as release: kube-prometheus-stack, by which Prometheus selects it")
-    ] = default({})
-    interval: Annotated[Duration, describe("Time between scrapes")] = "15s"
-    scrape_timeout: Annotated[Duration, describe("Timeout of a scrape. Empty: Prometheus's default")] = ""
-    honor_labels: Annotated[bool, describe("Keep labels of the metrics that clash with those of the target")] = False
+    enabled: Annotated[bool, describe("Create the ServiceMonitor")] = False
 
 
-class PrometheusRule(MonitoringObject, frozen=True, kw_only=True):
+class PrometheusRule(Values, frozen=True, kw_only=True):
     """The alerts."""
 
-    labels: Annotated[
-        Strings, describe("Additional labels, such as release: kube-prometheus-stack, by which Prometheus selects it")
-    ] = default({})
+    enabled: Annotated[bool, describe("Create the PrometheusRule")] = False
     runbook_url: Annotated[
         str,
         describe("Address of your copy of docs/runbook.md; alerts link to their entry. Empty: alerts contain its text"),
     ] = ""
-    gang_waiting_seconds: Annotated[
-        int,
-        describe("How long a gang may wait while railwright rejects nodes, until RailwrightGangWaitingLong fires"),
-        msgspec.Meta(ge=60),
-    ] = 3600
 
 
-class Dashboards(MonitoringObject, frozen=True, kw_only=True):
+class Dashboards(Values, frozen=True, kw_only=True):
     """ConfigMap with the Grafana dashboards."""
 
-    labels: Annotated[Strings, describe("Labels by which Grafana's sidecar finds the ConfigMap")] = default(
-        {"grafana_dashboard": "1"}
-    )
+    enabled: Annotated[
+        bool, describe("Create the ConfigMap, with the label grafana_dashboard of Grafana's sidecar")
+    ] = False
 
 
 class Metrics(Values, frozen=True, kw_only=True):
     """Objects for the Prometheus operator and Grafana's sidecar."""
 
+    labels: Annotated[
+        Strings,
+        describe(
+            "Additional labels of ServiceMonitor and PrometheusRule, such as release: kube-prometheus-stack, by which "
+            "Prometheus selects them"
+        ),
+    ] = default({})
     service_monitor: Annotated[ServiceMonitor, describe("ServiceMonitor; needs the CRDs of monitoring.coreos.com")] = (
         ServiceMonitor()
     )
@@ -338,7 +264,6 @@ class Metrics(Values, frozen=True, kw_only=True):
 class Chart(Values, frozen=True, kw_only=True):
     """All values of the chart."""
 
-    name_override: Annotated[Name, describe("Value of the label app.kubernetes.io/name. Empty: the chart's name")] = ""
     fullname_override: Annotated[
         Name, describe("First part of the name of every object. Empty: from the release's name")
     ] = ""
@@ -347,11 +272,11 @@ class Chart(Values, frozen=True, kw_only=True):
         "cluster.local"
     )
     image: Annotated[Image, describe("Image of all components")] = Image()
+    pods: Annotated[Pods, describe("Pods of all components")] = Pods()
     webhook: Annotated[Webhook, describe("Admission webhook")] = Webhook()
     extender: Annotated[Extender, describe("Scheduler extender")] = Extender()
-    certificates: Annotated[Certificates, describe("Source of the certificates, and pods of the rotator")] = (
-        Certificates()
-    )
+    scheduler: Annotated[Scheduler, describe("Second kube-scheduler")] = Scheduler()
+    certificates: Annotated[Certificates, describe("Source of the certificates, and the rotator")] = Certificates()
     policy: Annotated[Policy, describe("ConfigMap with the policy")] = Policy()
     admission_policy: Annotated[
         AdmissionPolicy, describe("The API server's own check for opted-in pods without injection")
@@ -361,8 +286,12 @@ class Chart(Values, frozen=True, kw_only=True):
     )
     metrics: Annotated[Metrics, describe("Objects for the Prometheus operator and Grafana's sidecar")] = Metrics()
     quota: Annotated[
-        bool, describe("Create a ResourceQuota that allows critical pods outside kube-system, as GKE requires")
-    ] = True
+        bool,
+        describe(
+            "Create a ResourceQuota that allows critical pods outside kube-system. On GKE, which requires it, it is"
+            " always created"
+        ),
+    ] = False
     global_: Annotated[Object, describe("Helm's global values, if this is a subchart")] = msgspec.field(
         name="global", default_factory=dict
     )

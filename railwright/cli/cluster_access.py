@@ -18,7 +18,7 @@ import msgspec
 from railwright.cli import output
 from railwright.cli.options import ClusterOptions
 from railwright.cluster import client as clients
-from railwright.cluster import credentials, errors, failures, kubeconfigs, watch_wire
+from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import views
 
 _Result = TypeVar("_Result")
@@ -40,7 +40,8 @@ async def connect(
             choose_kubeconfig(cluster.kubeconfig, instead),
             context=cluster.context,
             call_seconds=call_seconds if cluster.timeout is None else cluster.timeout,
-            impersonation=credentials.Impersonation(cluster.user, cluster.groups),
+            user=cluster.user,
+            groups=cluster.groups,
         )
     try:
         yield client
@@ -86,27 +87,20 @@ class Deployment(views.View, frozen=True):
 
 async def read_object(client: clients.Client, path: str, shape: type[_Result]) -> _Result:
     """Return an object. Raise ClusterError, ForeignError if the answer is not an object of this shape."""
-    body = await client.get(path)
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except watch_wire.UNREADABLE as error:
-        raise failures.build_foreign(client.host, path, str(error)) from None
+    return _decode(client, path, await client.get(path), shape)
 
 
 async def find_object(client: clients.Client, path: str, shape: type[_Result]) -> _Result | None:
     """Return an object, None if it does not exist. Raises as `read_object`."""
+    body = await clients.find(client, path)
+    return None if body is None else _decode(client, path, body, shape)
+
+
+def _decode(client: clients.Client, path: str, body: bytes, shape: type[_Result]) -> _Result:
     try:
-        return await read_object(client, path, shape)
-    except errors.ApiError as error:
-        if error.foreign or error.status != 404:
-            raise
-        return None
-
-
-async def read_account(cluster: ClusterOptions) -> credentials.Account:
-    """Return the account of the cluster. Raise UnreadableError or ClusterError."""
-    impersonation = credentials.Impersonation(cluster.user, cluster.groups)
-    return await credentials.read(choose_kubeconfig(cluster.kubeconfig), cluster.context, impersonation)
+        return msgspec.json.decode(body, type=shape)
+    except watch_wire.UNREADABLE as error:
+        raise errors.build_foreign(client.host, path, str(error)) from None
 
 
 def choose_kubeconfig(given: str, instead: str = "") -> str | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from extender import state as states
 from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, resources, sources, watch_wire
+from railwright.cluster import errors, resources, sources, watch_wire
 from railwright.fabric.overview import overview_builder, overview_types, pods_and_events
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model as policy_model
@@ -69,15 +69,15 @@ def open_view(arguments: argparse.Namespace) -> tuple[Sources, ClusterView]:
     if arguments.watch and given.snapshot:
         raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
     view = read(given)
-    for problem in view.overview.site.problems:
+    for problem in view.overview.problems:
         output.print_note(problem)
     return given, view
 
 
 def read(given: Sources) -> ClusterView:
     """Return the current overview. Raise UnreadableError or ClusterError."""
-    state, known = states.State(assume_seconds=0.0), pods_and_events.OptedInPods()
-    watch_specs = states.list_watches(state, pods=known)
+    state = states.State(assume_seconds=0.0)
+    known, watch_specs = state.opted_in, states.list_watches(state)
     problems: list[str] = []
     if given.snapshot:
         policy = policies.read_file(given.policy)
@@ -90,8 +90,7 @@ def read(given: Sources) -> ClusterView:
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
     with output.show_progress("assessing gangs"):
         builder.refresh_fully()
-    connection = overview_types.Connection(problems=tuple(problems))
-    return ClusterView(builder.build_overview(source=source, connection=connection), known, state.cluster.nodes)
+    return ClusterView(builder.build_overview(source=source, problems=problems), known, state.cluster.nodes)
 
 
 def _open_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> None:
@@ -107,14 +106,14 @@ async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterVie
     """
     logging.basicConfig(level=logging.ERROR)  # a watch that ends is opened again
     show(present)
-    state, known = states.State(assume_seconds=0.0), pods_and_events.OptedInPods()
+    state = states.State(assume_seconds=0.0)
+    known = state.opted_in
     async with cluster_access.connect(given.cluster) as client, asyncio.TaskGroup() as group:
         origin = await sources.connect(
             kubeconfig=None,
             snapshot=None,
             policy=pathlib.Path(given.policy) if given.policy else None,
-            watches=states.list_watches(state, pods=known),
-            restarted=lambda _kind, _reason: None,
+            watches=states.list_watches(state),
             client=client,
         )
         for task in origin.tasks:
@@ -152,7 +151,7 @@ async def follow(
         changed = list_changes(view)
         if formats.is_document(arguments.output):
             for item, names in changed:
-                if arguments.output == options.YAML:
+                if arguments.output == output.YAML:
                     print("---")
                 formats.print_document(item, arguments.output, names=names)
         elif changed:
@@ -189,7 +188,7 @@ async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
         spec.sink.replace(await watch_wire.list_objects(client, spec.kind.path, spec.kind.view))
     except watch_wire.UNREADABLE as error:
         plural = spec.kind.path.rpartition("/")[2]
-        cause = failures.quote_message(str(error))
+        cause = errors.quote_message(str(error))
         raise output.UnreadableError(
             f"one of the {plural} cannot be decoded{cause and f': {cause}'}; to list them: kubectl get {plural} -A"
         ) from None

@@ -47,10 +47,11 @@ def _configure_explain(parser: Parser) -> None:
     manifest.add_flag("--full", "Show the whole pod, not only the changes.")
     options.add_picture(manifest)
     pod = parser.add_group("options for a pod")
-    pod.add_value("--extender URL", "URL of the extender (default: through the API server).")
-    pod.add_argument("--token", default="", help="Bearer token of an account that may get pods in the namespace.")
-    pod.add_value("--token-file FILE", "File with the bearer token, or - for standard input.")
-    pod.add_value("--ca FILE", "CA file for the extender.")
+    pod.add_value(
+        "--token-file FILE",
+        "File with the token of an account that may get pods in the namespace, or - for standard input (default: that "
+        "of the kubeconfig).",
+    )
     options.add_cluster(parser)
 
 
@@ -63,7 +64,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
     kind, slash, name = words[0].partition("/") if words else ("", "", "")
     form = kind if kind in _GROUPS and name and not pathlib.Path(words[0]).exists() else ""
     if kind not in _POD and not form:
-        _reject(arguments, ("extender", "token", "token_file", "ca"), "explain pod/NAME")
+        _reject(arguments, ("token_file",), "explain pod/NAME")
         return None
     names = [name, *words[1:]] if slash else words[1:]
     if len(names) > 1:
@@ -87,7 +88,6 @@ def _configure_lint(parser: Parser) -> None:
         default=None,
     )
     parser.add_flag("--local", "Ask no cluster; check the other rules only.")
-    parser.add_value("--nccl-version VERSION", "NCCL version in the images, such as 2.21.5.", default=None)
     parser.add_flag("--rules", "List the rules.")
     options.add_output(parser)
     options.add_cluster(parser)
@@ -97,10 +97,10 @@ def _configure_verify_job(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", help="Its name.")
     options.add_namespace(parser, "Namespace (default: that of the context).")
     parser.add_flag("--follow", "Read the logs until they end, and report each change on standard error.")
-    _add_fabric(parser)
-    _add_rails(parser, "those in the pods' injection records")
-    options.add_output(parser, options.WIDE)
-    options.add_no_headers(parser)
+    parser.add_flag("--counters", "Read the counters of the RDMA devices in each rank twice, instead of the logs.")
+    parser.add_value("--seconds N", "Time between the two readings of --counters (default: 10).", default=10, type=int)
+    _add_rails(parser, "those that its preflight found, or those of its injection record")
+    options.add_output(parser)
     options.add_cluster(parser)
 
 
@@ -110,16 +110,8 @@ def _configure_verify_log(parser: Parser) -> None:
     )
     options.add_filename(parser)
     options.require_file(parser, "words")
-    _add_fabric(parser)
-    _add_rails(parser, "those of the policy; without it, whether all were used is not known")
-    options.add_output(parser, options.WIDE)
-    options.add_no_headers(parser)
-    options.add_cluster(parser)
-
-
-def _add_fabric(parser: Options) -> None:
-    parser.add_value("--fabric NAME", "Fabric (default: the policy's defaultFabric).")
-    options.add_policy(parser)
+    _add_rails(parser, "unknown, so that the result is never that all were used")
+    options.add_output(parser)
 
 
 def _add_rails(parser: Options, default: str) -> None:
@@ -128,13 +120,10 @@ def _add_rails(parser: Options, default: str) -> None:
 
 _BEFORE = {
     "explain": Command(
-        "Show how admission would change a manifest, with a reason for each change, or why a pod is on its node.",
+        "Show how admission would change a manifest or has changed a pod, with reasons, and why it is on its node.",
         _configure_explain,
         examples=("railwright explain job.yaml -n prod", "railwright explain pod/llama-0 -n prod"),
-        finding=(
-            "a pod would be rejected, or not injected although it opted in; cannot be placed, or was placed worse than "
-            "was possible"
-        ),
+        finding=("a pod would be rejected, or not injected although it opted in; its gang never fits, or is spread"),
     ),
     "lint": Command(
         "Check NCCL settings in manifests and nccl.conf files.",
@@ -150,8 +139,8 @@ _BEFORE = {
                 "Report in one line what a log of NCCL shows.",
                 _configure_verify_log,
                 examples=(
-                    f"kubectl logs -l volcano.sh/job-name=train {_WHOLE_LOGS} | railwright verify log - --fabric roce",
-                    "railwright verify log nccl.log -o wide",
+                    f"kubectl logs -l volcano.sh/job-name=train {_WHOLE_LOGS} | railwright verify log - --rails 4",
+                    "railwright verify log nccl.log -o json",
                 ),
                 finding=_VERIFY_FINDING,
             ),
@@ -160,8 +149,8 @@ _BEFORE = {
                     f"Read the logs of {meaning}, and report whether it runs over RDMA on every rail.",
                     _configure_verify_job,
                     examples=(
-                        f"railwright verify {kind}/llm -n prod",
                         f"railwright verify {kind}/llm -n prod --follow",
+                        f"railwright verify {kind}/llm -n prod --counters",
                     ),
                     finding=_VERIFY_FINDING,
                     is_kind=True,
@@ -199,7 +188,7 @@ def _configure_fabric(parser: Parser) -> None:
 def _add_view(parser: Parser, subject: str) -> None:
     """Add the options of a command that prints what the dashboard shows, selected by the labels of `subject`."""
     options.add_selector(parser, subject)
-    options.add_output(parser, options.WIDE, options.NAME)
+    options.add_output(parser, output.WIDE, output.NAME)
     options.add_no_headers(parser)
     parser.add_flag("-w, --watch", "Print changes as they happen, until Ctrl-C.")
     options.add_snapshot(parser)
@@ -222,7 +211,7 @@ _OF_CLUSTERS = {
         "List gangs or describe one: placed pods, leaves, bandwidth compared with the best possible, and why it waits.",
         _configure_gangs,
         examples=("railwright gangs -n prod -o wide", "railwright gangs llama -n prod"),
-        finding="a gang cannot be placed",
+        finding="a gang never fits",
     ),
     "fabric": Command(
         "Show spines, leaves and nodes of each fabric, with their free, busy and dead rails.",
@@ -296,20 +285,26 @@ def _configure_version(parser: Parser) -> None:
 
 
 def _configure_init(parser: Parser) -> None:
-    _add_cloud(parser, "Profile to begin with; with --from-cluster, use no other for the nodes.")
+    folder = pathlib.Path(__file__).parent / "clouds" / "profiles"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    meaning = "Profile to begin with; with --from-cluster, use no other for the nodes."
+    parser.add_argument("--cloud", metavar="NAME", choices=names, default="", help=meaning)
     parser.add_flag("--from-cluster", "Write a fabric for each node shape of the cluster, with what its objects show.")
     options.add_cluster(parser)
 
 
-def _add_cloud(parser: Parser, text: str) -> None:
-    folder = pathlib.Path(__file__).parent / "clouds" / "profiles"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
-    parser.add_argument("--cloud", metavar="NAME", choices=names, default="", help=text)
-
-
 def _configure_validate(parser: Parser) -> None:
     options.add_files(parser, "Policy, or the ConfigMap that contains it.")
+    parser.add_flag("--from-cluster", "Compare it with the cluster's nodes, networks and pods, and its present policy.")
     options.add_output(parser)
+    options.add_cluster(parser)
+
+
+def _configure_scheduler(parser: Parser) -> None:
+    meaning = "kube-scheduler or volcano (default: %(default)s)."
+    parser.add_argument("--scheduler", choices=("kube-scheduler", "volcano"), default="kube-scheduler", help=meaning)
+    options.add_policy(parser)
+    options.add_cluster(parser)
 
 
 def _configure_switch(parser: Parser) -> None:
@@ -328,34 +323,14 @@ SCHEDULE_OPTIONS = {
     "settle": ("--settle", "Time from a change of a caBundle until every API server has read it"),
     "propagation": ("--propagation", "Time from a change of a Secret until every server presents it"),
 }
-_NO_CONFIGURATION = "a webhook configuration does not exist"
-_DAYS_CA = 3650  # ten years: `certs issue` never replaces a CA automatically
-_DAYS_SERVING = 365
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _LONGEST, _DIGITS = 36500 * 86400, 10  # seconds of a hundred years, and the digits of any number up to it
 
 
-def _configure_issue(parser: Parser) -> None:
-    parser.add_value(
-        "--out DIR", "Write the files of CA, webhook, extender and client.", default=None, type=pathlib.Path
-    )
-    parser.add_flag("--secrets", "Write Secrets and caBundle in the cluster.")
-    _add_certificate_cluster(parser)
-    _add_hosts(parser)
-    parser.add_value(
-        "--days N",
-        "Serving certificate lifetime in days (default: %(default)s).",
-        type=_parse_days,
-        default=_DAYS_SERVING,
-    )
-    parser.add_value("--ca-days N", "CA lifetime in days (default: %(default)s).", type=_parse_days, default=_DAYS_CA)
-
-
 def _configure_rotate(parser: Parser) -> None:
-    from railwright.cluster import installed_names
-
-    parser.add_flag("--watch", "Repeat until stopped; of several replicas one is active.")
+    parser.add_flag("--watch", "Repeat until stopped.")
     parser.add_flag("--clients", "Also issue client certificates for the API server and kube-scheduler.")
+    parser.add_flag("--admission-only", "Issue no certificate for the extender.")
     parser.add_flag("--renew-ca", "Start replacing the CA now.")
     _add_certificate_cluster(parser)
     _add_hosts(parser)
@@ -372,8 +347,6 @@ def _configure_rotate(parser: Parser) -> None:
     parser.add_value(
         "--every TIME", "Time between checks (default: 3s).", type=parse_duration, default=dt.timedelta(seconds=3)
     )
-    parser.add_value("--lease NAME", "Name of the Lease (default: %(default)s).", default=installed_names.CERTS)
-    parser.add_value("--identity NAME", "Identity of this replica in the Lease (default: the host name).", default=None)
     parser.add_value("--ops-listen HOST:PORT", "Address of probes and metrics (default: :8080).", default=":8080")
 
 
@@ -407,13 +380,6 @@ def _add_hosts(parser: Parser) -> None:
     parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])
 
 
-def _parse_days(text: str) -> int:
-    days = int(text)
-    if not 1 <= days <= 36500:
-        raise argparse.ArgumentTypeError(f"{text} days; give 1 to 36500")
-    return days
-
-
 def parse_duration(text: str) -> dt.timedelta:
     """Return the duration of a text such as 30d, 12h, 10m or 10s. Raises ArgumentTypeError."""
     number, unit = text[:-1], text[-1:]
@@ -445,7 +411,7 @@ _OF_INSTALLATIONS = {
         examples=("railwright version", "railwright version --client -o json"),
     ),
     "policy": Command(
-        "Print a first policy, validate one, or print its schema.",
+        "Print a first policy, validate one, or print its schema or the configuration of schedulers.",
         metavar="ACTION",
         children={
             "init": Command(
@@ -461,9 +427,17 @@ _OF_INSTALLATIONS = {
                 _configure_validate,
                 examples=(
                     "railwright policy validate policy.yaml",
-                    "railwright policy validate -o json -f policy.yaml",
+                    "railwright policy validate --from-cluster policy.yaml",
                 ),
                 finding="a policy is invalid",
+            ),
+            "scheduler-config": Command(
+                "Print the configuration with which kube-scheduler or Volcano calls the extender for this policy.",
+                _configure_scheduler,
+                examples=(
+                    "railwright policy scheduler-config > railwright-scheduler.yaml",
+                    "railwright policy scheduler-config --scheduler volcano --policy policy.yaml",
+                ),
             ),
             "schema": Command(
                 "Print the JSON Schema of the policy, for editors.",
@@ -472,20 +446,14 @@ _OF_INSTALLATIONS = {
         },
     ),
     "certs": Command(
-        "Issue and rotate the certificates of the servers and their clients.",
+        "Issue and renew the certificates of the servers and their clients.",
         metavar="ACTION",
         children={
-            "issue": Command(
-                "Issue missing and expiring certificates; keep valid ones.",
-                _configure_issue,
-                examples=("railwright certs issue --out certs", "railwright certs issue --secrets"),
-                finding=_NO_CONFIGURATION,
-            ),
             "rotate": Command(
-                "Renew the CA and the certificates in the cluster.",
+                "Issue, renew and replace the certificates in the cluster, and their CA.",
                 _configure_rotate,
                 examples=("railwright certs rotate --clients", "railwright certs rotate --renew-ca"),
-                finding=_NO_CONFIGURATION,
+                finding="a webhook configuration does not exist",
             ),
             "admission-config": Command(
                 "Write the files by which the API server and kube-scheduler authenticate.",
@@ -513,11 +481,7 @@ _OF_INSTALLATIONS = {
 
 
 def _configure_demo(parser: Parser) -> None:
-    parser.add_flag("--full", "Also print the changes of a pod and each rank's node.")
-    parser.add_flag(
-        "--serve", "Serve the dashboard on the demo's cluster with a stream of jobs, with and without railwright."
-    )
-    _add_cloud(parser, "Instead, compare the pods of a cloud's published job with those that one label gives.")
+    parser.add_flag("--serve", "Serve the dashboard on the demo's cluster with a stream of jobs.")
     options.add_picture(parser, "the summary")
     options.add_output(parser)
 
@@ -530,11 +494,8 @@ _OFFLINE = {
     "demo": Command(
         "Admit and place a gang with the real servers on this machine, without a cluster.",
         _configure_demo,
-        examples=("railwright demo --serve", "railwright demo --cloud eks-efa"),
-        finding=(
-            "the gang was not placed as well as was possible; with --cloud, the pods differ from the vendor's otherwise"
-            " than the profile says"
-        ),
+        examples=("railwright demo", "railwright demo --serve"),
+        finding="the gang was not placed as well as was possible",
         is_slow=True,
     ),
     "completion": Command(

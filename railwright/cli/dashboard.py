@@ -12,19 +12,18 @@ import pathlib
 import signal
 import sys
 import webbrowser
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from extender import state as states
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, resources, sources
+from railwright.cluster import resources, sources
 from railwright.dashboard import application
-from railwright.fabric.overview import fabric_view, overview_builder, overview_types, pods_and_events
-from railwright.serving import connections, settings
+from railwright.fabric.overview import fabric_view, overview_builder, pods_and_events
+from railwright.serving import ports, settings
 
 _POLL_SECONDS = 1.0
-_PULSE_SECONDS, _PULSE_PATH = 5.0, "/version"
 _PROMPT_SECONDS = 0.3  # for credentials without a plugin; a failure within it is reported before an address is printed
 
 
@@ -38,14 +37,14 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
         return asyncio.run(_serve(given, _parse_address(arguments.listen), browser=arguments.open))
-    except connections.ListenError as error:
+    except ports.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
 
 def _parse_address(text: str) -> settings.Address:
     try:
         at = settings.parse_address(text)
-    except ValueError as error:
+    except argparse.ArgumentTypeError as error:
         raise output.UnreadableError(f"--listen {error}") from None
     if not at.is_loopback:
         raise output.UnreadableError(
@@ -56,40 +55,36 @@ def _parse_address(text: str) -> settings.Address:
 
 
 class View:
-    """One overview for the page: empty until it is opened and its tasks run."""
+    """The overview for the page: empty until it is opened and its tasks run."""
 
     def __init__(self, given: cluster_overview.Sources, source: str = "") -> None:
         """`source`: what the page shows as the origin of the data."""
         self._given = given
-        self._policy = pathlib.Path(given.policy) if given.policy else None
-        self._state, self._pods = states.State(assume_seconds=0.0), pods_and_events.OptedInPods()
+        self._state = states.State(assume_seconds=0.0)
         self._notes, self._events = fabric_view.NodeNotes(), pods_and_events.RecentEvents()
         self._origin: sources.Sources | None = None
-        self._pulse: Pulse | None = None
         builder = overview_builder.OverviewBuilder(
             self._state.cluster,
             self._state.assumed,
-            self._pods,
+            self._state.opted_in,
             lambda: self._origin.store.current if self._origin is not None else None,
             self._state.pools,
             notes=self._notes,
             events=self._events,
         )
-        self.source = application.Feed(builder, source=source, connection=self._describe_health)
+        self.feed = application.Feed(builder, source=source, list_problems=self._list_problems)
 
     async def open(self, client: clients.Client | None) -> None:
         """Prepare the watches of a cluster, or without a client of the files."""
         kinds = (resources.WEBHOOK_EVENTS, resources.EXTENDER_EVENTS)
-        self._pulse = Pulse(client) if client is not None else None
         self._origin = await sources.connect(
             kubeconfig=None,
             snapshot=pathlib.Path(self._given.snapshot) if self._given.snapshot else None,
-            policy=self._policy,
+            policy=pathlib.Path(self._given.policy) if self._given.policy else None,
             watches=(
-                *states.list_watches(self._state, pods=self._pods, nodes=self._notes),
+                *states.list_watches(self._state, nodes=self._notes),
                 *(sources.WatchSpec(kind, self._events) for kind in kinds),
             ),
-            restarted=lambda _kind, _reason: None,
             client=client,
         )
         self._state.apply_policy(self._origin.store.current)
@@ -98,24 +93,20 @@ class View:
     @property
     def tasks(self) -> Sequence[sources.Task]:
         """The tasks that keep the data current; none before `open`."""
-        watching = () if self._pulse is None else (self._pulse.run, self._report)
-        if self._origin is None:
-            return watching
-        return (*self._origin.tasks, *watching)
+        return () if self._origin is None else (*self._origin.tasks, self._report)
 
-    def _describe_health(self) -> overview_types.Connection:
+    def _list_problems(self) -> Sequence[str]:
         if self._origin is None:
-            return overview_types.Connection(reading=("the credentials of the kubeconfig",))
-        failure = self._pulse.failure if self._pulse is not None else ""
-        return application.describe_connection(self._origin, poll_failure=failure, policy=self._policy)
+            return ("Not read yet: the credentials of the kubeconfig.",)
+        return self._origin.list_problems()
 
     async def _report(self) -> None:
-        """Print each change of the connection to the cluster."""
+        """Print when the cluster cannot be read any more, and when it can again."""
         reported = ""
         while True:
-            if (failure := self._describe_health().away) != reported:
-                reported = failure
-                text = output.escape_controls(failure or "the cluster answers again")
+            if self._origin is not None and (outage := self._origin.find_outage()) != reported:
+                reported = outage
+                text = output.escape_controls(outage or "the cluster answers again")
                 print(f"railwright dashboard: {text}", file=sys.stderr)
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -128,7 +119,7 @@ async def _serve(given: cluster_overview.Sources, at: settings.Address, *, brows
         await asyncio.wait({connecting}, timeout=_PROMPT_SECONDS)
         if connecting.done():
             connecting.result()  # a wrong kubeconfig is reported instead of an address
-        await serve_views({"": view}, at, lambda url: _announce(url, browser=browser), opening=connecting)
+        await serve_view(view, at, lambda url: _announce(url, browser=browser), opening=connecting)
     return output.OK
 
 
@@ -137,32 +128,30 @@ async def _connect(view: View, given: cluster_overview.Sources, stack: contextli
     client = None
     if not given.snapshot:
         client = await stack.enter_async_context(cluster_access.connect(given.cluster, cluster_access.SNAPSHOT))
-        view.source.source = client.host
+        view.feed.source = client.host
     await view.open(client)
 
 
-async def serve_views(
-    views: Mapping[str, View],
+async def serve_view(
+    view: View,
     at: settings.Address,
     announce: Callable[[str], None],
     tasks: Sequence[sources.Task] = (),
     *,
     opening: Awaitable[None] | None = None,
 ) -> None:
-    """Serve views, and run `tasks` beside them, until SIGINT or SIGTERM. `announce` is called with the URL.
+    """Serve a view, and run `tasks` beside it, until SIGINT or SIGTERM. `announce` is called with the URL.
 
-    `opening` opens the views while the page is served already.
+    `opening` opens the view while the page is served already.
     """
     async with contextlib.AsyncExitStack() as stack:
-        feeding = [stack.enter_context(_cancel_at_end(view.source.run())) for view in views.values()]
-        feeds = {name: view.source for name, view in views.items()}
-        where = await stack.enter_async_context(application.open_port(at, feeds, _allow_everyone))
+        feeding = stack.enter_context(_cancel_at_end(view.feed.run()))
+        where = await stack.enter_async_context(application.open_port(at, view.feed, _allow_everyone))
         announce(f"http://{where}/")
         if opening is not None:
             await opening
-        joining = [functools.partial(_join, task) for task in feeding]
-        all_tasks: list[sources.Task] = [*(task for view in views.values() for task in view.tasks), *joining, *tasks]
         async with asyncio.TaskGroup() as group:
+            all_tasks: list[sources.Task] = [*view.tasks, functools.partial(_join, feeding), *tasks]
             running = [group.create_task(task()) for task in all_tasks]
             await _wait_for_signal()
             for task in running:
@@ -198,30 +187,3 @@ async def _wait_for_signal() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     await stopped.wait()
-
-
-class Pulse:
-    """Polls the API server, because a watch without events looks the same as a dead connection."""
-
-    def __init__(self, client: clients.Client) -> None:
-        self._client = client
-        self.failure = ""
-
-    async def run(self) -> None:
-        """Poll until cancelled; `failure` is the error of the last poll, "" if it succeeded."""
-        while True:
-            self.failure = await self._poll()
-            await asyncio.sleep(_PULSE_SECONDS)
-
-    async def _poll(self) -> str:
-        try:
-            async with asyncio.timeout(_PULSE_SECONDS):
-                await self._client.get(_PULSE_PATH)
-        except TimeoutError as error:
-            return failures.build_unreachable(self._client.host, _PULSE_PATH, error).sentence
-        except errors.ApiError as error:
-            # missing permission for /version is no failure; the watches report rejected credentials and renew them
-            return error.sentence if error.foreign else ""
-        except errors.ClusterError as error:
-            return error.sentence
-        return ""

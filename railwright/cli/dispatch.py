@@ -120,10 +120,14 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
             from railwright.cli.clouds import first_policies
 
             return first_policies.print_policy
-        case ["policy", action]:
-            from railwright.cli import policies
+        case ["policy", "scheduler-config"]:
+            from railwright.cli import scheduler_configuration
 
-            return policies.ACTIONS[action]
+            return scheduler_configuration.run
+        case ["policy", action]:
+            from railwright.cli import policy_validation
+
+            return policy_validation.ACTIONS[action]
         case ["certs", "rotate"] if arguments.watch:
             from railwright.cli import certificate_watching
 
@@ -136,10 +140,6 @@ def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argpar
             from railwright.cli import switching
 
             return switching.disable if action == "disable" else switching.enable
-        case ["demo"] if arguments.cloud:
-            from railwright.cli.clouds import comparison
-
-            return comparison.show
         case ["demo"]:
             from railwright.cli.demo import command
 

@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.cli import output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, watch_wire
+from railwright.cluster import errors, watch_wire
 from railwright.fabric import names
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -91,13 +91,13 @@ async def _create(client: clients.Client, pod: Tree) -> tuple[bytes, tuple[str, 
     """Return the pod as created, and warnings. Uses a generated name if a pod of its name exists already."""
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
     try:
-        return await client.create(path, msgspec.json.encode(pod))
+        return await client.create(path, pod)
     except errors.ApiError as error:
         if error.status != 409 or "name" not in pod["metadata"]:
             raise
     metadata = {key: value for key, value in pod["metadata"].items() if key != "name"}
     renamed = {**pod, "metadata": {**metadata, "generateName": pod["metadata"]["name"][:_MAX_GENERATE_NAME]}}
-    return await client.create(path, msgspec.json.encode(renamed))
+    return await client.create(path, renamed)
 
 
 async def _complete_without_us(client: clients.Client, pod: Tree) -> Tree:
@@ -122,7 +122,7 @@ def _read(body: bytes, pod: Tree, host: str) -> Tree:
         created: Tree = msgspec.json.decode(_TOKEN_VOLUME.sub("kube-api-access", body.decode()), type=Tree)
         metadata = created["metadata"]
     except (*watch_wire.UNREADABLE, KeyError) as error:
-        raise failures.build_foreign(host, "pods", str(error)) from None
+        raise errors.build_foreign(host, "pods", str(error)) from None
     written = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
     own = {key: value for key, value in metadata.items() if key not in (*_SERVER_FIELDS, "name", "generateName")}
     return {key: value for key, value in created.items() if key != "status"} | {"metadata": {**written, **own}}
@@ -144,7 +144,7 @@ def _describe_error(error: errors.ApiError, namespace: str) -> Answer:
     if _NO_RIGHT in message:
         return Unanswered(f"you may not create pods in namespace {namespace}")
     if (not_called := _NOT_CALLED.search(message)) is not None:
-        cause = failures.quote_message(message[not_called.end() :])
+        cause = errors.quote_message(message[not_called.end() :])
         return Rejected(f"the API server could not call railwright's webhook{cause and f': {cause}'}")
     if (not_injected := _NOT_INJECTED.search(message)) is not None:
         return Rejected(f"the API server did not call railwright's webhook: {message[not_injected.end() :]}")

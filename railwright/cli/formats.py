@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from railwright.cli import options, output
+from railwright.cli import output
 
 
 def print_json(value: Any) -> None:
@@ -24,14 +24,14 @@ def print_json(value: Any) -> None:
 
 def is_document(form: str) -> bool:
     """True for the output formats of `print_document`; the others are for people."""
-    return form in (options.JSON, options.YAML, options.NAME)
+    return form in (output.JSON, output.YAML, output.NAME)
 
 
 def print_document(value: Any, form: str, *, names: Iterable[str] = ()) -> None:
     """Print a value on stdout in a format for programs. `names` are the lines of `-o name`, as KIND/NAME."""
-    if form == options.JSON:
+    if form == output.JSON:
         print_json(value)
-    elif form == options.NAME:
+    elif form == output.NAME:
         sys.stdout.writelines(f"{name}\n" for name in names)
     else:
         sys.stdout.write(format_yaml(msgspec.json.decode(msgspec.json.encode(value))))

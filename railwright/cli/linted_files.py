@@ -8,21 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import yaml
 
+from railwright.cli import linted_workloads as workloads
 from railwright.cli import object_files, output
 from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import documents
 from railwright.fabric import admission, intent, names, views
-from railwright.fabric.injection import facts, keys, plan
-from railwright.fabric.injection import pod_changes as injection
-from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types, workloads
+from railwright.fabric.injection import drafts, facts, keys, plan
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
 from railwright.fabric.lint.rules import claims as claim_rules
+from railwright.fabric.lint.rules import manifests as manifest_rules
 from railwright.fabric.policy import model
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import frameworks
 
-Placed = tuple[documents.Path, dict[str, Any]]
-"""An object and its path in the document."""
+_Placed = tuple[documents.Path, dict[str, Any]]  # an object and its path in the document
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -65,14 +66,6 @@ def sort(report: Report) -> Report:
 _CONF = "nccl.conf"
 
 
-class Context(msgspec.Struct, frozen=True):
-    """Options of the command besides the files."""
-
-    policy: model.Policy | None = None
-    nccl: tuple[int, ...] | None = None
-    claim_templates: Mapping[str, claim_rules.ClaimedDevices] = {}  # of all files, by name
-
-
 class File(msgspec.Struct, frozen=True):
     """A file that was read: the documents of a manifest as kubectl reads them, or the text of nccl.conf."""
 
@@ -94,11 +87,11 @@ def read_file(path: str, text: str) -> File:
         if _looks_like_conf(text):
             return File(path, conf=text)
         raise output.UnreadableError(f"{path}: {error}") from None
-    mappings = [root for root in roots if root.kind == "mapping"]
+    mappings = [root for root in roots if isinstance(root, yaml.MappingNode)]
     if not mappings:
         if _looks_like_conf(text):
             return File(path, conf=text)
-        if not any(root.text or root.items for root in roots):
+        if not any(root.value for root in roots):
             raise output.UnreadableError(f"{path}: is empty; expected a Kubernetes manifest or lines NAME=VALUE")
         raise output.UnreadableError(f"{path}: is neither a Kubernetes manifest nor lines NAME=VALUE")
     if not any(map(_contains_object, mappings)):
@@ -110,20 +103,20 @@ def read_file(path: str, text: str) -> File:
         raise output.UnreadableError(f"{path}: {error}") from None
 
 
-def check_file(file: File, context: Context) -> Report:
+def check_file(file: File, policy: model.Policy | None = None) -> Report:
     """Return all findings of a file. Raises UnreadableError for a manifest that is not valid."""
     if file.conf is not None:
-        return _check_conf(file.path, file.conf, context)
+        return _check_conf(file.path, file.conf, policy)
     repeated = Report(tuple(_locate_repeated(file.path, key) for key in file.repeated))
-    return join([*(_check_document(file.path, document, context) for document in file.parsed), repeated])
+    return join([*(_check_document(file.path, document, policy) for document in file.parsed), repeated])
 
 
 def _contains_object(root: documents.Node) -> bool:
     """Return whether a mapping is an object, or a List with one."""
-    if not root.items:
+    if not root.value:
         return False
     items = documents.find_child(root, "items")
-    return items is None or items[1].kind != "sequence" or bool(items[1].items)
+    return items is None or not isinstance(items[1], yaml.SequenceNode) or bool(items[1].value)
 
 
 def _looks_like_conf(text: str) -> bool:
@@ -132,10 +125,8 @@ def _looks_like_conf(text: str) -> bool:
     return bool(lines) and all("=" in line and ": " not in line.partition("=")[0] for line in lines)
 
 
-def _check_conf(path: str, text: str, context: Context) -> Report:
-    ranks = rule_types.RankContext(
-        path, rank_contexts.read_file(text), fabric_context.build(_find_default_use(context)), nccl=context.nccl
-    )
+def _check_conf(path: str, text: str, policy: model.Policy | None) -> Report:
+    ranks = rule_types.RankContext(path, rank_contexts.read_file(text), fabric_context.build(_find_default_use(policy)))
     located = []
     for finding in engine.check(ranks):
         number = finding.where.removeprefix("line ")
@@ -143,9 +134,9 @@ def _check_conf(path: str, text: str, context: Context) -> Report:
     return Report(tuple(located), 1, templates=1)
 
 
-def _find_default_use(context: Context) -> fabric_context.FabricUse:
+def _find_default_use(policy: model.Policy | None) -> fabric_context.FabricUse:
     """Return the use of the policy's only or default fabric, because a file does not name the fabric it is for."""
-    document = context.policy.document if context.policy else None
+    document = policy.document if policy else None
     if document is None:
         return fabric_context.FabricUse()
     only = next(iter(document.fabrics)) if len(document.fabrics) == 1 else document.default_fabric
@@ -156,34 +147,43 @@ def _find_default_use(context: Context) -> fabric_context.FabricUse:
     )
 
 
-def _check_document(path: str, document: documents.Document, context: Context) -> Report:
+def _check_document(path: str, document: documents.Document, policy: model.Policy | None) -> Report:
     tree = documents.remove_nulls(document.tree)
     try:
         read = list(workloads.read(tree))
     except msgspec.ValidationError as error:
         raise output.UnreadableError(
-            f"{path}:{document.root.line}: is not a valid Kubernetes manifest: {object_files.describe_mismatch(error)}"
+            f"{path}:{document.find_line(())}: is not a valid Kubernetes manifest: "
+            f"{object_files.describe_mismatch(error)}"
         ) from None
     if document.problems:
         problem = document.problems[0]
         raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
-    objects = list(list_objects(tree))
-    created = _list_created(objects) if context.policy else {}
+    objects = list(workloads.list_objects(tree))
+    created = _list_created(objects) if policy else {}
     return join(
         [
-            *(_check_workload(path, document, workload, created, context) for workload in read),
+            *(_check_workload(path, document, workload, created, policy) for workload in read),
             _check_claims(path, document),
             Report((*_check_unquoted(path, document, read), *_check_keys(path, document, objects))),
         ]
     )
 
 
+def list_notes(file: File) -> Iterator[str]:
+    """Yield where the label goes, for each object from which another controller makes pods."""
+    for document in file.parsed:
+        for _, tree in workloads.list_objects(document.tree):
+            with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
+                place = pod_templates.locate_label(tree)
+                if place and not pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE):
+                    yield f"{file.path}: {object_files.format_title(tree)}: {place}"
+
+
 def _locate_repeated(path: str, repeated: documents.RepeatedKey) -> Located:
-    message = (
-        f"{output.escape_controls(repeated.key)}: the key is already on line {repeated.first}, which has no effect: "
-        "kubectl takes the last one; join the two"
-    )
-    return Located(path, repeated.line, "", rule_types.build_finding(rule_types.REPEATED_KEY, message, repeated.key))
+    rule = manifest_rules.describe_repeated
+    message = rule.check(output.escape_controls(repeated.key), repeated.first)
+    return Located(path, repeated.line, "", rule.build_finding(message, repeated.key))
 
 
 def _check_unquoted(path: str, document: documents.Document, pods: Sequence[workloads.Workload]) -> Iterator[Located]:
@@ -193,10 +193,12 @@ def _check_unquoted(path: str, document: documents.Document, pods: Sequence[work
             f"{name}: the value {document.get_source_text(value)} is not text, so the API server rejects the pod; put "
             "it in quotes"
         )
-        yield Located(path, document.find_line(value), "", rule_types.build_finding(rule_types.REJECTED, message, name))
+        yield Located(
+            path, document.find_line(value), "", manifest_rules.describe_rejected.build_finding(message, name)
+        )
 
 
-def _check_keys(path: str, document: documents.Document, objects: Sequence[Placed]) -> Iterator[Located]:
+def _check_keys(path: str, document: documents.Document, objects: Sequence[_Placed]) -> Iterator[Located]:
     """Yield a finding for each key of railwright that is misspelt or in the wrong place."""
     for position, tree in objects:
         try:
@@ -206,33 +208,21 @@ def _check_keys(path: str, document: documents.Document, objects: Sequence[Place
         title = object_files.format_title(tree)
         for place, warnings in by_place:
             for warning in warnings:
-                key = warning.parameters.get("key", names.FABRIC)
-                metadata = "annotations" if warning.parameters.get("type") == "annotation" else "labels"
+                key = warning.key if isinstance(warning, keys.KeyReason) else names.FABRIC
+                is_annotation = isinstance(warning, keys.KeyReason) and warning.type == keys.ANNOTATION
+                metadata = "annotations" if is_annotation else "labels"
                 line = document.find_line((*position, *place, "metadata", metadata, key))
-                yield Located(
-                    path, line, title, rule_types.build_finding(rule_types.WARNED, warning.line, warning.code)
-                )
+                yield Located(path, line, title, _build_warned(warning))
 
 
-def _list_key_warnings(tree: dict[str, Any]) -> Iterator[tuple[documents.Path, Iterable[rendering.Message]]]:
+def _list_key_warnings(tree: dict[str, Any]) -> Iterator[tuple[documents.Path, Iterable[reason.Reason]]]:
     """Yield the paths of an object and of its pod templates, and the warnings about the keys of each."""
     if (tree.get("apiVersion"), tree["kind"]) == ("v1", "Namespace"):
         yield (), keys.check_namespace(msgspec.convert(tree.get("metadata") or {}, views.ObjectMeta))
+    yield (), pod_templates.check_train_job(tree)
     for template in pod_templates.expand(tree, "") or ():
         yield (), template.warnings
-        yield template.path, rendering.describe_all(keys.check_pod(msgspec.convert(template.pod, views.Pod).metadata))
-
-
-def list_objects(tree: Any, path: documents.Path = ()) -> Iterator[Placed]:
-    """Yield the objects of a document with their paths, also those in Lists."""
-    if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
-        return
-    items = tree.get("items")
-    if not (tree["kind"].endswith("List") and isinstance(items, list)):
-        yield path, tree
-        return
-    for index, item in enumerate(items):
-        yield from list_objects(item, (*path, "items", index))
+        yield template.path, keys.check_pod(msgspec.convert(template.pod, views.Pod).metadata)
 
 
 _Created = tuple[pod_templates.Template, views.Pod]  # a pod as its controller creates it, and as lint reads it
@@ -240,7 +230,7 @@ _CreatedPods = Mapping[documents.Path, _Created]
 """The pods of controllers by the paths of their templates; the last if a template has several."""
 
 
-def _list_created(objects: Iterable[Placed]) -> _CreatedPods:
+def _list_created(objects: Iterable[_Placed]) -> _CreatedPods:
     """Return the pods that controllers create; none of an unknown kind, or if the API server rejects the object."""
     created: dict[documents.Path, _Created] = {}
     for position, tree in objects:
@@ -263,10 +253,14 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
 
 
 def _check_workload(
-    path: str, document: documents.Document, workload: workloads.Workload, created: _CreatedPods, context: Context
+    path: str,
+    document: documents.Document,
+    workload: workloads.Workload,
+    created: _CreatedPods,
+    policy: model.Policy | None,
 ) -> Report:
     prepared = [
-        _inject_template(template, created.get(template.path), workload, context) for template in workload.templates
+        _inject_template(template, created.get(template.path), workload, policy) for template in workload.templates
     ]
     located: list[Located] = [
         Located(path, document.find_line(template.template.path), workload.title, answer)
@@ -279,9 +273,7 @@ def _check_workload(
         others = [launcher for launcher in launchers if launcher is not template]
         for index in template.indexes:
             checked += 1
-            ranks = rank_contexts.build(
-                template.pod, index, _build_job_context(template, prepared, others, workload, context)
-            )
+            ranks = rank_contexts.build(template.pod, index, _build_job_context(template, prepared, others, workload))
             starting = [
                 other.template.container(at) for other in others for at in range(len(other.pod.spec.containers))
             ]
@@ -294,22 +286,7 @@ def _check_workload(
                 )
                 for finding in engine.check(ranks)
             ]
-    located += _check_claim_references(path, document, workload, context)
     return Report(tuple(located), checked, templates=len(prepared))
-
-
-def _check_claim_references(
-    path: str, document: documents.Document, workload: workloads.Workload, context: Context
-) -> Iterator[Located]:
-    """Yield the findings about the claims that pods refer to, as their author wrote them."""
-    use = fabric_context.FabricUse(context.policy.document if context.policy else None)
-    for template in workload.templates:
-        if template.containers is not None:
-            spec, templates = template.pod.spec, context.claim_templates
-            pod = claim_rules.PodClaimContext(workload.title, spec, templates, use.accelerators)
-            for finding, place in claim_rules.check_pod(pod):
-                line = document.find_line((*template.containers[:-1], *place))
-                yield Located(path, line, pod.title, finding)
 
 
 def _build_job_context(
@@ -317,14 +294,11 @@ def _build_job_context(
     prepared: Sequence[_InjectedTemplate],
     others: Sequence[_InjectedTemplate],
     workload: workloads.Workload,
-    context: Context,
 ) -> rank_contexts.JobContext:
     computing = any(
         rank_contexts.count_accelerators(container, template.use.accelerators)
         for container in template.pod.spec.containers
     )
-    counts = [one.template.count for one in prepared]
-    job = sum(count * _count_ranks(one) for one, count in zip(prepared, counts, strict=True) if count is not None)
     return rank_contexts.JobContext(
         use=template.use,
         networks=fabric_context.parse_networks(template.pod, workload.namespace),
@@ -336,26 +310,7 @@ def _build_job_context(
             for one in prepared
             for container in one.pod.spec.containers
         ),
-        count=template.template.count,
-        job=job if None not in counts else None,
-        images=frozenset(_list_images(prepared)),
-        nccl=context.nccl,
     )
-
-
-def _count_ranks(one: _InjectedTemplate) -> int:
-    """Return the ranks of a pod: one for each accelerator, none in a launcher that has workers."""
-    computing = sum(
-        rank_contexts.count_accelerators(container, one.use.accelerators) for container in one.pod.spec.containers
-    )
-    return computing or (0 if rank_contexts.starts_ranks(one.pod) else 1)
-
-
-def _list_images(prepared: Sequence[_InjectedTemplate]) -> Iterator[str]:
-    for one in prepared:
-        for container in one.pod.spec.containers:
-            if container.image and rank_contexts.count_accelerators(container, one.use.accelerators):
-                yield container.image
 
 
 def _list_passed(launchers: Iterable[_InjectedTemplate]) -> Iterator[rule_types.Setting]:
@@ -380,29 +335,40 @@ def _find_line(
 
 
 def _mark_injected(finding: rule_types.Finding, template: _InjectedTemplate, index: int) -> rule_types.Finding:
-    if (index, finding.name) not in template.injected:
-        return finding
+    if (index, finding.name) not in template.injected or not finding.where.startswith("env["):
+        return finding  # a value of a script or of mpirun overrides that of the policy
     return msgspec.structs.replace(finding, message=f"{finding.message} (set by the policy)")
 
 
 def _inject_template(
-    template: workloads.Template, created: _Created | None, workload: workloads.Workload, context: Context
+    template: workloads.Template,
+    created: _Created | None,
+    workload: workloads.Workload,
+    policy: model.Policy | None,
 ) -> _InjectedTemplate:
-    pod, use, outcome = _inject(template.pod, created, workload, context)
-    changes = outcome.changes if isinstance(outcome, injection.Injection) else ()
-    injected = frozenset((change.container, change.name) for change in changes if isinstance(change, injection.SetEnv))
+    pod, use, outcome = _inject(template.pod, created, workload, policy)
+    changes = outcome.changes if isinstance(outcome, plan.Injection) else ()
+    injected = frozenset(filter(None, map(_find_variable, changes)))
     indexes = rank_contexts.select_containers(pod, use.accelerators)
     return _InjectedTemplate(template, pod, use, injected, indexes, tuple(_list_answers(outcome)))
 
 
+def _find_variable(change: drafts.Change) -> tuple[int, str] | None:
+    """Return the index of a container and the variable that is set in it, None for another change."""
+    *path, index, field, _ = change.operations[-1]["path"].split("/")
+    if path != ["", "spec", "containers"] or field != "env":
+        return None
+    return int(index), change.operations[-1]["value"]["name"]
+
+
 def _inject(
-    pod: views.Pod, created: _Created | None, workload: workloads.Workload, context: Context
+    pod: views.Pod, created: _Created | None, workload: workloads.Workload, policy: model.Policy | None
 ) -> tuple[views.Pod, fabric_context.FabricUse, plan.Outcome | None]:
     """Return a template's pod after injection, its use of the fabric, and the outcome; None without a policy."""
-    is_mislabelled = names.FABRIC not in pod.metadata.labels and bool(keys.check_pod(pod.metadata))
-    if context.policy is None:
+    is_mislabelled = names.FABRIC not in pod.metadata.labels and keys.has_wrong_key(pod.metadata)
+    if policy is None:
         return pod, fabric_context.FabricUse(awaits_correction=is_mislabelled), None
-    document = context.policy.document
+    document = policy.document
     known = facts.ClusterFacts(workload.namespace)
     if created is not None:
         template, from_controller = created
@@ -410,10 +376,10 @@ def _inject(
         labels = {**pod.metadata.labels, **from_controller.metadata.labels}  # also one that the kind does not pass
         metadata = msgspec.structs.replace(from_controller.metadata, labels_or_none=labels)
         pod = msgspec.structs.replace(from_controller, metadata=metadata)
-    outcome = plan.plan(pod, context.policy, known, workload.title)
-    if isinstance(outcome, injection.NotOptedIn):
+    outcome = plan.plan(pod, policy, known, workload.title)
+    if isinstance(outcome, plan.NotOptedIn):
         return pod, fabric_context.FabricUse(document, awaits_correction=is_mislabelled), outcome
-    if isinstance(outcome, injection.Refusal):
+    if isinstance(outcome, plan.Refusal):
         _, fabric = intent.find_fabric(pod, document)
         use = fabric_context.use_all_rails(document, fabric) if fabric else fabric_context.FabricUse(document)
         return pod, msgspec.structs.replace(use, awaits_correction=True), outcome
@@ -422,12 +388,16 @@ def _inject(
 
 def _list_answers(outcome: plan.Outcome | None) -> Iterator[rule_types.Finding]:
     """Yield what admission would answer: a rejection, or warnings."""
-    if isinstance(outcome, injection.Refusal):
-        yield rule_types.build_finding(rule_types.REJECTED, outcome.message)
+    if isinstance(outcome, plan.Refusal):
+        yield manifest_rules.describe_rejected.build_finding(outcome.message)
     elif outcome is not None:
         for warning in outcome.warnings:
             if warning.code not in keys.CODES:  # lint finds their lines itself
-                yield rule_types.build_finding(rule_types.WARNED, warning.line, warning.code)
+                yield _build_warned(warning)
+
+
+def _build_warned(warning: reason.Reason) -> rule_types.Finding:
+    return manifest_rules.describe_warned.build_finding(warning.line, warning.code)
 
 
 Path = documents.Path
@@ -452,17 +422,17 @@ def _find_script_line(document: documents.Document, container: Path, name: str) 
     short = name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
     for key in _SCRIPTS:
         sequence = document.find_node((*container, key))
-        for item in sequence.items if sequence is not None and sequence.kind == "sequence" else ():
-            if item.kind == "scalar" and short in item.text:
-                return item.line + _count_lines(item, short)
+        for item in sequence.value if isinstance(sequence, yaml.SequenceNode) else ():
+            if isinstance(item, yaml.ScalarNode) and short in item.value:
+                return documents.get_line(item) + _count_lines(item, short)
     return None
 
 
-def _count_lines(item: documents.Node, name: str) -> int:
+def _count_lines(item: yaml.ScalarNode, name: str) -> int:
     """Return the number of lines below the start of a scalar; only a literal block keeps its lines."""
     if item.style != "|":
         return 0
-    return next(number for number, text in enumerate(item.text.split("\n"), start=1) if name in text)
+    return next(number for number, text in enumerate(item.value.split("\n"), start=1) if name in text)
 
 
 # --- claims ---------------------------------------------------------------------------------------------
@@ -484,21 +454,9 @@ def _check_claims(path: str, document: documents.Document) -> Report:
     return Report(tuple(located), len(claims), templates=len(claims))
 
 
-def list_claim_templates(files: Iterable[File]) -> dict[str, claim_rules.ClaimedDevices]:
-    """Return the `devices` of all ResourceClaimTemplates by name. What cannot be read is left out."""
-    templates = {}
-    for document in (document for file in files for document in file.parsed):
-        for position, tree in _list_claims(document.tree):
-            with contextlib.suppress(output.UnreadableError):
-                ctx, _ = _read_claim("", document, position, tree)
-                if ctx.is_template:
-                    templates[ctx.title.rpartition("/")[2].rpartition(" ")[2]] = ctx.devices
-    return templates
-
-
-def _list_claims(tree: Any) -> Iterator[Placed]:
+def _list_claims(tree: Any) -> Iterator[_Placed]:
     """Yield the claims of an object or a List, each with its path."""
-    for position, item in list_objects(tree):
+    for position, item in workloads.list_objects(tree):
         if str(item.get("apiVersion")).partition("/")[0] == _GROUP and item["kind"] in claim_rules.KINDS:
             yield position, item
 
@@ -519,3 +477,38 @@ def _read_claim(
             f"{path}:{line}: is not a valid {kind}: {object_files.describe_mismatch(error)}"
         ) from None
     return claim_rules.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE), (*position, *below)
+
+
+def check_shared_claims(files: Iterable[File]) -> Iterator[Located]:
+    """Yield a finding for each ResourceClaim that several pods of these files use, at its first use."""
+    users: dict[tuple[str, str], dict[str, int]] = {}
+    places: dict[tuple[str, str], tuple[str, int]] = {}
+    without_nics: set[tuple[str, str]] = set()
+    for file in files:
+        for document in file.parsed:
+            for position, tree in workloads.list_objects(document.tree):
+                metadata = frameworks.get_mapping(tree, "metadata")
+                namespace = str(metadata.get("namespace") or pod_templates.DEFAULT_NAMESPACE)
+                if tree["kind"] == "ResourceClaim":
+                    claim, _ = _read_claim(file.path, document, position, tree)
+                    if not any(claim_rules.is_nic(kind) for _, kind, _ in claim.list_kinds()):
+                        without_nics.add((namespace, str(metadata.get("name"))))
+                for template, name in _list_claim_uses(tree):
+                    key, by_object = (namespace, name), users.setdefault((namespace, name), {})
+                    by_object[template.owner] = by_object.get(template.owner, 0) + (template.pods or 1)
+                    line = document.find_line((*position, *template.path, "spec", "resourceClaims"))
+                    places.setdefault(key, (file.path, line))
+    rule = manifest_rules.describe_shared_claim
+    for key, by_object in users.items():
+        if sum(by_object.values()) > 1 and key not in without_nics:
+            path, line = places[key]
+            yield Located(path, line, "", rule.build_finding(rule.check("/".join(key), by_object), key[1]))
+
+
+def _list_claim_uses(tree: dict[str, Any]) -> Iterator[tuple[pod_templates.Template, str]]:
+    """Yield the templates of an object with each ResourceClaim that they name."""
+    with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
+        for template in pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE) or ():
+            for claim in msgspec.convert(template.pod, views.Pod).spec.resource_claims or ():
+                if claim.resource_claim_name:
+                    yield template, claim.resource_claim_name

@@ -10,8 +10,8 @@ import msgspec
 from railwright.cli import formats, linted_files, options, output, policies
 from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import text
-from railwright.fabric.lint import rule_types
-from railwright.fabric.nccl import catalogue
+from railwright.fabric.lint import engine
+from railwright.fabric.lint.rules import claims, manifests
 from railwright.fabric.policy import model
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
@@ -26,14 +26,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rules:
         return _print_rules(arguments.output)
     paths = options.find_files(arguments, (*options.MANIFESTS, "nccl.conf"))
-    release = catalogue.parse_version(arguments.nccl_version)
-    if arguments.nccl_version is not None and release is None:
-        raise output.UnreadableError(f"--nccl-version {arguments.nccl_version}: not a version; give one such as 2.21.5")
     files = [linted_files.read_file(path, output.read_text(path)) for path in paths]
     policy, source = _find_policy(arguments)
-    context = linted_files.Context(policy, release, linted_files.list_claim_templates(files))
-    reports = [linted_files.check_file(file, context) for file in files]
-    report = linted_files.sort(linted_files.join(reports))
+    reports = [linted_files.check_file(file, policy) for file in files]
+    shared = linted_files.Report(tuple(linted_files.check_shared_claims(files)))
+    report = linted_files.sort(linted_files.join([*reports, shared]))
+    for file in files:
+        for note in linted_files.list_notes(file):
+            output.print_note(note)
     if not report.templates:
         raise output.UnreadableError(
             f"lint: no pod, pod template, ResourceClaim or nccl.conf in {', '.join(paths)}; nothing was checked"
@@ -103,8 +103,9 @@ def _build_rows(report: linted_files.Report) -> list[dict[str, Any]]:
 
 
 def _print_rules(form: str) -> int:
-    descriptions = rule_types.read_descriptions().values()
-    rows: list[dict[str, str]] = [msgspec.to_builtins(rule) for rule in descriptions]
+    fields = ("code", "severity", "title", "explanation", "source")
+    rules = (*engine.RULES, *claims.RULES, *manifests.RULES)
+    rows = [{field: str(getattr(rule, field)) for field in fields} for rule in rules]
     if formats.is_document(form):
         formats.print_document(rows, form)
         return output.OK

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import yaml
 
 from railwright.cli import formats, output
 from railwright.cluster import documents, snapshots
@@ -59,7 +58,7 @@ RECORD = f"{names.INJECTION} (JSON)"  # key of the decoded injection record
 _NEVER = 10**6  # columns; no line is folded
 _END = "...\n"  # of a document
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*", re.ASCII)  # texts without a character that means something
-_RESOLVER: Any = yaml.resolver.Resolver()
+_WORDS_OF_YAML = frozenset({"yes", "no", "on", "off", "true", "false", "null"})  # that YAML 1.1 does not read as texts
 _LONGEST_KEY = 122  # characters of a key before a colon: PyYAML counts `!!str` too, and writes a longer one as `? key`
 
 
@@ -121,12 +120,11 @@ def _format_scalar(value: Any) -> str:
 def _format_text(text: str) -> str:
     if not _SEPARATORS.isdisjoint(text):
         raise _UnusualError
-    is_plain = _PLAIN.fullmatch(text) and _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) == _TEXT_TAG
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
     return text if is_plain else _dump_scalar(text)
 
 
 _SEPARATORS = frozenset("\u2028\u2029")  # of lines and paragraphs
-_TEXT_TAG = "tag:yaml.org,2002:str"
 
 
 def _dump_scalar(value: Any) -> str:

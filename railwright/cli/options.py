@@ -13,7 +13,6 @@ from railwright.cli import output
 from railwright.cli.parsers import Options, Parser
 from railwright.fabric import label_selectors
 
-TEXT, WIDE, NAME, JSON, YAML = "text", "wide", "name", "json", "yaml"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 86400.0  # seconds of a day
 MANIFESTS = (".yaml", ".yml", ".json")  # as kubectl -f selects files of a folder
@@ -166,14 +165,14 @@ def _join(endings: Sequence[str]) -> str:
 
 def add_output(parser: Options, *more: str) -> None:
     """Add -o with `text`, the formats `more` such as WIDE and NAME, and the documents. `formats` prints them."""
-    texts = {WIDE: "wide prints all columns", NAME: "name prints names only"}
-    forms = (TEXT, *more, JSON, YAML)
+    texts = {output.WIDE: "wide prints all columns", output.NAME: "name prints names only"}
+    forms = (output.TEXT, *more, output.JSON, output.YAML)
     notes = [texts[form] for form in forms if form in texts]
     parser.add_argument(
         "-o",
         "--output",
         choices=forms,
-        default=TEXT,
+        default=output.TEXT,
         help=f"Output format{': ' if notes else ''}{'; '.join(notes)} (default: text).",
     )
 

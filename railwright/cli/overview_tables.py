@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.cli import cluster_overview, formats, options, output
+from railwright.cli import cluster_overview, formats, output
 from railwright.fabric import label_selectors, text
 from railwright.fabric.overview import fabric_view, overview_types
 from railwright.fabric.placement.state import pod_usage
@@ -19,17 +19,13 @@ _STYLES = {
     overview_types.STARTING: "yellow",
     overview_types.WAITING: "yellow",
     overview_types.SPREAD: "yellow",
-    overview_types.DEGRADED_GANG: "yellow",
-    overview_types.UNPLACEABLE: "yellow",
     overview_types.NEVER: "bold red",
 }
 _MAX_NAMES = 10  # of gangs in a message
-_FINDINGS = (overview_types.UNPLACEABLE, overview_types.NEVER)
-_WORSE = (overview_types.SPREAD, overview_types.DEGRADED_GANG)
 
 
 def show_gangs(arguments: argparse.Namespace) -> int:
-    """Return 0 if all shown gangs are or can be placed, 1 if one cannot, 2 without a cluster, file, gang or fabric."""
+    """Return 1 if a shown gang never fits, otherwise 0; 2 without a cluster, file, gang or fabric."""
     if arguments.namespace and arguments.all_namespaces:
         raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
     sources, cluster = cluster_overview.open_view(arguments)
@@ -40,14 +36,14 @@ def show_gangs(arguments: argparse.Namespace) -> int:
     if arguments.gang:
         gang = _find_gang(gangs, cluster.overview, arguments)
         _print_gang(gang, arguments)
-        return output.FINDINGS if gang.state in _FINDINGS else output.OK
+        return output.FINDINGS if gang.state == overview_types.NEVER else output.OK
     if formats.is_document(arguments.output):
         formats.print_document(gangs, arguments.output, names=map(_format_name, gangs))
     elif gangs:
         _print_table(gangs, cluster.overview, arguments, headers=not arguments.no_headers)
     else:
         print(output.escape_controls(_describe_filters(arguments, cluster.overview)))
-    return output.FINDINGS if any(gang.state in _FINDINGS for gang in gangs) else output.OK
+    return output.FINDINGS if any(gang.state == overview_types.NEVER for gang in gangs) else output.OK
 
 
 def _select(cluster: cluster_overview.ClusterView, arguments: argparse.Namespace) -> list[overview_types.Gang]:
@@ -72,7 +68,9 @@ def _has_labels(
 
 def _require_fabric(name: str, overview: overview_types.Overview) -> None:
     """Raise UnreadableError for an undefined fabric; an empty table would look like success."""
-    fabrics = dict.fromkeys([*overview.site.fabrics, *(gang.fabric for gang in overview.gangs if gang.fabric)])
+    fabrics = dict.fromkeys(
+        [*(fabric.name for fabric in overview.fabrics), *(gang.fabric for gang in overview.gangs if gang.fabric)]
+    )
     if name and name not in fabrics:
         defined = ", ".join(fabrics) or "none with rails"
         raise output.UnreadableError(f"--fabric {name}: not defined in the policy (defined: {defined})")
@@ -116,7 +114,7 @@ def _print_table(
     )
     if len({gang.namespace for gang in overview.gangs}) > 1:  # otherwise names are unique
         columns = (columns[0]._replace(drop=0), *columns[1:])
-    is_wide = arguments.output == options.WIDE
+    is_wide = arguments.output == output.WIDE
     formats.print_table(
         columns,
         [_format_row(gang, wide=is_wide) for gang in gangs],
@@ -136,12 +134,12 @@ def _format_row(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
         _format_ratio(_format_share(gang.bandwidth), _format_share(gang.best)),
         formats.format_age(gang.created_at),
         gang.fabric or "-",
-        "; ".join(why.message for why in (gang.why if wide else gang.why[:1])) or "-",
+        "; ".join(why.text for why in (gang.why if wide else gang.why[:1])) or "-",
     )
 
 
 def _get_style(gang: overview_types.Gang) -> str:
-    return _STYLES.get(gang.outcome if gang.outcome in _WORSE else gang.state, "")
+    return _STYLES.get(gang.state, "")
 
 
 def _format_share(value: float | None) -> str:
@@ -191,7 +189,7 @@ def _print_gang(gang: overview_types.Gang, arguments: argparse.Namespace) -> Non
     if gang.why:
         output.print_styled(("Why:", "bold"))
         for why in gang.why:
-            output.print_styled((f"  {why.message}", _get_style(gang)))
+            output.print_styled((f"  {why.text}", _get_style(gang)))
     print()
     columns: tuple[formats.Column, ...] = (
         formats.Column("RANK", right=True),
@@ -207,7 +205,7 @@ def _print_gang(gang: overview_types.Gang, arguments: argparse.Namespace) -> Non
         rows = [
             (*row, pod_usage.format_held_rails(rank.rails) or "-") for row, rank in zip(rows, gang.ranks, strict=True)
         ]
-    formats.print_table(columns, rows, wide=arguments.output == options.WIDE, headers=not arguments.no_headers)
+    formats.print_table(columns, rows, wide=arguments.output == output.WIDE, headers=not arguments.no_headers)
     if hidden := gang.placed - sum(1 for rank in gang.ranks if rank.node):
         output.print_styled((f"and {hidden} more placed pods", "dim"))
 
@@ -217,7 +215,7 @@ def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
     yield "Name", gang.name
     yield "Namespace", gang.namespace
     yield "Fabric", gang.fabric or "-"
-    yield "State", f"{gang.state}, {gang.outcome}" if gang.outcome in _WORSE else gang.state
+    yield "State", gang.state
     yield "Placed", text.format_count(gang.size, "pod", part=gang.placed)
     if gang.leaves:
         least = f", at least {gang.min_leaves}" if gang.min_leaves else ""
@@ -351,7 +349,7 @@ def _print_fabric(
         rows.append(row)
         styles.append(style)
     formats.print_table(
-        _COLUMNS, rows, styles=styles, wide=arguments.output == options.WIDE, headers=not arguments.no_headers
+        _COLUMNS, rows, styles=styles, wide=arguments.output == output.WIDE, headers=not arguments.no_headers
     )
     if each_node and any(node.rails for leaf in leaves for node in leaf.nodes):
         output.print_styled((_LEGEND, "dim"))
@@ -445,7 +443,7 @@ def _print_changes(leaves: Sequence[overview_types.Leaf], arguments: argparse.Na
         (formats.Column("FABRIC"), formats.Column("LEAF"), *_COLUMNS),
         rows,
         styles=styles,
-        wide=arguments.output == options.WIDE,
+        wide=arguments.output == output.WIDE,
         headers=headers,
     )
 

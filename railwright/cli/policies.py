@@ -1,11 +1,8 @@
-"""Reads the policy in a file, and runs `railwright policy`: prints all errors, or the schema."""
+"""Reads the policy in a file, with all errors of an invalid one."""
 
-import argparse
-from collections.abc import Mapping
-
-from railwright.cli import formats, options, output
+from railwright.cli import output
 from railwright.cluster import policies as policy_reader
-from railwright.fabric.policy import model, schema
+from railwright.fabric.policy import model
 
 
 def read_file(path: str) -> model.Policy:
@@ -36,53 +33,3 @@ def require_valid(result: model.Policy | policy_reader.Rejected, source: str, fi
     if not others:
         raise output.UnreadableError(f"{first}; {fix}")
     raise output.UnreadableError("\n  ".join([f"the policy is invalid; {fix}:", first, *others]))
-
-
-def print_schema(_: argparse.Namespace) -> int:
-    """Print the schema and return 0."""
-    formats.print_json(schema.build())
-    return output.OK
-
-
-def validate(arguments: argparse.Namespace) -> int:
-    """Return 0 for valid policies, 1 if one is invalid. Raise UnreadableError for an unreadable file."""
-    results = [(file, policy_reader.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
-    if formats.is_document(arguments.output):
-        formats.print_document([_build_document(*result) for result in results], arguments.output)
-    else:
-        for file, result in results:
-            _print_result(file, result)
-    is_rejected = any(isinstance(result, policy_reader.Rejected) for _, result in results)
-    return output.FINDINGS if is_rejected else output.OK
-
-
-def _build_document(file: str, result: model.Policy | policy_reader.Rejected) -> Mapping[str, object]:
-    if isinstance(result, policy_reader.Rejected):
-        errors = [{"line": error.line, "path": error.path, "message": error.message} for error in result.errors]
-        return {"file": file, "valid": False, "digest": None, "fabrics": [], "errors": errors, "warnings": []}
-    return {
-        "file": file,
-        "valid": True,
-        "digest": result.digest,
-        "fabrics": list(result.document.fabrics),
-        "errors": [],
-        "warnings": policy_reader.list_warnings(result),
-    }
-
-
-def _print_result(file: str, result: model.Policy | policy_reader.Rejected) -> None:
-    if not isinstance(result, policy_reader.Rejected):
-        fabrics = ", ".join(result.document.fabrics)
-        output.print_styled((f"{file}: valid", "bold green"), (f" (fabrics: {fabrics}; {result.digest})", ""))
-        for warning in policy_reader.list_warnings(result):
-            output.print_styled((file, "bold"), (": ", ""), ("warning", "yellow"), (f": {warning}", ""))
-        return
-    for error in result.errors:
-        place = file if error.line is None else f"{file}:{error.line}"
-        path = [(": ", ""), (error.path, "cyan")] if error.path else []
-        output.print_styled((place, "bold"), *path, (": ", ""), (error.message, ""))
-    count = policy_reader.format_count(result.errors)
-    output.print_styled((f"{count}: this policy would be rejected", "bold red"))
-
-
-ACTIONS = {"validate": validate, "schema": print_schema}

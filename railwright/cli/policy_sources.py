@@ -11,6 +11,7 @@ from railwright.fabric.policy import model
 
 CONFIG_MAP = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}"
 _FORBIDDEN = 403
+FROM_FILE = "read the policy from a file: --policy FILE"
 _FROM_FILE = "To read it from a file: --policy FILE"
 _NO_POLICY = (
     f"there is no {CONFIG_MAP}: railwright is not installed in this cluster, or has no policy yet; to see which:"
@@ -32,7 +33,7 @@ def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
     """
     if path:
         return policies.read_file(path)
-    return cluster_access.run(cluster, fetch, "read the policy from a file: --policy FILE")
+    return cluster_access.run(cluster, fetch, FROM_FILE)
 
 
 async def fetch(client: clients.Client) -> model.Policy:

@@ -13,7 +13,7 @@ _Argument = TypeVar("_Argument")
 
 PROGRAMS: Mapping[str, str] = {  # the help text of each
     "extender": "Run the scheduler extender.",
-    "preflight": "Check that the rails of this container are ready for NCCL.",
+    "preflight": "Find and check the rails of this container, and write them for NCCL and other libraries.",
     "webhook": "Run the admission webhook.",
 }
 

@@ -23,7 +23,7 @@ _API = "/apis/admissionregistration.k8s.io/v1"
 _WEBHOOKS, _BINDINGS = "MutatingWebhookConfiguration", "ValidatingAdmissionPolicyBinding"
 _PATHS = {kind: f"{_API}/{kind.lower()}s" for kind in (_WEBHOOKS, _BINDINGS)}  # in the order of enabling
 # of manifests/base/admission-policy.yaml
-_POLICIES = ("injected", "injected-by-namespace", "late-label", "unpassed-label", "written-keys")
+_POLICIES = ("injected", "injected-by-namespace")
 _OWN_METADATA = ("name", "labels", "annotations")  # what is restored; the API server sets the rest
 _MISSING, _CONFLICT = 404, 409
 _KEY = "objects.json"
@@ -97,7 +97,7 @@ class Switch:
             raise output.UnreadableError(f"{self._describe_missing_webhooks()} then: railwright enable")
         for item in sorted(saved, key=lambda item: list(_PATHS).index(item["kind"])):
             try:
-                await self._client.post(f"{_PATHS[item['kind']]}{self._query}", json.dumps(item).encode())
+                await self._client.post(f"{_PATHS[item['kind']]}{self._query}", item)
             except errors.ApiError as error:
                 if error.status != _CONFLICT:
                     raise
@@ -138,21 +138,17 @@ class Switch:
             "metadata": {"name": self.copy_name, "labels": {"app.kubernetes.io/part-of": "railwright"}},
             "data": {_KEY: json.dumps(list(restored.values()), indent=1)},
         }
-        body = json.dumps(document).encode()
         if saved is None:
-            await self._client.post(f"{self._copies}{self._query}", body)
+            await self._client.post(f"{self._copies}{self._query}", document)
         else:
-            await self._client.put(f"{self._copies}/{self.copy_name}{self._query}", body)
+            await self._client.put(f"{self._copies}/{self.copy_name}{self._query}", document)
         self._say("written", f"{self.copy}: {text.format_count(len(restored), 'object')} to restore")
         return list(restored.values())
 
     async def _read_copy(self) -> list[Object] | None:
         """Return the saved objects; None without a ConfigMap. Raises UnreadableError."""
-        try:
-            body = await self._client.get(f"{self._copies}/{self.copy_name}")
-        except errors.ApiError as error:
-            if error.status != _MISSING:
-                raise
+        body = await clients.find(self._client, f"{self._copies}/{self.copy_name}")
+        if body is None:
             return None
         try:
             items = msgspec.json.decode(msgspec.json.decode(body, type=_ConfigMap).data[_KEY], type=list[Object])
@@ -168,7 +164,7 @@ class Switch:
         if self._query:
             body["dryRun"] = ["All"]
         try:
-            await self._client.delete(path, json.dumps(body).encode())
+            await self._client.delete(path, body)
         except errors.ApiError as error:
             if error.status != _MISSING:
                 raise

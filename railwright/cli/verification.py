@@ -1,24 +1,30 @@
-"""Runs `railwright verify`: reports what the logs of a job show.
+"""Runs `railwright verify`: reports what the logs of a job, or the counters of its ranks, show.
 
 Reports come from `railwright.fabric.verification`. Creates nothing in a cluster. `verify job/NAME` reads pods and their
-logs in one namespace, and compares them with the pods' own records.
+logs in one namespace, and compares them with what their preflights found, or with their injection records.
 """
 
 import argparse
 import asyncio
+import contextlib
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, options, output, policies, policy_sources
+from railwright.cli import cluster_access, formats, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, watch_wire
-from railwright.fabric import intent, text, views
-from railwright.fabric.verification import logs, report
+from railwright.fabric import intent, names, text, views
+from railwright.fabric.verification import counters, found_rails, logs, report
 from railwright.fabric.workloads import membership
+
+_NAMED = 3  # pods of a rail, or containers, that a line names
+_STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}
+_CODES = {report.RDMA: output.OK, report.UNKNOWN: output.UNUSABLE}
+
 
 # --- the log ----------------------------------------------------------------------------------------------
 
@@ -26,37 +32,25 @@ from railwright.fabric.workloads import membership
 def report_log(arguments: argparse.Namespace) -> int:
     """Return 0 for RDMA on every rail; 1 for TCP, missing rails or failures; 2 if the log does not tell.
 
-    Raises UnreadableError and ClusterError.
+    Raises UnreadableError.
     """
     paths = [*arguments.words, *arguments.filename]
     if paths.count("-") > 1:
         raise output.UnreadableError("verify log: - (standard input) can be read once")
-    expected = build_expectation(
-        arguments,
-        has_source=bool(
-            arguments.policy
-            or options.get_cluster(arguments).is_given
-            or (arguments.fabric and arguments.rails is None)
-        ),
-    )
+    expected = _build_expectation(arguments)
     files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in paths]
     with output.show_progress("reading the log"):
         assessment = report.assess_logs([(name, _read_log(path)) for name, path in files], expected)
-    return print_report(assessment, arguments)
+    return _print_report(assessment, arguments)
 
 
-def print_report(assessment: report.Report, arguments: argparse.Namespace) -> int:
+def _print_report(assessment: report.Report | counters.Report, arguments: argparse.Namespace) -> int:
     """Print the report in the format of the options, and return the exit code."""
     if formats.is_document(arguments.output):
         formats.print_document(assessment, arguments.output)
     else:
         output.print_styled((assessment.line, _STYLES[assessment.state]))
-        if arguments.output == options.WIDE:
-            _print_pods(assessment, headers=not arguments.no_headers)
-        if arguments.output == options.WIDE or arguments.form != "log":
-            _print_rails(assessment)
-    codes = {report.RDMA: output.OK, report.UNKNOWN: output.UNUSABLE}
-    return codes.get(assessment.state, output.FINDINGS)
+    return _CODES.get(assessment.state, output.FINDINGS)
 
 
 def _read_log(path: str) -> Iterator[str]:
@@ -79,86 +73,17 @@ def _read_lines(file: BinaryIO) -> Iterator[str]:
         yield line.decode(errors="replace") if line.endswith(b"\n") else ""
 
 
-def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> report.Expected:
-    """Return what the options say that each pod should use. `has_source`: the policy is read, from a file or a cluster.
-
-    Raises UnreadableError and ClusterError.
-    """
+def _build_expectation(arguments: argparse.Namespace) -> report.Expected:
+    """Return what the option --rails says that each pod should use. Raises UnreadableError."""
     if arguments.rails is not None and arguments.rails < 1:
         raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
-    if not has_source:
-        return report.Expected(rails=arguments.rails)
-    policy = policy_sources.read(arguments.policy, options.get_cluster(arguments))
-    fabric = policies.find_fabric(policy, arguments.fabric)
-    if not policy.document.fabrics[fabric].rails:
-        raise output.UnreadableError(f"--fabric {fabric}: has no rails, so there is no RDMA to be seen")
-    expected = report.expect(policy.document, fabric)
-    return expected if arguments.rails is None else msgspec.structs.replace(expected, rails=arguments.rails)
-
-
-def _print_pods(assessment: report.Report, *, headers: bool) -> None:
-    columns = (
-        formats.Column("POD"),
-        formats.Column("STATE"),
-        formats.Column("NETWORK", drop=2),
-        formats.Column("RAILS"),
-        formats.Column("GPUDIRECT", drop=1),
-        formats.Column("DEVICES", drop=4),
-        formats.Column("WHY", drop=3, cut=True),
-    )
-    rows = [
-        (
-            pod.name,
-            pod.state,
-            pod.transport or "-",
-            f"{'?' if pod.rails is None else pod.rails}/{'?' if assessment.rails is None else assessment.rails}",
-            f"{pod.channels_direct}/{pod.channels}",
-            ",".join(pod.used) or "-",
-            "; ".join(pod.why) or "-",
-        )
-        for pod in assessment.pods
-    ]
-    formats.print_table(columns, rows, headers=headers)
-
-
-def _print_rails(assessment: report.Report) -> None:
-    """Print a line for each rail: the pods that used it, and the first that did not.
-
-    Rails without known device names get one line together, after the devices that the pods used.
-    """
-    unknown = [rail for rail in assessment.by_rail if rail.unknown and not (rail.devices or rail.used or rail.unused)]
-    if unknown and any(pod.used for pod in assessment.pods):
-        ports = sorted({port for pod in assessment.pods for port in pod.used})
-        for port in ports:
-            pods = [pod.name for pod in assessment.pods if port in pod.used]
-            count = text.format_count(len(assessment.pods), "pod")
-            output.print_styled((f"  {port}: ", ""), (f"RDMA in {len(pods)} of {count}", _STYLES[report.RDMA]))
-        rail_names = text.join_first([rail.name for rail in unknown], _NAMED_RAILS)
-        cause = "the device names are not known; --fabric NAME reads them from the policy"
-        output.print_styled((f"  {rail_names}: ", ""), (f"unknown: {cause}", _STYLES[report.UNKNOWN]))
-    for rail in assessment.by_rail:
-        if rail not in unknown or not any(pod.used for pod in assessment.pods):
-            _print_rail(rail)
-
-
-def _print_rail(rail: report.Rail) -> None:
-    total = len(rail.used) + len(rail.unused) + len(rail.unknown)
-    name = f"{rail.name} ({', '.join(rail.devices)})" if rail.devices else rail.name
-    parts = [f"RDMA in {len(rail.used)} of {text.format_count(total, 'pod')}"]
-    for word, pods in (("not in", rail.unused), ("unknown in", rail.unknown)):
-        if pods:
-            parts.append(f"{word} {text.join_first(pods, _NAMED)}")
-    output.print_styled((f"  {name}: ", ""), ("; ".join(parts), _STYLES[rail.state]))
-
-
-_NAMED_RAILS = 8  # in one line
-_NAMED = 3  # pods of a rail, or containers, that a line names
-_STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}
+    return report.Expected(rails=arguments.rails)
 
 
 # --- the logs of a job's pods -----------------------------------------------------------------------------
 
 _MAX_BYTES = 64 * 1024 * 1024  # of a container's log: NCCL writes at the start of a job
+_MAX_PREFLIGHT_BYTES = 1024 * 1024
 _MAX_LINES = 50_000  # about the network that are kept of a container
 _MAX_PODS = 4096
 _AT_ONCE = 16  # logs that are read at the same time; with --follow all
@@ -202,23 +127,52 @@ def verify_job(arguments: argparse.Namespace) -> int:
     """
     cluster = options.get_cluster(arguments)
     namespace = arguments.namespace or kubeconfigs.find_namespace(cluster.kubeconfig, cluster.context)
-    target = f"{arguments.form}/{arguments.name}"
-    expected = build_expectation(arguments, has_source=bool(arguments.policy or arguments.fabric))
-    is_given = arguments.rails is not None
+    if arguments.counters:
+        return _verify_counters(arguments, cluster, namespace)
+    expected = _build_expectation(arguments)
 
     async def read(client: clients.Client) -> report.Report:
         pods = await find_pods(client, namespace, arguments.form, arguments.name)
+        by_pod = {} if expected.rails is not None else await _read_expectations(client, namespace, pods)
         sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
         if arguments.follow:
-            return await _follow(client, namespace, sources, expected, is_given=is_given)
+            return await _follow(client, namespace, sources, expected, by_pod)
         limit = asyncio.Semaphore(_AT_ONCE)
         await asyncio.gather(*[_read(client, namespace, source, limit) for source in sources])
         for source in sources:
             if source.problem:
-                output.print_note(f"{target}: {source.name}: {source.problem}")
-        return _assess(sources, expected, is_given=is_given)
+                output.print_note(f"{arguments.form}/{arguments.name}: {source.name}: {source.problem}")
+        return _assess(sources, expected, by_pod)
 
-    return print_report(cluster_access.run(cluster, read), arguments)
+    return _print_report(cluster_access.run(cluster, read), arguments)
+
+
+async def _read_expectations(
+    client: clients.Client, namespace: str, pods: Sequence[_Pod]
+) -> dict[str, report.Expected]:
+    """Return what each pod should use, by its name and its host name: what its preflight found, otherwise the number
+    of rails in its injection record.
+    """
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(pod: _Pod) -> report.Expected:
+        found = found_rails.FoundRails()
+        if any(container.name == names.PREFLIGHT_CONTAINER for container in pod.spec.init_containers or ()):
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/log"
+            query = {"container": names.PREFLIGHT_CONTAINER, "limitBytes": str(_MAX_PREFLIGHT_BYTES)}
+            with contextlib.suppress(errors.ApiError):  # it has not started
+                async with limit:
+                    found = found_rails.read((await client.get(path, query)).decode(errors="replace"))
+        if found.rails:
+            devices = {rail.device: rail.name for rail in found.rails if rail.device}
+            return report.Expected(len(found.rails), found.expected.transport, devices)
+        return report.Expected(len(intent.read_record(pod).rails or ()) or None)
+
+    by_pod: dict[str, report.Expected] = {}
+    for pod, own in zip(pods, await asyncio.gather(*map(read, pods)), strict=True):
+        by_pod[pod.metadata.name] = own
+        by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
+    return by_pod
 
 
 async def find_pods(client: clients.Client, namespace: str, form: str, name: str) -> list[_Pod]:
@@ -284,15 +238,9 @@ async def _collect(client: clients.Client, namespace: str, source: _Source, *, f
             source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
 
 
-def _assess(sources: Sequence[_Source], expected: report.Expected, *, is_given: bool) -> report.Report:
-    """Return the report. `is_given`: the user gave the number of rails, which then counts for all pods."""
-    by_pod: dict[str, report.Expected] = {}
-    for pod in {source.pod.metadata.name: source.pod for source in sources}.values():
-        own = report.expect_of_pod(pod)
-        if own.rails is not None and not is_given:
-            own = report.add_devices(own, expected)
-            by_pod[pod.metadata.name] = own
-            by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
+def _assess(
+    sources: Sequence[_Source], expected: report.Expected, by_pod: Mapping[str, report.Expected]
+) -> report.Report:
     result = report.assess_logs([(source.pod.metadata.name, source.lines) for source in sources], expected, by_pod)
     is_empty = not any(source.lines for source in sources)
     cause = _explain_missing_logs(sources) if is_empty or result.state == report.RDMA else ""
@@ -319,18 +267,17 @@ async def _follow(
     namespace: str,
     sources: Sequence[_Source],
     expected: report.Expected,
-    *,
-    is_given: bool,
+    by_pod: Mapping[str, report.Expected],
 ) -> report.Report:
     """Read all logs until they end, and print the line of the report whenever it changes. Return the last report."""
     readers = [asyncio.create_task(_follow_one(client, namespace, source)) for source in sources]
-    shown, seen, current = "", -1, _assess(sources, expected, is_given=is_given)
+    shown, seen, current = "", -1, _assess(sources, expected, by_pod)
     try:
         while True:
             _, running = await asyncio.wait(readers, timeout=_REPORT_SECONDS)
             count = sum(len(source.lines) for source in sources)
             if count != seen or not running:
-                seen, current = count, _assess(sources, expected, is_given=is_given)
+                seen, current = count, _assess(sources, expected, by_pod)
                 if current.line != shown and running:
                     shown = current.line
                     output.print_note(shown)
@@ -357,3 +304,56 @@ async def _follow_one(client: clients.Client, namespace: str, source: _Source) -
         else:
             return
         await asyncio.sleep(_RETRY_SECONDS)
+
+
+# --- counters ---------------------------------------------------------------------------------------------
+
+
+def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOptions, namespace: str) -> int:
+    """Read the counters of each rank twice, and report what flowed in between. Return codes as `verify_job`."""
+    if arguments.seconds < 1:
+        raise output.UnreadableError(f"--seconds {arguments.seconds}: must be 1 or more")
+
+    async def measure(client: clients.Client) -> counters.Report:
+        pods = await find_pods(client, namespace, arguments.form, arguments.name)
+        pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
+        limit = asyncio.Semaphore(_AT_ONCE)
+        rows = await asyncio.gather(*[_measure(client, namespace, pod, arguments.seconds, limit) for pod in pods])
+        readings = {name: (before, after) for name, before, after in rows if after is not None}
+        expected = {pod.metadata.name: len(rails) for pod in pods if (rails := intent.read_record(pod).rails)}
+        return counters.assess(readings, expected, [name for name, _, after in rows if after is None])
+
+    result = cluster_access.run(cluster, measure)
+    code = _print_report(result, arguments)
+    if not formats.is_document(arguments.output):
+        for name in dict.fromkeys(traffic.rail for traffic in result.rails):
+            rows = [traffic for traffic in result.rails if traffic.rail == name]
+            idle = [traffic.pod for traffic in rows if traffic.idle]
+            total = counters.format_bytes(sum(traffic.total for traffic in rows))
+            end = f"; idle in {text.join_first(idle, _NAMED)}" if idle else ""
+            style = _STYLES[counters.PARTIAL if idle else counters.RDMA]
+            output.print_styled((f"  {name}: ", ""), (f"{total}{end}", style))
+    return code
+
+
+async def _measure(
+    client: clients.Client, namespace: str, pod: _Pod, seconds: float, limit: asyncio.Semaphore
+) -> tuple[str, counters.Reading, counters.Reading | None]:
+    """Return a pod's name and its two readings; None where they cannot be had, after a note that says why."""
+    name, container = pod.metadata.name, next(iter(_choose_containers(pod)))
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/exec"
+
+    async def read() -> counters.Reading:
+        async with limit:
+            return counters.parse(await client.execute(path, container, counters.COMMAND))
+
+    try:
+        before = await read()
+        await asyncio.sleep(seconds)
+        return name, before, await read()
+    except errors.ClusterError as error:  # also of a node that does not answer
+        if isinstance(error, errors.ApiError) and error.status in (401, 403):
+            raise
+        reason = error.message if isinstance(error, errors.ApiError) else error.sentence
+        output.print_note(f"{name} container {container}: cannot read its counters: {reason}")
+        return name, counters.Reading(), None

@@ -1,29 +1,33 @@
-"""The API server over HTTP: raw JSON in and out, every call with a deadline; and pauses between attempts.
+"""The API server over kubernetes_asyncio: raw JSON in and out, every call with a deadline.
 
-Authentication and configuration come from `railwright.cluster.credentials`. The session uses no proxy from the
-environment (an injected HTTPS_PROXY would reroute cluster traffic), follows no redirects, accepts lines of any
-length, and decodes no models.
+The library authenticates, encodes and connects. Bodies are passed on undecoded, because each kind has its own view and
+the library's models would take many times the memory.
 """
 
 import asyncio
 import contextlib
-import random
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+from urllib import parse
 
 import aiohttp
 import msgspec
 
-from railwright.cluster import credentials, errors, failures
+from railwright.cluster import errors, kubeconfigs
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
-LONGEST_ASKED_SECONDS = 300.0  # upper bound on Retry-After
-_MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
+USER_AGENT = "railwright"  # also the name of the field manager of writes that give none
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
+RENEW_SECONDS = 60.0  # between looks at the expiry of a credential plugin's token
+_REOPEN_SECONDS = 1.0  # between two readings of credentials that answers have put in doubt
 _CHUNK = 64 * 1024
+_NOT_FOUND = 404
 _LONGEST_MESSAGE = 500  # characters that an error quotes of a response that is not a Status
 _LONGEST_STATUS = 8192  # characters of a Status: a rejection by a webhook may name many fields
+_CHANNELS = "v4.channel.k8s.io"  # protocol of `exec`: the first byte of a message is its channel
+_OUTPUT, _OUTCOME = b"\x01", b"\x03"  # the output of the program, and a Status when it ends
 _WARNING = re.compile(r'\b\d{3} \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
@@ -48,45 +52,110 @@ decode_status = msgspec.json.Decoder(Status).decode
 
 
 class Client:
-    """One session with one API server."""
+    """A connection to one API server. `connect` makes it."""
 
-    def __init__(self, account: credentials.Account, *, call_seconds: float | None = None) -> None:
-        self._account = account
-        self._call_seconds = CALL_SECONDS if call_seconds is None else call_seconds
-        self._mistrusted = False  # the API server's certificate is not signed by the CA we loaded
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
+    def __init__(
+        self,
+        kubeconfig: str | None,
+        context: str | None,
+        user: str,
+        groups: Sequence[str],
+        call_seconds: float,
+    ) -> None:
+        self._selection = (kubeconfig, context, user, groups)
+        self._call_seconds = call_seconds
+        self._api: Any = None  # kubernetes_asyncio.client.ApiClient
+        self._last_api: Any = None  # the one before it, whose requests and watches may go on
+        self._access: kubeconfigs.Access
+        self._tls: ssl.SSLContext
+        self._renewal: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+        self._reopen_after = 0.0  # on the loop's clock
+        # True after an answer that newer credentials, or a newer CA, may change: the next request reads both again
+        self._is_doubted = True
+
+    async def open(self) -> Self:
+        """Read the credentials, if that has not been done or they are doubted. Raises ConfigurationError."""
+        async with self._opening:
+            now = asyncio.get_running_loop().time()
+            if not self._is_doubted or (self._api is not None and now < self._reopen_after):
+                return self
+            access = await kubeconfigs.load(*self._selection)
+            try:
+                # open connections keep the client certificate with which they began, so a new one needs new connections
+                if self._api is None or access.configuration.cert_file:
+                    await self._connect(access)
+                else:
+                    _load_certificates(self._tls, access.configuration)
+            except OSError as error:  # of OpenSSL
+                reason = "its CA or client certificate cannot be used: PEM is expected"
+                raise kubeconfigs.build_error(self._selection[0], reason) from error
+            self._api.configuration = access.configuration
+            self._access, self._is_doubted, self._reopen_after = access, False, now + _REOPEN_SECONDS
+            if self._renewal is not None:
+                self._renewal.cancel()
+            self._renewal = asyncio.create_task(access.renew_token(RENEW_SECONDS))
+        return self
+
+    async def _connect(self, access: kubeconfigs.Access) -> None:
+        from kubernetes_asyncio.client import ApiClient  # noqa: PLC0415 - takes 0.3 s, and many commands need no cluster
+
+        # The library's session takes proxies from the environment, where an injected HTTPS_PROXY would reroute the
+        # cluster's traffic, has no headers that repeat, and keeps the certificates of its start.
+        tls = ssl.create_default_context(cafile=access.configuration.ssl_ca_cert)
+        if not access.configuration.verify_ssl:
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        # The CAs of many clusters lack the key identifiers that Python requires since 3.13 (EKS, for one). Issuer, host
+        # name, dates and usage are checked all the same.
+        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        _load_certificates(tls, access.configuration)
+        api = ApiClient(access.configuration)
+        await api.rest_client.close()
+        api.rest_client.pool_manager = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls),  # each watch keeps a connection
+            headers=access.impersonation,
+        )
+        api.user_agent = USER_AGENT
+        if self._last_api is not None:
+            await self._last_api.close()  # a watch that has gone on until now resumes by the new one
+        self._api, self._last_api, self._tls = api, self._api, tls
 
     @property
     def host(self) -> str:
         """Address of the API server, for messages."""
-        return self._account.host
+        return str(self._access.configuration.host)
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    async def get_token(self) -> str:
+        """Return the bearer token of the account, "" without one."""
+        await self.open()
+        value = await self._access.configuration.get_api_key_with_prefix("BearerToken")
+        return str(value).removeprefix("Bearer ") if str(value).startswith("Bearer ") else ""
+
+    async def get(
+        self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> bytes:
         """Return the body of a GET. Raises ApiError, UnreachableError and ConfigurationError, as all calls do."""
-        return await self._call("GET", path, query=query)
+        return (await self._call("GET", path, query=query, headers=headers))[0]
 
-    async def post(self, path: str, body: bytes) -> bytes:
-        """Return the body of a POST."""
+    async def post(self, path: str, body: object) -> bytes:
+        """Return the body of a POST of an object: a tree of JSON, or a Struct."""
+        return (await self._call("POST", path, body=body))[0]
+
+    async def create(self, path: str, body: object) -> tuple[bytes, tuple[str, ...]]:
+        """Return the body of a POST, and the warnings that the API server sends with it."""
         return await self._call("POST", path, body=body)
 
-    async def create(self, path: str, body: bytes) -> tuple[bytes, tuple[str, ...]]:
-        """Return the body of a POST, and the warnings that the API server sends with it."""
-        timeout = aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS)
-        async with self._answer("POST", path, body=body, timeout=timeout) as response:
-            with self._unreachable(path):
-                return await response.read(), _parse_warnings(response.headers.getall("Warning", ()))
-
-    async def put(self, path: str, body: bytes) -> bytes:
+    async def put(self, path: str, body: object) -> bytes:
         """Return the body of a PUT."""
-        return await self._call("PUT", path, body=body)
+        return (await self._call("PUT", path, body=body))[0]
 
-    async def patch(self, path: str, body: bytes, content_type: str) -> bytes:
+    async def patch(self, path: str, body: object, content_type: str) -> bytes:
         """Return the body of a PATCH."""
-        return await self._call("PATCH", path, body=body, content_type=content_type)
+        return (await self._call("PATCH", path, body=body, headers={"Content-Type": content_type}))[0]
 
-    async def delete(self, path: str, body: bytes) -> bytes:
+    async def delete(self, path: str, body: object) -> bytes:
         """Return the body of a DELETE. `body` are DeleteOptions."""
-        return await self._call("DELETE", path, body=body)
+        return (await self._call("DELETE", path, body=body))[0]
 
     async def stream(
         self, path: str, query: Mapping[str, str], quiet_seconds: float, *, opened: Callable[[], None] = lambda: None
@@ -100,22 +169,63 @@ class Client:
         async with self._answer("GET", path, query=query, timeout=timeout) as response:
             opened()
             parts: list[bytes] = []
-            with self._unreachable(path), self._silent(path):
-                async for chunk in response.content.iter_chunked(_CHUNK):
-                    *lines, rest = chunk.split(b"\n")
-                    for line in lines:
-                        yield b"".join([*parts, line])
-                        parts.clear()
-                    if rest:
-                        parts.append(rest)
+            with self._unreachable(path):
+                try:
+                    async for chunk in response.content.iter_chunked(_CHUNK):
+                        *lines, rest = chunk.split(b"\n")
+                        for line in lines:
+                            yield b"".join([*parts, line])
+                            parts.clear()
+                        if rest:
+                            parts.append(rest)
+                except aiohttp.SocketTimeoutError as error:
+                    raise errors.SilentError(f"{path}: nothing has arrived for {quiet_seconds:g} s") from error
 
-    async def renew(self) -> None:
-        """Reload the credentials, because the server rejects the current ones. Raises ConfigurationError."""
-        self._account = await self._account.renew()
+    async def execute(self, path: str, container: str, command: Sequence[str]) -> str:
+        """Return what a command in a container prints, by the subresource `exec` of a pod. Raises as `get` does.
+
+        ApiError with the status 0: the container has no such program, or it failed.
+        """
+        token = await self.get_token()
+        query = [("container", container), ("stdout", "true"), ("stderr", "true")]
+        url = f"{self.host}{path}?{parse.urlencode([*query, *(('command', word) for word in command)])}"
+        headers = {"User-Agent": USER_AGENT} | ({"Authorization": f"Bearer {token}"} if token else {})
+        rest = self._api.rest_client
+        output, failure = [], ""
+        with self._unreachable(path):
+            try:
+                async with (
+                    asyncio.timeout(self._call_seconds or None),
+                    rest.pool_manager.ws_connect(
+                        url,
+                        headers=headers,
+                        protocols=(_CHANNELS,),
+                        proxy=rest.proxy,
+                        server_hostname=rest.server_hostname,
+                    ) as socket,
+                ):
+                    async for message in socket:
+                        channel, text = message.data[:1], message.data[1:]
+                        if channel == _OUTPUT:
+                            output.append(text)
+                        elif channel == _OUTCOME:
+                            status = decode_status(text)
+                            failure = status.message if status.reason or status.code else ""
+            except aiohttp.WSServerHandshakeError as error:  # the answer's body is lost
+                message = "the API server does not run the command"
+                raise errors.ApiError(error.status, "", message, path) from error
+        if failure:
+            raise errors.ApiError(0, "", failure[:_LONGEST_MESSAGE], path)
+        return b"".join(output).decode(errors="replace")
 
     async def close(self) -> None:
-        """Close the session."""
-        await self._session.close()
+        """Close all connections."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
+        for api in (self._api, self._last_api):
+            if api is not None:
+                await api.close()
 
     async def _call(
         self,
@@ -123,15 +233,14 @@ class Client:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-    ) -> bytes:
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Return the body of the answer, and its warnings."""
         timeout = aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS)
-        async with self._answer(
-            method, path, query=query, body=body, content_type=content_type, timeout=timeout
-        ) as response:
+        async with self._answer(method, path, query=query, body=body, headers=headers, timeout=timeout) as response:
             with self._unreachable(path):
-                return await response.read()
+                return await response.read(), _parse_warnings(response.headers.getall("Warning", ()))
 
     @contextlib.asynccontextmanager
     async def _answer(  # noqa: PLR0913 - the parts of a request, by name
@@ -141,79 +250,90 @@ class Client:
         *,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - enforced by the session, phase by phase
         query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        if self._mistrusted:  # the server may have a new CA, and our CA file may contain it by now
-            self._mistrusted = False
-            await self.renew()
-        account = self._account
-        headers = {"Accept": "application/json", "User-Agent": "railwright", **await account.headers()}
-        if body is not None:
-            headers["Content-Type"] = content_type
-        with self._unreachable(path), self._record_mistrust():
-            response = await self._session.request(
+        await self.open()
+        with self._unreachable(path):
+            response = await self._api.call_api(
+                path,
                 method,
-                account.host + path,
-                params=query,
-                data=body,
-                headers=[*headers.items(), *account.impersonation.list_headers()],
-                timeout=timeout,
-                ssl=account.tls,
-                server_hostname=account.server_name,
-                proxy=account.proxy,
-                # the API server sends no redirects; any other server must not get our credentials
-                allow_redirects=False,
+                query_params=dict(query or {}),
+                header_params={"Accept": "application/json", **(headers or {})},
+                body=msgspec.to_builtins(body),
+                auth_settings=["BearerToken"],
+                _preload_content=False,  # the answer as aiohttp has it, also one with an error status
+                _request_timeout=timeout,
             )
         try:
-            if response.status >= 300:
+            if not 200 <= response.status < 300:
+                self._is_doubted = self._is_doubted or response.status == 401
                 with self._unreachable(path):
-                    raise _build_api_error(response, await response.read(), path, account)
+                    raise self._build_api_error(response, await response.read(), path)
             yield response
         finally:
             response.release()
 
     @contextlib.contextmanager
     def _unreachable(self, path: str) -> Iterator[None]:
-        """Convert every connection failure to UnreachableError."""
+        """Convert every failure of a connection to UnreachableError, and one before it to ConfigurationError."""
         try:
             yield
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+            raise self._build_address_error() from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise failures.build_unreachable(self.host, path, error) from error
+            self._is_doubted = self._is_doubted or isinstance(error, aiohttp.ClientConnectorCertificateError)
+            raise errors.build_unreachable(self.host, path, error) from error
+        except RuntimeError as error:  # of aiohttp: `open` has closed the session since the request began
+            closed = ConnectionError("the connection was replaced by one with newer credentials")
+            raise errors.build_unreachable(self.host, path, closed) from error
+        except (ValueError, TypeError) as error:  # a login in the address, an address that is no text
+            raise self._build_address_error() from error
 
-    @contextlib.contextmanager
-    def _silent(self, path: str) -> Iterator[None]:
-        """Convert a read timeout of a stream to SilentError."""
-        try:
-            yield
-        except aiohttp.ServerTimeoutError as error:
-            raise failures.build_silent(self.host, path) from error
+    def _build_address_error(self) -> errors.ConfigurationError:
+        reason = f"`server: {errors.format_place(self.host)}` or `proxy-url` of its cluster is no address"
+        fix = "write https://HOST:PORT, without user name and password; a proxy is http://HOST:PORT"
+        return kubeconfigs.build_error(self._selection[0], reason, fix)
 
-    @contextlib.contextmanager
-    def _record_mistrust(self) -> Iterator[None]:
+    def _build_api_error(self, response: aiohttp.ClientResponse, body: bytes, path: str) -> errors.ApiError:
         try:
-            yield
-        except aiohttp.ClientConnectorCertificateError:
-            self._mistrusted = True
+            status = decode_status(body)
+            reason, message = status.reason, status.message
+            is_foreign = status.kind != "Status"
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a proxy's page, or an empty body
+            reason, message = response.reason or "", body[:_LONGEST_MESSAGE].decode(errors="replace")
+            is_foreign = True
+        after = response.headers.get("Retry-After", "")
+        return errors.ApiError(
+            response.status,
+            reason,
+            message[:_LONGEST_STATUS],
+            path,
+            method=response.method,
+            retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
+            where=errors.format_place(self.host),
+            foreign=is_foreign,
+            is_anonymous=self._access.is_anonymous,
+            body=body,
+        )
+
+
+async def find(client: Client, path: str) -> bytes | None:
+    """Return the body of a GET, None if there is no such object. Raises as `Client.get`."""
+    try:
+        return await client.get(path)
+    except errors.ApiError as error:
+        if error.status != _NOT_FOUND or error.foreign:
             raise
+        return None
 
 
-class Backoff:
-    """The pauses of one task, until `reset`."""
-
-    def __init__(self, longest_seconds: float, chance: random.Random) -> None:
-        self._longest, self._chance = longest_seconds, chance
-        self._pauses = 0
-
-    def reset(self) -> None:
-        """Begin with the shortest pause again."""
-        self._pauses = 0
-
-    async def pause(self, retry_after: float = 0.0) -> None:
-        """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After (seconds)."""
-        longest = min(self._longest, FIRST_PAUSE_SECONDS * 2**self._pauses)
-        self._pauses = min(self._pauses + 1, _MOST_DOUBLINGS)
-        await asyncio.sleep(min(retry_after, LONGEST_ASKED_SECONDS) + self._chance.uniform(0, longest))
+def _load_certificates(tls: ssl.SSLContext, configuration: Any) -> None:
+    """Add the CA and the client certificate to those of new connections. Raises OSError."""
+    if configuration.ssl_ca_cert:
+        tls.load_verify_locations(configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
 
 
 async def connect(
@@ -221,43 +341,18 @@ async def connect(
     *,
     context: str | None = None,
     call_seconds: float | None = None,
-    impersonation: credentials.Impersonation = credentials.NOBODY_ELSE,
+    user: str = "",
+    groups: Sequence[str] = (),
 ) -> Client:
     """Return a client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError.
 
-    `call_seconds` limits each request: None for CALL_SECONDS, 0 for no limit.
+    `call_seconds` limits each request: None for CALL_SECONDS, 0 for no limit. `user` and `groups` are acted as.
     """
-    return Client(await credentials.read(kubeconfig, context, impersonation), call_seconds=call_seconds)
+    limit = CALL_SECONDS if call_seconds is None else call_seconds
+    return await Client(kubeconfig, context, user, groups, limit).open()
 
 
 def _parse_warnings(headers: Iterable[str]) -> tuple[str, ...]:
     """Return the texts of Warning headers: 299 - "TEXT", with quotes and backslashes escaped (RFC 7234, 5.5)."""
     texts = (match["text"] for header in headers for match in _WARNING.finditer(header))
     return tuple(_ESCAPED.sub(r"\1", text) for text in texts)
-
-
-def _build_api_error(
-    response: aiohttp.ClientResponse, body: bytes, path: str, account: credentials.Account
-) -> errors.ApiError:
-    foreign = False
-    try:
-        status = decode_status(body)
-        reason, message = status.reason, status.message
-        foreign = status.kind != "Status"
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a proxy's page, or an empty body
-        reason, message = response.reason or "", body[:_LONGEST_MESSAGE].decode(errors="replace")
-        foreign = True
-    after = response.headers.get("Retry-After", "")
-    return failures.build_api_error(
-        errors.ErrorResponse(
-            response.status,
-            reason,
-            message[:_LONGEST_STATUS],
-            path,
-            retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
-            where=failures.format_place(account.host),
-            foreign=foreign,
-            method=response.method,
-            is_anonymous=account.is_anonymous,
-        )
-    )

@@ -1,10 +1,32 @@
 """Errors of access to the API server: few classes, each with a reason and a fix.
 
 `str(error)` is for logs and may contain the requested path. `error.sentence` is for people: it never contains a path,
-a Python name or a memory address. `railwright.cluster.failures` writes reasons and fixes.
+a Python name or a memory address, whatever a library, a proxy or another program has sent. `kubeconfigs` describes
+problems of a kubeconfig.
 """
 
-from typing import NamedTuple
+import dataclasses
+import http
+import os
+import re
+from urllib import parse
+
+_INTERNAL = re.compile(r"\b[A-Z]\w+(?:Error|Exception)\b|0x[0-9a-fA-F]+|/apis?/|Traceback|<[a-zA-Z!/]")
+_LONGEST = 500  # characters quoted from another program's message
+_ADDRESS = "check `server:` in the kubeconfig"
+_FOREIGN = f"{_ADDRESS}: another program, a proxy or a login page is at that address"
+_CONNECTION = (
+    "check that the cluster runs and can be reached from here, and `server:`, `certificate-authority` and `proxy-url` "
+    "in the kubeconfig"
+)
+_FIXES = {
+    404: "if railwright is not installed there (railwright check), install it, or use the context of another cluster",
+    409: "another client has changed it meanwhile: run this again",
+    429: "the API server is busy: run this again in a moment",
+}
+_REQUEST_FIX = "check that the version of the cluster is supported"  # other statuses below 500
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_SERVER_FIX = "the API server, or a proxy before it, has failed: run this again, and look at its log"
 
 
 class ClusterError(Exception):
@@ -40,33 +62,161 @@ class ForeignError(ClusterError):
     """The response is not that of a Kubernetes API server but of another program, a proxy or a login page."""
 
 
-class ErrorResponse(NamedTuple):
-    """A response with an error status, and what was requested."""
-
-    status: int
-    reason: str  # such as NotFound
-    message: str
-    path: str
-    retry_after: float = 0.0  # Retry-After in seconds; 0 if absent
-    where: str = "the API server"
-    foreign: bool = False  # the body was not a Kubernetes Status
-    method: str = "GET"
-    is_anonymous: bool = False  # the request had no credentials, because the kubeconfig has none
-
-
 class ApiError(ClusterError):
-    """The API server returned an error status. `foreign`: the body was not a Kubernetes Status."""
+    """The API server returned an error status."""
 
-    def __init__(self, response: ErrorResponse, sentence: str) -> None:
-        super().__init__(f"{response.path}: {response.status} {response.reason}: {response.message}")
-        self.status = response.status
-        self.reason = response.reason
-        self.message = response.message
-        self.retry_after = response.retry_after
-        self.foreign = response.foreign
-        self._sentence = sentence
+    def __init__(  # noqa: PLR0913 - the parts of the answer and of the request, by name
+        self,
+        status: int,
+        reason: str,  # such as NotFound
+        message: str,
+        path: str,
+        *,
+        method: str = "GET",
+        retry_after: float = 0.0,  # seconds
+        where: str = "the API server",
+        foreign: bool = False,  # the body was not a Kubernetes Status
+        is_anonymous: bool = False,  # the request had no credentials, because the kubeconfig has none
+        body: bytes = b"",
+    ) -> None:
+        super().__init__(f"{path}: {status} {reason}: {message}", reason=reason)
+        self.status, self.message, self.retry_after, self.foreign, self.body = (
+            status,
+            message,
+            retry_after,
+            foreign,
+            body,
+        )
+        self._path, self._method, self._where, self._is_anonymous = path, method, where, is_anonymous
 
     @property
     def sentence(self) -> str:
         """The cause, then the fix, for the person who ran the command."""
-        return self._sentence
+        if self.foreign and self.status not in (401, 403):
+            cause = f"{self._where} answers, but not as a Kubernetes API server does (status {self.status})"
+            return f"{cause}; {_FOREIGN}"
+        message = "" if self.foreign else quote_message(self.message)
+        detail = f": {message}" if message else ""
+        if self.status == 401:
+            return self._describe_credentials()
+        if self.status == 403:
+            return self._describe_forbidden(detail)
+        fix = _FIXES.get(self.status, _SERVER_FIX if self.status >= 500 else _REQUEST_FIX)
+        if self.status == 404 and message.startswith("namespaces "):  # a write into a namespace that does not exist
+            fix = f"create namespace {_split_path(self._path)[0]} first, or install railwright"
+        phrase = {status.value: status.phrase for status in http.HTTPStatus}.get(self.status, "")
+        return f"{self._where} answers {self.status} {phrase}{detail}; {fix}"
+
+    def _describe_credentials(self) -> str:
+        if self._is_anonymous:
+            cause = f"{self._where} does not accept requests without credentials (401 Unauthorized)"
+            return f"{cause}; the kubeconfig has none for the user of this context: log in, or add them to it"
+        return (
+            f"{self._where} does not accept the credentials (401 Unauthorized); the credentials have expired or belong "
+            "to another cluster: log in again, or renew them in the kubeconfig; to see who you are: kubectl auth whoami"
+        )
+
+    def _describe_forbidden(self, detail: str) -> str:
+        """Return the right that the request needs, as kubectl asks for it, and how to get it."""
+        right = parse_permission(self._method, self._path)
+        question = f" (kubectl auth can-i {right})" if right else ""
+        role = "Role" if right and right.namespace else "ClusterRole"
+        fix = f"ask an administrator of the cluster for a {role} with this right{question}"
+        return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}, or use an account that has it"
+
+
+def build_unreachable(host: str, path: str, error: BaseException) -> UnreachableError:
+    """Return the error for a request without a response; `host` as in the kubeconfig."""
+    reason, fix = describe_connection(host, error)
+    return UnreachableError(f"{path}: {reason}", reason=reason, fix=fix)
+
+
+def build_foreign(host: str, path: str, detail: str = "") -> ForeignError:
+    """Return the error for a response that is not a Kubernetes API server's."""
+    reason = f"{format_place(host)} answers, but not as a Kubernetes API server does"
+    return ForeignError(f"{path}: {reason}{f': {detail}' if detail else ''}", reason=reason, fix=_FOREIGN)
+
+
+def format_place(url: str) -> str:
+    """Return scheme, host and port of a URL, which are safe to print."""
+    try:
+        address = parse.urlsplit(url)
+    except ValueError:
+        return url
+    host = address.netloc.rpartition("@")[2]  # never print a password
+    return f"{address.scheme}://{host}" if address.scheme and host else url or "the API server"
+
+
+def quote_message(text: str) -> str:
+    """Return another program's message in one line, or "" if it contains internals."""
+    line = " ".join(text.split())[:_LONGEST]
+    return "" if _INTERNAL.search(line) else line
+
+
+def describe_connection(host: str, error: BaseException) -> tuple[str, str]:
+    """Return (reason, fix) for a failed connection: the message of the exception, or of what aiohttp wraps in it."""
+    import ssl  # noqa: PLC0415 - `--help` imports this module and needs no TLS
+
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    match cause:
+        case TimeoutError():
+            text = "no answer in time"
+        case ssl.SSLCertVerificationError():
+            text = f"its certificate is not trusted: {cause.verify_message}"
+        case ssl.SSLError():
+            text = f"the TLS handshake fails: {str(cause.reason or '').replace('_', ' ').lower()}"
+        case OSError(errno=int(number)) if number > 0:
+            text = os.strerror(number).lower()
+        case _:
+            text = str(getattr(cause, "message", "") or getattr(cause, "strerror", "") or cause)
+    detail = quote_message(text) or "the answer is not HTTP"
+    return f"cannot reach {format_place(host)}: {detail}", _CONNECTION
+
+
+# --- permissions ------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Permission:
+    """One permission, with the fields of the API's ResourceAttributes. `namespace` is "" for all namespaces."""
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The kind of objects, as for kubectl."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    def __str__(self) -> str:
+        """Return the permission as arguments of `kubectl auth can-i`."""
+        target = f"{self.kind}/{self.name}" if self.name else self.kind
+        subresource = self.subresource and f"--subresource={self.subresource}"
+        scope = f"-n {self.namespace}" if self.namespace else "-A"
+        return " ".join(filter(None, (self.verb, target, subresource, scope)))
+
+
+def parse_permission(method: str, path: str) -> Permission | None:
+    """Return the permission that a request needs; None for a path that is no resource, such as /version."""
+    namespace, resource, name, subresource = _split_path(path)
+    _, root, group, *_ = [*path.split("/"), "", "", ""]
+    if root not in ("api", "apis") or not resource:
+        return None
+    verb = _VERBS.get(method, "get")
+    verb = "list" if verb == "get" and not name else verb
+    return Permission(verb, group if root == "apis" else "", resource, subresource, name, namespace)
+
+
+def _split_path(path: str) -> tuple[str, str, str, str]:
+    """Return (namespace, resource, name, subresource) of an API path; "" for missing parts."""
+    steps = [parse.unquote(step) for step in path.partition("?")[0].strip("/").split("/")]
+    steps = steps[3:] if steps[:1] == ["apis"] else steps[2:]
+    namespace = ""
+    if len(steps) > 2 and steps[0] == "namespaces":
+        namespace, steps = steps[1], steps[2:]
+    resource, name, subresource = [*steps, "", "", ""][:3]
+    return namespace, resource, name, subresource

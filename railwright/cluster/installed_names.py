@@ -10,8 +10,10 @@ NAMESPACE = os.environ.get("RAILWRIGHT_NAMESPACE") or "railwright-system"
 INSTALLATION = os.environ.get("RAILWRIGHT_INSTALLATION") or "railwright"  # first part of every name; also the name of
 # the webhook configurations
 WEBHOOK = f"{INSTALLATION}-webhook"
-EXTENDER = f"{INSTALLATION}-extender"  # Deployment, Service, Lease and EndpointSlices
+EXTENDER = f"{INSTALLATION}-extender"  # Deployment and Service
 CERTS = f"{INSTALLATION}-certs"
+OVERWRITTEN = "CABundleOverwritten"  # reason of an Event of the rotator
 POLICY = f"{INSTALLATION}-policy"
+LAST_POLICY = f"{INSTALLATION}-last-policy"  # ConfigMap with the last valid policy
 DISABLED = f"{INSTALLATION}-disabled"  # ConfigMap with what `railwright disable` has deleted
 USER_ROLE = f"{INSTALLATION}-user"  # Role with the rights to read the policy and to ask the extender

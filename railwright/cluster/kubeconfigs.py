@@ -1,72 +1,81 @@
-"""Reads kubeconfig files as kubectl does: finds and merges them, and selects a context.
+"""Address and credentials of the API server, by kubernetes_asyncio: of a kubeconfig's context, or of this pod.
 
-Knows nothing of connections; `credentials` makes an account of what a context selects.
+Only what the library leaves out is here: which files kubectl would read, which of several current contexts counts, whom
+a kubeconfig's user impersonates, and errors that name the file and the fix. The library takes 0.3 s to import, so only
+functions that need it import it.
 """
 
-import base64
-import binascii
+import asyncio
 import contextlib
+import logging
 import os
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib import parse
 
 import yaml
 
-_SECTIONS = {"clusters": "cluster", "contexts": "context", "users": "user"}
-_FETCH = "fetch the kubeconfig again, or correct it: kubectl config view shows it"
-MISTYPED = (ValueError, TypeError, AttributeError, LookupError)  # for values of other types than they should have
+from railwright.cluster import errors
+
+_NOTHING: Mapping[str, Any] = {}
+READ_SECONDS = 60.0  # for credential plugins: one that waits for input would block a server forever
 
 
-class KubeconfigError(Exception):
-    """A kubeconfig cannot be used, with the reason and the fix. The reason does not name the file."""
-
-    def __init__(self, reason: str, fix: str = _FETCH) -> None:
-        super().__init__(reason)
-        self.reason, self.fix = reason, fix
+Headers = Sequence[tuple[str, str]]  # a name may occur several times
 
 
-class Entry(NamedTuple):
-    """A cluster, context or user: its name, its values, and the directory of its relative paths."""
+def impersonate(user: str = "", groups: Sequence[str] = (), given: Mapping[str, Any] = _NOTHING) -> Headers:
+    """Return the headers by which a request acts as another user, with the right `impersonate`.
 
-    name: str
-    tree: Mapping[str, Any]
-    folder: pathlib.Path
-    where: str  # such as `cluster prod`, for messages
+    `given` is the user of a kubeconfig, whose keys count where there is no argument, as for kubectl.
+    """
+    names: dict[str, Sequence[Any]] = {
+        "User": [user or given.get("as")],
+        "Uid": [given.get("as-uid")],
+        "Group": groups or given.get("as-groups") or (),
+    }
+    for key, values in (given.get("as-user-extra") or {}).items():
+        names[f"Extra-{parse.quote(str(key), safe='')}"] = values or ()
+    return [(f"Impersonate-{name}", str(value)) for name, values in names.items() for value in values if value]
 
-    def read_pem(self, key: str) -> bytes | None:
-        """Return the PEM text of the data or file of `key`; None if both are absent. Raises KubeconfigError."""
-        data, path = self.tree.get(f"{key}-data"), self.tree.get(key)
-        if data:
+
+class Access(NamedTuple):
+    """What the library needs to reach an API server, and whom requests impersonate."""
+
+    configuration: Any  # kubernetes_asyncio.client.Configuration
+    impersonation: Headers
+    loader: Any = None  # kubernetes_asyncio.config.kube_config.KubeConfigLoader; None in a pod
+
+    @property
+    def is_anonymous(self) -> bool:
+        """True if there are no credentials, so that requests are those of nobody."""
+        return not self.configuration.api_key and not self.configuration.cert_file
+
+    async def renew_token(self, every: float) -> None:
+        """Ask a credential plugin for a new token before the current one expires. Returns at once without a plugin.
+
+        The library's loop ends with the first error of the plugin, for example without a network: it is started again.
+        """
+        from kubernetes_asyncio import config  # noqa: PLC0415 - imported already, by `load`
+
+        while self.loader is not None and self.configuration.api_key:
             try:
-                text = base64.b64decode("".join(str(data).split()), validate=True)
-            except (binascii.Error, ValueError):
-                raise KubeconfigError(f"{key}-data of {self.where} is not base64") from None
-        elif path:
-            try:
-                text = (self.folder / str(path)).read_bytes()
-            except OSError as error:
-                reason = (error.strerror or "cannot be read").lower()
-                raise KubeconfigError(f"{key} {path} of {self.where}: {reason}") from None
-        else:
-            return None
-        if b"-----BEGIN" not in text:
-            raise KubeconfigError(f"{key} of {self.where} is not PEM")
-        return text
+                await config.refresh_token(self.loader, self.configuration, every)
+            except Exception as error:  # noqa: BLE001 - whatever a plugin makes the library raise
+                fields = {"error": _describe(error)}
+                _LOG.warning("the credential plugin gives no new token", extra={"fields": fields})
+            else:
+                return
 
 
-class Selection(NamedTuple):
-    """The cluster and user that a context selects."""
-
-    cluster: Entry
-    user: Entry | None
+_LOG = logging.getLogger("railwright.cluster")
 
 
 def find() -> str | None:
     """Return the existing files that kubectl would merge, joined by os.pathsep; None if none exists."""
-    return os.pathsep.join(map(str, _list_existing(os.pathsep.join(list_names())))) or None
+    paths = (pathlib.Path(name).expanduser() for name in list_names())
+    return os.pathsep.join(str(path) for path in paths if path.exists()) or None
 
 
 def list_names() -> list[str]:
@@ -75,144 +84,123 @@ def list_names() -> list[str]:
     return names or ["~/.kube/config"]
 
 
-def select(kubeconfig: str, context: str | None) -> Selection:
-    """Return what a context selects, by default the current one, in files joined by os.pathsep.
-
-    Raises KubeconfigError.
-    """
-    paths = _list_existing(kubeconfig)
-    if not paths:
-        raise KubeconfigError("does not exist", "give --kubeconfig FILE, or set KUBECONFIG to a file that exists")
-    sections, current = _merge_files(paths)
-    entry = _find_context(sections["contexts"], context, current)
-    cluster = _find_target(sections, entry, "cluster")
-    _check_connection(cluster)
-    return Selection(cluster, _find_target(sections, entry, "user") if entry.tree.get("user") is not None else None)
-
-
 def find_namespace(kubeconfig: str, context: str | None) -> str:
     """Return the namespace of a context of `kubeconfig`, or of the user's own files for "". Without one, `default`.
 
     Never raises: the connection reports what is wrong.
     """
-    with contextlib.suppress(KubeconfigError, *MISTYPED):
-        sections, current = _merge_files(_list_existing(kubeconfig or find() or ""))
-        return str(_find_context(sections["contexts"], context, current).tree.get("namespace") or "default")
+    from kubernetes_asyncio.config import kube_config  # noqa: PLC0415 - see the module's docstring
+
+    with contextlib.suppress(Exception):
+        merger = kube_config.KubeConfigMerger(kubeconfig or find() or "")
+        loader = kube_config.KubeConfigLoader(merger.config, active_context=context or _find_current(merger))
+        return str(loader.current_context["context"].get("namespace") or "default")
     return "default"
 
 
-def _list_existing(kubeconfig: str) -> list[pathlib.Path]:
-    paths = [pathlib.Path(item).expanduser() for item in kubeconfig.split(os.pathsep) if item]
-    return [path for path in paths if path.exists()]
+async def load(kubeconfig: str | None, context: str | None, user: str = "", groups: Sequence[str] = ()) -> Access:
+    """Return the access of a kubeconfig's context, or of this pod's service account for None.
 
+    Runs a credential plugin. Raises ConfigurationError.
+    """
+    from kubernetes_asyncio import client  # noqa: PLC0415 - see the module's docstring
 
-def _merge_files(paths: Sequence[pathlib.Path]) -> tuple[Mapping[str, Mapping[str, Entry]], str]:
-    """Return the entries by section and name, and the current context. The first file that has one counts."""
-    sections: dict[str, dict[str, Entry]] = {section: {} for section in _SECTIONS}
-    current = ""
-    for path in paths:
-        tree = _read_tree(path)
-        current = current or str(tree.get("current-context") or "")
-        for section, key in _SECTIONS.items():
-            for item in _list_items(tree, section):
-                name, values = str(item["name"]), item.get(key)
-                sections[section].setdefault(name, Entry(name, values, path.parent, f"{key} {name}"))
-    return sections, current
-
-
-def _read_tree(path: pathlib.Path) -> Mapping[str, Any]:
+    logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)  # it also logs the errors that it raises
+    configuration = client.Configuration(host="")
     try:
-        # not by libyaml, which has no limit for nested values
-        tree = yaml.load(path.read_bytes().decode(), Loader=yaml.SafeLoader)
-    except OSError as error:
-        reason = (error.strerror or "cannot be read").lower()
-        raise KubeconfigError(reason, "give --kubeconfig FILE that you may read") from None
-    except UnicodeDecodeError:
-        raise KubeconfigError("is not UTF-8 text, so it is no kubeconfig") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise KubeconfigError(f"is not valid YAML{where}{f': {problem}' if problem else ''}") from None
-    if tree is None:
-        raise KubeconfigError("is empty")
-    if not isinstance(tree, Mapping):
-        raise KubeconfigError("is no kubeconfig: a mapping with clusters, contexts and users is expected")
-    return tree
+        async with asyncio.timeout(READ_SECONDS):
+            if kubeconfig is None:
+                return _load_pod(configuration, impersonate(user, groups))
+            return await _load_files(kubeconfig, context, configuration, (user, groups))
+    except errors.ConfigurationError:
+        raise
+    except TimeoutError:
+        reason = f"its credential plugin does not end within {READ_SECONDS:.0f} s"
+        raise build_error(kubeconfig, reason, "run the plugin by hand: it may be waiting for you to log in") from None
+    except Exception as error:  # the library raises whatever a malformed file, a plugin or an identity provider causes
+        raise build_error(kubeconfig, _describe(error)) from error
 
 
-def _list_items(tree: Mapping[str, Any], section: str) -> Sequence[Any]:
-    items = tree.get(section) or []
-    if not isinstance(items, list) or not all(isinstance(item, Mapping) and item.get("name") for item in items):
-        raise KubeconfigError(f"{section} is not a list of named entries")
-    return items
+def _load_pod(configuration: Any, impersonation: Headers) -> Access:
+    from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
+
+    config.load_incluster_config(client_configuration=configuration)
+    read_again = configuration.refresh_api_key_hook  # reads the token file if a minute has passed
+
+    def refresh(configuration: Any) -> None:
+        try:
+            read_again(configuration)
+        except (OSError, config.ConfigException) as error:
+            raise build_error(None, _describe(error)) from error
+
+    configuration.refresh_api_key_hook = refresh
+    return Access(configuration, impersonation)
 
 
-def _find_context(contexts: Mapping[str, Entry], context: str | None, current: str) -> Entry:
-    if not contexts:
-        raise KubeconfigError("has no contexts", "give the kubeconfig of a cluster")
-    if not (name := context or current):
-        fix = f"choose one: kubectl config use-context NAME (there are: {_join_names(contexts)})"
-        raise KubeconfigError("no current-context is set", fix)
-    if name in contexts:
-        return _require_tree(contexts[name], "contexts")
-    what = f"there is no context {name}" if context else f"its current-context {name} is not in it"
-    raise KubeconfigError(what, f"choose one that is there: {_join_names(contexts)}")
+async def _load_files(
+    kubeconfig: str, context: str | None, configuration: Any, given: tuple[str, Sequence[str]]
+) -> Access:
+    from kubernetes_asyncio.config import kube_config  # noqa: PLC0415 - see the module's docstring
+
+    merger = kube_config.KubeConfigMerger(kubeconfig)
+    if not merger.paths:
+        fix = "give --kubeconfig FILE, or set KUBECONFIG to a file that exists"
+        raise build_error(kubeconfig, "does not exist", fix)
+    context = context or _find_current(merger)
+    contexts, users = (
+        {entry.value["name"]: entry for entry in merger.config.value[key]} for key in ("contexts", "users")
+    )
+    name = contexts[context].value["context"].get("user") if context in contexts else None
+    if name and name not in users:
+        raise build_error(kubeconfig, f"its context names user {name}, which is not in it")
+    user = users[name].value["user"] or {} if name else {}
+    if "exec" in user and os.sep in user["exec"].get("command", ""):  # a relative path begins at the kubeconfig
+        user["exec"]["command"] = str(pathlib.Path(users[name].path).parent / user["exec"]["command"])
+    if "auth-provider" in user:  # many identity providers accept a refresh token once, and the next is for kubectl
+        (user["auth-provider"].get("config") or {}).pop("refresh-token", None)
+    loader = await kube_config.load_kube_config_from_dict(
+        merger.config, context=context, client_configuration=configuration
+    )
+    access = Access(configuration, impersonate(*given, user), loader)
+    if "exec" in user and access.is_anonymous:
+        raise build_error(kubeconfig, f"the credential plugin of user {name} gives neither a token nor a certificate")
+    if token := configuration.api_key.get("BearerToken"):
+        configuration.api_key["BearerToken"] = token.strip()  # a token file may end with a newline, a header may not
+    return access
 
 
-def _find_target(sections: Mapping[str, Mapping[str, Entry]], context: Entry, key: str) -> Entry:
-    """Return the cluster or user that a context names."""
-    section = f"{key}s"
-    target = context.tree.get(key)
-    if target is None or str(target) not in sections[section]:
-        raise KubeconfigError(
-            f"context {context.name} names {key} {target or '(none)'}, which is not in it "
-            f"({section}: {_join_names(sections[section])})"
+def _find_current(merger: Any) -> str | None:
+    """Return the current context of the first file that has one, as kubectl does; the library takes the last one's."""
+    return next((tree["current-context"] for tree in merger.config_files.values() if tree.get("current-context")), None)
+
+
+def build_error(kubeconfig: str | None, reason: str, fix: str = "") -> errors.ConfigurationError:
+    """Return the error for a kubeconfig, or a pod's service account (None), that cannot be used."""
+    if kubeconfig is None:
+        fix = fix or "give --kubeconfig FILE outside a cluster"
+        return errors.ConfigurationError(
+            f"in-cluster account: {reason}",
+            reason=f"there is no service account of a pod to use: {reason}",
+            fix=fix,
         )
-    return _require_tree(sections[section][str(target)], section)
+    reason = f"kubeconfig {kubeconfig}: {reason}"
+    fix = fix or "correct it (kubectl config view and kubectl config get-contexts show it), or fetch it again"
+    return errors.ConfigurationError(f"{reason}; {fix}", reason=reason, fix=fix)
 
 
-def _require_tree(entry: Entry, section: str) -> Entry:
-    if not isinstance(entry.tree, Mapping):
-        raise KubeconfigError(f"{section}: {entry.name} has no mapping `{_SECTIONS[section]}`")
-    return entry
+def _describe(error: Exception) -> str:
+    """Return what is wrong in words. The texts of Python's own errors say nothing about the file."""
+    from kubernetes_asyncio.config import ConfigException  # noqa: PLC0415 - see the module's docstring
 
-
-def _join_names(entries: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(entries)) or "none"
-
-
-def _check_connection(cluster: Entry) -> None:
-    """Raise KubeconfigError for an address that no request can use."""
-    server, proxy, name = (cluster.tree.get(key) for key in ("server", "proxy-url", "tls-server-name"))
-    where = cluster.where
-    if not server:
-        raise KubeconfigError(f"{where} has no `server:`")
-    if not _is_address(server):
-        raise KubeconfigError(
-            f"`server: {_hide_login(server)}` of {where} is no address: https://HOST:PORT is expected"
-        )
-    if _hide_login(server) != server:
-        raise KubeconfigError(
-            f"`server: {_hide_login(server)}` of {where} has a user name or password in it",
-            "remove it there, and write it as `username` and `password` of the user",
-        )
-    if proxy and not _is_address(proxy):
-        raise KubeconfigError(
-            f"`proxy-url` of {where} is not the address of an HTTP proxy: http://HOST:PORT is expected"
-        )
-    if name and not isinstance(name, str):
-        raise KubeconfigError(f"`tls-server-name: {name}` of {where} is not a name")
-
-
-def _is_address(url: object) -> bool:
-    """Return whether a value is the URL of an HTTP server with a valid port."""
-    try:
-        address = parse.urlsplit(url) if isinstance(url, str) else parse.urlsplit("")
-        return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
-    except ValueError:
-        return False
-
-
-def _hide_login(url: object) -> str:
-    """Return a URL without user name and password, which must not be printed."""
-    return re.sub(r"//[^/]*@", "//", str(url))
+    text = ""
+    if isinstance(error, FileNotFoundError) and not error.filename:  # of `tempfile`
+        text = "the certificates in it need a writable directory for temporary files; set TMPDIR to one"
+    elif isinstance(error, OSError) and error.filename:
+        text = f"{error.filename}: {(error.strerror or '').lower()}"
+    elif isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        text = f"is not valid YAML in line {error.problem_mark.line + 1}"
+    elif isinstance(error, ConfigException):
+        # The library names an entry by its whole content, tokens included. A plugin may end with a traceback.
+        message = str(error).partition("{")[0]
+        text = errors.quote_message(message) or errors.quote_message(message.partition(". ")[0])
+    return text or "is not a kubeconfig that can be used"

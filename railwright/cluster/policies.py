@@ -7,24 +7,25 @@ bare document, or the manifest of a ConfigMap with it; lines of errors are those
 import dataclasses
 import hashlib
 import json
-import logging
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import yaml
 
 from railwright.cluster import documents, installed_names
 from railwright.fabric import names, text
-from railwright.fabric.policy import checks, model, shortcomings
-from railwright.fabric.reasons import rendering
+from railwright.fabric.policy import checks, model
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
 
+_OLD_KIND = "FabricPolicy"
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _NONE = (
     f"not found; create ConfigMap {installed_names.POLICY} in namespace {installed_names.NAMESPACE} with the key"
     f" {names.POLICY_KEY}"
 )
-_LOG = logging.getLogger("railwright.cluster")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,8 @@ class PolicyError:
         return ": ".join(filter(None, (place, self.path, self.message)))
 
 
+MAX_CHARACTERS = 128 * 1024  # 100 fabrics of 8 rails have fewer; servers read a policy while reviews wait
+MAX_VALUES = 10_000
 MAX_ERRORS = 200  # listed of one policy: nobody reads more; a further entry says that there are more
 _MORE = PolicyError("", None, f"has more than {MAX_ERRORS} errors; fix these first")
 
@@ -60,14 +63,52 @@ class Rejected:
 
 
 def read(text: str) -> model.Policy | Rejected:
-    """Return the policy in a text, or all its errors. Never raises."""
+    """Return the policy in a text, or its errors. Never raises."""
     try:
-        document = documents.read(text)
+        document = _read_document(text)
     except documents.DocumentError as error:
         return Rejected((PolicyError("", error.line, error.problem),))
+    has_kind = isinstance(document.tree, dict) and document.tree.get("kind") == _OLD_KIND
+    if has_kind:
+        del document.tree["kind"]
+    errors = () if _is_valid(document) else _list_errors(document)
+    if errors:
+        return Rejected(errors)
+    accepted = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
+    return model.Policy(accepted, f"sha256:{hashlib.sha256(text.encode()).hexdigest()}", has_kind=has_kind)
+
+
+def warn_of_kind(policy: model.Policy) -> tuple[reason.Reason, ...]:
+    """Return the warning about the key `kind`, which documents had before the policy was a ConfigMap."""
+    if not policy.has_kind:
+        return ()
+    message = f"the key `kind: {_OLD_KIND}` of the policy is ignored"
+    return (reason.Reason(AdmissionCode.POLICY_KIND_IGNORED, message, fix="remove the line"),)
+
+
+def _is_valid(document: documents.Document) -> bool:
+    """True for most valid documents: `_list_errors`, which takes longer, finds nothing in the others."""
+    try:
+        accepted = msgspec.convert(document.tree, model.PolicyDocument)
+    except msgspec.ValidationError:  # also for a null, which means that a key is unset
+        return False
+    return not document.problems and not any(True for _ in checks.check(accepted))
+
+
+def _read_document(text: str) -> documents.Document:
+    """Return the only document of a text. Raises DocumentError."""
+    if len(text) > MAX_CHARACTERS:
+        raise documents.DocumentError(f"has more than {MAX_CHARACTERS} characters; shorten it")
+    roots = list(documents.parse(text))
+    if not roots or (len(roots) == 1 and roots[0].value == ""):
+        raise documents.DocumentError("is empty; expected one YAML document", 1)
+    if len(roots) > 1:
+        line = documents.get_line(roots[1])
+        raise documents.DocumentError(f"contains {len(roots)} documents separated by '---'; keep one", line)
+    document = documents.build_document(roots[0], MAX_VALUES)
     if other := _describe_other_kind(document.tree):
-        return Rejected((PolicyError("", document.find_line(()), other),))
-    return check(document, text)
+        raise documents.DocumentError(other, document.find_line(()))
+    return document
 
 
 def format_count(errors: Sequence[PolicyError]) -> str:
@@ -77,28 +118,7 @@ def format_count(errors: Sequence[PolicyError]) -> str:
     return text.format_count(len(errors), "error")
 
 
-def check(document: documents.Document, text: str) -> model.Policy | Rejected:
-    """Return the policy of a parsed document, or all its errors. The digest is that of `text`."""
-    accepted = _convert(document.tree)
-    if accepted is None or document.problems or any(True for _ in checks.check(accepted)):
-        errors = _find_errors(document)
-        if errors:
-            return Rejected(errors)
-        accepted = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return model.Policy(accepted, f"sha256:{digest}")
-
-
-def _convert(tree: Any) -> model.PolicyDocument | None:
-    """Return the typed document, None if a value is invalid or null."""
-    try:
-        msgspec.convert(tree, model.PolicyDocument)  # null in a map is an error, and removed below
-        return msgspec.convert(documents.remove_nulls(tree), model.PolicyDocument)
-    except msgspec.ValidationError:
-        return None
-
-
-def _find_errors(document: documents.Document) -> tuple[PolicyError, ...]:
+def _list_errors(document: documents.Document) -> tuple[PolicyError, ...]:
     # jsonschema takes 0.1 s to import, and is not needed for a valid policy; servers import it at their start
     from railwright.cluster import policy_errors  # noqa: PLC0415
 
@@ -121,11 +141,6 @@ def _describe_other_kind(tree: Any) -> str:
         return ""
     article = "an" if kind[:1] in "AEIO" else "a"
     return f"this is {article} {kind} ({version}), not a policy; give the file of the policy or of its ConfigMap"
-
-
-def list_warnings(policy: model.Policy) -> tuple[str, ...]:
-    """Return a line for each part of a valid policy that has no effect, whatever the cluster has."""
-    return tuple(message.line for message in rendering.describe_all(shortcomings.find(policy.document)))
 
 
 def format_path(path: documents.Path) -> str:
@@ -162,9 +177,13 @@ class PolicyStore:
         else:
             self.current, self.valid, self.errors = result, True, ()
             self.generation += 1
-            for warning in list_warnings(result):
-                _LOG.warning("policy: %s", warning)
         self._notify()
+
+    def restore(self, policy: model.Policy) -> None:
+        """Put the last valid policy of an earlier process in force, if there is none and the present one is invalid."""
+        if self.current is None and not self.valid:
+            self.current = policy
+            self._notify()
 
     def withdraw(self) -> None:
         """Record that there is no policy object: the last valid policy stays, `valid` is False."""
@@ -187,32 +206,34 @@ def read_manifest(text: str) -> model.Policy | Rejected:
         return Rejected((PolicyError("", error.line, error.problem),))
     if holder is None:
         return read(text)
-    result = read(holder.text)
+    result = read(holder.value)
     if isinstance(result, Rejected):
         moved = tuple(dataclasses.replace(error, line=_translate_line(holder, error.line)) for error in result.errors)
         return Rejected(moved)
     return result
 
 
-def _find_policy_text(text: str) -> documents.Node | None:
+def _find_policy_text(text: str) -> yaml.ScalarNode | None:
     """Return the value of data."policy.yaml" in the first ConfigMap that has it; None for a text without ConfigMaps."""
     if "ConfigMap" not in text:
         return None
     without: documents.Node | None = None
     for root in documents.parse(text):
         kind = documents.find_child(root, "kind")
-        if kind is None or kind[1].text != "ConfigMap":
+        if kind is None or kind[1].value != "ConfigMap":
             continue
         data = documents.find_child(root, "data")
         value = data and documents.find_child(data[1], names.POLICY_KEY)
-        if value and value[1].kind == "scalar":
+        if value and isinstance(value[1], yaml.ScalarNode):
             return value[1]
         without = root
     if without is not None:
-        raise documents.DocumentError(f'is a ConfigMap without the text data."{names.POLICY_KEY}"', without.line)
+        line = documents.get_line(without)
+        raise documents.DocumentError(f'is a ConfigMap without the text data."{names.POLICY_KEY}"', line)
     return None
 
 
-def _translate_line(holder: documents.Node, line: int | None) -> int:
+def _translate_line(holder: yaml.ScalarNode, line: int | None) -> int:
     # only a literal block keeps its lines, starting after its "|"; other styles fold or escape them
-    return holder.line + line if line is not None and holder.style == "|" else holder.line
+    first = documents.get_line(holder)
+    return first + line if line is not None and holder.style == "|" else first

@@ -1,7 +1,7 @@
-"""Lists all errors of an invalid policy, for its author.
+"""Lists the errors of an invalid policy for its author: each with the value, what is allowed, and the fix.
 
-jsonschema finds the values that violate the schema, and `checks` the relations. Every message contains the value, the
-allowed values and the fix, and no text of the validator.
+jsonschema finds the values that violate the schema; the words are ours. If there are none, `checks` finds the relations
+that do not hold.
 """
 
 import difflib
@@ -9,8 +9,6 @@ import functools
 import itertools
 import json
 import re
-import types
-import typing
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -36,87 +34,65 @@ _TYPES: Mapping[str, str] = {
     "object": "a mapping (key: value)",
     "array": "a list",
 }
-_OF_RIGHT_TYPE = ("pattern", "minItems", "minProperties", "additionalProperties")  # the value can be checked further
 
 
 def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path, str]]:
-    """Return line, path and message of all errors, ordered by line.
+    """Return line, path and message of the errors, ordered by line.
 
-    Stops after `most` violations of the schema, and of the relations: each unknown key costs a search for the nearest
-    known one, and each line a search in its mapping.
+    Stops after `most` errors of each kind: an unknown key costs a search for the nearest known one.
     """
-    definitions: Mapping[str, Schema] = _VALIDATOR.schema["$defs"]
     errors = [(problem.line, problem.path, problem.message) for problem in document.problems]
-    yaml_problems = {problem.path for problem in document.problems}
-    violations = [*itertools.islice(_VALIDATOR.iter_errors(document.tree), most)]
-    invalid: set[Path] = set()  # values that are replaced by placeholders to check the relations
-    doubtful: set[Path] = set()  # paths that relations should not depend on
-    for violation in violations:
+    reported = {problem.path for problem in document.problems}
+    violations = [*itertools.islice(_build_validator().iter_errors(document.tree), most)]
+    for violation in sorted(violations, key=lambda violation: violation.validator != "type"):
         path: Path = tuple(violation.absolute_path)
-        if violation.validator not in _OF_RIGHT_TYPE:
-            if path in invalid:
-                continue  # 0.5 is no whole number: that it is also out of range says nothing new
-            invalid.add(path)
-        message, intended = _describe(violation, document.get_source_text(path), definitions)
-        doubtful |= {path, (*path[:-1], intended)} if intended else {path}
-        if path not in yaml_problems:
-            errors.append((document.find_line(path), path, message))
-    if len(violations) < most:  # otherwise there may be further invalid values, of which `_build` would not know
-        findings = (
+        if path in reported and violation.validator != "pattern":
+            continue  # 0.5 is no whole number: that it is also out of range says nothing new
+        reported.add(path)
+        errors.append((document.find_line(path), path, _describe(violation, path, document.get_source_text(path))))
+    if not errors:
+        policy = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
+        errors = [
             (document.find_line(finding.path), finding.path, finding.message)
-            for finding in checks.check(_build(model.PolicyDocument, document.tree, (), invalid))
-            if not any(_covers(path, part) for path in doubtful for part in (finding.path, *finding.rests_on))
-        )
-        errors += itertools.islice(findings, most)
+            for finding in itertools.islice(checks.check(policy), most)
+        ]
     return sorted(dict.fromkeys(errors), key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
 
 
-def _covers(path: Path, part: Path) -> bool:
-    """True if `part` (in which "*" matches any step) lies at or below `path`."""
-    return len(path) <= len(part) and all(pattern in ("*", step) for step, pattern in zip(path, part, strict=False))
-
-
-# --- messages ---------------------------------------------------------------------------------------------
-
-
-def _describe(violation: Violation, written: str | None, definitions: Mapping[str, Schema]) -> tuple[str, str | None]:
-    """Return the message about a value, and for an unknown key the key that was probably intended.
-
-    `written` is the text of the value in the document.
-    """
-    value, allowed = violation.instance, _resolve(violation.schema, definitions)
+def _describe(violation: Violation, path: Path, written: str | None) -> str:
+    """Return the message about a value at `path`. `written` is the text of the value in the document."""
+    value, allowed = violation.instance, _resolve(violation.schema)
     expected, shown = _describe_allowed(allowed), _format_value(value)
     match violation.validator:
         case "required":
-            return f"is missing; it must be {expected}", None
+            return f"is missing; it must be {expected}"
         case "additionalProperties":
-            return _describe_unknown(violation.absolute_path[-1], value, allowed["properties"], definitions)
+            return _describe_unknown(path)
         case "minItems" | "minProperties":
-            message = "is empty; it needs at least one entry"
+            return "is empty; it needs at least one entry"
         case "maxItems" | "maxProperties":
-            message = f"has {len(value)} entries; the limit is {violation.validator_value}: remove some"
+            return f"has {len(value)} entries; the limit is {violation.validator_value}: remove some"
         case "pattern":
-            message = f"{shown} is not {expected}"
+            return f"{shown} is not {expected}"
         case "type" | "enum" if value is None:
-            message = f"has no value; it must be {expected}"
+            return f"has no value; it must be {expected}"
         case "type":
-            message = _describe_type(value, written, allowed, expected)
+            return _describe_type(value, path, written, allowed)
         case "enum" if isinstance(value, bool) and written is not None:
-            message = f"YAML reads {written} as true or false; it must be {expected}"
+            return f"YAML reads {written} as true or false; it must be {expected}"
         case "enum":
             nearest = _find_nearest(value, _list_words(allowed)) if isinstance(value, str) else None
             advice = f"; did you mean {nearest}?" if nearest and len(_list_words(allowed)) > 1 else ""
-            message = f"{shown} is not allowed; it must be {expected}{advice}"
+            return f"{shown} is not allowed; it must be {expected}{advice}"
         case _:
-            message = f"{shown} is out of range; it must be {expected}"
-    return message, None
+            return f"{shown} is out of range; it must be {expected}"
 
 
-def _describe_unknown(
-    key: str, section: Mapping[str, Any], known: Mapping[str, Schema], definitions: Mapping[str, Schema]
-) -> tuple[str, str | None]:
+def _describe_unknown(path: Path) -> str:
+    key, section = path[-1], _resolve(_find_schema(path[:-1]))
+    known, definitions = _list_keys(section), _build_validator().schema["$defs"]
     nearest = _find_nearest(key, known, _CLOSE)
-    places = [_describe_place(name, definitions) for name, other in definitions.items() if key in _list_keys(other)]
+    places = [_describe_place(name) for name, other in definitions.items() if key in _list_keys(other)]
     if nearest is None and not places:
         nearest = _find_nearest(key, known)
     if nearest is not None:
@@ -125,12 +101,24 @@ def _describe_unknown(
         advice = f"it belongs {' or '.join(places)}"
     else:
         advice = f"remove it, or use one of: {', '.join(known)}"
-    return f"is not a known key; {advice}", None if nearest in section else nearest
+    if section == definitions["Nccl"]:
+        advice += "; env of the fabric sets variables of NCCL that have no key"
+    return f"is not a known key; {advice}"
 
 
-def _describe_type(value: Any, written: str | None, allowed: Schema, expected: str) -> str:
+def _describe_place(section: str) -> str:
+    """Return where a section is in the document: "under nccl", "at the top level"."""
+    reference = json.dumps(f"#/$defs/{section}")
+    for definition in _build_validator().schema["$defs"].values():
+        for key, value in _list_keys(definition).items():
+            if reference in json.dumps(value):
+                return f"under {key}"
+    return "at the top level"
+
+
+def _describe_type(value: Any, path: Path, written: str | None, allowed: Schema) -> str:
     """Return the message about a value of the wrong YAML type."""
-    kinds, shown = _list_types(allowed), _format_value(value)
+    kinds, shown, expected = _list_types(allowed), _format_value(value), _describe_allowed(allowed)
     if "string" in kinds and isinstance(value, bool | int | float) and written is not None:
         noun = "true or false" if isinstance(value, bool) else "a number"
         return f"YAML reads {written} as {noun}, but text is expected; quote it: {json.dumps(written)}"
@@ -138,7 +126,12 @@ def _describe_type(value: Any, written: str | None, allowed: Schema, expected: s
         return f"{shown} is text; it must be {expected}: remove the quotes"
     if "array" in kinds and not isinstance(value, dict):
         return f"{shown} is not a list; write [{shown.strip(chr(34))}]"
-    return f"{shown} is not {expected}"
+    message = f"{shown} is not {expected}"
+    parent = _find_schema(path[:-1])
+    if isinstance(value, dict | list) and "examples" in parent:  # of a map: one level too many, such as matchLabels
+        return f"{message}; write the entries of {path[-2]} directly, such as {json.dumps(parent['examples'][0])}"
+    examples = _find_schema(path).get("examples", ()) if kinds & {"array", "object"} else ()
+    return f"{message}; write one such as {json.dumps(examples[0])}" if examples else message
 
 
 def _is_readable_as(kinds: AbstractSet[str], text: str) -> bool:
@@ -155,20 +148,8 @@ def _describe_allowed(allowed: Schema) -> str:
     if "patternErrorMessage" in allowed:
         return str(allowed["patternErrorMessage"])
     kinds = " or ".join(_TYPES[kind] for kind in _TYPES if kind in _list_types(allowed))
-    above = f" above {allowed['exclusiveMinimum']}" if "exclusiveMinimum" in allowed else ""
     least = f" from {allowed['minimum']}" if "minimum" in allowed else ""
-    most = f" to {allowed['maximum']}" if least else f" and at most {allowed['maximum']}" if above else ""
-    return f"{kinds}{above}{least}{most}"
-
-
-def _describe_place(section: str, definitions: Mapping[str, Schema]) -> str:
-    """Return where a section is in the document: "under nccl", "at the top level"."""
-    reference = json.dumps(f"#/$defs/{section}")
-    for definition in definitions.values():
-        for key, value in _list_keys(definition).items():
-            if reference in json.dumps(value):
-                return f"under {key}"
-    return "at the top level"
+    return f"{kinds}{least} to {allowed['maximum']}" if "maximum" in allowed else f"{kinds}{least}"
 
 
 def _format_value(value: Any) -> str:
@@ -179,16 +160,33 @@ def _format_value(value: Any) -> str:
     return texts.abbreviate(json.dumps(value), _MAX_SHOWN)
 
 
-def _find_nearest(word: str, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:
+def _find_nearest(word: Any, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:
     """Return the allowed word that was probably intended, ignoring case; None if none is similar."""
     folded = {choice.casefold(): choice for choice in allowed}
-    close = difflib.get_close_matches(word[:_MAX_SHOWN].casefold(), folded, n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(str(word)[:_MAX_SHOWN].casefold(), folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None
 
 
-def _resolve(value: Schema, definitions: Mapping[str, Schema]) -> Schema:
+# --- the schema -------------------------------------------------------------------------------------------
+
+
+def _find_schema(path: Path) -> Schema:
+    """Return the schema of the value at a path of keys that are known."""
+    found: Schema = _build_validator().schema
+    for step in path:
+        section = _resolve(found)
+        below = section["items"] if isinstance(step, int) else _list_keys(section).get(step)
+        found = section["additionalProperties"] if below is None else below
+    return found
+
+
+def _resolve(value: Schema) -> Schema:
+    """Return the definition that a schema refers to, also if the value may be null."""
     reference = value.get("$ref") or value.get("anyOf", [{}])[0].get("$ref")
-    return value if reference is None else definitions[reference.rpartition("/")[2]]
+    if reference is None:
+        return value
+    definition: Schema = _build_validator().schema["$defs"][reference.rpartition("/")[2]]
+    return definition
 
 
 def _list_words(value: Schema) -> list[str]:
@@ -203,9 +201,6 @@ def _list_types(value: Schema) -> set[str]:
 def _list_keys(definition: Schema) -> Mapping[str, Schema]:
     keys: Mapping[str, Schema] = definition.get("properties", {})
     return keys
-
-
-# --- jsonschema's validator, with one error for each path -------------------------------------------------
 
 
 def _check_required(_: Any, required: Iterable[str], value: Any, section: Schema) -> Iterator[Violation]:
@@ -236,67 +231,19 @@ def _check_section(validator: Any, choices: Iterable[Schema], value: Any, _: Sch
         yield from validator.descend(value, next(iter(choices)))  # the other is null
 
 
-_VALIDATOR: Any = validators.extend(  # type: ignore[no-untyped-call]
-    validators.Draft202012Validator,
-    {
+@functools.cache
+def _build_validator() -> Any:
+    """Return jsonschema's validator, with an error for each path instead of one for all keys of a mapping."""
+    checker = validators.Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer",
+        lambda _, value: isinstance(value, int) and not isinstance(value, bool),  # msgspec rejects 3.0
+    )
+    functions = {
         "required": _check_required,
         "additionalProperties": _check_others,
         "propertyNames": _check_keys,
         "pattern": _check_pattern,
         "anyOf": _check_section,
-    },
-    # 3.0 is no whole number, which msgspec rejects
-    type_checker=validators.Draft202012Validator.TYPE_CHECKER.redefine(
-        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
-    ),
-)(schema.build())
-
-
-# --- the document without its errors ----------------------------------------------------------------------
-
-
-def _build(kind: Any, value: Any, path: Path, invalid: AbstractSet[Path]) -> Any:
-    """Return a value of the model's type `kind`, with defaults and placeholders for those that are `invalid`.
-
-    Texts of the wrong form are accepted. The result is used to find further errors, and never put in force.
-    """
-    if path in invalid:
-        return _make_placeholder(kind)
-    if isinstance(kind, type) and issubclass(kind, model.Section):
-        parts = {}
-        for field, part_kind in _list_fields(kind):
-            part, below = value.get(field.encode_name), (*path, field.encode_name)
-            if part is not None and (below not in invalid or field.required):
-                parts[field.name] = _build(part_kind, part, below, invalid)
-            elif field.required:
-                parts[field.name] = _make_placeholder(part_kind)
-        return kind(**parts)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple:
-        return tuple(_build(arguments[0], item, (*path, index), invalid) for index, item in enumerate(value))
-    if origin is dict:
-        items = {key: item for key, item in value.items() if item is not None or (*path, key) in invalid}
-        return {key: _build(arguments[1], item, (*path, key), invalid) for key, item in items.items()}
-    if origin in (types.UnionType, typing.Union):
-        return _build(arguments[0], value, path, invalid)
-    return model.Transport(value) if kind is model.Transport else documents.remove_nulls(value)
-
-
-def _make_placeholder(kind: Any) -> Any:
-    """Return the most neutral value of a type: the last of several words (tcp), otherwise nothing, 0 or empty."""
-    if isinstance(kind, type) and issubclass(kind, model.Section):
-        return kind(**{field.name: _make_placeholder(part) for field, part in _list_fields(kind) if field.required})
-    if kind is model.Transport:
-        return model.Transport.TCP
-    if typing.get_origin(kind) is typing.Literal:
-        return typing.get_args(kind)[-1]
-    if typing.get_origin(kind) is types.UnionType:
-        return _make_placeholder(typing.get_args(kind)[0])
-    return (typing.get_origin(kind) or kind)()
-
-
-@functools.cache
-def _list_fields(section: type[model.Section]) -> tuple[tuple[msgspec.structs.FieldInfo, Any], ...]:
-    """Return the fields of a section, each with its type without annotations."""
-    hints = typing.get_type_hints(section)
-    return tuple((field, hints[field.name]) for field in msgspec.structs.fields(section))
+    }
+    extended: Any = validators.extend(validators.Draft202012Validator, functions, type_checker=checker)  # type: ignore[no-untyped-call]
+    return extended(schema.build())

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import installed_names
-from railwright.fabric import hypernodes, kueue, node_views, scheduling_views, views
+from railwright.fabric import hypernodes, node_views, scheduling_views, views
 from railwright.fabric.claims import objects
-from railwright.fabric.workloads import frameworks, grove, membership
+from railwright.fabric.workloads import frameworks, membership
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -100,43 +100,8 @@ HYPER_NODES = _define("topology.volcano.sh/v1alpha1", "hypernodes", hypernodes.H
 _ALLOCATION = "resource.k8s.io/v1"
 RESOURCE_SLICES = _define(_ALLOCATION, "resourceslices", objects.ResourceSlice)
 RESOURCE_CLAIMS = _define(_ALLOCATION, "resourceclaims", objects.ResourceClaim)
-CONFIGURED_CLAIMS = _define(  # with the configuration that drivers get
-    _ALLOCATION, "resourceclaims", objects.ConfiguredClaim, snapshot_kind="ResourceClaim"
-)
 CLAIM_TEMPLATES = _define(_ALLOCATION, "resourceclaimtemplates", objects.ResourceClaimTemplate)
 DEVICE_CLASSES = _define(_ALLOCATION, "deviceclasses", objects.DeviceClass)
-DEVICE_TAINT_RULES = _define(_ALLOCATION, "devicetaintrules", objects.DeviceTaintRule)
-KUEUE = KUEUE_WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES = tuple(
-    _define(
-        kueue.VERSION,
-        plural,
-        view,
-        max_values=MAX_POD_VALUES if view is kueue.Workload else None,
-        title=f"Kueue's {plural}",
-        snapshot_kind=f"{view.__name__}.{kueue.GROUP}",
-    )
-    for plural, view in (
-        ("workloads", kueue.Workload),
-        ("localqueues", kueue.LocalQueue),
-        ("clusterqueues", kueue.ClusterQueue),
-        ("resourceflavors", kueue.ResourceFlavor),
-        ("topologies", kueue.Topology),
-    )
-)
-KAI_TOPOLOGIES = _define(
-    "kai.scheduler/v1alpha1",
-    "topologies",
-    kueue.Topology,  # has the fields of Kueue's
-    title="KAI's topologies",
-    snapshot_kind="Topology.kai.scheduler",
-)
-GROVE_TOPOLOGIES = _define(
-    "grove.io/v1alpha1",
-    "clustertopologybindings",
-    grove.ClusterTopologyBinding,
-    title="Grove's topologies",
-    snapshot_kind="ClusterTopologyBinding.grove.io",
-)
 
 
 def _build_kind(kind: frameworks.SizeKind) -> Kind:

@@ -1,7 +1,5 @@
-"""The protocol between sources of watched objects (reflector, snapshot file) and caches; waiting for their changes."""
+"""The protocol between sources of watched objects (reflector, snapshot file) and caches."""
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -52,23 +50,3 @@ class Several(Generic[T]):
         """Forward to each sink."""
         for sink in self._sinks:
             sink.remove(obj)
-
-
-class Changes:
-    """Wakes those who wait for a change of a cache. Used by one event loop."""
-
-    def __init__(self) -> None:
-        self._changed = asyncio.Event()
-
-    def announce(self) -> None:
-        """Wake all current waiters. Later waiters wait for the next change."""
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def wait_until(self, is_reached: Callable[[], bool], seconds: float) -> bool:
-        """Wait until a condition holds that changes may make true. Return False if it does not within the time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not is_reached():
-                    await self._changed.wait()
-        return is_reached()

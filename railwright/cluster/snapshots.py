@@ -4,7 +4,6 @@ Kinds without a view are ignored, as a cluster also contains kinds that are not 
 """
 
 import contextlib
-import functools
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,14 +11,13 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import documents, resources
-from railwright.fabric import scheduling_views
 
 # Kubernetes' own kinds first: an object without apiVersion is read as the first row of its kind.
 KINDS: Mapping[str, resources.Kind] = {
     kind.snapshot_kind: kind
     for kind in (
         resources.NODES,
-        msgspec.structs.replace(resources.PODS, view=scheduling_views.WholePod),
+        resources.PODS,
         resources.NAMESPACES,
         resources.NADS,
         resources.NODE_TOPOLOGIES,
@@ -27,14 +25,10 @@ KINDS: Mapping[str, resources.Kind] = {
         resources.HYPER_NODES,
         resources.WEBHOOK_EVENTS,
         resources.DEVICE_CLASSES,
-        resources.DEVICE_TAINT_RULES,
         resources.RESOURCE_CLAIMS,
         resources.CLAIM_TEMPLATES,
         resources.RESOURCE_SLICES,
         *sorted(resources.GANG_SIZES.values(), key=lambda kind: kind.optional),
-        *resources.KUEUE,
-        resources.KAI_TOPOLOGIES,
-        resources.GROVE_TOPOLOGIES,
     )
 }
 _OTHER_GROUPS = {"Event": "events.k8s.io"}  # a second group with the same objects
@@ -48,13 +42,6 @@ _LOG = logging.getLogger(__name__)
 
 class SnapshotError(ValueError):
     """The text is not a snapshot, or no object or List; the message names the object and the reason."""
-
-
-@functools.cache
-def prepare() -> None:
-    """Let msgspec inspect the views, once. Threads that do so at the same time crash the process (msgspec 0.22)."""
-    for kind in KINDS.values():
-        msgspec.json.Decoder(kind.view)
 
 
 def read(text: str) -> dict[str, list[Any]]:
@@ -87,7 +74,7 @@ def _find_row(obj: Mapping[str, Any]) -> str:
 def _check_version(row: str, obj: Mapping[str, Any]) -> None:
     """Raise SnapshotError for an object in a version whose fields are not read: its devices would be missing."""
     version = str(obj.get("apiVersion"))
-    if version in _UNREADABLE and row != "DeviceTaintRule":
+    if version in _UNREADABLE:
         raise SnapshotError(
             f"{row} {format_name(obj)}: apiVersion: {version} is not read; expected resource.k8s.io/v1, which "
             "kubectl get -o json writes on Kubernetes 1.34 and later"

@@ -1,35 +1,26 @@
 """Sources of a server's data: watches of the API server, or files in its place, behind one interface.
 
-Also reports to readiness and metrics whether everything was read, and how old it is. Changes of files are found by
-polling (stat and content hash, so that renames, symlink swaps and coarse timestamps are noticed). An invalid file
-leaves the last valid content in force. `snapshots` and `policies` parse the content.
-
-A long policy is parsed in another process: a mebibyte of garbage takes seconds, which would delay reviews.
+Also reports to readiness and metrics whether everything was read, and how old it is. An invalid file leaves the last
+valid content in force. `snapshots` and `policies` parse the content.
 """
 
 import asyncio
-import dataclasses
 import errno
-import hashlib
+import functools
 import logging
 import os
 import pathlib
 import stat
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, policies, policy_process, resources, sinks, snapshots
+from railwright.cluster import installed_names, policies, resources, sinks, snapshots
 from railwright.cluster import reflector as reflectors
 from railwright.fabric import names, text, views
 from railwright.fabric.policy import model
-
-_AT_ONCE = 16 * 1024  # characters, which take about ten milliseconds; policies are shorter
-_SECONDS = 120.0  # enough for the longest text on a busy node; the last valid policy stays in force meanwhile
-_POLICY_LOG = logging.getLogger("railwright.cluster")
 
 
 class PolicyConfigMap:
@@ -38,19 +29,6 @@ class PolicyConfigMap:
     def __init__(self, store: policies.PolicyStore) -> None:
         self.current: views.ConfigMap | None = None
         self._store = store
-        self._turn = 0  # number of texts seen; a result counts only if its text is the newest
-        self._reading: set[asyncio.Task[None]] = set()
-        self._one = asyncio.Lock()  # one text at a time: of the waiting texts only the newest is parsed
-
-    @property
-    def name(self) -> str:
-        """Kind and name of the object; "" if it does not exist."""
-        return "" if self.current is None else f"ConfigMap {self.current.metadata.name}"
-
-    @property
-    def created_at(self) -> str:
-        """Creation of the object, RFC 3339; "" if unknown."""
-        return "" if self.current is None else self.current.metadata.creation_timestamp or ""
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
         """Apply the full list, which contains the object or not."""
@@ -69,56 +47,124 @@ class PolicyConfigMap:
     def _apply(self, obj: views.ConfigMap | None) -> None:
         """Read the object. One without the key is an empty policy, which is rejected."""
         self.current = obj
-        self._turn += 1
         if obj is None:
             self._store.withdraw()
-            return
-        text = (obj.data or {}).get(names.POLICY_KEY, "")
-        if len(text) <= _AT_ONCE:
-            self._store.take(policies.read(text))
-            return
-        reading = asyncio.get_running_loop().create_task(self._read(text, self._turn))
-        self._reading.add(reading)
-        reading.add_done_callback(self._reading.discard)
-
-    async def _read(self, text: str, turn: int) -> None:
-        async with self._one:
-            if turn != self._turn:
-                return
-            result = await _read(text)
-        if turn == self._turn:
-            self._store.take(result)
+        else:
+            self._store.take(policies.read((obj.data or {}).get(names.POLICY_KEY, "")))
 
 
-async def _read(text: str) -> model.Policy | policies.Rejected:
-    try:
-        return await policy_process.read(text, _SECONDS)
-    except policy_process.ReaderError as error:  # the policy must take effect anyway
-        _POLICY_LOG.warning("policy read in this process, which slows reviews", extra={"fields": {"error": str(error)}})
-        return await asyncio.to_thread(policies.read, text)
+# --- files in place of the API server --------------------------------------------------------------------------
+
+_LOG = logging.getLogger(__name__)
+_INTERVAL = 0.25  # seconds between polls: two polls and a read fit into the second that docs/interface.md 2.1 allows
+
+
+class WatchedFile:
+    """Calls `apply` with the text of a file whenever the file changes.
+
+    `apply` returns the problem of the text, or None; it keeps the last valid content in force. `report_loss` gets the
+    reason whenever the file becomes unreadable.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        apply: Callable[[str], str | None],
+        report_loss: Callable[[str], None] = lambda _reason: None,
+        interval: float = _INTERVAL,
+    ) -> None:
+        self.path = pathlib.Path(path)
+        self.synced = asyncio.Event()
+        self._apply, self._report_loss, self._interval = apply, report_loss, interval
+        self._stamp: tuple[int, ...] = ()  # renames, swaps of symbolic links and writes change it
+        self._last_problem = ""
+
+    async def run(self) -> None:
+        """Poll for changes until cancelled."""
+        while True:
+            self._poll()
+            await asyncio.sleep(self._interval)
+
+    def _poll(self) -> None:
+        try:
+            text = self._read_if_changed()
+            problem = self._apply(text) if text is not None else self._last_problem
+        except (OSError, UnicodeDecodeError) as error:
+            problem = "is not UTF-8 text"
+            if isinstance(error, OSError):
+                self._stamp, problem = (), f"cannot be read: {error.strerror or type(error).__name__}"
+            if problem != self._last_problem:
+                self._report_loss(problem)
+        if problem and problem != self._last_problem:  # one line for each state of the file, not for each poll
+            consequence = "the last valid content stays" if self.synced.is_set() else "nothing valid loaded yet"
+            _LOG.warning("%s: %s; %s", self.path, problem, consequence)
+        self._last_problem = problem or ""
+        if not problem:
+            self.synced.set()
+
+    def _read_if_changed(self) -> str | None:
+        status = self.path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block forever
+        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if stamp == self._stamp:
+            return None
+        self._stamp = stamp
+        return self.path.read_bytes().decode()
+
+
+def watch_policy(
+    path: str | os.PathLike[str], store: policies.PolicyStore, *, interval: float = _INTERVAL
+) -> WatchedFile:
+    """Return the source of `--policy FILE`: a policy or its ConfigMap, passed to the store whenever it changes."""
+
+    def apply(content: str) -> str | None:
+        result = policies.read_manifest(content)
+        store.take(result)
+        if not isinstance(result, policies.Rejected):
+            return None
+        more = len(result.errors) - 1
+        return f"{result.errors[0]}" + (f" (and {text.format_count(more, 'more error')})" if more else "")
+
+    def report_loss(reason: str) -> None:
+        store.take(policies.Rejected((policies.PolicyError("", None, reason),)))
+
+    return WatchedFile(path, apply, report_loss, interval)
+
+
+def watch_snapshot(
+    path: str | os.PathLike[str],
+    sinks: Mapping[str, sinks.Sink[Any]],
+    counts: dict[str, int],
+    *,
+    interval: float = _INTERVAL,
+) -> WatchedFile:
+    """Return the source of `--snapshot FILE`: replaces the content of every sink, by kind, whenever the file changes.
+
+    `counts` gets the number of objects of each kind.
+    """
+
+    def apply(content: str) -> str | None:
+        try:
+            result = snapshots.read(content)
+        except snapshots.SnapshotError as error:
+            return str(error)
+        for kind, sink in sinks.items():
+            sink.replace(result[kind])
+        counts.update((kind, len(objects)) for kind, objects in result.items())
+        return None
+
+    return WatchedFile(path, apply, interval=interval)
 
 
 # --- sources ------------------------------------------------------------------------------------------------
 
-
-_LOG = logging.getLogger(__name__)
-_INTERVAL = 0.25  # seconds between polls: two polls and a parse fit into the second that docs/interface.md 2.1 allows
-_SETTLE_POLLS = 8  # polls that hash the content after a change: 2 s, the coarsest file timestamp (FAT)
-_PARSING = threading.Lock()  # msgspec crashes if two threads inspect one type for the first time
-_MISSING_POLLS = 4  # polls before a missing file counts as deleted; rm + mv leaves a gap
-
-Parsed = TypeVar("Parsed")
-
 Task = Callable[[], Coroutine[Any, Any, None]]
-Restarted = Callable[[str, str], None]
-"""Called with (kind, reason) when a watch is restarted."""
-Skipped = Callable[[str], None]
-"""Called with the kind when an object cannot be decoded and is skipped."""
-
-
+CountFailure = Callable[[str, str], None]
+"""Called with (kind, reason) when a watch starts again, and with "skipped" for an object that cannot be decoded."""
 # kinds without which no decision is possible
 _NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)
-_REFUSED = frozenset({401, 403})
+_SILENT_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than two are missing
 
 
 def return_whole(obj: Any) -> Any:
@@ -130,175 +176,15 @@ class WatchSpec(msgspec.Struct, frozen=True):
     """One kind to feed into a sink: watched, or read from a snapshot.
 
     `excerpt` returns the part of an object that the sink needs; the rest is freed before the next object is decoded.
-    `gradual`: the sink accepts a part of the first list.
+    `gradual`: the sink accepts a part of the first list. `is_needed` says whether a policy needs the kind, which is
+    watched only while one is in force that does; None: always.
     """
 
     kind: resources.Kind
     sink: sinks.Sink[Any]
     excerpt: Callable[[Any], Any] = return_whole
     gradual: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Lost:
-    """The file cannot be read; `gone` if it does not exist."""
-
-    reason: str
-    gone: bool = False
-
-
-class _File:
-    """The content of a path, returned once per change. Every call may block."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
-        self._stamp: object = None
-        self._digest = b""
-        self._unsettled = _SETTLE_POLLS
-
-    def read_if_changed(self) -> str | Lost | None:
-        """Return the text if it has changed since the last call, otherwise None."""
-        try:
-            content = self._read_content()
-            return None if content is None else content.decode()
-        except OSError as error:
-            self._stamp, self._digest = None, b""  # reappearing content counts as changed, even if it is the same
-            reason = f"cannot be read: {error.strerror or type(error).__name__}"
-            return Lost(reason, gone=isinstance(error, FileNotFoundError))
-        except UnicodeDecodeError:
-            return Lost("is not UTF-8 text")
-
-    def _read_content(self) -> bytes | None:
-        status = self.path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block forever
-        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        self._unsettled = _SETTLE_POLLS if stamp != self._stamp else self._unsettled - 1
-        if self._unsettled <= 0:
-            return None
-        content = self.path.read_bytes()
-        self._stamp = stamp
-        digest = hashlib.sha256(content).digest()
-        if digest == self._digest:
-            return None
-        self._digest = digest
-        return content
-
-
-class Watched(Generic[Parsed]):
-    """A file that is parsed in a thread whenever its content changes, and then applied on the event loop.
-
-    `apply` returns the problem of the parsed content, or None. `report_loss` gets the reason whenever the file becomes
-    unreadable. The last valid content stays in force.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        parse: Callable[[str], Parsed],
-        apply: Callable[[Parsed], str | None],
-        report_loss: Callable[[str], None] = lambda _reason: None,
-        interval: float = _INTERVAL,
-    ) -> None:
-        self.path = pathlib.Path(path)
-        self.generation = 0
-        self.synced = asyncio.Event()
-        self._file, self._parse, self._apply, self._report_loss = _File(self.path), parse, apply, report_loss
-        self._interval = interval
-        self._missing = 0
-        self._last_warning: str | None = None
-
-    async def run(self) -> None:
-        """Poll for changes until cancelled."""
-        while True:
-            result = await asyncio.to_thread(self._poll)
-            if isinstance(result, Lost):
-                self._handle_loss(result)
-            elif result is not None:
-                self._handle_content(result[0])
-            await asyncio.sleep(self._interval)
-
-    def _poll(self) -> tuple[Parsed] | Lost | None:
-        text = self._file.read_if_changed()
-        if not isinstance(text, str):
-            return text
-        with _PARSING:
-            return (self._parse(text),)
-
-    def _handle_content(self, parsed: Parsed) -> None:
-        self._missing = 0
-        problem = self._apply(parsed)
-        if problem is not None:
-            self._warn(problem)
-            return
-        self.generation += 1
-        self._last_warning = None
-        self.synced.set()
-
-    def _handle_loss(self, lost: Lost) -> None:
-        self._missing += 1
-        if lost.gone and self._missing < _MISSING_POLLS and self.synced.is_set():
-            return
-        if lost.reason != self._last_warning:
-            self._report_loss(lost.reason)
-        self._warn(lost.reason)
-
-    def _warn(self, problem: str) -> None:
-        """Log one warning per state of the file instead of one per poll."""
-        if problem != self._last_warning:
-            self._last_warning = problem
-            consequence = "the last valid content stays" if self.synced.is_set() else "nothing valid loaded yet"
-            _LOG.warning("%s: %s; %s", self.path, problem, consequence)
-
-
-class PolicyFile(Watched[model.Policy | policies.Rejected]):
-    """`--policy FILE`: a policy or its ConfigMap, passed to the store whenever it changes."""
-
-    def __init__(
-        self, path: str | os.PathLike[str], store: policies.PolicyStore, *, interval: float = _INTERVAL
-    ) -> None:
-        def apply(result: model.Policy | policies.Rejected) -> str | None:
-            store.take(result)
-            return _summarize(result) if isinstance(result, policies.Rejected) else None
-
-        def report_loss(reason: str) -> None:
-            store.take(policies.Rejected((policies.PolicyError("", None, reason),)))
-
-        super().__init__(path, parse=policies.read_manifest, apply=apply, report_loss=report_loss, interval=interval)
-
-
-class SnapshotFile(Watched[dict[str, list[Any]] | snapshots.SnapshotError]):
-    """`--snapshot FILE`: replaces the content of every sink, keyed by kind, whenever the file changes."""
-
-    def __init__(
-        self, path: str | os.PathLike[str], sinks: Mapping[str, sinks.Sink[Any]], *, interval: float = _INTERVAL
-    ) -> None:
-        unknown = sinks.keys() - snapshots.KINDS.keys()
-        if unknown:
-            raise ValueError(f"no view of {sorted(unknown)}; snapshots hold {sorted(snapshots.KINDS)}")
-
-        def apply(result: dict[str, list[Any]] | snapshots.SnapshotError) -> str | None:
-            if isinstance(result, snapshots.SnapshotError):
-                return str(result)
-            for kind, sink in sinks.items():
-                sink.replace(result[kind])
-            return None
-
-        snapshots.prepare()
-        super().__init__(path, parse=_decode_snapshot, apply=apply, interval=interval)
-
-
-def _decode_snapshot(text: str) -> dict[str, list[Any]] | snapshots.SnapshotError:
-    try:
-        return snapshots.read(text)
-    except snapshots.SnapshotError as error:
-        return error
-
-
-def _summarize(rejected: policies.Rejected) -> str:
-    more = "" if len(rejected.errors) == 1 else f" (and {text.format_count(len(rejected.errors) - 1, 'more error')})"
-    return f"{rejected.errors[0]}{more}"
+    is_needed: Callable[[model.PolicyDocument], bool] | None = None
 
 
 class Sources:
@@ -309,9 +195,10 @@ class Sources:
         self.client = client  # None if files replace the cluster
         self.policy_object = PolicyConfigMap(store)
         self.tasks: list[Task] = []
+        self._specs: list[WatchSpec] = []  # of all kinds that are watched, also of those that no policy needs now
         self._reflectors: dict[str, reflectors.Reflector] = {}
-        self._snapshot: SnapshotFile | None = None
-        self._missing: dict[str, Callable[[], bool]] = {}
+        self._snapshot: WatchedFile | None = None
+        self._counts: dict[str, int] = {}  # objects of the snapshot by kind
 
     def find_policy_problem(self) -> str:
         """Return the readiness problem of the policy; "" once any policy has been in force."""
@@ -324,60 +211,57 @@ class Sources:
         """Return the readiness problem of the caches; "" once all are read and none is older than `stale_after`
         seconds.
         """
-        missing = [name for name, is_missing in self._missing.items() if is_missing()]
-        if missing:
-            return f"not read yet: {', '.join(missing)}"
+        unread = [spec.kind.name for spec in self._list_unread_specs()]
+        if self._snapshot is not None and not self._snapshot.synced.is_set():
+            unread.append("snapshot")
+        if unread:
+            return f"not read yet: {', '.join(unread)}"
         if stale_after is None:
             return ""
-        ages = {name: reflector.get_age_seconds() for name, reflector in self._reflectors.items()}
-        late = [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
+        late = self._list_late(stale_after)
         return f"no contact for too long: {', '.join(late)}" if late else ""
+
+    def _list_unread_specs(self) -> Iterator[WatchSpec]:
+        for spec in self._specs:
+            source = self._reflectors.get(spec.kind.name)
+            if self._needs(spec) and (source is None or not source.synced.is_set()):
+                yield spec
+
+    def _list_late(self, stale_after: float) -> list[str]:
+        ages = {name: source.get_age_seconds() for name, source in self._reflectors.items()}
+        return [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
 
     def find_outage(self) -> str:
         """Return why nodes, pods or the policy cannot be watched; "" if they are, and without an API server."""
-        failure = self._find_failure()
-        return failure.sentence if failure is not None else ""
-
-    def is_refused(self) -> bool:
-        """True if `away` reports an API server that answers, but does not accept or permit the requests."""
-        failure = self._find_failure()
-        return failure is not None and failure.status in _REFUSED
-
-    def _find_failure(self) -> errors.ClusterError | None:
         for name in _NEEDED:
             source = self._reflectors.get(name)
             if source is not None and source.failure is not None:
-                return source.failure
-        return None
+                return source.failure.sentence
+        return ""
 
     def list_unread(self) -> Sequence[str]:
         """Return what has not been read yet and is still being read, in words for people."""
         if self._snapshot is not None:
             return () if self._snapshot.synced.is_set() else ("the snapshot file",)
-        unread = [
-            reflector
-            for reflector in self._reflectors.values()
-            if not reflector.synced.is_set() and reflector.failure is None
-        ]
-        return tuple(dict.fromkeys(reflector.kind.words for reflector in unread))
-
-    def list_missing(self) -> Sequence[str]:
-        """Return a sentence for each failure of kinds without which the overview is incomplete, and its cause."""
-        failures: dict[str, list[str]] = {}
-        for name, reflector in self._reflectors.items():
-            if reflector.failure is not None and name not in _NEEDED:
-                failures.setdefault(reflector.failure.sentence, []).append(reflector.kind.words)
-        return tuple(f"not shown: {', '.join(dict.fromkeys(words))}: {cause}" for cause, words in failures.items())
-
-    def list_late(self, stale_after: float) -> Sequence[str]:
-        """Return a sentence for each watch that was silent for longer than `stale_after` seconds."""
-        ages = {
-            reflector.kind.words: reflector.get_age_seconds()
-            for reflector in self._reflectors.values()
-            if reflector.synced.is_set()
-        }
+        failing = {name for name, source in self._reflectors.items() if source.failure is not None}
         return tuple(
-            f"nothing received about {words} for {age:.0f} s" for words, age in ages.items() if age > stale_after
+            dict.fromkeys(spec.kind.words for spec in self._list_unread_specs() if spec.kind.name not in failing)
+        )
+
+    def list_problems(self) -> Sequence[str]:
+        """Return what is wrong with the data, as sentences. An outage is the cause of all others, and stands alone."""
+        if outage := self.find_outage():
+            return (outage,)
+        failures: dict[str, list[str]] = {}
+        for source in self._reflectors.values():
+            if source.failure is not None:
+                failures.setdefault(source.failure.sentence, []).append(source.kind.words)
+        missing = [f"not shown: {', '.join(dict.fromkeys(words))}: {cause}" for cause, words in failures.items()]
+        if unread := self.list_unread():  # the policy may be among them
+            return (f"Not read yet: {', '.join(unread)}.", *missing)
+        late = self._list_late(_SILENT_SECONDS)
+        return tuple(
+            filter(None, (self.find_policy_problem(), *missing, f"No contact for: {', '.join(late)}." if late else ""))
         )
 
     def read_metrics(self) -> dict[str, Any]:
@@ -386,36 +270,55 @@ class Sources:
         return {
             "policy_valid": self.store.valid,
             "policy_generation": self.store.generation,
-            "policy_digest": current.digest if current else None,
-            "snapshot_generation": self._snapshot.generation if self._snapshot else None,
+            "policy_digest": current.digest if current else "",
             "caches": [
                 (name, reflector.get_age_seconds(), reflector.objects) for name, reflector in self._reflectors.items()
-            ],
+            ]
+            if self._snapshot is None
+            else [(kind, 0.0, count) for kind, count in self._counts.items()],
         }
 
-    def watch(self, spec: WatchSpec, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:
+    def watch(self, spec: WatchSpec, count_failure: CountFailure) -> None:
         """Feed a sink from the API server."""
+        self._specs.append(spec)
+        self.tasks.append(functools.partial(self._watch, spec, count_failure))
+
+    async def _watch(self, spec: WatchSpec, count_failure: CountFailure) -> None:
+        """Watch a kind while the policy in force needs it. Afterwards its objects are forgotten."""
         assert self.client is not None  # noqa: S101 - only called with a client
-        kind = spec.kind
-        source = reflectors.Reflector(
-            self.client,
-            kind,
-            spec.sink,
-            restarted=restarted,
-            skipped=skipped,
-            excerpt=spec.excerpt,
-            gradual=spec.gradual,
-        )
-        self._reflectors[kind.name] = source
-        self._missing[kind.name] = lambda: not source.synced.is_set()
-        self.tasks.append(source.run)
+        changed = asyncio.Event()
+        self.store.subscribe(lambda _: changed.set())
+
+        async def wait_until(*, is_needed: bool) -> None:
+            while self._needs(spec) is not is_needed:
+                changed.clear()
+                await changed.wait()
+
+        while True:
+            await wait_until(is_needed=True)
+            source = self._reflectors[spec.kind.name] = reflectors.Reflector(
+                self.client,
+                spec.kind,
+                spec.sink,
+                count_failure=count_failure,
+                excerpt=spec.excerpt,
+                gradual=spec.gradual,
+            )
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(source.run())
+                await wait_until(is_needed=False)
+                running.cancel()
+            del self._reflectors[spec.kind.name]
+            spec.sink.replace([])
+
+    def _needs(self, spec: WatchSpec) -> bool:
+        current = self.store.current
+        return spec.is_needed is None or (current is not None and spec.is_needed(current.document))
 
     def read(self, path: pathlib.Path, sinks_by_kind: Mapping[str, sinks.Sink[Any]]) -> None:
         """Feed sinks from a snapshot file."""
-        source = SnapshotFile(path, sinks_by_kind)
-        self._snapshot = source
-        self._missing["snapshot"] = lambda: not source.synced.is_set()
-        self.tasks.append(source.run)
+        self._snapshot = watch_snapshot(path, sinks_by_kind, self._counts)
+        self.tasks.append(self._snapshot.run)
 
 
 async def connect(  # noqa: PLR0913 - the inputs of a server, by name
@@ -424,8 +327,7 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     snapshot: pathlib.Path | None,
     policy: pathlib.Path | None,
     watches: Sequence[WatchSpec],
-    restarted: Restarted,
-    skipped: Skipped = lambda _: None,
+    count_failure: CountFailure = lambda _kind, _reason: None,
     client: clients.Client | None = None,
 ) -> Sources:
     """Return the sources for these options. Nothing runs until the caller runs `tasks`. Raises ClusterError.
@@ -437,49 +339,12 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
         client = await clients.connect(kubeconfig)
     sources = Sources(policies.PolicyStore(), client)
     if policy is not None:
-        sources.tasks.append(PolicyFile(policy, sources.store).run)
+        sources.tasks.append(watch_policy(policy, sources.store).run)
     elif client is not None:
-        sources.watch(WatchSpec(resources.POLICY, sources.policy_object), restarted, skipped)
+        sources.watch(WatchSpec(resources.POLICY, sources.policy_object), count_failure)
     if snapshot is not None:
         sources.read(snapshot, {watch.kind.snapshot_kind: watch.sink for watch in watches})
     else:
         for watch in watches:
-            sources.watch(watch, restarted, skipped)
+            sources.watch(watch, count_failure)
     return sources
-
-
-# --- the APIs that are served -------------------------------------------------------------------------------
-
-
-_ASKING_SECONDS, _RETRY_SECONDS, _IDLE_SECONDS = 60.0, 5.0, 0.5
-_NOT_SERVED = 404
-
-
-async def find_served(client: clients.Client, apis: Iterable[str]) -> frozenset[str]:
-    """Return those of these APIs, each GROUP/VERSION, that are served. Raises ClusterError."""
-    served = set()
-    for api in apis:
-        try:
-            await client.get(f"/apis/{api}")
-        except errors.ApiError as error:
-            if error.status != _NOT_SERVED:
-                raise
-        else:
-            served.add(api)
-    return frozenset(served)
-
-
-async def keep_asking(
-    client: clients.Client, list_apis: Callable[[], Iterable[str]], report: Callable[[frozenset[str]], None]
-) -> None:
-    """Report every minute which of the listed APIs are served. An answer that fails changes nothing."""
-    while True:
-        pause = _IDLE_SECONDS
-        if apis := tuple(list_apis()):
-            try:
-                report(await find_served(client, apis))
-                pause = _ASKING_SECONDS
-            except errors.ClusterError as error:
-                _LOG.info("served APIs unknown: %s", error)
-                pause = _RETRY_SECONDS
-        await asyncio.sleep(pause)

@@ -7,12 +7,12 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures
+from railwright.cluster import errors
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -27,32 +27,6 @@ class List(msgspec.Struct):
 
     items: list[msgspec.Raw] | None
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-
-
-class Text(NamedTuple):
-    """A page of which only metadata is decoded. The items are `text[begin:end]`."""
-
-    metadata: ListMeta
-    text: bytes
-    begin: int
-    end: int
-
-    def split(self, size: int) -> Iterator[bytes]:
-        """Yield arrays of a few items.
-
-        An item may contain objects that look like items, and is then cut in two. The array before such a cut is not
-        valid JSON. All arrays before the first invalid one hold whole items.
-        """
-        text, begin = self.text, self.begin
-        while self.end - begin > size:
-            cut = text.rfind(_BETWEEN_ITEMS, begin, begin + size)
-            if cut < 0:  # one large object
-                cut = text.find(_BETWEEN_ITEMS, begin + size, self.end)
-                if cut < 0:
-                    break
-            yield b"[%b]" % text[begin : cut + 1]
-            begin = cut + 2
-        yield b"[%b]" % text[begin : self.end]
 
 
 class Event(msgspec.Struct):
@@ -87,12 +61,10 @@ class Identified(msgspec.Struct):
 
 Key = tuple[str, str]  # namespace, name
 T = TypeVar("T")
-Page = TypeVar("Page", List, List | Text)
 
 
 GONE = 410  # status of pages that took longer than the API server keeps a version
 _PAGE = "500"  # objects per page, as kubectl requests
-_ITEMS, _BETWEEN_ITEMS, _END = b'"items":[', b'},{"metadata":{', b"]}"  # as Go writes pages of nodes and pods
 _LEVELS = (
     100  # levels that are decoded of a page or event that nests too deeply; our views need fewer than half of them
 )
@@ -113,31 +85,7 @@ async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
         return decode(await asyncio.to_thread(flatten, text))
 
 
-def open_page(text: bytes) -> List | Text:
-    """Return a page without decoding its items, to decode several at once: to find each would take as long again.
-
-    A page that is not written as API servers write it is decoded.
-    """
-    begin, end = text.find(_ITEMS) + len(_ITEMS), text.rfind(_END)
-    if begin < end and text[end:].rstrip() == _END:
-        with contextlib.suppress(msgspec.MsgspecError):
-            metadata = decode_list(text[:begin] + _END).metadata
-            if metadata.resource_version:  # otherwise metadata is behind the items
-                return Text(metadata, text, begin, end)
-    return decode_list(text)
-
-
-async def read_page(client: clients.Client, path: str, text: bytes, decode_page: Callable[[bytes], Page]) -> Page:
-    """Decode a page of a list. Raises ForeignError."""
-    try:
-        return await decode(decode_page, text)
-    except UNREADABLE as error:
-        raise failures.build_foreign(client.host, path, str(error)) from error
-
-
-async def read_pages(
-    client: clients.Client, path: str, query: Mapping[str, str], decode_page: Callable[[bytes], Page] = decode_list
-) -> AsyncGenerator[Page, None]:
+async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]) -> AsyncGenerator[List, None]:
     """Yield the pages of a list. Raises ClusterError, also for a response that is no list.
 
     The API server prepares the next page while the caller processes one. Close the generator if you leave it early.
@@ -145,7 +93,10 @@ async def read_pages(
     answer = asyncio.ensure_future(client.get(path, query))
     try:
         while True:
-            page = await read_page(client, path, await answer, decode_page)
+            try:
+                page = await decode(decode_list, await answer)
+            except UNREADABLE as error:
+                raise errors.build_foreign(client.host, path, str(error)) from error
             if page.metadata.continue_:
                 answer = asyncio.ensure_future(client.get(path, {**query, "continue": page.metadata.continue_}))
             yield page
@@ -200,18 +151,3 @@ def _cut_deep_values(text: bytes) -> Iterator[bytes]:
                 begin = match.start() + depth - _LEVELS
             depth -= len(brackets)
     yield text[begin:]
-
-
-_MAX_DIGITS = 4300  # that Python converts to a number (sys.int_info.default_max_str_digits)
-
-
-def parse_version(version: str) -> int:
-    """Return a resourceVersion as a number, as Kubernetes compares them since 1.35 (KEP 5504); 0 if it is none."""
-    return int(version) if len(version) <= _MAX_DIGITS and version.isascii() and version.isdigit() else 0
-
-
-def build_stream_error(status: clients.Status, path: str) -> errors.ApiError:
-    """Return the error with which the server ended a watch."""
-    retry_after = status.details.retry_after_seconds if status.details else 0.0
-    response = errors.ErrorResponse(status.code, status.reason, status.message, path, retry_after=retry_after)
-    return failures.build_api_error(response)

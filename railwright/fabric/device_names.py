@@ -10,18 +10,10 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.policy import model
 from railwright.fabric.policy import model as policies
 
 Devices = tuple[str, ...]
 Expression = tuple[str, str, tuple[str, ...]]  # label, operator, values
-
-
-class KnownDevices(msgspec.Struct, frozen=True):
-    """The devices of the rails, or `per_node` if there are several possible sets and the node decides."""
-
-    devices: Devices | None = None
-    per_node: bool = False
 
 
 class NodeConstraints(msgspec.Struct, frozen=True):
@@ -51,27 +43,29 @@ class NodeConstraints(msgspec.Struct, frozen=True):
         return forbidden is None or value in forbidden
 
 
-def resolve_before_binding(
-    pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
-) -> KnownDevices:
-    """Return the devices of the rails on every node that can run the pod."""
+def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices | None:
+    """Return the stated devices of the rails, if they are the same on every node that can run the pod."""
     if not document.node_shapes:
-        return KnownDevices(_list_devices(rails, None))
+        return _list_devices(rails, None)
     device_sets = set(_find_possible_devices(pod, document, rails))
-    return KnownDevices(device_sets.pop()) if len(device_sets) == 1 else KnownDevices(per_node=any(device_sets))
+    return device_sets.pop() if len(device_sets) == 1 else None
 
 
-def find_topology_files(
-    pod: views.Pod, document: policies.PolicyDocument, fabric: policies.Fabric
-) -> tuple[str | None, ...]:
-    """Return the topology files of the nodes that can run the pod, each once; None stands for no file."""
-    default = fabric.nccl.topology_file
-    if not any(shape.topology_file for shape in document.node_shapes):
-        return (default,)
-    files = [
-        default if shape is None else shape.topology_file or default for shape in _find_possible_shapes(pod, document)
-    ]
-    return tuple(dict.fromkeys(files)) or (default,)
+def find_each_device(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices:
+    """Return the stated device of each rail, "" for one without a device or with different ones on possible nodes."""
+    if known := find_devices(pod, document, rails):
+        return known
+    shapes = [*{id(shape): shape for shape in _find_possible_shapes(pod, document)}.values()]
+
+    def find(rail: policies.Rail) -> str:
+        devices = {
+            (shape.devices if shape else {}).get(rail.name, rail.device)
+            for shape in shapes
+            if shape is not None or rail.device
+        }
+        return (devices.pop() or "") if len(devices) == 1 else ""
+
+    return tuple([find(rail) for rail in rails])
 
 
 def find_possible(
@@ -95,18 +89,11 @@ def _find_possible_devices(
             yield default if shape is None else _list_devices(rails, shape)
 
 
-def resolve_on_node(
-    document: policies.PolicyDocument, rails: Sequence[policies.Rail], labels: Mapping[str, str]
-) -> Devices | None:
-    """Return the devices of the rails on a node with these labels."""
-    return _list_devices(rails, model.find_shape(document.node_shapes, labels))
-
-
 def _list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None) -> Devices | None:
     """Return None if some rail has no device, or if there are no rails."""
     shape_devices = shape.devices if shape else {}
     devices = [shape_devices.get(rail.name, rail.device) for rail in rails]
-    return tuple(device for device in devices if device) if devices and all(devices) else None
+    return tuple([device for device in devices if device]) if devices and all(devices) else None
 
 
 def _find_possible_shapes(pod: views.Pod, document: policies.PolicyDocument) -> Iterator[policies.NodeShape | None]:

@@ -77,7 +77,6 @@ class Tree:
     """All HyperNodes, with an index of the nodes' positions that is rebuilt after a change."""
 
     def __init__(self) -> None:
-        self.version = 0  # grows with every change
         self._specs: dict[str, Spec] = {}
         self._index: _Index | None = None
         self._positions: dict[str, tuple[Labels, _Position]] = {}
@@ -110,10 +109,6 @@ class Tree:
         """Remove a deleted node."""
         self._positions.pop(node, None)
 
-    def list_tiers(self) -> list[int]:
-        """Return the tiers of all HyperNodes, ascending. The first is that of level 1, and so on."""
-        return sorted({spec.tier for spec in self._specs.values()})
-
     def read_values(self, node: str, labels: Labels) -> Mapping[str, str]:
         """Return the names of the node's HyperNodes by key of LEVELS, without levels that it is not in."""
         return self._find_position(node, labels).values
@@ -137,7 +132,6 @@ class Tree:
         return cached[1]
 
     def _invalidate(self) -> None:
-        self.version += 1
         self._index = None
         self._positions.clear()
 

@@ -12,7 +12,7 @@ import msgspec
 from railwright.fabric import names, resources, text, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import compiled, model
-from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.reason import Reason
 
 Networks = Mapping[tuple[str, str], str | None]
 """(namespace, name) of a NetworkAttachmentDefinition -> the device plugin resource it uses, None if it uses none."""
@@ -29,7 +29,7 @@ WARN = "warn"  # mode of a policy and of a fabric
 class Record(msgspec.Struct, frozen=True):
     """The content of the annotation `injection`, keys in this order (docs/interface.md 5).
 
-    `rails` is (): launchers and some other roles get none. None: there is no record. `reasons` has the reason of each
+    `rails` is (): launchers and some other roles get none. None: there is no record. `reasons` has the code of each
     variable in `added`.
     """
 
@@ -41,8 +41,8 @@ class Record(msgspec.Struct, frozen=True):
     rails: tuple[str, ...] | None = None
     added: tuple[str, ...] = ()
     user_values: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="kept")
-    skipped: Mapping[str, reason.RecordedReason] = {}
-    reasons: msgspec.Raw = msgspec.Raw()
+    skipped: Mapping[str, Reason] = {}
+    reasons: Mapping[str, str] = {}
 
     @property
     def digest(self) -> str:
@@ -81,43 +81,6 @@ def _decode(text: str) -> Record:
 
 _decode_shared = functools.lru_cache(maxsize=256)(_decode)  # the pods of a gang have one text
 
-# --- the placement that binding writes --------------------------------------------------------------------
-
-
-class AllocatedRail(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A NIC that a claim holds, as in the annotation `placement`. Keys in this order; a key without a value is absent.
-
-    `rail` is "" if the device belongs to no rail of the fabric, `rdma_device` if its name is not known.
-    """
-
-    rail: str = ""
-    claim: str = ""
-    request: str = ""
-    device: str = ""
-    rdma_device: str = ""
-    interface: str = ""
-
-
-class Placement(msgspec.Struct, frozen=True):
-    """The content of the annotation `placement`, keys in this order. `shape` is null if no shape matches the node."""
-
-    node: str = ""
-    shape: str | None = None
-    rails: tuple[str, ...] = ()  # those with allocatable devices on the node; all rails of the pod if there are none
-    domains: tuple[str | None, ...] = ()  # values of the fabric's domain labels, closest first; null = unlabelled
-    devices: tuple[AllocatedRail, ...] | msgspec.UnsetType = msgspec.UNSET  # NICs that claims hold
-    skipped: Mapping[str, reason.RecordedReason] | msgspec.UnsetType = msgspec.UNSET  # `extender`, if it was not asked
-
-
-def read_placement(pod: views.Pod) -> Placement | None:
-    """Return the placement of a pod; None if the annotation is absent, or was written by a user."""
-    value = pod.metadata.annotations.get(names.PLACEMENT)
-    try:
-        return msgspec.json.decode(value, type=Placement) if value else None
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-
-
 # --- the fabric -------------------------------------------------------------------------------------------
 
 
@@ -153,7 +116,7 @@ def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, mo
     """Return (name, fabric) a pod opted in to; ("", None) if it did not, or the policy does not define the fabric.
 
     Without a label the injection record counts: the webhook writes it for pods that their namespace opted in. A pod
-    without a record has not opted in while its fabric is in mode `warn`.
+    without a record has not opted in while the policy is in mode `warn`.
     """
     label = pod.metadata.labels.get(names.FABRIC, "")
     if label == names.FABRIC_NONE:
@@ -161,15 +124,14 @@ def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, mo
     record = read_record(pod)
     name = resolve_default(label, document) or record.fabric
     fabric = document.fabrics.get(name)
-    if fabric is None or (record.rails is None and not is_enforced(document, name)):
+    if fabric is None or (record.rails is None and not is_enforced(document)):
         return "", None
     return name, fabric
 
 
-def is_enforced(document: model.PolicyDocument, name: str) -> bool:
-    """True unless a fabric is in mode `warn`. Those without a mode, and unknown ones, have that of the policy."""
-    fabric = document.fabrics.get(name)
-    return ((fabric.mode if fabric is not None else None) or document.mode) != WARN
+def is_enforced(document: model.PolicyDocument) -> bool:
+    """True unless the policy is in mode `warn`."""
+    return document.mode != WARN
 
 
 # --- the rails --------------------------------------------------------------------------------------------
@@ -185,11 +147,9 @@ class InvalidRailsError(ValueError):
 def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
     """Return the rails that an annotation selects, in the fabric's order. Raises InvalidRailsError.
 
-    The value is a count, names and ranges, or `none`. Duplicates are merged.
+    The value is a count, or names and ranges. Duplicates are merged.
     """
     value, number = annotation.strip(), len(rail_names)
-    if value == names.RAILS_NONE and value not in rail_names:
-        return ()
     if not value:
         fix = f"write {_RAIL_VALUES}, or remove the annotation to get all"
         raise InvalidRailsError(f"is empty; the fabric has {', '.join(rail_names)}: {fix}")
@@ -258,10 +218,10 @@ def find_segment(pod: views.Pod, fabric: model.Fabric) -> int:
 
     An invalid annotation counts as absent, because the webhook rejects it.
     """
-    if fabric.nvlink is None:
+    if fabric.nvlink_segment is None:
         return 1
     annotation = pod.metadata.annotations.get(names.SEGMENT)
-    return (annotation and read_segment(annotation)) or fabric.nvlink.segment or 1
+    return (annotation and read_segment(annotation)) or fabric.nvlink_segment
 
 
 # --- the devices of the rails -----------------------------------------------------------------------------
@@ -353,11 +313,7 @@ def group_by_resource(rails: Iterable[model.Rail]) -> Mapping[str, tuple[str, ..
 
 # --- the record of a gang's topology: an annotation of its pod templates, and so of its pods -----------
 
-JOB_SCHEDULING = "/spec/scheduling"  # in `fields`: of a Job of Kubernetes
 _MAX_TEXT = 2048  # characters of a record that is read; a real one has some hundred
-
-
-_RecordedReason = reason.RecordedReason  # the field below has the name of the module
 
 
 class TopologyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -368,7 +324,7 @@ class TopologyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     level: str = ""  # key that the fields name
     fields: tuple[str, ...] = ()  # JSON pointers of the workload's fields that were written
     annotations: tuple[str, ...] = ()  # keys that were written to this template
-    reason: _RecordedReason | None = None
+    reason: Reason | None = None
 
 
 _NO_TOPOLOGY = TopologyRecord()

@@ -11,18 +11,16 @@ CONTAINERS = f"{DOMAIN}/containers"  # annotation: target containers
 SKIP = f"{DOMAIN}/skip"  # annotation: mutations to skip
 DELIVERY = f"{DOMAIN}/delivery"  # annotation: env | file
 SEGMENT = f"{DOMAIN}/segment"  # annotation: number of consecutive ranks that share an NVLink domain
+BROKEN_RAILS = f"{DOMAIN}/broken-rails"  # annotation on nodes: rails that pods must not use
 POD_KEYS = (RAILS, CONTAINERS, SKIP, DELIVERY, SEGMENT)  # annotations that users write on pods
 
 # --- railwright's keys that only railwright sets ------------------------------------------------------
 INJECTION = f"{DOMAIN}/injection"  # annotation: the injection record (docs/interface.md 5)
 TOPOLOGY = f"{DOMAIN}/topology"  # annotation of templates: the record of a gang's topology (docs/interface.md 5.2)
-PLACEMENT = f"{DOMAIN}/placement"  # annotation: node, rails and domains of the pod
 NCCL_CONF = f"{DOMAIN}/nccl.conf"  # annotation: NAME=VALUE lines that are delivered as a file
-UCX_NET_DEVICES = f"{DOMAIN}/ucx-net-devices"  # annotation: value of a variable, for pods with claims
 
 FABRIC_DEFAULT = "default"  # label value: the policy's defaultFabric
 FABRIC_NONE = "none"  # label value: opt out, even where the namespace opts in
-RAILS_NONE = "none"  # value of the annotation `rails`: a pod without accelerators gets no rails
 
 MANAGED_RESOURCE = f"{DOMAIN}/rails"  # resource with quantity 0: schedulers ask the extender about pods that name it
 
@@ -30,8 +28,6 @@ POD_CLAIM = "railwright"  # name of the entry of spec.resourceClaims that railwr
 CLAIM_TEMPLATE_PREFIX = "railwright-"  # of the names of its ResourceClaimTemplates
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"  # DeviceClass of channels (NVIDIA's DRA driver)
 MANAGED_BY, OWNER = "app.kubernetes.io/managed-by", "railwright"  # label of the objects that railwright writes
-
-NOT_ALLOCATED = "not-written-at-binding"  # in nccl.conf before binding: the name of no device and no network
 
 VOLUME_PREFIX = "railwright-"  # names of volumes that railwright adds to a pod
 
@@ -57,7 +53,7 @@ POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namesp
 
 # --- containers that railwright adds -----------------------------------------------------------------------
 PREFLIGHT_CONTAINER = "railwright-preflight"
-PREFLIGHT_BROKEN = "rails out of order: "  # before the names of rails, in a line of its termination message
+IMAGE = "railwright:latest"  # where nothing names the image of a release
 
 SOURCE_COMMAND = '. {path} && exec "$0" "$@"'  # third word of a container's command after a script is put before it
 
@@ -65,8 +61,9 @@ SOURCE_COMMAND = '. {path} && exec "$0" "$@"'  # third word of a container's com
 DEV_INFINIBAND = "/dev/infiniband"
 DEV_SHM = "/dev/shm"  # noqa: S108 - the POSIX shared-memory mount NCCL uses, not a temporary file
 NCCL_CONF_PATH = "/etc/nccl.conf"
-PLACEMENT_PATH = "/etc/railwright/placement.json"  # in the preflight container, if rails come as claims
-SSH_HOME = "/root/.ssh"
+RAILS_PATH = "/run/railwright"  # what the init container finds
+ROOT_HOME = "/root"
+SSH_HOME = f"{ROOT_HOME}/.ssh"
 
 # --- resources that stand for claims (Dynamic Resource Allocation) ----------------------------------------
 CLAIMS_DOMAIN = f"claims.{DOMAIN}"

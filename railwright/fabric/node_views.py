@@ -1,12 +1,37 @@
 """Views of nodes, and of what exporters report of their NUMA nodes, decoded by msgspec as those in `views`."""
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import integers, views
 
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+def _never(_value: str, _bound: str) -> bool:
+    """Unknown operators tolerate nothing."""
+    return False
+
+
+def _build_comparison(compare: Callable[[int, int], bool]) -> Callable[[str, str], bool]:
+    def test(value: str, bound: str) -> bool:
+        numbers = integers.parse_int64(value, canonical=True), integers.parse_int64(bound, canonical=True)
+        return None not in numbers and compare(*numbers)  # type: ignore[arg-type]
+
+    return test
+
+
+# Operators of a toleration (k8s.io/api/core/v1, ToleratesTaint): the taint's value, the toleration's value. Gt and Lt
+# count as enabled: an API server without the feature TaintTolerationComparisonOperators accepts no such toleration.
+_VALUE_TESTS: Mapping[str, Callable[[str, str], bool]] = {
+    "": operator.eq,
+    "Equal": operator.eq,
+    "Exists": lambda _value, _bound: True,
+    "Gt": _build_comparison(operator.gt),
+    "Lt": _build_comparison(operator.lt),
+}
 
 
 class Taint(views.View, frozen=True):
@@ -22,8 +47,8 @@ class Taint(views.View, frozen=True):
         return self.effect in _BLOCKING_EFFECTS and not any(
             toleration.effect in ("", self.effect)
             and (
-                (toleration.operator == "Exists" and toleration.key in ("", self.key))
-                or (toleration.operator != "Exists" and (toleration.key, toleration.value) == (self.key, self.value))
+                toleration.key in ("", self.key)
+                and _VALUE_TESTS.get(toleration.operator, _never)(self.value, toleration.value)
             )
             for toleration in tolerations
         )
@@ -46,12 +71,19 @@ class NodeCondition(views.View, frozen=True):
     last_transition_time: str | None = None
 
 
+class NodeInfo(views.View, frozen=True):
+    """The versions on a node."""
+
+    kubelet_version: str = ""
+
+
 class NodeStatus(views.View, frozen=True):
     """status of a node: its capacity, and the part of it that pods may use."""
 
     capacity_or_none: dict[str, views.RawQuantity] | None = msgspec.field(default=None, name="capacity")
     allocatable_or_none: dict[str, views.RawQuantity] | None = msgspec.field(default=None, name="allocatable")
     conditions: list[NodeCondition] | None = None
+    node_info: NodeInfo = NodeInfo()
 
     @property
     def capacity(self) -> Mapping[str, views.RawQuantity]:

@@ -39,23 +39,10 @@ class PodSpec(views.PodSpec, frozen=True):
     security_context: views.SecurityContext | None = _skip(1)
 
 
-class PodStatus(views.PodStatus, frozen=True):
-    """status of a pod with that of its init containers, of which preflight reports rails."""
-
-    init_container_statuses: list[views.ContainerStatus] | None = None
-
-
 class Pod(views.Pod, frozen=True):
     """A pod with only the fields that placement reads."""
 
     spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
-
-
-class WholePod(views.Pod, frozen=True):
-    """A pod with all fields that placement or injection reads, as snapshots have it."""
-
-    status: PodStatus = PodStatus()
 
 
 class BriefContainer(views.View, frozen=True):
@@ -123,7 +110,7 @@ def complete(pod: Pod | BriefPod) -> Pod:
             scheduler_name=spec.scheduler_name,
             priority=spec.priority,
         ),
-        status=PodStatus(
+        status=views.PodStatus(
             phase=status.phase, resource_claim_statuses=(status.resource_claim_statuses or [])[:_MAX_CLAIMS]
         ),
     )

@@ -1,13 +1,8 @@
-"""Formats counts and lists for messages, and reads tables that are Markdown files.
-
-The caller decides what is listed and how many items a message names. A row of a table is a heading, lines
-`field: value` if it has any, and a text.
-"""
+"""Formats counts and lists for messages. The caller decides what is listed and how many items a message names."""
 
 import functools
-import importlib.resources
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 _MAX_LIST = 60  # characters of a list in a message: a warning has 256, and must also state the fix
 _MAX_QUOTED = 100  # characters of a user's value in a message
@@ -121,26 +116,3 @@ def build_natural_key(name: str) -> NaturalKey:
         (int(part[-_MAX_DIGITS:]), part) if part.isascii() and part.isdigit() else (-1, part)
         for part in _DIGITS.split(name)
     )
-
-
-_ROW = re.compile(
-    r"^### (?P<heading>\S+)\n\n(?:(?P<fields>(?:\w+: [^\n]+\n)+)\n)?(?P<text>.*?)(?=^### |\Z)",
-    re.MULTILINE | re.DOTALL,
-)
-_COMMENT = re.compile(r"<!-- .*? -->\n*")
-
-
-def read_rows(package: str, name: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the fields of each row of a file in a package, by its heading."""
-    return parse_rows(importlib.resources.files(package).joinpath(name).read_text(encoding="utf-8"))
-
-
-def parse_rows(markdown: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the fields of each row, by its heading, `text` among them. Comments are left out."""
-    return {
-        row["heading"]: {
-            **dict(line.split(": ", 1) for line in (row["fields"] or "").splitlines()),
-            "text": row["text"].strip(),
-        }
-        for row in _ROW.finditer(_COMMENT.sub("", markdown))
-    }

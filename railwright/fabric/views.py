@@ -280,23 +280,9 @@ class Affinity(View, frozen=True):
 
 
 class SchedulingGroup(View, frozen=True):
-    """spec.schedulingGroup (Kubernetes 1.36 and newer)."""
+    """spec.schedulingGroup."""
 
     pod_group_name: str = ""
-
-
-class WorkloadReference(View, frozen=True):
-    """spec.workloadRef (Kubernetes 1.35 only): a pod group inside a Workload, and its replica."""
-
-    name: str = ""
-    pod_group: str = ""
-    pod_group_replica_key: str = ""
-
-
-class PodOS(View, frozen=True):
-    """spec.os of a pod: the operating system of its containers."""
-
-    name: str = ""
 
 
 class PodResourceClaim(View, frozen=True):
@@ -320,15 +306,12 @@ class PodSpec(View, frozen=True):
     host_network: bool | None = None
     host_ipc: bool | None = msgspec.field(default=None, name="hostIPC")
     dns_policy: str = ""
-    runtime_class_name: str = ""
-    os: PodOS | None = None
     security_context: SecurityContext | None = None
     resource_claims: list[PodResourceClaim] | None = None
     scheduler_name: str = ""
     priority: int | None = None  # set by the API server from the priority class
     preemption_policy: str = ""  # likewise
     scheduling_group: SchedulingGroup | None = None
-    workload_ref: WorkloadReference | None = None
     host_users: bool | None = None  # False: the pod has its own user namespace
     overhead: dict[str, RawQuantity] | None = None  # of the RuntimeClass, set by the API server
     resources: ResourceRequirements | None = None  # of the pod as a whole: cpu, memory and huge pages
@@ -364,28 +347,15 @@ class PodResourceClaimStatus(View, frozen=True):
     resource_claim_name: str | None = None
 
 
-class TerminatedState(View, frozen=True):
-    """The end of a container, with the last bytes that it has written to its termination log."""
-
-    message: str = ""
-    finished_at: str | None = None
-
-
-class ContainerState(View, frozen=True):
-    """State of a container. None: it is in another one."""
-
-    terminated: TerminatedState | None = None
+_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class ContainerStatus(View, frozen=True):
-    """Status of a container: its state now, and that of its last run before it."""
+    """The resources of a container on its node: what kubelet has reserved, and what the container has."""
 
     name: str = ""
-    state: ContainerState | None = None
-    last_state: ContainerState | None = None
-
-
-_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+    allocated_resources: dict[str, RawQuantity] | None = None
+    resources: ResourceRequirements | None = None
 
 
 class PodStatus(View, frozen=True):
@@ -394,9 +364,14 @@ class PodStatus(View, frozen=True):
     phase: str = ""
     conditions: list[PodCondition] | None = None
     resource_claim_statuses: list[PodResourceClaimStatus] | None = None
-    nominated_node_name: str = ""  # node on which kube-scheduler has evicted pods for this one
-    # read by `scheduling_views` only: a field of this name does not exist, so that the decoder skips the real one
-    init_container_statuses: list[ContainerStatus] | None = msgspec.field(default=None, name="-0")
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+    @property
+    def is_resize_infeasible(self) -> bool:
+        """True if the node can never have what the spec requests since a resize."""
+        pending = (condition for condition in self.conditions or () if condition.type == "PodResizePending")
+        return next((condition.reason == "Infeasible" for condition in pending), False)
 
     @property
     def has_ended(self) -> bool:
@@ -435,10 +410,17 @@ class ConfigMap(View, frozen=True):
     data: dict[str, str] | None = None
 
 
+class NetworkSpec(View, frozen=True):
+    """The CNI configuration of a Multus network, as JSON."""
+
+    config: str | None = None
+
+
 class NetworkAttachmentDefinition(View, frozen=True):
     """A Multus network. Its resourceName annotation names the device plugin's resource."""
 
     metadata: BriefMeta = BriefMeta()
+    spec: NetworkSpec | None = None
 
 
 class ObjectReference(View, frozen=True):

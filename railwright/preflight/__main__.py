@@ -1,126 +1,173 @@
-"""`railwright preflight`: checks that the rails of this container are ready for NCCL; one line and an exit code.
+"""`railwright preflight`: finds the rails of this container, checks them, and writes what its libraries need.
 
-Parses the command line, waits, and prints the line to the terminal and to the termination log, where `kubectl
-describe pod` shows it. A second line there names the rails whose NIC is at fault, so that new pods avoid them.
+The result is one line and an exit code, and the line is also in the termination log, where `kubectl describe pod` shows
+it. With --warn every error still writes all files and exits 0, because a missing file stops the ranks' container.
 """
 
 import argparse
-import json
+import ipaddress
+import itertools
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from railwright.preflight import allocation, checks, expected, report
+from railwright.preflight import checks, expected, files, resolution
 from railwright.preflight import host as hosts
 
 OK, FINDINGS = 0, 1  # docs/interface.md 6; argparse returns 2 for wrong usage
 _TERMINATION_LOG = "/dev/termination-log"  # Kubernetes' terminationMessagePath
-_PAUSE = 0.5  # seconds between two checks; reading a GID table of 256 entries takes about ten milliseconds
+_PAUSES = (0.5, 1, 2)  # seconds between two checks; reading the GID tables of a node takes a tenth of a second
 
 
 def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
-    """Check, print the result, and return the exit code: 0 ready (or --warn), 1 problems, 2 wrong usage."""
+    """Resolve, check, write, print, and return the exit code: 0 ready (or --warn), 1 problems, 2 wrong usage."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        arguments = _build_parser().parse_args(argv)
+        arguments = _build_parser().parse_args(words)
     except SystemExit as exit_error:  # argparse, after --help or a usage message
-        return exit_error.code if isinstance(exit_error.code, int) else 2
+        code = exit_error.code if isinstance(exit_error.code, int) else 2
+        return _write_empty(words) if code and "--warn" in words else code
+    try:
+        return _run(arguments, environment)
+    except Exception as error:  # whatever it is, the ranks are not to wait for files for ever
+        if not arguments.warn:
+            raise
+        print(f"railwright preflight warning: {type(error).__name__}: {error}", file=sys.stderr)
+        return _write_empty(words)
+
+
+def _run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
     host = hosts.Host(arguments.root)
-    result = _wait(host, arguments, environment)
-    line = f"railwright preflight {report.format_line(result, warn=arguments.warn)}"
-    _print_report(result, line, arguments.output)
-    _write_termination_log(host, "\n".join(filter(None, (line, report.format_broken(result)))))
-    return OK if arguments.warn or not result.problems else FINDINGS
+    expectations = expected.Expected(
+        transport=arguments.transport,
+        rails=tuple(arguments.rail),
+        mtu=arguments.mtu,
+        gid_index=arguments.gid_index,
+        address_range=arguments.address_range,
+        isolated=arguments.isolated,
+        several_containers=arguments.several_containers,
+        root=not arguments.non_root,
+        variables=dict(arguments.set),
+        vendor_variables=tuple(arguments.vendor_variable),
+        environment=environment,
+    )
+    view, rails, problems = _wait(host, expectations, arguments.wait)
+    variables = files.derive_variables(view, rails)
+    texts, unfit = files.format_files(expectations, variables)
+    problems += unfit
+    if arguments.write:
+        texts[files.RAILS_JSON] = files.format_json(files.describe(view, rails, variables, problems))
+        files.write(arguments.write, texts)
+        # `railwright verify` reads it from the log, also after the pod has ended
+        print(texts[files.RAILS_JSON], end="")
+    is_failed = any(problem.stated for problem in problems)
+    broken = {rail.rail.name for rail in rails if any(checks.check_rail(view, rail))}
+    ready = {
+        name: ", ".join(map(checks.describe_ready, devices))
+        for name, devices in itertools.groupby(rails, key=lambda rail: rail.rail.name)
+        if name not in broken
+    }
+    line = f"railwright preflight {checks.format_line(ready, problems, warn=arguments.warn)}"
+    print(line, file=sys.stderr if is_failed else sys.stdout)
+    _write_termination_log(host, line)
+    return FINDINGS if is_failed and not arguments.warn else OK
 
 
-def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[str, str]) -> report.Report:
-    """Check until there is no problem or the time is over: GIDs and active ports appear moments after address and
-    link.
+def _wait(
+    host: hosts.Host, expectations: expected.Expected, seconds: float
+) -> tuple[resolution.View, tuple[resolution.ResolvedRail, ...], list[checks.Problem]]:
+    """Resolve and check until nothing that is stated is missing or the time is over: GIDs and active ports appear
+    moments after address and link.
     """
-    deadline = time.monotonic() + arguments.wait
+    deadline, pauses = time.monotonic() + seconds, iter(_PAUSES)
     while True:
-        allocated = allocation.read(host, arguments.allocation) if arguments.allocation else None
-        rails = tuple(arguments.rail)
-        hca_value = arguments.hca if arguments.hca is not None else expected.get_value(expected.HCA, environment, host)
-        expectations = expected.Expected(
-            transport=arguments.transport,
-            rails=allocation.name_rails(allocated, rails) if allocated is not None else rails,
-            hca=hca_value or None,
-            mtu=arguments.mtu,
-            root=not arguments.non_root,
-            gid_index=expected.get_gid_index(environment, host),
-            ip_version=expected.get_ip_version(environment, host),
-        )
-        result = checks.check(host, expectations, allocated)
-        if not result.problems or time.monotonic() >= deadline:
-            return result
-        time.sleep(_PAUSE)
+        view = resolution.read_view(host, expectations)
+        rails = resolution.resolve(view)
+        problems = list(checks.check(view, rails))
+        if not any(problem.stated for problem in problems) or time.monotonic() >= deadline:
+            return view, rails, problems
+        time.sleep(next(pauses, _PAUSES[-1]))
 
 
-def _print_report(result: report.Report, line: str, form: str) -> None:
-    if form == "json":
-        tree = {
-            "ready": not result.problems,
-            "problems": [row._asdict() for row in result.problems],
-            "rails": [row._asdict() for row in result.rails],
-        }
-        print(json.dumps(tree, indent=2))
-    if result.problems or form != "json":
-        print(line, file=sys.stderr if result.problems else sys.stdout)
+def _write_empty(words: Sequence[str]) -> int:
+    """Write files without variables, so that the ranks start as without railwright."""
+    folder = next((after for word, after in itertools.pairwise(words) if word == "--write"), "")
+    if folder:
+        texts = dict.fromkeys((files.RAILS_ENV, files.NCCL_CONF, files.UCX_CONF), "")
+        texts[files.RAILS_JSON] = files.format_json({"version": files.VERSION, "ready": False})
+        try:
+            files.write(folder, texts)
+        except OSError as error:  # libraries that read files by their own names start without them
+            print(f"{folder}: {error.strerror}", file=sys.stderr)
+    return OK
 
 
 def _write_termination_log(host: hosts.Host, message: str) -> None:
     log = host.resolve(_TERMINATION_LOG)
-    if log.is_file():
+    if os.path.isfile(log):  # noqa: PTH113
         try:
-            log.write_text(f"{message}\n", encoding="utf-8")
+            with open(log, "w", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(f"{message}\n")
         except OSError as error:
             print(f"{_TERMINATION_LOG}: {error.strerror}", file=sys.stderr)
 
 
+# --- options ----------------------------------------------------------------------------------------------
+
+
+_RAIL_FORM = "NAME[,device=DEVICE][,resource=RESOURCE][,interface=INTERFACE]"
+
+
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="railwright preflight", description="Checks that the rails of this container are ready for NCCL."
+        prog="railwright preflight",
+        description="Finds the rails of this container, checks them, and writes what NCCL and other libraries need.",
     )
-    parser.add_argument("--transport", required=True, choices=list(expected.RULES), help="how the fabric carries RDMA")
-    parser.add_argument(
-        "--rail",
-        action="append",
-        default=[],
-        type=_parse_rail,
-        metavar="NAME[,device=DEVICE][,interface=INTERFACE]",
-        help="a rail, in order; default: every RDMA device this container can use",
-    )
-    parser.add_argument(
-        "--allocation",
-        metavar="FILE",
-        help="annotation railwright.io/placement as a file: checks that the container has the devices of its claims",
-    )
-    parser.add_argument("--hca", help="devices that NCCL may use; default: NCCL_IB_HCA as NCCL reads it")
-    parser.add_argument("--mtu", type=int, default=0, help="smallest allowed MTU of every rail's interface")
-    parser.add_argument(
-        "--non-root",
-        action="store_true",
-        help="the ranks do not run as root: ignore capabilities",
-    )
-    parser.add_argument(
-        "--wait",
-        type=float,
-        default=0,
-        metavar="SECONDS",
-        help="repeat failed checks for this long; default 0",
-    )
-    parser.add_argument("--warn", action="store_true", help="print problems as warnings and exit 0")
-    parser.add_argument("--root", default="/", help="check a recorded file tree instead of /")
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
+
+    def add(name: str, description: str, **more: Any) -> None:
+        parser.add_argument(name, help=description, **more)
+
+    add("--transport", "how the fabric carries RDMA", required=True, choices=list(expected.RULES))
+    rails = "a rail, in order; default: every RDMA device this container can use"
+    add("--rail", rails, action="append", default=[], type=_parse_rail, metavar=_RAIL_FORM)
+    add("--gid-index", "GID index of every rail (the policy's nccl.gidIndex)", type=int, metavar="N")
+    add("--address-range", "addresses of the rails (nccl.addressRange)", type=_parse_range, metavar="PREFIX")
+    add("--mtu", "smallest allowed MTU of every rail's interface", type=int, default=0)
+    add("--isolated", "different rails cannot reach each other (NCCL_CROSS_NIC=0)", action="store_true")
+    add("--several-containers", "several containers request devices of the rails", action="store_true")
+    variable = "another variable of the ranks, for nccl.conf and ucx.conf"
+    add("--set", variable, action="append", default=[], type=_parse_variable, metavar="NAME=VALUE")
+    vendor = "a variable that a vendor's plugin or script sets, or NAME* (nccl.vendorVariables)"
+    add("--vendor-variable", vendor, action="append", default=[], metavar="NAME")
+    add("--write", "folder for rails.env, nccl.conf, ucx.conf and rails.json", metavar="DIR")
+    add("--non-root", "the ranks do not run as root: ignore capabilities", action="store_true")
+    add("--wait", "repeat failed checks for this long; default 0", type=float, default=0, metavar="SECONDS")
+    add("--warn", "print problems as warnings and exit 0", action="store_true")
+    add("--root", "check a recorded file tree instead of /", default="/")
     return parser
 
 
 def _parse_rail(text: str) -> expected.Rail:
-    try:
-        return expected.parse_rail(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    """Parse a rail. An interface's name may contain a comma, so it comes last and takes the rest."""
+    head, mark, interface = text.partition(",interface=")
+    name, *parts = head.split(",")
+    options = {key: value for key, _, value in (part.partition("=") for part in parts)}
+    if not name or (mark and not interface) or options.keys() - {"device", "resource"} or not all(options.values()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {_RAIL_FORM}")
+    return expected.Rail(name, options.get("device", ""), interface, options.get("resource", ""))
+
+
+def _parse_range(text: str) -> expected.AddressRange:
+    return ipaddress.ip_network(text, strict=False)  # NCCL ignores the bits behind the prefix too
+
+
+def _parse_variable(text: str) -> tuple[str, str]:
+    name, mark, value = text.partition("=")
+    if not (name and mark):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
 
 
 if __name__ == "__main__":

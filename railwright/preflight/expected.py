@@ -1,28 +1,27 @@
-"""The expected state of a fabric: rails from the command line, required ports of each transport, NCCL's variables.
+"""What a fabric's policy states about the rails of a container, as the preflight container gets it, and the rules of
+each transport.
 
-A variable is read as NCCL would: from the environment, otherwise /etc/nccl.conf (NVIDIA/nccl src/misc/param.cc). A file
-in a user's home or one named by NCCL_CONF_FILE is part of the image and not visible here.
-
-NCCL_IB_HCA selects ports by the grammar of NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc: `^`
-excludes, `=` is exact, otherwise each entry is a prefix; name[:port]; a port that is not a number matches nothing.
+A rail has an interface if the policy gives it a network, a resource if a device plugin gives it, both, or neither
+(PVRDMA, host network, claims). What is not stated is found in the container. The container's environment has the
+variables that the author of the pod set, which are checked with warnings and never replaced, and NODE_NAME.
 """
 
+import ipaddress
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from railwright.preflight import host as hosts
 
+AddressRange = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 
 class Rail(NamedTuple):
-    """A rail. `device` and `interface` are "" if they are not known before the pod runs.
-
-    `source` is the claim that holds the device, for messages.
-    """
+    """A rail. `device`, `interface` and `resource` are "" where the policy states none."""
 
     name: str
     device: str = ""
     interface: str = ""
-    source: str = ""
+    resource: str = ""
 
 
 class Rule(NamedTuple):
@@ -30,15 +29,14 @@ class Rule(NamedTuple):
 
     link_layer: str  # as sysfs writes it
     gid_kinds: tuple[str, ...] = ()  # allowed types of the entry with the rail's address; () if no entry is required
-    needs_address: bool = False  # True if a rail without an interface also needs a GID of this network namespace
+    needs_gid: bool = False  # True if a rail without an interface needs such an entry too
     prefixes: tuple[str, ...] = ("",)  # of device names; "" allows any
     by_hca: bool = True  # True if NCCL_IB_HCA selects among the devices
 
 
 _V2, _V1 = "RoCE v2", "IB/RoCE v1"
-
 RULES: Mapping[str, Rule] = {
-    "roce": Rule("Ethernet", (_V2,), needs_address=True),
+    "roce": Rule("Ethernet", (_V2,), needs_gid=True),
     "infiniband": Rule("InfiniBand"),  # GIDs there come from the subnet manager, not from addresses
     "erdma": Rule("Ethernet", (_V2,)),
     "pvrdma": Rule("Ethernet", (_V2, _V1)),  # the hypervisor's version decides, and may be v1
@@ -47,78 +45,64 @@ RULES: Mapping[str, Rule] = {
 
 
 class Expected(NamedTuple):
-    """The expectations of one run.
-
-    `mtu` 0 means any. `gid_index` None means that NCCL chooses the entry, among addresses of `ip_version`. `root` is
-    True if the ranks run as root, so that IPC_LOCK takes effect.
-    """
+    """The options of one run, and the variables of the author."""
 
     transport: str
     rails: tuple[Rail, ...] = ()
-    hca: str | None = None
-    mtu: int = 0
-    root: bool = True
-    gid_index: int | None = None
-    ip_version: int = 4
+    mtu: int = 0  # 0: any
+    gid_index: int | None = None  # of the policy; -1 leaves the choice to NCCL
+    address_range: AddressRange | None = None
+    isolated: bool = False
+    several_containers: bool = False  # several containers of the pod request devices of the rails
+    root: bool = True  # the ranks run as root, so that IPC_LOCK takes effect
+    variables: Mapping[str, str] = {}  # of the policy
+    vendor_variables: tuple[str, ...] = ()  # names, or beginnings with `*`, that a vendor's plugin or script sets
+    environment: Mapping[str, str] = {}  # of the author
 
     @property
     def rule(self) -> Rule:
         """The requirements of the transport."""
         return RULES[self.transport]
 
+    @property
+    def stated_index(self) -> int | None:
+        """The GID index that the policy states."""
+        index = hosts.parse_number(self.variables.get(GID_INDEX)) if self.gid_index is None else self.gid_index
+        return None if index is None or index < 0 else index
 
-def parse_rail(text: str) -> Rail:
-    """Parse NAME[,device=DEVICE][,interface=INTERFACE]. Raises ValueError with the expected form.
+    def get_variable(self, name: str) -> str:
+        """Return the author's value of a variable, otherwise the policy's, otherwise ""."""
+        return self.environment.get(name) or self.variables.get(name, "")
 
-    An interface's name may contain a comma, so it comes last and takes the rest.
-    """
-    head, mark, interface = text.partition(",interface=")
-    name, *parts = head.split(",")
-    options = {key: value for key, _, value in (part.partition("=") for part in parts)}
-    if not name or (mark and not interface) or options.keys() - {"device"} or not all(options.values()):
-        raise ValueError(f"{text!r} is not NAME[,device=DEVICE][,interface=INTERFACE]")
-    return Rail(name, options.get("device", ""), interface)
+    def is_of_vendor(self, name: str) -> bool:
+        """True if a variable is left to the vendor's plugin or script."""
+        return any(
+            name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+            for pattern in self.vendor_variables
+        )
+
+    def is_candidate(self, device: hosts.Device) -> bool:
+        """True if the container can use the device, and NCCL, or the transport's plugin, would.
+
+        A NCCL_IB_HCA of the author does not count: it must not leave the policy's rails without devices.
+        """
+        hca = self.variables.get(HCA) if self.rule.by_hca else ""
+        return (
+            device.visible
+            and device.name.startswith(self.rule.prefixes)
+            and (not hca or any(selects(hca, device.name, port.number) for port in device.ports))
+        )
 
 
 HCA, GID_INDEX, ADDRESS_FAMILY = "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY"
-_FILE = "/etc/nccl.conf"
-
-
-def get_value(name: str, environment: Mapping[str, str], host: hosts.Host) -> str | None:
-    """Return the value, or None if it is set nowhere."""
-    if name in environment:
-        return environment[name]
-    for line in (host.read_text(_FILE) or "").splitlines():
-        key, mark, text = line.partition("=")
-        if mark and key == name:
-            return text
-    return None
-
-
-def get_gid_index(environment: Mapping[str, str], host: hosts.Host) -> int | None:
-    """Return the fixed GID index, or None if NCCL chooses (-1, or a value that is no number)."""
-    return hosts.parse_number(get_value(GID_INDEX, environment, host))
-
-
-def get_ip_version(environment: Mapping[str, str], host: hosts.Host) -> int:
-    """Return the version of the addresses whose GIDs NCCL uses: 6, or 4, also for a word that NCCL does not know."""
-    return 6 if get_value(ADDRESS_FAMILY, environment, host) == "AF_INET6" else 4
-
-
-def parse_exact_list(value: str) -> tuple[str, ...]:
-    """Return the devices of an exact list in its order; () for any other value."""
-    if not value.startswith("=") or value.startswith("=^"):
-        return ()
-    return tuple(dict.fromkeys(entry.partition(":")[0] for entry in value[1:].split(",") if entry))
-
-
-def selects_device(value: str | None, device: hosts.Device) -> bool:
-    """True if NCCL would use a port of the device. Without a value it uses every device."""
-    return not value or any(selects(value, device.name, port.number) for port in device.ports)
 
 
 def selects(value: str, device: str, port: int) -> bool:
-    """True if NCCL would use this port."""
+    """True if NCCL would use this port by a value of NCCL_IB_HCA.
+
+    By NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc: `^` excludes, `=` is exact, otherwise each entry
+    is a prefix; name[:port]; a port that is not a number matches nothing.
+    """
     exclude, pattern = value.startswith("^"), value.removeprefix("^")
     exact_names, names = pattern.startswith("="), pattern.removeprefix("=")
     entries = [entry for entry in names.split(",") if entry]

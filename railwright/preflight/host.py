@@ -1,4 +1,4 @@
-"""Reads a host as a container sees it, below a root directory: files, RDMA devices and network interfaces.
+"""Reads a host as a container sees it, below a root directory: RDMA devices, interfaces, accelerators.
 
 Needs no library and no privilege. A file that cannot be read counts as absent and is never an error: the kernel returns
 EINVAL for an empty GID entry, and a runtime may hide or replace any of these files. Lines in another format, as a
@@ -7,40 +7,49 @@ sandboxed runtime may write them, are skipped.
 
 import contextlib
 import ipaddress
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 _NUMBER = re.compile(r"(\d+)", re.ASCII)  # ASCII only, because a name may contain other digits, such as net\u00b2
 _MOST_DIGITS = 20  # maximum digits of a 64-bit number
+_MOST_BYTES = 256 * 1024  # of a file that is read whole
 
 
 class Host:
     """The file tree below `root`: / in production, another directory in tests and for a recorded tree."""
 
     def __init__(self, root: str | Path = "/") -> None:
-        self._root = Path(root)
+        self._root = str(root).rstrip("/")
 
-    def resolve(self, path: str) -> Path:
+    def resolve(self, path: str) -> str:
         """Return the path on this host of an absolute path in the container."""
-        return self._root / path.lstrip("/")
+        return self._root + path
 
     def read_text(self, path: str) -> str | None:
-        """Return a file's content, stripped; None if it cannot be read."""
-        try:
-            return self.resolve(path).read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            return None
+        """Return a file's content, stripped; None if it cannot be read.
 
-    def head(self, path: str, size: int) -> str | None:
-        """Return the first `size` bytes of a file, stripped; None if it cannot be read."""
+        Without Python's file objects, because GID tables are thousands of files.
+        """
+        content = b""
         try:
-            with self.resolve(path).open("rb") as file:
-                return file.read(size).decode(errors="replace").strip()
-        except OSError:
+            file = os.open(self.resolve(path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                while len(content) < _MOST_BYTES and (part := os.read(file, _MOST_BYTES)):  # /proc gives a page at once
+                    content += part
+            finally:
+                os.close(file)
+        except (OSError, ValueError):
             return None
+        return content.decode(errors="replace").strip()
+
+    def read_lines(self, path: str) -> Iterator[str]:
+        """Yield the lines of a file of any length, such as the routes of a node; none if it cannot be read."""
+        with contextlib.suppress(OSError), open(self.resolve(path), errors="replace") as file:  # noqa: PTH123
+            yield from file
 
     def list_names(self, path: str) -> list[str]:
         """Return the entries of a directory in natural order (mlx5_2 before mlx5_10); [] if it cannot be read."""
@@ -49,9 +58,21 @@ class Host:
         except OSError:
             return []
 
+    def find(self, pattern: str) -> list[str]:
+        """Return the paths that match a pattern with `*`, sorted."""
+        return sorted(f"/{path.relative_to(self.resolve('/'))}" for path in Path(self.resolve("/")).glob(pattern[1:]))
+
     def exists(self, path: str) -> bool:
         """True if the path exists."""
-        return self.resolve(path).exists()
+        return Path(self.resolve(path)).exists()
+
+    def find_real_path(self, path: str) -> str:
+        """Return the path that a symbolic link of /sys leads to, "" if it leads nowhere."""
+        try:
+            real = str(Path(self.resolve(path)).resolve(strict=True))
+        except OSError:
+            return ""
+        return real.removeprefix(str(Path(self._root or "/").resolve()).rstrip("/"))
 
     def find_open_error(self, path: str) -> str:
         """Return the error of opening a device file for reading and writing, or "" if it opens."""
@@ -77,6 +98,8 @@ def parse_number(text: str | None, base: int = 10) -> int | None:
         return None
 
 
+# --- RDMA devices -----------------------------------------------------------------------------------------
+
 _RDMA_CLASS = "/sys/class/infiniband"
 _VERBS_CLASS = "/sys/class/infiniband_verbs"
 VERBS = "/dev/infiniband"
@@ -87,7 +110,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 class Gid(NamedTuple):
     """A used entry of a port's GID table. `kind` and `interface` are "" if gid_attrs does not show them."""
 
-    position: int
+    position: int  # the GID index
     address: Address
     kind: str  # "RoCE v2", "IB/RoCE v1"
     interface: str
@@ -104,24 +127,28 @@ class Port(NamedTuple):
 
 
 class Device(NamedTuple):
-    """An RDMA device.
-
-    `nodes` are the names of its character devices below /dev/infiniband, whether they exist or not.
-    """
+    """An RDMA device. `nodes` are its character devices below /dev/infiniband, whether they exist or not."""
 
     name: str
     ports: tuple[Port, ...]
     nodes: tuple[str, ...]
     visible: bool  # at least one of the nodes is in this container
+    pci_path: str = ""  # in /sys/devices, with the bridges above it; "" without a PCI function (rxe, siw)
+    numa_node: int | None = None
+
+    @property
+    def pci_address(self) -> str:
+        """The address of its PCI function, such as 0000:3b:00.2."""
+        return self.pci_path.rpartition("/")[2]
 
 
-def read_devices(host: Host) -> dict[str, Device]:
+def read_devices(host: Host, *, with_gids: bool = True) -> dict[str, Device]:
     """Return every device that /sys shows, by name, in natural order."""
     owners = {node: host.read_text(f"{_VERBS_CLASS}/{node}/ibdev") for node in host.list_names(_VERBS_CLASS)}
-    return {name: _read_device(host, name, owners) for name in host.list_names(_RDMA_CLASS)}
+    return {name: _read_device(host, name, owners, with_gids=with_gids) for name in host.list_names(_RDMA_CLASS)}
 
 
-def _read_device(host: Host, name: str, owners: Mapping[str, str | None]) -> Device:
+def _read_device(host: Host, name: str, owners: Mapping[str, str | None], *, with_gids: bool) -> Device:
     """Read one device; `owners` maps character devices to RDMA devices, as libibverbs matches them.
 
     Devices without a PCI function (rxe, siw) can be matched only this way. If a runtime hides that class, the
@@ -129,13 +156,31 @@ def _read_device(host: Host, name: str, owners: Mapping[str, str | None]) -> Dev
     """
     base = f"{_RDMA_CLASS}/{name}"
     ports = tuple(
-        _read_port(host, f"{base}/ports/{name}", number) for name, number in _list_numbered(host, f"{base}/ports")
+        _read_port(host, f"{base}/ports/{port}", number, with_gids=with_gids)
+        for port, number in _list_numbered(host, f"{base}/ports")
     )
     nodes = tuple(node for node, owner in owners.items() if owner == name)
     nodes = nodes or tuple(
         node for node in host.list_names(f"{base}/device/infiniband_verbs") if owners.get(node) is None
     )
-    return Device(name, ports, nodes, any(host.exists(f"{VERBS}/{node}") for node in nodes))
+    visible = any(host.exists(f"{VERBS}/{node}") for node in nodes)
+    return Device(name, ports, nodes, visible, *_find_pci_function(host, f"{base}/device"))
+
+
+def _read_port(host: Host, base: str, number: int, *, with_gids: bool) -> Port:
+    state, link_layer, rate = (host.read_text(f"{base}/{name}") or "" for name in ("state", "link_layer", "rate"))
+    return Port(number, state, link_layer, rate, tuple(_read_gids(host, base)) if with_gids else ())
+
+
+def _find_pci_function(host: Host, link: str) -> tuple[str, int | None]:
+    """Return path and NUMA node of a device's PCI function; "" for a device without one."""
+    path = host.find_real_path(link)
+    if not _PCI_ADDRESS.fullmatch(path.rpartition("/")[2]):
+        return "", None
+    return path, parse_number(host.read_text(f"{path}/numa_node"))  # -1: the firmware does not say
+
+
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
 def _list_numbered(host: Host, path: str) -> Iterator[tuple[str, int]]:
@@ -146,11 +191,6 @@ def _list_numbered(host: Host, path: str) -> Iterator[tuple[str, int]]:
             yield name, number
 
 
-def _read_port(host: Host, base: str, number: int) -> Port:
-    texts = [host.read_text(f"{base}/{name}") or "" for name in ("state", "link_layer", "rate")]
-    return Port(number, texts[0], texts[1], texts[2], tuple(_read_gids(host, base)))
-
-
 def _read_gids(host: Host, base: str) -> Iterator[Gid]:
     for name, number in _list_numbered(host, f"{base}/gids"):
         address = _parse_address(host.read_text(f"{base}/gids/{name}"))
@@ -159,14 +199,21 @@ def _read_gids(host: Host, base: str) -> Iterator[Gid]:
             yield Gid(number, address, kind, host.read_text(f"{base}/gid_attrs/ndevs/{name}") or "")
 
 
+_EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"  # also an mlx5 entry of another network namespace
+
+
 def _parse_address(text: str | None) -> Address | None:
-    """Return the address that a GID contains, or None for an empty entry, which is all zeros or unreadable."""
+    """Return the address that a GID contains, or None for an empty entry."""
+    if not text or text == _EMPTY_GID:
+        return None
     try:
-        address = ipaddress.IPv6Address(text or "::")
+        address = ipaddress.IPv6Address(text)
     except ValueError:
         return None
-    return None if address == ipaddress.IPv6Address("::") else address.ipv4_mapped or address
+    return address.ipv4_mapped or address
 
+
+# --- the network namespace --------------------------------------------------------------------------------
 
 _NET_CLASS = "/sys/class/net"
 
@@ -192,21 +239,19 @@ class Network(NamedTuple):
 def read_network(host: Host) -> Network:
     """Read the network namespace of this process."""
     local = tuple(_read_ipv4_addresses(host))
-    routes = tuple(_read_connected_routes(host))
+    routes = tuple(_read_connected_routes(host, local))
     ipv6_addresses = tuple(_read_ipv6_addresses(host))
     interfaces = {}
     for name in host.list_names(_NET_CLASS):
+        base = f"{_NET_CLASS}/{name}"
         ipv4 = [
             address for address in local if any(device == name and address in network for device, network in routes)
         ]
-        ipv6 = [address for device, address in ipv6_addresses if device == name]
-        rdma = tuple(host.list_names(f"{_NET_CLASS}/{name}/device/infiniband"))
-        base = f"{_NET_CLASS}/{name}"
         interfaces[name] = Interface(
             name=name,
             mtu=parse_number(host.read_text(f"{base}/mtu")),
-            addresses=(*ipv4, *ipv6),
-            devices=rdma,
+            addresses=(*ipv4, *(address for device, address in ipv6_addresses if device == name)),
+            devices=tuple(host.list_names(f"{base}/device/infiniband")),
             enabled=_is_enabled(host.read_text(f"{base}/flags")),
             state=host.read_text(f"{base}/operstate") or "",
         )
@@ -222,7 +267,7 @@ def _is_enabled(flags: str | None) -> bool:
 def _read_ipv4_addresses(host: Host) -> Iterator[ipaddress.IPv4Address]:
     """Yield the IPv4 addresses of the namespace: fib_trie lists each above a line `/32 host LOCAL`."""
     last, addresses = "", set()
-    for line in (host.read_text("/proc/net/fib_trie") or "").splitlines():
+    for line in host.read_lines("/proc/net/fib_trie"):
         words = line.split()
         if words[:1] == ["|--"] and len(words) == 2:
             last = words[1]
@@ -234,14 +279,21 @@ def _read_ipv4_addresses(host: Host) -> Iterator[ipaddress.IPv4Address]:
                     yield address
 
 
-def _read_connected_routes(host: Host) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
-    """Yield interface and prefix of each route without a gateway; /proc/net/route uses little-endian hexadecimal."""
-    for line in (host.read_text("/proc/net/route") or "").splitlines()[1:]:
+def _read_connected_routes(
+    host: Host, local: Collection[ipaddress.IPv4Address]
+) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
+    """Yield interface and prefix of each route without a gateway that covers a local address.
+
+    /proc/net/route uses little-endian hexadecimal. A node has a route for each of its pods.
+    """
+    for line in host.read_lines("/proc/net/route"):
         words = line.split()
         if len(words) > 7 and words[2] == "00000000" and words[7] != "00000000":
             with contextlib.suppress(ValueError):
                 prefix, mask = (ipaddress.IPv4Address(bytes.fromhex(words[at])[::-1]) for at in (1, 7))
-                yield words[0], ipaddress.IPv4Network(f"{prefix}/{mask}", strict=False)
+                network = ipaddress.IPv4Network(f"{prefix}/{mask}", strict=False)
+                if any(address in network for address in local):
+                    yield words[0], network
 
 
 def _read_ipv6_addresses(host: Host) -> Iterator[tuple[str, ipaddress.IPv6Address]]:
@@ -252,3 +304,68 @@ def _read_ipv6_addresses(host: Host) -> Iterator[tuple[str, ipaddress.IPv6Addres
             address = ipaddress.IPv6Address(bytes.fromhex(words[0]))
             if not (address.is_link_local or address.is_loopback):
                 yield words[-1], address
+
+
+# --- accelerators -----------------------------------------------------------------------------------------
+
+_PCI_DEVICES = "/sys/bus/pci/devices"
+# PCI classes: 3D controller (NVIDIA), display controller that is no VGA (AMD), processing accelerator (AMD, Intel)
+_ACCELERATORS = ("0x0302", "0x0380", "0x1200")
+
+
+class Accelerator(NamedTuple):
+    """An accelerator of the node, whether this container may use it or not."""
+
+    pci_path: str
+    numa_node: int | None
+
+
+def read_accelerators(host: Host) -> tuple[Accelerator, ...]:
+    """Return the node's accelerators in the order of their PCI addresses."""
+    functions = [
+        Accelerator(*_find_pci_function(host, f"{_PCI_DEVICES}/{name}"))
+        for name in host.list_names(_PCI_DEVICES)
+        if (host.read_text(f"{_PCI_DEVICES}/{name}/class") or "").startswith(_ACCELERATORS)
+    ]
+    return tuple(accelerator for accelerator in functions if accelerator.pci_path)
+
+
+# --- devices of claims (Dynamic Resource Allocation) -------------------------------------------------------
+
+_METADATA = "/var/run/kubernetes.io/dra-device-attributes"  # k8s.io/dynamic-resource-allocation/api/metadata
+_RDMA_DEVICE = "dra.net/rdmaDevice"
+_MOST_FILES = 512
+
+
+class ClaimedDevice(NamedTuple):
+    """A device of a claim, as its driver describes it. "" where the driver does not say."""
+
+    request: str
+    rdma_device: str
+    interface: str
+
+
+def read_claimed_devices(host: Host) -> tuple[ClaimedDevice, ...]:
+    """Return the devices in the files of drivers that implement KEP-5304, one file for a claim, request and driver."""
+    paths = host.find(f"{_METADATA}/resourceclaim*/*/*/*-metadata.json")[:_MOST_FILES]
+    return tuple(
+        device for path in paths for device in _parse_metadata(host.read_text(path) or "", request=path.split("/")[-2])
+    )
+
+
+def _parse_metadata(text: str, request: str) -> list[ClaimedDevice]:
+    """Return the devices of a request; [] for a file of another form. Drivers write an object for each API version."""
+    try:
+        tree, _ = json.JSONDecoder().raw_decode(text)
+        return [
+            ClaimedDevice(
+                request,
+                str(device.get("attributes", {}).get(_RDMA_DEVICE, {}).get("string", "")),
+                str(device.get("networkData", {}).get("interfaceName", "")),
+            )
+            for row in tree["requests"]
+            if row["name"].partition("/")[0] == request  # behind the slash is an alternative of the request
+            for device in row["devices"]
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return []

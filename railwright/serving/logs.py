@@ -1,22 +1,21 @@
 """Structured logs: one JSON object per line on stderr.
 
 Callers pass values in `extra={"fields": {...}}` and never format user input into the message. Every value is escaped
-and truncated, so none can forge a line or fill a disk.
+and shortened, so none can forge a line or fill a disk.
 """
 
 import datetime as dt
 import json
 import logging
-import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TextIO
 
-MESSAGE_LIMIT = 4096  # characters; longer messages are a mistake
-TEXT_LIMIT = 2048  # characters of one field
-TRACE_LIMIT = 16384  # characters of a traceback; its end names the error, so its start is truncated
-ITEMS_LIMIT = 64  # entries of one list or mapping
-DEPTH_LIMIT = 6  # levels of nesting
+from railwright.fabric import text
+
+_MAX_TEXT = 4096  # characters of the message, and of each value
+_MAX_TRACE = 16384  # characters of a traceback; its end names the error, so its start is cut off
+_MAX_ITEMS = 64  # entries of a list
 
 
 def configure(level: int = logging.INFO, stream: TextIO | None = None) -> None:
@@ -30,39 +29,27 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of ASCII JSON: time, level, logger, message, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line. Never raises, whatever the record contains."""
+        """Return the line."""
         line: dict[str, Any] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _truncate(_format_message(record), MESSAGE_LIMIT),
+            "message": text.truncate(record.getMessage(), _MAX_TEXT),
         }
-        fields = getattr(record, "fields", None)
-        if fields:
-            line["fields"] = _simplify(fields, 0)
+        if fields := getattr(record, "fields", None):
+            line["fields"] = {name: _limit(value) for name, value in fields.items()}
         if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = self.formatException(record.exc_info)[-TRACE_LIMIT:]
+            line["error"] = self.formatException(record.exc_info)[-_MAX_TRACE:]
         # ASCII output escapes control characters, terminal sequences and lone surrogates
         return json.dumps(line, ensure_ascii=True)
 
 
-def _format_message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception:  # noqa: BLE001 - a wrong format string must not lose the line
-        return str(record.msg)
-
-
-def _simplify(value: object, depth: int) -> Any:
-    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+def _limit(value: object) -> Any:
+    """Return a value as JSON has it, shortened."""
+    if value is None or isinstance(value, bool | int | float):
         return value
-    if depth < DEPTH_LIMIT and isinstance(value, Mapping):
-        items = list(value.items())[:ITEMS_LIMIT]
-        return {_truncate(str(key), TEXT_LIMIT): _simplify(item, depth + 1) for key, item in items}
-    if depth < DEPTH_LIMIT and isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
-        return [_simplify(item, depth + 1) for item in list(value)[:ITEMS_LIMIT]]
-    return _truncate(str(value), TEXT_LIMIT)
-
-
-def _truncate(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+    if isinstance(value, Mapping):
+        return {str(key): _limit(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_limit(item) for item in list(value)[:_MAX_ITEMS]]
+    return text.truncate(str(value), _MAX_TEXT)

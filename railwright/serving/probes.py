@@ -1,4 +1,4 @@
-"""Liveness and readiness: named checks, and the responses that kubelet reads.
+"""Liveness and readiness: named checks, and the application that kubelet and Prometheus ask.
 
 A check is a function without parameters. It returns None (or "") if it passes, otherwise the reason as a sentence. It
 must not wait.
@@ -8,14 +8,16 @@ import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
+from aiohttp import web
+from prometheus_client import exposition
 
 from railwright.fabric import text
-from railwright.serving import routes
+from railwright.serving import application
 
 _LOG = logging.getLogger(__name__)
+_MAX_REASON = 300  # characters; kubelet puts the whole response into an Event at each probe
 
 Check = Callable[[], str | None]
-_MAX_REASON = 300  # characters; kubelet puts the whole response into an Event at each probe
 
 
 class Probes:
@@ -23,50 +25,45 @@ class Probes:
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
-        self._last: Mapping[str, str | None] = {}
-        self._was_ready = False
+        self._failing: Mapping[str, str] | None = None  # at the last run
+        self.was_ready = False
         self.draining = False
 
     def add(self, name: str, check: Check) -> None:
         """Add a check that must pass for the server to be ready."""
         self._checks[name] = check
 
-    def run_checks(self) -> Mapping[str, str | None]:
-        """Return the reason of every check, None if it passes. A change is logged once."""
-        results: dict[str, str | None] = {name: _run_check(check) for name, check in self._checks.items()}
+    def run_checks(self) -> Mapping[str, str]:
+        """Return the reason of every check, "" if it passes. A change is logged once."""
+        reasons = {name: text.limit(check() or "", _MAX_REASON) for name, check in self._checks.items()}
         if self.draining:
-            results["draining"] = "this server is shutting down"
-        if results.keys() != self._last.keys() or any(bool(results[n]) != bool(self._last[n]) for n in results):
-            failing = {name: reason for name, reason in results.items() if reason}
+            reasons["draining"] = "this server is shutting down"
+        failing = {name: reason for name, reason in reasons.items() if reason}
+        if self._failing is None or failing.keys() != self._failing.keys():
             _LOG.info("not ready" if failing else "ready", extra={"fields": {"failing": failing}})
-        self._last = results
-        self._was_ready = self._was_ready or not any(results.values())
-        return results
+        self._failing = failing
+        self.was_ready = self.was_ready or not failing
+        return reasons
 
-    def was_ready(self) -> bool:
-        """True if all checks have passed at some time, or pass now."""
-        return self._was_ready or not self.is_failing()
+    def build_application(self, format_metrics: Callable[[], bytes]) -> web.Application:
+        """Return the application of --ops-listen."""
 
-    def is_failing(self) -> bool:
-        """True if any check fails, or if this server is shutting down."""
-        return any(self.run_checks().values())
+        async def send_live(_request: web.Request) -> web.Response:
+            """Handle GET /livez. A response at all shows that the event loop runs."""
+            return application.reply(b'{"live":true}')
 
-    def handle_live(self, _call: routes.Call) -> routes.Reply:
-        """Handle GET /livez. A response at all shows that the event loop runs."""
-        return routes.Reply(b'{"live":true}')
+        async def send_ready(_request: web.Request) -> web.Response:
+            """Handle GET /readyz: 200 if every check passes, otherwise 503; the body has each check and its reason."""
+            reasons = self.run_checks()
+            ready = not any(reasons.values())
+            checks = {name: reason or "ok" for name, reason in reasons.items()}
+            body = msgspec.json.encode({"ready": ready, "checks": checks})
+            return application.reply(body, status=200 if ready else 503)
 
-    def handle_ready(self, _call: routes.Call) -> routes.Reply:
-        """Handle GET /readyz: 200 if every check passes, otherwise 503; the body lists each check and its reason."""
-        failures = self.run_checks()
-        ready = not any(failures.values())
-        checks = {name: reason or "ok" for name, reason in failures.items()}
-        return routes.Reply(msgspec.json.encode({"ready": ready, "checks": checks}), status=200 if ready else 503)
+        async def send_metrics(_request: web.Request) -> web.Response:
+            return application.reply(format_metrics(), content_type=exposition.CONTENT_TYPE_LATEST)
 
-
-def _run_check(check: Check) -> str | None:
-    try:
-        reason = check()
-        return text.limit(reason, _MAX_REASON) if reason else reason
-    except Exception:  # noqa: BLE001 - a failing check function must not break the probe
-        _LOG.exception("readiness check failed")
-        return "the check itself raised an error; see this server's log"
+        handlers = {"/livez": send_live, "/readyz": send_ready, "/metrics": send_metrics}
+        # no HEAD, for which everything would be computed
+        routes = [web.get(path, handler, allow_head=False) for path, handler in handlers.items()]
+        return application.build(application.Rules(max_body=0), routes)

@@ -92,6 +92,7 @@ async def main() -> None:
             "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
             "/apis/resource.k8s.io/v1/resourceslices": cluster.slices,
             "/apis/resource.k8s.io/v1/deviceclasses": cluster.classes,
+            "/apis/resource.k8s.io/v1/resourceclaimtemplates": cluster.templates,
             CLAIMS: cluster.claims,
         }
     )

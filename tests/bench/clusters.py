@@ -23,7 +23,8 @@ RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 GPU = "nvidia.com/gpu"
 LEAF_NODES, SPINE_LEAVES = 32, 8  # a SuperPOD's unit; some leaves are shorter, as in every real cluster
 GANG = 64
-EXTENDED, TEMPLATES = "extended", "templates"  # how pods request the devices of slices
+TEMPLATES = "templates"  # how pods request the devices of slices
+_TEMPLATE = "railwright-roce-8x4"
 MACHINE = "h100-8x8"  # of nodes with slices
 PLUGINS_GROUP, VOLCANO_GROUP = "scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"
 
@@ -105,26 +106,22 @@ class Cluster:
         if not self.shape.claims:
             return
         for count, number in enumerate(self.taken):
-            yield claim(f"held-{count // 16}-{count % 16}", self.names[number], self.shape.claims)
-        if self.shape.claims == TEMPLATES:  # those of extended resources are made when a pod is scheduled
-            for gang, rank in itertools.product(range(self.shape.kube_gangs), range(GANG)):
-                yield claim(f"kube-{gang}-{rank}", "", TEMPLATES)
+            yield claim(f"held-{count // 16}-{count % 16}", self.names[number])
+        for gang, rank in itertools.product(range(self.shape.kube_gangs), range(GANG)):
+            yield claim(f"kube-{gang}-{rank}", "")
+
+    def templates(self) -> Iterator[bytes]:
+        """Yield the template of all claims."""
+        if self.shape.claims:
+            metadata = {"name": _TEMPLATE, "namespace": "train", "uid": "template", "resourceVersion": "540"}
+            spec = {"devices": {"requests": _build_requests()}}
+            yield compact({"metadata": metadata, "spec": {"spec": spec}}).encode()
 
     def classes(self) -> Iterator[bytes]:
-        """Return the DeviceClasses, which map the devices to the names by which pods request them."""
-        gpus = build_class("gpu.nvidia.com", 'device.driver == "gpu.nvidia.com"', GPU)
-        rails = (
-            build_class(
-                f"rail{rail}",
-                'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)'
-                f' && device.attributes["dra.net"].rdmaDevice == "mlx5_{rail}"',
-                resource,
-            )
-            for rail, resource in enumerate(RAILS)
-        )
+        """Return the DeviceClasses of the GPUs and NICs."""
+        gpus = build_class("gpu.nvidia.com", 'device.driver == "gpu.nvidia.com"')
         nics = build_class("dranet", 'device.driver == "dra.net"')
-        by_kind = {EXTENDED: (gpus, *rails), TEMPLATES: (gpus, nics)}
-        return (compact(tree).encode() for tree in by_kind.get(self.shape.claims, ()))
+        return (compact(tree).encode() for tree in (gpus, nics) if self.shape.claims)
 
     def volcano_groups(self) -> Iterator[bytes]:
         """Volcano's PodGroups."""
@@ -174,9 +171,9 @@ def pod(
     return text.encode()
 
 
-def claim(name: str, on: str, kind: str) -> bytes:
-    """Return the claim of a pod, for its extended resources or of its template; allocated if a node is given."""
-    return _claim_text(kind, bool(on)).replace("@name@", name).replace("@node@", on).encode()
+def claim(name: str, on: str) -> bytes:
+    """Return the claim of a pod, of its template; allocated if a node is given."""
+    return _claim_text(bool(on)).replace("@name@", name).replace("@node@", on).encode()
 
 
 def node(name: str, leaf: int, *, bulky: bool = True, devices: bool = True) -> bytes:
@@ -213,7 +210,7 @@ def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: boo
     if devices and claiming:
         managed = {"railwright.io/rails": "0"}
         container["resources"] = {"requests": managed, "limits": managed, "claims": [{"name": "railwright"}]}
-        spec["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": "railwright-roce-8x4"}]
+        spec["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": _TEMPLATE}]
     if not devices:
         metadata["ownerReferences"] = []
     spec.pop("nodeName", None)
@@ -240,7 +237,7 @@ def _pad_environment(container: dict[str, Any]) -> None:
 
 
 @functools.cache
-def _claim_text(kind: str, allocated: bool) -> str:  # noqa: FBT001 - named there
+def _claim_text(allocated: bool) -> str:  # noqa: FBT001 - named there
     shape = shapes.load(MACHINE)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "@name@", "uid": "uid-@name@", "controller": True}
     metadata: dict[str, Any] = {
@@ -250,9 +247,7 @@ def _claim_text(kind: str, allocated: bool) -> str:  # noqa: FBT001 - named ther
         "resourceVersion": "541",
         "ownerReferences": [owner],
     }
-    if kind == EXTENDED:
-        metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
-    requests = _build_requests(kind)
+    requests = _build_requests()
     held = [("gpu.nvidia.com", gpu.name) for gpu in shape.gpus] + [("dra.net", nic.name) for nic in shape.nics]
     names = [request["name"] for request in requests for _ in range(request["exactly"].get("count", 1))]
     results = [
@@ -260,25 +255,18 @@ def _claim_text(kind: str, allocated: bool) -> str:  # noqa: FBT001 - named ther
         for name, (driver, device) in zip(names, held, strict=False)
     ]
     tree = {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": {}}
-    if kind == TEMPLATES:
-        tree["spec"]["devices"]["constraints"] = [
-            {"requests": [f"gpu{rail}", f"rail{rail}"], "matchAttribute": "resource.kubernetes.io/pcieRoot"}
-            for rail in range(len(RAILS))
-        ]
+    tree["spec"]["devices"]["constraints"] = [
+        {"requests": [f"gpu{rail}", f"rail{rail}"], "matchAttribute": "resource.kubernetes.io/pcieRoot"}
+        for rail in range(len(RAILS))
+    ]
     if allocated:
         reserved = [{"resource": "pods", "name": "@name@", "uid": "uid-@name@"}]
         tree["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
     return compact(tree)
 
 
-def _build_requests(kind: str) -> list[dict[str, Any]]:
+def _build_requests() -> list[dict[str, Any]]:
     """Return the requests of a claim for 8 GPUs and every rail, GPUs first."""
-    if kind == EXTENDED:
-        counts = [("gpu.nvidia.com", 8), *((f"rail{rail}", 1) for rail in range(len(RAILS)))]
-        return [
-            {"name": f"container-0-request-{number}", "exactly": {"deviceClassName": name, "count": count}}
-            for number, (name, count) in enumerate(counts)
-        ]
     attribute = 'device.attributes["dra.net"].rdmaDevice'
     gpus = [{"name": f"gpu{number}", "exactly": {"deviceClassName": "gpu.nvidia.com"}} for number in range(8)]
     selectors = [[{"cel": {"expression": f'has({attribute}) && {attribute} == "mlx5_{rail}"'}}] for rail in range(4)]

@@ -27,7 +27,6 @@ from railwright.cluster import policies, resources
 from railwright.fabric import hypernodes
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import membership
-from railwright.serving import turns
 
 HERE = pathlib.Path(__file__).resolve().parent
 PICTURE = HERE.parents[1] / "docs" / "evidence" / "growth.svg"
@@ -50,6 +49,7 @@ class Site:
         self._watches = {watch.kind.name: watch for watch in states.list_watches(state)}
         self._load(resources.DEVICE_CLASSES, self.cluster.classes())
         self._load(resources.RESOURCE_SLICES, self.cluster.slices())
+        self._load(resources.CLAIM_TEMPLATES, self.cluster.templates())
         self._load(resources.NODES, self.cluster.nodes())
         self._load(resources.PLACED_PODS, self.cluster.pods())
         self._load(resources.RESOURCE_CLAIMS, self.cluster.claims())
@@ -59,11 +59,9 @@ class Site:
         policy = _read_policy(shape, placement)
         state.apply_policy(policy)
         self.state, self._claiming = state, shape.claims == clusters.TEMPLATES
-        self._decider = decider.Decider(
-            state, lambda: policy, clock=lambda: self.now, observe=lambda *_: None, count_rejected=lambda *_: None
-        )
+        self._decider = decider.Decider(state, lambda: policy, clock=lambda: self.now, count_rejected=lambda *_: None)
         self._decider.warm()
-        self._handlers = kube_scheduler.KubeScheduler(self._decider)
+        self.handlers = kube_scheduler.KubeScheduler(self._decider)
         gc.collect()
         gc.freeze()
 
@@ -77,11 +75,11 @@ class Site:
         pod = pod.replace(b'"requests":{', b'"requests":{"cpu":"%d",' % (kind + 1), 1)
         body = bodies.kube(pod, names)
         began = time.thread_time()
-        answer, _ = turns.complete(self._handlers.filter_nodes(body))
+        answer = self.handlers.filter(body)
         spent = time.thread_time() - began
         body = bodies.kube(pod, msgspec.json.decode(answer)["NodeNames"])
         began = time.thread_time()
-        turns.complete(self._handlers.prioritize(body))
+        self.handlers.prioritize(body)
         self.now += 0.02
         return (spent + time.thread_time() - began) * 1e3
 

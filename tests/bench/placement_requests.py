@@ -37,7 +37,7 @@ EVENTS_A_SECOND, EVENT_SECONDS, EVENT_CONNECTIONS = 2000, 5, 2
 OFFERED = 500  # nodes Volcano offers of 5,000: numNodesToFind
 BODY_REPEATS = 12
 _MILLI = 1e3
-_EXTENDED, _CLAIMS = ", extended", ", claims"  # suffixes of figures with GPUs and rails in ResourceSlices
+_CLAIMS = ", claims"  # suffix of figures with GPUs and rails in ResourceSlices
 _COMPARED = ("filter + prioritize", "CPU of both")
 _MAX_RATIO = 1.05  # how much longer a request may take with slices
 LEAF_LISTS = 10_000  # lists of one leaf after each other
@@ -142,7 +142,7 @@ def measure_kube(cores: Cores, folder: pathlib.Path, title: str, shape: clusters
 
     Prioritize is also asked where filter leaves one node; kube-scheduler does not do that. With 4,500 full nodes, most
     of the answer of filter are the reasons of rejected nodes. Devices are those of device plugins, or in ResourceSlices
-    and requested as extended resources or by the claims that railwright writes.
+    and requested by the claims that railwright writes.
     """
     names = clusters.Cluster(shape).names
     claiming = shape.claims == clusters.TEMPLATES
@@ -158,7 +158,7 @@ def measure_kube(cores: Cores, folder: pathlib.Path, title: str, shape: clusters
                 cpus.append(extender.cpu - cpu)
                 best = max(msgspec.json.decode(scored.body), key=lambda priority: priority["Score"])["Host"]
                 if shape.claims:  # kube-scheduler writes the allocation before it posts the binding
-                    api.post("/bench/claims", clusters.claim(f"kube-{gang}-{rank}", best, shape.claims))
+                    api.post("/bench/claims", clusters.claim(f"kube-{gang}-{rank}", best))
                 api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best, claiming=claiming))
                 filters.append(filtered.whole)
                 prioritizes.append(scored.whole)
@@ -387,17 +387,15 @@ def measure_snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
         }
 
 
-_SLICES = {"extended": clusters.EXTENDED, "claims": clusters.TEMPLATES}
 _MANY = 100_000  # pods
 Row = Callable[[Cores, pathlib.Path], Figures]
 ROWS: Mapping[str, Row] = {
     "kube": functools.partial(measure_kube, title="half full", shape=_build_shape()),
     "kube-full": functools.partial(measure_kube, title="9 in 10 full", shape=_build_shape(taken=0.9)),
     **{
-        f"{row}-{name}": functools.partial(
-            measure_kube, title=f"{title}, {name}", shape=_build_shape(claims=kind, taken=taken)
+        f"{row}-claims": functools.partial(
+            measure_kube, title=f"{title}, claims", shape=_build_shape(claims=clusters.TEMPLATES, taken=taken)
         )
-        for name, kind in _SLICES.items()
         for row, title, taken in (("kube", "half full", 0.5), ("kube-full", "9 in 10 full", 0.9))
     },
     "leaves": measure_leaves,
@@ -460,10 +458,9 @@ def print_results(results: Mapping[str, Any]) -> None:
     )
     print("p50, p99 and maximum over all rounds, ms (memory: MiB); ±: half the spread between rounds")
     for name in (f"{figure}, {fill}" for figure in _COMPARED for fill in ("half full", "9 in 10 full")):
-        for suffix in (_EXTENDED, _CLAIMS):
-            if (ratio := _compare(results["rounds"], name, suffix)) is not None:
-                outcome = "met" if ratio <= _MAX_RATIO else "missed"
-                print(f"{name}{suffix} / by device plugins: {ratio:.2f} (target: at most {_MAX_RATIO}: {outcome})")
+        if (ratio := _compare(results["rounds"], name, _CLAIMS)) is not None:
+            outcome = "met" if ratio <= _MAX_RATIO else "missed"
+            print(f"{name}{_CLAIMS} / by device plugins: {ratio:.2f} (target: at most {_MAX_RATIO}: {outcome})")
     print(machine.describe_disturbance([one_round["fixed_work_us"] for one_round in results["rounds"]]))
 
 

@@ -16,7 +16,6 @@ import random
 import statistics
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 
 import control_plane
 import msgspec
@@ -37,7 +36,7 @@ _GROUPS = "scheduling.k8s.io/v1beta1"
 _QUOTA: Mapping[str, int] = {"nvidia.com/gpu": 512, **dict.fromkeys(manifests.RAILS, 64)}
 _RESOURCES = {"type": "LeastAllocated", "resources": [{"name": "nvidia.com/gpu", "weight": 1}]}
 _FULLEST = {"NodeResourcesFit": {"scoringStrategy": _RESOURCES}}  # of several domains of a key, take the fullest
-_REQUESTS = "railwright_extender_requests_total"
+_REQUESTS = "railwright_requests_total"
 
 
 class PodGroupPlane(planes.Plane):
@@ -66,7 +65,6 @@ class Row:
 ROWS = (
     Row("kube-scheduler", "no group"),
     Row("kube-scheduler", "group"),
-    Row("kube-scheduler", "key", "required"),
     Row("Kueue", "no topology"),
     Row("Kueue", "leaf", "preferred"),
     Row("Kueue", "hostname", "preferred"),
@@ -188,17 +186,19 @@ class _Cell:
 
     def _build_policy(self) -> str:
         is_volcano = self._row.scheduler == "Volcano" and self._row.topology != "off"
+        domains = [*hypernodes.LEVELS[:2]] if is_volcano else [manifests.LEAF, manifests.SPINE]
+        if self._row.topology == "required":  # the widest is the leaf, as in the constraint by hand
+            del domains[1:]
         placement = {
-            "rails": "required",
-            "oversubscription": [RATIO, RATIO],
+            "oversubscription": [RATIO] * len(domains),
             "gangTopology": self._row.topology if self._has_fields else "off",
-            **({"preset": "volcano"} if is_volcano else {"domains": [manifests.LEAF, manifests.SPINE]}),
+            "domains": domains,
         }
-        return manifests.policy({"required": manifests.fabric(2, placement=placement)})
+        return manifests.policy({"rails": manifests.fabric(2, placement=placement)})
 
     async def _configure(self, url: str) -> None:
         if self._row.scheduler != "Volcano":
-            extenders = [gangs.entry(url, ignored=False)] if self._has_extender else []
+            extenders = [gangs.entry(url)] if self._has_extender else []
             await self._plane.schedulers.kube(*extenders, plugins=_FULLEST)
             return
         plugins = hypernodes.AWARE if self._row.topology != "off" else ()
@@ -238,20 +238,15 @@ class _Cell:
         has_constraint = self._row.topology != "off" and not self._has_fields
         if self._row.scheduler == "Volcano":
             constraint = {"mode": self._row.name, "highestTierAllowed": 1}
-            return volcano_gangs.job(
-                name, size, fabric="required", **({"networkTopology": constraint} if has_constraint else {})
-            )
+            return volcano_gangs.job(name, size, **({"networkTopology": constraint} if has_constraint else {}))
         job = gangs.job(name, size)
         if self._row.scheduler == "Kueue":
             job["metadata"]["labels"] = {kueue.QUEUE_NAME: self._namespace}
             if has_constraint:
                 annotations = {f"{kueue.POD_SET}preferred-topology": manifests.LEAF}
                 job["spec"]["template"]["metadata"]["annotations"] = annotations
-        elif self._row.name == "group" or has_constraint:
-            scheduling: dict[str, Any] = {"schedulingPolicy": {"gang": {}}}
-            if has_constraint:
-                scheduling["schedulingConstraints"] = {"topology": [{"key": manifests.LEAF}]}
-            job["spec"]["scheduling"] = scheduling
+        elif self._row.name == "group":
+            job["spec"]["scheduling"] = {"schedulingPolicy": {"gang": {}}}
         return job
 
     async def run(self, seed: int) -> None:

@@ -59,7 +59,7 @@ def main() -> int:
     from railwright.serving import server
 
     asyncio.Handle._run = _run_timed  # type: ignore[method-assign]
-    server.find_loop_factory = lambda: None
+    server.uvloop.new_event_loop = asyncio.new_event_loop
     return command.main(sys.argv[2:])
 
 

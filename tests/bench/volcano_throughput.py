@@ -140,7 +140,7 @@ async def _kube_round(plane: planes.Plane, name: str, port: int, options: argpar
         await plane.api.create(job, namespace=namespace)
     await _until(plane, namespace, "", total, "all pods to be made")
     began = time.monotonic()
-    await plane.schedulers.kube(gangs.entry(f"http://127.0.0.1:{port}", ignored=True, managed=clusters.RAILS))
+    await plane.schedulers.kube(gangs.entry(f"http://127.0.0.1:{port}", managed=clusters.RAILS))
     await _until(plane, namespace, "spec.nodeName!=", total, "all pods to be bound")
     seconds = time.monotonic() - began
     await _remove(plane, "batch/v1/Job", namespace)
@@ -276,7 +276,7 @@ async def _place_keyed_gang(plane: planes.Plane, name: str, port: int, size: int
     """Return the seconds from the creation of a job to its last binding. Without a port no extender is called."""
     namespace = f"bench-{name}"
     await plane.make_namespace(namespace)
-    entry = gangs.entry(f"http://127.0.0.1:{port}", ignored=False, managed=clusters.RAILS)
+    entry = gangs.entry(f"http://127.0.0.1:{port}", managed=clusters.RAILS)
     await plane.schedulers.kube(*([entry] if port else []))
     job = manifests.workload(
         "Job", _pod(8), name="job", replicas=size, completions=size, completionMode="Indexed", scheduling=_SCHEDULING

@@ -5,19 +5,17 @@ With `--main`, what the main tests need; with `--demo`, what the demo cluster sh
 
 import pathlib
 import sys
+from collections.abc import Callable, Mapping
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "integration"), str(TESTS / "support")]
 
 import debian  # noqa: E402 - the path comes first
 from plane import binaries, helm, operators  # noqa: E402
-from realnode import builds, dranet_build, machine, mpi_image, project_image, torch_image, virtual_machine  # noqa: E402
+from realnode import builds, dranet_build, machine, mpi_image, project_image, rdma_image, torch_image  # noqa: E402
 
-IMAGES = {  # of single tests
-    "image of Open MPI": mpi_image.build,
-    "image of PyTorch": torch_image.build,
-    "virtual machine": virtual_machine.prepare,
-}
+MAIN_IMAGES = {"virtual machine and image of perftest": rdma_image.build}
+IMAGES = {**MAIN_IMAGES, "image of Open MPI": mpi_image.build, "image of PyTorch": torch_image.build}  # of single tests
 
 
 def build() -> int:
@@ -37,18 +35,19 @@ def build() -> int:
         return int(is_demo)
     controllers = ["jobset"] if is_demo else operators.OPERATORS
     plane = [*binaries.list_steps(builds.CONTROL_PLANE), *operators.list_steps(controllers), helm.get_step()]
+    kubelet = [] if is_demo else [builds.get_kubelet_step()]
     dranet = [] if is_main or is_demo else [dranet_build.get_step()]
-    binaries.build([*plane, *builds.list_steps(), *dranet])
+    binaries.build([*plane, *builds.list_steps(), *kubelet, *dranet])
     project_image.build()
-    if not (is_main or is_demo):
-        _make_images()
+    if not is_demo:
+        _make_images(MAIN_IMAGES if is_main else IMAGES)
     print(f"programs of real nodes ready in {builds.folder()}")
     return 0
 
 
-def _make_images() -> None:
+def _make_images(images: Mapping[str, Callable[[], object]]) -> None:
     """Make the images of single tests; such a test says that its image is not available, and is skipped."""
-    for name, make in IMAGES.items():
+    for name, make in images.items():
         binaries.tell(f"{name}: fetching and building what is missing")
         try:
             make()

@@ -19,7 +19,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / name) for name in ("integration", "support")] + [str(TESTS.parent)]
 
 import proxy  # noqa: E402 - the path comes first
-from plane import binaries, conditions, helm, releases  # noqa: E402
+from plane import binaries, conditions, helm, releases, waiting  # noqa: E402
 from realnode import installation, machine, project_image, rails, site  # noqa: E402
 
 _FILES = releases.ROOT / "hack" / "demo-cluster"
@@ -70,8 +70,12 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
         await plane.apply((_FILES / "jobset.yaml").read_text())
         first, *_ = await conditions.running(plane.api, rails.NAMESPACE, _JOB_SET, 2)
         await plane.apply((_FILES / "volcano-job.yaml").read_text())
-        _tell("waiting until the extender says why that job waits")
-        await conditions.event(plane.api, rails.NAMESPACE, "GangUnplaceable")
+        _tell("waiting until that job's pods exist")
+
+        async def is_listed() -> bool:
+            return bool((await release.run("gangs", "--waiting", "--output=name")).strip())
+
+        await waiting.wait(is_listed, describe="a gang that waits")
         rank = first["metadata"]["name"]
         print(await plane.kubectl("get", "pods", "--all-namespaces", "--output=wide"))
         print(await release.run("gangs", "--output=wide"))

@@ -13,7 +13,8 @@ RESOURCE = "nvidia.com/mlx5_0"
 async def test_pods_run_on_separate_nodes_without_a_restart(installed):
     for component in ("certs", "extender", "webhook"):
         pods = await installed.list_pods(component)
-        assert {pod["spec"]["nodeName"] for pod in pods} == set(layout.NODES), component
+        places = [pod["spec"]["nodeName"] for pod in pods]
+        assert (len(places) == 1) if component == "certs" else (sorted(places) == sorted(layout.NODES)), component
         for pod in pods:
             (status,) = pod["status"]["containerStatuses"]
             assert status["restartCount"] == 0, pod["metadata"]["name"]

@@ -3,8 +3,6 @@
 Looks from inside each container: interfaces, addresses, devices, limits, and NCCL's variables as the rank has them.
 """
 
-import json
-
 import pytest
 import pytest_asyncio
 from realnode import hardware, layout, rails
@@ -25,9 +23,6 @@ async def ranks(installed, real_site):
 async def test_each_node_has_a_rank_and_the_extender_chose_it(installed, real_site, ranks):
     pods = [await real_site.plane.api.get("Pod", rank.pod, rank.namespace) for rank in ranks]
     assert {pod["spec"]["nodeName"] for pod in pods} == set(layout.NODES)
-    for pod in pods:
-        placement = json.loads(pod["metadata"]["annotations"]["railwright.io/placement"])
-        assert placement["node"] == pod["spec"]["nodeName"]
     for verb in ("prioritize", "allocate"):
         assert await installed.count_requests(f"/volcano/{verb}") > 0, "Volcano reaches the extender"
 
@@ -51,14 +46,15 @@ async def test_shared_memory_and_memlock_are_as_the_policy_says(ranks):
         assert await rank.has_capability(views.IPC_LOCK)
 
 
-async def test_rank_has_the_derived_variables_of_nccl(ranks):
+async def test_rank_has_the_derived_variables_of_nccl_and_by_file_those_that_were_found(ranks):
     for number, rank in enumerate(ranks):
         assert await rank.read_nccl() == {
+            "NCCL_CONF_FILE": "/run/railwright/nccl.conf",
             "NCCL_DEBUG": "INFO",
-            "NCCL_IB_ADDR_RANGE": "192.168.0.0/16",
-            "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3",
             "NCCL_NET_GDR_READ": "1",
             "NCCL_SOCKET_IFNAME": "=eth0",
         }
+        for path in ("/run/railwright/nccl.conf", "/etc/nccl.conf"):
+            assert "NCCL_IB_HCA==mlx5_0,mlx5_1,mlx5_2,mlx5_3" in (await rank.run("cat", path)).splitlines()
         variables = await rank.read_environment()
         assert (variables["RANK"], variables["WORLD_SIZE"], variables["MASTER_PORT"]) == (str(number), "2", "23456")

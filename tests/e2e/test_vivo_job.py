@@ -16,7 +16,7 @@ async def sharing_ranks(installed, real_site):
     job["spec"]["minAvailable"] = 4
     (task,) = job["spec"]["tasks"]
     task["replicas"] = 4
-    task["template"]["metadata"]["labels"]["railwright.io/fabric"] = "vivo"
+    job["metadata"]["labels"]["railwright.io/fabric"] = "vivo"
     ranks.simplify(task["template"], images.BUSYBOX, ["sleep", "100000"])
     namespace = job["metadata"]["namespace"]
     await real_site.plane.make_namespace(namespace)

@@ -36,10 +36,10 @@ def timeless(created: dict) -> str:
 
 
 async def test_a_pod_without_the_label_is_unchanged_and_causes_no_call(plane, namespace, installed):
-    before = await sites.metric(installed.webhook, "railwright_webhook_requests_total", path="/mutate/pods")
+    before = await sites.metric(installed.webhook, "railwright_requests_total", path="/mutate/pods")
     with_webhook = await plane.api.create(pod("plain"), namespace=namespace)
     await plane.api.delete("Pod", "plain", namespace, grace=0)
-    after = await sites.metric(installed.webhook, "railwright_webhook_requests_total", path="/mutate/pods")
+    after = await sites.metric(installed.webhook, "railwright_requests_total", path="/mutate/pods")
     assert after == before
     await plane.unregister_webhook(namespaces=[namespace])
     without = await plane.api.create(pod("plain"), namespace=namespace)

@@ -1,7 +1,7 @@
 """`railwright check` on a real installation: healthy, then with defects that only a real API server shows.
 
 The manifests are applied as they are. No container runs here: a webhook of the test's own answers under the Secret's
-certificate, by URL, and the test stands in for the extender's pod (its Lease and EndpointSlice).
+certificate, by URL.
 """
 
 import asyncio
@@ -12,15 +12,16 @@ import io
 import json
 import pathlib
 
+import comparison
 import pytest
 import pytest_asyncio
 import simulated_clouds
-from plane import conditions, manifests, ports, releases, site, stand_ins, waiting
+from plane import binaries, conditions, manifests, ports, releases, site, stand_ins, waiting
 from plane import nodes as plane_nodes
 
 from certs import pki
 from railwright.cli.__main__ import main
-from railwright.cli.clouds import comparison, matching
+from railwright.cli.clouds import first_policies
 from railwright.cluster import policies
 from railwright.fabric import names
 
@@ -44,10 +45,13 @@ POLICY = manifests.policy(
 
 API_OF_KIND = {
     kind: {"apiVersion": path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0], "kind": kind.value}
-    for kind, (path, _) in matching.VIEWS.items()
+    for kind, (path, _) in first_policies.VIEWS.items()
 }
+SLICES = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
 SHAPES = {shape.profile.name: shape for shape in reversed(simulated_clouds.SHAPES)}  # the first shape of each profile
-PROFILES = ("openshift-ai", "eks-efa-claims")  # with networks and device plugins; with slices and classes of devices
+_CLAIMS = pytest.mark.skipif(not binaries.release().has_claims, reason="this release serves no ResourceSlices")
+# with networks and device plugins; with slices and classes of devices
+PROFILES = ("openshift-ai", pytest.param("eks-efa-claims", marks=_CLAIMS))
 
 
 class Installed:
@@ -60,7 +64,7 @@ class Installed:
     async def install(self, folder):
         await asyncio.gather(*(self.nodes.make(f"check-{n}", labels={LEAF: "leaf-0"}) for n in range(2)))
         await self.plane.kubectl("apply", "-k", str(site.BASE))
-        code, said, _ = await run("certs", "issue", "--secrets", f"--kubeconfig={self.plane.kubeconfig}")
+        code, said, _ = await run("certs", "rotate", f"--kubeconfig={self.plane.kubeconfig}")
         assert code == 0, said
         await self.site.policy(POLICY)
         await self.plane.make_namespace(NETWORKS, {names.FABRIC: "default"})
@@ -87,14 +91,6 @@ class Installed:
         data = {"volcano-scheduler.conf": text}
         configuration = manifests.build("ConfigMap", "volcano-scheduler-configmap", data=data)
         await self.api.create(configuration, namespace="volcano-system")
-        spec = {"holderIdentity": "the-test", "leaseDurationSeconds": 3600, "renewTime": stamp(dt.timedelta())}
-        labels = {"kubernetes.io/service-name": "railwright-extender"}
-        behind = {"addressType": "IPv4", "endpoints": [{"addresses": ["10.9.9.9"]}]}
-        place = {"namespace": NAMESPACE, "labels": labels}
-        slice_ = manifests.build("EndpointSlice", "railwright-extender-test", place, **behind)
-        await asyncio.gather(
-            self.api.patch("Lease", "railwright-extender", {"spec": spec}, NAMESPACE), self.api.create(slice_)
-        )
 
     async def check(self, *options):
         """Return the exit code and the results by row."""
@@ -123,10 +119,6 @@ async def run(*arguments):
     return code, out.getvalue(), err.getvalue()
 
 
-def stamp(ago):
-    return f"{dt.datetime.now(dt.UTC) - ago:%Y-%m-%dT%H:%M:%S.%fZ}"
-
-
 def network(rail):
     config = json.dumps({"cniVersion": "0.3.1", "type": "macvlan", "master": f"eth{rail}"})
     return manifests.network(f"rail{rail}", f"nvidia.com/mlx5_{rail}") | {"spec": {"config": config}}
@@ -150,12 +142,12 @@ async def test_a_healthy_installation_passes(installed):
     answer = await installed.until(set())
     assert answer["ok"] is True
     states = {row["check"]: row["state"] for row in answer["checks"]}
-    examined = {"dry-run", "policy-in-force", "ca-bundle", "webhook-endpoints", "volcano-configuration", "uninjected"}
+    examined = {"dry-run", "ca-bundle", "webhook-replicas", "volcano-configuration", "uninjected"}
     assert {states[check] for check in examined} == {"ok"}
     skipped = {check for check, state in states.items() if state == "skip"}
-    not_here = {"kube-scheduler-configuration", "node-shapes", "hypernodes", "numa-topologies", "extender-callers"}
+    not_here = {"kube-scheduler-configuration", "node-shapes"}
     not_here |= {"gang-topology"}  # the policy asks for none
-    of_claims = {check for check in states if check.startswith("claim-")} | {"extended-resources"}
+    of_claims = {check for check in states if check.startswith("claim-")}
     # the tag `latest` of manifests/base names no version
     assert skipped <= {*not_here, *of_claims, "images"}, skipped
 
@@ -219,9 +211,9 @@ NOBODY = base64.b64encode(
 BREAKS = {  # what is broken: how, the one row that says so, and words of it
     "nobody answers": (entry("pods.railwright.io", "clientConfig/url", close_port), "dry-run", "connection refused"),
     "another authority": (
-        entry("bindings.railwright.io", "clientConfig/caBundle", NOBODY),
+        entry("namespaced-workloads.railwright.io", "clientConfig/caBundle", NOBODY),
         "ca-bundle",
-        "bindings.railwright.io",
+        "namespaced-workloads.railwright.io",
     ),
     "no binding": (delete("ClusterRoleBinding", "railwright-extender"), "server-permissions", "list nodes -A"),
     "a pod without": (bare_pod, "uninjected", f"{NETWORKS}/bare"),
@@ -244,8 +236,9 @@ async def test_a_break_fails_its_row_with_a_hint(installed, name):
 async def simulate(it, shape):
     """Have a node of a profile's shape in the cluster, with its slices, networks and device classes."""
     objects = {}
-    for kind, trees in simulated_clouds.build(shape, nodes=1).items():
-        api = API_OF_KIND[kind]
+    clouds = simulated_clouds.build(shape, nodes=1)
+    slices = simulated_clouds.build_slices(shape, clouds[first_policies.Kind.NODE])
+    for api, trees in [*((API_OF_KIND[kind], trees) for kind, trees in clouds.items()), (SLICES, slices)]:
         for tree in trees:
             key = ("/".join(api.values()), tree["metadata"]["name"], tree["metadata"].get("namespace"))
             objects[key] = {**api, **tree}
@@ -264,8 +257,8 @@ async def simulate(it, shape):
 async def assert_job_is_admitted(it, shape):
     """Assert that the API server admits the pods of the profile's job with the values that are compared."""
     expected = comparison.read_job(shape, {role: item.after for role, item in comparison.preview_job(shape).items()})
-    pods = {role: item.marked_pod for role, item in comparison.list_pods(shape, "job.yaml").items()}
-    await it.site.install(shape.profile.read_text("policy.yaml"))
+    pods = {role: item.pod for role, item in comparison.list_pods(shape, "job.yaml").items()}
+    await it.site.install(shape.profile.text)
     admitted = {role: await it.api.create(pod, dry_run=True) for role, pod in pods.items()}
     for pod in admitted.values():  # DefaultTolerationSeconds adds two to every pod
         pod["spec"]["tolerations"] = [row for row in pod["spec"]["tolerations"] if "tolerationSeconds" not in row]
@@ -329,8 +322,8 @@ async def test_pre_checks_the_cluster_and_the_rights_to_install(installed, perso
     code, answer = await installed.check("--pre")
     assert code == 0
     states = {result["check"]: result["state"] for result in answer["checks"]}
-    assert states["install-permissions"] == states["device-pools"] == states["volcano"] == "ok"
-    assert "webhook-deployment" not in states
+    assert states["install-permissions"] == states["accelerators"] == "ok"
+    assert "installed" not in states
     code, out, _ = await run("check", "--pre", f"--kubeconfig={person.kubeconfig}", "-o", "json")
     results = {result["check"]: result for result in json.loads(out)["checks"]}
     assert code == 1

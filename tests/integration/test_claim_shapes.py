@@ -1,7 +1,4 @@
-"""Claims that railwright writes, on nodes of published shapes and with the real allocator.
-
-`make bench BENCH=claim_seeds` does the same on six shapes with 100 pods, gangs of 16 and twenty seeds.
-"""
+"""Claims that railwright writes, on nodes of published shapes and with the real allocator."""
 
 import asyncio
 
@@ -37,16 +34,15 @@ async def create_two_gangs(plane, namespace, shape, size=GANG):
     return [[allocation for allocation in allocations if allocation.gang == gang] for gang in ("first", "second")]
 
 
-@pytest.mark.parametrize("name", ["eks-p5", "aks-gb300"])
-async def test_each_gang_gets_true_pairs_and_equal_rails(plane, namespace, install, name):
+@pytest.mark.parametrize("name", ["eks-p5", "oke-gb200"])
+async def test_each_pod_gets_true_pairs(plane, namespace, install, name):
     shape = shapes.load(name)
     await install(shape)
     async with claim_gangs.offer(plane, shape, NODES):
         gangs = await create_two_gangs(plane, namespace, shape)
         for gang in gangs:
             assert all(shape.is_paired(allocation.devices) for allocation in gang), gang
-            (rails,) = {shapes.list_nics(allocation.devices) for allocation in gang}
-            assert len(rails) == shape.pod_nics
+            assert {len(shapes.list_nics(allocation.devices)) for allocation in gang} == {shape.pod_nics}
         await plane.remove_pods(namespace)
 
 
@@ -77,5 +73,4 @@ async def test_volcano_allocates_the_claims_of_a_gang(plane, namespace, install,
         assert len(pods) == GANG
         gang = await claim_gangs.list_allocations(plane.api, namespace)
         assert all(shape.is_paired(allocation.devices) for allocation in gang), gang
-        assert len({shapes.list_nics(allocation.devices) for allocation in gang}) == 1
         await plane.remove_pods(namespace)

@@ -1,23 +1,21 @@
-"""Claim templates on the real API server and its allocator: pods name them, and railwright writes and removes them."""
+"""Claim templates on the real API server and its allocator: pods name them, and railwright writes them."""
 
 import devices
 import pytest_asyncio
-from plane import conditions, gangs, manifests, waiting
-from plane import site as sites
+from plane import conditions, gangs, manifests
 
 POLICY = manifests.policy({"efa": manifests.fabric_of_claims(transport="efa", railsPerPod="proportional")})
 CLASSES = (devices.GPU_CLASS, devices.NIC_CLASS)
 ROOT_OF = {f"gpu-{number}": devices.ROOTS[number // 2] for number in range(8)} | {
     f"pci-0000-{root}-1b-0": root for root in devices.ROOTS
 }
-OPTIONS = ("--unused-template-seconds=2",)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def installed(
     namespace, module_site, device_classes
 ):  # in this order: it is unregistered before its namespace goes
-    yield await module_site.install(POLICY, namespace, options=OPTIONS)
+    yield await module_site.install(POLICY, namespace)
     await module_site.unregister()
 
 
@@ -64,42 +62,42 @@ async def list_templates(plane, namespace):
     return {tree["metadata"]["name"]: tree for tree in await plane.api.list("ResourceClaimTemplate", namespace)}
 
 
-async def test_each_gang_keeps_its_rails_in_pairs(plane, installed, namespace, nodes, p4d):
+async def test_the_pods_of_a_gang_share_a_template_and_get_the_rails_that_it_names(
+    plane, installed, namespace, nodes, p4d
+):
     await nodes.make_with_slices("p4d-1")
-    for name in ("first", "second"):
-        await plane.api.create(build_job(name, 2, gpus=4), namespace=namespace)
-    first = await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}=first")
-    second = await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}=second")
-    sets = {*await list_rails(plane, namespace, first)}, {*await list_rails(plane, namespace, second)}
-    assert sorted(rails for (rails,) in map(list, sets)) == [("rail0", "rail1"), ("rail2", "rail3")]
-    for pod in (*first, *second):
-        assert pod["spec"]["containers"][0]["resources"]["limits"] == {"railwright.io/rails": "0"}
-        roots, gpus = find_pairs(await list_devices(plane, namespace, pod), 2)
-        assert gpus == [root for root in roots for _ in range(2)]
+    rails = {"first": ("rail0", "rail1"), "second": ("rail2", "rail3")}
+    for name, named in rails.items():
+        job = build_job(name, 2, gpus=4)
+        job["spec"]["template"]["metadata"].setdefault("annotations", {})["railwright.io/rails"] = ",".join(named)
+        await plane.api.create(job, namespace=namespace)
+    for name, named in rails.items():
+        pods = await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}={name}")
+        assert {*await list_rails(plane, namespace, pods)} == {named}
+        for pod in pods:
+            assert pod["spec"]["containers"][0]["resources"]["limits"] == {"railwright.io/rails": "0"}
+            roots, gpus = find_pairs(await list_devices(plane, namespace, pod), 2)
+            assert gpus == [root for root in roots for _ in range(2)]
+    assert len(await list_templates(plane, namespace)) == 2
     job = await plane.api.get("batch/v1/Job", "first", namespace)
     resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert resources == {"claims": [{"name": "railwright"}]}  # no queue waits for GPUs that no node reports
-    gone = second[0]["metadata"]["name"]
-    await plane.api.delete("Pod", gone, namespace, grace=0)
-
-    async def list_restarted_pods():
-        pods = await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}=second")
-        assert gone not in {pod["metadata"]["name"] for pod in pods}
-        return pods
-
-    again = await waiting.wait(list_restarted_pods, seconds=60, describe="the restarted pod")
-    assert {*await list_rails(plane, namespace, again)} == sets[1]
 
 
 async def test_pods_that_came_first_start_when_the_template_appears(plane, namespace, p4d, installed):
+    await plane.api.create(build_pod("probe", gpus=8), namespace=namespace)
+    (entry,) = (await plane.api.get("Pod", "probe", namespace))["spec"]["resourceClaims"]
+    name = entry["resourceClaimTemplateName"]
+    assert await gangs.where(plane.api, namespace, "probe") == "p4d-0"
+    await plane.api.delete("Pod", "probe", namespace, grace=0)
     await installed.webhook.stop()
-    name = "railwright-efa-8x4-0123456789"  # of an earlier policy
+    await plane.api.delete("ResourceClaimTemplate", name, namespace)
     pod = build_pod("late", gpus=0)
     pod["spec"]["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": name}]
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "railwright"}]}
     await plane.unregister_webhook(namespaces=[namespace])
     await plane.api.create(pod, namespace=namespace)
-    await installed.start_webhook(*OPTIONS)
+    await installed.start_webhook()
     assert await gangs.where(plane.api, namespace, "late") == "p4d-0"
     assert list(await list_templates(plane, namespace)) == [name]
 
@@ -114,24 +112,14 @@ async def test_a_single_pod_gets_free_rails_in_pairs(plane, installed, namespace
         assert gpus == [root for root in roots for _ in range(2)]
 
 
-OWN_TEMPLATE = manifests.claim_template(
-    "mine", {"requests": [{"name": "nic", "exactly": {"deviceClassName": "dranet"}}]}
-)
-
-
-async def test_an_unused_template_of_railwright_is_removed(plane, installed, namespace, p4d):
-    await plane.api.create(OWN_TEMPLATE, namespace=namespace)
-    await plane.api.create(build_pod("p", 8), namespace=namespace)
-    assert await gangs.where(plane.api, namespace, "p") == "p4d-0"
-    assert len(await list_templates(plane, namespace)) == 2
-    await plane.api.delete("Pod", "p", namespace, grace=0)
-
-    async def is_removed():
-        assert list(await list_templates(plane, namespace)) == ["mine"]
-        return True
-
-    await waiting.wait(is_removed, seconds=30, describe="the unused template to be gone")
-    assert await sites.metric(installed.webhook, "railwright_claim_templates_total", outcome="removed") >= 1
+async def test_the_template_of_a_job_exists_before_the_job(plane, installed, namespace, p4d):
+    job = build_job("j", 1, gpus=4)
+    job["spec"]["suspend"] = True
+    await plane.api.create(job, namespace=namespace, dry_run=True)
+    assert not await list_templates(plane, namespace)
+    made = await plane.api.create(job, namespace=namespace)
+    (entry,) = made["spec"]["template"]["spec"]["resourceClaims"]
+    assert list(await list_templates(plane, namespace)) == [entry["resourceClaimTemplateName"]]
 
 
 async def test_an_unwritable_template_is_an_event_on_the_pod(plane, installed, namespace, p4d):

@@ -4,7 +4,7 @@ import claimed
 import devices
 import pytest_asyncio
 import yaml
-from plane import conditions, gangs, site
+from plane import commands, gangs, site, waiting
 
 GANGS, SIZE = 4, 10
 RAIL_BY_DEVICE = {f"pci-0000-{root}-1b-0": rail for rail, root in zip(claimed.RAILS, devices.ROOTS, strict=True)}
@@ -18,14 +18,14 @@ def build_document():
     """Return the fabric by claims, and one whose rails come by a device plugin."""
     document = claimed.build_document()
     rails = [{"name": f"rail{number}", "resource": resource} for number, resource in enumerate(gangs.RAILS)]
-    document["fabrics"]["plugin"] = {"transport": "roce", "rails": rails, "placement": {"rails": "required"}}
+    document["fabrics"]["plugin"] = {"transport": "roce", "rails": rails}
     return document
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def claims(plane, device_classes):
     """Yield the installation beside kube-scheduler with a policy whose rails come as claims, and the device classes."""
-    async with gangs.running(plane, ignored=True) as running:
+    async with gangs.running(plane) as running:
         await running.policy(yaml.safe_dump(build_document()))
         await site.wait_metric(running.extender, "railwright_policy_generation", 2)
         yield running
@@ -107,42 +107,15 @@ async def test_a_gang_waits_for_its_rails_with_the_reason(plane, claims, namespa
         client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)], seen_by=claims.extender
     )
 
-    await conditions.event(client, namespace, "GangUnplaceable", "rail0", "holder")
+    async def is_explained() -> bool:
+        said = await commands.explain(plane, claims.extender, namespace, "g-0")
+        assert f"is used by {namespace}/holder" in said["gang"]["why"][-1]["message"], said
+        return True
+
+    await waiting.wait(is_explained, describe="the extender to name the pod that the gang waits for")
     await client.delete("Pod", "holder", namespace, grace=0)
     bound = await gangs.bound(client, namespace, 2, f"{gangs.GROUP}=g")
     assert place in set(map(gangs.node_of, bound))
-
-
-async def hold_gpus(client, namespace, node, root):
-    """Let a pod take all GPUs at a PCIe root of a node, without the NIC there."""
-    root_of_device = 'device.attributes["resource.kubernetes.io"].pcieRoot'
-    tree = claimed.build_template_tree("gpus", (), gpus=2)
-    for request in tree["spec"]["spec"]["devices"]["requests"]:
-        request["exactly"]["selectors"] = [{"cel": {"expression": f'{root_of_device} == "pci0000:{root}"'}}]
-    await client.create(tree, namespace=namespace)
-    pod = build_pod(f"gpus-{node}", "gpus")
-    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-    required = {"nodeSelectorTerms": [{"matchFields": fields}]}
-    pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    await client.create(pod, namespace=namespace)
-    assert await gangs.where(client, namespace, pod["metadata"]["name"]) == node
-
-
-async def test_a_gang_goes_where_free_gpus_and_rails_are_pairs(plane, claims, namespace, nodes):
-    await gangs.make_leaves(nodes, None, x=2, y=3)  # x is the smallest leaf with enough amounts
-    client = plane.api
-    await create_templates(client, namespace)
-    await hold_gpus(client, namespace, "x-01", devices.ROOTS[1])  # six GPUs and all rails of it stay free
-    await gangs.wait_until_taken(claims, "x-01", probe=build_probe(namespace, "low"))
-    await gangs.release(
-        client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)], seen_by=claims.extender
-    )
-    bound = await gangs.bound(client, namespace, 2, f"{gangs.GROUP}=g")
-    assert set(gangs.leaves_of(bound)) == {"y"}
-    await gangs.release(
-        client, namespace, [build_pod(f"h-{rank}", "low", gang="h") for rank in range(3)], seen_by=claims.extender
-    )
-    await conditions.event(client, namespace, "GangUnplaceable", "no free pair: 1 rail1 and 1 nvidia.com/gpu needed")
 
 
 async def test_claims_and_device_plugins_share_a_cluster(plane, claims, namespace, nodes):

@@ -6,16 +6,10 @@ import pytest_asyncio
 from plane import commands, conditions, gangs, manifests, waiting
 from plane import site as sites
 
-PLACEMENT = {"rails": "required", "domains": [gangs.LEAF], "oversubscription": [4]}
+PLACEMENT = {"domains": [gangs.LEAF], "oversubscription": [4]}
 POLICY = manifests.policy({"ib": manifests.fabric(placement=PLACEMENT)})
 RAIL = {gangs.RAILS[0]: 1}
 PATIENCE = 90  # seconds: the gang has to wait for ten, and the machine may be busy
-
-
-def question(namespace: str) -> dict:
-    pod = manifests.pod("asked", "ib", container={"resources": {"requests": {gangs.RAILS[0]: "1"}}})
-    pod["metadata"] |= {"namespace": namespace, "uid": "u"}
-    return {"Pod": pod, "Nodes": None, "NodeNames": ["gpu-0", "bare-0"]}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -40,9 +34,6 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
     status, refused = await explain(bearer)
     assert status == 403
     assert f"may not get pods in namespace {namespace}" in refused["error"]["reason"]
-    code, out, err = await Gang(plane, namespace, extender, "any", 1).explain(bearer.removeprefix("Bearer "), 0)
-    assert (code, out) == (2, "")
-    assert f"may not get pods in namespace {namespace}" in err
 
     await commands.make_reader(plane, namespace)
 
@@ -52,14 +43,19 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
         return True
 
     await waiting.wait(is_permitted, describe="the role binding to be in force")
-    async with plane.session.post(f"{url}/scheduler/filter", json=question(namespace)) as answer:
-        assert (await answer.json())["NodeNames"] == ["gpu-0"]
-    status, explanation = await explain(bearer)
-    assert status == 200
+    asked = manifests.pod("asked", "ib", limits=RAIL, schedulerName="nobody")
+    await plane.api.create(asked, namespace=namespace)
+
+    async def is_explained() -> dict:  # though no scheduler has asked about it
+        status, explanation = await explain(bearer)
+        assert status == 200, explanation
+        return explanation
+
+    explanation = await waiting.wait(is_explained, describe="the extender to see the pod")
     assert explanation["fabric"] == "ib"
-    refused = {row["node"]: row.get("rejection", {}).get("message", "") for row in explanation["nodes"]}
-    assert refused["gpu-0"] == ""
-    assert "cannot give rail0" in refused["bare-0"]
+    rows = {row["node"]: row for row in explanation["nodes"]}
+    assert not rows["gpu-0"].get("rails")
+    assert "rail0 has 0 of 0 free" in rows["bare-0"]["rails"][0]["message"], rows
 
 
 class Gang:
@@ -99,9 +95,12 @@ class Gang:
         """Wait until the extender has written an Event with this reason on the PodGroup, and return it."""
         return await conditions.event(self.plane.api, self.namespace, reason, seconds=PATIENCE)
 
-    async def explain(self, bearer: str, rank: int, *options: str) -> tuple[int, str, str]:
-        words = ("explain", "pod", f"{self.namespace}/{self.name}-{rank}", "--extender", self.url, "--token-file", "-")
-        return await commands.railwright(*words, *options, stdin=bearer)
+    async def explain(self, bearer: str, rank: int) -> dict:
+        """Return what the extender answers about a pod's gang."""
+        url = f"{self.url}/explain/{self.namespace}/{self.name}-{rank}"
+        async with self.plane.session.get(url, headers={"Authorization": f"Bearer {bearer}"}) as answer:
+            assert answer.status == 200, await answer.text()
+            return json.loads(await answer.read())["gang"]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -110,31 +109,27 @@ async def reader(plane, namespace):
     return await commands.make_reader(plane, namespace)
 
 
-async def test_an_unplaceable_gang_is_an_event_on_its_pod_group(plane, namespace, nodes, extender, reader):
-    (names,) = await gangs.make_leaves(nodes, RAIL, a=3)
+async def test_only_a_gang_that_never_fits_is_an_event_on_its_pod_group(plane, namespace, nodes, extender, reader):
+    await gangs.make_leaves(nodes, RAIL, a=3)
     holder = await Gang(plane, namespace, extender, "llm", 1).make()
     await holder.bind(0, "a-02")
     gang = await Gang(plane, namespace, extender, "train", 3).make()
 
     async def seen_as_held():
-        await gang.ask(0, names)
-        code, out, err = await gang.explain(reader, 0, "-o", "json")
-        assert code == 1, out + err
-        explanation = json.loads(out)
-        assert explanation["outcome"] == "unplaceable"
-        assert explanation["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
+        told = await gang.explain(reader, 0)
+        assert told["state"] == "waiting", told
+        assert told["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
+        assert f"nvidia.com/gpu on a-02 is used by {namespace}/llm-0" in told["why"][-1]["message"]
         return True
 
-    await waiting.wait(seen_as_held, describe="the gang to be told unplaceable", seconds=PATIENCE)
-    event = await gang.wait_for_event("GangUnplaceable")
+    await waiting.wait(seen_as_held, describe="the gang to be told waiting", seconds=PATIENCE)
+    large = await Gang(plane, namespace, extender, "large", 4).make()
+    event = await large.wait_for_event("GangNeverFits")
     assert event["type"] == "Warning"
     involved = event["involvedObject"]
-    assert (involved["kind"], involved["name"], involved["uid"]) == ("PodGroup", "train", gang.uid)
+    assert (involved["kind"], involved["name"], involved["uid"]) == ("PodGroup", "large", large.uid)
     assert involved["apiVersion"] == "scheduling.volcano.sh/v1beta1"
-    assert f"a-02 is used by {namespace}/llm-0" in event["message"]
-    described = await plane.kubectl("describe", "podgroups.scheduling.volcano.sh", "train", "-n", namespace)
-    assert "GangUnplaceable" in described
-    code, out, _ = await gang.explain(reader, 0)
-    assert code == 1
-    assert "unplaceable" in out
-    assert f"nvidia.com/gpu on a-02 is used by {namespace}/llm-0" in out
+    assert "it needs 4 slots, and without any other pod the eligible nodes have 3" in event["message"]
+    described = await plane.kubectl("describe", "podgroups.scheduling.volcano.sh", "large", "-n", namespace)
+    assert "GangNeverFits" in described
+    assert (await large.explain(reader, 0))["state"] == "never"

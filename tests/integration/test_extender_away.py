@@ -7,7 +7,7 @@ from plane import gangs, waiting
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def kube(plane, request):
-    async with gangs.running(plane, ignored=False, ignorable=request.param) as running:
+    async with gangs.running(plane, ignorable=request.param) as running:
         yield running
 
 

@@ -1,4 +1,4 @@
-"""docs/first-steps.md, command by command, under an account with `edit` in one namespace and the Role for users.
+"""docs/user-guide.md, command by command, under an account with `edit` in one namespace and the Role for users.
 
 A line of three dots in an expected output stands for any lines, three dots at the end of a line for its rest.
 """
@@ -12,7 +12,7 @@ from plane import commands, gangs, manifests
 from plane import site as sites
 from plane.manifests import LEAF, SPINE
 
-PAGE = pages.DOCS / "first-steps.md"
+PAGE = pages.DOCS / "user-guide.md"
 NAMESPACE = "prod"  # of the page; the test has a namespace of its own
 SUFFIX = re.compile(r"\bllm-(\d)-[a-z0-9]{5}\b")
 

@@ -1,4 +1,4 @@
-"""`gangRails: any`, from the label to NCCL's file: the claims of a gang decide its leaf, and its pods share nodes."""
+"""Any rails by claims, from label to file of NCCL: claims decide the leaf of a gang, and its pods share nodes."""
 
 import asyncio
 
@@ -12,13 +12,10 @@ POD = {"gpus": 2, "rails": {}, "fabric": "any"}
 NIC_CLASS = devices.build_class("dranet", 'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)')
 CLASSES = (devices.GPU_CLASS, NIC_CLASS)
 PLACEMENT = {"domains": [gangs.LEAF, gangs.SPINE]}
-POLICY = manifests.policy(
-    {"any": manifests.fabric_of_claims({"gangRails": "any"}, railsPerPod="proportional", placement=PLACEMENT)}
-)
+POLICY = manifests.policy({"any": manifests.fabric_of_claims(railsPerPod="proportional", placement=PLACEMENT)})
 # NICs of each node that other pods hold, with their GPUs. By its nodes, leaf a is the smallest that has eight places;
 # by what is free, leaf b is the only one that has six: four, one and one.
 HELD = {"a-00": 2, "a-01": 2, "b-00": 0, "b-01": 3, "b-02": 3, "c-00": 0}
-RDMA_DEVICE = {f"pci-0000-{root}-1b-0": name for root, name in zip(devices.ROOTS, devices.RDMA_DEVICES, strict=True)}
 ROOT = {f"gpu-{number}": devices.ROOTS[number // 2] for number in range(8)}
 ROOT |= {f"pci-0000-{root}-1b-0": root for root in devices.ROOTS}
 
@@ -59,7 +56,7 @@ async def hold(plane, namespace, node, count):
 async def called(plane, leaves, installed):
     """Have both schedulers call the extender for pods with claims alone. Return it."""
     extender = await installed.install_extender(POLICY)
-    entry = gangs.entry(installed.proxy.url, ignored=False, managed=[manifests.CALL])
+    entry = gangs.entry(installed.proxy.url, managed=[manifests.CALL])
     conf = volcano.conf(volcano.extender(f"{installed.proxy.url}/volcano", managed=(manifests.CALL,)), claims=True)
     await asyncio.gather(plane.schedulers.volcano(conf=conf), plane.schedulers.kube(entry))
     return extender
@@ -106,6 +103,5 @@ async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, call
         held = allocations[pod["metadata"]["name"]]
         (nic,) = [device for device in held if device.startswith("pci")]
         assert (len(held), len({ROOT[device] for device in held})) == (3, 1), held
-        assert f"NCCL_IB_HCA=={RDMA_DEVICE[nic]}\n" in pod["metadata"]["annotations"]["railwright.io/nccl.conf"]
         nics.setdefault(gangs.node_of(pod), set()).add(nic)
     assert len(nics["b-00"]) == len(devices.ROOTS)  # the pods of one gang have four different rails there

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from plane import api, manifests, peer, waiting
 
-from railwright.fabric.injection import facts, pod_changes
+from railwright.fabric.injection import facts, plan
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -21,17 +21,14 @@ fabrics:
     - {{name: rail0, network: {namespace}/vf, resource: x.y/vf, device: mlx5_0}}
     - {{name: rail1, network: {namespace}/vf, device: mlx5_1}}
     security: {{capabilities: [IPC_LOCK]}}
-    nccl: {{delivery: both}}
   ib:
     transport: infiniband
     rails: [{{name: rail0, resource: x.y/hca, device: mlx5_0}}]
     mounts: {{sharedMemory: 1Gi}}
     env: {{NCCL_DEBUG: WARN}}
-    forceEnv: [NCCL_DEBUG]
   file:
     transport: erdma
     rails: [{{name: rail0, resource: x.y/erdma}}]
-    nccl: {{delivery: file}}
   host:
     transport: pvrdma
     rails: [{{name: rail0, device: vmw0}}]
@@ -68,6 +65,8 @@ def generate_pods(seed: int) -> list[dict]:
         selection = chance.choice(SELECTIONS)
         if selection is not None:
             annotations[peers.NETWORKS] = selection
+        if chance.random() < 0.3:
+            annotations["railwright.io/delivery"] = "file"
         spec = {"volumes": [{"name": "own", "emptyDir": {}}], "schedulerName": "nobody"}
         spec["automountServiceAccountToken"] = False  # its volume has a new name each time
         pod = manifests.pod(f"pod-{number}", chance.choice(FABRICS), annotations=annotations, **spec)
@@ -96,7 +95,7 @@ def predict(tree: dict, by, at: facts.ClusterFacts) -> dict | str:
     tree = act(tree, peer.BEFORE)
     for last in (False, True):
         outcome = admitting.planned(tree, by, at)
-        if isinstance(outcome, pod_changes.Refusal):
+        if isinstance(outcome, plan.Refusal):
             return outcome.message
         tree = admitting.admitted(tree, by, at)
         if not last:

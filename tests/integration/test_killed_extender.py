@@ -1,10 +1,13 @@
-"""Gangs whose extender is killed in the middle, under Volcano. The same under kube-scheduler is in test_kube_gangs.py,
-and what replicas do for each other in test_standby.py.
+"""Gangs whose extender is killed in the middle, under Volcano: one that restarts, and one of two replicas.
+
+The same under kube-scheduler is in test_kube_gangs.py and test_pod_groups.py.
 """
 
 import pytest
 from plane import gangs
+from plane import replicas as deployments
 from plane import site as sites
+from plane import volcano_gangs as volcano
 
 
 @pytest.fixture
@@ -32,18 +35,18 @@ async def test_a_gang_takes_no_third_leaf_after_a_restart(nodes, volcano_gangs, 
     await gangs.make_leaves(nodes, a=5, b=4, c=4, d=2)
     first = await volcano_gangs.install(httpTimeout="60s")
     kill(6)  # of the nine pods, one is on the second leaf
-    struck = await volcano_gangs.run("struck", 9, fabric="required")
+    struck = await volcano_gangs.run("struck", 9)
     assert not first.process.running, "the extender was to die in the middle of the gang"
     site.proxy.hook = None
     assert len(set(gangs.leaves_of(struck))) == 2, gangs.leaves_of(struck)
     await sites.wait_metric(site.extender, "railwright_assumed_pods", 0)
-    after = await volcano_gangs.run("after", 4, fabric="required")
+    after = await volcano_gangs.run("after", 4)
     assert len(gangs.runs_of(after)) == 1
     await sites.wait_metric(site.extender, "railwright_assumed_pods", 0)
     taken = {*map(gangs.node_of, (*struck, *after))}
     assert len(taken) == 13
-    refusals = await gangs.list_refusals(site, sorted(taken), gpus=8)
-    assert refusals.keys() == taken, "the restarted extender knows what the cluster holds"
+    full = await gangs.list_full(site, sorted(taken), gpus=8)
+    assert full == taken, "the restarted extender knows what the cluster holds"
 
 
 async def test_a_gang_completes_while_the_extender_is_away(nodes, volcano_gangs, kill):
@@ -56,3 +59,51 @@ async def test_a_gang_completes_while_the_extender_is_away(nodes, volcano_gangs,
     await volcano_gangs.site.start_extender()
     after = await volcano_gangs.run("after", 6)
     assert len({*map(gangs.node_of, (*struck, *after))}) == 12, "no node is given twice"
+
+
+# --- two replicas ---------------------------------------------------------------------------------------------
+
+
+GANGS, SIZE = 20, 3
+
+
+async def run_gangs(plane, replicas, nodes, namespace):
+    """Create twenty gangs at once on ten leaves that hold two each; return the pods of each once all run."""
+    await gangs.make_leaves(nodes, **dict.fromkeys("abcdefghij", 2 * SIZE))
+    await plane.schedulers.volcano(conf=volcano.conf(replicas.proxy.url, httpTimeout="2s"))
+    jobs = volcano.VolcanoGangs(replicas.site, namespace)
+    names = [f"gang-{number:02}" for number in range(GANGS)]
+    for name in names:
+        await jobs.create(name, SIZE)
+    placed = [await jobs.running(name, SIZE) for name in names]
+    taken = [gangs.node_of(pod) for pods in placed for pod in pods]
+    assert len(set(taken)) == GANGS * SIZE, "each pod has a node of its own"
+    return placed
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_twenty_gangs_are_placed_as_well_with_two_replicas(plane, nodes, namespace, count):
+    async with deployments.running(plane, gangs.POLICY, count) as replicas:
+        placed = await run_gangs(plane, replicas, nodes, namespace)
+        assert [len(set(gangs.leaves_of(pods))) for pods in placed] == [1] * GANGS
+
+
+async def test_no_gang_fails_or_waits_when_the_replica_in_use_is_killed(plane, nodes, namespace):
+    async with deployments.running(plane, gangs.POLICY) as replicas:
+        other, killed = replicas.running[1], []
+
+        async def kill(request):
+            if request.path == "/volcano/allocate" and replicas.proxy.counts[request.path] == GANGS * SIZE // 2:
+                killed.append(await replicas.kill_used())
+
+        replicas.proxy.hook = kill
+        placed = await run_gangs(plane, replicas, nodes, namespace)
+        replicas.proxy.hook = None
+        assert killed
+        assert replicas.used is other
+        on_one_leaf = [len(set(gangs.leaves_of(pods))) for pods in placed].count(1)
+        assert on_one_leaf >= GANGS // 2, [gangs.leaves_of(pods) for pods in placed]
+        await sites.wait_metric(other, "railwright_assumed_pods", 0)
+        taken = sorted(gangs.node_of(pod) for pods in placed for pod in pods)
+        replicas.site.extender = other
+        assert await gangs.list_full(replicas.site, taken, gpus=8) == {*taken}, "it knows what the cluster holds"

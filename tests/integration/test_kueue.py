@@ -1,7 +1,7 @@
 """Jobs in the queues of the real Kueue keep devices and annotations, its quotas count the devices, and it accepts the
 topologies that railwright writes.
 
-Every job of fabric `ib` asks for a topology where its queue has one.
+Every job of fabric `ib` asks for a leaf, and jobs of fabric `free` for none.
 """
 
 import asyncio
@@ -22,8 +22,9 @@ POLICY = manifests.policy(
         "cut": manifests.fabric(
             2,
             placement={"domains": [LEAF, manifests.SPINE], "gangTopology": "required"},
-            nvlink={"domain": LEAF, "segment": 2},
+            nvlinkSegment=2,
         ),
+        "free": manifests.fabric(2, placement={"domains": [LEAF, manifests.SPINE]}),
         "efa": manifests.fabric_of_claims(transport="efa", railsPerPod="proportional"),
     }
 )
@@ -62,23 +63,13 @@ async def leaves(plane, module_nodes, device_classes):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def make_queue(plane, namespace, leaves, installed):
-    """`await make_queue(["plain"], quota)`: the queue `q` with groups of these flavors and quotas, until the end.
-
-    Its ClusterQueue has a new name, so that the webhook takes no earlier one for it.
-    """
+    """`await make_queue(["plain"], quota)`: the queue `q` with groups of these flavors and quotas, until the end."""
     name = f"q-{namespace}"
 
     async def make(flavors, quota=PLENTY, *more):
         groups = [kueue.group(flavors, quota), *(kueue.group(*pair) for pair in more)]
         tree = kueue.cluster_queue(name, *groups)
         await kueue.make_queue(plane.api, namespace, "q", tree, cluster_queue=name)
-        await waiting.wait(is_known, describe="the webhook to know the queue")
-
-    async def is_known() -> bool:
-        made = await plane.api.create(build_job("trial", 2), namespace=namespace, dry_run=True)
-        record = json.loads(made["spec"]["template"]["metadata"]["annotations"][names.TOPOLOGY])
-        assert record.get("reason", {}).get("code") != "TopologyQueueUnknown", record
-        return True
 
     yield make
     await plane.remove_pods(namespace)
@@ -90,7 +81,8 @@ async def make_queue(plane, namespace, leaves, installed):
 def build_job(name, size, *, fabric="ib", gpus=8, annotations=None, **pods):
     """Return an indexed Job in the queue `q` with these annotations; `pods` are those of its template."""
     job = gangs.job(name, size, gpus=gpus, rails={}, fabric=fabric, **pods)
-    job["metadata"] |= {"labels": {kueue.QUEUE_NAME: "q"}, "annotations": annotations or {}}
+    job["metadata"]["labels"][kueue.QUEUE_NAME] = "q"
+    job["metadata"]["annotations"] = annotations or {}
     return job
 
 
@@ -179,12 +171,12 @@ async def test_a_stateful_set_has_devices_and_no_topology_of_ours(plane, namespa
     tree = manifests.build(
         "StatefulSet",
         "s",
-        {"labels": {kueue.QUEUE_NAME: "q"}},
+        {"labels": {kueue.QUEUE_NAME: "q", names.FABRIC: "one"}},
         spec={"replicas": 2, "serviceName": "s", "selector": selector, "template": template},
     )
     made = await plane.api.create({**tree, "apiVersion": "apps/v1"}, namespace=namespace)
     record = json.loads(made["spec"]["template"]["metadata"]["annotations"][names.TOPOLOGY])
-    assert record["reason"]["code"] == "TopologyNoField"
+    assert record["reason"]["code"] == "TopologyNotWritten"
     assert list_topology(made["spec"]["template"]) == {}
     pods = await conditions.running(plane.api, namespace, "app=s", 2)
     assert list_limits(pods) == [PER_POD] * 2
@@ -192,8 +184,8 @@ async def test_a_stateful_set_has_devices_and_no_topology_of_ours(plane, namespa
 
 async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make_queue):
     await make_queue(["plain"], {**PLENTY, RAILS[1]: 3})
-    await run(plane, namespace, build_job("first", 2), 2)
-    await plane.api.create(build_job("second", 2), namespace=namespace)
+    await run(plane, namespace, build_job("first", 2, fabric="free"), 2)
+    await plane.api.create(build_job("second", 2, fabric="free"), namespace=namespace)
     await kueue.refused(plane.api, namespace, "second", f"insufficient unused quota for {RAILS[1]} in flavor plain")
     assert not await plane.api.list("Pod", namespace, labels=f"{gangs.JOB_NAME}=second")
     await plane.api.delete(JOB, "first", namespace)
@@ -202,7 +194,7 @@ async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make
 
 async def test_a_job_that_is_admitted_with_fewer_pods_keeps_devices(plane, namespace, make_queue):
     await make_queue(["plain"], {**PLENTY, RAILS[0]: 2})
-    job = build_job("j", 4, annotations={"kueue.x-k8s.io/job-min-parallelism": "1"})
+    job = build_job("j", 4, fabric="free", annotations={"kueue.x-k8s.io/job-min-parallelism": "1"})
     del job["spec"]["completionMode"]
     pods = await run(plane, namespace, job, 2)
     assert list_limits(pods) == [PER_POD] * 2
@@ -231,7 +223,7 @@ async def test_a_pod_on_a_replaced_node_has_devices(plane, namespace, make_queue
 
 async def test_an_elastic_job_grows_with_devices(plane, namespace, make_queue):
     await make_queue(["plain"])
-    job = build_job("j", 1, annotations={"kueue.x-k8s.io/elastic-job": "true"})
+    job = build_job("j", 1, fabric="free", annotations={"kueue.x-k8s.io/elastic-job": "true"})
     job["spec"] |= {"completions": 3, "parallelism": 1}
     await run(plane, namespace, job, 1)
     await plane.api.patch(JOB, "j", {"spec": {"parallelism": 3}}, namespace)
@@ -283,7 +275,7 @@ TOGETHER = {"podSetGroupName": "railwright"}
 
 
 ACCEPTED = {  # the job, its pods, and the topology of each pod set in the Workload
-    "Job larger than a leaf": (build_job("j", 3, fabric="one"), {"main": {"required": manifests.SPINE}}),
+    "Job that requires the widest level": (build_job("j", 3, fabric="one"), {"main": {"required": manifests.SPINE}}),
     "Job in segments": (
         build_job("j", 4, fabric="cut"),
         {"main": {"required": manifests.SPINE, "podSetSliceRequiredTopology": LEAF, "podSetSliceSize": 2}},
@@ -295,7 +287,7 @@ ACCEPTED = {  # the job, its pods, and the topology of each pod set in the Workl
     ),
     "PyTorchJob that requires a level": (
         queue_job(jobs.pytorch_job("j"), "one"),
-        {role: {"required": LEAF, **TOGETHER} for role in ("master", "worker")},
+        {role: {"required": manifests.SPINE, **TOGETHER} for role in ("master", "worker")},
     ),
 }
 
@@ -318,16 +310,6 @@ async def test_kueue_places_a_gang_by_the_topology_that_is_written(plane, namesp
 KEYS = ("required", "preferred", "podSetGroupName", "podSetSliceRequiredTopology", "podSetSliceSize")
 
 
-# What Kueue does with annotations that railwright does not write: it never admits the job.
-
-
-def annotate(name, **annotations):
-    """Return a Job with these annotations of its template."""
-    job = build_job(name, 2)
-    job["spec"]["template"]["metadata"]["annotations"] = annotations
-    return job
-
-
 UNFIT = {  # why Kueue does not admit a Job that asks for a level, and the groups of its queue
     'Flavor "plain" does not support TopologyAwareScheduling': (["placed"], DEVICES, (["plain"], {"cpu": 64})),
     "does not contain the requested level": (["hosts"], PLENTY),
@@ -335,14 +317,13 @@ UNFIT = {  # why Kueue does not admit a Job that asks for a level, and the group
 
 
 @pytest.mark.parametrize("message", UNFIT)
-async def test_no_level_is_written_that_kueue_would_not_admit(plane, namespace, make_queue, message):
+async def test_kueue_admits_no_job_that_asks_for_a_level_which_its_queue_lacks(plane, namespace, make_queue, message):
+    """So a fabric that asks for a level needs queues that have it: nothing is read of them at admission."""
     await make_queue(*UNFIT[message])
-    by_hand, by_railwright = annotate("by-hand", **{PREFERRED: LEAF}), build_job("j", 2)
-    for tree in (by_hand, by_railwright):
+    for name, fabric in (("asks", "ib"), ("free", "free")):
+        tree = build_job(name, 2, fabric=fabric)
         container = tree["spec"]["template"]["spec"]["containers"][0]
         container["resources"]["requests"] = {**container["resources"]["limits"], "cpu": "1"}
         await plane.api.create(tree, namespace=namespace)
-    await kueue.refused(plane.api, namespace, "by-hand", message)
-    stored = await plane.api.get(JOB, "j", namespace)
-    annotations = stored["spec"]["template"]["metadata"]["annotations"]
-    assert not [key for key in annotations if key.startswith(kueue.POD_SET)]
+    await kueue.refused(plane.api, namespace, "asks", message)
+    assert list_topology((await plane.api.get(JOB, "free", namespace))["spec"]["template"]) == {}

@@ -54,7 +54,7 @@ async def test_the_component_has_callers_known_by_their_certificates(plane, with
 async def test_the_documented_folder_renders_to_the_base(plane, tmp_path):
     (text,) = [
         block.text
-        for block in pages.blocks(pages.DOCS / "installing.md")
+        for block in pages.blocks(pages.DOCS / "operator-guide.md")
         if "kind: Kustomization" in block.text and block.language == "yaml"
     ]
     ours, own = tmp_path / "railwright" / "manifests", tmp_path / "own"

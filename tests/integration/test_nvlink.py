@@ -7,7 +7,7 @@ from plane.manifests import LEAF
 CLIQUE, SEGMENT = "nvidia.com/gpu.clique", "railwright.io/segment"
 RAILS = [{"name": f"rail{number}", "resource": resource} for number, resource in enumerate(gangs.RAILS)]
 FABRIC = manifests.fabric(
-    RAILS, transport="roce", gpusPerNode=4, nvlink={}, placement={"rails": "required", "domains": [CLIQUE, LEAF]}
+    RAILS, transport="roce", gpusPerNode=4, nvlinkSegment=1, placement={"domains": [CLIQUE, LEAF]}
 )
 POLICY = manifests.policy({"gb200": FABRIC})
 
@@ -17,7 +17,7 @@ async def installed(plane, namespace, module_site):
     """Install railwright beside kube-scheduler."""
     await module_site.install(POLICY, namespace)
     await module_site.install_extender(POLICY)
-    await plane.schedulers.kube(gangs.entry(module_site.proxy.url, ignored=False))
+    await plane.schedulers.kube(gangs.entry(module_site.proxy.url))
     yield module_site
     await module_site.unregister()
 
@@ -45,7 +45,7 @@ async def test_kube_scheduler_keeps_each_segment_in_one_nvlink_domain(plane, nod
     pods = await gangs.bound(plane.api, namespace, 6, f"{gangs.JOB_NAME}=train")
     assert [len(racks) for racks in list_racks(pods)] == [1, 1, 1]
     await plane.api.create(gangs.job("late", 2, gpus=4, **kinds), namespace=namespace)
-    await conditions.event(plane.api, namespace, "FailedScheduling", "needs room for 2 pods in one NVLink domain")
+    await conditions.event(plane.api, namespace, "FailedScheduling", "is another NVLink domain")
 
 
 async def test_volcano_keeps_each_segment_in_one_nvlink_domain(nodes, volcano_gangs):
@@ -53,7 +53,7 @@ async def test_volcano_keeps_each_segment_in_one_nvlink_domain(nodes, volcano_ga
         for number in range(size):
             labels = {CLIQUE: f"6f1c-{rack}.1", LEAF: "leaf-0"}
             await nodes.make(f"{rack}-{number}", rails=gangs.ONE_EACH, labels=labels)
-    fabric = {**FABRIC, "gpusPerNode": 8, "nvlink": {"segment": 2}}
+    fabric = {**FABRIC, "gpusPerNode": 8, "nvlinkSegment": 2}
     await volcano_gangs.install(manifests.policy({"gb200": fabric}), predicateVerb="predicate")
     pods = await volcano_gangs.run("train", 6, fabric="gb200")
     assert [len(racks) for racks in list_racks(pods)] == [1, 1, 1]

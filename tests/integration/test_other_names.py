@@ -11,9 +11,7 @@ NAMESPACE, NAME = "fabrics", "net"
 # No scheduler is configured for it, nodes have no labels of leaves, and each server has one replica on the plane.
 UNRELATED = {
     "volcano-configuration",
-    "webhook-availability",
-    "topology-labels",
-    "timeouts",  # of all webhooks on a pod: Volcano's, and those that another test has registered
+    "webhook-replicas",
 }
 POLICY = manifests.policy({"ib": manifests.fabric()}, defaultFabric="ib")
 LABELS = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/component": "webhook"}
@@ -42,9 +40,9 @@ async def assert_one_of_several_is_chosen(plane):
         assert await commands.railwright("check", kubeconfig=plane.kubeconfig) == (2, "", message)
         code, rows = await commands.check(plane, "-n", "others")
         assert code == 1
-        assert rows["webhook-deployment"]["state"] == "ok"
+        assert rows["installed"]["state"] == "ok"
         variables = "RAILWRIGHT_NAMESPACE=others RAILWRIGHT_INSTALLATION=other"
-        assert rows["namespace"]["detail"] == f"others; other commands find it by: export {variables}"
+        assert rows["installed"]["detail"] == f"others; other commands find it by: export {variables}"
     finally:
         await plane.remove_namespace("others")
 
@@ -58,14 +56,14 @@ async def test_an_installation_under_another_name_works(plane, nodes, tmp_path):
     try:
         await asyncio.gather(*(nodes.make(f"named-{number}") for number in range(2)))
         options = (f"--set=fullnameOverride={NAME}", f"--set-file=policy.document={policy}")
-        notes = await helm("install", "any", str(releases.CHART), "--create-namespace", *options)
+        notes = await helm("install", "any", str(releases.CHART), releases.WHOLE, "--create-namespace", *options)
         assert f"export RAILWRIGHT_NAMESPACE={NAMESPACE} RAILWRIGHT_INSTALLATION={NAME} " in notes
         await running.start()
         code, rows = await commands.check(plane, "--wait=60", **running.environment)
         unexpected = {name: row for name, row in rows.items() if row["state"] in ("warn", "fail")}
         assert not unexpected.keys() - UNRELATED, unexpected
         assert code == 0, unexpected
-        for name in ("webhook-deployment", "ca-bundle", "certs-rotation", "extender-lease", "policy-in-force"):
+        for name in ("installed", "ca-bundle", "certs-rotation", "extender-replicas"):
             assert rows[name]["state"] == "ok", rows[name]
         assert rows["dry-run"]["state"] in ("ok", "skip"), rows["dry-run"]
         code, by_labels = await commands.check(plane)

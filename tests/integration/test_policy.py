@@ -9,7 +9,7 @@ POLICY = manifests.policy({"ib": manifests.fabric()})
 BROKEN = "apiVersion: railwright.io/v1alpha1\nfabrics:\n  ib: {transport: infinibandd}\ncolour: red\n"
 
 
-async def test_an_invalid_policy_is_refused_with_all_errors_and_a_kind_is_a_warning(plane, namespace, site):
+async def test_an_invalid_policy_is_refused_with_all_errors(plane, namespace, site):
     await site.install(POLICY, namespace)
     configuration = registration.shipped(site.webhook.port, plane.certificates.authority.certificate_pem, VALIDATION)
     for hook in configuration["webhooks"]:
@@ -28,8 +28,6 @@ async def test_an_invalid_policy_is_refused_with_all_errors_and_a_kind_is_a_warn
         assert "ConfigMap railwright-system/railwright-policy: 2 errors in policy.yaml:" in message
         assert "line 3: fabrics.ib.transport: " in message
         assert "line 4: colour: " in message
-        await site.policy(POLICY.replace("{", '{"kind": "FabricPolicy", ', 1))
-        assert [warning for warning in plane.api.warnings if "PolicyKindIgnored: " in warning]
         with pytest.raises(api.ApiError, match=r"key policy\.yaml is missing"):
             await plane.api.put(
                 manifests.build("ConfigMap", sites.CONFIGMAP, {"namespace": sites.NAMESPACE}, data={"other": POLICY})

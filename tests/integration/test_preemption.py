@@ -61,20 +61,20 @@ async def test_preemption_waits_until_victims_are_gone(plane, nodes, namespace, 
     a, b = await gangs.make_leaves(nodes, a=4, b=4)
     await gangs.hold(plane.api, namespace, *b)  # no job of Volcano's: nothing it may preempt
     extender = await volcano_gangs.install(**PREEMPT)
-    victims = await volcano_gangs.run("victim", 4, fabric="required", annotations=STAYS)
-    announced = await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/allocate")
+    victims = await volcano_gangs.run("victim", 4, annotations=STAYS)
+    announced = await sites.metric(extender, "railwright_requests_total", path="/volcano/allocate")
 
-    await volcano_gangs.create("urgent", 4, fabric="required", priority=urgent)
+    await volcano_gangs.create("urgent", 4, priority=urgent)
     going = await terminating(volcano_gangs, "victim", 4)
     await assert_waits(plane, volcano_gangs, "urgent")
-    assert set(await gangs.list_refusals(volcano_gangs.site, a, gpus=8)) == set(a)
+    assert await gangs.list_full(volcano_gangs.site, a, gpus=8) == set(a)
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-    assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/allocate") > announced
+    assert await sites.metric(extender, "railwright_requests_total", path="/volcano/allocate") > announced
 
     await volcano_gangs.let_go(going[:3])
     await assert_waits(plane, volcano_gangs, "urgent")  # all or none
     await sites.wait_metric(extender, "railwright_assumed_pods", 3)  # announced in each session, never committed
-    assert set(await gangs.list_refusals(volcano_gangs.site, a, gpus=8)) == set(a), "nor are they anybody else's"
+    assert await gangs.list_full(volcano_gangs.site, a, gpus=8) == set(a), "nor are they anybody else's"
     await volcano_gangs.let_go(going[3:])
     pods = await volcano_gangs.running("urgent", 4)
     assert {*map(gangs.node_of, pods)} == {*map(gangs.node_of, victims)} == set(a)

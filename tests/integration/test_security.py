@@ -13,7 +13,6 @@ LEVEL = "pod-security.kubernetes.io/enforce"
 ALL = {
     "security": {"capabilities": ["IPC_LOCK", "NET_BIND_SERVICE"], "privileged": True},
     "mounts": {"sharedMemory": "1Gi", "devInfiniband": True},
-    "nccl": {"delivery": "both"},
 }
 POLICY = manifests.policy(
     {
@@ -62,7 +61,7 @@ async def test_injected_pods_pass_the_pod_security_level_of_the_namespace(plane,
     assert not any("hostPath" in volume for volume in created["spec"]["volumes"])
     record = json.loads(created["metadata"]["annotations"][INJECTION])
     assert {"security.IPC_LOCK", "security.privileged", "mounts./dev/infiniband"} <= record["skipped"].keys()
-    assert {"mounts./dev/shm", "nccl.conf", "devices"} <= set(record["added"])
+    assert {"mounts./dev/shm", "devices"} <= set(record["added"])
     # The level is in force: what we left out would have been refused.
     for forbidden in (
         {"capabilities": {"add": ["IPC_LOCK"], "drop": ["ALL"]}},

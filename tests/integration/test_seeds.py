@@ -15,7 +15,7 @@ from admitting import EXAMPLES, LANS
 from meanings import meaning, ranks_of
 from plane import comparable_pods, conditions, jobs, manifests
 
-PLACEMENT, INJECTION = (f"railwright.io/{key}" for key in ("placement", "injection"))
+INJECTION = "railwright.io/injection"
 RUN = re.compile(r"-run-[0-9a-f]{8}\b")  # the end of the name of a Volcano Job
 HASHES = ("controller-revision-hash", "leaderworkerset.sigs.k8s.io/template-revision-hash")  # of the templates
 MULTUS = "k8s.v1.cni.cncf.io/networks"
@@ -90,7 +90,6 @@ async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
     listed = json.loads(RUN.sub("", json.dumps(listed)))
     portrayed = [comparable_pods.strip_changing_parts(pod) for pod in listed]
     for pod in portrayed:
-        pod["metadata"].get("annotations", {}).pop(PLACEMENT, None)
         for label in HASHES:
             pod["metadata"].get("labels", {}).pop(label, None)
     return {pod["metadata"]["name"]: pod for pod in portrayed}
@@ -168,10 +167,9 @@ async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, h
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}, "two pods of four GPUs, one node of eight"
     for pod in pods:
         assert pod["metadata"]["annotations"][MULTUS].count("@net") == 4
-        assert json.loads(pod["metadata"]["annotations"][PLACEMENT])["node"] == "gpu-0"
     template = ours["spec"]["tasks"][0]["template"]
     spec = template["spec"] | {"hostNetwork": True, "schedulerName": "none"}
-    bare = manifests.build("Pod", "host", {"namespace": namespace, "labels": template["metadata"]["labels"]}, spec=spec)
+    bare = manifests.build("Pod", "host", {"namespace": namespace, "labels": ours["metadata"]["labels"]}, spec=spec)
     created = await plane.api.create(bare)
     assert MULTUS not in created["metadata"]["annotations"]
     assert any("hostNetwork" in warning and "fabric roce adds no networks" in warning for warning in plane.api.warnings)

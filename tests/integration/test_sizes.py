@@ -4,7 +4,7 @@ import pytest_asyncio
 from plane import gangs, manifests, waiting
 from plane import site as sites
 
-POLICY = manifests.policy({"ib": manifests.fabric(placement={"rails": "required", "domains": [gangs.LEAF]})})
+POLICY = manifests.policy({"ib": manifests.fabric(placement={"domains": [gangs.LEAF]})})
 RAIL = {gangs.RAILS[0]: 1}
 
 
@@ -58,7 +58,7 @@ async def test_the_parallelism_of_a_job_is_its_gang_size(plane, namespace, leave
 
 async def test_the_extender_is_ready_without_optional_kinds(plane, extender):
     exposition = await extender.metrics()
-    refused = [line for line in exposition.splitlines() if "watch_restarts" in line and not line.startswith("#")]
+    refused = [line for line in exposition.splitlines() if "watch_failures" in line and not line.startswith("#")]
     assert refused == [], "no watch was refused or failed"
     for kind in ("jobs.batch", "statefulsets.apps", "jobs.batch.volcano.sh", "pytorchjobs.kubeflow.org"):
         assert f'railwright_cache_objects{{kind="{kind}"}}' in exposition

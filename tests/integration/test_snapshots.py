@@ -1,4 +1,4 @@
-"""docs/reference/snapshots.md on a real cluster: its commands read the files that its kubectl commands write."""
+"""docs/interface.md 6.1 on a real cluster: its commands read the files that its kubectl commands write."""
 
 import json
 
@@ -14,7 +14,7 @@ async def test_every_command_reads_what_kubectl_writes(plane, namespace, nodes, 
     shell = commands.Shell(plane, tmp_path, plane.kubeconfig)
     (shell.folder / "job.yaml").write_text(json.dumps(pod(namespace, "asked", 0, "")))
     printed = {}
-    for block in pages.blocks(pages.DOCS / "reference" / "snapshots.md"):
+    for block in pages.blocks(pages.DOCS / "interface.md"):
         for line in block.text.splitlines() if block.language == "console" else ():
             code, out, err = await shell(line.removeprefix("$ "))
             assert code == 0, f"{line}: {err}"

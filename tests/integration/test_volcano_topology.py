@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from plane import api, conditions, gangs, hypernodes, volcano, waiting
 
-POLICY = gangs.policy(domains=[], preset="volcano", gangTopology="required")
+POLICY = gangs.policy(domains=["hypernode/level-1"], gangTopology="required")
 TOPOLOGY = "railwright.io/topology"
 POD_GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
 VOLCANO_JOB = "batch.volcano.sh/v1alpha1/Job"
@@ -26,18 +26,6 @@ async def hyper_nodes(plane, module_nodes, module_site):
     await made.remove()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def leaves(plane, namespace, hyper_nodes, installed):
-    """Wait until the webhook knows the HyperNodes."""
-
-    async def is_written() -> bool:
-        job = await plane.api.create(gangs.volcano_job("trial", 2), namespace=namespace, dry_run=True)
-        assert "networkTopology" in job["spec"], read_record(job["spec"]["tasks"][0])
-        return True
-
-    await waiting.wait(is_written, describe="a topology to be written")
-
-
 def read_record(holder) -> dict:
     return json.loads(holder["template"]["metadata"]["annotations"][TOPOLOGY])
 
@@ -47,14 +35,14 @@ async def find_leaves(plane, namespace, labels, size) -> set[str]:
     return {pod["spec"]["nodeName"].partition("-")[0] for pod in pods}
 
 
-@pytest.mark.usefixtures("leaves")
+@pytest.mark.usefixtures("hyper_nodes", "installed")
 async def test_a_volcano_job_runs_in_the_hyper_node_that_holds_it(plane, namespace):
     made = await plane.api.create(gangs.volcano_job("t", 3), namespace=namespace)
     assert made["spec"]["networkTopology"] == HARD
     assert await find_leaves(plane, namespace, f"{gangs.VOLCANO_JOB}=t", 3) == {"b"}
 
 
-@pytest.mark.usefixtures("leaves")
+@pytest.mark.usefixtures("hyper_nodes", "installed")
 async def test_the_pod_group_of_another_controllers_pods_has_the_constraint(plane, namespace):
     job = gangs.job("t", 3, schedulerName="volcano")
     await plane.api.create(job, namespace=namespace)
@@ -64,7 +52,7 @@ async def test_the_pod_group_of_another_controllers_pods_has_the_constraint(plan
     assert group["spec"]["minMember"] == 3, "the first pod alone might get a leaf without room for the others"
 
 
-@pytest.mark.usefixtures("leaves")
+@pytest.mark.usefixtures("hyper_nodes", "installed")
 async def test_the_unchanged_manifest_of_a_volcano_job_may_be_sent_again(plane, namespace):
     job = gangs.volcano_job("t", 2)
     made = await plane.api.create(job, namespace=namespace)

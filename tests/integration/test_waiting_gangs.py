@@ -7,7 +7,7 @@ from plane import gangs, waiting
 from plane import site as sites
 from plane.volcano_gangs import LINGERS
 
-REQUESTS = "railwright_extender_requests_total"
+REQUESTS = "railwright_requests_total"
 PATIENT = {"without": ("overcommit",), "httpTimeout": "60s"}
 
 
@@ -93,22 +93,3 @@ async def test_a_gang_starts_in_the_leaf_that_is_free_at_last(plane, nodes, name
     pods = await volcano_gangs.running("waits", 4)
     assert gangs.runs_of(pods) == ["c"], gangs.leaves_of(pods)
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-
-
-async def test_our_predicate_names_the_busy_rail(plane, nodes, namespace, volcano_gangs):
-    """The pods request GPUs only. Their rails follow from the policy, so only railwright can miss one."""
-    (names,) = await gangs.make_leaves(nodes, a=2)
-    await gangs.hold(plane.api, namespace, *names, limits={gangs.RAILS[1]: 1})
-    await volcano_gangs.install(managed=("nvidia.com/gpu",), predicateVerb="predicate")
-    await volcano_gangs.create("waits", 2, fabric="required", takes={"nvidia.com/gpu": 8})
-    sentence = f"railwright: rail1 is busy: 0 of 1 {gangs.RAILS[1]} free, 1 needed"
-
-    async def read_condition():
-        listed = await volcano_gangs.pods("waits")
-        conditions = [condition for pod in listed for condition in pod["status"].get("conditions", ())]
-        return any(sentence in condition.get("message", "") for condition in conditions)
-
-    await waiting.wait(read_condition, describe="a pod's condition with our sentence", seconds=60)
-    await volcano_gangs.unschedulable("waits", sentence)
-    await release(plane, namespace, names)
-    await volcano_gangs.running("waits", 2)

@@ -30,7 +30,7 @@ async def warning(site, namespace):
 async def test_mode_warn_changes_and_denies_nothing(plane, namespace, warning):
     created = await plane.api.create(pod("seen"), namespace=namespace)
     warnings = list(plane.api.warnings)
-    assert any("WouldInject: fabric ib is in mode warn" in line for line in warnings), warnings
+    assert any("WouldInject: the policy is in mode warn" in line for line in warnings), warnings
     assert INJECTION not in created["metadata"].get("annotations", {})
     (container,) = created["spec"]["containers"]
     assert set(container["resources"]["limits"]) == {"nvidia.com/gpu"}
@@ -38,7 +38,7 @@ async def test_mode_warn_changes_and_denies_nothing(plane, namespace, warning):
     assert "securityContext" not in container
 
     await plane.api.create(pod("wrong", rails="9"), namespace=namespace)
-    assert any("WouldReject" in line and "(rails)" in line for line in plane.api.warnings), plane.api.warnings
+    assert any("WouldReject" in line and "(annotation)" in line for line in plane.api.warnings), plane.api.warnings
 
     job = manifests.workload("Job", manifests.pod(schedulerName="nobody"))
     job["metadata"]["labels"] = {FABRIC: "ib"}

@@ -29,7 +29,17 @@ def template(*, label: str = "ib", name: str = "t") -> dict:
 
 
 def app(kind: str, *, label: str = "ib", replicas: int = 1) -> dict:
-    return manifests.workload(kind, template(label=label), replicas=replicas)
+    """Return a workload with the label, which admission copies into its template."""
+    made = manifests.workload(kind, template(label=label), replicas=replicas)
+    made["spec"]["template"]["metadata"]["labels"].pop(FABRIC, None)
+    return made
+
+
+def labelled_template(name: str = "t") -> dict:
+    """Return a Deployment whose template alone has the label."""
+    made = manifests.workload("Deployment", template(name=name), name=name)
+    del made["metadata"]["labels"]
+    return made
 
 
 def volcano_job(name: str, replicas: int, **spec: object) -> dict:
@@ -46,7 +56,7 @@ def limits(made: dict) -> dict:
 
 
 async def calls(site) -> float:
-    return await sites.metric(site.webhook, "railwright_webhook_requests_total", path="/mutate/workloads")
+    return await sites.metric(site.webhook, "railwright_requests_total", path="/mutate/workloads")
 
 
 async def pods_of(plane, namespace: str, count: int, labels: str = "app=t") -> list[dict]:
@@ -87,27 +97,43 @@ async def test_templates_hold_devices_and_pods_get_the_rest(plane, nodes, namesp
 
 async def test_the_label_of_a_workload_reaches_its_pods(plane, nodes, namespace, installed):
     await nodes.make("gpu-0")
-    created = await plane.api.create(build_labelled(), namespace=namespace)
+    created = await plane.api.create(app("Deployment"), namespace=namespace)
     assert created["spec"]["template"]["metadata"]["labels"][FABRIC] == "ib"
     (pod,) = await pods_of(plane, namespace, 1)
     assert_equipped_once(pod)
     await installed.webhook.stop()
-    again = build_labelled()
+    again = app("Deployment")
     again["metadata"]["name"] = "while-away"
     with pytest.raises(api.ApiError, match=r"workloads\.railwright\.io"):
         await plane.api.create(again, namespace=namespace)
-    await plane.api.patch("Deployment", "t", {"spec": {"replicas": 2}}, namespace)  # the open entry: goes on
-    in_template = app("Deployment")
-    in_template["metadata"]["name"] = "in-template"
+    await plane.api.patch("Deployment", "t", {"metadata": {"annotations": {"a": "b"}}}, namespace)  # needs no call
+    in_template = labelled_template(name="in-template")
     await plane.api.create(in_template, namespace=namespace, dry_run=True)
 
 
-def build_labelled() -> dict:
-    """Return a Deployment with the label on itself only."""
-    manifest = app("Deployment")
-    manifest["metadata"]["labels"] = {FABRIC: "ib"}
-    del manifest["spec"]["template"]["metadata"]["labels"][FABRIC]
-    return manifest
+async def test_a_label_in_the_template_alone_needs_no_call_and_its_pods_are_injected(
+    plane, nodes, namespace, installed
+):
+    await nodes.make("gpu-0")
+    before = await calls(installed)
+    created = await plane.api.create(labelled_template(), namespace=namespace)
+    assert await calls(installed) == before
+    assert not set(RAILS) & limits(created["spec"]["template"]).keys(), "a quota does not see the devices"
+    (pod,) = await pods_of(plane, namespace, 1)
+    assert_equipped_once(pod)
+
+
+async def test_a_workload_that_opts_out_of_its_namespace_needs_no_webhook(plane, namespace, installed):
+    await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: "ib"}}})
+
+    async def find_copied() -> dict:
+        created = await plane.api.create(app("Deployment", label="none"), namespace=namespace, dry_run=True)
+        return created if created["spec"]["template"]["metadata"]["labels"].get(FABRIC) == "none" else {}
+
+    created = await waiting.wait(find_copied, describe="the namespace's label to be seen")
+    assert not set(RAILS) & limits(created["spec"]["template"]).keys()
+    await installed.webhook.stop()
+    await plane.api.create(app("Deployment", label="none"), namespace=namespace, dry_run=True)
 
 
 async def test_a_quota_on_the_rails_counts_what_templates_ask(plane, nodes, namespace, installed):
@@ -264,7 +290,7 @@ async def kubectl_stderr(plane, *arguments: str, stdin: str) -> str:
     return str(failed.value)
 
 
-# Kinds whose controllers are not here, by the least of a CRD: what is proven is that our entries find the label.
+# Kinds whose controllers are not here, by the least of a CRD: what is proven is that our entries name them.
 SHAPES = {
     "kubeflow.org/v1/PyTorchJob": {"pytorchReplicaSpecs": {"Worker": {"template": "T"}}},
     "kubeflow.org/v1/TFJob": {"tfReplicaSpecs": {"Worker": {"template": "T"}}},
@@ -312,7 +338,7 @@ async def shapes(plane, namespace):
         await plane.api.delete("CustomResourceDefinition", definition["metadata"]["name"])
 
 
-async def test_a_label_in_a_template_of_any_shape_is_one_call(plane, namespace, installed, shapes):
+async def test_a_label_on_any_kind_reaches_its_templates(plane, namespace, installed, shapes):
     assert shapes
     for shape in shapes:
         group, version, kind = shape.split("/")
@@ -328,17 +354,12 @@ async def test_a_label_in_a_template_of_any_shape_is_one_call(plane, namespace, 
 
         before = await calls(installed)
         await plane.api.create(manifest(template(label="")), namespace=namespace, dry_run=True)
-        await plane.api.create(
-            manifest({"metadata": {"labels": {}}, "spec": template()["spec"]}), namespace=namespace, dry_run=True
-        )
         assert await calls(installed) == before, shape
-        created = await plane.api.create(manifest(template()), namespace=namespace, dry_run=True)
+        labelled = manifest(template(label=""))
+        labelled["metadata"]["labels"] = {FABRIC: "ib"}
+        created = await plane.api.create(labelled, namespace=namespace, dry_run=True)
         assert await calls(installed) == before + 1, shape
         assert json.dumps(created).count('"nvidia.com/mlx5_0": "1"') == 2, "request and limit, in one template"
-        on_itself = manifest(template(label=""))
-        on_itself["metadata"]["labels"] = {FABRIC: "ib"}
-        created = await plane.api.create(on_itself, namespace=namespace, dry_run=True)
-        assert await calls(installed) == before + 2, shape
         assert json.dumps(created["spec"]).count(f'"{FABRIC}": "ib"') == 1, shape
 
 

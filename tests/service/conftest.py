@@ -44,9 +44,10 @@ async def start_controller(server, tmp_path):
     client = await clients.connect(api_stub.kubeconfig(tmp_path, server.port))
     tasks = []
 
-    def run(make, policy, unused_seconds: float = 60.0) -> controller_replicas.Replica:
-        replica = controller_replicas.Replica(client, policy, unused_seconds)
-        tasks.append(asyncio.create_task(make(replica.parts).run()))
+    def run(make, policy) -> controller_replicas.Replica:
+        replica = controller_replicas.Replica(client, policy)
+        replica.controller = make(replica.parts)
+        tasks.append(asyncio.create_task(replica.controller.run()))
         return replica
 
     yield run

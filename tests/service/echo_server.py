@@ -1,18 +1,23 @@
 """The smallest server there can be on the shell; started by the tests of how a server ends."""
 
-import os
 import sys
 
-from railwright.serving import logs, metrics, probes, routes, server, settings
+from aiohttp import web
+
+from railwright.serving import application, logs, metrics, probes, server, settings
 
 
 async def main() -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
-    table = (routes.Route("/echo", lambda call: routes.Reply(call.body)),)
-    return await server.Server(OPTIONS, table, checks, counters).run()
+    app = application.build(application.Rules(max_body=OPTIONS.max_body), [web.post("/echo", echo)])
+    return await server.Server(OPTIONS, app, checks, counters).run()
+
+
+async def echo(request: web.Request) -> web.Response:
+    return application.reply(request[application.BODY])
 
 
 if __name__ == "__main__":
-    OPTIONS = settings.parse("webhook", sys.argv[1:], os.environ)
+    OPTIONS = settings.parse("webhook", sys.argv[1:])
     logs.configure()
     sys.exit(server.start(OPTIONS, main))

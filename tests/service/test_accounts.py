@@ -1,21 +1,29 @@
-"""Accounts of kubeconfigs and pods: the headers, TLS and proxy with which requests are sent."""
+"""Accounts of kubeconfigs and pods on real sockets: headers, TLS, proxies, and tokens that expire."""
 
 import asyncio
 import base64
 import contextlib
 import datetime as dt
 import json
-import os
 import ssl
+import tempfile
 import time
 
+import api_stub
+import installations
 import pytest
+from aiohttp import web
+from kubernetes_asyncio.config import incluster_config
 
 from certs import pki
-from railwright.cluster import credentials, errors
+from railwright.cli.__main__ import main
+from railwright.cluster import client as clients
+from railwright.cluster import errors, kubeconfigs, reflector, resources
 
-PLUGIN = """#!/bin/sh
-echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": STATUS}'
+API = "client.authentication.k8s.io/v1"
+PLUGIN = f"""#!/bin/sh
+echo run >> {{folder}}/runs
+printf '{{{{"apiVersion": "{API}", "kind": "ExecCredential", "status": %s}}}}' "$(cat {{folder}}/status)"
 """
 NOW, DAY = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
 
@@ -25,35 +33,39 @@ def build_token(expires):
     return f"e30.{body}.c2ln"
 
 
-def build_exec(command, **more):
-    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": command, **more}}
-
-
 def build_provider(expires):
     return {"auth-provider": {"name": "oidc", "config": {"id-token": build_token(expires)}}}
 
 
 VALID, EXPIRED = int(time.time()) + 3600, int(time.time()) - 3600
 USERS = {
-    "token": {"token": "s3cret"},
-    "file": {"tokenFile": "token"},
-    "password": {"username": "admin", "password": "s3cret"},
-    "plugin": build_exec("./plugin"),
-    "environment": build_exec("./echo", env=[{"name": "TOKEN", "value": "of-env"}], args=["-"]),
-    "certificate": {"client-certificate": "client.pem", "client-key": "client.pem"},
-    "provider": build_provider(VALID),
-    "nobody": {},
+    "token": ({"token": "s3cret"}, "Bearer s3cret"),
+    "file": ({"tokenFile": "token"}, "Bearer of-a-file"),
+    "password": ({"username": "admin", "password": "s3cret"}, "Basic YWRtaW46czNjcmV0"),
+    "provider": (build_provider(VALID), f"Bearer {build_token(VALID)}"),
+    "nobody": ({}, None),
 }
-HEADERS = {
-    "token": {"authorization": "Bearer s3cret"},
-    "file": {"authorization": "Bearer of-a-file"},
-    "password": {"authorization": "Basic YWRtaW46czNjcmV0"},
-    "plugin": {"authorization": "Bearer of-a-plugin"},
-    "environment": {"authorization": "Bearer of-env"},
-    "certificate": {},
-    "provider": {"authorization": f"Bearer {build_token(VALID)}"},
-    "nobody": {},
-}
+
+
+class ApiServer:
+    """Records requests, and refuses all tokens but those that count."""
+
+    def __init__(self) -> None:
+        self.headers: list = []
+        self.paths: list[str] = []
+        self.refused: set[str] = set()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.headers.append(request.headers)
+        self.paths.append(request.path)
+        if request.headers.get("Authorization") in self.refused:
+            return api_stub.refuse(401, "Unauthorized")
+        return web.json_response({"gitVersion": "v1"})
+
+
+@pytest.fixture
+def server():
+    return ApiServer()
 
 
 @pytest.fixture(scope="module")
@@ -63,121 +75,376 @@ def authority():
 
 @pytest.fixture
 def folder(tmp_path, authority):
-    """Return a folder with what users name, and `config` with one context for each user."""
+    """Return a folder with what users name."""
     leaf = pki.issue_certificate(authority, common_name="me", hosts=[], usages={"client"}, now=NOW, lifetime=DAY)
     (tmp_path / "ca.crt").write_bytes(b"# \xc3\xa9 comment\n" + authority.certificate_pem)
     (tmp_path / "client.pem").write_bytes(leaf.certificate_pem + leaf.key_pem)
     (tmp_path / "token").write_text("of-a-file\n")
-    certificate = json.dumps(
-        {"clientCertificateData": leaf.certificate_pem.decode(), "clientKeyData": leaf.key_pem.decode()}
-    )
-    scripts = {"plugin": '{"token": "of-a-plugin"}', "echo": """{"token": "'$TOKEN'"}""", "issuer": certificate}
-    for name, status in scripts.items():
-        (tmp_path / name).write_text(PLUGIN.replace("STATUS", status.replace("\\n", "\\\\n")))
-        (tmp_path / name).chmod(0o755)
+    (tmp_path / "plugin").write_text(PLUGIN.format(folder=tmp_path))
+    (tmp_path / "plugin").chmod(0o755)
     return tmp_path
 
 
-def write(folder, users, **cluster):
+def build_exec(folder, status):
+    """Return a user of a plugin that gives this status."""
+    (folder / "status").write_text(json.dumps(status))
+    return {"exec": {"apiVersion": API, "command": str(folder / "plugin"), "args": ["get-token"]}}
+
+
+def write(folder, user, server="https://api.example:6443/", **cluster):
     tree = {
-        "current-context": next(iter(users)),
-        "clusters": [{"name": "c", "cluster": {"server": "https://api.example:6443/", **cluster}}],
-        "users": [{"name": name, "user": user} for name, user in users.items()],
-        "contexts": [{"name": name, "context": {"cluster": "c", "user": name}} for name in users],
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
     }
     (folder / "config").write_text(json.dumps(tree))
     return str(folder / "config")
 
 
+def serve_tls(server, folder, authority, host="127.0.0.1"):
+    """Serve over TLS with a certificate for this host, to clients with a certificate of the authority or without."""
+    leaf = pki.issue_certificate(authority, common_name="api", hosts=[host], usages={"server"}, now=NOW, lifetime=DAY)
+    (folder / "api.pem").write_bytes(leaf.certificate_pem + leaf.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_cert_chain(folder / "api.pem")
+
+    async def answer(request: web.Request) -> web.Response:
+        server.certificate = request.transport.get_extra_info("peercert")
+        return await server.answer(request)
+
+    return api_stub.serve_routes(web.get("/{path:.*}", answer), tls=context)
+
+
+@contextlib.asynccontextmanager
+async def connected(kubeconfig, **options):
+    made = await clients.connect(kubeconfig, **options)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(server, folder, account, **options):
+    """Yield a client with this user's account over plain HTTP."""
+    async with (
+        api_stub.serve(server.answer) as port,
+        connected(write(folder, account, f"http://127.0.0.1:{port}/"), **options) as client,
+    ):
+        yield client
+
+
 @pytest.mark.parametrize("user", USERS)
-async def test_each_way_to_authenticate_gives_its_header(folder, user):
-    account = await credentials.read(write(folder, USERS), user)
-    assert await account.headers() == HEADERS[user]
+async def test_each_way_to_authenticate_gives_its_header(server, folder, user):
+    async with serving(server, folder, USERS[user][0]) as client:
+        await client.get("/version")
+    assert server.headers[0].get("Authorization") == USERS[user][1]
+    assert (server.headers[0]["User-Agent"], server.headers[0]["Accept"]) == ("railwright", "application/json")
 
 
-@pytest.mark.parametrize("user", [USERS["certificate"], build_exec("./issuer")], ids=["files", "plugin"])
-async def test_a_client_certificate_is_loaded_for_tls(folder, user, monkeypatch):
-    loaded = []
-    load = ssl.SSLContext.load_cert_chain
-    monkeypatch.setattr(
-        ssl.SSLContext, "load_cert_chain", lambda self, *given, **more: loaded.append(load(self, *given, **more))
-    )
-    account = await credentials.read(write(folder, {"u": user}))
-    assert await account.headers() == {}
-    assert len(loaded) == 1
+@pytest.mark.parametrize("command", ["plugin", "./plugin"])
+async def test_a_plugin_gives_its_token(server, folder, command):
+    """A relative path begins at the kubeconfig, as for kubectl."""
+    user = build_exec(folder, {"token": "of-a-plugin"})
+    if command != "plugin":
+        user["exec"]["command"] = command
+    async with serving(server, folder, user) as client:
+        await client.get("/version")
+        assert await client.get_token() == "of-a-plugin"
+    assert server.headers[0]["Authorization"] == "Bearer of-a-plugin"
 
 
-async def test_the_cluster_decides_on_address_ca_server_name_and_proxy(folder):
-    more = {"certificate-authority": "ca.crt", "tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}
-    account = await credentials.read(write(folder, {"u": {}}, **more))
-    assert (account.host, account.server_name, account.proxy) == (
-        "https://api.example:6443",
-        "kubernetes",
-        "http://proxy:3128",
-    )
-    assert account.tls.cert_store_stats()["x509"] == 1
-    assert account.tls.verify_mode == ssl.CERT_REQUIRED
-    unchecked = await credentials.read(write(folder, {"u": {}}, **{"insecure-skip-tls-verify": True}))
-    assert (unchecked.tls.verify_mode, unchecked.tls.check_hostname) == (ssl.CERT_NONE, False)
+CERTIFIED = {"client-certificate": "client.pem", "client-key": "client.pem"}
 
 
-async def test_a_token_file_is_read_for_every_request(folder):
-    account = await credentials.read(write(folder, {"u": USERS["file"]}))
-    (folder / "token").write_text("rotated\n")
-    assert await account.headers() == {"authorization": "Bearer rotated"}
-    (folder / "token").unlink()
-    with pytest.raises(errors.ConfigurationError, match="does not exist"):
-        await account.headers()
+COMMANDS = (
+    ("check",),
+    ("gangs",),
+    ("gangs", "-w"),
+    ("fabric",),
+    ("version",),
+    ("explain", "{demo}/job.yaml"),
+    ("explain", "pod/llama-0"),
+    ("lint", "{demo}/job.yaml"),
+    ("verify", "job/llama"),
+    ("policy", "init", "--from-cluster"),
+    ("certs", "rotate"),
+    ("certs", "admission-config", "--out", "{folder}"),
+    ("disable", "--dry-run"),
+    ("enable", "--dry-run"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+async def test_every_command_authenticates_by_a_plugin(server, folder, command):
+    async def refuse(request: web.Request) -> web.Response:
+        await server.answer(request)
+        return api_stub.refuse(403, "Forbidden", "no")
+
+    words = [word.format(demo=installations.ROOT / "railwright" / "cli" / "demo", folder=folder) for word in command]
+    async with api_stub.serve(refuse) as port:
+        config = write(folder, build_exec(folder, {"token": "of-a-plugin"}), f"http://127.0.0.1:{port}/")
+        await asyncio.to_thread(main, [*words, "--kubeconfig", config])
+    assert {headers["Authorization"] for headers in server.headers} == {"Bearer of-a-plugin"}
+
+
+@pytest.mark.parametrize("by", ["files", "plugin"])
+async def test_a_client_certificate_is_shown_to_the_server(server, folder, authority, by):
+    user = CERTIFIED
+    if by == "plugin":
+        pem = (folder / "client.pem").read_text()
+        user = build_exec(folder, {"clientCertificateData": pem, "clientKeyData": pem})
+    async with serve_tls(server, folder, authority) as port:
+        config = write(folder, user, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})
+        async with connected(config) as client:
+            await client.get("/version")
+    assert dict(part[0] for part in server.certificate["subject"])["commonName"] == "me"
+    assert "Authorization" not in server.headers[0]
+
+
+async def test_the_cluster_decides_on_ca_and_server_name(server, folder, authority):
+    async with serve_tls(server, folder, authority, "kubernetes") as port:
+        address, ca = f"https://127.0.0.1:{port}", {"certificate-authority": "ca.crt"}
+        async with connected(write(folder, {"token": "t"}, address, **ca)) as client:
+            with pytest.raises(errors.UnreachableError, match=r"(IP address|Hostname) mismatch"):
+                await client.get("/version")
+        async with connected(
+            write(folder, {"token": "t"}, address, **ca, **{"tls-server-name": "kubernetes"})
+        ) as client:
+            assert await client.get("/version")
+        async with connected(write(folder, {"token": "t"}, address, **{"insecure-skip-tls-verify": True})) as client:
+            assert await client.get("/version")
+
+
+async def test_the_proxy_is_that_of_the_cluster_and_never_that_of_the_environment(server, folder, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with serving(server, folder, {"token": "t"}) as client:
+        await client.get("/version")
+    async with api_stub.serve(server.answer) as port:
+        config = write(folder, {"token": "t"}, "http://nowhere.invalid", **{"proxy-url": f"http://127.0.0.1:{port}"})
+        async with connected(config) as client:
+            await client.get("/version")
+    assert server.headers[1]["Host"] == "nowhere.invalid"
+
+
+@pytest.mark.parametrize("by", ["options", "kubeconfig"])
+async def test_requests_act_as_the_user_and_the_groups_that_are_given(server, folder, by):
+    user, options = {"token": "t"}, {}
+    if by == "options":
+        options |= {"user": "ann", "groups": ("dev", "ops")}
+    else:
+        user |= {"as": "ann", "as-groups": ["dev", "ops"], "as-uid": "7", "as-user-extra": {"scopes/é": ["a", "b"]}}
+    async with serving(server, folder, user, **options) as client:
+        await client.get("/version")
+    sent = [item for item in server.headers[0].items() if item[0].startswith("Impersonate")]
+    more = [("Impersonate-Uid", "7")], [("Impersonate-Extra-scopes%2F%C3%A9", value) for value in "ab"]
+    first, last = more if by == "kubeconfig" else ([], [])
+    groups = [("Impersonate-Group", "dev"), ("Impersonate-Group", "ops")]
+    assert sent == [("Impersonate-User", "ann"), *first, *groups, *last]
+
+
+# --- tokens that expire --------------------------------------------------------------------------------------
+
+
+async def test_the_token_of_a_plugin_is_renewed_before_it_expires(server, folder, monkeypatch):
+    monkeypatch.setattr(clients, "RENEW_SECONDS", 0.05)
+    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)).isoformat()
+    async with serving(server, folder, build_exec(folder, {"token": "first", "expirationTimestamp": soon})) as client:
+        await client.get("/version")
+        (folder / "status").write_text("{")  # an error of the plugin does not end the renewal
+        await asyncio.sleep(0.3)
+        (folder / "status").write_text(json.dumps({"token": "second"}))
+        async with asyncio.timeout(60):
+            while await client.get_token() != "second":  # noqa: ASYNC110 - the library has no event for it
+                await asyncio.sleep(0.05)
+        server.refused.add("Bearer first")
+        await client.get("/version")
+    assert [headers["Authorization"] for headers in server.headers] == ["Bearer first", "Bearer second"]
+
+
+async def test_a_watch_goes_on_after_the_token_with_which_it_began_has_expired(server, folder, monkeypatch):
+    monkeypatch.setattr(clients, "RENEW_SECONDS", 0.05)
+    cut, counted, cache = asyncio.Event(), [], api_stub.Cache()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if (refusal := await server.answer(request)).status == 401:
+            return refusal
+        if "watch" not in request.query:
+            return web.json_response(api_stub.listing(api_stub.node("a"), version=5))
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if "Bearer first" not in server.headers[-1].values():
+            await response.write(api_stub.event("ADDED", api_stub.node("b", 6)))
+        await cut.wait()
+        return response
+
+    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)).isoformat()
+    user = build_exec(folder, {"token": "first", "expirationTimestamp": soon})
+    async with (
+        api_stub.serve(answer) as port,
+        connected(write(folder, user, f"http://127.0.0.1:{port}/")) as client,
+    ):
+        source = reflector.Reflector(client, resources.NODES, cache, count_failure=lambda *why: counted.append(why))
+        watching = asyncio.create_task(source.run())
+        await cache.until(lambda: "a" in cache.objects)
+        (folder / "status").write_text(json.dumps({"token": "second"}))
+        async with asyncio.timeout(60):
+            while await client.get_token() != "second":  # noqa: ASYNC110 - the library has no event for it
+                await asyncio.sleep(0.05)
+        server.refused.add("Bearer first")
+        cut.set()
+        await cache.until(lambda: "b" in cache.objects)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    assert (counted, cache.replaced) == ([], 1)
+
+
+async def test_a_valid_token_is_not_asked_for_again(server, folder, monkeypatch):
+    monkeypatch.setattr(clients, "RENEW_SECONDS", 0.02)
+    later = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).isoformat()
+    async with serving(server, folder, build_exec(folder, {"token": "t", "expirationTimestamp": later})):
+        await asyncio.sleep(0.2)
+    assert (folder / "runs").read_text() == "run\n"
+
+
+async def test_after_a_401_the_credentials_are_read_again(server, folder, monkeypatch):
+    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
+    server.refused.add("Bearer of-a-file")
+    async with serving(server, folder, USERS["file"][0]) as client:
+        with pytest.raises(errors.ApiError, match="401"):
+            await client.get("/version")
+        (folder / "token").write_text("rotated\n")
+        assert await client.get("/version")
+        (folder / "config").unlink()
+        server.refused.add("Bearer rotated")
+        for error in (errors.ApiError, errors.ConfigurationError):
+            with pytest.raises(error):
+                await client.get("/version")
+
+
+async def test_after_a_401_a_new_client_certificate_is_shown(server, folder, authority, monkeypatch):
+    """Connections that are open would show the old one."""
+    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
+    async with serve_tls(server, folder, authority) as port:
+        config = write(folder, CERTIFIED, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})
+        async with connected(config) as client:
+            server.refused.add(None)
+            with pytest.raises(errors.ApiError, match="401"):
+                await client.get("/version")
+            server.refused.clear()
+            new = pki.issue_certificate(
+                authority, common_name="new", hosts=[], usages={"client"}, now=NOW, lifetime=DAY
+            )
+            (folder / "client.pem").write_bytes(new.certificate_pem + new.key_pem)
+            await client.get("/version")
+    assert dict(part[0] for part in server.certificate["subject"])["commonName"] == "new"
+
+
+async def test_a_pod_uses_its_service_account_and_reads_its_token_again(server, folder, authority, monkeypatch):
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(folder / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(folder / "ca.crt"))
+    monkeypatch.setattr(incluster_config, "TOKEN_REFRESH_PERIOD", dt.timedelta(0))  # instead of a minute
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(errors.ConfigurationError, match="in-cluster account: Service host/port is not set") as raised:
+        await clients.connect(None)
+    assert raised.value.sentence.endswith("; give --kubeconfig FILE outside a cluster")
+    (folder / "token").write_text("first")
+    async with serve_tls(server, folder, authority) as port:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+        async with connected(None) as client:
+            await client.get("/version")
+            (folder / "token").write_text("second")
+            await client.get("/version")
+            (folder / "token").unlink()
+            with pytest.raises(errors.ConfigurationError, match="no such file or directory"):
+                await client.get("/version")
+    assert [headers["Authorization"] for headers in server.headers] == ["Bearer first", "Bearer second"]
+
+
+# --- what cannot be used -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("user", "cause"),
     [
-        (build_provider(EXPIRED), "ID token of auth-provider oidc of user u has expired; let kubectl renew it"),
-        (build_exec("./plugin") | {"as-user-extra": ["a"]}, "cannot be used"),
-        ({"exec": {"command": "./plugin"}}, "exec of user u has no `apiVersion:`"),
-        ({"tokenFile": "empty"}, "token file empty of user u is empty"),
+        (build_provider(EXPIRED), "oidc: No valid id-token"),
+        ({"token": "t", "as-user-extra": ["a"]}, "is not a kubeconfig that can be used"),
+        ({"exec": {"command": "./plugin"}}, "exec: malformed request. missing key 'apiVersion'"),
+        ({"tokenFile": "nowhere"}, "nowhere: no such file or directory"),
     ],
 )
 async def test_a_user_that_cannot_authenticate_is_an_error(folder, user, cause):
-    (folder / "empty").write_text("\n")
+    config = write(folder, user)
     with pytest.raises(errors.ConfigurationError, match=cause) as raised:
-        await credentials.read(write(folder, {"u": user}))
-    assert raised.value.sentence.startswith(f"kubeconfig {folder / 'config'}: ")
+        await clients.connect(config)
+    assert raised.value.sentence.startswith(f"kubeconfig {config}: ")
+    assert raised.value.sentence.endswith("or fetch it again")
 
 
-async def test_a_plugin_that_does_not_end_is_killed(folder, monkeypatch):
-    (folder / "plugin").write_text(f"#!/bin/sh\necho $$ > {folder}/new\nmv {folder}/new {folder}/pid\nexec sleep 600\n")
-    for seconds in (0.5, 5.0, 50.0):  # a busy machine may not have started it earlier
-        monkeypatch.setattr(credentials, "READ_SECONDS", seconds)
-        with pytest.raises(errors.ConfigurationError, match="its credential plugin does not end"):
-            await credentials.read(write(folder, {"u": USERS["plugin"]}))
-        if (folder / "pid").exists():
-            break
-    pid = int((folder / "pid").read_text())
-    with contextlib.suppress(ProcessLookupError):
-        while os.kill(pid, 0) is None:  # noqa: ASYNC110 - until it is gone
-            await asyncio.sleep(0.01)
+async def test_no_secret_of_a_kubeconfig_is_printed(folder):
+    """The library names an entry by its whole content."""
+    user = {"token": "s3cret", "auth-provider": {"name": "oidc", "config": {"id-token": None}}}
+    with pytest.raises(errors.ConfigurationError, match="Expected key id-token in") as raised:
+        await clients.connect(write(folder, user))
+    assert "s3cret" not in raised.value.sentence + str(raised.value)
 
 
-async def test_cancelling_an_ended_plugin_is_no_error(folder, monkeypatch):
-    async def end_and_cancel(process):
-        await process.wait()
-        raise asyncio.CancelledError
-
-    monkeypatch.setattr(asyncio.subprocess.Process, "communicate", end_and_cancel)
-    with pytest.raises(asyncio.CancelledError):
-        await credentials.read(write(folder, {"u": USERS["plugin"]}))
+async def test_a_refresh_token_is_left_to_kubectl(folder):
+    """Many identity providers accept it once; whoever uses it must store the next one."""
+    provider = build_provider(EXPIRED)
+    provider["auth-provider"]["config"]["refresh-token"] = "s3cret"
+    with pytest.raises(errors.ConfigurationError, match="cannot refresh without refresh-token"):
+        await clients.connect(write(folder, provider))
 
 
-async def test_a_pod_uses_its_service_account(folder, monkeypatch):
-    monkeypatch.setattr(credentials, "POD_FILES", folder)
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(errors.ConfigurationError, match="there is no service account of a pod"):
-        await credentials.read(None)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    account = await credentials.read(None)
-    assert (account.host, await account.headers()) == ("https://[fd00::1]:443", HEADERS["file"])
-    (folder / "token").write_text("rotated")
-    assert await account.headers() == {"authorization": "Bearer rotated"}
+async def test_a_plugin_that_does_not_end_is_an_error(folder, monkeypatch):
+    (folder / "plugin").write_text("#!/bin/sh\nexec sleep 5\n")
+    monkeypatch.setattr(kubeconfigs, "READ_SECONDS", 0.2)
+    with pytest.raises(errors.ConfigurationError, match="its credential plugin does not end within 0 s"):
+        await clients.connect(write(folder, build_exec(folder, {})))
+
+
+@pytest.mark.parametrize("user", [{"token": "t"}, CERTIFIED], ids=["token", "certificate"])
+async def test_refused_credentials_end_no_stream_that_is_open(server, folder, authority, monkeypatch, user):
+    """After a 401 they are read again; a watch keeps the connection that it began with."""
+    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
+    more, refused = asyncio.Event(), False
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal refused
+        if request.path == "/refused" and not refused:
+            refused = True
+            return api_stub.refuse(401, "Unauthorized")
+        if request.path != "/watch":
+            return web.json_response({})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one\n")
+        await more.wait()
+        await response.write(b"two\n")
+        return response
+
+    server.answer = answer
+    async with serve_tls(server, folder, authority) as port:
+        config = write(folder, user, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})
+        async with connected(config) as client:
+            lines = client.stream("/watch", {}, 5.0)
+            assert await anext(lines) == b"one"
+            with pytest.raises(errors.ApiError):
+                await client.get("/refused")
+            assert await client.get("/refused") == b"{}"
+            more.set()
+            assert [line async for line in lines] == [b"two"]
+
+
+async def test_inline_certificates_without_a_writable_directory_name_the_fix(folder, monkeypatch):
+    """A container with a read-only root and no volume at /tmp."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
+    config = write(folder, {"token": "t"}, "https://127.0.0.1:1", **{"certificate-authority-data": "QQ=="})
+    with pytest.raises(errors.ConfigurationError, match="need a writable directory for temporary files; set TMPDIR"):
+        await clients.connect(config)

@@ -1,31 +1,33 @@
-"""The controller of claim templates, over HTTP: outages, missing rights, other replicas, gangs that start together."""
+"""The controller of claim templates, over HTTP: outages, missing rights, other replicas and policies, other content."""
 
 import asyncio
+import base64
+import copy
 import functools
+import itertools
 import json
+import re
+import time
 
 import controller_replicas
-import devices
 import msgspec
 import objects_stub
 import pytest
 import shell
 import working
 from admitting import admitted, cpu, fabric, gpus, pod
+from aiohttp import test_utils
 
-from railwright.fabric import kueue, node_views, views
+from railwright.cluster import errors
 from railwright.fabric.claims import objects
-from webhook import claim_templates
-from webhook import state as states
+from webhook import app, claim_templates
 
-CLAIMS = (
-    "    gpusPerNode: 8\n    railsPerPod: proportional\n"
-    "    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu}}\n"
-)
+CLAIMS = "    gpusPerNode: 8\n    railsPerPod: proportional\n    claims: {deviceClass: dranet, acceleratorClass: gpu}\n"
 
 
-def build_policy(rails: int):
-    names = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(rails)) + "\n"
+def build_policy(rails: int = 4, first: int = 0):
+    """Return a policy whose rails are the NICs from `first` on."""
+    names = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{first + rail}}}" for rail in range(rails)) + "\n"
     return fabric(CLAIMS, rails=names)
 
 
@@ -35,66 +37,52 @@ def list_templates(server: objects_stub.Objects) -> dict[str, dict]:
 
 @pytest.fixture
 def start(start_controller, monkeypatch):
-    monkeypatch.setattr(claim_templates, "_SHORTEST_SWEEP_SECONDS", 0.05)
     monkeypatch.setattr(claim_templates, "_OBSERVED_SECONDS", 0.2)
+    monkeypatch.setattr(claim_templates, "_RETRY_SECONDS", 0.1)
     return functools.partial(start_controller, claim_templates.ClaimTemplateController)
 
 
-def observe_workload(replica: controller_replicas.Replica, tree: dict) -> None:
-    replica.state.claiming_workloads.upsert(msgspec.convert(tree, kueue.Workload))
-
-
 def observe_written(replica: controller_replicas.Replica, server: objects_stub.Objects) -> None:
-    """Show a replica what the watches of the API server would."""
+    """Show a replica what the watch of the API server would."""
     for tree in list_templates(server).values():
         replica.state.claim_templates.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
 
 
-def build_pod(policy, job: str, number: int, count: int = 4) -> dict:
-    tree = pod(gpus(count), labels={"batch.kubernetes.io/job-name": job})
-    tree["metadata"] |= {"name": f"{job}-{number}", "uid": f"{job}-{number}"}
+def build_pod(policy, number: int, count: int = 4) -> dict:
+    tree = pod(gpus(count), labels={"batch.kubernetes.io/job-name": "a"})
+    tree["metadata"] |= {"name": f"a-{number}", "uid": f"a-{number}"}
     return admitted(tree, policy)
 
 
-def list_rails(server: objects_stub.Objects) -> list[str]:
-    return sorted(tree["metadata"]["annotations"]["railwright.io/rails"] for tree in list_templates(server).values())
+def name_template(tree: dict) -> str:
+    (entry,) = tree["spec"]["resourceClaims"]
+    return entry["resourceClaimTemplateName"]
 
 
-async def test_gangs_that_start_together_get_different_rails(server, start):
-    policy = build_policy(4)
+def list_nics(server: objects_stub.Objects, name: str) -> list[str]:
+    """Return the RDMA devices that the selectors of a template name."""
+    return sorted(set(re.findall(r"mlx5_\d+", json.dumps(list_templates(server)[name]))))
+
+
+async def test_the_pods_of_a_kind_share_one_template(server, start):
+    policy = build_policy()
     replica = start(policy)
-    replica.observe(*[build_pod(policy, job, number) for number in range(2) for job in ("a", "b")])
-    await shell.until(lambda: len(list_templates(server)) == 2)
-    assert list_rails(server) == ["rail0,rail1", "rail2,rail3"]
-    tree = next(iter(list_templates(server).values()))
+    replica.observe(*[build_pod(policy, number) for number in range(3)])
+    await shell.until(lambda: list_templates(server))
+    observe_written(replica, server)
+    ((name, tree),) = list_templates(server).items()
+    assert name == name_template(build_pod(policy, 7))
     assert tree["metadata"]["labels"] == {"railwright.io/fabric": "f", "app.kubernetes.io/managed-by": "railwright"}
     assert tree["spec"]["metadata"]["labels"] == tree["metadata"]["labels"]
-
-
-async def test_gangs_leave_the_first_rails_to_single_pods(server, start):
-    beside = ", ".join(f'rail{rail}: ["0000:0{rail}:00.0"]' for rail in range(4))
-    rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(4)) + "\n"
-    claims = "claims: {deviceClass: dranet, accelerators: {deviceClass: gpu}, pairBy: nodeShape}"
-    policy = fabric(
-        f"    gpusPerNode: 4\n    railsPerPod: proportional\n    {claims}\n",
-        rails=rails,
-        top=f"nodeShapes:\n- {{name: a, match: {{type: a}}, acceleratorsOfRail: {{{beside}}}}}\n",
-    )
-    replica = start(policy)
-    replica.observe(*[build_pod(policy, job, number, 1) for number in range(2) for job in ("a", "b", "c")])
-    single = pod(gpus(1))
-    single["metadata"]["uid"] = "single"
-    replica.observe(admitted(single, policy))
-    await shell.until(lambda: len(list_templates(server)) == 4)
-    assert list_rails(server) == ["rail0", "rail1", "rail2", "rail3"]
+    assert list_nics(server, name) == [f"mlx5_{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("status", [403, 500, 429])
 async def test_a_failed_write_is_reported_and_tried_again(server, start, status):
     server.refuse_next(status, status)
-    policy = build_policy(4)
+    policy = build_policy()
     replica = start(policy)
-    replica.observe(build_pod(policy, "a", 0))
+    replica.observe(build_pod(policy, 0))
     await shell.until(lambda: list_templates(server))
     assert replica.posted == [("Pod", "ClaimTemplateNotWritten")] * 2
     (name,) = list_templates(server)
@@ -102,295 +90,234 @@ async def test_a_failed_write_is_reported_and_tried_again(server, start, status)
     assert str(status) in replica.messages[0]
 
 
+async def test_writes_that_are_refused_again_and_again_become_rarer_and_wait_for_retry_after(start, monkeypatch):
+    monkeypatch.setattr(claim_templates, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(claim_templates, "_RETRY_SECONDS", 0.02)
+    policy, times = build_policy(), []
+    replica = start(policy)
+
+    async def post(path, _):
+        times.append(time.monotonic())
+        raise errors.ApiError(429, "TooManyRequests", "", path, retry_after=0.4 if len(times) == 4 else 0.0)
+
+    monkeypatch.setattr(replica.parts.client, "post", post)
+    replica.observe(build_pod(policy, 0))
+    await shell.until(lambda: len(times) == 5)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert all(gap >= least for gap, least in zip(gaps, (0.02, 0.04, 0.08, 0.56), strict=True))
+
+
 async def test_a_write_that_becomes_due_after_a_pass_is_tried_again(server, start, monkeypatch):
-    monkeypatch.setattr(claim_templates, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(claim_templates, "_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(claim_templates, "_REST", 200)
     server.refuse_next(500)
-    policy = build_policy(4)
-    start(policy).observe(build_pod(policy, "a", 0))
+    policy = build_policy()
+    start(policy).observe(build_pod(policy, 0))
     await shell.until(lambda: list_templates(server))
 
 
 async def test_a_template_written_by_another_replica_is_used(server, start):
-    policy = build_policy(4)
+    policy = build_policy()
     first, second = start(policy), start(policy)
     for replica in (first, second):
-        replica.observe(build_pod(policy, "a", 0))
+        replica.observe(build_pod(policy, 0))
     await shell.until(lambda: list_templates(server))
     await asyncio.sleep(0.2)
     assert len(list_templates(server)) == 1
     assert not first.messages + second.messages
 
 
-async def test_both_templates_of_a_pod_have_the_same_rails(server, start):
+async def test_a_pod_of_two_claims_gets_both_templates(server, start):
     policy = build_policy(64)
-    tree = build_pod(policy, "a", 0)
-    replica, other = start(policy), start(policy)
+    replica = start(policy)
+    tree = build_pod(policy, 0)
     replica.observe(tree)
     await shell.until(lambda: len(list_templates(server)) == 2)
-    first, second = list_templates(server)
-    assert second == f"{first}-2"
-    chosen = list_templates(server)[first]["metadata"]["annotations"]
-    server.remove("resourceclaimtemplates", second)
-    other.observe(*[build_pod(policy, "b", number) for number in range(2)])  # makes its own choice differ
-    await shell.until(lambda: len(list_templates(server).keys() - {first, second}) == 2)
-    other.observe(tree)
-    await shell.until(lambda: second in list_templates(server))
-    assert list_templates(server)[second]["metadata"]["annotations"] == chosen
+    assert set(list_templates(server)) == {
+        entry["resourceClaimTemplateName"] for entry in tree["spec"]["resourceClaims"]
+    }
 
 
-DEEP = b'{"a":[' * 20_000 + b"1" + b"]}" * 20_000  # too deep for msgspec
+# --- policies that differ ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("body", "is_read"),
-    [
-        (b"<html>", False),
-        (b'{"metadata": {"annotations": {"railwright.io/rails": 1}}}', False),
-        (b'{"metadata": {"annotations": {"railwright.io/rails": "rail9"}}, "spec": ' + DEEP + b"}", True),
-    ],
-    ids=["no JSON", "other types", "deep"],
-)
-async def test_a_stored_template_of_any_content_leaves_the_controller_running(
-    server, start, monkeypatch, body, is_read
-):
-    policy = build_policy(64)
-    replica, other = start(policy), start(policy)
-    tree, of_others = build_pod(policy, "a", 0), build_pod(policy, "b", 0)
+async def test_a_replica_with_another_policy_writes_nothing_under_the_name(server, start):
+    """One replica has the new policy, and admits a pod by it. The other sees the pod before it has the policy."""
+    old, new = build_policy(2), build_policy(2, first=4)
+    tree = build_pod(new, 0)
+    lagging = start(old)
+    lagging.observe(tree)
+    await shell.until(lambda: lagging.messages)
+    assert "recreate the pod" in lagging.messages[0]
+    assert not list_templates(server)
+    start(new).observe(tree)
+    await shell.until(lambda: list_templates(server))
+    assert list_nics(server, name_template(tree)) == ["mlx5_4", "mlx5_5"]
+
+
+async def test_a_pod_of_an_earlier_policy_gets_its_own_content_when_that_policy_is_back(server, start):
+    old, new = build_policy(2), build_policy(2, first=4)
+    tree = build_pod(old, 0)
+    replica = start(new)
     replica.observe(tree)
-    await shell.until(lambda: len(list_templates(server)) == 2)
-    first, second = list_templates(server)
-    server.remove("resourceclaimtemplates", second)
-
-    async def get(_path: str) -> bytes:
-        return body
-
-    monkeypatch.setattr(other.parts.client, "get", get)
-    other.observe(tree)
-    await shell.until(lambda: second in list_templates(server) if is_read else other.messages)
-    if not is_read:
-        assert f"{first} exists and cannot be read" in other.messages[0]
-        assert "delete it" in other.messages[0]
-    count = len(list_templates(server))
-    other.observe(of_others)
-    await shell.until(lambda: len(list_templates(server)) >= count + 2)
-
-
-async def test_an_unused_template_is_removed_by_its_uid(server, start):
-    policy = build_policy(4)
-    replica = start(policy, unused_seconds=0.2)
-    gone, stays = build_pod(policy, "a", 0), build_pod(policy, "b", 0)
-    replica.observe(gone, stays)
-    await shell.until(lambda: len(list_templates(server)) == 2)
-    observe_written(replica, server)
-    replica.observe(gone | {"status": {"phase": "Succeeded"}})
-    names = [tree["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] for tree in (gone, stays)]
-    uid = list_templates(server)[names[0]]["metadata"]["uid"]
-    await shell.until(lambda: server.deleted)
-    assert list(list_templates(server)) == names[1:]
-    assert server.deleted[0][1]["preconditions"] == {"uid": uid}
-
-
-async def test_a_template_that_vanished_comes_back_with_the_same_rails(server, start):
-    policy = build_policy(4)
-    replica = start(policy)
-    for job in ("a", "b"):
-        replica.observe(build_pod(policy, job, 0))
-    await shell.until(lambda: len(list_templates(server)) == 2)
-    observe_written(replica, server)
-    name = build_pod(policy, "b", 0)["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
-    before = server.remove("resourceclaimtemplates", name)
-    replica.state.claiming_pods.remove(msgspec.convert(build_pod(policy, "a", 0), views.Pod))
-    replica.state.claim_templates.remove(msgspec.convert(before, objects.ResourceClaimTemplate))
-    await shell.until(lambda: name in list_templates(server))
-    assert list_templates(server)[name]["metadata"]["annotations"] == before["metadata"]["annotations"]
-
-
-NODES = ("gpu-0", "gpu-1", "gpu-2")
-
-
-def build_rdma_policy():
-    """Return a policy for the nodes of `devices`: four rails by RDMA device."""
-    rails = "".join(f"\n    - {{name: rail{rail}, device: {name}}}" for rail, name in enumerate(devices.RDMA_DEVICES))
-    claims = "{deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}"
-    return fabric(f"    gpusPerNode: 8\n    railsPerPod: proportional\n    claims: {claims}\n", rails=f"{rails}\n")
-
-
-def offer(replica: controller_replicas.Replica, *, cordoned=()) -> None:
-    """Give the state three nodes of four NICs."""
-    for name in NODES:
-        tree = {"metadata": {"name": name}, "spec": {"unschedulable": name in cordoned}}
-        replica.state.nodes.upsert(msgspec.convert(tree, node_views.Node))
-        for offered in devices.read_slices(*devices.build_slices(name)):
-            replica.state.devices.slices.upsert(offered)
-    classes = devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS)
-    replica.state.devices.classes.replace(classes)
-
-
-def hold(replica: controller_replicas.Replica, node: str, *rails: int) -> None:
-    """Give the state a claim of somebody else that holds these NICs of a node."""
-    requests = {f"nic{rail}": "dranet" for rail in rails}
-    add_claim_of_others(replica, f"other-{node}", requests, [("dra.net", node, nic(rail)) for rail in rails])
-
-
-def hold_gpus(replica: controller_replicas.Replica, node: str, *gpus: int) -> None:
-    """Give the state a claim of somebody else that holds these GPUs of a node, without the NICs beside them."""
-    requests = {f"gpu{gpu}": "gpu.nvidia.com" for gpu in gpus}
-    add_claim_of_others(replica, f"gpus-{node}", requests, [("gpu.nvidia.com", node, f"gpu-{gpu}") for gpu in gpus])
-
-
-def add_claim_of_others(
-    replica: controller_replicas.Replica, name: str, requests: dict[str, str], held: list[tuple[str, str, str]]
-) -> None:
-    tree = devices.build_claim(name, requests, pod_uid="other", allocated=held)
-    replica.state.devices.claims.upsert(msgspec.convert(tree, objects.ConfiguredClaim))
-
-
-def add_taint_rule(replica: controller_replicas.Replica, node: str, rail: int) -> None:
-    selector = {"driver": "dra.net", "pool": node, "device": nic(rail)}
-    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
-    tree = {"metadata": {"name": node}, "spec": {"deviceSelector": selector, "taint": taint}}
-    replica.state.devices.taint_rules.upsert(msgspec.convert(tree, objects.DeviceTaintRule))
-
-
-def nic(rail: int) -> str:
-    return f"pci-0000-{devices.ROOTS[rail]}-1b-0"
-
-
-@pytest.mark.parametrize(
-    "take",
-    [
-        lambda replica: hold(replica, "gpu-1", 0),
-        # a pod of four GPUs and two rails needs both GPUs beside each of its rails
-        lambda replica: hold_gpus(replica, "gpu-1", 0),
-        lambda replica: add_taint_rule(replica, "gpu-1", 0),
-    ],
-    ids=["held by a claim of others", "GPU beside it is held", "tainted by a rule"],
-)
-async def test_a_gang_gets_rails_that_are_free_on_every_node(server, start, take):
-    policy = build_rdma_policy()
-    replica = start(policy)
-    offer(replica)
-    take(replica)
-    replica.observe(build_pod(policy, "a", 0))
+    await shell.until(lambda: replica.messages)
+    replica.policy = old
     await shell.until(lambda: list_templates(server))
-    assert list_rails(server) == ["rail1,rail2"]
+    assert list_nics(server, name_template(tree)) == ["mlx5_0", "mlx5_1"]
 
 
-async def test_nodes_that_the_gang_cannot_have_do_not_count(server, start):
-    policy = build_rdma_policy()
-    replica = start(policy)
-    offer(replica, cordoned=("gpu-1",))
-    hold(replica, "gpu-1", 0, 1)
-    replica.observe(build_pod(policy, "a", 0))
-    await shell.until(lambda: list_templates(server))
-    assert list_rails(server) == ["rail0,rail1"]
-
-
-async def test_a_gang_that_waits_counts_until_its_pods_hold_devices(server, start):
-    policy = build_rdma_policy()
-    replica = start(policy)
-    offer(replica)
-    replica.observe(*[build_pod(policy, "a", number) for number in range(2)])
-    await shell.until(lambda: list_templates(server))
-    hold(replica, "gpu-0", 2)
-    replica.observe(build_pod(policy, "b", 0))
-    await shell.until(lambda: len(list_templates(server)) == 2)
-    assert list_rails(server) == ["rail0,rail1", "rail2,rail3"]
-    observe_written(replica, server)
-    for number, node in enumerate(NODES[1:]):
-        tree = build_pod(policy, "a", number)
-        replica.observe(tree | {"spec": tree["spec"] | {"nodeName": node}})
-        hold(replica, node, 0, 1)
-    replica.observe(build_pod(policy, "c", 0, count=2))
-    await shell.until(lambda: len(list_templates(server)) == 3)
-    assert list_rails(server)[-1] == "rail3"
+async def test_a_change_of_the_policy_that_a_replica_has_soon_is_no_event(server, start, monkeypatch):
+    monkeypatch.setattr(claim_templates, "_RETRY_SECONDS", 60.0)
+    old, new = build_policy(2), build_policy(2, first=4)
+    replica = start(old)
+    replica.observe(build_pod(new, 0))
+    await shell.until(lambda: replica.parts.counters.registry.get_sample_value("railwright_claim_templates_missing"))
+    await asyncio.sleep(0.1)
+    assert not replica.messages
 
 
 async def test_a_pod_without_claims_in_the_policy_is_an_event(server, start):
-    replica = start(build_policy(4))
-    replica.policy = fabric()
-    tree = build_pod(build_policy(4), "a", 0)
-    replica.observe(json.loads(json.dumps(tree)))
+    replica = start(fabric())
+    replica.observe(build_pod(build_policy(), 0))
     await shell.until(lambda: replica.messages)
     assert "recreate the pod" in replica.messages[0]
     assert not list_templates(server)
 
 
-# --- Workloads of Kueue --------------------------------------------------------------------------------
-
-
-def queue(kind: str, policy, **status) -> dict:
-    """Return the Workload of an admitted job of a kind, whose pods have four GPUs each."""
-    row, _ = working.ALL[kind]
-    tree = working.patched(row, working.workload(row, working.template(gpus(4), cpu("log")), label="f"), policy)
-    owner = {"apiVersion": f"{row.group}/{row.version}", "kind": row.name, "name": "w", "controller": True}
-    pod_sets = [
-        {"name": template.context.name.lower() or "main", "template": working.at(tree, template.pointer)}
-        for template in working.read(row, tree).templates
-    ]
-    metadata = {"name": "w-1", "namespace": "prod", "uid": "1", "ownerReferences": [owner]}
-    return {"metadata": metadata, "spec": {"podSets": pod_sets}, "status": status}
-
-
-def read_template_name(workload: dict) -> str:
-    (pod_set,) = workload["spec"]["podSets"]
-    (claim,) = pod_set["template"]["spec"]["resourceClaims"]
-    return claim["resourceClaimTemplateName"]
-
-
-FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
-QUEUED_KINDS = {  # the rails of the template: of a Job's, whose pods get names of their own, the scheduler chooses them
-    "Job.batch/v1": None,
-    "JobSet.jobset.x-k8s.io/v1alpha2": "rail0,rail1",
-    "MPIJob.kubeflow.org/v2beta1": "rail0,rail1",
-    "PyTorchJob.kubeflow.org/v1": "rail0,rail1",
-}
-
-
-@pytest.mark.parametrize("kind", QUEUED_KINDS)
-async def test_a_template_is_written_for_a_queued_job_without_pods(server, start, kind):
-    policy = build_policy(4)
+async def test_another_content_under_the_name_is_reported_and_replaced_once_it_is_deleted(server, start):
+    policy = build_policy()
     replica = start(policy)
-    workload = queue(kind, policy)
-    observe_workload(replica, workload)
+    tree = build_pod(policy, 0)
+    replica.observe(tree)
     await shell.until(lambda: list_templates(server))
+    name = name_template(tree)
+    wrong = server.remove("resourceclaimtemplates", name)
+    wrong["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+    replica.state.claim_templates.upsert(msgspec.convert(wrong, objects.ResourceClaimTemplate))
+    await shell.until(lambda: replica.messages)
+    assert "another content than railwright writes under this name; delete it" in replica.messages[0]
+    assert not list_templates(server)
+    replica.state.claim_templates.remove(msgspec.convert(wrong, objects.ResourceClaimTemplate))
+    await shell.until(lambda: list_templates(server))
+
+
+async def test_a_template_that_vanished_is_written_again(server, start):
+    policy = build_policy()
+    replica = start(policy)
+    tree = build_pod(policy, 0)
+    replica.observe(tree)
+    await shell.until(lambda: list_templates(server))
+    observe_written(replica, server)
+    before = server.remove("resourceclaimtemplates", name_template(tree))
+    replica.state.claim_templates.remove(msgspec.convert(before, objects.ResourceClaimTemplate))
+    await shell.until(lambda: list_templates(server))
+    assert list_templates(server)[name_template(tree)]["spec"] == before["spec"]
+
+
+async def test_a_pod_that_has_a_node_waits_for_no_template(server, start):
+    policy = build_policy()
+    replica = start(policy)
+    bound, waiting = build_pod(policy, 0), build_pod(policy, 1, count=2)
+    bound["spec"]["nodeName"] = "n"
+    replica.observe(bound, waiting)
+    await shell.until(lambda: list_templates(server))
+    await asyncio.sleep(0.1)
+    assert list(list_templates(server)) == [name_template(waiting)]
+
+
+# --- workloads: the templates are written while they are admitted -----------------------------------------
+
+
+KINDS = ("Job.batch/v1", "JobSet.jobset.x-k8s.io/v1alpha2", "MPIJob.kubeflow.org/v2beta1", "PyTorchJob.kubeflow.org/v1")
+
+
+async def admit(replica: controller_replicas.Replica, kind: str, **request) -> dict:
+    """Return the response to the creation of a workload whose pods have four GPUs each."""
+    row, version = working.ALL[kind]
+    tree = working.workload(row, working.template(gpus(4), cpu("log")), label="f")
+    return await review(replica, working.review(row, tree, version, **request))
+
+
+async def review(replica: controller_replicas.Replica, body: bytes) -> dict:
+    service = app.build_application(
+        replica.state,
+        lambda: replica.policy,
+        replica.parts.counters,
+        write_templates=replica.controller.write_for_workload,
+        max_body=1 << 20,
+    )
+    headers = {"Content-Type": "application/json"}
+    async with test_utils.TestClient(test_utils.TestServer(service)) as client:
+        answer = await client.post("/mutate/workloads", data=body, headers=headers)
+        return (await answer.json())["response"]
+
+
+def find_template_names(response: dict) -> set[str]:
+    operations = base64.b64decode(response["patch"]).decode()
+    return set(re.findall(r"railwright-f-\d+x\d+-[0-9a-f]{10}", operations))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_template_of_a_workload_exists_when_it_is_admitted(server, start, kind):
+    response = await admit(start(build_policy()), kind)
     ((name, tree),) = list_templates(server).items()
-    assert name == read_template_name(workload)
-    assert tree["metadata"]["annotations"].get("railwright.io/rails") == QUEUED_KINDS[kind]
+    assert find_template_names(response) == {name}
+    assert (tree["metadata"]["namespace"], response.get("warnings")) == ("prod", None)
     classes = [request["exactly"]["deviceClassName"] for request in tree["spec"]["spec"]["devices"]["requests"]]
     assert sorted(classes) == ["dranet"] * 2 + ["gpu"] * 4
 
 
-@pytest.mark.parametrize("kind", QUEUED_KINDS)
-def test_the_template_of_a_queued_job_is_planned_as_at_admission(kind):
-    policy = build_policy(4)
-    workload = queue(kind, policy)
-    (read_pod,) = kueue.list_pods(msgspec.convert(workload, kueue.Workload))
-    writing = claim_templates.prepare(read_pod, policy, states.State().build_facts("prod"))
-    assert writing.plan.names == (read_template_name(workload),)
-
-
-async def test_a_template_stays_while_an_unfinished_workload_names_it(server, start):
-    policy = build_policy(4)
-    replica = start(policy, unused_seconds=0.2)
-    workload = queue("Job.batch/v1", policy)
-    observe_workload(replica, workload)
-    replica.observe(build_pod(policy, "a", 0))
-    await shell.until(lambda: len(list_templates(server)) == 2)
+async def test_an_existing_template_is_not_written_again(server, start):
+    replica = start(build_policy())
+    await admit(replica, KINDS[0])
     observe_written(replica, server)
-    replica.observe(build_pod(policy, "a", 0) | {"status": {"phase": "Succeeded"}})
-    await shell.until(lambda: server.deleted)
-    assert list(list_templates(server)) == [read_template_name(workload)]
-    observe_workload(replica, workload | {"status": FINISHED})
-    await shell.until(lambda: not list_templates(server))
+    server.refuse_next(500)
+    assert "warnings" not in await admit(replica, KINDS[0])
+    assert "warnings" not in await admit(start(build_policy(2)), KINDS[0], dryRun=True)
+    assert len(list_templates(server)) == 1
 
 
-async def test_a_failed_write_is_reported_on_the_workload(server, start):
+async def test_a_dry_run_writes_nothing(server, start):
+    response = await admit(start(build_policy()), KINDS[0], dryRun=True)
+    assert find_template_names(response)
+    assert not list_templates(server)
+
+
+async def test_the_author_of_a_workload_reads_why_its_template_is_not_written(server, start):
     server.refuse_next(403)
-    policy = build_policy(4)
-    replica = start(policy)
-    observe_workload(replica, queue("Job.batch/v1", policy))
-    await shell.until(lambda: list_templates(server))
-    assert replica.posted == [("Workload", "ClaimTemplateNotWritten")]
-    assert "which the Workload waits for" in replica.messages[0]
+    replica = start(build_policy())
+    response = await admit(replica, KINDS[0])
+    assert response["allowed"]
+    (name,) = find_template_names(response)
+    (warning,) = response["warnings"]
+    assert warning.startswith(f"ClaimTemplateNotWritten: ResourceClaimTemplate {name} is not written: ")
+    assert "you may not create" in warning
+    assert warning.endswith("correct this, and create the workload again if Kueue queues it")
+    counted = replica.parts.counters.registry.get_sample_value
+    assert counted("railwright_webhook_warnings_total", {"code": "ClaimTemplateNotWritten"}) == 1
+
+
+async def test_a_workload_does_not_wait_long_for_a_slow_api_server(server, start, monkeypatch):
+    monkeypatch.setattr(claim_templates, "_WRITE_SECONDS", 0.01)
+    replica = start(build_policy())
+
+    async def post(*_):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(replica.parts.client, "post", post)
+    (warning,) = (await admit(replica, KINDS[0]))["warnings"]
+    assert "the API server did not answer within 0.01 s" in warning
+
+
+async def test_a_workload_of_many_templates_waits_for_the_first_only(server, start, monkeypatch):
+    monkeypatch.setattr(claim_templates, "_MAX_OF_WORKLOAD", 3)
+    row, version = working.ALL["JobSet.jobset.x-k8s.io/v1alpha2"]
+    tree = working.workload(row, working.template(gpus(1)), label="f")
+    (job,) = tree["spec"]["replicatedJobs"]
+    tree["spec"]["replicatedJobs"] = [copy.deepcopy(job) | {"name": f"j{count}"} for count in range(1, 7)]
+    for count, entry in enumerate(tree["spec"]["replicatedJobs"], start=1):
+        entry["template"]["spec"]["template"]["spec"]["containers"] = [gpus(count)]
+    response = await review(start(build_policy()), working.review(row, tree, version))
+    assert len(find_template_names(response)) == 6
+    assert len(list_templates(server)) == 3
+    assert "warnings" not in response

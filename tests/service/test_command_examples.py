@@ -1,6 +1,7 @@
 """The examples in the help of each command run, on files and an API server; in a shell if they need one."""
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -33,14 +34,39 @@ VISTA.add_gang(4, name="llama", namespace="prod", placed=4)
 VISTA.add_gang(2, name="llm", namespace="prod", placed=2)
 RANK = {**VISTA.pods[-1], "metadata": {**VISTA.pods[-1]["metadata"], "name": "llm"}}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+NETWORKS = [  # a rail each, so that `policy init` finds a fabric
+    {
+        "metadata": {
+            "name": f"rail{rail}",
+            "namespace": "prod",
+            "annotations": {"k8s.v1.cni.cncf.io/resourceName": f"rdma/mlx5_{rail}"},
+        },
+        "spec": {"config": '{"cniVersion": "0.3.1", "type": "macvlan"}'},
+    }
+    for rail in range(8)
+]
 LISTS = {
+    "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions": NETWORKS,
     f"{ADMISSION}/mutatingwebhookconfigurations": [{"metadata": {"name": "railwright"}, "webhooks": []}],
     f"{ADMISSION}/validatingadmissionpolicybindings": [],
+    "/api/v1/namespaces": [],
     "/api/v1/namespaces/prod/pods": [pod for pod in VISTA.pods if pod["metadata"]["namespace"] == "prod"],
     **VISTA.get_lists(),
 }
 LOG = next((pages.ROOT / "tests" / "data" / "nccl-logs").glob("*.log"))
-EXPLANATION = {"pod": "prod/llama-0", "outcome": "compact", "fabric": "roce", "scheduler": "volcano"}
+BYTES = itertools.count(0, 10**9)
+GANG = {
+    "key": "prod/llama",
+    "name": "llama",
+    "namespace": "prod",
+    "fabric": "roce",
+    "colour": 0,
+    "size": 1,
+    "placed": 1,
+}
+RECORD = {"railwright.io/injection": '{"fabric": "roce", "role": "worker"}'}
+INJECTED = {"metadata": {"name": "llama-0", "namespace": "prod", "annotations": RECORD}, "spec": {}}
+EXPLANATION = {"pod": "prod/llama-0", "gang": {**GANG, "state": "placed"}, "fabric": "roce", "scheduler": "volcano"}
 
 
 class Objects(objects_stub.Objects):
@@ -51,6 +77,9 @@ class Objects(objects_stub.Objects):
         self.lists |= LISTS
         self.keep(varied_clusters.CONFIGMAP_PATH, varied_clusters.CONFIGMAP)
         self.keep("/api/v1/namespaces/prod/pods/llm", RANK)
+        self.keep("/api/v1/namespaces/prod/pods/llama-0", INJECTED)
+        service = {"metadata": {"name": "railwright-extender"}, "spec": {"clusterIP": "10.0.0.9"}}
+        self.keep("/api/v1/namespaces/railwright-system/services/railwright-extender", service)
 
     async def answer(self, request):
         if request.path == "/version":
@@ -59,6 +88,14 @@ class Objects(objects_stub.Objects):
             return web.json_response(EXPLANATION)
         if request.path.endswith("/log"):
             return web.Response(text=LOG.read_text())
+        if request.path.endswith("/exec"):
+            socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+            await socket.prepare(request)
+            await socket.send_bytes(
+                b"\x01mlx5_0/ports/1 hw_counters/tx_bytes 1\nmlx5_0/ports/1 hw_counters/rx_bytes %d\n" % next(BYTES)
+            )
+            await socket.close()
+            return socket
         if request.path.endswith("/selfsubjectaccessreviews"):
             return web.json_response({"status": {"allowed": True}})
         return await super().answer(request)
@@ -105,6 +142,7 @@ async def test_an_example_runs_as_it_stands_on_the_page(place, leaf, line, monke
         capsys.readouterr()
     is_served = line.startswith("railwright dashboard")
     alone = re.sub(r" (> \S+|\| kubectl .*)$", "", line)  # what becomes of the output is no matter of ours
+    alone = alone.replace("--counters", "--counters --seconds 1")
     if is_served or line.startswith("railwright demo") or SHELL.intersection(alone):
         code, out, err = await run(folder, environment, line, until=b"http://" if is_served else b"")
     else:  # in this process, which has imported everything

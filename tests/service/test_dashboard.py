@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import socket
 
 import aiohttp
@@ -13,12 +14,13 @@ import pytest
 import pytest_asyncio
 import shell
 import varied_clusters
+from dashboard_servers import find
 
 from railwright.cli import __main__ as command_line
 from railwright.dashboard import application
 from railwright.fabric.overview import overview_builder, pods_and_events
 from railwright.fabric.placement.state import assumed_pods, cluster_state
-from railwright.serving import limits, settings
+from railwright.serving import settings
 
 HERE = settings.Address("127.0.0.1", 0)
 
@@ -39,41 +41,37 @@ async def session():
         yield session
 
 
-async def test_the_fabric_comes_first_and_then_its_changes(shown, session):
+async def test_the_overview_is_sent_and_again_when_it_changes(shown, session):
     url, folder, vista = shown
     async with session.get(f"{url}api/stream") as response:
         assert response.headers["Content-Type"] == "text/event-stream"
         await dashboard_servers.read_until(
             response,
-            lambda seen: (
-                seen.get("fabric/roce", {}).get("nodes") == 32 and sum(key.startswith("gang/") for key in seen) == 3
-            ),
+            lambda seen: find(seen, "fabrics", "roce").get("nodes") == 32 and len(seen["gangs"]) == 3,
         )
         vista.add_gang(2, name="late", namespace="prod")
         vista.write(folder)
-        ((_, _, delta),) = await dashboard_servers.events(response, 1)
-    assert not delta["full"]
-    assert delta["sections"]["gang/prod/late"]["state"] == "placed"
-    assert len([key for key in delta["sections"] if key.startswith("leaf/")]) <= 2
+        seen = await dashboard_servers.read_until(response, lambda seen: find(seen, "gangs", "prod/late"))
+    assert find(seen, "gangs", "prod/late")["placed"] == 2
+    assert len(seen["gangs"]) == 4
+    assert sum(len(leaf["nodes"]) for leaf in seen["leaves"].values()) == 32
 
 
-async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
+async def test_a_reader_that_comes_back_gets_the_overview_only_if_it_is_another(shown, session):
     url, folder, vista = shown
     async with session.get(f"{url}api/stream") as response:
-        await dashboard_servers.read_until(
-            response, lambda seen: "fabric/roce" in seen and seen["fabric/roce"]["nodes"]
-        )
+        await dashboard_servers.read_until(response, lambda seen: find(seen, "fabrics", "roce").get("nodes"))
     async with session.get(f"{url}api/stream") as response:
-        ((last, _, _),) = await dashboard_servers.events(response, 1)
-    vista.add_event("missed", "said while nobody looked")
-    vista.write(folder)
+        ((last, _, before),) = await dashboard_servers.events(response, 1)
     async with session.get(f"{url}api/stream", headers={"Last-Event-ID": last}) as response:
-        ((_, _, delta),) = await dashboard_servers.events(response, 1)
-        assert not delta["full"]
-    for strange in ("another-1", f"{last.partition('-')[0]}-{'9' * 5000}", "-", "9"):
+        vista.add_event("missed", "said while nobody looked")
+        vista.write(folder)
+        ((newest, _, after),) = await dashboard_servers.events(response, 1)
+        assert (newest != last, len(after["events"])) == (True, len(before["events"]) + 1)
+    for strange in ("another-1", "9" * 5000, "-"):
         async with session.get(f"{url}api/stream", headers={"Last-Event-ID": strange}) as response:
-            ((_, _, delta),) = await dashboard_servers.events(response, 1)
-            assert delta["full"]
+            ((again, _, _),) = await dashboard_servers.events(response, 1)
+            assert again == newest
 
 
 async def test_a_node_has_the_reason_why_it_is_not_used(shown, session):
@@ -81,7 +79,7 @@ async def test_a_node_has_the_reason_why_it_is_not_used(shown, session):
     key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
     query = {"gang": key, "node": vista.names[0]}
     async with session.get(f"{url}api/stream") as stream:
-        await dashboard_servers.read_until(stream, lambda seen: f"gang/{key}" in seen)
+        await dashboard_servers.read_until(stream, lambda seen: find(seen, "gangs", key))
     async with session.get(f"{url}api/why", params=query) as response:
         explanation = await response.json()
         assert explanation["node"] == vista.names[0]
@@ -166,8 +164,8 @@ async def test_the_address_is_printed_before_a_plugin_ends(tmp_path, session):
         dashboard_servers.over(kubeconfig, tmp_path) as url,
         session.get(f"{url}api/stream") as response,
     ):
-        seen = await dashboard_servers.read_until(response, lambda seen: "site" in seen)
-    assert seen["site"]["reading"] == ["the credentials of the kubeconfig"]
+        ((_, _, seen),) = await dashboard_servers.events(response, 1)
+    assert seen["problems"] == ["Not read yet: the credentials of the kubeconfig."]
 
 
 # --- the extender's port ------------------------------------------------------------------------------------------
@@ -211,9 +209,10 @@ async def test_the_extenders_own_state_is_shown(guarded, session):
     url, _ = guarded
     async with session.get(f"{url}api/stream", headers=bearer("ann-token")) as response:
         seen = await dashboard_servers.read_until(
-            response, lambda seen: seen.get("admissions") and "fabric/roce" in seen
+            response, lambda seen: seen["admissions"] and find(seen, "fabrics", "roce").get("nodes")
         )
-    assert seen["fabric/roce"]["nodes"] == 8
+    assert find(seen, "fabrics", "roce")["nodes"] == 8
+    assert seen["events"] is None, "the extender reads none"
     assert seen["admissions"][0]["outcome"] == "injected"
 
 
@@ -226,22 +225,21 @@ async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
         session.get(f"{url}api/stream") as response,
     ):
         seen = await dashboard_servers.read_until(
-            response, lambda seen: "fabric/roce" in seen and seen.get("site", {}).get("away")
+            response, lambda seen: seen["fabrics"] and "you may not" in "".join(seen["problems"])
         )
-    assert "you may not list nodes -A (403 Forbidden: may not list nodes); ask an administrator" in seen["site"]["away"]
-    assert seen["site"]["problems"] == [seen["site"]["away"]]
-    assert seen["site"]["is_refused"]
-    assert seen["fabric/roce"]["nodes"] == 0
+    (problem,) = seen["problems"]
+    assert "you may not list nodes -A (403 Forbidden: may not list nodes); ask an administrator" in problem
+    assert find(seen, "fabrics", "roce")["nodes"] == 0
 
 
 # --- readers ------------------------------------------------------------------------------------------------------
 
 
-def quiet_feed(source: str = "x") -> application.Feed:
+def quiet_feed() -> application.Feed:
     state, book = cluster_state.ClusterState(), assumed_pods.AssumedPods(assume_seconds=1)
     return application.Feed(
         overview_builder.OverviewBuilder(state, book, pods_and_events.OptedInPods(), lambda: None, {}),
-        source=source,
+        source="x",
         pace_seconds=0.01,
     )
 
@@ -250,30 +248,9 @@ async def everybody(_authorization: str, _peer: str) -> None:
     return None
 
 
-async def test_each_view_has_its_own_versions(session):
-    views = {"with": quiet_feed("a"), "without": quiet_feed("b")}
-    async with dashboard_servers.feeding(*views.values()), application.open_port(HERE, views, everybody) as where:
-        url = f"http://{where}/api/stream"
-        last = {}
-        for query, source in (("", "a"), ("?view=with", "a"), ("?view=without", "b")):
-            async with session.get(url + query) as response:
-                head = await asyncio.wait_for(response.content.readuntil(b'"without":null}\n\n'), shell.PATIENCE)
-                assert b'event: views\ndata: {"with":null,"without":null}' in head
-                ((last[source], _, delta),) = await dashboard_servers.events(response, 1)
-                assert delta["sections"]["site"]["source"] == source
-        async with session.get(f"{url}?view=without", headers={"Last-Event-ID": last["a"]}) as response:
-            await response.content.readuntil(b'"without":null}\n\n')
-            ((_, _, delta),) = await dashboard_servers.events(response, 1)
-            assert delta["full"]
-        for path in ("stream?view=<other>", "why?view=other&gang=a&node=b"):
-            async with session.get(f"http://{where}/api/{path}") as response:
-                assert response.status == 404
-                assert (await response.json())["error"]["reason"] == "no such view; there are: with, without"
-
-
 async def test_readers_are_limited_and_the_next_gets_an_error_that_says_so(session):
     source = quiet_feed()
-    async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
+    async with dashboard_servers.feeding(source), application.open_port(HERE, source, everybody) as where:
         held = [await session.get(f"http://{where}/api/stream") for _ in range(application.READERS)]
         async with session.get(f"http://{where}/api/stream") as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "5")
@@ -285,17 +262,18 @@ async def test_nothing_is_computed_without_readers():
     source = quiet_feed()
     async with dashboard_servers.feeding(source):
         await asyncio.sleep(0.1)  # that nothing happens has no event
-        assert source.version == 0
+        assert not source.body
         with source.reading():
-            assert await source.after(None, shell.PATIENCE) is not None
+            assert await source.has_other("", shell.PATIENCE)
+        assert source.body
 
 
 async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
     state, book = placing.build_cluster(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(state, book, pods_and_events.OptedInPods(), placing.policy, {})
     source = application.Feed(builder, source="x", pace_seconds=0.01)
-    monkeypatch.setattr(application, "_BOUNDS", limits.Limits(max_body=0, stream_seconds=0.3))
-    async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
+    monkeypatch.setattr(application, "_STREAM_SECONDS", 0.3)
+    async with dashboard_servers.feeding(source), application.open_port(HERE, source, everybody) as where:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((where.host, where.port))
@@ -305,8 +283,9 @@ async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
                     await asyncio.sleep(0.01)
                 async with session.get(f"http://{where}/") as response:
                     assert response.status == 200
-                while source.readers:  # each change of the one leaf is 300 KB more than anybody takes
-                    state.upsert_node(placing.node("a-00", "a", "s-a", unschedulable=source.version % 2 == 1))
+                nodes = itertools.count()
+                while source.readers:  # each overview is another one, of 300 KB that nobody takes
+                    state.upsert_node(placing.node(f"a-{next(nodes):02}", "a", "s-a", unschedulable=True))
                     await asyncio.sleep(0.01)
 
 
@@ -317,27 +296,15 @@ async def test_a_stream_ends_so_that_its_reader_authenticates_again(session):
         asked.append(authorization)
         return None if len(asked) == 1 else (403, "no more")
 
-    async with application.open_port(HERE, {"": source}, guard, times=application.Times(renew=0.2, beat=0.05)) as where:
+    async with application.open_port(HERE, source, guard, times=application.Times(renew=0.2, beat=0.05)) as where:
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
             assert b"event: again" in await asyncio.wait_for(response.read(), shell.PATIENCE)
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
             assert (response.status, asked) == (403, ["Bearer t", "Bearer t"])
 
 
-async def test_concurrent_explanations_are_limited(session):
-    source = quiet_feed()
-    async with application.open_port(HERE, {"": source}, everybody) as where:
-
-        async def ask() -> int:
-            async with session.get(f"http://{where}/api/why?gang=a&node=b") as response:
-                return response.status
-
-        statuses = await asyncio.gather(*(ask() for _ in range(30)))  # at once: permission comes back with time
-    assert set(statuses) == {404, 429}
-
-
 async def test_streams_end_with_the_server(session):
     source = quiet_feed()
-    async with dashboard_servers.feeding(source), application.open_port(HERE, {"": source}, everybody) as where:
+    async with dashboard_servers.feeding(source), application.open_port(HERE, source, everybody) as where:
         response = await session.get(f"http://{where}/api/stream")
     assert b"event: again" in await asyncio.wait_for(response.read(), shell.PATIENCE)

@@ -16,7 +16,7 @@ POD = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "p", "namespace": "prod", "labels": {"railwright.io/fabric": "f"}},
-    "spec": {"containers": [{"name": "c", "image": "i"}]},
+    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
 }
 NOT_INJECTED = (
     "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'railwright-injected' with binding 'railwright-injected' "
@@ -156,19 +156,19 @@ async def test_a_misspelt_label_is_named_without_a_call_of_the_webhook(run, key)
     code, out, _ = await run(admit, pod, "explain")
     assert code == 0
     assert "unchanged: it did not opt in" in out
-    assert f"warning: KeyUnknown: label {key} 'f' has no effect" in out
+    assert f"warning: KeyWithoutEffect: label {key} 'f' has no effect" in out
 
 
 async def test_a_warning_of_the_webhook_about_a_key_is_shown_once(run):
     labels = {"railwright.io/fabric": "f", "railwright.io/skip": "mounts"}
     pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": labels}}
-    header = "299 - \"KeyMisplaced: label railwright.io/skip 'mounts' has no effect: ...\""
+    header = "299 - \"KeyWithoutEffect: label railwright.io/skip 'mounts' has no effect: ...\""
 
     def admit(pod: dict) -> web.Response:
         return web.json_response(complete(pod), status=201, headers={"Warning": header})
 
     _, out, err = await run(admit, pod, "explain")
-    assert (out + err).count("KeyMisplaced") == 1
+    assert (out + err).count("KeyWithoutEffect") == 1
 
 
 POLICY = """
@@ -211,15 +211,15 @@ async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
 
 
 @pytest.mark.parametrize("code", ["WouldInject", "WouldReject"])
-async def test_a_pod_of_a_fabric_in_mode_warn_is_unchanged_with_its_warning(run, code):
+async def test_a_pod_of_a_policy_in_mode_warn_is_unchanged_with_its_warning(run, code):
     def admit(pod: dict) -> web.Response:
-        headers = {"Warning": f'299 - "{code}: fabric f is in mode warn"'}
+        headers = {"Warning": f'299 - "{code}: the policy is in mode warn"'}
         return web.json_response(complete(pod, injects=False), status=201, headers=headers)
 
     status, out, _ = await run(admit, POD, "explain")
     assert status == 0
     assert "mode warn: admitted unchanged" in out
-    assert f"warning: {code}: fabric f is in mode warn" in out
+    assert f"warning: {code}: the policy is in mode warn" in out
     assert out.splitlines()[-1] == "1 template: 0 injected, 0 refused, 1 unchanged"
 
 

@@ -64,7 +64,10 @@ def same(given: dict, response: dict, about_object: int = 0) -> bool:
     assert msgspec.json.encode(given["operations"]) == patch
     assert (given["outcome"] == "refused") == (not response["allowed"])
     assert given["message"] == response.get("status", {}).get("message", "")
-    lines = [f"{warning['code']}: {warning['message']}" for warning in given["warnings"][about_object:]]
+    lines = [
+        f"{warning['code']}: {'; '.join(filter(None, [warning['message'], warning.get('fix')]))}"
+        for warning in given["warnings"][about_object:]
+    ]
     assert lines[:7] == response.get("warnings", [])[:7]
     return bool(given["operations"]) or not response["allowed"]
 

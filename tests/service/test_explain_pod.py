@@ -18,7 +18,8 @@ from placing import leaves, pod
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import options
-from railwright.cli.explanation import pod as pod_explanation
+from railwright.cli.explanation import extender_answers
+from railwright.fabric.reasons import codes
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -27,7 +28,6 @@ fabrics:
     transport: roce
     rails: [{name: rail0, resource: nvidia.com/mlx5_0}, {name: rail1, resource: nvidia.com/mlx5_1}]
     placement:
-      rails: required
       domains: [fabric.topograph.run/tier-0, fabric.topograph.run/tier-1]
       oversubscription: [8]
 """
@@ -54,6 +54,7 @@ class Running:
 
     def snapshot(self, where=("", "", "", ""), others=()) -> None:
         pods = [pod(f"w-{rank}", group="g", on=on) for rank, on in enumerate(where)]
+        self.pods = {f"w-{rank}": plain("Pod", tree) for rank, tree in enumerate(pods)}
         trees = [
             *(plain("Node", node) for node in self.nodes),
             *(plain("Pod", pod_tree) for pod_tree in (*pods, *others)),
@@ -89,33 +90,23 @@ async def running(tmp_path_factory):
 
 
 @pytest.fixture
-def explain(running, capsys):
+def explain(running, tmp_path, capsys):
     """`await explain("train/w-0")`: `railwright explain pod` by the extender; the exit code, stdout and stderr."""
 
-    async def call(*arguments: str, **more: str) -> tuple[int, str, str]:
-        source = [f"--{name}={value}" for name, value in (more or {"extender": running.url}).items()]
-        code = await asyncio.to_thread(command_line.main, ["explain", "pod", *arguments, *source])
+    async def call(*arguments: str, seen: list | None = None) -> tuple[int, str, str]:
+        async with api_server(running, tmp_path, [] if seen is None else seen) as kubeconfig:
+            words = ["explain", "pod", *arguments, "--kubeconfig", kubeconfig]
+            code = await asyncio.to_thread(command_line.main, words)
         return code, *capsys.readouterr()
 
     return call
 
 
-async def test_each_candidate_has_one_score_and_those_of_the_planned_leaf_the_best(running):
-    rows = await running.ask("prioritize", 0)
-    assert [row["Host"] for row in rows] == running.names
-    scores = {row["Host"]: row["Score"] for row in rows}
-    assert all(0 <= score <= 10 for score in scores.values())  # kube-scheduler's MaxExtenderPriority
-    best, worst = ([score for name, score in scores.items() if name.startswith(leaf)] for leaf in ("a-", "b-"))
-    assert min(best) > max(worst)
-
-
-async def test_a_placeable_gang_is_no_finding(running, explain):
-    await running.ask("prioritize", 0)
+async def test_a_waiting_gang_is_no_finding(running, explain):
     code, out, _ = await explain("train/w-0")
     assert code == 0
-    assert "placeable" in out
-    assert "leaves planned (1, least possible 1): a in s-a" in out
-    assert "modelled bandwidth 1.00 of at most 1.00, exact" in out
+    assert "waiting: 0 of 4 pods of gang g placed, 1 leaf, 1 possible, modelled bandwidth 1.00 possible" in out
+    assert "because: the 4 that remain fit now, on 1 leaf (a in s-a); the scheduler has not placed them" in out
 
 
 @contextlib.asynccontextmanager
@@ -133,62 +124,79 @@ async def api_server(running, tmp_path, seen):
         async with aiohttp.ClientSession() as session, session.get(url, headers=passed) as answer:
             return web.Response(status=answer.status, body=await answer.read())
 
+    async def show_pod(request: web.Request) -> web.Response:
+        tree = running.pods.get(request.match_info["name"])
+        if tree is None:
+            return api_stub.refuse(404, "NotFound", "pods not found")
+        record = json.dumps({"fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"]})
+        annotations = {**tree["metadata"]["annotations"], "railwright.io/injection": record}
+        return web.json_response({**tree, "metadata": {**tree["metadata"], "annotations": annotations}})
+
     path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
-    async with api_stub.serve_routes(web.get(path, pass_on)) as port:
+    pods = web.get("/api/v1/namespaces/train/pods/{name}", show_pod)
+    async with api_stub.serve_routes(web.get(path, pass_on), pods) as port:
         yield api_stub.kubeconfig(tmp_path, port)
 
 
-async def test_without_an_address_the_api_server_proxies_the_call(running, explain, tmp_path):
-    await running.ask("prioritize", 0)
+async def test_the_api_server_proxies_the_call_with_the_token_of_the_kubeconfig(explain):
     seen: list = []
-    async with api_server(running, tmp_path, seen) as kubeconfig:
-        code, out, err = await explain("train/w-0", kubeconfig=kubeconfig)
+    code, out, err = await explain("train/w-0", seen=seen)
     assert code == 0, err
-    assert "placeable" in out
+    assert "waiting: 0 of 4 pods" in out
     assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
     assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
 
 
+async def test_each_candidate_has_one_score_and_those_of_the_planned_leaf_the_best(running):
+    rows = await running.ask("prioritize", 0)
+    assert [row["Host"] for row in rows] == running.names
+    scores = {row["Host"]: row["Score"] for row in rows}
+    assert all(0 <= score <= 10 for score in scores.values())  # kube-scheduler's MaxExtenderPriority
+    best, worst = ([score for name, score in scores.items() if name.startswith(leaf)] for leaf in ("a-", "b-"))
+    assert min(best) > max(worst)
+
+
 async def test_a_spread_gang_is_a_finding(running, explain):
-    for rank in range(4):
-        await running.ask("prioritize", rank)
+    async def is_checked() -> bool:
+        return b"railwright_gangs_waiting 1.0" in (await running.server.ops("/metrics")).body
+
+    await shell.until(is_checked)
     running.snapshot(["a-00", "a-01", "a-02", "b-00"])
 
     async def is_counted() -> bool:
-        return b'railwright_gangs_total{outcome="spread"} 1.0' in (await running.server.ops("/metrics")).body
+        return b'railwright_gangs_total{state="spread"} 1.0' in (await running.server.ops("/metrics")).body
 
     await shell.until(is_counted)
     code, out, _ = await explain("w-3", "-n", "train")
     assert code == 1
-    assert "spread: 4 pods run on 2 leaves (a in s-a 3, b in s-b 1); 1 was the minimum" in out
-    assert "not on the planned leaves: w-3 on b-00 (b in s-b)" in out
+    assert "spread: 4 of 4 pods of gang g placed, 2 leaves, 1 possible, modelled bandwidth 0.50, 1.00 possible" in out
+    assert "because: 4 pods on 2 leaves (a in s-a 3, b in s-b 1) with 0.50 of the bandwidth; recreated now" in out
     assert "Pod train/w-3 on node b-00: " in out
     assert "; * b-00 runs the pod" in out
     code, out, _ = await explain("train/w-3", "-o", "json")
     assert code == 1
-    document = json.loads(out)
-    assert document["placement"]["bandwidth"] == 0.5
-    assert document["placement"]["leaves_possible"] == 1
+    gang = json.loads(out)["placement"]["gang"]
+    assert (gang["state"], gang["bandwidth"], gang["min_leaves"]) == ("spread", 0.5, 1)
 
 
-async def test_each_refused_node_is_reported_with_numbers_and_holders(running, explain):
+async def test_each_node_without_room_is_reported_with_numbers_and_holders(running, explain):
     running.snapshot(others=[pod(f"llm-{at}", gpus=0, on=name) for at, name in enumerate(running.names)])
 
-    async def all_refused() -> bool:
-        return not (await running.ask("filter", 0))["NodeNames"]
+    async def is_counted() -> bool:
+        return "held by train/llm-" in (await explain("train/w-0"))[1]
 
-    await shell.until(all_refused)
+    await shell.until(is_counted)
     code, out, _ = await explain("train/w-0")
-    assert code == 1
-    assert "unplaceable" in out
+    assert code == 0
+    assert "waiting: 0 of 4 pods" in out
     line = next(row for row in out.splitlines() if row.startswith("a-00"))
-    assert "rail0 has 0 of 1 free, held by train/llm-0" in line
+    assert "rail0 has 0 of 1 free, 1 needed, held by train/llm-0" in line
 
 
-async def test_a_pod_without_a_scheduler_request_is_unknown(running, explain):
+async def test_a_pod_that_does_not_exist_is_an_error(explain):
     code, out, err = await explain("train/other")
     assert (code, out) == (2, "")
-    assert "no decision on train/other is stored" in err
+    assert "pods not found" in err
 
 
 @pytest.mark.parametrize(
@@ -198,13 +206,10 @@ async def test_a_pod_without_a_scheduler_request_is_unknown(running, explain):
         (("a/b/c",), "pod/NAME -n NAMESPACE"),
         (("a/b", "-n", "c"), "another namespace"),
         (("a/b", "--policy", "p"), "--policy: only for `explain FILE`"),
-        (("--extender", "http://192.0.2.1:1", "--token", "t", "a/b"), "unencrypted"),
-        (("--extender", "http://127.0.0.1:1", "a/b"), "port-forward"),
-        (("a/b", "--extender", "localhost:8713"), "give a URL such as"),
         (("a/b", "--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )
-def test_an_extender_that_cannot_be_asked_is_reported_with_the_fix(arguments, said, capsys):
+def test_wrong_arguments_are_reported_with_the_fix(arguments, said, capsys):
     assert command_line.main(["explain", "pod", *arguments]) == 2
     assert said in capsys.readouterr().err
 
@@ -212,7 +217,7 @@ def test_an_extender_that_cannot_be_asked_is_reported_with_the_fix(arguments, sa
 def test_a_kubeconfig_is_looked_for_where_kubectl_does(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert command_line.main(["explain", "pod", "a/b"]) == 2
-    assert "no kubeconfig, so give the extender's URL: kubectl -n railwright-system" in capsys.readouterr().err
+    assert "kubeconfig" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", ["./pod", "job/llm.yaml"])
@@ -239,46 +244,83 @@ async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme
     path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
     async with api_stub.serve_routes(web.get(path, answer)) as port:
         cluster = options.ClusterOptions(kubeconfig=api_stub.kubeconfig(tmp_path, port))
-        target = pod_explanation.Target("", "s3cret", "", "", cluster)
-        with pytest.raises(pod_explanation.NoExtenderError) as raised:
-            await asyncio.to_thread(pod_explanation.fetch_explanation, "train", "w-0", target)
-    assert reason in raised.value.cause
+        with pytest.raises(extender_answers.NoExtenderError) as raised:
+            await asyncio.to_thread(extender_answers.fetch_explanation, "train", "w-0", "", cluster)
+    assert reason in str(raised.value)
     assert "`railwright check` names it" in str(raised.value)
     assert seen == ["https:railwright-extender:8713"]
 
 
+GANG = {"key": "prod/g", "name": "g", "namespace": "prod", "fabric": "f", "colour": 0, "size": 1, "placed": 0}
+GANG["state"] = "waiting"
 PODS, EVENTS = "/api/v1/namespaces/prod/pods", "/api/v1/namespaces/prod/events"
-NO_DECISION = "no decision on prod/p is stored (the last 1,000 are): this extender has answered for 5 min"
 RECORD = {"railwright.io/injection": json.dumps({"fabric": "roce", "role": "worker", "rails": ["rail0"]})}
-GATES = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "blocked by gates"}]
-PLACED = {"railwright.io/placement": json.dumps({"node": "a"})}
 
 
-@pytest.mark.parametrize(
-    ("metadata", "spec", "conditions", "cause"),
-    [
-        ({"annotations": RECORD}, {"schedulerName": "my-sched"}, [], "; the pod's schedulerName is my-sched; if this"),
-        ({"annotations": RECORD}, {}, GATES, "; the pod has scheduling gates, and no scheduler looks at it"),
-        ({"annotations": RECORD}, {"nodeName": "a"}, [], "; the pod has no annotation railwright.io/placement: it was"),
-        ({"annotations": {**RECORD, **PLACED}}, {"nodeName": "a"}, [], "; the pod's schedulerName is default-"),
-        ({"labels": {"railwright.io/fabrik": "roce"}}, {}, [], ""),
-    ],
-)
-async def test_a_pod_without_a_decision_has_the_cause_that_its_own_objects_show(
-    cluster, run, metadata, spec, conditions, cause
-):
-    tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", **metadata}, "spec": spec}
-    cluster.keep(f"{PODS}/p", {**tree, "status": {"conditions": conditions}})
+async def test_a_pod_that_the_extender_does_not_know_is_explained_by_its_own_objects(cluster, run):
+    tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}, "spec": {}}
+    cluster.keep(f"{PODS}/p", tree)
     cluster.lists[EVENTS] = []
-    cluster.proxied = {"p": (404, {"error": {"reason": NO_DECISION}})}
+    cluster.proxied = {"p": (404, {"error": {"reason": "no opted-in pod prod/p is known here"}})}
     code, out, err = await run("explain", "pod/p", "-n", "prod")
     assert code == 0
-    if cause:
-        assert err.startswith(f"railwright: without scores of nodes: {NO_DECISION}{cause}")
-        assert "token" not in err
-    else:
-        assert err == ""
-        assert "Pod prod/p: did not opt in\nwarning: KeyUnknown: label railwright.io/fabrik 'roce' has no effect" in out
+    assert "Pod prod/p" in out
+    assert "without scores of nodes: the API server's proxy: no opted-in pod prod/p is known here (status 404)" in err
+    assert "token" not in err.partition("Or:")[0]
+
+
+async def test_what_admission_left_out_and_a_container_that_waits_for_ever_are_named(cluster, run):
+    preflight = {"name": "railwright-preflight", "command": ["railwright", "preflight"]}
+    early = {"name": "agent", "volumeMounts": [{"name": "railwright-rails", "mountPath": "/x"}]}
+    why = {"code": "ValueUnstated", "message": "TCP of Open MPI uses every interface", "fix": "set `env`"}
+    recorded = {"fabric": "roce", "role": "launcher", "rails": [], "skipped": {"env.OMPI_MCA_*": why}}
+    metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/injection": json.dumps(recorded)}}
+    cluster.keep(f"{PODS}/p", {"metadata": metadata, "spec": {"initContainers": [early, preflight]}})
+    cluster.lists[EVENTS] = []
+    cluster.proxied = {"p": (404, {"error": {"reason": "no opted-in pod prod/p is known here"}})}
+    _, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert "skipped: env.OMPI_MCA_*: TCP of Open MPI uses every interface; set `env`" in out
+    assert "warning: PreflightNotFirst: init container agent of another webhook" in out
+
+
+async def test_what_was_injected_is_shown_with_the_values_of_the_pod_and_the_reasons(cluster, run):
+    added = {"added": ["networks", "env.NCCL_IB_HCA"], "reasons": {"env.NCCL_IB_HCA": "RailDevices"}}
+    record = {"fabric": "roce", "role": "worker", "rails": ["rail0"], "containers": ["c"], **added}
+    record |= {
+        "kept": {"c": ["NCCL_DEBUG"]},
+        "skipped": {"mounts./dev/shm": {"code": "PathOccupied", "message": "its own"}},
+    }
+    metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/injection": json.dumps(record)}}
+    spec = {"nodeName": "n", "containers": [{"name": "c", "env": [{"name": "NCCL_IB_HCA", "value": "=mlx5_0"}]}]}
+    cluster.keep(f"{PODS}/p", {"metadata": metadata, "spec": spec})
+    gang = {**GANG, "state": "placed", "placed": 1}
+    cluster.proxied = {"p": (200, {"pod": "prod/p", "node": "n", "gang": gang})}
+    code, out, err = await run("explain", "pod/p", "-n", "prod")
+    assert (code, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[:6] == [
+        "Pod prod/p on node n: fabric roce, role worker, rails rail0",
+        "change why",
+        "annotation k8s.v1.cni.cncf.io/networks attaches the pod to the networks of rail0",
+        f"c: env NCCL_IB_HCA '=mlx5_0' {codes.VariableCode.RAIL_DEVICES.meaning}",
+        "kept: c: NCCL_DEBUG (the pod's own)",
+        "skipped: mounts./dev/shm: its own",
+    ]
+    assert lines[6].startswith("placed: 1 of 1 pod of gang g placed")
+    document = json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])
+    assert (document["state"], document["placement"]["gang"]["state"]) == ("placed", "placed")
+    assert [change["entry"] for change in document["changes"]] == ["networks", "env.NCCL_IB_HCA"]
+
+
+async def test_a_misspelt_label_is_named_without_the_extender(cluster, run):
+    tree = {"metadata": {"name": "p", "namespace": "prod", "labels": {"railwright.io/fabrik": "roce"}}, "spec": {}}
+    cluster.keep(f"{PODS}/p", tree)
+    cluster.lists[EVENTS] = []
+    code, out, err = await run("explain", "pod/p", "-n", "prod")
+    assert (code, err) == (0, "")
+    assert (
+        "Pod prod/p: did not opt in\nwarning: KeyWithoutEffect: label railwright.io/fabrik 'roce' has no effect" in out
+    )
 
 
 def build_owned(name: str, owner: dict | None, labels: dict) -> dict:
@@ -304,7 +346,7 @@ CRON_JOB = {**build_owned("nightly", None, LABEL), "spec": {"jobTemplate": {"spe
             {"/apis/batch/v1/namespaces/prod/jobs/late": {**build_owned("late", None, LABEL), **JOB}},
             (
                 f"{UNLABELLED} Job late: label railwright.io/fabric 'roce' of the Job does not reach its pods: it was "
-                "set after the Job was created, or railwright was not called or the fabric in mode warn then; the "
+                "set after the Job was created, or railwright was not called or the policy in mode warn then; the "
                 "template cannot change, so delete the Job, and create it again with the label\n"
             ),
         ),
@@ -329,7 +371,7 @@ async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_kn
     cluster.stored |= objects
     cluster.keep(f"{PODS}/p", build_owned("p", OF_JOB, pod_labels))
     cluster.lists[EVENTS] = []
-    cluster.proxied = {"p": (200, {"pod": "prod/p", "outcome": "placeable", "needs": ["rail0: 1 NIC"]})}
+    cluster.proxied = {"p": (200, {"pod": "prod/p", "gang": GANG, "needs": ["rail0: 1 NIC"]})}
     code, out, err = await run("explain", form, "-n", "prod")
     assert code == 1
     assert out.startswith(f"Pod prod/p: {said}")
@@ -344,11 +386,16 @@ async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_kn
 async def test_a_job_is_explained_by_its_first_pod_that_waits(cluster, run, nodes, chosen):
     labels = {"batch.kubernetes.io/job-name": "llm", "railwright.io/fabric": "roce"}
     for rank, node in enumerate(nodes):
-        metadata = {"name": f"llm-{rank}", "namespace": "prod", "uid": f"u{rank}", "labels": labels}
+        metadata = {
+            "name": f"llm-{rank}",
+            "namespace": "prod",
+            "uid": f"u{rank}",
+            "labels": labels,
+            "annotations": RECORD,
+        }
         cluster.keep(f"{PODS}/llm-{rank}", {"metadata": metadata, "spec": {"nodeName": node}})
     name = chosen.split(",")[0].removeprefix("pod ")
-    cluster.proxied = {name: (200, {"pod": f"prod/{name}", "outcome": "placeable"})}
-    cluster.fault = lambda request: None if request.path == PODS or "/proxy/" in request.path else 403
+    cluster.proxied = {name: (200, {"pod": f"prod/{name}", "gang": GANG})}
     code, _, err = await run("explain", "job/llm", "-n", "prod")
     assert code == 0, err
     assert f"railwright: job/llm: {chosen}\n" in err

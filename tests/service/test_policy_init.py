@@ -6,12 +6,12 @@ import pytest_asyncio
 import simulated_clouds
 from aiohttp import web
 
-from railwright.cli.clouds import matching
-from railwright.cli.clouds.matching import Kind
+from railwright.cli.clouds import first_policies
+from railwright.cli.clouds.first_policies import Kind
 from railwright.cluster import errors
 
 SHAPE = next(shape for shape in simulated_clouds.SHAPES if shape.profile.name == "gke-a3-ultra-dranet")
-KINDS = {path: kind for kind, (path, _) in matching.VIEWS.items()}
+KINDS = {path: kind for kind, (path, _) in first_policies.VIEWS.items()}
 
 
 class Objects:
@@ -38,25 +38,25 @@ async def served(tmp_path):
 
 async def test_the_objects_of_the_cluster_are_read(served):
     objects, client = served
-    assert await matching.read(client) == simulated_clouds.read(objects.trees)
+    assert await first_policies.read(client) == simulated_clouds.read(objects.trees)
 
 
 async def test_kinds_that_are_not_served_have_no_objects(served):
     objects, client = served
-    objects.absent = {Kind.NETWORK, Kind.GKE_NETWORK, Kind.SLICE}
-    cluster = await matching.read(client)
-    assert (cluster.networks, cluster.devices, cluster.unread) == ({}, {}, frozenset())
-    assert cluster.device_classes
+    objects.absent = {Kind.NETWORK, Kind.GKE_NETWORK}
+    cluster = await first_policies.read(client)
+    assert (cluster.names[Kind.NETWORK], cluster.unread) == (set(), frozenset())
+    assert cluster.names[Kind.DEVICE_CLASS]
 
 
 async def test_kinds_that_the_user_may_not_list_are_named(served):
     objects, client = served
-    objects.forbidden = {Kind.SLICE}
-    assert (await matching.read(client)).unread == {Kind.SLICE}
+    objects.forbidden = {Kind.DEVICE_CLASS}
+    assert (await first_policies.read(client)).unread == {Kind.DEVICE_CLASS}
 
 
 async def test_without_the_right_to_list_nodes_nothing_is_written(served):
     objects, client = served
     objects.forbidden = {Kind.NODE}
     with pytest.raises(errors.ApiError, match="nodes"):
-        await matching.read(client)
+        await first_policies.read(client)

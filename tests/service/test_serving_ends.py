@@ -8,9 +8,11 @@ import signal
 import processes
 import pytest
 import shell
+from aiohttp import web
 
-from railwright.serving import routes
+from railwright.serving import application, ports, settings
 
+LARGE = 1 << 20  # bytes of an answer that is not sent at once
 PROGRAM = pathlib.Path(__file__).with_name("echo_server.py")
 
 
@@ -20,14 +22,14 @@ class Gate:
     def __init__(self) -> None:
         self.entered, self.opened = asyncio.Event(), asyncio.Event()
 
-    async def __call__(self, _call: routes.Call) -> routes.Reply:
+    async def answer(self, _request: web.Request) -> web.Response:
         self.entered.set()
         await self.opened.wait()
-        return routes.Reply(b'"late"')
+        return application.reply(b'"late"')
 
     @property
     def table(self):
-        return (*shell.ECHO, routes.Route("/slow", self))
+        return (*shell.ECHO, web.post("/slow", self.answer))
 
 
 async def test_a_draining_server_is_not_ready_and_answers_until_the_end():
@@ -39,12 +41,12 @@ async def test_a_draining_server_is_not_ready_and_answers_until_the_end():
         waiting = await server.open()
         assert (await waiting.ask(b"1")).headers.get("connection") is None
         server.shell.stop()
-        await shell.until(lambda: server.service.dispatcher.closing)
+        await shell.until(lambda: server.rules.closing)
         answer = await server.ops("/readyz")
         assert answer.status == 503
         assert "draining" in json.loads(answer.body)["checks"]
         assert (await server.ops("/livez")).status == 200
-        old = await waiting.ask(b"2")  # a pooled connection is answered and let go
+        old = await waiting.ask(b"2" * LARGE)  # a pooled connection is answered and let go
         assert (old.status, old.headers["connection"]) == (200, "close")
         new = await server.open()  # as is one whose caller has not heard yet
         assert (await new.ask(b"3")).headers["connection"] == "close"
@@ -66,12 +68,14 @@ async def test_requests_in_flight_are_answered_after_the_drain_and_new_connectio
         await gate.entered.wait()
         await idle.ask(b"1")
         server.shell.stop()
-        assert await idle.hung_up()
+        await shell.until(lambda: server.rules.closing)
+        await asyncio.sleep(0.1)  # so that the port is closed
         with pytest.raises(ConnectionRefusedError):
             await server.open()
         assert (await server.ops("/livez")).status == 200  # probes and metrics until the very end
         gate.opened.set()
         assert (await late).body == b'"late"'
+        assert await idle.hung_up()
         assert await server.ended == 0
 
 
@@ -80,9 +84,9 @@ async def test_shutdown_waits_for_arriving_bodies_and_waiting_handlers():
     async with shell.running(gate.table) as server:
         caller = await server.open()
         await caller.send(shell.head(2, "/slow") + b"{")
-        await shell.until(lambda: any(connection.is_busy for connection in server.service.connections))
+        await shell.until(lambda: server.rules.in_flight)
         server.shell.stop()
-        await shell.until(lambda: server.service.dispatcher.closing)
+        await shell.until(lambda: server.rules.closing)
         await asyncio.sleep(0.05)  # so that the port is closing
         await caller.send(b"}")
         await gate.entered.wait()
@@ -93,24 +97,37 @@ async def test_shutdown_waits_for_arriving_bodies_and_waiting_handlers():
         assert await server.ended == 0
 
 
-@pytest.mark.parametrize(
-    ("drain_seconds", "finish_seconds", "signals"), [(600, 600, 2), (0, 0.2, 1)], ids=["second signal", "time is over"]
-)
-async def test_a_request_in_flight_is_cut_by_a_second_signal_or_when_its_time_is_over(
-    drain_seconds, finish_seconds, signals
-):
+async def test_a_request_in_flight_is_cut_when_its_time_is_over(monkeypatch):
+    monkeypatch.setattr(ports, "FINISH_SECONDS", 0.2)
     gate = Gate()
-    options = ("--drain-seconds", str(drain_seconds))
-    async with shell.running(gate.table, *options, finish_seconds=finish_seconds) as server:
+    async with shell.running(gate.table) as server:
         slow = await server.open()
         late = asyncio.ensure_future(slow.ask(path="/slow"))
         await gate.entered.wait()
-        for _ in range(signals):
-            server.shell.stop()
+        server.shell.stop()
         with pytest.raises(asyncio.IncompleteReadError):
             await late
         async with asyncio.timeout(shell.PATIENCE):
             assert await server.ended == 0
+
+
+async def test_connections_that_have_just_been_accepted_are_closed_too(monkeypatch):
+    connected = asyncio.Event()
+    connect = asyncio.get_running_loop().connect_accepted_socket
+
+    async def connect_late(*arguments, **options):
+        connected.set()
+        await asyncio.sleep(0.1)
+        return await connect(*arguments, **options)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "connect_accepted_socket", connect_late)
+    app = application.build(application.Rules(max_body=1), shell.ECHO)
+    async with ports.open_port(settings.parse_address("127.0.0.1:0"), app) as port:
+        reader, writer = await asyncio.open_connection(port.address.host, port.address.port)
+        await connected.wait()
+    async with asyncio.timeout(ports.KEEPALIVE_SECONDS / 2):  # when it would be closed as idle
+        assert await reader.read() == b""
+    writer.close()
 
 
 @pytest.mark.parametrize("how", ["raises", "returns"])

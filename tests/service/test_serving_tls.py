@@ -9,10 +9,11 @@ import sys
 import bare_certificates
 import pytest
 import shell
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from railwright.serving import connections, metrics, routes, tls
+from railwright.serving import application, metrics, ports, tls
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -71,10 +72,6 @@ async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):
     for name in ("tls.crt", "tls.key"):
         (mount / name).symlink_to(f"..data/{name}")
     async with shell.running(shell.ECHO, *options(mount / "tls.crt", mount / "tls.key")) as running:
-        read = tls._resolve_links(
-            running.shell._certificate._files
-        )  # past the link: a swap cannot come between the two
-        assert {read.certificate.parent, read.key.parent} == {mount / "..one"}
         (mount / "..new").symlink_to("..two")
         (mount / "..new").replace(mount / "..data")
         assert running.shell._certificate.reload()
@@ -130,12 +127,23 @@ async def test_a_server_does_not_start_with_a_certificate_that_cannot_work(tmp_p
             pass
 
 
-async def test_a_caller_that_never_finishes_the_handshake_is_hung_up_on(tmp_path):
+async def test_a_caller_that_never_finishes_the_handshake_is_hung_up_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(ports, "HANDSHAKE_SECONDS", 1.0)
     authority = shell.Authority(tmp_path)
-    async with shell.running(shell.ECHO, *authority.write_options("a"), handshake_seconds=1.0) as running:
+    async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
         silent = await running.open()
         assert await silent.hung_up()
         await silent.close()
+        assert await running.read_serial(authority.context())
+
+
+async def test_callers_that_never_finish_the_handshake_do_not_keep_others_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(ports, "MAX_CONNECTIONS", 20)
+    authority = shell.Authority(tmp_path)
+    async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
+        for _ in range(40):
+            streams = await asyncio.open_connection("127.0.0.1", running.port, local_addr=("127.0.0.2", 0))
+            running.callers.append(shell.Caller(*streams))
         assert await running.read_serial(authority.context())
 
 
@@ -152,13 +160,13 @@ async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_p
         assert (await caller.ask(b"1")).status == 200
         await caller.close()
         caller = await running.open(authority.context(other))
-        assert await caller.hung_up()
+        assert (await caller.ask(b"1")).status == 403
         await caller.close()
         exposition = (await running.ops("/metrics")).body.decode()
         assert 'railwright_http_rejected_total{code="403"} 1.0' in exposition
 
 
-CERTIFIED = (routes.Route("/certified", shell.echo, requires_certificate=True), *shell.ECHO)
+CERTIFIED, PUBLIC = (web.post("/certified", shell.echo), *shell.ECHO), frozenset({"/echo", "/long"})
 
 
 async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_others(tmp_path):
@@ -169,7 +177,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
     place = (*ours.write_options("server"), f"--client-ca={ours.path}")
     counters = metrics.Metrics("extender")
     async with shell.running(
-        CERTIFIED, *place, "--client-names=kube-scheduler", counters=counters, name="extender"
+        CERTIFIED, *place, "--client-names=kube-scheduler", counters=counters, name="extender", public=PUBLIC
     ) as running:
         for client, expected in ((named, 200), (other, 403), (None, 403)):
             for headers in ({}, {"Transfer_Encoding": "chunked", "Content_Length": ""}):
@@ -177,7 +185,8 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
                 body = b"1" if not headers else b"1\r\n1\r\n0\r\n\r\n"
                 answer = await caller.ask(body, path="/certified", **headers)
                 assert answer.status == expected, (client, headers)
-                assert expected == 200 or b"requires a client certificate" in answer.body
+                shown = b"that of this client names 127.0.0.1, localhost, somebody" if client else b"there is none"
+                assert expected == 200 or b"/certified requires a client certificate: %b; see" % shown in answer.body
                 await caller.close()
             caller = await running.open(ours.context(client))
             assert (await caller.ask(b"1")).status == 200
@@ -192,9 +201,9 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
 async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_drained_like_others(tmp_path):
     authority = shell.Authority(tmp_path)
     place = (*authority.write_options("server"), f"--client-ca={authority.path}")
-    volcano = (routes.Route("/volcano/allocate", shell.echo, requires_certificate=True),)
+    volcano = (web.post("/volcano/allocate", shell.echo),)
     async with shell.running(
-        CERTIFIED, *place, "--volcano-listen=127.0.0.1:0", name="extender", volcano_table=volcano
+        CERTIFIED, *place, "--volcano-listen=127.0.0.1:0", name="extender", volcano=volcano, public=PUBLIC
     ) as running:
         callers = {
             port: await running.open(authority.context(), port=port) for port in (running.port, running.volcano_port)
@@ -207,8 +216,7 @@ async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_dra
             caller = await running.open(authority.context(), port=port)
             assert (await caller.ask(b"1", path=path)).status == expected, (path, port)
             await caller.close()
-        assert "railwright_connections 2.0" in (await running.ops("/metrics")).body.decode()
-        running.shell.turn_away(True)
+        running.shell._applications["volcano "][1][application.RULES].closing = True
         answer = await callers[running.volcano_port].ask(b"1", path="/volcano/allocate")
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         for caller in callers.values():
@@ -238,11 +246,11 @@ def occurs(pid: int, sought: bytes) -> bool:
 LOADING = """
 import pathlib, sys
 from railwright.serving import tls
-source = tls.Source(tls.Files(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
+certificate = tls.Certificate(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
 while True:
     print("loaded", flush=True)
     sys.stdin.readline()
-    assert source.reload()
+    assert certificate.reload()
 """
 
 
@@ -269,7 +277,7 @@ async def test_the_private_key_of_a_certificate_that_was_replaced_is_no_longer_i
 
 
 async def test_the_end_of_tls_has_reached_idle_callers_when_the_server_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(connections, "_CLOSE_SECONDS", shell.PATIENCE)  # which they may need on a busy machine
+    monkeypatch.setattr(ports, "_CLOSE_SECONDS", shell.PATIENCE)  # which they may need on a busy machine
     authority = shell.Authority(tmp_path)
     async with shell.running(shell.ECHO, *authority.write_options("one")) as running:
         callers = [await running.open(authority.context()) for _ in range(8)]

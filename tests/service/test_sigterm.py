@@ -29,11 +29,10 @@ SLOW = ("aiohttp", "cryptography", "msgspec", *OURS)
 PORTS = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--plain-http", "--drain-seconds", "600")
 COMMANDS = {
     "webhook": ("webhook", *PORTS),
-    "extender": ("extender", *PORTS, "--leader-elect"),
+    "extender": ("extender", *PORTS),
     "certs": ("certs", "rotate", "--watch", "--ops-listen", "127.0.0.1:0"),
     "dashboard": ("dashboard",),
 }
-POD = {"POD_NAME": "it-0", "POD_NAMESPACE": "railwright-system", "POD_IP": "10.0.0.1"}
 
 
 @functools.cache
@@ -46,7 +45,7 @@ def namespaces() -> tuple[str, ...]:
 
 @pytest_asyncio.fixture
 async def silent():
-    """Yield an API server that takes every request and never answers: caches stay empty, and nobody leads."""
+    """Yield an API server that takes every request and never answers: caches stay empty."""
     open_connections = []
     server = await asyncio.start_server(lambda _, writer: open_connections.append(writer), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
@@ -113,7 +112,7 @@ async def start(silent, tmp_path):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             cwd=ROOT,
-            env={**os.environ, **POD, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         began.append(Starting(process))
         return began[-1]

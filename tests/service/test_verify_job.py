@@ -14,13 +14,9 @@ from railwright.cli import __main__ as command_line
 RAILS = ("rail0", "rail1", "rail2", "rail3")
 
 
-def build_pod(
-    name: str, *, rails=RAILS, job: str = "llm", hca: str = "", is_own_list: bool = False, hostname: str = ""
-):
+def build_pod(name: str, *, rails=RAILS, job: str = "llm", preflight: bool = False, hostname: str = ""):
     record = {"fabric": "roce", "role": "worker", "containers": ["train"], "rails": list(rails or ())}
-    record |= {"kept": {"train": ["NCCL_IB_HCA"]}} if is_own_list else {}
-    env = [{"name": "NCCL_IB_HCA", "value": hca}] if hca else []
-    containers = [{"name": "train", "env": env}, *([{"name": "sidecar"}] if rails else [])]
+    containers = [{"name": "train"}, *([{"name": "sidecar"}] if rails else [])]
     annotations = {"railwright.io/injection": json.dumps(record)} if rails else {}
     return {
         "metadata": {
@@ -30,7 +26,11 @@ def build_pod(
             "labels": {"batch.kubernetes.io/job-name": job},
             "annotations": annotations,
         },
-        "spec": {"hostname": hostname, "containers": containers},
+        "spec": {
+            "hostname": hostname,
+            "containers": containers,
+            "initContainers": [{"name": "railwright-preflight"}] if preflight else [],
+        },
         "status": {"phase": "Running"},
     }
 
@@ -57,6 +57,28 @@ class Cluster:
         self.waiting: dict[str, int] = {}  # requests that a container still waits to start for
         self.requests: list[str] = []
         self.forbidden = ""
+        self.preflights: dict[str, str] = {}  # their logs
+        self.counters: dict[str, list[str]] = {}  # what the command prints in a pod, one time after the other
+        self.failures: dict[str, str] = {}  # why it cannot run
+
+    async def execute(self, request: web.Request, name: str) -> web.StreamResponse:
+        """Run a command in a container, as the API server does by the protocol of `kubectl exec`."""
+        assert request.query["container"] == "train"
+        assert request.query.getall("command")[:2] == ["sh", "-c"]
+        assert request.headers["Authorization"] == "Bearer s3cret"
+        socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+        await socket.prepare(request)
+        if name in self.failures:
+            outcome = api_stub.status(500, self.failures[name], "InternalError")
+        else:
+            text = self.counters[name].pop(0)
+            for part in (text[:40], text[40:]):
+                await socket.send_bytes(b"\x01" + part.encode())
+            await socket.send_bytes(b"\x02cat: no such file\n")
+            outcome = {"kind": "Status", "metadata": {}, "status": "Success"}
+        await socket.send_bytes(b"\x03" + json.dumps(outcome).encode())
+        await socket.close()
+        return socket
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         parts = request.path.strip("/").split("/")
@@ -67,10 +89,14 @@ class Cluster:
             return web.json_response(api_stub.status(403, f"forbidden: {request.path}"), status=403)
         if parts[-1] == "pods":
             return web.json_response(api_stub.listing(*self.pods, version=1))
+        if parts[-1] == "exec":
+            return await self.execute(request, parts[5])
         if parts[-1] != "log":
             matches = [pod for pod in self.pods if pod["metadata"]["name"] == parts[5]]
             return web.json_response(matches[0] if matches else api_stub.status(404), status=200 if matches else 404)
         name = parts[5]
+        if request.query["container"] == "railwright-preflight":
+            return web.Response(text=self.preflights[name])
         assert request.query["container"] == "train"
         if self.waiting.get(name, 0) > 0:
             self.waiting[name] -= 1
@@ -103,39 +129,37 @@ def verify(cluster, tmp_path, capsys):
     return call
 
 
-async def test_each_rail_has_a_verdict(cluster, verify):
-    cluster.pods = [
-        build_pod(f"llm-{at}-x", hca="=mlx5_0,mlx5_1", is_own_list=True, hostname=f"llm-{at}") for at in range(2)
-    ]
+async def test_a_rail_that_the_preflight_found_and_nccl_did_not_use_is_named(cluster, verify):
+    cluster.pods = [build_pod(f"llm-{at}-x", preflight=True, hostname=f"llm-{at}") for at in range(2)]
     cluster.pods.append(build_pod("other-0", job="other"))
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}", at, 2) for at in range(2)}
+    found = {"rails": [{"name": rail, "device": f"mlx5_{at}"} for at, rail in enumerate(RAILS)]}
+    cluster.preflights = {pod: f"railwright preflight 4 rails ready\n{json.dumps(found)}\n" for pod in cluster.logs}
     code, out, err = await verify("job/llm")
     assert (code, err) == (1, "")
-    line, *rails = out.splitlines()
-    assert line.startswith("RDMA, but not on every rail: llm-0-x (rank 0): NCCL found 2 of 4 rails")
-    assert "with the pod's own NCCL_IB_HCA '=mlx5_0,mlx5_1': name the devices of all rails in it" in line
-    assert rails == [
-        "  mlx5_0:1: RDMA in 2 of 2 pods",
-        "  mlx5_1:1: RDMA in 2 of 2 pods",
-        f"  {', '.join(RAILS)}: unknown: the device names are not known; --fabric NAME reads them from the policy",
-    ]
+    assert out == (
+        "RDMA, but not on every rail: llm-0-x (rank 0): NCCL found 2 of 4 rails, missing rail2 (mlx5_2), "
+        "rail3 (mlx5_3). llm-1-x (rank 1): NCCL found 2 of 4 rails, missing rail2 (mlx5_2), rail3 (mlx5_3)\n"
+    )
     # no more than the right to read pods and logs, and only of the job
     assert sorted(set(cluster.requests)) == ["GET pods", "GET pods/log"]
-    assert cluster.requests.count("GET pods/log") == 2
+    assert cluster.requests.count("GET pods/log") == 4
+    cluster.preflights = dict.fromkeys(cluster.logs, "railwright preflight warning: of an image that prints no rails")
+    code, out, _ = await verify("job/llm")
+    assert (code, "NCCL found 2 of 4 rails" in out, "missing" in out) == (1, True, False)
 
 
 async def test_every_rail_of_the_record_is_checked(cluster, verify):
-    hca = "=" + ",".join(f"mlx5_{at}" for at in range(4))
-    cluster.pods = [build_pod(f"llm-{at}-x", hca=hca) for at in range(2)]
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     for words in (("job", "llm"), ("gang/job/llm",), ("job/llm", "--follow")):
         code, out, _ = await verify(*words)
         assert code == 0
-        line, *rails = out.splitlines()
-        assert line.startswith("RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods")
-        assert rails[3].strip() == "rail3 (mlx5_3): RDMA in 2 of 2 pods"
+        assert out == "RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods, GPUDirect\n"
     code, out, _ = await verify("job/llm", "-o", "json")
-    assert [(rail["name"], rail["state"]) for rail in json.loads(out)["by_rail"]] == [(rail, "rdma") for rail in RAILS]
+    assert [(pod["name"], pod["rails"]) for pod in json.loads(out)["pods"]] == [("llm-0-x", 4), ("llm-1-x", 4)]
+    code, out, _ = await verify("job/llm", "--rails", "5")
+    assert (code, "NCCL found 4 of 5 rails" in out) == (1, True)
 
 
 async def test_a_pod_without_a_record_has_unknown_rails(cluster, verify):
@@ -203,3 +227,55 @@ async def test_logs_that_cannot_be_read_are_named(cluster, verify):
     code, _, err = await verify("pod/llm-0-x")
     assert code == 2
     assert "pods/log is forbidden" in err
+
+
+def write_counters(uptime: int, *sent: int) -> str:
+    """Return what the command prints of a rank that has sent these words over its rails."""
+    found = {"rails": [{"name": f"rail{at}", "device": f"mlx5_{at}", "port": 1, "pci": "p"} for at in range(len(sent))]}
+    ports = [
+        f"mlx5_{at}/ports/1 counters/port_{way}_data {value}"
+        for at, value in enumerate(sent)
+        for way in ("xmit", "rcv")
+    ]
+    return "\n".join([*ports, "uptime", f"{uptime}.5 3.1", "net", "eth0: 9 " + "0 " * 15, "rails", json.dumps(found)])
+
+
+async def test_counters_tell_which_rail_of_which_pod_is_idle(cluster, verify):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.pods.append(build_pod("llm-launcher", rails=()))
+    words = ("job/llm", "--counters", "--seconds", "1")
+    busy = 10**9 // 8
+    cluster.counters = {f"llm-{at}-x": [write_counters(5, 0, 0), write_counters(6, busy, busy)] for at in range(2)}
+    code, out, err = await verify(*words)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "RDMA on 2 of 2 rails: 4.0 GB in 1 s by 2 pods, 0 B over TCP",
+        "  rail0: 2.0 GB",
+        "  rail1: 2.0 GB",
+    ]
+    assert sorted(cluster.requests) == ["GET pods", *["GET pods/exec"] * 4]
+    cluster.counters = {f"llm-{at}-x": [write_counters(5, 0, 0), write_counters(6, busy, at)] for at in range(2)}
+    code, out, _ = await verify(*words)
+    assert code == 1
+    assert out.splitlines()[0].endswith("; idle: rail1 (mlx5_1) of llm-0-x, rail1 (mlx5_1) of llm-1-x")
+    assert out.splitlines()[2] == "  rail1: 8 B; idle in llm-0-x, llm-1-x"
+    cluster.counters = {f"llm-{at}-x": [write_counters(5, 0, 0), write_counters(6, busy, busy)] for at in range(2)}
+    code, out, _ = await verify(*words, "-o", "json")
+    assert [(row["pod"], row["rail"], row["sent"]) for row in json.loads(out)["rails"]][1] == (
+        "llm-0-x",
+        "rail1",
+        busy * 4,
+    )
+
+
+async def test_a_rank_without_a_shell_and_a_missing_right_are_named(cluster, verify):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.counters = {"llm-0-x": [write_counters(5, 0), write_counters(6, 10**9)]}
+    cluster.failures = {"llm-1-x": 'exec: "sh": executable file not found in $PATH'}
+    code, out, err = await verify("job/llm", "--counters", "--seconds", "1")
+    assert (code, out.splitlines()[0].endswith("; not read: llm-1-x")) == (2, True)
+    assert 'llm-1-x container train: cannot read its counters: exec: "sh": executable file not found' in err
+    cluster.forbidden = "/exec"
+    code, out, err = await verify("job/llm", "--counters", "--seconds", "1")
+    assert (code, out, "403" in err) == (2, "", True)
+    assert (await verify("job/llm", "--counters", "--seconds", "0"))[0] == 2

@@ -2,7 +2,6 @@
 
 import json
 
-import admitting
 import pytest
 import varied_clusters
 
@@ -56,10 +55,3 @@ async def test_a_missing_source_is_reported_with_the_fix(refuse, run, path, stat
     code, out, err = await run("gangs")
     assert (code, out) == (2, "")
     assert message in err
-
-
-async def test_verify_takes_the_policy_of_the_cluster(run):
-    log = admitting.ROOT / "tests" / "data" / "nccl-logs" / "erdma-dranet.log"
-    code, out, err = await run("verify", "log", str(log), "--fabric", "roce")
-    assert (code, err) == (1, "")
-    assert "the fabric is roce, and it ran over eRDMA" in out

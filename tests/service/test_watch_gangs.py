@@ -105,7 +105,7 @@ async def test_an_unreachable_cluster_is_reported_once(tmp_path):
                 break
         await shell.until(lambda: world.watched(PODS))  # this server has no events of the time before
         await world.stop()
-        assert "nothing listens at http://127.0.0.1:" in (await process.stderr.readline()).decode()
+        assert "cannot reach http://127.0.0.1:" in (await process.stderr.readline()).decode()
         process.terminate()
 
 

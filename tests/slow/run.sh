@@ -25,7 +25,7 @@ layers() {
 # All faults of the page, whose tables are updated.
 faults() {
 	$BIN/python tests/integration/build.py &&
-		$BIN/pytest tests/slow/faults --fault-report docs/evidence/reliability.md
+		$BIN/pytest tests/slow/faults --fault-report docs/evidence/status.md
 }
 
 # Coverage-guided, ten minutes.
@@ -50,8 +50,8 @@ interpreters() {
 
 # What may differ between versions of Kubernetes and Volcano; then all of it that needs no claims, without their API.
 oldest() {
-	local everywhere="bindings check gang kube_scheduler"
-	local more="admission allocation chart claim_shapes claim_templates explain kube_gangs policy rbac seeds workloads"
+	local everywhere="check gang kube_scheduler"
+	local more="admission chart claim_shapes claim_templates explain kube_gangs policy rbac seeds workloads"
 	test_release oldest "$everywhere $more" && test_release oldest-without-claims "$everywhere"
 }
 

@@ -1,7 +1,6 @@
 """Pods, policies and facts for the tests of admission, and the strict application of what is answered."""
 
 import base64
-import contextlib
 import copy
 import functools
 import json
@@ -11,14 +10,13 @@ import jsonpatch
 import msgspec
 
 from railwright.cluster import policies
-from railwright.fabric import quantity, views
-from railwright.fabric.injection import applied_pod, context, facts, plan
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric import views
+from railwright.fabric.injection import context, drafts, facts, plan
+from railwright.fabric.reasons import reason as reasons
 from webhook import patch
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
-PROFILES = ROOT / "railwright" / "cli" / "clouds" / "profiles"
 WIRE = ROOT / "tests" / "data" / "wire"
 LANS = {("prod", f"rdma-net-ipam-lan{lan}"): None for lan in range(2, 6)}
 
@@ -31,7 +29,8 @@ SHAPES = """nodeShapes:
 - {name: b, match: {gpu: b}, devices: {rail0: mlx5_2, rail1: mlx5_3}}
 """
 LAUNCHER = {"training.kubeflow.org/job-role": "launcher"}
-PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}  # of mpirun
+OPEN_MPI = {"OMPI_MCA_btl_tcp_if_include"}  # a variable that launchers get from the policy
+OF_OPEN_MPI = "    env: {OMPI_MCA_btl_tcp_if_include: eth0}\n"
 
 
 def policy(text: str):
@@ -41,7 +40,11 @@ def policy(text: str):
 
 
 def fabric(more: str = "", *, rails: str = RAILS, transport: str = "roce", top: str = ""):
-    """Return a policy with one fabric `f`; `more` are further lines of it, indented by four."""
+    """Return a policy with one fabric `f`; `more` are further lines of it, indented by four.
+
+    It has no init container, unless `more` says so.
+    """
+    more = more if "    resolve:" in more else f"{more}    resolve: never\n"
     head = "apiVersion: railwright.io/v1alpha1\ndefaultFabric: f\n"
     return policy(f"{head}{top}\nfabrics:\n  f:\n    transport: {transport}\n    rails: {rails or '[]'}\n{more}")
 
@@ -92,45 +95,20 @@ def planned(tree: dict, by, at: facts.ClusterFacts | None = None):
 def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     """Return the pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself.
 
-    Its view is the one that the changes make, which lint reads.
+    Its view is the pod of the draft, which lint reads.
     """
     at = at or known()
     outcome = planned(tree, by, at)
     assert hasattr(outcome, "changes"), outcome
-    operations = patch.build_operations(view(tree), outcome.changes)
+    operations = patch.build_operations(outcome.changes)
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
-    after = applied_pod.read(view(patched), at.namespace)
-    assert (after.metadata, after.networks) == (outcome.pod.metadata, outcome.networks)
-    assert _read_amounts(after.spec) == _read_amounts(outcome.pod.spec)
+    after = drafts.read(view(patched), at.namespace)
+    assert (after.metadata, after.spec, after.networks) == (
+        outcome.pod.metadata,
+        outcome.pod.spec,
+        outcome.networks,
+    )
     return patched
-
-
-def _read_amounts(spec: views.PodSpec) -> views.PodSpec:
-    """Return a spec with its amounts as numbers: the patch keeps the author's spelling of an equal amount."""
-    containers = [
-        container
-        if container.resources is None
-        else msgspec.structs.replace(
-            container,
-            resources=msgspec.structs.replace(
-                container.resources,
-                requests_or_none=_parse(container.resources.requests_or_none),
-                limits_or_none=_parse(container.resources.limits_or_none),
-            ),
-        )
-        for container in spec.containers
-    ]
-    return msgspec.structs.replace(spec, containers_or_none=containers)
-
-
-def _parse(amounts: dict | None) -> dict | None:
-    if amounts is None:
-        return None
-    parsed = dict(amounts)
-    for name, amount in amounts.items():
-        with contextlib.suppress(quantity.InvalidQuantityError):
-            parsed[name] = quantity.parse_units(amount)
-    return parsed
 
 
 def refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:
@@ -141,7 +119,7 @@ def refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:
 
 def messages(outcome) -> tuple[str, ...]:
     """Return the texts of an outcome's warnings, without their codes."""
-    return tuple(warning.message for warning in outcome.warnings)
+    return tuple(warning.text for warning in outcome.warnings)
 
 
 def record(tree: dict) -> dict:
@@ -155,8 +133,7 @@ def skipped(tree: dict) -> dict[str, str]:
 
 def render(recorded: dict) -> dict[str, str]:
     """Return the texts of the reasons in a part of a record, by entry."""
-    reasons = msgspec.convert(recorded, dict[str, reason.RecordedReason])
-    return {entry: rendering.render_recorded(value) for entry, value in reasons.items()}
+    return {entry: reason.text for entry, reason in msgspec.convert(recorded, dict[str, reasons.Reason]).items()}
 
 
 def env(tree: dict) -> dict:

@@ -18,6 +18,7 @@ from aiohttp import web
 from railwright.cluster import client as clients
 from railwright.cluster import reflector, resources
 
+_TURNS = 10  # of the event loop: more than it takes to set up a connection
 _TEXT = """
 apiVersion: v1
 kind: Config
@@ -156,11 +157,20 @@ async def serve_routes(
     app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls, reuse_address=bool(port)).start()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(runner.server, "127.0.0.1", port, ssl=tls, reuse_address=bool(port))
     try:
-        yield runner.addresses[0][1]
+        yield server.sockets[0].getsockname()[1]
     finally:
+        # asyncio leaves a connection open that it accepts in the turn in which its server closes: first the one, then
+        # the other
+        for listening in server.sockets:
+            loop.remove_reader(listening.fileno())
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        server.close()
         await runner.cleanup()
+        await asyncio.sleep(0)  # so that sockets are closed before the loop is
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -188,7 +198,7 @@ async def watch(client):
             client,
             kind,
             cache,
-            restarted=lambda _, reason: restarts.append(reason),
+            count_failure=lambda _, reason: restarts.append(reason),
             **{"longest_pause_seconds": 0.05, "absent_seconds": 0.05, **options},
         )
         running.append(asyncio.create_task(made.run()))

@@ -6,44 +6,27 @@ import functools
 
 import devices
 import installations
-import reporting
 from installations import DAY, LEAF, NOW
 
 from certs import pki
-from railwright.cli.checking import check_rows, command, snapshots
+from railwright.cli.checking import command, rows, snapshots
 from railwright.fabric import names
 
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 
 
-def run_checks(snapshot, *, before=False, rows=command.ROWS):
+def run_checks(snapshot, *, before=False):
     """Return the results of the rows of this phase on one snapshot."""
-
-    async def read(_sources):
-        return snapshot
-
-    async def collect():
-        return [result async for result in check_rows.run(check_rows.select_rows(rows, before=before), read)]
-
-    try:
-        collect().send(None)  # nothing in it waits, so that no event loop is needed
-    except StopIteration as end:
-        return tuple(end.value)
-    raise AssertionError("the run waits")
+    return tuple(rows.run(command.select_rows(before=before), snapshot))
 
 
-def assess_trees(trees, *, before=False, rows=command.ROWS, **more):
-    return run_checks(installations.seen(trees, **more), before=before, rows=rows)
+def assess_trees(trees, *, before=False, **more):
+    return run_checks(installations.seen(trees, **more), before=before)
 
 
 def find(trees, check, **more):
-    """Return the result of a row that has only one, without the rows that have no effect on it."""
-    needed, rows = {check}, []
-    for row in reversed(command.ROWS):
-        if row.fatal or row.anchor in needed:
-            needed.update(row.depends_on)
-            rows.insert(0, row)
-    (result,) = [result for result in assess_trees(trees, rows=rows, **more) if result.check == check]
+    """Return the result of a row that has only one."""
+    (result,) = [result for result in assess_trees(trees, **more) if result.check == check]
     return result
 
 
@@ -85,25 +68,6 @@ def roots(root):
                     device["attributes"]["resource.kubernetes.io/pcieRoot"] = {"string": root}
 
     return change
-
-
-def as_sriov(trees):
-    """Replace the NICs by those of dra-driver-sriov."""
-    driver = "sriovnetwork.k8snetworkplumbingwg.io"
-    named(trees, "device-classes", "dranet")["spec"]["selectors"] = [
-        {"cel": {"expression": f'device.driver == "{driver}"'}}
-    ]
-    for offered in trees["device-slices"]:
-        if offered["spec"]["driver"] == "dra.net":
-            offered["spec"]["driver"] = driver
-            for device in offered["spec"]["devices"]:
-                _, _, address = device["name"].partition("pci-")
-                parts = address.split("-")
-                if len(parts) == 4:
-                    device["attributes"]["resource.kubernetes.io/pciBusID"] = {
-                        "string": f"{parts[0]}:{parts[1]}:{parts[2]}.{parts[3]}"
-                    }
-                    device["attributes"]["k8s.cni.cncf.io/resourceName"] = {"string": "a"}
 
 
 def replace_in(source, old, new):
@@ -195,14 +159,12 @@ def mixed_pair(trees):
 def foreign_bundle(trees):
     _, authority = installations.pair("x")
     bundle = base64.b64encode(authority.certificate_pem).decode()
-    hook(trees, "bindings.railwright.io")["clientConfig"]["caBundle"] = bundle
+    hook(trees, "namespaced-workloads.railwright.io")["clientConfig"]["caBundle"] = bundle
 
 
-def other_webhook(name, seconds, label=""):
+def other_webhook(name, seconds):
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
     entry = {"name": "other.example.com", "rules": [rule], "timeoutSeconds": seconds, "clientConfig": {}}
-    if label:
-        entry["objectSelector"] = {"matchExpressions": [{"key": label, "operator": "Exists"}]}
     return lambda trees: trees["mutating"].append({"metadata": {"name": name}, "webhooks": [entry]})
 
 
@@ -244,9 +206,12 @@ def image(trees):
         deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:v0.0.9"
 
 
-def stale_lease(trees):
-    long_ago = NOW - dt.timedelta(minutes=3)
-    named(trees, "leases", EXTENDER)["spec"]["renewTime"] = f"{long_ago:%Y-%m-%dT%H:%M:%S.000000Z}"
+def overwrite(trees):
+    """Add an Event of the rotator, a newer and an older one than those that count."""
+    about = {"kind": "MutatingWebhookConfiguration", "name": "railwright"}
+    for minutes, message in ((30, "cainjector overwrites it"), (90, "kubectl overwrites it")):
+        when = f"{installations.NOW - dt.timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
+        trees["overwritten"].append({"involvedObject": about, "lastTimestamp": when, "message": message})
 
 
 def unrotated(trees):
@@ -260,128 +225,128 @@ def no_labels(node):
     node["metadata"]["labels"].pop(LEAF)
 
 
+def unpulled_preflight(trees):
+    pod = installations.pod("new", {names.FABRIC: "roce"}, {names.INJECTION: "{}"})
+    pod.setdefault("spec", {})["initContainers"] = [{"name": "railwright-preflight", "image": "site/railwright:1"}]
+    waiting = {"name": "railwright-preflight", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    pod["status"] = {"phase": "Pending", "initContainerStatuses": [waiting]}
+    trees["pods"].append(pod)
+
+
 def refused_pods(trees):
     named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
 
 
 # one break a line: what is done to the cluster, the row that has to say so, how it ends, and words it has to use
 BREAKS = {
-    "old kubernetes": (lambda t: t["version"].__setitem__(0, {"gitVersion": "v1.29.4"}), "api-version", "fail",
+    "old kubernetes": (lambda t: t["version"].__setitem__(0, {"gitVersion": "v1.29.4"}), "versions", "fail",
                        "1.29.4"),
-    "no namespace": (drop("namespaces", names.NAMESPACE), "namespace", "fail", "does not exist"),
+    "no namespace": (drop("namespaces", names.NAMESPACE), "installed", "fail", "does not exist"),
     "namespace going": (put("namespaces", names.NAMESPACE, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"),
-                        "namespace", "fail", "is being deleted"),
+                        "installed", "fail", "is being deleted"),
     "no right to copy": (lambda t: t.update({"server-permissions": [(EXTENDER, ("get configmaps/oci -n default",))]}),
                          "server-permissions", "fail", "it lacks 1 permission: get configmaps/oci -n default"),
     "no binding": (lambda t: t.update({"server-permissions": [(EXTENDER, ("list nodes -A", "watch nodes -A"))]}),
                    "server-permissions", "fail", "it lacks 2 permissions: list nodes -A, watch nodes -A"),
-    "no webhook": (drop("deployments", WEBHOOK), "webhook-deployment", "fail", "Deployment railwright-webhook"),
+    "no webhook": (drop("deployments", WEBHOOK), "installed", "fail", "Deployment railwright-webhook"),
     "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "webhook-replicas", "fail",
                           "1 of 2"),
     "webhook scaled away": (put("deployments", WEBHOOK, 0, "spec", "replicas"), "webhook-replicas", "fail", "to 0"),
-    "one replica": (one_replica, "webhook-availability", "warn",
+    "one replica": (one_replica, "webhook-replicas", "warn",
                     "1 replica: opted-in pods cannot be created while it restarts or its node is drained"),
-    "one node": (all_on_one_node, "webhook-availability", "warn", "gpu-0"),
+    "one node": (all_on_one_node, "webhook-replicas", "warn", "gpu-0"),
     "no budget": (drop("budgets", WEBHOOK), "webhook-budget", "warn", "no PodDisruptionBudget"),
     "a budget that blocks": (blocking_budget, "webhook-budget", "warn", "never finishes"),
-    "no endpoint": (drop("slices", WEBHOOK), "webhook-endpoints", "fail", "no EndpointSlice"),
-    "no service": (drop("services", WEBHOOK), "webhook-endpoints", "fail", "Service railwright-webhook does not"),
+    "no endpoint": (drop("slices", WEBHOOK), "webhook-replicas", "fail", "no EndpointSlice"),
+    "no service": (drop("services", WEBHOOK), "webhook-replicas", "fail", "Service railwright-webhook does not"),
     "another release": (image, "images", "warn", "0.0.9"),
-    "no secret": (clear(f"{WEBHOOK}-secret"), "webhook-secret", "fail", "railwright-webhook-tls does not exist"),
-    "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "webhook-secret", "fail",
+    "no secret": (clear(f"{WEBHOOK}-secret"), "webhook-certificate", "fail", "railwright-webhook-tls does not exist"),
+    "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "webhook-certificate", "fail",
                "is not a certificate"),
-    "another key": (mixed_pair, "webhook-pair", "fail", "not the key"),
+    "another key": (mixed_pair, "webhook-certificate", "fail", "not the key"),
     "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
-        data=installations.secret(installations.pair("localhost")[0])["data"]), "extender-names", "fail",
+        data=installations.secret(installations.pair("localhost")[0])["data"]), "extender-certificate", "fail",
         "railwright-extender.railwright-system.svc"),
-    "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "entries-target",
+    "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "entries-match",
                         "fail",
                         "calls Service railwright-system/rw"),
-    "another host": (another_host, "webhook-names", "fail", f"{WEBHOOK}.railwright-system.svc"),
-    "expired": (certificate(days=30, left=-1), "webhook-validity", "fail", "expired"),
-    "a future": (certificate(days=30, left=31), "webhook-validity", "fail", "valid only from"),
-    "soon": (certificate(days=90, left=20), "webhook-validity", "warn", "20 days left of 90 days"),
-    "no extender secret": (clear(f"{EXTENDER}-secret"), "extender-secret", "fail", "does not exist"),
+    "another host": (another_host, "webhook-certificate", "fail", f"{WEBHOOK}.railwright-system.svc"),
+    "expired": (certificate(days=30, left=-1), "webhook-certificate", "fail", "expired"),
+    "a future": (certificate(days=30, left=31), "webhook-certificate", "fail", "valid only from"),
+    "soon": (certificate(days=90, left=20), "webhook-certificate", "warn", "20 days left of 90 days"),
+    "no extender secret": (clear(f"{EXTENDER}-secret"), "extender-certificate", "fail", "does not exist"),
     "extender's other key": (lambda t: t[f"{EXTENDER}-secret"][0]["data"].update(
-        {"tls.key": t[f"{WEBHOOK}-secret"][0]["data"]["tls.key"]}), "extender-pair", "fail", "not the key"),
-    "extender soon": (certificate(EXTENDER, days=90, left=20), "extender-validity", "warn", "20 days"),
-    "another authority": (foreign_bundle, "ca-bundle", "fail", "bindings.railwright.io"),
+        {"tls.key": t[f"{WEBHOOK}-secret"][0]["data"]["tls.key"]}), "extender-certificate", "fail", "not the key"),
+    "extender soon": (certificate(EXTENDER, days=90, left=20), "extender-certificate", "warn", "20 days"),
+    "another authority": (foreign_bundle, "ca-bundle", "fail", "namespaced-workloads.railwright.io"),
     "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
                         "no caBundle"),
-    "the authority ends": (old_authority, "ca-validity", "warn", "20 days"),
+    "the authority ends": (old_authority, "ca-bundle", "warn", "20 days"),
+    "another writer": (overwrite, "ca-bundle", "warn", "MutatingWebhookConfiguration: cainjector overwrites"),
     "nobody rotates": (unrotated, "certs-rotation", "warn", "are not renewed"),
-    "no configuration": (clear("mutating"), "mutating-configuration", "fail", "does not call the webhook"),
-    "no validation": (clear("validating"), "validating-configuration", "fail", "does not call the webhook"),
+    "no configuration": (clear("mutating"), "entries-complete", "fail", "does not call the webhook"),
+    "no validation": (clear("validating"), "entries-complete", "fail", "does not call the webhook"),
     "an entry short": (lambda t: t["mutating"][0]["webhooks"].pop(), "entries-complete", "fail",
-                       "bindings.railwright.io"),
+                       "namespaced-workloads.railwright.io"),
     "an entry too many": (lambda t: t["mutating"][0]["webhooks"].append(
-        {**hook(t, "bindings.railwright.io"), "name": "x.railwright.io"}), "entries-complete", "warn",
+        {**hook(t, "namespaced-workloads.railwright.io"), "name": "x.railwright.io"}), "entries-complete", "warn",
         "x.railwright.io"),
-    "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "entries-target",
+    "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "entries-match",
                      "fail",
                      "/mutate, not /mutate/pods"),
-    "a rule short": (put_hook("workloads.railwright.io", [], "rules"), "entries-rules", "fail",
+    "a rule short": (put_hook("workloads.railwright.io", [], "rules"), "entries-match", "fail",
                      "CREATE apps/deployments"),
-    "a wide selector": (put_hook("pods.railwright.io", {}, "objectSelector"), "entries-selectors", "fail", "empty"),
-    "a condition short": (put_hook("templates.railwright.io", [], "matchConditions"), "entries-selectors", "fail",
-                          "opts-in"),
-    "kube-system": (put_hook("bindings.railwright.io", {}, "namespaceSelector"), "entries-exclusions", "fail",
+    "a wide selector": (put_hook("pods.railwright.io", {}, "objectSelector"), "entries-match", "fail", "empty"),
+    "a condition short": (put_hook("namespaced-workloads.railwright.io", [], "matchConditions"), "entries-match",
+                          "fail", "has-no-fabric-of-its-own"),
+    "kube-system": (put_hook("pods.railwright.io", {}, "namespaceSelector"), "entries-match", "fail",
                     "kube-system and railwright-system"),
-    "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "failure-policy", "warn", "Ignore"),
-    "closed": (put_hook("bindings.railwright.io", "Fail", "failurePolicy"), "failure-policy", "warn",
+    "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "entries-match", "warn", "Ignore"),
+    "closed": (put_hook("namespaced-workloads.railwright.io", "Fail", "failurePolicy"), "entries-match", "warn",
                "also blocks pods"),
-    "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "timeouts", "warn", "timeoutSeconds 30"),
-    "too many": (other_webhook("aa", 30), "timeouts", "warn", "aa/other.example.com"),
-    "never again": (not_reinvoked, "webhook-order", "fail", "zz-sidecars/other.example.com"),
-    "no policy": (clear("policy"), "policy-exists", "fail", "does not exist"),
-    "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy-exists", "fail", "it has x"),
-    "a bad policy": (repolicy("transport: roce", "transport: rocev2"), "policy-valid", "fail",
+    "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "entries-match", "warn", "timeoutSeconds 30"),
+    "never again": (not_reinvoked, "entries-match", "fail", "zz-sidecars/other.example.com"),
+    "no policy": (clear("policy"), "policy", "fail", "does not exist"),
+    "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy", "fail", "it has x"),
+    "a bad policy": (repolicy("transport: roce", "transport: rocev2"), "policy", "fail",
                      "line 6: fabrics.roce.transport"),
-    "no default": (lambda t: (repolicy("defaultFabric: roce\n", "")(t), drop("namespaces", "train")(t)),
-                   "default-fabric",
-                   "warn", "none"),
     "a namespace's typing": (refused_pods, "namespace-labels", "fail", "'nvlink'"),
     "no GPUs": (every_node(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
                 "accelerators", "warn", "none of 3 nodes"),
     "no network": (drop("networks", "rail1"), "rail-networks", "fail", "rail1: prod/rail1"),
-    "no json": (put("networks", "rail0", "{", "spec", "config"), "rail-configurations", "fail", "prod/rail0"),
+    "no json": (put("networks", "rail0", "{", "spec", "config"), "rail-networks", "fail", "prod/rail0"),
     "another pool": (put("networks", "rail0", {names.NAD_RESOURCE_NAME: "intel.com/x"}, "metadata", "annotations"),
-                     "rail-pools", "fail", "intel.com/x"),
+                     "rail-networks", "fail", "intel.com/x"),
     "nowhere": (every_node(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity", "allocatable")]),
                 "rail-offered", "fail", "nvidia.com/mlx5_0"),
+    "no pool": (repolicy("    - {name: rail0, resource: nvidia.com/mlx5_0}\n", "    - {name: rail0}\n"), "rail-offered",
+                "warn", "no device pool for rail0"),
     "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
              "gpu-1: nvidia.com/mlx5_1 0 of 1"),
-    "a report about another NIC": (
-        put("nodes", "gpu-1", [reporting.condition(reporting.STATE, reporting.port_down("mlx5_9"))],
-            "status", "conditions"),
-        "rail-reports", "warn", "gpu-1: InfiniBandStateCheck names mlx5_9"),
+    "a broken rail of nobody": (
+        put("nodes", "gpu-1", {names.BROKEN_RAILS: "rail0,mlx5_9"}, "metadata", "annotations"),
+        "broken-rails", "warn", "gpu-1: mlx5_9"),
     "bare": (lambda t: [named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
              "allocatable")],
-             "rail-missing", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),
+             "rail-offered", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),
     "a shape of nobody": (repolicy("nodeShapes:", "nodeShapes:\n- {name: b200, match: {shape: b200}}"), "node-shapes",
                           "warn",
                           "b200"),
-    "no device": (repolicy("  devices: {rail0: mlx5_0, rail1: mlx5_1}\n", ""), "rail-devices", "warn",
-                  "rail0 on gpu-0"),
-    "no leaf": (every_node(no_labels), "domain-labels", "fail", LEAF),
-    "one leaf short": (lambda t: no_labels(named(t, "nodes", "gpu-0")), "domain-labels", "warn", "gpu-0"),
-    "no class": (claimed(drop("device-classes", "dranet")), "claim-classes", "fail",
+    "no leaf": (every_node(no_labels), "domains", "fail", LEAF),
+    "one leaf short": (lambda t: no_labels(named(t, "nodes", "gpu-0")), "domains", "warn", "gpu-0"),
+    "no class": (claimed(drop("device-classes", "dranet")), "claim-devices", "fail",
                  "there is no DeviceClass dranet; there is gpu.nvidia.com"),
     "a class that is not plain": (
         claimed(put("device-classes", "dranet", [{"cel": {"expression": "1 == 1"}}], "spec", "selectors")),
         "claim-devices", "warn", "the devices of DeviceClass dranet do not count in scores, because an expression "),
-    "a rail that is not plain": (
-        claimed(repolicy("claim: {value: rdmap32s27}", 'claim: {expression: \'device.driver != "x"\'}')),
-        "claim-devices", "warn", "gpu-0: the devices of rail1 do not count in scores, because an expression "),
     "no slice of the driver": (
         claimed(lambda t: t.update({"device-slices": [s for s in t["device-slices"] if "gpu.nvidia" in str(s)]})),
         "claim-devices", "fail", "no ResourceSlice has the driver dra.net"),
     "no device of a rail": (claimed(repolicy("rdmap16s27", "rdmap99s0")), "claim-devices", "warn",
                             "gpu-0: rail0 has no device with dra.net/rdmaDevice rdmap99s0; there is rdmap"),
     "an attribute of no device": (
-        claimed(repolicy("claim: {value: rdmap32s27}", 'claim: {expression: \'"x" in device.attributes["a.b"]'
-                         ' && device.attributes["a.b"].x == 1\'}')), "claim-devices", "warn",
-        "gpu-0: rail1 has no device, because no device has the attribute a.b/x"),
+        claimed(repolicy("claims: {deviceClass: dranet,", "claims: {deviceClass: dranet, railAttribute: a.b/x,")),
+        "claim-devices", "warn", "gpu-0: rail0 has no device, because no device has the attribute a.b/x"),
     "a tainted device": (
         claimed(lambda t: t.update({"device-slices": [
             s for n in range(3) for s in devices.build_slices(f"gpu-{n}", taints={"pci-0000-10-1b-0": "NoSchedule"})
@@ -390,42 +355,23 @@ BREAKS = {
                                   "claim-devices", "warn", "gpu-0: rail0 has 1 of 2 devices"),
     "no pairs": (claimed(roots("pci0008:00")), "claim-pairs", "fail",
                  "gpu-0: resource.kubernetes.io/pcieRoot is never equal: GPUs have pci0008:00, NICs pci0000:10 and 3"),
-    "no attribute of pairs": (claimed(repolicy("gpu.nvidia.com}}", "gpu.nvidia.com}, pairBy: numaNode}")),
+    "no attribute of pairs": (claimed(repolicy("gpu.nvidia.com}", "gpu.nvidia.com, pairBy: numaNode}")),
                               "claim-pairs", "fail", "gpu-0: no GPU has the attribute resource.kubernetes.io/numaNode"),
     "no claims in Volcano": (
         lambda t: (installations.add_claims(t),
                    replace_in("volcano", "predicate.DynamicResourceAllocationEnable: true", "unknown: 1")(t)),
-        "claim-schedulers", "fail", "no argument predicate.DynamicResourceAllocationEnable: true"),
+        "volcano-configuration", "fail", "no argument predicate.DynamicResourceAllocationEnable: true"),
     "claims unseen by kube-scheduler": (
         lambda t: (installations.add_claims(t), replace_in("kube-system", names.RAILS, "example.com/other")(t)),
-        "claim-schedulers", "fail", "managedResources lacks railwright.io/rails"),
-    "an injector of resources": (
-        lambda t: (installations.add_claims(t),
-                   repolicy("claims: {deviceClass: dranet,", "claims: {deviceClass: dranet, driver: sriov-multus,")(t),
-                   repolicy("rail0, claim: {value: rdmap16s27}", "rail0, network: prod/rail0, claim: {value: a}")(t),
-                   repolicy("rail1, claim: {value: rdmap32s27}",
-                            'rail1, network: prod/rail1, claim: {pciAddress: "0000:20:1b.0"}')(t),
-                   as_sriov(t),
-                   t["mutating"].append({"metadata": {"name": "network-resources-injector-config"}, "webhooks": []})),
-        "claim-injector", "warn", "network-resources-injector-config adds"),
-    "Volcano without the sum": (
-        lambda t: (every_node(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0")
-                                         for w in ("capacity", "allocatable")])(t),
-                   t.update({"device-slices": [s for n in range(3) for s in devices.build_slices(f"gpu-{n}")]}),
-                   t["device-classes"].append(devices.build_class("mlx", 'device.driver == "dra.net"',
-                                                                  "nvidia.com/mlx5_0"))),
-        "extended-resources", "warn", "DeviceClass mlx maps nvidia.com/mlx5_0"),
-    "no hypernode": (clear("hypernodes"), "hypernodes", "fail", "no HyperNode"),
-    "a node outside": (lambda t: t["hypernodes"][0]["spec"]["members"].pop(), "hypernodes", "warn", "gpu-2"),
-    "no guard": (clear("admission-policies"), "admission-policy", "warn", "no ValidatingAdmissionPolicy"),
+        "kube-scheduler-configuration", "fail", "managedResources lacks railwright.io/rails"),
+    "no hypernode": (clear("hypernodes"), "domains", "fail", "no HyperNode"),
+    "a node outside": (lambda t: t["hypernodes"][0]["spec"]["members"].pop(), "domains", "warn", "gpu-2"),
     "a loose guard": (clear("admission-bindings"), "admission-policy", "fail", "Binding"),
     "a mild guard": (lambda t: [b["spec"].update(validationActions=["Warn"]) for b in t["admission-bindings"]],
                      "admission-policy", "warn", "without Deny"),
     "no extender's pod": (put("deployments", EXTENDER, 0, "status", "readyReplicas"), "extender-replicas", "fail",
                           "0 of"),
-    "a stale lease": (stale_lease, "extender-lease", "fail", "has expired: pod-a last renewed it at"),
-    "no holder": (put("leases", EXTENDER, "", "spec", "holderIdentity"), "extender-lease", "fail", "no holder"),
-    "no extender's address": (drop("slices", EXTENDER), "extender-endpoints", "fail", "no EndpointSlice"),
+    "no extender's address": (drop("slices", EXTENDER), "extender-replicas", "fail", "no EndpointSlice"),
     "volcano elsewhere": (volcano("name: extender", "name: extended"), "volcano-configuration", "warn",
                           "does not call"),
     "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "fail", "ignorable"),
@@ -438,22 +384,25 @@ BREAKS = {
                         "nvidia.com/mlx5_1"),
     "kube's verb": (kube("nodeCacheCapable: true", "nodeCacheCapable: false"), "kube-scheduler-configuration", "fail",
                     "nodeCacheCapable"),
-    "kube's score": (repolicy("numa: required", "numa: required, gangTopology: required"), "gang-topology", "warn",
-                     "does not list nvidia.com/gpu"),
+    "kube's count": (kube("ignoredByScheduler: false", "ignoredByScheduler: true"), "kube-scheduler-configuration",
+                     "fail", "ignoredByScheduler is true for nvidia.com/mlx5_0"),
+    "volcano's segments": (repolicy("    placement: {preset: topo",
+                                    "    nvlinkSegment: 2\n"
+                                    "    placement: {preset: topo"),
+                           "volcano-configuration", "warn", "fabric roce has nvlinkSegment"),
+    "a level that Kueue lacks": (repolicy("preset: topograph", "preset: topograph, gangTopology: required"),
+                                  "gang-topology", "warn", "no Topology of Kueue has the level fabric.topograph"),
     "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not call"),
     "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
                    "fail",
                    "train/bare"),
-    "a pod placed alone": (lambda t: t["pods"].append(installations.pod("llm-0", {names.FABRIC: "roce"}, {
-                               names.INJECTION: "{}",
-                               names.PLACEMENT: '{"skipped": {"extender": {"code": "PlacedWithoutExtender"}}}',
-                           })), "placed-without-extender", "warn", "default-scheduler: train/llm-0"),
     "a label that a CronJob does not pass on": (
         lambda t: t["cronjobs.v1.batch"].append(
             installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})
         ),
         "workload-keys", "warn", "CronJob train/nightly: LabelNotPassed: "),
     "mode warn": (repolicy("fabrics:", "mode: warn\nfabrics:"),
-                  "warn-mode", "fail", "the admission policies deny its pods"),
+                  "warn-mode", "fail", "the admission policies deny opted-in pods"),
+    "no image": (unpulled_preflight, "preflight-image", "fail", "site/railwright:1: "),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from placing import LEAF, SPINE
 from extender import state as states
 from railwright.cluster import sinks
 from railwright.fabric import names, node_views, resources, views
-from railwright.fabric.claims import claim_index, device_pairs, objects
+from railwright.fabric.claims import inventory, objects
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import claimed_rails, model
@@ -31,7 +31,7 @@ def build_document(**placement: object) -> dict[str, Any]:
     fabric = {
         "transport": "roce",
         "gpusPerNode": 8,
-        "claims": {"deviceClass": NIC_CLASS, "accelerators": {"deviceClass": GPU_CLASS}},
+        "claims": {"deviceClass": NIC_CLASS, "acceleratorClass": GPU_CLASS},
         "rails": rails,
         "placement": {"domains": [LEAF, SPINE], **placement},
     }
@@ -83,7 +83,6 @@ def build_claim(
     gpus: int,
     pod_uid: str = "",
     on: str = "",
-    entry: str = "",
     first_gpu: int = 0,
     requests: Mapping[str, tuple[Mapping[str, Any], str]] | None = None,
 ) -> dict[str, Any]:
@@ -102,8 +101,6 @@ def build_claim(
     results = [(f"gpu{number}", "gpu.nvidia.com", f"gpu-{first_gpu + number}") for number in range(gpus)]
     results += [(RAILS[rail], "dra.net", f"pci-0000-{devices.ROOTS[rail]}-1b-0") for rail in rails]
     tree = devices.build_claim(name, {}, pod_uid=pod_uid)
-    if entry:
-        tree["metadata"]["annotations"] = {objects.POD_CLAIM_NAME: entry}
     tree["spec"] = {"devices": asked}
     if on:
         allocated = [
@@ -158,8 +155,15 @@ def name_devices(cluster: cluster_state.ClusterState) -> None:
     """Add the device classes, and count devices by the rails of the policy."""
     classes = devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS)
     cluster.change_devices(lambda known: known.class_sink.replace(classes))
-    named = claimed_rails.list_claim_resources(policy().document)
-    cluster.change_devices(lambda known: known.replace_claim_resources(named))
+    fabrics = claimed_rails.list_fabrics(policy().document)
+    cluster.change_devices(lambda known: known.replace_fabrics(fabrics))
+
+
+def build_inventory(*nodes: str) -> inventory.Inventory:
+    """Return the devices of these nodes, counted by the rails of the policy."""
+    known = devices.build_inventory(*nodes)
+    known.replace_fabrics(claimed_rails.list_fabrics(policy().document))
+    return known
 
 
 def add_slices(cluster: cluster_state.ClusterState, *nodes: str, **kinds: Any) -> None:
@@ -170,25 +174,22 @@ def add_slices(cluster: cluster_state.ClusterState, *nodes: str, **kinds: Any) -
 
 def add_template(cluster: cluster_state.ClusterState, name: str, rails: Sequence[int]) -> None:
     """Create a template with a GPU for each rail."""
-    cluster.change_templates(lambda known: known.template_sink.upsert(build_template(name, rails)))
+    cluster.change_devices(lambda known: known.template_sink.upsert(build_template(name, rails)))
 
 
 def build_request(
     cluster: cluster_state.ClusterState,
     pod: views.Pod,
     nodes: Sequence[str],
-    *,
-    is_paired: bool = False,
     **placement: object,
 ) -> scheduling_request.SchedulingRequest:
-    """Return a request about a pod; with `is_paired`, constraints between its devices count."""
+    """Return a request about a pod."""
     return scheduling_request.build_request(
         pod,
         policy(**placement),
         {},
         nodes,
         requests=cluster.compute_requests(pod, resources.compute_requests(pod.spec)),
-        pairs=cluster.read_pairs(claim_index.identify_claims(pod)) if is_paired else device_pairs.NO_PAIRS,
     )
 
 

@@ -14,18 +14,18 @@ from webhook import state as states
 class Replica:
     """Caches, policy and Events of one replica: `posted` has kind and reason of each Event, `messages` its text."""
 
-    def __init__(self, client: clients.Client, policy: model.Policy, unused_seconds: float) -> None:
+    def __init__(self, client: clients.Client, policy: model.Policy) -> None:
         self.state, self.policy = states.State(), policy
         self.posted: list[tuple[str, str]] = []
         self.messages: list[str] = []
+        self.controller: claim_templates.ClaimTemplateController
         self.parts = claim_templates.Parts(
             client=client,
             state=self.state,
             get_policy=lambda: self.policy,
             get_problem=lambda: "",
             poster=self,
-            counters=metrics.Metrics("webhook"),
-            unused_seconds=unused_seconds,
+            counters=metrics.WebhookMetrics(),
         )
 
     def post(self, involved: events.Involved, *, warning: bool, reason: str, message: str) -> None:

@@ -166,13 +166,14 @@ async def events(response, count: int) -> list[tuple[str, str, dict]]:
 
 
 async def read_until(response, is_settled: Callable[[dict], Any]) -> dict:
-    """Return the sections of a stream once the condition is true of them."""
-    sections: dict = {}
-    while not is_settled(sections):
-        ((_, _, delta),) = await events(response, 1)
-        if delta["full"]:
-            sections = {}
-        for key in delta["removed"]:
-            sections.pop(key, None)
-        sections |= delta["sections"]
-    return sections
+    """Return the first overview of a stream of which the condition is true."""
+    while True:
+        ((_, _, overview),) = await events(response, 1)
+        if is_settled(overview):
+            return overview
+
+
+def find(overview: dict, kind: str, name: str) -> dict:
+    """Return the fabric or gang with this name or key; {} if there is none."""
+    key = "key" if kind == "gangs" else "name"
+    return next((row for row in overview[kind] if row[key] == name), {})

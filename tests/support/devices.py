@@ -9,26 +9,15 @@ from railwright.fabric.claims import inventory, objects
 
 ROOTS = ("10", "20", "90", "a0")  # PCI root complexes; each has two GPUs and a NIC
 RDMA_DEVICES = ("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27")
-RAIL_RESOURCES = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 _API = "resource.k8s.io/v1"
 
 
-def build_class(name: str, expression: str, extended_resource: str = "", created: str = "") -> dict[str, Any]:
+def build_class(name: str, expression: str, extended_resource: str = "") -> dict[str, Any]:
     """Return a DeviceClass."""
     spec: dict[str, Any] = {"selectors": [{"cel": {"expression": expression}}]}
     if extended_resource:
         spec["extendedResourceName"] = extended_resource
-    metadata = {"name": name} | ({"creationTimestamp": created} if created else {})
-    return {"apiVersion": _API, "kind": "DeviceClass", "metadata": metadata, "spec": spec}
-
-
-def build_rail_class(rail: int) -> dict[str, Any]:
-    """Return the DeviceClass of a rail, which can be requested as nvidia.com/mlx5_N."""
-    expression = (
-        'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)'
-        f' && device.attributes["dra.net"].rdmaDevice == "{RDMA_DEVICES[rail]}"'
-    )
-    return build_class(f"rail{rail}", expression, RAIL_RESOURCES[rail])
+    return {"apiVersion": _API, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
 
 
 GPU_CLASS = build_class(
@@ -37,7 +26,7 @@ GPU_CLASS = build_class(
     "nvidia.com/gpu",
 )
 NIC_CLASS = build_class("dranet", 'device.driver == "dra.net"')
-CLASSES = (GPU_CLASS, *(build_rail_class(rail) for rail in range(4)))
+CLASSES = (GPU_CLASS, NIC_CLASS)
 
 
 def build_slices(
@@ -95,13 +84,10 @@ def build_claim(
     *,
     pod_uid: str = "",
     allocated: Sequence[tuple[str, str, str]] = (),
-    extended: bool = False,
 ) -> dict[str, Any]:
     """Return a claim in namespace train. `requests`: name -> DeviceClass; `allocated`: (driver, node, device)."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod_uid, "controller": True}
     metadata = {"name": name, "namespace": "train"} | ({"ownerReferences": [owner]} if pod_uid else {})
-    if extended:
-        metadata["annotations"] = {objects.EXTENDED_RESOURCE_CLAIM: "true"}
     results = [
         {"request": request, "driver": driver, "pool": node, "device": device}
         for request, (driver, node, device) in zip(requests, allocated, strict=False)

@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 import placing
+from aiohttp import web
 
-from extender import decider, explanations, kube_scheduler, volcano
+from extender import access, app, decider, explanations, gang_tracker, kube_scheduler, volcano
 from extender import state as states
 from railwright.cluster import events
 from railwright.fabric import node_views, views
+from railwright.fabric.overview import gang_assessment
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import volcano as volcano_workloads
 from railwright.serving import turns
@@ -33,12 +35,21 @@ class Poster(events.Events):
 class Extender:
     """A decider, and the handlers of kube-scheduler and Volcano on it."""
 
-    def __init__(
-        self, known: states.State, policy, *, observe=lambda *_: None, count_rejected=lambda *_: None, **options
-    ) -> None:
-        self.decider = decider.Decider(known, policy, observe=observe, count_rejected=count_rejected, **options)
+    def __init__(self, known: states.State, policy, *, count_rejected=lambda *_: None, **options) -> None:
+        self.decider = decider.Decider(known, policy, count_rejected=count_rejected, **options)
         self.kube = kube_scheduler.KubeScheduler(self.decider)
         self.volcano = volcano.Volcano(self.decider)
+        assessor = gang_assessment.Assessor(
+            known.cluster, known.assumed, known.opted_in, policy, known.pools, self.decider.engine
+        )
+        self.gangs = gang_tracker.Gangs(known, assessor)
+        self.explanations = explanations.Explanations(known, assessor)
+
+    def build_application(self, post: access.Post | None = None, *, max_body: int = 1 << 28) -> web.Application:
+        """Return the application with the paths of both schedulers and of explanations."""
+        return app.build_application(
+            self.decider, self.explanations, post, app.build_rules(max_body, None), with_volcano=True
+        )
 
     def find(self, verb: str):
         """Return the handler of a verb; those of Volcano begin with volcano_."""
@@ -58,7 +69,7 @@ class Site:
         now: float = 100.0,
         **options: Any,
     ) -> None:
-        self.now, self.policy = now, policy or placing.policy(required=True, domains=[placing.LEAF])
+        self.now, self.policy = now, policy or placing.policy(domains=[placing.LEAF])
         self.state = states.State(assume_seconds=30, clock=lambda: self.now)
         self.pods = states.Pods(self.state)
         self.state.cluster.replace_nodes(list(nodes))
@@ -66,6 +77,7 @@ class Site:
         for known in pods:
             self.pods.upsert(known)
         self.verbs = Extender(self.state, lambda: self.policy, clock=lambda: self.now, **options)
+        self.gangs, self.explanations = self.verbs.gangs, self.verbs.explanations
 
     def add_gang(self, pods: Sequence[views.Pod], group: str) -> None:
         """Create the pods of a gang and Volcano's PodGroup."""
@@ -87,11 +99,12 @@ class Site:
     def score(self, pod: views.Pod, names: Sequence[str] | None = None) -> dict[str, int]:
         """Return the integers that kube-scheduler gets."""
         body = build_body(pod, self.names if names is None else names)
-        return {row["Host"]: row["Score"] for row in json.loads(turns.complete(self.verbs.kube.prioritize(body)))}
+        return {row["Host"]: row["Score"] for row in json.loads(self.verbs.kube.prioritize(body))}
 
     def ask_volcano(self, verb: str, body: object, scope: str = "") -> dict[str, Any]:
         """Return the answer to a request of Volcano."""
-        reply = getattr(self.verbs.volcano, verb)(json.dumps(body).encode(), scope)
+        arguments = (scope,) if verb in ("allocate", "close_session") else ()
+        reply = self.verbs.find(f"volcano_{verb}")(json.dumps(body).encode(), *arguments)
         return json.loads(reply if isinstance(reply, bytes) else turns.complete(reply))
 
     def allocate(self, pod: views.Pod, on: str, scope: str = "", **fields: Any) -> str:
@@ -104,22 +117,20 @@ class Site:
         self.verbs.volcano.close_session(b"{}", scope)
 
     def explain(self, name: str) -> explanations.Explanation | None:
-        """Explain the last decision on a pod."""
-        return self.verbs.decider.explanations.explain("train", name, self.verbs.decider.gangs)
-
-    def count_remaining(self, pod: views.Pod, names: Sequence[str] | None = None) -> int:
-        """Return how many of a pod's gang are still to be placed, as explained when the pod is scored."""
-        self.score(pod, names)
-        explanation = self.explain(pod.metadata.name)
-        assert explanation is not None
-        return explanation.remaining
+        """Explain a pod as it is now."""
+        return self.explanations.explain("train", name)
 
 
 def build_body(pod: views.Pod, names: Sequence[str], **spec: Any) -> bytes:
     """Return a request of kube-scheduler, without spaces as from Go; `spec` are further fields of the pod's spec."""
+    return msgspec.json.encode({"Pod": build_tree(pod, **spec), "Nodes": None, "NodeNames": list(names)})
+
+
+def build_tree(pod: views.Pod, **spec: Any) -> dict[str, Any]:
+    """Return a pod as kube-scheduler sends it."""
     tree = msgspec.to_builtins(pod)
     tree["spec"] |= spec
-    return msgspec.json.encode({"Pod": tree, "Nodes": None, "NodeNames": list(names)})
+    return tree
 
 
 def build_task(pod: views.Pod) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def write(page: pathlib.Path) -> None:
     """Write the tables into their page, which may be new."""
-    text = page.read_text() if page.exists() else f"# Reliability\n\n{BEGIN}\n{END}\n"
+    text = page.read_text() if page.exists() else f"{BEGIN}\n{END}\n"
     before, _, rest = text.partition(BEGIN)
     old, _, after = rest.partition(END)
     page.write_text(f"{before}{BEGIN}\n{format_tables(old)}{END}{after}")

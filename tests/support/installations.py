@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from certs import pki
-from railwright.cli.checking import policy, snapshots
+from railwright.cli.checking import nodes, snapshots
 from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -34,7 +34,7 @@ fabrics:
     rails:
     - {name: rail0, network: prod/rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
     - {name: rail1, network: prod/rail1, device: mlx5_1}
-    placement: {preset: topograph, numa: required}
+    placement: {preset: topograph}
   ib:
     transport: infiniband
     rails:
@@ -46,17 +46,17 @@ nodeShapes:
   match: {shape: h100}
   devices: {rail0: mlx5_0, rail1: mlx5_1}
   numa:
-  - {node: 0, gpus: [0, 1, 2, 3], rails: [rail0]}
-  - {node: 1, gpus: [4, 5, 6, 7], rails: [rail1]}
+  - {gpus: [0, 1, 2, 3], rails: [rail0]}
+  - {gpus: [4, 5, 6, 7], rails: [rail1]}
 """
 CLAIMS = """\
   claimed:
     transport: efa
     gpusPerNode: 8
-    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}
+    claims: {deviceClass: dranet, acceleratorClass: gpu.nvidia.com}
     rails:
-    - {name: rail0, claim: {value: rdmap16s27}}
-    - {name: rail1, claim: {value: rdmap32s27}}
+    - {name: rail0, claim: rdmap16s27}
+    - {name: rail1, claim: rdmap32s27}
 """
 Tree = dict[str, Any]
 Trees = dict[str, list[Tree]]
@@ -65,7 +65,6 @@ _SOURCES = {
     "Deployment": "deployments",
     "Service": "services",
     "PodDisruptionBudget": "budgets",
-    "NetworkPolicy": "network-policies",
     "MutatingWebhookConfiguration": "mutating",
     "ValidatingWebhookConfiguration": "validating",
     "ValidatingAdmissionPolicy": "admission-policies",
@@ -99,7 +98,7 @@ def add_claims(trees: Trees) -> None:
     tree = yaml.safe_load(scheduler["data"]["config.yaml"])
     managed = tree["extenders"][0]["managedResources"]
     if names.RAILS not in [item["name"] for item in managed]:
-        managed.append({"name": names.RAILS, "ignoredByScheduler": True})
+        managed.append({"name": names.RAILS, "ignoredByScheduler": False})
     scheduler["data"]["config.yaml"] = yaml.safe_dump(tree)
 
 
@@ -124,7 +123,7 @@ def seen(trees: Trees, **more: Any) -> snapshots.Snapshot:
     whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
     made = tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ()))
     return msgspec.structs.replace(
-        whole, objects={snapshots.DRY_RUNS: made, snapshots.CLUSTER: (policy.read_cluster(whole),), **objects}
+        whole, objects={snapshots.DRY_RUNS: made, snapshots.CLUSTER: (nodes.read_cluster(whole),), **objects}
     )
 
 
@@ -208,9 +207,6 @@ def _pickle_healthy() -> bytes:
     for deployment in trees["deployments"]:
         _run(trees, deployment)
     trees["slices"] = [_slice(service["metadata"]["name"]) for service in trees["services"]]
-    for lease in (snapshots.EXTENDER, snapshots.CERTS):
-        spec = {"holderIdentity": "pod-a", "leaseDurationSeconds": 15, "renewTime": f"{NOW:%Y-%m-%dT%H:%M:%S.000000Z}"}
-        trees["leases"].append({**_build_named(lease), "spec": spec})
     _certify(trees)
     trees["policy"] = [{**_build_named(names.POLICY_CONFIGMAP), "data": {names.POLICY_KEY: POLICY}}]
     for rail in range(2):
@@ -222,8 +218,6 @@ def _pickle_healthy() -> bytes:
     trees["nodes"] = [_node(f"gpu-{index}") for index in range(3)]
     members = [{"type": "Node", "selector": {"exactMatch": {"name": f"gpu-{index}"}}} for index in range(3)]
     trees["hypernodes"] = [{**_build_named("leaf-0"), "spec": {"tier": 1, "members": members}}]
-    trees["topologies"] = [_build_named(f"gpu-{index}") for index in range(3)]
-    trees["queues"] = [_build_named("default")]
     trees["pods"] = [pod("rank-0", {names.FABRIC: "roce"}, {names.INJECTION: "{}"}, gpus=8)]
     trees["volcano"] = [_volcano()]
     trees["kube-system"] = [
@@ -269,7 +263,7 @@ def _node(name: str) -> Tree:
 
 
 def _volcano() -> Tree:
-    return {**_build_named(snapshots.VOLCANO_CONFIGMAP), "data": {"volcano-scheduler.conf": _example("volcano")}}
+    return {**_build_named("volcano-scheduler-configmap"), "data": {"volcano-scheduler.conf": _example("volcano")}}
 
 
 def _example(scheduler: str) -> str:

@@ -29,12 +29,17 @@ def build_pod(name: str, on: str = "") -> dict[str, Any]:
     return tree
 
 
+def _build_spec() -> dict[str, Any]:
+    """Return the spec of the claims: requests nic0 and nic1 for any NIC."""
+    requests = {f"nic{number}": (devices.NIC_CLASS, _ANY) for number in range(2)}
+    spec: dict[str, Any] = claimed.build_claim("any", (), gpus=0, requests=requests)["spec"]
+    return spec
+
+
 def build_claim(pod: str) -> dict[str, Any]:
-    """Return the claim of a pod: requests nic0 and nic1 for any NIC."""
+    """Return the claim of a pod."""
     on, rails = HELD[pod]
-    tree = claimed.build_claim(f"{pod}-nics", (), gpus=0, pod_uid=f"uid-{pod}", entry="railwright")
-    requests = {f"nic{number}": (devices.NIC_CLASS, _ANY) for number in range(len(rails))}
-    tree["spec"] = claimed.build_claim("any", (), gpus=0, requests=requests)["spec"]
+    tree = claimed.build_claim(f"{pod}-nics", (), gpus=0, pod_uid=f"uid-{pod}") | {"spec": _build_spec()}
     results = [
         {"request": f"nic{number}", "driver": "dra.net", "pool": on, "device": f"pci-0000-{devices.ROOTS[rail]}-1b-0"}
         for number, rail in enumerate(rails)
@@ -50,6 +55,8 @@ def list_objects() -> list[dict[str, Any]]:
     trees: list[dict[str, Any]] = [{**tree, "apiVersion": "v1", "kind": "Node"} for tree in nodes]
     trees += [devices.GPU_CLASS, devices.NIC_CLASS, *devices.build_slices("n1"), *devices.build_slices("n2")]
     trees += [build_pod(pod, on) for pod, (on, _) in HELD.items()]
+    template = claimed.build_template_tree("t", ())
+    trees.append(template | {"metadata": {"name": "t", "namespace": "train"}, "spec": {"spec": _build_spec()}})
     return trees + [build_claim(pod) for pod in HELD]
 
 

@@ -3,7 +3,7 @@
 import copy
 import json
 
-WEBHOOK = ("/mutate/pods", "/mutate/workloads", "/mutate/bindings", "/validate/policy")
+WEBHOOK = ("/mutate/pods", "/mutate/workloads", "/validate/policy")
 EXTENDER = (
     "/scheduler/filter",
     "/scheduler/prioritize",

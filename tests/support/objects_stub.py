@@ -12,7 +12,6 @@ from aiohttp import web
 
 Fault = Callable[[web.Request], int | None]  # returns a status, one of the three faults below, or None for no fault
 HANG, LOSE, GARBAGE = -1, -2, -3  # no answer; the write is made and its answer is lost; a proxy's page instead
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 PAGE = 2  # objects of a page of a list, for clients that limit pages
 _OBJECT = re.compile(r"/namespaces/[^/]+/[^/]+/[^/]+$")
 
@@ -34,10 +33,6 @@ class Objects:
         self._is_strict = is_strict
         self._version = 0
         self._done = asyncio.Event()
-
-    def holder(self, path: str) -> str:
-        """Return the holder of the Lease at this path; "" if there is none."""
-        return self.stored.get(path, {}).get("spec", {}).get("holderIdentity", "")
 
     def get_all(self, plural: str) -> dict[str, dict]:
         """Return the stored objects of a kind by name."""
@@ -138,11 +133,9 @@ def find_refusal(method: str, path: str, thing: dict, present: dict | None) -> i
     if method == "DELETE":
         is_other = present and thing.get("preconditions", {}).get("uid", "") not in ("", present["metadata"]["uid"])
         return 404 if present is None else 409 if is_other else None
-    if present is None:  # as a Lease is created by PUT, and any object by an apply
+    if present is None:  # an apply creates any object
         return None
     version = thing["metadata"].get("resourceVersion")
-    if method == "PUT" and version is None and "/leases/" in path:
-        return 422  # most other kinds may be replaced without a version
     return 409 if version not in (None, present["metadata"]["resourceVersion"]) else None
 
 

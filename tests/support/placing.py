@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from railwright.fabric import node_views, resources, views
+from railwright.fabric import names, node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_memory
@@ -21,13 +21,13 @@ TWO_SIDED = model.NodeShape(  # two NUMA nodes, each with half of the GPUs and r
     name="s",
     match={},
     numa=(
-        model.NumaNode(node=0, gpus=(0, 1, 2, 3), rails=RAILS[:2]),
-        model.NumaNode(node=1, gpus=(4, 5, 6, 7), rails=RAILS[2:]),
+        model.NumaNode(gpus=(0, 1, 2, 3), rails=RAILS[:2]),
+        model.NumaNode(gpus=(4, 5, 6, 7), rails=RAILS[2:]),
     ),
 )
 
 
-def document(*, required: bool = False, **placement: object) -> dict:
+def document(**placement: object) -> dict:
     """Return a policy as a user writes it."""
     return {
         "apiVersion": "railwright.io/v1alpha1",
@@ -36,18 +36,14 @@ def document(*, required: bool = False, **placement: object) -> dict:
             "roce": {
                 "transport": "roce",
                 "rails": [{"name": n, "resource": r} for n, r in zip(RAILS, RESOURCES, strict=True)],
-                "placement": {
-                    "rails": "required" if required else "preferred",
-                    "domains": [LEAF, SPINE],
-                    **placement,
-                },
+                "placement": {"domains": [LEAF, SPINE], **placement},
             }
         },
     }
 
 
-def policy(*, required: bool = False, shapes: Sequence[model.NodeShape] = (), **placement: object) -> model.Policy:
-    converted = msgspec.convert(document(required=required, **placement), model.PolicyDocument)
+def policy(*, shapes: Sequence[model.NodeShape] = (), **placement: object) -> model.Policy:
+    converted = msgspec.convert(document(**placement), model.PolicyDocument)
     return model.Policy(msgspec.structs.replace(converted, node_shapes=tuple(shapes)), digest="sha256:test")
 
 
@@ -68,6 +64,12 @@ def node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapp
         "spec": kw,
     }
     return msgspec.convert(tree, node_views.Node)
+
+
+def mark_broken(node: node_views.Node, rails: str) -> node_views.Node:
+    """Return a node with an annotation that names broken rails."""
+    metadata = msgspec.structs.replace(node.metadata, annotations_or_none={names.BROKEN_RAILS: rails})
+    return msgspec.structs.replace(node, metadata=metadata)
 
 
 def leaves(**sizes: int):
@@ -225,14 +227,28 @@ def score_once(
 
 
 class ExplainedNode:
-    """One node of a decision: its row, and the terms of its score."""
+    """One node of a decision: its row, why it comes last, and the terms of its score."""
 
-    def __init__(self, decision: engine.Decision, row: node_explainer.NodeRow) -> None:
-        self.row, self.node, self.score, self.refusal = row, row.node, row.score, row.refusal
-        self.is_unresolvable = row.evaluation is not None and row.evaluation.is_unresolvable
-        self.terms = decision.explainer.explain_terms(row)
+    def __init__(self, explainer: node_explainer.Explainer, row: node_explainer.NodeRow) -> None:
+        self.row, self.node, self.score = row, row.node, row.score
+        self.fault = row.evaluation.fault if row.evaluation is not None else None
+        self.terms = explainer.explain_terms(row)
 
 
 def explain(decision: engine.Decision) -> dict[str, ExplainedNode]:
     """Return the explained nodes of a decision by name."""
-    return {row.node: ExplainedNode(decision, row) for row in decision.rows}
+    view, planned = decision.view, decision.planned
+    explainer = node_explainer.Explainer(planned.plan, planned.summary, view.index.weights.terms)
+    rows = node_explainer.build_rows(view, lambda _: (), planned.summary, decision.score, refusals={})
+    return {row.node: ExplainedNode(explainer, row) for row in rows}
+
+
+def list_with_slots(
+    cluster: cluster_state.ClusterState,
+    request: scheduling_request.SchedulingRequest,
+    assumed: assumed_pods.AssumedPods | None = None,
+) -> list[str]:
+    """Return the candidate nodes that the plan may use."""
+    view = engine.PlacementEngine(cluster, assumed or create_assumed_pods()).score(request).view
+    known = ((name, view.get_class(name)) for name in request.nodes)
+    return [name for name, node_class in known if node_class is not None and node_class.capacity.slot_numa_factors]

@@ -40,7 +40,7 @@ def find(path: str, text: str, reviewed: set[Key]) -> tuple[set[Key], set[Key]]:
     """Return what lint finds in a manifest, as code and variable; infos that are not in `reviewed` are apart."""
     findings: set[Key] = set()
     remarks: set[Key] = set()
-    for item in linted_files.check_file(linted_files.read_file(path, text), linted_files.Context()).located:
+    for item in linted_files.check_file(linted_files.read_file(path, text)).located:
         finding = item.finding
         key = finding.code, finding.name if finding.code.startswith("N") else ""
         if finding.severity is rule_types.Severity.INFO and key not in reviewed:

@@ -31,19 +31,22 @@ class Asked:
     labels: frozenset[str]
 
 
+METRICS = {row.name: row for build in (metrics.WebhookMetrics, metrics.ExtenderMetrics) for row in build().rows}
+
+
 def ours() -> dict[str, set[str]]:
     """Return the labels of every exposed series by its name."""
     labels_by_metric: dict[str, set[str]] = {}
-    for row in metrics.ROWS:
+    for row in METRICS.values():
         labels = SCRAPED | set(row.labels)
-        if row.type_name == "histogram":
+        if row.type == "histogram":
             labels_by_metric |= {
-                f"{row.full_name}_sum": labels,
-                f"{row.full_name}_count": labels,
-                f"{row.full_name}_bucket": labels | {"le"},
+                f"{row.name}_sum": labels,
+                f"{row.name}_count": labels,
+                f"{row.name}_bucket": labels | {"le"},
             }
         else:
-            labels_by_metric[row.full_name] = labels
+            labels_by_metric[row.name] = labels
     return labels_by_metric
 
 

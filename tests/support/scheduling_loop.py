@@ -18,6 +18,7 @@ from placing import (
 
 from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement import engine
+from railwright.fabric.placement.explain import diagnosis
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import volcano
 
@@ -66,6 +67,10 @@ class Loop:
     def decide(self, pod: views.Pod) -> engine.Decision:
         """Return the scores for a pod without placing it."""
         return self.engine.score(build_request(pod, self.feasible(pod), self.policy))
+
+    def diagnose(self, pod: views.Pod) -> diagnosis.Diagnosis:
+        """Explain the plan for a pod."""
+        return self.engine.diagnose(self.decide(pod))
 
     def place(self, pods: Pods) -> list[str]:
         """Place the pods in order. Return the node of each."""

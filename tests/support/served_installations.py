@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import datetime as dt
 import json
 import pathlib
 from collections.abc import AsyncIterator
@@ -23,9 +22,6 @@ class Installation:
 
     def __init__(self) -> None:
         self.trees = installations.healthy()
-        now = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%S.000000Z}"
-        for lease in self.trees["leases"]:
-            lease["spec"] |= {"renewTime": now, "leaseDurationSeconds": 3600}  # nobody renews them
         self.held: dict[str, asyncio.Event] = {}
         self.forbidden: set[str] = set()  # sources that the caller may not read
         self.lacking: dict[str, set[tuple[str, str]]] = {}  # verbs and resources that an account lacks

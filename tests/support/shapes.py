@@ -60,7 +60,7 @@ class Shape:
         ]
         claims = {
             "deviceClass": self.policy["deviceClass"],
-            "accelerators": {"deviceClass": "gpu.nvidia.com"},
+            "acceleratorClass": "gpu.nvidia.com",
             "pairBy": self.policy["pairBy"],
         }
         fabric = {
@@ -71,16 +71,6 @@ class Shape:
             "rails": rails,
         }
         document = {"apiVersion": "railwright.io/v1alpha1", "fabrics": {"claimed": fabric}}
-        if self.policy["pairBy"] == "nodeShape":
-            beside = {
-                f"rail{number}": [
-                    gpu.attributes["resource.kubernetes.io/pciBusID"]["string"]
-                    for gpu in self.gpus
-                    if gpu.beside == nic.beside
-                ]
-                for number, nic in enumerate(self.nics)
-            }
-            document["nodeShapes"] = [{"name": self.name, "match": {"type": "kwok"}, "acceleratorsOfRail": beside}]
         return yaml.safe_dump(document, sort_keys=False)
 
     @functools.cached_property

@@ -9,20 +9,21 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
+from aiohttp import web
 from cryptography import x509
 
 from certs import pki
-from railwright.serving import connections, limits, metrics, probes, routes, server, settings
+from railwright.serving import application, metrics, probes, server, settings
 
 DAY = dt.timedelta(days=1)
 PATIENCE = 120  # seconds: what takes longer hangs, also on a busy machine
 
 
-def echo(call: routes.Call) -> routes.Reply:
-    return routes.Reply(call.body)
+async def echo(request: web.Request) -> web.Response:
+    return application.reply(request[application.BODY])
 
 
-ECHO = (routes.Route("/echo", echo), routes.Route("/long", echo))
+ECHO = (web.post("/echo", echo), web.post("/long", echo))
 
 
 def head(length: int, path: str = "/echo") -> bytes:
@@ -76,9 +77,14 @@ class Running(Ports):
         self.volcano_port = ports["volcano "].port if "volcano " in ports else 0
 
     @property
-    def service(self) -> connections.Connections:
-        """The connections of the service port."""
-        return self.shell._ports[""]
+    def connections(self) -> int:
+        """Connections of the service port whose handshake is done."""
+        return len(self.shell._ports[""]._runner.server.connections)
+
+    @property
+    def rules(self) -> application.Rules:
+        """The limits of the service port, and what is in flight there."""
+        return self.shell._applications[""][1][application.RULES]
 
 
 class Answer:
@@ -133,29 +139,33 @@ class Caller:
 
 @contextlib.asynccontextmanager
 async def running(
-    table: Sequence[routes.Route] = ECHO,
+    service: web.Application | Sequence[web.RouteDef] = ECHO,
     *arguments: str,
     checks: probes.Probes | None = None,
     counters: metrics.Metrics | None = None,
     tasks: Sequence[server.Task] = (),
     refresh: Callable[[], None] = lambda: None,
-    room: limits.Memory | None = None,
     name: settings.ServerName = "webhook",
-    volcano_table: Sequence[routes.Route] = (),
-    **bounds: Any,
+    volcano: Sequence[web.RouteDef] = (),
+    **rules: Any,
 ) -> AsyncIterator[Running]:
+    """Serve an application, or routes with these rules."""
     transport = () if any(argument.startswith("--tls") for argument in arguments) else ("--plain-http",)
     places = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
-    options = settings.parse(name, [*places, "--drain-seconds", "0", *transport, *arguments], {})
+    options = settings.parse(name, [*places, "--drain-seconds", "0", *transport, *arguments])
+    counters = counters or metrics.Metrics(name)
+
+    def build(routes: Sequence[web.RouteDef]) -> web.Application:
+        given = {"max_body": options.max_body, "counters": counters, **rules}
+        return application.build(application.Rules(**given), routes)
+
     shell = server.Server(
         options,
-        table,
+        service if isinstance(service, web.Application) else build(service),
         checks or probes.Probes(),
-        counters or metrics.Metrics(name),
-        volcano_routes=volcano_table,
+        counters,
+        volcano=build(volcano) if volcano else None,
         refresh=refresh,
-        bounds=limits.Limits(**{"max_body": options.max_body, **bounds}),
-        memory=room,
     )
     opened: asyncio.Future[Mapping[str, settings.Address]] = asyncio.get_running_loop().create_future()
     ended = asyncio.ensure_future(shell.run(tasks, on_listening=opened.set_result))

@@ -2,64 +2,58 @@
 
 from typing import Any
 
+import comparison
 import msgspec
 import shapes
 import yaml
 
-from railwright.cli.clouds import matching, profiles
-from railwright.cli.clouds.matching import Kind
+from railwright.cli.clouds import first_policies
+from railwright.cli.clouds.first_policies import Kind
 from railwright.cli.explanation import templates
 from railwright.fabric import names
+from railwright.fabric.claims import drivers
 from railwright.fabric.multus import annotation
-from railwright.fabric.policy import claimed_rails, presets
+from railwright.fabric.policy import model, presets
 
 Tree = dict[str, Any]
-SHAPES = [shape for profile in profiles.list_profiles() for shape in profiles.list_shapes(profile)]
-PUBLISHED = {"p4d": "eks-p4d", "p5": "eks-p5", "infiniband": "aks-gb300"}  # slices of fabrics with GPUs as claims
+SHAPES = comparison.list_shapes()
+PUBLISHED = {"p4d": "eks-p4d", "p5": "eks-p5"}  # nodes of fabrics with GPUs as claims
 SHARED = {"rdma/shared_ib": "63", "rdma/rdma_shared_device_a": "63", "rdma/rdma_shared_device_eth": "63"}
 
 
-def build(shape: profiles.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
-    """Return the objects: nodes with labels, resources and slices, and the networks and classes that pods name."""
+def build(shape: comparison.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
+    """Return the objects: nodes with labels and resources, and the networks and classes that pods name."""
     documents = [tree for tree in yaml.safe_load_all(shape.read_text("vendor.yaml")) if tree]
     pods = [template.pod for tree in documents for template in templates.expand(tree, "default") or ()]
     trees: dict[Kind, list[Tree]] = {kind: [] for kind in Kind}
     resources = _list_resources(pods)
     fabric = shape.fabric
-    labels = {key: values[0].replace("*", "x") for key, values in shape.labels.items()}
+    labels = {first_policies.INSTANCE_TYPE: shape.shape.instances[0]} if shape.shape.instances else {}
+    labels |= {shape.shape.label: "true"} if shape.shape.label else {}
     for index in range(nodes):
         domains = {key: f"domain-{level}" for level, key in enumerate(presets.list_domain_keys(fabric.placement))}
-        name = f"{shape.profile.name}-{shape.fabric_name}-{index}"
+        name = f"{shape.profile.name}-{shape.shape.fabric}-{index}"
         amounts = {"cpu": "96", **resources}
         metadata = {"name": name, "labels": {**domains, **labels}}
         trees[Kind.NODE].append({"metadata": metadata, "status": {"capacity": amounts, "allocatable": amounts}})
-        if fabric.claims is not None and fabric.claims.accelerators is not None:
-            trees[Kind.SLICE] += shapes.load(PUBLISHED[shape.fabric_name]).build_slices(name)
-        elif fabric.claims is not None:
-            trees[Kind.SLICE].append(_build_slice(name, [rail.device or "" for rail in fabric.rails]))
     for pod in pods:
         annotations = pod["metadata"].get("annotations", {})
         for selection in annotation.parse(annotations.get(names.NETWORKS, ""), "default"):
             trees[Kind.NETWORK].append(_build_network(*selection.key))
-        for item in yaml.safe_load(annotations.get(matching.GKE_INTERFACES, "[]")):
+        for item in yaml.safe_load(annotations.get(first_policies.GKE_INTERFACES, "[]")):
             trees[Kind.GKE_NETWORK].append({"metadata": {"name": item["network"]}})
-    classes = {}
-    if fabric.claims is not None:
-        driver = claimed_rails.find_driver(fabric.claims).name
-        classes[fabric.claims.device_class] = f'device.driver == "{driver}"'
-        if fabric.claims.accelerators is not None:
-            classes |= shapes.load(PUBLISHED[shape.fabric_name]).classes
     trees[Kind.DEVICE_CLASS] = [
         {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-        for name, expression in classes.items()
+        for name, expression in _list_classes(fabric).items()
     ]
     return trees
 
 
-def read(trees: dict[Kind, list[Tree]]) -> matching.Cluster:
+def read(trees: dict[Kind, list[Tree]]) -> first_policies.Cluster:
     """Return the objects as the command reads them."""
-    return matching.build(
-        {kind: [msgspec.convert(tree, view) for tree in trees[kind]] for kind, (_, view) in matching.VIEWS.items()}
+    views = first_policies.VIEWS.items()
+    return first_policies.Cluster(
+        {kind: [msgspec.convert(tree, view) for tree in trees[kind]] for kind, (_, view) in views}
     )
 
 
@@ -80,6 +74,27 @@ def _list_resources(pods: list[Tree]) -> dict[str, str]:
 def _build_network(namespace: str, name: str) -> Tree:
     config = '{"cniVersion": "0.3.1", "type": "macvlan"}'
     return {"metadata": {"namespace": namespace, "name": name}, "spec": {"config": config}}
+
+
+def _list_classes(fabric: model.Fabric) -> dict[str, str]:
+    """Return the expressions of the DeviceClasses that the fabric's claims name."""
+    if fabric.claims is None:
+        return {}
+    return {
+        fabric.claims.device_class: f'device.driver == "{drivers.DRANET}"',
+        "gpu.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'",
+    }
+
+
+def build_slices(shape: comparison.Shape, nodes: list[Tree]) -> list[Tree]:
+    """Return the ResourceSlices of nodes of this shape, if NICs are claims."""
+    names = [node["metadata"]["name"] for node in nodes]
+    claims = shape.fabric.claims
+    if claims is None:
+        return []
+    if shape.shape.fabric in PUBLISHED:
+        return [tree for name in names for tree in shapes.load(PUBLISHED[shape.shape.fabric]).build_slices(name)]
+    return [_build_slice(name, [rail.device or "" for rail in shape.fabric.rails]) for name in names]
 
 
 def _build_slice(node: str, devices: list[str]) -> Tree:

@@ -22,7 +22,6 @@ POLICY = json.dumps(
                 "transport": "roce",
                 "rails": [{"name": f"rail{rail}", "resource": RESOURCES[rail]} for rail in range(RAILS)],
                 "placement": {
-                    "rails": "required",
                     "domains": [objects.LEAF_LABEL, objects.SPINE_LABEL],
                     "oversubscription": [2, 4],
                 },

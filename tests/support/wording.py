@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.reason import Reason
 
 
-def text(of: reason.Reason | None) -> str:
+def text(of: Reason | None) -> str:
     """Return the text of a reason, "" if there is none."""
-    return rendering.render(of) if of is not None else ""
+    return of.text if of is not None else ""
 
 
-def texts(of: Iterable[reason.Reason]) -> tuple[str, ...]:
-    return tuple(map(rendering.render, of))
+def texts(of: Iterable[Reason]) -> tuple[str, ...]:
+    return tuple(reason.text for reason in of)

@@ -1,15 +1,9 @@
-{{- /* Name of the application: the chart's name, or nameOverride. */}}
-{{- define "railwright.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
-{{- end }}
-
 {{- /*
-First part of the name of every object: fullnameOverride, otherwise the release's name, followed by the application's
-name unless the release's name contains it. At most 40 characters, so that the longest suffix fits into 63.
+First part of the name of every object: fullnameOverride, otherwise the release's name, followed by the chart's name
+unless the release's name contains it. At most 40 characters, so that the longest suffix fits into 63.
 */}}
 {{- define "railwright.fullname" -}}
-{{- $name := include "railwright.name" . }}
-{{- $release := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- $release := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) }}
 {{- .Values.fullnameOverride | default $release | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
@@ -31,7 +25,7 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 {{- /* Labels of pods: those of an object without the installer's, which change more often than the pods. */}}
 {{- define "railwright.podLabels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "railwright.name" $root }}
+app.kubernetes.io/name: {{ $root.Chart.Name }}
 app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | replace "+" "_" | trunc 63 | quote }}
 {{ include "railwright.selectorLabels" (index . 1) }}

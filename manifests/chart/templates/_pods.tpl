@@ -3,29 +3,29 @@ What the pods of all components have in common. Argument: (dict "root" . "compon
 component as in the label app.kubernetes.io/component and its table of values.
 */}}
 {{- define "railwright.deploymentSettings" -}}
-replicas: {{ .values.replicas }}
-revisionHistoryLimit: {{ .values.revisionHistoryLimit }}
+{{- if eq .component "certs" -}}
+replicas: 1  # its writes would meet those of a second one
 strategy:
-  {{- if eq (dig "type" "" .values.strategy) "Recreate" }}
-  type: Recreate  # which takes no rollingUpdate, and Helm merges the default one into the values
-  {{- else }}
-  {{- toYaml .values.strategy | nindent 2 }}
-  {{- end }}
+  type: Recreate
+{{- else -}}
+replicas: {{ .values.replicas }}
+strategy:
+  rollingUpdate:
+    maxSurge: 1
+    maxUnavailable: 0
+{{- end }}
 selector:
   matchLabels:
     {{- include "railwright.selectorLabels" .component | nindent 4 }}
 {{- end }}
 
 {{- define "railwright.podMetadata" -}}
-{{- with .values.podAnnotations }}
+{{- with .root.Values.pods.annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 labels:
   {{- include "railwright.podLabels" (list .root .component) | nindent 2 }}
-  {{- with .values.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 {{- end }}
 
 {{- define "railwright.podSettings" -}}
@@ -39,11 +39,7 @@ shareProcessNamespace: true
 hostNetwork: true
 dnsPolicy: ClusterFirstWithHostNet
 {{- end }}
-priorityClassName: {{ .values.priorityClassName }}
-{{- if kindIs "slice" .values.topologySpreadConstraints }}
-topologySpreadConstraints:
-  {{- toYaml .values.topologySpreadConstraints | nindent 2 }}
-{{- else }}
+priorityClassName: {{ .root.Values.pods.priorityClassName }}
 # Replicas of a revision run on different nodes while another node can take one. Nodes with taints that they do not
 # tolerate, such as cordoned nodes, do not count. On a single node all replicas run, and a rollout proceeds.
 # Different zones are preferred.
@@ -62,12 +58,10 @@ topologySpreadConstraints:
   labelSelector:
     matchLabels:
       {{- include "railwright.selectorLabels" .component | nindent 6 }}
-{{- end }}
-{{- if .values.affinity }}
 affinity:
-  {{- toYaml .values.affinity | nindent 2 }}
-{{- else }}
-affinity:
+  {{- with .root.Values.pods.affinity }}
+  {{- toYaml . | nindent 2 }}
+  {{- else }}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
     - weight: 100
@@ -76,10 +70,10 @@ affinity:
         labelSelector:
           matchLabels:
             {{- include "railwright.selectorLabels" .component | nindent 12 }}
-{{- end }}
+  {{- end }}
 # fsGroup is the group that can read the mounted Secrets and the token.
 securityContext:
-  {{- toYaml .values.podSecurityContext | nindent 2 }}
+  {{- toYaml .root.Values.pods.securityContext | nindent 2 }}
 {{- end }}
 
 {{- /* Also for the pod of `helm test`. */}}
@@ -88,11 +82,11 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.nodeSelector }}
+{{- with .root.Values.pods.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.tolerations }}
+{{- with .root.Values.pods.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -100,10 +94,6 @@ tolerations:
 
 {{- define "railwright.imageSettings" -}}
 image: {{ include "railwright.image" .root }}  # in manifests/base a placeholder: your kustomization sets the release
-# Not always pulled: the tag or digest of a release does not change. image.pullPolicy overrides this.
-{{- with .root.Values.image.pullPolicy }}
-imagePullPolicy: {{ . }}
-{{- end }}
 {{- end }}
 
 {{- /* Environment of all servers: where the installation is and what its objects are called. */}}
@@ -114,25 +104,36 @@ imagePullPolicy: {{ . }}
       fieldPath: metadata.namespace
 - name: RAILWRIGHT_INSTALLATION
   value: {{ include "railwright.fullname" .root }}
-{{- with .values.extraEnv }}
-{{ toYaml . }}
-{{- end }}
 {{- end }}
 
 {{- define "railwright.containerSettings" -}}
 startupProbe:  # a start may take half a minute on a busy node
-  {{- toYaml .values.startupProbe | nindent 2 }}
+  httpGet:
+    path: /livez
+    port: ops
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 150
 readinessProbe:
-  {{- toYaml .values.readinessProbe | nindent 2 }}
+  httpGet:
+    path: /readyz
+    port: ops
+  periodSeconds: 2
 livenessProbe:
-  {{- toYaml .values.livenessProbe | nindent 2 }}
+  httpGet:
+    path: /livez
+    port: ops
+  timeoutSeconds: 5
 # No CPU limit: it would slow the server down while cores are idle. No request or limit of ephemeral storage: the
 # root file system is read-only, kubelet rotates the log, and a node that does not count it would reject the pod.
-# The request of memory is for 1,000 nodes, the limit for 5,000 (docs/evidence/performance.md).
+# The request of memory is for 1,000 nodes, the limit for 5,000 (docs/evidence/status.md#memory).
 resources:
   {{- toYaml .values.resources | nindent 2 }}
 securityContext:
-  {{- toYaml .values.securityContext | nindent 2 }}
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
 {{- end }}
 
 {{- /* Mounts and volumes: the serving certificate (`secret` names its Secret, absent without TLS), the account's token. */}}
@@ -145,9 +146,6 @@ securityContext:
 - name: account
   mountPath: /var/run/secrets/kubernetes.io/serviceaccount
   readOnly: true
-{{- with .values.extraVolumeMounts }}
-{{ toYaml . }}
-{{- end }}
 {{- end }}
 
 {{- define "railwright.volumes" -}}
@@ -166,9 +164,6 @@ securityContext:
       path: ca.crt
 {{- end }}
 {{ include "railwright.accountVolume" . }}
-{{- with .values.extraVolumes }}
-{{ toYaml . }}
-{{- end }}
 {{- end }}
 
 {{- define "railwright.accountVolume" -}}
@@ -199,10 +194,6 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   labels:
     {{- include "railwright.labels" (list .root .component) | nindent 4 }}
-  {{- with .values.serviceAccount.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
 automountServiceAccountToken: false  # mounted explicitly by the Deployment
 {{- end }}
 
@@ -211,21 +202,6 @@ name: {{ include "railwright.fullname" .root }}-{{ .component }}
 namespace: {{ .root.Release.Namespace }}
 labels:
   {{- include "railwright.labels" (list .root .component) | nindent 2 }}
-{{- with .values.service.annotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- end }}
-
-{{- define "railwright.serviceSettings" -}}
-type: {{ .values.service.type }}
-{{- with .values.service.ipFamilyPolicy }}
-ipFamilyPolicy: {{ . }}
-{{- end }}
-{{- with .values.service.ipFamilies }}
-ipFamilies:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
 {{- end }}
 
 {{- define "railwright.disruptionBudget" -}}
@@ -237,7 +213,7 @@ metadata:
   labels:
     {{- include "railwright.labels" (list .root .component) | nindent 4 }}
 spec:
-  maxUnavailable: {{ .values.podDisruptionBudget.maxUnavailable }}  # unlike minAvailable, this lets a node with the only replica be drained
+  maxUnavailable: 1  # unlike minAvailable, this lets a node with the only replica be drained
   unhealthyPodEvictionPolicy: AlwaysAllow  # replicas that are not ready do not block a drain
   selector:
     matchLabels:

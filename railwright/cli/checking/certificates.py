@@ -1,137 +1,160 @@
-"""Checks of certificates: each server's Secret, key, host names and validity, and the caBundle of the webhook entries.
+"""Rows about certificates: each server's Secret, key, host names and validity, and the caBundle of the webhook entries.
 
 Without permission to read Secrets, only the caBundle is checked.
 """
 
 import base64
 import datetime as dt
-import functools
 import ipaddress
 import itertools
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certs import inventory, pki
-from railwright.cli.checking import check_rows, installation, snapshots
-from railwright.cli.checking.check_rows import Assessment, Checks, assess_problems, fail, ok, require, skip, warn
+from railwright.cli.checking import installation, rows, snapshots
+from railwright.cli.checking.rows import Assessment, State, fail, ok, require, row, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
-from railwright.cluster import installed_names
 from railwright.fabric import text
+
+GROUP = "certificates"
 
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
 _CERT_MANAGER = "cert-manager.io/certificate-name"  # annotation cert-manager writes on its Secrets
 _WEBHOOK_SECRET = f"{snapshots.WEBHOOK}-secret"
-_NO_CONFIGURATION = "there is no webhook configuration of railwright"
-
-Chain = Sequence[x509.Certificate]
-"""Certificates of a Secret: the serving certificate first, then its issuers."""
-
-
-def _parse_chain(secret: Any) -> Chain:
-    """Return the chain in a Secret. Raise ValueError with the problem as its text."""
-    return _parse_certificates(_decode(secret, "data", "tls.crt"))
+_ROTATE = "railwright certs rotate (cert-manager: kubectl -n {namespace} describe certificates)"
+_READ_LOG = "railwright certs rotate; the log says why rotation failed: kubectl -n {namespace} logs deployment/{certs}"
+_Chain = Sequence[x509.Certificate]  # of a Secret: the serving certificate first, then its issuers
 
 
-def _find_signer(chain: Chain, ca_bundle: Iterable[x509.Certificate]) -> x509.Certificate | None:
-    """Return the certificate of a caBundle that verifies a chain, None if there is none."""
-    if not all(pki.is_signed_by(certificate, issuer) for certificate, issuer in itertools.pairwise(chain)):
-        return None
-    last = chain[-1]
-    return next((issuer for issuer in ca_bundle if last == issuer or pki.is_signed_by(last, issuer)), None)
+@row(_ROTATE, reads=_WEBHOOK_SECRET)
+def check_webhook_certificate(snapshot: Snapshot) -> Assessment:
+    """Webhook certificate is valid.
+
+    The Secret `railwright-webhook-tls` exists and contains a certificate and its private key. A key of another
+    certificate comes from manual edits or from two writers; servers keep the last valid pair until they restart.
+
+    The certificate covers the host that the API server calls: `railwright-webhook.NAMESPACE.svc`, or the host of the
+    URL. Otherwise every call fails with `x509: certificate is valid for ...`.
+
+    The certificate is valid now. Warns if less than a third of its validity is left: rotation should have renewed it by
+    then.
+    """
+    urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks or ({},)]
+    # the API server sends the Service's DNS name by SNI; the row entries-match reports other Services
+    service = f"{snapshots.WEBHOOK}.{snapshot.namespace}.svc"
+    return _check_certificate(
+        snapshot, snapshots.WEBHOOK, [urllib.parse.urlsplit(url).hostname or url if url else service for url in urls]
+    )
 
 
-def _parse_bundle(hook: Mapping[str, Any]) -> Chain:
-    """Return the certificates in an entry's caBundle. Raise ValueError with the problem as its text."""
-    return _parse_certificates(_decode(hook, "clientConfig", "caBundle"))
+@row(_ROTATE, reads=f"{snapshots.EXTENDER}-secret")
+def check_extender_certificate(snapshot: Snapshot) -> Assessment:
+    """Extender certificate is valid.
+
+    As webhook-certificate, for `railwright-extender-tls` and the host `railwright-extender.NAMESPACE.svc`. Skipped if
+    the extender serves plain HTTP for Volcano.
+    """
+    options = snapshots.read_options(installation.get_deployment(snapshot, snapshots.EXTENDER))
+    require("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
+    return _check_certificate(snapshot, snapshots.EXTENDER, [f"{snapshots.EXTENDER}.{snapshot.namespace}.svc"])
 
 
-def _require_certificate(server: str, assess: Callable[[Snapshot, Any], Assessment]) -> check_rows.Assess:
-    """Return a check of a server's Secret, None if it does not exist; skipped if the server needs no certificate."""
-
-    def assess_secret(snapshot: Snapshot) -> Assessment:
-        if server == snapshots.EXTENDER:
-            deployment = installation.get_deployment(snapshot, server)
-            is_plain = "--plain-http" in snapshots.read_options(deployment)
-            require(not is_plain, "the extender serves plain HTTP (--plain-http)")
-        return assess(snapshot, snapshot.get_one(f"{server}-secret"))
-
-    return assess_secret
-
-
-def _check_secret(server: str, snapshot: Snapshot, secret: Any) -> Assessment:
-    name = snapshots.SECRETS[server]
+def _check_certificate(snapshot: Snapshot, server: str, hosts: Iterable[str]) -> Assessment:
+    secret, name = snapshot.get_one(f"{server}-secret"), snapshots.SECRETS[server]
     if secret is None:
         return fail(f"Secret {name} does not exist in namespace {snapshot.namespace}")
     try:
-        chain = _parse_chain(secret)
-        serialization.load_pem_private_key(_decode(secret, "data", "tls.key"), password=None)
+        certificate, key = _parse(secret, "data", "tls.crt")[0], _decode(secret, "data", "tls.key")
+        serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError) as error:
         return fail(f"Secret {name}: {error}")
-    return ok(f"{name}, {text.format_count(len(chain), 'certificate')}")
+    if not pki.is_key_of(certificate, key):
+        return fail(
+            "tls.key is not the key of tls.crt: the server cannot load it",
+            f"kubectl -n {snapshot.namespace} delete secret {name}, then: railwright certs rotate",
+        )
+    validity = _check_validity(snapshot, certificate)
+    if validity.state is State.FAIL:
+        return validity
+    if server == snapshots.WEBHOOK:
+        rows.require_read(snapshot, "mutating")  # its entries name the host
+    if missing := [host for host in dict.fromkeys(hosts) if not _covers(certificate, host)]:
+        return fail(
+            f"the certificate does not cover {', '.join(missing)}, the host that callers use",
+            "railwright certs rotate with the --namespace and --host by which callers reach the "
+            + server.rpartition("-")[2],
+        )
+    return validity
 
 
-# The next rows run after the one above, which fails for a Secret that cannot be read.
-
-
-def _check_key(_snapshot: Snapshot, secret: Any) -> Assessment:
-    if not pki.is_key_of(_parse_chain(secret)[0], _decode(secret, "data", "tls.key")):
-        return fail("tls.key is not the key of tls.crt: the server cannot load it")
-    return ok()
-
-
-def _check_names(list_hosts: Callable[[Snapshot], Iterable[str]], snapshot: Snapshot, secret: Any) -> Assessment:
-    hosts, certificate = list(dict.fromkeys(list_hosts(snapshot))), _parse_chain(secret)[0]
-    if missing := [host for host in hosts if not _covers(certificate, host)]:
-        return fail(f"the certificate does not cover {', '.join(missing)}, the host that callers use")
-    return ok(", ".join(hosts))
-
-
-def _check_validity(snapshot: Snapshot, secret: Any) -> Assessment:
-    certificate = _parse_chain(secret)[0]
+def _check_validity(snapshot: Snapshot, certificate: x509.Certificate) -> Assessment:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if snapshot.now >= end:
-        return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_format_duration(snapshot.now - end)} ago")
+        return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_format_duration(snapshot.now - end)} ago", _READ_LOG)
     if snapshot.now < begin:
         return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC", "compare the clocks of the hosts: date -u")
     left = _format_duration(end - snapshot.now)
     if inventory.is_due(certificate, snapshot.now):
-        return warn(f"{left} left of {_format_duration(end - begin)}: less than a third, and not renewed yet")
+        return warn(
+            f"{left} left of {_format_duration(end - begin)}: less than a third, and not renewed yet", _READ_LOG
+        )
     return ok(f"{left} left, until {end:%Y-%m-%d}")
 
 
-def _check_bundles(snapshot: Snapshot) -> Assessment:
-    hooks = require(snapshot.hooks, _NO_CONFIGURATION)
-    chain = _get_webhook_chain(snapshot)
-    problems = {str(hook.get("name")): _find_bundle_problem(hook, chain) for hook in hooks}
-    if chain is None and not any(problems.values()):
-        return skip(_format_unread_secret(snapshot), unread=True)
-    return assess_problems(problems, text.format_count(len(hooks), "entry"))
+@row(
+    "railwright certs rotate (it fills caBundle and replaces a CA in two steps; with cert-manager, cainjector fills "
+    "caBundle)",
+    reads="mutating validating",
+    after="webhook-certificate",
+)
+def check_ca_bundle(snapshot: Snapshot) -> Assessment:
+    """Every caBundle verifies the webhook certificate.
 
+    This breaks when manifests are applied again over a filled `caBundle`, or when certificate and CA are replaced
+    together.
 
-def _check_ca(snapshot: Snapshot) -> Assessment:
-    chain = _get_webhook_chain(snapshot)
-    ends: list[dt.datetime] = []
-    for hook in snapshot.hooks:
-        ca_bundle = _parse_bundle(hook)
-        signer = _find_signer(chain, ca_bundle) if chain else None
-        # without the webhook's chain, any certificate of the bundle may be the one that counts
-        ends += [certificate.not_valid_after_utc for certificate in ([signer] if signer else ca_bundle)]
-    end = min(require(ends, _NO_CONFIGURATION))
-    left = end - snapshot.now
-    if chain is None and left < _CA_NOTICE:
-        return skip(_format_unread_secret(snapshot), unread=True)
-    if left <= dt.timedelta():
+    Warns if `railwright-certs` has reported in the last hour that another writer overwrites a caBundle again and again
+    (Event `CABundleOverwritten`, which names the writer).
+
+    Warns if the CA of the webhook's certificate is valid for less than 30 more days, and fails if it has expired.
+    """
+    hooks = require(snapshot.hooks, "there is no webhook configuration of railwright")
+    secret = snapshot.get_one(_WEBHOOK_SECRET)
+    chain = None if secret is None else _parse(secret, "data", "tls.crt")
+    problems, signers = [], []
+    for hook in hooks:
+        try:
+            signer = _find_signer(chain or (), _parse(hook, "clientConfig", "caBundle"))
+            problem = "its caBundle does not verify the webhook's certificate" if chain and signer is None else ""
+        except ValueError as error:
+            signer, problem = None, str(error)
+        signers += [signer] if signer else []
+        problems += [f"{hook.get('name')}: {problem}"] if problem else []
+    if chain is None and not problems:
+        return skip(_describe_unread_secret(snapshot), unread=True)
+    writers = [f"{event.involved_object.kind}: {event.message}" for event in snapshot.list_recent("overwritten")[:1]]
+    if problems:
+        return fail("; ".join([text.join_first(problems, 3), *writers]))
+    if writers:
+        return warn(writers[0])
+    end = min(signer.not_valid_after_utc for signer in signers)
+    if snapshot.now >= end:
         return fail(f"the CA expired {end:%Y-%m-%d %H:%M} UTC")
-    if left < _CA_NOTICE:
-        return warn(f"the CA expires in {_format_duration(left)}")
-    return ok(f"{_format_duration(left)} left, until {end:%Y-%m-%d}")
+    if end - snapshot.now < _CA_NOTICE:
+        return warn(f"the CA expires in {_format_duration(end - snapshot.now)}")
+    return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {end:%Y-%m-%d}")
 
 
-def _check_rotation(snapshot: Snapshot) -> Assessment:
+@row("install the Deployment again: {apply}, or use cert-manager", reads="deployments", after="webhook-certificate")
+def check_certs_rotation(snapshot: Snapshot) -> Assessment:
+    """Certificate rotation is active.
+
+    It is that of the Deployment `railwright-certs`, or of cert-manager, which is known by its annotation on the Secret.
+    """
     annotations = get_map(snapshot.get_one(_WEBHOOK_SECRET), "metadata", "annotations")
     if _CERT_MANAGER in annotations:
         return ok(f"by cert-manager, Certificate {annotations[_CERT_MANAGER]}")
@@ -139,49 +162,22 @@ def _check_rotation(snapshot: Snapshot) -> Assessment:
     if deployment is None:
         missing = f"Deployment {snapshots.CERTS} does not exist"
         if _WEBHOOK_SECRET in snapshot.unread:
-            return skip(f"{missing}; {_format_unread_secret(snapshot)}, which would show cert-manager", unread=True)
+            return skip(f"{missing}; {_describe_unread_secret(snapshot)}, which would show cert-manager", unread=True)
         return warn(f"certificates are not renewed: {missing}, and cert-manager does not manage the Secret")
     readiness = installation.check_replicas(snapshot, deployment)
-    if readiness.state is not check_rows.State.OK:
-        return readiness
-    lease = snapshot.find("leases", snapshots.CERTS)
-    problem = snapshots.find_lease_problem(lease, snapshot.now)
-    if problem and "leases" not in snapshot.unread:
-        return warn(
-            f"Lease {snapshots.CERTS} {problem}: no replica renews certificates",
-            f"kubectl -n {installed_names.NAMESPACE} logs deployment/{snapshots.CERTS}",
-        )
-    return ok(f"by {snapshots.get_lease_holder(lease) or snapshots.CERTS}")
+    return ok(f"by {snapshots.CERTS}") if readiness.state is State.OK else readiness
 
 
-def _find_bundle_problem(hook: Mapping[str, Any], chain: Chain | None) -> str:
-    try:
-        ca_bundle = _parse_bundle(hook)
-    except ValueError as error:
-        return str(error)
-    if chain is not None and _find_signer(chain, ca_bundle) is None:
-        return "its caBundle does not verify the webhook's certificate"
-    return ""
+def _find_signer(chain: _Chain, ca_bundle: _Chain) -> x509.Certificate | None:
+    """Return the certificate of a caBundle that verifies a chain, None if there is none."""
+    if not chain or not all(pki.is_signed_by(certificate, issuer) for certificate, issuer in itertools.pairwise(chain)):
+        return None
+    last = chain[-1]
+    return next((issuer for issuer in ca_bundle if last == issuer or pki.is_signed_by(last, issuer)), None)
 
 
-def _format_unread_secret(snapshot: Snapshot) -> str:
+def _describe_unread_secret(snapshot: Snapshot) -> str:
     return snapshot.unread.get(_WEBHOOK_SECRET, f"Secret {snapshots.SECRETS[snapshots.WEBHOOK]} does not exist")
-
-
-def _get_webhook_chain(snapshot: Snapshot) -> Chain | None:
-    secret = snapshot.get_one(_WEBHOOK_SECRET)
-    return None if secret is None else _parse_chain(secret)
-
-
-def _list_webhook_hosts(snapshot: Snapshot) -> Iterator[str]:
-    for hook in snapshot.hooks or ({},):
-        url = get_path(hook, "clientConfig", "url")
-        # the API server sends the Service's DNS name by SNI; the row entries-target reports other Services
-        yield urllib.parse.urlsplit(url).hostname or url if url else f"{snapshots.WEBHOOK}.{snapshot.namespace}.svc"
-
-
-def _list_extender_hosts(snapshot: Snapshot) -> Iterable[str]:
-    return (f"{snapshots.EXTENDER}.{snapshot.namespace}.svc",)
 
 
 def _covers(certificate: x509.Certificate, host: str) -> bool:
@@ -196,7 +192,9 @@ def _covers(certificate: x509.Certificate, host: str) -> bool:
         return host in dns_names or f"*.{host.partition('.')[2]}" in dns_names
 
 
-def _parse_certificates(pem: bytes) -> Chain:
+def _parse(tree: Mapping[str, Any], *path: str) -> _Chain:
+    """Return the certificates in a field. Raise ValueError with the problem as its text."""
+    pem = _decode(tree, *path)
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
@@ -218,24 +216,3 @@ def _format_duration(time: dt.timedelta) -> str:
         return text.format_count(time.days, "day")
     hours, minutes = divmod(int(time.total_seconds()) // 60, 60)
     return f"{hours} h {minutes} min"
-
-
-def _build_rows(server: str, list_hosts: Callable[[Snapshot], Iterable[str]]) -> Checks:
-    """Return the checks of one server's certificate."""
-    checks: Mapping[str, Callable[[Snapshot, Any], Assessment]] = {
-        "secret": functools.partial(_check_secret, server),
-        "pair": _check_key,
-        "names": functools.partial(_check_names, list_hosts),
-        "validity": _check_validity,
-    }
-    part = server.rpartition("-")[2]
-    return {f"{part}-{name}": _require_certificate(server, check) for name, check in checks.items()}
-
-
-CHECKS: Checks = {
-    **_build_rows(snapshots.WEBHOOK, _list_webhook_hosts),
-    **_build_rows(snapshots.EXTENDER, _list_extender_hosts),
-    "ca-bundle": _check_bundles,
-    "ca-validity": _check_ca,
-    "certs-rotation": _check_rotation,
-}

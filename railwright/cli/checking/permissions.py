@@ -1,21 +1,24 @@
-"""Checks of permissions: of the caller, to install and to read, and of the servers, by the roles in manifests/base.
+"""Rows about permissions: of the caller, to install and to read, and of the servers, by the roles in manifests/base.
 
-A server that loses a permission goes on with what it has read before, so nothing else fails at first. The API server is
-asked (SubjectAccessReview) instead of comparing roles and bindings: a site may grant the permissions in its own way.
+The API server is asked (SubjectAccessReview) instead of comparing roles and bindings: a site may grant the permissions
+in its own way.
 """
 
+import dataclasses
 import functools
 import importlib.resources
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Assessment, fail, ok, skip, warn
-from railwright.cli.checking.snapshots import PERMISSIONS, SERVER_PERMISSIONS, Snapshot, get_path
+from railwright.cli.checking import snapshots
+from railwright.cli.checking.rows import Assessment, Phase, fail, ok, row, skip, warn
+from railwright.cli.checking.snapshots import Snapshot, get_path
 from railwright.cluster import installed_names
-from railwright.cluster.failures import Permission
+from railwright.cluster.errors import Permission
 from railwright.fabric import text
+
+GROUP = "permissions"
 
 
 @functools.cache
@@ -34,19 +37,24 @@ TO_INSTALL = _read()["install"]
 
 def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
     """Return the ServiceAccount of each server's Deployment."""
-    accounts = {}
-    for server in (snapshots.CERTS, snapshots.EXTENDER, snapshots.WEBHOOK):
-        deployment = snapshot.find("deployments", server)
-        if deployment is not None:
-            account = get_path(deployment, "spec", "template", "spec", "serviceAccountName")
-            accounts[server] = str(account or "default")
-    return accounts
+    deployments = {
+        server: deployment
+        for server in (snapshots.CERTS, snapshots.EXTENDER, snapshots.WEBHOOK)
+        if (deployment := snapshot.find("deployments", server)) is not None
+    }
+    return {
+        server: str(get_path(deployment, "spec", "template", "spec", "serviceAccountName") or "default")
+        for server, deployment in deployments.items()
+    }
 
 
-def list_permissions(server: str, namespace: str) -> Sequence[Permission]:
-    """Return the permissions that a server needs."""
+def list_permissions(server: str, snapshot: Snapshot) -> Sequence[Permission]:
+    """Return the permissions that a server needs. Without an extender nobody needs its Secret."""
+    absent = None if snapshot.find("deployments", snapshots.EXTENDER) else snapshots.SECRETS[snapshots.EXTENDER]
     return [
-        msgspec.structs.replace(item, namespace=item.namespace.format(namespace=namespace)) for item in _read()[server]
+        dataclasses.replace(item, namespace=item.namespace.format(namespace=snapshot.namespace))
+        for item in _read()[server]
+        if item.name != absent
     ]
 
 
@@ -55,31 +63,14 @@ def format_user(namespace: str, account: str) -> str:
     return f"system:serviceaccount:{namespace}:{account}"
 
 
-def _check_servers(snapshot: Snapshot) -> Iterator[Assessment]:
-    denied: Sequence[tuple[str, Sequence[Permission]]] = snapshot.get_all(SERVER_PERMISSIONS)
-    if not denied:
-        yield ok()
-    for account, lacking in denied:
-        yield fail(
-            f"it lacks {text.format_count(len(lacking), 'permission')}: {text.join_first(map(str, lacking), 5)}",
-            f"apply the roles and their bindings again: {check_rows.APPLY}; to verify: kubectl auth can-i "
-            f"{lacking[0]} --as={format_user(snapshot.namespace, account)}",
-            subject=account,
-        )
+@row("install as a cluster administrator: kubectl auth can-i create clusterroles", phase=Phase.BEFORE)
+def check_install_permissions(snapshot: Snapshot) -> Assessment:
+    """You have permission to install.
 
-
-def _check_reading(snapshot: Snapshot) -> Assessment:
-    if not snapshot.forbidden:
-        return ok()
-    return warn(
-        f"you may not {', '.join(snapshot.forbidden)}; checks that need it are skipped",
-        "ask a cluster administrator for these permissions (the ClusterRole view has most of them); to verify: "
-        f"kubectl auth can-i {snapshot.forbidden[0]}",
-    )
-
-
-def _check_installing(snapshot: Snapshot) -> Assessment:
-    answers: Sequence[tuple[Permission, bool | None]] = snapshot.get_all(PERMISSIONS)
+    Only with `--pre`. You may create each kind of object in `manifests/base`, according to SelfSubjectAccessReview.
+    Kubernetes lets you grant only roles whose permissions you hold, so in practice a cluster administrator installs.
+    """
+    answers: Sequence[tuple[Permission, bool | None]] = snapshot.get_all(snapshots.PERMISSIONS)
     if denied := [f"create {permission.kind}" for permission, allowed in answers if allowed is False]:
         return fail(f"you may not {text.join_first(denied, 5)}")
     if not answers or not all(allowed for _, allowed in answers):
@@ -87,8 +78,37 @@ def _check_installing(snapshot: Snapshot) -> Assessment:
     return ok()
 
 
-CHECKS: check_rows.Checks = {
-    "install-permissions": _check_installing,
-    "server-permissions": _check_servers,
-    "caller-permissions": _check_reading,
-}
+@row("apply the roles and their bindings again: {apply}", reads="server-permissions")
+def check_server_permissions(snapshot: Snapshot) -> Iterator[Assessment]:
+    """Servers have the permissions that they need.
+
+    The API server is asked for each (SubjectAccessReview), so roles and bindings of your own count as well. A server
+    that loses a permission goes on with what it has read before: pods are injected and placed by objects that have
+    changed meanwhile, and nothing else fails at first.
+    """
+    denied: Sequence[tuple[str, Sequence[Permission]]] = snapshot.get_all(snapshots.SERVER_PERMISSIONS)
+    if not denied:
+        yield ok()
+    for account, lacking in denied:
+        yield fail(
+            f"it lacks {text.format_count(len(lacking), 'permission')}: {text.join_first(map(str, lacking), 5)}",
+            "apply the roles and their bindings again: {apply}; to verify: kubectl auth can-i "
+            f"{lacking[0]} --as={format_user(snapshot.namespace, account)}",
+            subject=account,
+        )
+
+
+@row("ask a cluster administrator for the permissions", phase=Phase.ALWAYS)
+def check_caller_permissions(snapshot: Snapshot) -> Assessment:
+    """You have permission to read all checked objects.
+
+    The detail lists the missing permissions; the fix has a command to verify the first one. Without them the exit code
+    is 2, unless `--allow-unread` is given.
+    """
+    if not snapshot.forbidden:
+        return ok()
+    return warn(
+        f"you may not {', '.join(snapshot.forbidden)}; checks that need it are skipped",
+        "ask a cluster administrator for these permissions (the ClusterRole view has most of them); to verify: "
+        f"kubectl auth can-i {snapshot.forbidden[0]}",
+    )

@@ -1,77 +1,103 @@
-"""Checks of pods and workloads: what admission has missed, rejected or would change, and keys without effect."""
+"""Rows about pods and workloads: what admission has missed or rejected, and keys without effect."""
 
 import contextlib
-import datetime as dt
 from collections.abc import Iterator
 
 import msgspec
 
-from railwright.cli.checking import admission, check_rows, snapshots, webhook_configurations
-from railwright.cli.checking import policy as policies
-from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
+from railwright.cli.checking import rows, snapshots, webhook_configurations
+from railwright.cli.checking.rows import Assessment, fail, ok, row, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_path
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import keys, opt_in, templates
-from railwright.fabric.reasons.codes import AdmissionCode
 
-_RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--event-ttl)
+GROUP = "pods"
 
-
-def _list_pods(snapshot: Snapshot) -> list[views.Pod]:
-    """Return the pods with the label, and those of opted-in namespaces without it."""
-    unlabelled = (pod for pod in snapshot.get_all(snapshots.NAMESPACED_PODS) if names.FABRIC not in pod.metadata.labels)
-    return [*snapshot.get_all("pods"), *unlabelled]
+_MAX_LINES = 10  # findings in the detail
+_FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
 
 
-def _check_uninjected(snapshot: Snapshot) -> Assessment:
-    labels = snapshot.namespace_labels
-    accelerators = snapshot.policy.accelerators if snapshot.policy else ()
+def _is_enforced(snapshot: Snapshot) -> bool:
+    return snapshot.policy is None or intent.is_enforced(snapshot.policy)
+
+
+@row(
+    "these pods were created while the webhook was not called or the policy was in mode warn, or labelled later, and "
+    "use TCP; set the label in the template of their workload, if it is not there, and delete them so that their "
+    "controller creates them again: kubectl -n NAMESPACE delete pod NAME",
+    reads="pods namespaces",
+)
+def check_uninjected(snapshot: Snapshot) -> Assessment:
+    """Every opted-in pod has its network.
+
+    Fails for opted-in pods that run or are pending without an injection. They were created while the webhook was not
+    called or the policy was in mode warn, or labelled later, and use TCP. Not counted: mirror pods of static pods, pods
+    that have finished or are being deleted, pods of namespaces that the webhook's configuration excludes, and pods with
+    so many annotations (over 48,000 characters) that the record may not have fit.
+    """
+    labels, accelerators = snapshot.namespace_labels, snapshot.policy.accelerators if snapshot.policy else ()
     excluded = webhook_configurations.find_excluded_namespaces(snapshot)
+    unlabelled = (pod for pod in snapshot.get_all("namespaced-pods") if names.FABRIC not in pod.metadata.labels)
     injected, missing = 0, []
-    for pod in _list_pods(snapshot):
+    for pod in (*snapshot.get_all("pods"), *unlabelled):
         namespace = pod.metadata.namespace
         label = opt_in.find_missed_label(pod, labels.get(namespace), accelerators, excluded)
-        if label is not None and opt_in.is_label_enforced(label, snapshot.policy):  # the others have the row warn-mode
+        if label is not None and _is_enforced(snapshot):  # otherwise the row warn-mode says so
             missing.append(f"{namespace}/{pod.metadata.name}")
         injected += names.INJECTION in pod.metadata.annotations
     if missing:
         return fail(f"{len(missing)} of {injected + len(missing)}: {text.join_first(missing, 5)}")
-    check_rows.require_read(snapshot, snapshots.NAMESPACED_PODS)
+    rows.require_read(snapshot, "namespaced-pods")
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
 
-def _check_placements(snapshot: Snapshot) -> Assessment:
-    """Warn of running pods whose placement says that their scheduler placed them without the extender."""
-    bound = [pod for pod in snapshot.get_all("pods") if names.PLACEMENT in pod.metadata.annotations]
-    code = f'"{AdmissionCode.PLACED_WITHOUT_EXTENDER.value}"'
-    unasked = [pod for pod in bound if code in pod.metadata.annotations[names.PLACEMENT]]
-    if not unasked:
-        return ok(text.format_count(len(bound), "pod") if bound else "no opted-in pod is bound")
-    schedulers = sorted({pod.spec.scheduler_name or "default-scheduler" for pod in unasked})
-    named = text.join_first((f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in unasked), 5)
-    share = text.format_count(len(bound), "pod", part=len(unasked))
-    return warn(f"{share} without it, by {text.join_first(schedulers, 5)}: {named}")
+@row(
+    "the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused",
+    reads="refusals",
+)
+def check_refused(snapshot: Snapshot) -> Assessment:
+    """No pod was rejected recently.
 
-
-def _check_rejected(snapshot: Snapshot) -> Assessment:
-    events: tuple[views.Event, ...] = snapshot.get_all("refusals")
-    recent = [event for event in events if snapshot.now - _get_time(event) < _RECENT]
+    Warns about Events of the last hour for rejected pods (reason `FabricRefused`); the detail quotes the newest.
+    """
+    recent = snapshot.list_recent("refusals")
     if not recent:
         return ok("none in the last hour")
-    newest = max(recent, key=_get_time)
-    owner = newest.involved_object
+    owner = recent[0].involved_object
     named = f"{owner.kind} {owner.namespace}/{owner.name}"
-    return warn(f"{len(recent)} in the last hour; most recently {named}: {newest.message}")
+    return warn(f"{len(recent)} in the last hour; most recently {named}: {recent[0].message}")
 
 
-def _get_time(event: views.Event) -> dt.datetime:
-    return snapshots.parse_time(event.last_timestamp or event.event_time or event.metadata.creation_timestamp)
+_NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
+
+
+@row(
+    "let the nodes pull it: name a Secret for its registry in imagePullSecrets of the pods or of their ServiceAccount, "
+    "or another image in `preflight.image` of the fabric",
+    reads="pods",
+)
+def check_preflight_image(snapshot: Snapshot) -> Assessment:
+    """The image of the preflight can be pulled in the namespaces of users.
+
+    Fails for opted-in pods whose init container `railwright-preflight` waits for its image: they never start. The image
+    is the webhook's, which needs a Secret in its own namespace only.
+    """
+    waiting = [
+        (pod.metadata.full_name, container.image)
+        for pod in snapshot.get_all("pods")
+        for status in pod.status.init_container_statuses or ()
+        if status.name == names.PREFLIGHT_CONTAINER and status.state and status.state.waiting
+        if status.state.waiting.reason in _NOT_PULLED
+        for container in pod.spec.init_containers or ()
+        if container.name == names.PREFLIGHT_CONTAINER
+    ]
+    if not waiting:
+        return ok("no pod waits for it")
+    images = ", ".join(dict.fromkeys(image for _, image in waiting))
+    return fail(f"{images}: {text.join_first([name for name, _ in waiting], 5)}")
 
 
 # --- labels and annotations without effect ----------------------------------------------------------------
-
-_MAX_LINES = 10  # findings in the detail
-_FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
 
 
 class _Status(views.View, frozen=True):
@@ -91,11 +117,29 @@ class _Stored(views.View, frozen=True):
         return is_finished or self.metadata.deletion_timestamp is not None
 
 
-def _check_keys(snapshot: Snapshot) -> Assessment:
-    lines = [*_check_namespaces(snapshot)]
-    for workload in _list_workloads(snapshot):
-        problems = [*_check_label(workload, snapshot), *(message.line for message in keys.check_stored(workload))]
-        lines += [f"{_format_name(workload)}: {problem}" for problem in problems]
+@row(
+    "each line says what to do in the manifest; pods that exist do not change, so create them again", reads="namespaces"
+)
+def check_workload_keys(snapshot: Snapshot) -> Assessment:
+    """Labels and annotations of railwright have an effect where they are.
+
+    Examples of what has none: the label on a CronJob, which passes none to its pods; on a Job or JobSet that existed
+    before the label, or that was created while the webhook was not called; an annotation instead of a label; a misspelt
+    key; a pod's key on a workload or on a namespace. Each line names the object, what was seen, where it belongs and
+    what to do, as admission and `railwright explain FILE` do. Workloads of all kinds that railwright knows are read,
+    but not those that a controller owns or that have ended, and no pods.
+    """
+    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
+    lines = []
+    for namespace in snapshot.get_all("namespaces"):
+        metadata = msgspec.convert(get_path(namespace, "metadata"), views.ObjectMeta)
+        if metadata.name not in excluded:
+            lines += [f"Namespace {metadata.name}: {message.line}" for message in keys.check_namespace(metadata)]
+    for workload in _list_workloads(snapshot, excluded):
+        name = f"{workload.kind.name} {workload.metadata.namespace}/{workload.metadata.name}"
+        uncopied = keys.describe_uncopied(workload) if _is_enforced(snapshot) else ""
+        problems = [*([uncopied] if uncopied else ()), *(message.line for message in keys.check_stored(workload))]
+        lines += [f"{name}: {problem}" for problem in problems]
     if lines:
         more = [f"and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
         return warn("\n".join([*lines[:_MAX_LINES], *more]))
@@ -104,59 +148,13 @@ def _check_keys(snapshot: Snapshot) -> Assessment:
     return ok(text.format_count(sum(len(snapshot.get_all(source)) for source in snapshots.WORKLOADS), "workload"))
 
 
-def _check_namespaces(snapshot: Snapshot) -> Iterator[str]:
-    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
-    for namespace in snapshot.get_all("namespaces"):
-        metadata = msgspec.convert(get_path(namespace, "metadata"), views.ObjectMeta)
-        if metadata.name not in excluded:
-            yield from (f"Namespace {metadata.name}: {message.line}" for message in keys.check_namespace(metadata))
-
-
-def _list_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:
+def _list_workloads(snapshot: Snapshot, excluded: frozenset[str]) -> Iterator[templates.Workload]:
     """Yield the workloads that admission covers, that no controller owns and that may still create pods."""
-    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
     for source, kind in snapshots.WORKLOADS.items():
         for body in snapshot.get_all(source):
-            with contextlib.suppress(
-                msgspec.DecodeError, templates.UnreadableError
-            ):  # unreadable for its controller too
+            # what cannot be read here is unreadable for its controller too
+            with contextlib.suppress(msgspec.DecodeError, templates.UnreadableError):
                 stored = msgspec.json.decode(body, type=_Stored)
                 metadata = stored.metadata
                 if metadata.namespace not in excluded and metadata.controller is None and not stored.has_ended():
                     yield templates.read(kind, body)
-
-
-def _format_name(workload: templates.Workload) -> str:
-    return f"{workload.kind.name} {workload.metadata.namespace}/{workload.metadata.name}"
-
-
-def _check_label(workload: templates.Workload, snapshot: Snapshot) -> Iterator[str]:
-    """Yield a problem if admission would have copied the label into a template, and has not."""
-    problem = keys.describe_uncopied(workload)
-    if problem and opt_in.is_label_enforced(workload.label or "", snapshot.policy):
-        yield problem
-
-
-# --- mode `warn` ------------------------------------------------------------------------------------------
-
-
-def _check_warn_mode(snapshot: Snapshot) -> Iterator[Assessment]:
-    """Warn of fabrics that are not enforced; fail if the admission policies deny their pods, which have no record."""
-    policy = policies.require_policy(snapshot)
-    fabrics = [name for name in policy.document.fabrics if not intent.is_enforced(policy.document, name)]
-    if not fabrics:
-        yield ok("each fabric is enforced")
-    elif admission.denies_uninjected(snapshot):
-        detail = "the admission policies deny its pods, because mode warn adds no record"
-        yield from (fail(detail, subject=name) for name in fabrics)
-    else:
-        yield from (warn("its pods are admitted unchanged, with a warning", subject=name) for name in fabrics)
-
-
-CHECKS: Checks = {
-    "uninjected": _check_uninjected,
-    "placed-without-extender": _check_placements,
-    "refused": _check_rejected,
-    "workload-keys": _check_keys,
-    "warn-mode": _check_warn_mode,
-}

@@ -1,6 +1,6 @@
-"""Objects that the checks read from a cluster, by source, and the reason for each source that could not be read.
+"""Objects that the rows read from a cluster, by source, and the reason for each source that could not be read.
 
-Defines the sources (path, type, required permission) and lookups for the rows. Makes no calls: see `reader`.
+Makes no calls: see `reader`.
 """
 
 import datetime as dt
@@ -12,29 +12,19 @@ from typing import Any
 import msgspec
 
 from certs import installation, inventory
-from railwright.cluster import failures, installed_names, policies, resources
+from railwright.cluster import errors, installed_names, policies, resources
 from railwright.fabric import hypernodes, label_selectors, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
 from railwright.fabric.workloads import frameworks, registry
 
-# --- sources ------------------------------------------------------------------------------------------------
-
-
 WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
 CONFIGURATION, POLICY = installation.CONFIGURATION, installed_names.POLICY
 SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
-VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-configmap"  # as in Volcano's Helm chart
-VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
-# Sources that follow from others, with what `get_all` returns of them
-DRY_RUNS = "dry-runs"  # a DryRun for each fabric
-NAMESPACED_PODS = "namespaced-pods"  # pods of opted-in namespaces
-PERMISSIONS = "permissions"  # to install: pairs of a Permission and whether the caller has it, None if unknown
-SERVER_PERMISSIONS = "server-permissions"  # pairs of a ServiceAccount of a server and the Permissions that it lacks
-CLUSTER = "cluster"  # the nodes and devices as placement sees them
-DISABLED = "disabled"  # the copy of `railwright disable`
-_CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
-_LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
+VOLCANO = "volcano-system/volcano-scheduler-configmap"  # as in Volcano's Helm chart, as is the Deployment
+_VOLCANO_NAMESPACE, _, _VOLCANO_CONFIGMAP = VOLCANO.partition("/")
+
+# --- sources ------------------------------------------------------------------------------------------------
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -56,13 +46,37 @@ class Source(msgspec.Struct, frozen=True):
     @property
     def right(self) -> str:
         """The permission to read it, as for `kubectl auth can-i`."""
-        return str(failures.parse_permission("GET", self.path) or f"get {self.path}")
+        return str(errors.parse_permission("GET", self.path) or f"get {self.path}")
 
 
-_NAMESPACED = "namespaces/{namespace}"
-_CONFIGMAPS, _ADMISSION = f"/api/v1/{_NAMESPACED}/configmaps", "/apis/admissionregistration.k8s.io/v1"
-_IN_VOLCANO = f"namespaces/{VOLCANO_NAMESPACE}"
+_OWN, _ADMISSION = "namespaces/{namespace}", "/apis/admissionregistration.k8s.io/v1"
 _OURS: Mapping[str, str] = {"labelSelector": "app.kubernetes.io/part-of=railwright"}
+
+
+class _Waiting(views.View, frozen=True):
+    """Why kubelet has not started a container."""
+
+    reason: str | None = None
+
+
+class _State(views.View, frozen=True):
+    waiting: _Waiting | None = None
+
+
+class _InitContainerStatus(views.ContainerStatus, frozen=True):
+    state: _State | None = None
+
+
+class _PodStatus(views.PodStatus, frozen=True):
+    init_container_statuses: list[_InitContainerStatus] | None = None  # type: ignore[assignment]  # safe because frozen
+
+
+class OptedInPod(views.Pod, frozen=True):
+    """A pod with the state of its init containers."""
+
+    status: _PodStatus = _PodStatus()
+
+
 _WORKLOADS = {
     kind: Source(
         f"{kind.plural}.{kind.version}.{kind.group}",
@@ -76,33 +90,37 @@ SOURCES: tuple[Source, ...] = (
     Source("version", "/version"),
     Source("namespaces", "/api/v1/namespaces"),
     Source("nodes", "/api/v1/nodes", node_views.Node),
-    Source("deployments", f"/apis/apps/v1/{_NAMESPACED}/deployments"),
-    Source("own-pods", f"/api/v1/{_NAMESPACED}/pods", query=_OURS),
-    Source("budgets", f"/apis/policy/v1/{_NAMESPACED}/poddisruptionbudgets"),
-    Source("services", f"/api/v1/{_NAMESPACED}/services"),
-    Source("slices", f"/apis/discovery.k8s.io/v1/{_NAMESPACED}/endpointslices"),
-    Source("network-policies", f"/apis/networking.k8s.io/v1/{_NAMESPACED}/networkpolicies"),
-    Source("leases", f"/apis/coordination.k8s.io/v1/{_NAMESPACED}/leases"),
-    *(Source(f"{server}-secret", f"/api/v1/{_NAMESPACED}/secrets/{secret}") for server, secret in SECRETS.items()),
+    Source("deployments", f"/apis/apps/v1/{_OWN}/deployments"),
+    Source("own-pods", f"/api/v1/{_OWN}/pods", query=_OURS),
+    Source("budgets", f"/apis/policy/v1/{_OWN}/poddisruptionbudgets"),
+    Source("services", f"/api/v1/{_OWN}/services"),
+    Source("slices", f"/apis/discovery.k8s.io/v1/{_OWN}/endpointslices"),
+    *(Source(f"{server}-secret", f"/api/v1/{_OWN}/secrets/{secret}") for server, secret in SECRETS.items()),
     Source("mutating", f"{_ADMISSION}/mutatingwebhookconfigurations"),
     Source("validating", f"{_ADMISSION}/validatingwebhookconfigurations"),
     Source("admission-policies", f"{_ADMISSION}/validatingadmissionpolicies"),
     Source("admission-bindings", f"{_ADMISSION}/validatingadmissionpolicybindings"),
-    Source("policy", f"{_CONFIGMAPS}/{POLICY}"),
-    Source(DISABLED, f"{_CONFIGMAPS}/{installed_names.DISABLED}"),
+    Source("policy", f"/api/v1/{_OWN}/configmaps/{POLICY}"),
+    Source("disabled", f"/api/v1/{_OWN}/configmaps/{installed_names.DISABLED}"),  # the copy of `railwright disable`
     Source("networks", resources.NADS.path),
     Source("hypernodes", resources.HYPER_NODES.path, hypernodes.HyperNode),
-    Source("topologies", resources.NODE_TOPOLOGIES.path, node_views.NodeResourceTopology),
+    Source("kueue-topologies", "/apis/kueue.x-k8s.io/v1beta2/topologies"),
     Source("device-classes", resources.DEVICE_CLASSES.path, objects.DeviceClass),
     Source("device-slices", resources.RESOURCE_SLICES.path, objects.ResourceSlice),
-    Source("pods", "/api/v1/pods", views.Pod, {"labelSelector": names.FABRIC}),
+    Source("pods", "/api/v1/pods", OptedInPod, {"labelSelector": names.FABRIC}),
     Source("refusals", "/api/v1/events", views.Event, {"fieldSelector": "reason=FabricRefused"}),
-    Source("volcano", f"/api/v1/{_IN_VOLCANO}/configmaps/{VOLCANO_CONFIGMAP}"),
-    Source("volcano-deployment", f"/apis/apps/v1/{_IN_VOLCANO}/deployments/{VOLCANO_SCHEDULER}"),
+    Source("overwritten", "/api/v1/events", views.Event, {"fieldSelector": f"reason={installed_names.OVERWRITTEN}"}),
+    Source("volcano", f"/api/v1/namespaces/{_VOLCANO_NAMESPACE}/configmaps/{_VOLCANO_CONFIGMAP}"),
+    Source("volcano-deployment", f"/apis/apps/v1/namespaces/{_VOLCANO_NAMESPACE}/deployments/volcano-scheduler"),
     Source("kube-system", "/api/v1/namespaces/kube-system/configmaps"),
-    Source("queues", "/apis/scheduling.volcano.sh/v1beta1/queues"),
     *_WORKLOADS.values(),
 )
+# Sources that follow from others, with what `get_all` returns of them
+DRY_RUNS = "dry-runs"  # a DryRun for each fabric
+NAMESPACED_PODS = "namespaced-pods"  # pods of opted-in namespaces
+PERMISSIONS = "permissions"  # to install: pairs of a Permission and whether the caller has it, None if unknown
+SERVER_PERMISSIONS = "server-permissions"  # pairs of a ServiceAccount of a server and the Permissions that it lacks
+CLUSTER = "cluster"  # the nodes and devices as placement sees them
 
 
 class DryRun(msgspec.Struct, frozen=True):
@@ -112,7 +130,6 @@ class DryRun(msgspec.Struct, frozen=True):
     namespace: str = ""
     problem: str = ""  # why it cannot be made
     privileged: bool = False  # the fabric makes containers privileged
-    accelerators: int = 1
     pod: Any = None
     refusal: str = ""
     forbidden: bool = False  # the caller lacks permission to create pods there
@@ -141,6 +158,12 @@ class Snapshot(msgspec.Struct, frozen=True):
         """Return the object with this name, None if it does not exist."""
         return next((item for item in self.get_all(source) if get_path(item, "metadata", "name") == name), None)
 
+    def list_recent(self, source: str) -> list[views.Event]:
+        """Return the Events of the last hour, which is how long the API server keeps them, the newest first."""
+        events = [(_get_event_time(event), event) for event in self.get_all(source)]
+        recent = [(time, event) for time, event in events if self.now - time < dt.timedelta(hours=1)]
+        return [event for _, event in sorted(recent, key=lambda pair: pair[0], reverse=True)]
+
     @property
     def policy(self) -> documents.PolicyDocument | None:
         """Return the policy, None if it is missing or invalid."""
@@ -153,20 +176,20 @@ class Snapshot(msgspec.Struct, frozen=True):
         return self.policy.fabrics if self.policy else {}
 
     @property
-    def policy_result(self) -> documents.Policy | policies.Rejected | None:
-        """Return the policy in the ConfigMap, or its errors; None if it is missing."""
-        return None if self.policy_text is None else _read_policy(self.policy_text)
+    def accelerators(self) -> Sequence[str]:
+        """Return the resource names that identify a training container: those of the policy, or their default."""
+        return self.policy.accelerators if self.policy else ("nvidia.com/gpu",)
 
     @property
-    def policy_text(self) -> str | None:
-        """Return the policy text in the ConfigMap, None if it is missing."""
+    def policy_result(self) -> documents.Policy | policies.Rejected | None:
+        """Return the policy in the ConfigMap, or its errors; None if it is missing."""
         text = get_path(self.get_one("policy"), "data", names.POLICY_KEY)
-        return text if isinstance(text, str) else None
+        return _read_policy(text) if isinstance(text, str) else None
 
     @property
     def is_disabled(self) -> bool:
         """True while there is a copy of `railwright disable`, which `railwright enable` deletes."""
-        return self.get_one(DISABLED) is not None
+        return self.get_one("disabled") is not None
 
     @property
     def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
@@ -186,6 +209,18 @@ def _read_policy(text: str) -> documents.Policy | policies.Rejected:
     return policies.read(text)
 
 
+def _get_event_time(event: views.Event) -> dt.datetime:
+    try:
+        return dt.datetime.fromisoformat(
+            str(event.last_timestamp or event.event_time or event.metadata.creation_timestamp)
+        )
+    except ValueError:
+        return dt.datetime.fromtimestamp(0, dt.UTC)
+
+
+# --- fields of objects --------------------------------------------------------------------------------------
+
+
 def get_path(tree: Any, *path: str) -> Any:
     """Return the value under these keys, None if a key is missing or a value on the path is not a mapping."""
     for key in path:
@@ -198,7 +233,8 @@ get_map = frameworks.get_mapping
 
 def get_list(tree: Any, *path: str) -> Sequence[Any]:
     """Return the list under these keys, an empty one if there is none."""
-    return get_path(tree, *path) or ()
+    value = get_path(tree, *path)
+    return value if isinstance(value, list) else ()
 
 
 def get_name(obj: Any) -> str:
@@ -227,9 +263,6 @@ def format_selector(expressions: Iterable[label_selectors.Expression]) -> str:
     )
 
 
-_TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
-
-
 def list_containers(deployment: Any) -> Sequence[Any]:
     """Return the containers of a Deployment."""
     return get_list(deployment, "spec", "template", "spec", "containers")
@@ -238,6 +271,9 @@ def list_containers(deployment: Any) -> Sequence[Any]:
 def list_images(deployment: Any) -> list[str]:
     """Return the images of all containers of a Deployment."""
     return [str(get_path(container, "image") or "") for container in list_containers(deployment)]
+
+
+_TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
 
 
 def get_image_version(image: str) -> str:
@@ -252,38 +288,20 @@ def read_options(deployment: Any) -> Mapping[str, str]:
     return dict(argument.partition("=")[::2] for argument in arguments)
 
 
-def list_accelerators(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the resource names that identify a training container: the policy's `accelerators`, or its default."""
-    return snapshot.policy.accelerators if snapshot.policy else ("nvidia.com/gpu",)  # the default of `accelerators`
+# --- fixes --------------------------------------------------------------------------------------------------
 
-
-def get_lease_holder(lease: Any) -> str:
-    """Return the holder's identity, "" if the Lease has no holder."""
-    return str(get_path(lease, "spec", "holderIdentity") or "")
-
-
-def find_lease_problem(lease: Any, now: dt.datetime) -> str:
-    """Return why the Lease is not held, as a predicate to follow its name; "" while it is held."""
-    if lease is None:
-        return "does not exist"
-    if not (identity := get_lease_holder(lease)):
-        return "has no holder"
-    renew_time = parse_time(get_path(lease, "spec", "renewTime"))
-    seconds = get_path(lease, "spec", "leaseDurationSeconds") or _LEASE_SECONDS
-    if now - renew_time > dt.timedelta(seconds=seconds) + _CLOCK_SKEW:
-        return f"has expired: {identity} last renewed it at {renew_time:%Y-%m-%d %H:%M:%S} UTC"
-    return ""
-
-
-def parse_time(timestamp: Any) -> dt.datetime:
-    """Return a time of an object, 1970 if it has none."""
-    try:
-        return dt.datetime.fromisoformat(str(timestamp))
-    except ValueError:
-        return dt.datetime.fromtimestamp(0, dt.UTC)
-
-
-_MANAGED_BY = "app.kubernetes.io/managed-by"
+CREATE_POLICY = (
+    "describe your rails in policy.yaml (railwright policy schema has every key), then: kubectl -n {namespace} create "
+    "configmap {policy} --from-file=policy.yaml"
+)
+DISABLED = (  # detail of rows about what `railwright disable` has deleted, with the fix
+    f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
+    "labelled pods are created without their network"
+)
+ENABLE = "railwright enable"
+NAME_LABEL = "kubernetes.io/metadata.name"
+EXAMPLE = Snapshot(installed_names.NAMESPACE, dt.datetime.fromtimestamp(0, dt.UTC))  # names the installation
+_PLACEHOLDER = re.compile(r"\{(namespace|webhook|extender|certs|policy|configuration|edit policy|apply)(?: ([^}]+))?\}")
 _RELEASE = "meta.helm.sh/release-name"  # annotation that Helm writes on its objects
 # Labels and annotations that GitOps tools write on what they deploy, with the kind whose name is their value. Argo CD's
 # tracking-id is APPLICATION:GROUP/KIND:NAMESPACE/NAME. (Its docs: resource tracking; Flux's: spec.commonMetadata.)
@@ -295,7 +313,25 @@ _DEPLOYERS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def format_apply_command(snapshot: Snapshot, setting: str = "") -> str:
+def fill_in(fix: str, snapshot: Snapshot) -> str:
+    """Return a fix with the names and the commands of an installation.
+
+    `{edit policy}` is the command that edits the policy; `{apply}` applies the installation again, by how it was
+    installed, and `{apply KEY=VALUE}` sets a value of the chart. `{webhook}` and the like are names of objects.
+    """
+    words = {
+        "namespace": snapshot.namespace,
+        "webhook": WEBHOOK,
+        "extender": EXTENDER,
+        "certs": CERTS,
+        "policy": POLICY,
+        "configuration": CONFIGURATION,
+        "edit policy": f"kubectl -n {snapshot.namespace} edit configmap {POLICY}",
+    }
+    return _PLACEHOLDER.sub(lambda match: words.get(match[1]) or _format_apply(snapshot, match[2] or ""), fix)
+
+
+def _format_apply(snapshot: Snapshot, setting: str) -> str:
     """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl.
 
     `setting` (KEY=VALUE) is a value of the chart that the release must have: Helm keeps another one that was set.
@@ -306,13 +342,8 @@ def format_apply_command(snapshot: Snapshot, setting: str = "") -> str:
         for key, (tool, kind) in _DEPLOYERS.items():
             if value := {**labels, **annotations}.get(key):
                 return f"change it in the repository that {tool} ({kind} {value.partition(':')[0]}) deploys"
-        if labels.get(_MANAGED_BY) == "Helm":
+        if labels.get("app.kubernetes.io/managed-by") == "Helm":
             release = annotations.get(_RELEASE, "railwright")
             value = f" --set {setting}" if setting else ""
             return f"helm upgrade {release} CHART -n {snapshot.namespace} --reset-then-reuse-values{value}"
     return "kubectl apply -k FOLDER (with your kustomization.yaml)"
-
-
-def format_edit_command(snapshot: Snapshot) -> str:
-    """Return how to edit the policy."""
-    return f"kubectl -n {snapshot.namespace} edit configmap {POLICY}"

@@ -1,9 +1,8 @@
 """Runs `railwright demo`: shows each step and the result, serves the dashboard, and sets the exit code.
 
-The result is a card of one screen; --full also prints a report. With --serve, the dashboard shows the demo's cluster
-with a stream of jobs, with railwright and by Volcano alone: the webhook admits every pod, and the extender scores the
-nodes of the first cluster. Each cluster is a snapshot file, which its view of the dashboard reads as `railwright
-dashboard --snapshot` does.
+The result is a card of one screen. With --serve, the dashboard shows the demo's cluster
+with a stream of jobs: the webhook admits every pod, and the extender scores the nodes. The cluster is a snapshot file,
+which the dashboard reads as `railwright dashboard --snapshot` does.
 """
 
 import argparse
@@ -13,6 +12,7 @@ import copy
 import datetime as dt
 import functools
 import itertools
+import json
 import pathlib
 import random
 import re
@@ -21,21 +21,14 @@ import tempfile
 import time
 import uuid
 import webbrowser
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import aiohttp
 import msgspec
 import yaml
-from rich import box, console
-from rich.columns import Columns
-from rich.console import Group, RenderableType
-from rich.panel import Panel
-from rich.syntax import Syntax
-from rich.table import Table
-from rich.text import Text
 
-from railwright.cli import cluster_overview, dashboard, formats, object_files, output
+from railwright.cli import cluster_overview, dashboard, formats, output
 from railwright.cli.demo import objects, scenario
 from railwright.cli.output import Line
 from railwright.fabric import names, text
@@ -61,15 +54,11 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
             running = await stack.enter_async_context(scenario.start(folder, report=_report))
             outcome = await scenario.run(running, _report)
         min_leaves = scenario.count_fewest_leaves(outcome.free_by_leaf, len(outcome.placed))
-        is_optimal = scenario.count_leaves(outcome.placed) == min_leaves and all(outcome.annotations)
+        is_optimal = scenario.count_leaves(outcome.placed) == min_leaves
         if formats.is_document(arguments.output):
             document = {"fine": is_optimal, "min_leaves": min_leaves} | msgspec.to_builtins(outcome)
             formats.print_document(document, arguments.output)
         else:
-            if arguments.full:
-                screen = console.Console()
-                screen.width = screen.width if screen.is_terminal else _PIPED_WIDTH
-                screen.print(_render(running, outcome))
             output.print_lines(_format_card(running, outcome))
         if arguments.svg:
             lines = _format_card(running, outcome)
@@ -92,7 +81,7 @@ def _report(step: str) -> None:
 
 # --- the card -------------------------------------------------------------------------------------------
 
-_Tree = dict[str, Any]
+Tree = dict[str, Any]
 _CARD_WIDTH = 80  # columns
 _LEFT = 39  # columns before the line in the middle
 _MAP = 37  # columns of a map of the leaves
@@ -108,7 +97,8 @@ _NEXT = (
 def _format_card(fixture: scenario.Fixture, outcome: scenario.Outcome) -> Iterator[Line]:
     """Yield the lines of the card."""
     resources = fixture.nodes[0]["status"]["allocatable"]
-    rails = len(outcome.annotations[0].get("rails", ()))
+    record = json.loads(outcome.admitted[0].after["metadata"]["annotations"][names.INJECTION])
+    rails = len(record["rails"])
     job = f"A job of {len(outcome.placed)} pods on {len(fixture.nodes)} simulated nodes"
     yield ((f"{job} with {resources['nvidia.com/gpu']} GPUs and {rails} RDMA rails each", "bold"),)
     yield _join((("You write one label", "bold"),), (("The webhook adds to each pod", "bold"),))
@@ -141,7 +131,7 @@ def _pad(*columns: Sequence[Line]) -> list[list[Line]]:
     return [[*column, *[()] * (height - len(column))] for column in columns]
 
 
-def _format_job(job: _Tree) -> list[Line]:
+def _format_job(job: Tree) -> list[Line]:
     """Return the parts of the job's template that the demo concerns, with the label marked."""
     template = job["spec"]["tasks"][0]["template"]
     [container] = template["spec"]["containers"]
@@ -156,16 +146,19 @@ def _format_changes(pod: scenario.Admitted) -> list[Line]:
     before, after = pod.before["spec"]["containers"][0], pod.after["spec"]["containers"][0]
     networks = pod.after["metadata"]["annotations"][names.NETWORKS].split(",")
     devices = [name for name in after["resources"]["limits"] if name not in before["resources"]["limits"]]
-    variables = {variable["name"]: variable["value"] for variable in after["env"]}
-    memory = next(volume["emptyDir"]["sizeLimit"] for volume in pod.after["spec"]["volumes"] if "emptyDir" in volume)
+    memory = next(
+        volume["emptyDir"]["sizeLimit"]
+        for volume in pod.after["spec"]["volumes"]
+        if "sizeLimit" in volume.get("emptyDir", {})
+    )
     capabilities = after["securityContext"]["capabilities"]["add"]
     return [
         (("networks  ", "dim"), (_shorten(networks), "green")),
         (("devices   ", "dim"), (_shorten(devices), "green")),
         (("memory    ", "dim"), (f"{memory} of shared memory", "green")),
         (("rights    ", "dim"), (", ".join(capabilities), "green")),
-        (("NCCL      ", "dim"), (f"NCCL_IB_HCA{variables['NCCL_IB_HCA'].partition(',')[0]}, ...", "green")),
-        (("          ", ""), (f"and {len(variables) - 1} more variables", "green")),
+        (("variables ", "dim"), (f"{len(after['env'])}, of NCCL, UCX and others", "green")),
+        (("finds     ", "dim"), ("devices and GIDs in the pod", "green")),
         (("record    ", "dim"), ("the reason for each change", "green")),
     ]
 
@@ -197,7 +190,7 @@ def _format_cell(node: str, gang: set[str], busy: set[str]) -> tuple[str, str]:
     return (_BUSY, "dim") if node in busy else (_FREE, "dim")
 
 
-def _requests_gpus(pod: _Tree) -> bool:
+def _requests_gpus(pod: Tree) -> bool:
     return "nvidia.com/gpu" in pod["spec"]["containers"][0]["resources"]["requests"]
 
 
@@ -210,67 +203,13 @@ def _format_bar(bandwidth: float, style: str) -> Line:
     return (("bandwidth ", ""), ("█" * round(bandwidth * _BAR), style), (f" {round(bandwidth * 100)} %", style))
 
 
-# --- the report of --full -------------------------------------------------------------------------------
-
-_PIPED_WIDTH = 120  # columns of the report without a terminal
-
-
-def _render(fixture: scenario.Fixture, outcome: scenario.Outcome) -> Group:
-    """Return the job, the changes of its first pod, and the node of each rank."""
-    first = outcome.admitted[0]
-    template = yaml.safe_dump(fixture.job["spec"]["tasks"][0]["template"], sort_keys=False)
-    return Group(
-        Text("1. What the user writes, with one label", style="bold"),
-        Panel(
-            Syntax(template.rstrip(), "yaml", theme="ansi_dark", background_color="default"),
-            box=box.ROUNDED,
-        ),
-        Text("2. The pod after admission", "bold"),
-        Panel(_render_difference(first.before, first.after), box=box.ROUNDED, title=first.after["metadata"]["name"]),
-        *[Text(f"Warning: {warning}", style="yellow") for warning in first.warnings],
-        Text("3. Nodes of the gang by Volcano's extender protocol, and without railwright", style="bold"),
-        Columns(
-            [
-                _build_rank_table("with railwright", outcome.placed),
-                _build_rank_table("without (modelled)", outcome.without),
-            ]
-        ),
-    )
-
-
-def _render_difference(before: _Tree, after: _Tree) -> RenderableType:
-    """Return a coloured diff of the parts of the pod that a fabric concerns, with the injection record as a mapping."""
-    old, new = ({"metadata": pod["metadata"], "spec": pod["spec"]} for pod in (before, after))
-    lines = itertools.islice(object_files.format_difference(old, new), 1, None)  # the first has the line numbers
-    return Text("\n").join(Text(line, "default" if style == "dim" else style) for line, style in lines)
-
-
-def _build_rank_table(title: str, placed: Sequence[scenario.Placed]) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_style="bold")
-    for column in ("rank", "node", "leaf", "superpod"):
-        table.add_column(column)
-    colours = dict(zip(dict.fromkeys(pod.leaf for pod in placed), _COLOURS * len(placed), strict=False))
-    for pod in placed:
-        table.add_row(pod.pod, pod.node, Text(pod.leaf, style=colours[pod.leaf]), pod.spine)
-    return table
-
-
-_COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")
-
-
 # --- the dashboard with a stream of jobs --------------------------------------------------------------------
 
-
-Tree = dict[str, Any]
-VIEWS = ("with railwright", "Volcano alone")
 _PERIOD = 2.5  # seconds between two jobs
 _FIRST_JOBS = 4  # at the start, so that there is something to see
 _SIZES = (2, 4, 4, 6, 8, 8, 12)  # pods of a job, each with all GPUs of a node
 _SECONDS = (15.0, 40.0)  # shortest and longest duration of a job; on average the jobs use most of the nodes
 _MAX_WAITING = 3  # jobs; no new one is submitted while more wait
-
-Place = Callable[[Sequence[Tree], Sequence[Tree]], Awaitable[Sequence[scenario.Placed]]]
-"""(pods of a gang, pods that run already) -> the node of each pod of the gang."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -281,13 +220,13 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class World:
-    """One cluster: what runs, what waits, and the snapshot file that shows it."""
+    """The cluster: what runs, what waits, and the snapshot file that shows it."""
 
-    def __init__(self, fixture: scenario.Fixture, path: pathlib.Path, place: Place) -> None:
-        """Begin with the demo's nodes and busy pods. `place` chooses nodes."""
-        self.path = path
+    def __init__(self, session: aiohttp.ClientSession, fixture: scenario.Fixture) -> None:
+        """Begin with the demo's nodes and busy pods."""
+        self.path = fixture.folder / "snapshot.json"
         self.waiting: list[Job] = []
-        self._fixture, self._place = fixture, place
+        self._session, self._fixture = session, fixture
         self._running: list[tuple[float, Sequence[Tree]]] = []  # (time of the end, pods)
         self._shown = 0  # waiting jobs that the snapshot shows
         self.write()
@@ -301,7 +240,7 @@ class World:
         while self._shown and self._fits(self.waiting[0]):
             job = self.waiting.pop(0)
             self._shown -= 1
-            placed = await self._place(job.pods, self._list_bound())
+            placed = await scenario.place(self._session, self._fixture, job.pods, self._list_bound())
             pairs = zip(job.pods, placed, strict=True)
             self._running.append((now + job.seconds, [_bind(pod, on.node) for pod, on in pairs]))
         self.write()
@@ -321,46 +260,34 @@ class World:
 
 
 async def serve(fixture: scenario.Fixture) -> None:
-    """Serve both views on a free port of 127.0.0.1, and submit jobs, until SIGINT or SIGTERM."""
+    """Serve the dashboard on a free port of 127.0.0.1, and submit jobs, until SIGINT or SIGTERM."""
     async with aiohttp.ClientSession() as session:
-        worlds = (
-            World(fixture, fixture.folder / "snapshot.json", functools.partial(scenario.place, session, fixture)),
-            World(fixture, fixture.folder / "alone.json", functools.partial(scenario.place, None, fixture)),
-        )
-        views = {name: await _open_view(world) for name, world in zip(VIEWS, worlds, strict=True)}
-        submit = functools.partial(_submit_jobs, session, fixture, worlds)
-        await dashboard.serve_views(views, settings.parse_address("127.0.0.1:0"), _announce, [submit])
+        world = World(session, fixture)
+        files = cluster_overview.Sources(snapshot=str(world.path), policy=str(world.path.with_name("policy.yaml")))
+        view = dashboard.View(files, "demo: simulated nodes")
+        await view.open(None)
+        submit = functools.partial(_submit_jobs, session, fixture, world)
+        await dashboard.serve_view(view, settings.parse_address("127.0.0.1:0"), _announce, [submit])
 
 
-async def _open_view(world: World) -> dashboard.View:
-    policy = world.path.with_name("policy.yaml")
-    given = cluster_overview.Sources(snapshot=str(world.path), policy=str(policy))
-    view = dashboard.View(given, "demo: simulated nodes")
-    await view.open(None)
-    return view
-
-
-async def _submit_jobs(session: aiohttp.ClientSession, fixture: scenario.Fixture, worlds: Sequence[World]) -> None:
-    """Submit the same jobs to each cluster, until cancelled or until a server no longer answers."""
+async def _submit_jobs(session: aiohttp.ClientSession, fixture: scenario.Fixture, world: World) -> None:
+    """Submit jobs until cancelled or until a server no longer answers."""
     try:
-        await _repeat(session, fixture, worlds)
+        await _repeat(session, fixture, world)
     except aiohttp.ClientError:
         print("railwright demo: a server has stopped, so no more jobs are submitted", file=sys.stderr)
 
 
-async def _repeat(session: aiohttp.ClientSession, fixture: scenario.Fixture, worlds: Sequence[World]) -> None:
+async def _repeat(session: aiohttp.ClientSession, fixture: scenario.Fixture, world: World) -> None:
     rng = random.Random(scenario.SEED)  # noqa: S311 - the same jobs in every demo
     number = 0
     while True:
         count = _FIRST_JOBS if number == 0 else 1
-        if max(len(world.waiting) for world in worlds) <= _MAX_WAITING:
+        if len(world.waiting) <= _MAX_WAITING:
             for _ in range(count):
                 number += 1
-                job = await _admit_job(session, fixture, number, rng)
-                for world in worlds:
-                    world.waiting.append(job)
-        for world in worlds:
-            await world.advance(time.monotonic())
+                world.waiting.append(await _admit_job(session, fixture, number, rng))
+        await world.advance(time.monotonic())
         await asyncio.sleep(_PERIOD)
 
 
@@ -387,6 +314,6 @@ def _bind(pod: Tree, node: str) -> Tree:
 
 
 def _announce(url: str) -> None:
-    print(f"dashboard: {url}  (Ctrl-C to stop; switch between '{VIEWS[0]}' and '{VIEWS[1]}' in its header)", flush=True)
+    print(f"dashboard: {url}  (Ctrl-C to stop)", flush=True)
     if sys.stdout.isatty():
         webbrowser.open(url)

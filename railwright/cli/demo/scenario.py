@@ -28,7 +28,7 @@ import yaml
 
 from certs import files, pki
 from railwright.cli.demo import objects
-from railwright.fabric import names, resources, text, views
+from railwright.fabric import resources, text, views
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.workloads import volcano
 
@@ -135,10 +135,12 @@ async def start(
 
 async def store(fixture: Fixture, pods: Sequence[Tree]) -> None:
     """Add pods to the cluster's snapshot, as an API server would, and wait until both servers have read them."""
-    write_snapshot(fixture.folder / "snapshot.json", [*fixture.objects, *pods])
+    items = [*fixture.objects, *pods]
+    write_snapshot(fixture.folder / "snapshot.json", items)
+    count = len([item for item in items if item["kind"] == "Pod"])
 
     def has_reloaded(_status: int, metrics: str) -> bool:
-        return _read_metric(metrics, "railwright_snapshot_generation") >= 2
+        return _read_metric(metrics, 'railwright_cache_objects{kind="Pod"}') == count
 
     servers = (fixture.webhook, fixture.extender)
     await asyncio.gather(*(_wait_until(server, "/metrics", has_reloaded) for server in servers))
@@ -224,7 +226,7 @@ async def _wait_until(server: Server, path: str, is_met: Callable[[int, str], bo
 
 
 def _read_metric(text: str, name: str) -> float:
-    """Return the value of a metric without labels; 0 if it is absent."""
+    """Return the value of a metric, by its name with its labels; 0 if it is absent."""
     for line in text.splitlines():
         if line.startswith(f"{name} "):
             return float(line.split()[1])
@@ -258,13 +260,12 @@ class Outcome(msgspec.Struct, frozen=True):
     placed: Sequence[Placed]
     without: Sequence[Placed]
     free_by_leaf: Mapping[str, int]
-    annotations: Sequence[Tree]  # railwright.io/placement of each pod, as the webhook wrote it at binding
     bandwidth: float  # modelled, over RDMA, as a share of an ideal placement's
     bandwidth_without: float  # of the placement `without`, also over RDMA
 
 
 async def run(fixture: Fixture, report: Callable[[str], None] = lambda _step: None) -> Outcome:
-    """Admit the pods, place them with and without railwright, and bind them. `report` is called with each step."""
+    """Admit the pods, and place them with and without railwright. `report` is called with each step."""
     uid = str(uuid.UUID(int=1))  # fixed, so that every demo shows the same names
     pods = list(objects.build_volcano_pods(fixture.job, uid=uid))
     async with aiohttp.ClientSession() as session:
@@ -277,9 +278,6 @@ async def run(fixture: Fixture, report: Callable[[str], None] = lambda _step: No
         await store(fixture, ready)
         report("placing the gang by the extender")
         placed = await place(session, fixture, ready)
-        report("binding the pods")
-        pairs = zip(ready, placed, strict=True)
-        annotations = await asyncio.gather(*(_bind(session, fixture, pod, on) for pod, on in pairs))
     report("modelling the bandwidth")
     without = await place(None, fixture, ready)
     return Outcome(
@@ -287,7 +285,6 @@ async def run(fixture: Fixture, report: Callable[[str], None] = lambda _step: No
         placed=placed,
         without=without,
         free_by_leaf=_count_free(fixture, ready[0]),
-        annotations=annotations,
         bandwidth=model_bandwidth(fixture, placed),
         bandwidth_without=model_bandwidth(fixture, without),
     )
@@ -327,28 +324,7 @@ async def admit(session: aiohttp.ClientSession, fixture: Fixture, pod: Tree) -> 
     return Admitted(before=pod, after=_apply_patch(pod, answer), warnings=answer.get("warnings") or [])
 
 
-async def _bind(session: aiohttp.ClientSession, fixture: Fixture, pod: Tree, on: Placed) -> Tree:
-    metadata = pod["metadata"]
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "uid": metadata["uid"],
-            "annotations": metadata["annotations"],  # Volcano sends the pod's own along
-        },
-        "target": {"kind": "Node", "name": on.node},
-    }
-    answer = (await _post_review(session, fixture, "/mutate/bindings", _build_review(binding, "Binding", "binding")))[
-        "response"
-    ]
-    written = _apply_patch(binding, answer)["metadata"]["annotations"]
-    placement: Tree = json.loads(written.get(names.PLACEMENT, "{}"))
-    return placement
-
-
-def _build_review(subject: Tree, kind: str, sub_resource: str = "") -> Tree:
+def _build_review(subject: Tree, kind: str) -> Tree:
     """Return the AdmissionReview that an API server sends when `subject` is created."""
     return {
         "apiVersion": "admission.k8s.io/v1",
@@ -357,7 +333,6 @@ def _build_review(subject: Tree, kind: str, sub_resource: str = "") -> Tree:
             "uid": str(uuid.uuid4()),
             "kind": {"group": "", "version": "v1", "kind": kind},
             "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "subResource": sub_resource,
             "name": subject["metadata"]["name"],
             "namespace": subject["metadata"]["namespace"],
             "operation": "CREATE",

@@ -16,8 +16,8 @@ from railwright.cluster import errors
 from railwright.fabric import intent, names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode, VariableCode
 from webhook import reviews, state
 
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)
@@ -41,7 +41,7 @@ def preview_all(
     """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
 
     async def ask(client: clients.Client) -> list[previews.AdmissionPreview]:
-        answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
+        answers = await dry_runs.ask_all(client, [template.pod for template in pod_templates])
         policy = await _fetch_policy(client, answers)
         topology_by_title = await _ask_topologies(client, pod_templates)
         pairs = zip(pod_templates, answers, strict=True)
@@ -80,7 +80,7 @@ async def _ask_topologies(
         kind = workload.kind
         path = f"/apis/{kind.group}/{kind.version}/namespaces/{workload.namespace}/{kind.plural}?dryRun=All"
         try:
-            body, _ = await client.create(path, msgspec.json.encode(workload.tree))
+            body, _ = await client.create(path, workload.tree)
         except errors.ApiError:
             continue  # no right, no such kind, or rejected, which its pods show
         topology = previews.read_topology(kind, body)
@@ -134,7 +134,7 @@ def _describe_admitted(
         changes=_list_changes(record),
         warnings=warnings,
         unchanged=record.user_values,
-        skipped={step: rendering.describe_recorded(recorded) for step, recorded in record.skipped.items()},
+        skipped=record.skipped,
         before=admitted.before,
         after=admitted.after,
     )
@@ -150,27 +150,27 @@ def _find_outcome(codes: Collection[str], *, has_operations: bool) -> str:
 
 def _list_changes(record: intent.Record) -> list[previews.Change]:
     """Return the entries of a record with their reasons."""
-    recorded = msgspec.json.decode(record.reasons, type=dict[str, reason.RecordedReason]) if record.reasons else {}
+    meanings = {code.value: code.meaning for code in VariableCode}
     changes = []
     for entry in record.added:
         general = _REASONS.get(entry) or _REASONS.get(entry.partition(".")[0], "the policy of the fabric")
-        why = rendering.render_recorded(recorded[entry]) if entry in recorded else general
+        why = meanings.get(record.reasons.get(entry, ""), general)
         changes.append(previews.Change(entry, entry, "", why))
     return changes
 
 
-def _list_warnings(template: templates.Template, admitted: dry_runs.Admitted) -> tuple[rendering.Message, ...]:
+def _list_warnings(template: templates.Template, admitted: dry_runs.Admitted) -> tuple[reason.Reason, ...]:
     """Return the warnings about keys, then those of the dry run. The API server does not send every pod to railwright.
 
     A pod without the label is such a pod, so that the dry run has no warning about a misspelt one.
     """
     metadata = msgspec.convert(template.pod["metadata"], views.ObjectMeta)
-    about_keys = (*template.warnings, *rendering.describe_all(keys.check_pod(metadata)))
+    about_keys = (*template.warnings, *keys.check_pod(metadata))
     others = [warning for warning in map(_read_warning, admitted.warnings) if warning.code not in keys.CODES]
     return (*about_keys, *others)
 
 
-def _read_warning(line: str) -> rendering.Message:
+def _read_warning(line: str) -> reason.Reason:
     """Return a warning with its code; the API server's own have none, and get _KUBERNETES."""
     match = _CODED.fullmatch(line)
-    return rendering.Message(match["code"], match["text"]) if match else rendering.Message(_KUBERNETES, line)
+    return reason.Reason(match["code"], match["text"]) if match else reason.Reason(_KUBERNETES, line)

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Console, Group
 from rich.text import Text
 
 from railwright.cli import formats, object_files, options, output, policies
-from railwright.cli.explanation import previews, templates
+from railwright.cli.explanation import previews, recorded, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text
@@ -65,8 +64,8 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
     paths = options.find_files(arguments)
     for tree in (tree for path in paths for tree in object_files.read_manifest(_read_file(path), path)):
         tree_templates = templates.expand(tree, namespace)
-        if tree_templates is None:
-            output.print_note(f"{object_files.format_title(tree)} creates no pods, skipped")
+        if not tree_templates:
+            output.print_note(f"{object_files.format_title(tree)}: {templates.explain_absence(tree)}")
         pod_templates += tree_templates or ()
     if not pod_templates:
         kinds = ", ".join(templates.list_kinds())
@@ -141,7 +140,7 @@ def _write_plain(console: Console, parts: _Parts, tables: dict[Sequence[previews
         changes = tuple(parts.changes)
         if changes not in tables:
             with console.capture() as capture:
-                console.print(_render_reasons(changes), soft_wrap=True)
+                console.print(recorded.render(changes), soft_wrap=True)
             tables[changes] = capture.get().removesuffix("\n")
         lines.append(tables[changes])
     lines += [line for line, _ in parts.notes]
@@ -176,7 +175,7 @@ def _list_parts(preview: AdmissionPreview, *, full: bool) -> _Parts:
             *_list_notes("topology", "cyan", _describe_topology(preview)),
             *_list_notes("warning", "yellow", [warning.line for warning in preview.warnings]),
             *_list_notes("kept", "cyan", unchanged),
-            *_list_notes("skipped", "dim", [f"{step}: {reason.message}" for step, reason in preview.skipped.items()]),
+            *_list_notes("skipped", "dim", [f"{step}: {reason.text}" for step, reason in preview.skipped.items()]),
             ("", ""),
         ],
     )
@@ -186,7 +185,7 @@ def _render(parts: _Parts) -> Group:
     difference = Text().append_tokens((f"{line}\n", style) for line, style in parts.difference)
     return Group(
         *(Text(line, style=style) for line, style in parts.titles),
-        *([difference, _render_reasons(parts.changes)] if parts.changes is not None else []),
+        *((difference, recorded.render(parts.changes)) if parts.changes is not None else ()),
         *(Text(line, style=style) for line, style in parts.notes),
     )
 
@@ -230,15 +229,6 @@ def _format_outcome(preview: AdmissionPreview) -> str:
 
 def _get_style(preview: AdmissionPreview) -> str:
     return "bold red" if previews.is_finding(preview) else "green" if preview.operations else "default"
-
-
-def _render_reasons(changes: Sequence[previews.Change]) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("change", style="green", overflow="fold")
-    table.add_column("why", overflow="fold")
-    for change in changes:
-        table.add_row(Text(output.escape_controls(change.change)), Text(output.escape_controls(change.reason)))
-    return table
 
 
 def _list_notes(word: str, style: str, sentences: Iterable[str]) -> Iterator[_Line]:

@@ -14,13 +14,13 @@ import msgspec
 from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
 from railwright.fabric import admission, bounded_cache, intent, names, views
-from railwright.fabric.injection import facts, plan, pod_changes
+from railwright.fabric.injection import facts, plan
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import frameworks, registry
 from railwright.serving import turns
-from webhook import patch, pods, response_cache, reviews, state, workloads
+from webhook import pods, response_cache, reviews, state, workloads
 
 Tree = object_files.Tree
 
@@ -53,7 +53,7 @@ class Topology(msgspec.Struct, frozen=True):
     """The scheduler that decides for a gang, and why it reads a topology or none."""
 
     scheduler: str
-    reason: rendering.Message
+    reason: reason.Reason
 
 
 class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,9 +68,9 @@ class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
     rails: Sequence[str] = ()
     operations: Sequence[Any] = ()
     changes: Sequence[Change] = ()
-    warnings: Sequence[rendering.Message]
+    warnings: Sequence[reason.Reason]
     unchanged: Mapping[str, Any] = msgspec.field(default_factory=dict, name="kept")  # the user's own, by container
-    skipped: Mapping[str, rendering.Message] = {}
+    skipped: Mapping[str, reason.Reason] = {}
     topology: Topology | None = None  # of its workload
     message: str
     before: Tree
@@ -87,7 +87,6 @@ def load_caches(snapshot: str | None) -> state.State:
     caches.namespaces.replace(objects["Namespace"])
     caches.networks.replace(objects["NetworkAttachmentDefinition"])
     caches.nodes.replace(objects["Node"])
-    caches.hyper_nodes.replace(objects["HyperNode"])
     return caches
 
 
@@ -114,9 +113,9 @@ class Decision(msgspec.Struct, frozen=True):
     changes: Sequence[Change]
 
     @property
-    def injection(self) -> pod_changes.Injection | None:
+    def injection(self) -> plan.Injection | None:
         """Return the injection that the policy asks for, whatever its mode; None if there is none."""
-        return self.planned if isinstance(self.planned, pod_changes.Injection) else None
+        return self.planned if isinstance(self.planned, plan.Injection) else None
 
 
 class Decisions:
@@ -134,10 +133,10 @@ class Decisions:
         responses = self._responses.setdefault(cluster.job_accelerated, response_cache.ResponseCache())
         answer = pods.handle(body, policy, lambda _: cluster, responses)
         entry = responses.build_entry(pod, len(body), policy, cluster)
-        if entry is None or responses.by_key.get(entry.key) is None:
+        if entry is None or responses.by_key.get(entry[0]) is None:
             return _decide(pod, policy, cluster, answer)
         # a pod with too many values is rejected, whatever its excerpt
-        key = (cluster.job_accelerated, entry.key, answer.body)
+        key = (cluster.job_accelerated, entry[0], answer.body)
         return self._known.find(key, lambda: _decide(pod, policy, cluster, answer))
 
 
@@ -145,7 +144,7 @@ def _decide(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
     response, encoded_patch = _read_answer(answer.body)
     planned = admission.plan(pod, policy, cluster)
     message = response.get("status", {}).get("message", "")
-    return Decision(answer, message, encoded_patch, planned, _list_changes(pod, planned))
+    return Decision(answer, message, encoded_patch, planned, _list_changes(planned))
 
 
 def preview_admission(
@@ -181,7 +180,7 @@ def preview_admission(
         changes=decision.changes,
         warnings=(*template.warnings, *answer.warnings),
         unchanged=record.user_values,
-        skipped={entry: rendering.describe_recorded(recorded) for entry, recorded in record.skipped.items()},
+        skipped=record.skipped,
         after=after,
     )
 
@@ -228,17 +227,17 @@ def read_record(pod: Tree) -> intent.Record:
         ) from None
 
 
-def _list_changes(pod: views.Pod, planned: plan.Outcome | None) -> list[Change]:
-    if not isinstance(planned, pod_changes.Injection):
+def _list_changes(planned: plan.Outcome) -> list[Change]:
+    if not isinstance(planned, plan.Injection):
         return []
     return [
         Change(
             entry=change.entry or "record",
-            change=change.describe(pod),
-            path=operations[-1]["path"] if operations else "",  # parents come first
+            change=change.title,
+            path=change.operations[-1]["path"] if change.operations else "",  # parents come first
             reason=change.reason,
         )
-        for change, operations in patch.group_by_change(pod, planned.changes)
+        for change in planned.changes
     ]
 
 
@@ -256,7 +255,7 @@ def preview_topologies(
             review = build_review(
                 tree, reviews.GroupVersionKind(kind.group, kind.version, kind.name), workload.namespace
             )
-            answer = turns.complete(workloads.handle(review, policy, caches.build_facts, caches.build_topology_facts()))
+            answer = turns.complete(workloads.handle(review, policy, caches.build_facts))
         except reviews.MalformedError:
             continue
         _, encoded_patch = _read_answer(answer.body)
@@ -293,7 +292,5 @@ def read_topology(kind: frameworks.WorkloadKind, body: bytes) -> Topology | None
         records = [intent.read_topology(template.pod) for template in stored.read(kind, body).templates]
     except stored.UnreadableError:
         return None
-    written = [
-        Topology(record.scheduler, rendering.describe_recorded(record.reason)) for record in records if record.reason
-    ]
+    written = [Topology(record.scheduler, record.reason) for record in records if record.reason]
     return written[0] if written else None

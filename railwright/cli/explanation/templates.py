@@ -4,6 +4,7 @@
 """
 
 import copy
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ from railwright.fabric import names
 from railwright.fabric.injection import facts, keys
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.injection.accelerators import has_accelerator
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
 
 Tree = object_files.Tree
@@ -30,30 +32,9 @@ class Template(msgspec.Struct, frozen=True):
     namespace: str
     pod: Tree
     path: tuple[str | int, ...] = ()  # of the template in the object
-    warnings: tuple[rendering.Message, ...] = ()  # about the object; only on its first template
+    warnings: tuple[reason.Reason, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
     workload: Tree | None = None  # the object; None for a bare Pod
-
-    @property
-    def marked_pod(self) -> Tree:
-        """Return the pod with the mark of a template that gets no rails, as far as it shows without the policy.
-
-        A dry run of the pod does not show the other templates. The mark has no effect on ranks.
-        """
-        containers = [
-            frameworks.get_mapping(container, "resources") for container in _iterate_containers(self.pod["spec"])
-        ]
-        names_requested = [
-            name for resources in containers for key in ("requests", "limits") for name in resources.get(key) or ()
-        ]
-        uses_devices = any("/" in name for name in names_requested) or any(
-            resources.get("claims") for resources in containers
-        )
-        annotations = frameworks.get_mapping(self.pod, "metadata", "annotations")
-        if uses_devices or not self.requested or names.RAILS in annotations:
-            return self.pod
-        metadata = {**self.pod["metadata"], "annotations": {**annotations, names.RAILS: names.RAILS_NONE}}
-        return {**self.pod, "metadata": metadata}
 
     def add_facts(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
         """Return what admission knows, with whether a template of the workload requests an accelerator."""
@@ -100,6 +81,56 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     return templates
 
 
+_WITHOUT_PODS = re.compile(r"|apps|autoscaling|batch|policy|.+\.k8s\.io")  # groups of Kubernetes itself
+_OF_OTHERS = {
+    ("trainer.kubeflow.org", "TrainJob"): (
+        f"Trainer makes its pods from a runtime. Label {names.FABRIC} goes into spec.labels, for in metadata it has no "
+        "effect; explain the ClusterTrainingRuntime or TrainingRuntime to see its pods"
+    ),
+    ("serving.kserve.io", "InferenceService"): (
+        f"KServe makes its pods. Label {names.FABRIC} goes into spec.predictor.labels; explain the Deployment that "
+        "KServe creates to see its pods"
+    ),
+    ("nvidia.com", "DynamoGraphDeployment"): (
+        f"only version v1beta1 is read here. In v1alpha1 label {names.FABRIC} goes into "
+        "spec.services.NAME.extraPodMetadata.labels of each service that needs rails, in v1beta1 into "
+        "spec.components[].podTemplate.metadata.labels"
+    ),
+}
+"""Objects from which another controller makes pods, and where their label goes."""
+
+
+def locate_label(tree: Tree) -> str:
+    """Return where the label of an object goes from which another controller makes pods, "" for other objects."""
+    return _OF_OTHERS.get((str(tree.get("apiVersion", "")).rpartition("/")[0], tree["kind"]), "")
+
+
+def explain_absence(tree: Tree) -> str:
+    """Return why an object has no template to show, and where its label goes if another controller makes its pods."""
+    if known := locate_label(tree):
+        return known
+    group = str(tree.get("apiVersion", "")).rpartition("/")[0]
+    if _WITHOUT_PODS.fullmatch(group) or registry.find_kind(group, "", tree["kind"]) is not None:
+        return "has no pod template, skipped"
+    return (
+        "railwright does not know this kind, skipped. If its controller creates pods, label "
+        f"{names.FABRIC} goes where that controller copies labels to pods"
+    )
+
+
+def check_train_job(tree: Tree) -> Iterator[reason.Reason]:
+    """Yield a warning about a TrainJob with the label where Trainer does not copy it from."""
+    group = str(tree.get("apiVersion", "")).partition("/")[0]
+    value = frameworks.get_mapping(tree, "metadata", "labels").get(names.FABRIC)
+    is_train_job = (group, tree["kind"]) == ("trainer.kubeflow.org", "TrainJob")
+    if is_train_job and value is not None and names.FABRIC not in frameworks.get_mapping(tree, "spec", "labels"):
+        yield reason.Reason(
+            AdmissionCode.LABEL_NOT_PASSED,
+            f"label {names.FABRIC} {value!r} of the TrainJob has no effect: Trainer copies only spec.labels",
+            fix="move it there",
+        )
+
+
 def list_kinds() -> list[str]:
     """Return the supported kinds, for messages."""
     return ["Pod", *dict.fromkeys(kind.name for kind in (*registry.KINDS, *registry.SOURCES))]
@@ -135,8 +166,6 @@ def _build_template(
     spec = copy.deepcopy(frameworks.get_mapping(origin.template, "spec"))
     for container in _iterate_containers(spec):
         _append(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
-        if (container_name := str(container.get("name"))) in template.added.commands:
-            container["command"] = [*template.added.commands[container_name]]
     _add_volumes(spec, template.added.volumes, name.rstrip("-"))
     if pods.ssh_volume:
         _mount_keys(spec, pods.ssh_volume, f"{origin.context.workload}-ssh")

@@ -1,6 +1,5 @@
 // The page: the selection and its link, the filters, and which parts are drawn again. Each part has a module of its own.
 
-import { Connection } from "./connection.js";
 import { Explanation, buildGangDetails, buildMissing, buildNodeDetails, buildRailDetails } from "./details.js";
 import { Drawing } from "./drawing.js";
 import { GangList, describeGang, filterGangs } from "./gang_list.js";
@@ -18,7 +17,7 @@ const get = (id) => document.getElementById(id);
 const store = new Store();
 const selection = { fabric: "", gang: "", node: "", rail: "" };
 const filters = { text: "", state: "", namespace: "", order: "attention", onlyBroken: false };
-const page = { form: "drawing", log: "admissions", hasAllRanks: false, details: "" };
+const page = { form: "drawing", log: "admissions", hasAllRanks: false, details: "", problems: "" };
 const link = parseLink(location.hash);
 if (link) Object.assign(selection, link);
 
@@ -28,7 +27,6 @@ const drawing = new Drawing(
   { choose: (name) => chooseNode(name), clear: () => (selection.node ? chooseNode("") : select({ gang: "", rail: "" })) },
 );
 const gangList = new GangList(get("gangs"), get("gangs-none"), { choose: (key) => chooseGang(key) });
-const connection = new Connection({ box: get("connection"), text: get("connection-text"), problems: get("problems") }, store, announce);
 
 // --- selection ------------------------------------------------------------------------------------------------------
 
@@ -42,8 +40,7 @@ function select(changes) {
 }
 
 function buildAddress() {
-  const view = stream.view ? `?view=${encodeURIComponent(stream.view)}` : "";
-  return `${location.pathname}${view}${formatLink(selection, store.site.fabrics[0])}`;
+  return `${location.pathname}${location.search}${formatLink(selection, store.fabricNames[0])}`;
 }
 
 /** Draw everything that depends on the selection. */
@@ -79,7 +76,7 @@ function showDetails(name) {
 
 /** Show the fabric of the selected node or gang; the first one if the selected fabric does not exist. */
 function chooseFabricOfSelection() {
-  const { fabrics } = store.site;
+  const fabrics = store.fabricNames;
   if (!fabrics.length) return;
   const ofGang = store.getGang(selection.gang)?.fabric;
   const hasNode = selection.node && store.getNode(selection.fabric, selection.node);
@@ -118,9 +115,10 @@ function render() {
 }
 
 function showSite() {
-  const { source, policy, policy_name: policyName, fabrics } = store.site;
-  connection.update();
-  get("source").replaceChildren(source, ...connection.listPolicy(policy, policyName));
+  const { source, policy } = store.overview;
+  const fabrics = store.fabricNames;
+  showState();
+  get("source").textContent = policy ? `${source} · policy ${policy.replace("sha256:", "").slice(0, 8)}` : source;
   get("source").title = policy;
   chooseFabricOfSelection();
   get("fabric-field").hidden = fabrics.length < 2;
@@ -189,7 +187,7 @@ function replaceDetails(parts) {
 
 function showLog() {
   const isEvents = page.log === "events";
-  const all = isEvents ? store.events : store.admissions;
+  const all = (isEvents ? store.overview.events : store.overview.admissions) ?? [];
   const rows = isEvents ? buildEventRows(all, filters) : buildAdmissionRows(all, filters, store, { chooseGang });
   get(page.log).replaceChildren(...rows);
   get("admissions-table").hidden = isEvents;
@@ -197,7 +195,7 @@ function showLog() {
   get("log-title").textContent = isEvents ? "Recent Events" : "Recent admissions";
   get("log-count").textContent = `${rows.length}${rows.length < all.length ? ` of ${all.length}` : ""}`;
   get("log-none").hidden = rows.length > 0;
-  get("log-none").textContent = isEvents && !store.site.has_events ? "This server does not read Events: kubectl get events -A shows them." : all.length ? "Nothing matches." : "Nothing yet.";
+  get("log-none").textContent = isEvents && store.overview.events === null ? "This server does not read Events: kubectl get events -A shows them." : all.length ? "Nothing matches." : "Nothing yet.";
 }
 
 /** Have a screen reader announce a text. */
@@ -207,23 +205,14 @@ function announce(text) {
 
 // --- updates from the server ----------------------------------------------------------------------------------------
 
-const PARTS = { site: "site", fabric: "layout", leaf: "fabric", gang: "gangs", admissions: "log", events: "log" };
-
-function applyDelta(delta) {
-  const oldSections = new Map(Object.keys(delta.sections).map((key) => [key, store.sections.get(key)]));
-  const oldStates = new Map(delta.full ? [] : store.gangs.map((gang) => [gang.key, gang.state]));
-  for (const key of store.apply(delta)) {
-    const kind = key.split("/", 1)[0];
-    requestRender(PARTS[kind]);
-    if (kind === "fabric") requestRender("site");
-    if (kind !== "leaf") continue;
-    const [leaf, oldLeaf] = [store.sections.get(key), oldSections.get(key)];
-    if (!leaf || oldLeaf?.nodes.length !== leaf.nodes.length || leaf.nodes.some((node, index) => node.name !== oldLeaf.nodes[index].name)) requestRender("layout");
-    else if (!delta.full) drawing.highlightChanges(oldLeaf, key.slice("leaf/".length));
-  }
-  if (delta.full) requestRender("site", "layout", "fabric", "gangs", "log");
-  requestRender("details");
-  if (!delta.full) announceGangs(oldStates);
+function takeOverview(overview) {
+  const [isFirst, oldLeaves] = [!store.hasData, store.overview.leaves];
+  const oldStates = new Map(store.gangs.map((gang) => [gang.key, gang.state]));
+  store.apply(overview);
+  requestRender("site", "layout", "fabric", "gangs", "log", "details");
+  if (isFirst) return;
+  for (const [id, leaf] of Object.entries(overview.leaves)) if (oldLeaves[id] && oldLeaves[id] !== leaf) drawing.highlightChanges(oldLeaves[id], id);
+  announceGangs(oldStates);
 }
 
 /** Announce changes of gangs to a screen reader in a few words. */
@@ -237,33 +226,29 @@ function announceGangs(oldStates) {
   if (texts.length) announce(texts.length > 3 ? `${texts.length} gangs changed` : texts.join("; "));
 }
 
-/** Show the views side by side, each with the mean modelled bandwidth of its placed gangs. */
-function showViews(means) {
-  const names = Object.keys(means);
-  const chosen = stream.view || names[0];
-  const focused = get("views").contains(document.activeElement) ? document.activeElement.dataset.choice : "";
-  const buttons = names.map((name) => {
-    const mean = means[name] === null ? "" : build("b", { title: "mean modelled bandwidth of the placed gangs" }, ` ${means[name].toFixed(2)}`);
-    return build("button", { type: "button", "data-choice": name, "aria-pressed": String(name === chosen) }, name, mean);
-  });
-  get("views").replaceChildren(...buttons);
-  buttons.find((button) => button.dataset.choice === focused)?.focus();
-  get("views").hidden = false;
+/** Show whether the data is current, and what is wrong with it. `name`: state of the stream. */
+function showState(name = get("connection").dataset.stream, { since, reason } = {}) {
+  const problems = name === "live" ? store.overview.problems : [reason].filter(Boolean);
+  const state = name === "live" && problems.length ? "incomplete" : name;
+  const words = { connecting: "connecting", live: "live", incomplete: "live, incomplete", denied: "not signed in" };
+  const text = words[state] ?? `${state}${since ? ` since ${Math.round((Date.now() - since) / 1000)} s` : ""}`;
+  if (get("connection").dataset.state !== state) announce(text);
+  Object.assign(get("connection").dataset, { state, stream: name });
+  get("connection-text").textContent = text;
+  const content = problems.join("\n");
+  get("problems").hidden = !content;
+  if (page.problems === content) return; // an alert is announced again with every change
+  page.problems = content;
+  get("problems").replaceChildren(...problems.map((problem) => build("p", {}, problem)));
 }
 
-function chooseView(name) {
-  press("choice", name);
-  stream.choose(name);
-}
-
-const stream = new Stream("api/stream", new URLSearchParams(location.search).get("view") ?? "", {
-  change: applyDelta,
-  views: showViews,
+const stream = new Stream("api/stream", {
+  change: takeOverview,
   deny: (status, reason) => {
-    connection.setStream("denied");
+    showState("denied");
     tokenForm.show(status === 401 && !stream.token ? "This dashboard requires permission from the cluster." : `Refused: ${reason}`);
   },
-  state: (name, detail) => connection.setStream(name, detail),
+  state: showState,
 });
 const explanation = new Explanation(store, stream, () => requestRender("details"));
 const tokenForm = new TokenForm({ back: get("token-back"), form: get("token"), reason: get("token-reason"), field: get("token-text"), keep: get("token-keep") }, (token) => {
@@ -295,7 +280,7 @@ function press(name, value) {
   for (const button of document.querySelectorAll(`[data-${name}]`)) button.setAttribute("aria-pressed", String(button.dataset[name] === value));
 }
 document.addEventListener("click", (event) => {
-  const { size, form, log, choice } = event.target.closest("button")?.dataset ?? {};
+  const { size, form, log } = event.target.closest("button")?.dataset ?? {};
   if (size) {
     press("size", size);
     drawing.size = size;
@@ -313,10 +298,6 @@ document.addEventListener("click", (event) => {
     page.log = log;
     requestRender("log");
   }
-  if (choice) {
-    chooseView(choice);
-    history.pushState(null, "", buildAddress());
-  }
 });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
@@ -324,11 +305,9 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 globalThis.addEventListener("popstate", () => {
-  const view = new URLSearchParams(location.search).get("view") ?? "";
-  if (view !== stream.view) chooseView(view);
   const chosen = parseLink(location.hash);
   if (!chosen) return; // a skip link
-  Object.assign(selection, chosen, { fabric: chosen.fabric || store.site.fabrics[0] || "" });
+  Object.assign(selection, chosen, { fabric: chosen.fabric || store.fabricNames[0] || "" });
   showSelection();
 });
 setInterval(refreshAges, AGE_INTERVAL);

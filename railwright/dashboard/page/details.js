@@ -3,7 +3,7 @@
 
 import { buildState, describeGang, describeWait } from "./gang_list.js";
 import { build, buildAge, buildBadge, buildLink, buildTable, formatCount } from "./look.js";
-import { RAIL_STATES, formatLetter, mapHolders } from "./store.js";
+import { RAIL_STATES, formatLetter, isPlaced, mapHolders } from "./store.js";
 
 // --- a gang ---
 
@@ -41,12 +41,12 @@ function buildClose(text, close) {
 
 /** Reasons in words, each with its code behind it. */
 function buildReasons(reasons) {
-  const items = reasons.map(({ code, message }) => build("li", {}, message, code ? " " : "", code ? build("code", { class: "code" }, code) : ""));
+  const items = reasons.map(({ code, message, fix }) => build("li", {}, fix ? `${message}; ${fix}` : message, code ? " " : "", code ? build("code", { class: "code" }, code) : ""));
   return build("ul", { class: "reasons" }, ...items);
 }
 
 function buildTimes(gang) {
-  if (gang.state !== "placed") return gang.created_at ? build("p", { class: "quiet" }, "waiting since ", buildAge(gang.created_at)) : "";
+  if (!isPlaced(gang)) return gang.created_at ? build("p", { class: "quiet" }, "waiting since ", buildAge(gang.created_at)) : "";
   if (!gang.placed_at) return "";
   const wait = describeWait(gang);
   return build("p", { class: "quiet" }, "placed ", buildAge(gang.placed_at), wait && `, ${wait}`);
@@ -130,8 +130,8 @@ function buildExplanation(explanation, subject, on) {
     return box;
   }
   box.append(build("h4", {}, explanation.rejection ? `Why ${explanation.pod} cannot be here` : `What ${explanation.pod} would get here now`));
-  const { rejection, reason, rails = [], short = [], degradations = [], reports = [] } = explanation;
-  const reasons = [rejection, reason, ...rails, ...short, ...degradations, ...reports].filter(Boolean);
+  const { rejection, fault, reason, rails = [], short = [], degradations = [], broken = [] } = explanation;
+  const reasons = [rejection, fault, reason, ...rails, ...short, ...degradations, ...broken].filter(Boolean);
   if (reasons.length) box.append(buildReasons(reasons));
   if (table) box.append(build("p", {}, `Score ${explanation.score} of 100 at present`), table);
   box.append(command);
@@ -189,7 +189,7 @@ export class Explanation {
     const pod = node.pods?.[0];
     const subject = gangKey || pod?.gang || pod?.pod || "";
     const gang = this.store.getGang(subject);
-    const key = [this.stream.view, subject, node.name, gang?.state, gang?.placed].join(" ");
+    const key = [subject, node.name, gang?.state, gang?.placed].join(" ");
     if (!subject || key === this.key) return subject;
     Object.assign(this, { key, value: undefined });
     this.fetch(subject, node.name).then((value) => {
@@ -202,7 +202,7 @@ export class Explanation {
 
   async fetch(subject, node) {
     try {
-      const path = this.stream.buildPath("api/why", { gang: subject, node });
+      const path = `api/why?${new URLSearchParams({ gang: subject, node })}`;
       const response = await fetch(path, { headers: this.stream.buildHeaders(), cache: "no-store", credentials: "omit" });
       const answer = await response.json();
       return response.ok ? answer : { error: answer.error?.reason ?? response.statusText };

@@ -42,7 +42,7 @@ export class Drawing {
     const width = this.scroller.clientWidth;
     if (!fabric || !width) {
       this.layout = undefined;
-      this.requestPaint();
+      this.paintNow();
       return;
     }
     this.layout = computeLayout(fabric, (id) => this.store.getLeaf(id), width, this.size);
@@ -52,7 +52,7 @@ export class Drawing {
     Object.assign(this.canvas, { width: width * ratio, height: height * ratio });
     Object.assign(this.canvas.style, { width: `${width}px`, height: `${height}px` });
     this.spacer.style.height = `${Math.max(0, this.layout.height - height)}px`;
-    this.requestPaint();
+    this.paintNow(); // setting its size has cleared the canvas, and a frame later would show that
   }
 
   /** Let the nodes of a leaf that differ from its old state glow for a moment. */
@@ -65,13 +65,17 @@ export class Drawing {
   }
 
   requestPaint() {
-    this.request ??= requestAnimationFrame(() => {
-      this.request = undefined;
-      const start = performance.now();
-      this.paint(start);
-      performance.clearMeasures("railwright-paint");
-      performance.measure("railwright-paint", { start, end: performance.now() });
-    });
+    this.request ??= requestAnimationFrame(() => this.paintNow());
+  }
+
+  /** Paint, which a requested frame need not do again. */
+  paintNow() {
+    if (this.request) cancelAnimationFrame(this.request);
+    this.request = undefined;
+    const start = performance.now();
+    this.paint(start);
+    performance.clearMeasures("railwright-paint");
+    performance.measure("railwright-paint", { start, end: performance.now() });
   }
 
   // --- painting -----------------------------------------------------------------------------------------------

@@ -1,16 +1,16 @@
 // The list of gangs, its filters and its keyboard.
 
 import { build, buildAge, buildBadge, formatDuration, getColour, measureSeconds } from "./look.js";
-import { formatLetter, getState, isWorse, rankAttention } from "./store.js";
+import { formatLetter, getState, isPlaced, rankAttention } from "./store.js";
 
 /** The gangs that pass the filters, in the chosen order. */
 export function filterGangs(gangs, { text, state, namespace, order }) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const matches = gangs.filter((gang) => {
     if (namespace && gang.namespace !== namespace) return false;
-    if (state === "placed" && gang.state !== "placed") return false;
-    if (state === "waiting" && gang.state === "placed") return false;
-    if (state === "worse" && !isWorse(gang)) return false;
+    if (state === "placed" && !isPlaced(gang)) return false;
+    if (state === "waiting" && isPlaced(gang)) return false;
+    if (state === "worse" && gang.state !== "spread") return false;
     return words.every((word) => matchesWord(gang, word));
   });
   const compare = {
@@ -38,7 +38,7 @@ function formatBandwidth(value) {
 
 /** Describe a gang: "bandwidth 0.88 of 0.88 possible", or how many of its pods are placed. */
 export function describeGang(gang) {
-  if (gang.state !== "placed") return `${gang.placed} of ${gang.size} placed`;
+  if (!isPlaced(gang)) return `${gang.placed} of ${gang.size} placed`;
   if (gang.best === undefined) return gang.bandwidth === undefined ? "not evaluated yet" : `bandwidth ${formatBandwidth(gang.bandwidth)}`;
   return `bandwidth ${formatBandwidth(gang.bandwidth)} of ${formatBandwidth(gang.best)} possible`;
 }
@@ -51,9 +51,9 @@ export function buildState(gang) {
 
 /** How long a gang has been placed or waiting, as one element; "" if unknown. */
 function buildGangAge(gang) {
-  const isPlaced = gang.state === "placed";
-  const age = buildAge(isPlaced ? gang.placed_at : gang.created_at, "");
-  return age && build("span", {}, build("span", { class: "hidden" }, isPlaced ? ", placed for " : ", waiting for "), age);
+  const placed = isPlaced(gang);
+  const age = buildAge(placed ? gang.placed_at : gang.created_at, "");
+  return age && build("span", {}, build("span", { class: "hidden" }, placed ? ", placed for " : ", waiting for "), age);
 }
 
 /** How long a placed gang waited, in words; "" if unknown. */
@@ -145,13 +145,13 @@ export class GangList {
 
 /** The bandwidth of a placed gang with a tick at the best possible, or the placed share of a waiting one. */
 function buildBar(gang) {
-  const isPlaced = gang.state === "placed";
-  const share = isPlaced ? (gang.bandwidth ?? 0) : gang.placed / Math.max(1, gang.size);
-  const value = build("span", { class: isPlaced ? "value" : "value partly" });
+  const placed = isPlaced(gang);
+  const share = placed ? (gang.bandwidth ?? 0) : gang.placed / Math.max(1, gang.size);
+  const value = build("span", { class: placed ? "value" : "value partly" });
   value.style.setProperty("width", `${Math.round(share * 100)}%`);
   value.style.setProperty("--gang", getColour(gang.colour));
   const bar = build("span", { class: "score", "aria-hidden": "true" }, value);
-  if (isPlaced && gang.best !== undefined) {
+  if (placed && gang.best !== undefined) {
     const tick = build("span", { class: "best" });
     tick.style.setProperty("left", `${Math.round(gang.best * 100)}%`);
     bar.append(tick);

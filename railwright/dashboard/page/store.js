@@ -1,93 +1,72 @@
 // The data from the server, and look-ups in it. Owns no element.
 
-const EMPTY_SITE = { source: "", policy: "", problems: [], fabrics: [], gangs: 0, away: "", reading: [], has_events: false };
+const EMPTY = { source: "", policy: "", problems: [], fabrics: [], leaves: {}, gangs: [], admissions: [], events: [] };
 
-/** The sections of the overview, and indexes over them that are rebuilt on demand after a change. */
+/** The overview, and indexes over it. */
 export class Store {
   constructor() {
-    this.sections = new Map();
-    this.hasIndex = false;
+    this.hasData = false; // true once an overview was received
+    this.take(EMPTY);
   }
 
-  /** Apply a delta; return the names of the changed sections. */
-  apply(delta) {
-    if (delta.full) this.sections.clear();
-    for (const key of delta.removed) this.sections.delete(key);
-    for (const [key, value] of Object.entries(delta.sections)) this.sections.set(key, value);
-    this.hasIndex = false;
-    return [...Object.keys(delta.sections), ...delta.removed];
+  /** Take an overview. Leaves that have not changed stay the same objects, so that their images are kept. */
+  apply(overview) {
+    for (const [id, leaf] of Object.entries(this.overview.leaves)) {
+      if (JSON.stringify(overview.leaves[id]) === JSON.stringify(leaf)) overview.leaves[id] = leaf;
+    }
+    this.hasData = true;
+    this.take(overview);
   }
 
-  get site() {
-    return this.sections.get("site") ?? EMPTY_SITE;
+  take(overview) {
+    this.overview = overview;
+    this.fabrics = new Map(overview.fabrics.map((fabric) => [fabric.name, fabric]));
+    this.gangsByKey = new Map(overview.gangs.map((gang) => [gang.key, gang]));
+    this.nodes = new Map();
+    for (const [id, leaf] of Object.entries(overview.leaves)) {
+      for (const node of leaf.nodes) this.nodes.set(`${leaf.fabric} ${node.name}`, { node, leaf, id });
+    }
   }
 
-  /** True once the server has read everything, so that what is missing does not exist. */
+  /** True if the server has read everything, so that what is missing does not exist. */
   get isComplete() {
-    return this.sections.has("site") && !this.site.reading.length && !this.site.away;
+    return this.hasData && !this.overview.problems.length;
   }
 
-  /** True if there is anything to count: the sources were read at some time. */
-  get hasData() {
-    return this.isComplete || this.site.fabrics.some((name) => this.getFabric(name)?.nodes);
-  }
-
-  get admissions() {
-    return this.sections.get("admissions") ?? [];
-  }
-
-  get events() {
-    return this.sections.get("events") ?? [];
+  get fabricNames() {
+    return [...this.fabrics.keys()];
   }
 
   get gangs() {
-    this.buildIndex();
-    return this.index.gangs;
+    return this.overview.gangs;
   }
 
   getFabric(name) {
-    return this.sections.get(`fabric/${name}`);
+    return this.fabrics.get(name);
   }
 
   getLeaf(id) {
-    return this.sections.get(`leaf/${id}`);
+    return this.overview.leaves[id];
   }
 
   getGang(key) {
-    return this.sections.get(`gang/${key}`);
+    return this.gangsByKey.get(key);
   }
 
   /** The node of a fabric by name: { node, leaf, id }. */
   getNode(fabric, name) {
-    this.buildIndex();
-    return this.index.nodes.get(`${fabric} ${name}`);
+    return this.nodes.get(`${fabric} ${name}`);
   }
 
   /** All nodes of a fabric in the order of the drawing: { node, leaf, id }. */
   listNodes(fabric) {
     const ids = this.getFabric(fabric)?.leaves ?? [];
-    return ids.flatMap((id) => {
-      const leaf = this.getLeaf(id);
-      return (leaf?.nodes ?? []).map((node) => ({ node, leaf, id }));
-    });
+    return ids.flatMap((id) => this.getLeaf(id).nodes.map((node) => ({ node, leaf: this.getLeaf(id), id })));
   }
 
   /** The name of a fabric with such a node; undefined if there is none. */
   findFabricOfNode(name) {
-    return this.site.fabrics.find((fabric) => this.getNode(fabric, name));
-  }
-
-  buildIndex() {
-    if (this.hasIndex) return;
-    const nodes = new Map();
-    const gangs = [];
-    for (const [key, value] of this.sections) {
-      if (key.startsWith("gang/")) gangs.push(value);
-      if (!key.startsWith("leaf/")) continue;
-      for (const node of value.nodes) nodes.set(`${value.fabric} ${node.name}`, { node, leaf: value, id: key.slice(5) });
-    }
-    this.index = { nodes, gangs };
-    this.hasIndex = true;
+    return this.fabricNames.find((fabric) => this.getNode(fabric, name));
   }
 }
 
@@ -98,25 +77,20 @@ export function formatLetter(colour) {
   return text;
 }
 
-/** True for a placed gang that could be on fewer leaves or have more bandwidth. */
-export function isWorse(gang) {
-  return gang.outcome === "spread" || gang.outcome === "degraded";
+/** True for a gang whose pods all have nodes. */
+export function isPlaced(gang) {
+  return gang.state === "placed" || gang.state === "spread";
 }
 
-/** How much a gang needs attention: 3 never fits, 2 waiting, 1 spread or degraded, 0 none. */
+/** How much a gang needs attention: 3 never fits, 2 waits, 1 spread, 0 none. */
 export function rankAttention(gang) {
-  if (gang.state !== "placed") return gang.state === "never" ? 3 : 2;
-  return isWorse(gang) ? 1 : 0;
+  return { never: 3, waiting: 2, starting: 2, spread: 1 }[gang.state] ?? 0;
 }
 
-/** The word and the style of a gang's state: outcomes in the words of the extender's Events. */
+/** The word and the style of a gang's state, and the reason of the extender's Event about it. */
 export function getState(gang) {
-  if (gang.state === "never") return { word: "never fits", style: "never", event: "GangUnplaceable" };
-  if (gang.state === "unplaceable") return { word: "waiting", style: "unplaceable", event: "GangUnplaceable" };
-  if (gang.state !== "placed") return { word: gang.state, style: gang.state };
-  if (gang.outcome === "spread") return { word: "spread", style: "worse", event: "GangSpread" };
-  if (gang.outcome === "degraded") return { word: "degraded", style: "worse", event: "GangDegraded" };
-  return { word: "placed", style: "placed" };
+  const event = { never: "GangNeverFits", spread: "GangSpread" }[gang.state];
+  return { word: gang.state, style: gang.state === "spread" ? "worse" : gang.state, event };
 }
 
 export const RAIL_STATES = { f: "free", b: "busy", w: "degraded", d: "dead", "-": "not counted" };

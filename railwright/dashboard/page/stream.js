@@ -4,11 +4,10 @@ const STALE_AFTER = 13_000; // milliseconds without data after which the view co
 const LONGEST_PAUSE = 15_000; // milliseconds between two attempts to connect
 const UNREACHABLE = "the server of this dashboard does not answer: it may have been stopped";
 
-/** Follow a stream until stopped. `on` gets change(delta), views(means), state(name, detail) and deny(status, reason). */
+/** Follow a stream until stopped. `on` gets change(overview), state(name, detail) and deny(status, reason). */
 export class Stream {
-  constructor(path, view, on) {
+  constructor(path, on) {
     this.path = path;
-    this.view = view; // "" for the server's first one
     this.on = on;
     this.lastId = "";
     this.token = "";
@@ -19,19 +18,6 @@ export class Stream {
     setInterval(() => this.checkSilence(), 1000);
     globalThis.addEventListener("online", () => this.retryNow());
     document.addEventListener("visibilitychange", () => document.hidden || this.retryNow());
-  }
-
-  /** The path of a request for the chosen view. */
-  buildPath(path, parameters = {}) {
-    const query = new URLSearchParams({ ...parameters, ...(this.view && { view: this.view }) });
-    return query.size ? `${path}?${query}` : path;
-  }
-
-  /** Follow another view of the same server. */
-  choose(view) {
-    this.view = view;
-    this.lastId = "";
-    this.start();
   }
 
   buildHeaders() {
@@ -58,7 +44,7 @@ export class Stream {
     try {
       const headers = { Accept: "text/event-stream", ...this.buildHeaders() };
       if (this.lastId) headers["Last-Event-ID"] = this.lastId;
-      const response = await fetch(this.buildPath(this.path), { headers, signal: controller.signal, cache: "no-store", credentials: "omit" });
+      const response = await fetch(this.path, { headers, signal: controller.signal, cache: "no-store", credentials: "omit" });
       if (!response.ok) {
         await this.handleError(response);
       } else {
@@ -106,7 +92,6 @@ export class Stream {
       if (separator > 0) fields[line.slice(0, separator)] = line.slice(separator + 2);
     }
     this.failures = 0;
-    if (fields.event === "views") this.on.views(JSON.parse(fields.data));
     if (fields.event === "change") {
       this.on.change(JSON.parse(fields.data));
       this.lastId = fields.id;

@@ -2,15 +2,15 @@
 
 import { buildState } from "./gang_list.js";
 import { build, buildAge, buildBadge, buildLink, formatCount } from "./look.js";
-import { countRails, formatLetter, isBroken, isWorse, rankAttention } from "./store.js";
+import { countRails, formatLetter, isBroken, isPlaced, rankAttention } from "./store.js";
 
 const MOST_LISTED = 8; // gangs and nodes that need attention
 const format = new Intl.NumberFormat("en").format;
 
 /** Show the figures of a fabric and its gangs; dashes while nothing has been read. */
 export function showNumbers(list, fabric, gangs, hasData) {
-  const waiting = gangs.filter((gang) => gang.state !== "placed").length;
-  const worse = gangs.filter(isWorse).length;
+  const waiting = gangs.filter((gang) => !isPlaced(gang)).length;
+  const worse = gangs.filter((gang) => gang.state === "spread").length;
   const largest = fabric?.largest;
   const figures = [
     { name: "rails used", text: formatShare(fabric?.rails_busy, countUsableRails(fabric)), title: "of the rails that are not dead" },
@@ -21,7 +21,7 @@ export function showNumbers(list, fabric, gangs, hasData) {
     { name: "gangs", text: format(gangs.length) },
     { name: "waiting", text: format(waiting), style: waiting ? "worse" : "" },
     { name: "bandwidth/best", text: formatMeans(gangs), title: "modelled bandwidth of the placed gangs, 1.00 at most: the mean as they are placed, and if each had its best placement now" },
-    { name: "spread", text: format(worse), style: worse ? "worse" : "", title: "spread or degraded: they could have fewer leaves or more bandwidth" },
+    { name: "spread", text: format(worse), style: worse ? "worse" : "", title: "they could have fewer leaves or more bandwidth now" },
   ];
   const items = figures.map(({ name, text, title, style }) => build("div", { class: style || false, title: title || false }, build("dt", {}, name), build("dd", {}, hasData && text ? text : "–")));
   list.replaceChildren(...items);

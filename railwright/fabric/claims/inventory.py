@@ -1,369 +1,356 @@
 """Counts the devices that slices offer on each node, and those of them that claims hold, as amounts of resource names.
 
-Placement therefore treats them as devices of a device plugin. Which devices are in use is read from claims only: while
-a pod holds a device, its driver may withdraw attributes, but keeps the device in its slice. So a device that is held
-counts under the names that it had before.
+Placement therefore treats them as devices of a device plugin. A resource that kubelet reports comes from a device
+plugin, and counts as kubelet reports it. Of a resource that only slices offer, the devices in use are those that claims
+hold. What a bound pod requests and no claim holds does not count: anybody can write amounts into a pod that names its
+node.
 
-Updated by events, which may arrive in any order and repeatedly. Devices that several nodes share are not counted.
+A pod requests what the templates and claims that its spec names ask for, before and after allocation, so that equal
+pods stay equal, and a gang that waits is planned whole. If a template is deleted while its pods run, what was made of
+it shows the same. A claim is that of a pod in its own namespace only: tenants
+write owners of claims.
+
+A device of a DeviceClass that the policy names counts under the class (`name_class`), and under each rail of which it
+has the attribute's value, or under the accelerators. A request counts in the same way: it is for a rail if it has the
+rail's expression. A class with an expression that is not plain counts nothing.
+
+Updated by events, which may arrive in any order and repeatedly.
 """
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from railwright.fabric import resources, views
-from railwright.fabric.claims import (
-    claim_index,
-    device_pairs,
-    node_devices,
-    objects,
-    resource_names,
-    slices,
-)
-
-T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
+from railwright.fabric import bounded_cache, resources, views
+from railwright.fabric.claims import claim_templates, objects, selectors, slices
 
 
-class _Index(Protocol[T_contra, R_co]):
-    def replace(self, listed: Sequence[T_contra], /) -> R_co: ...
-    def upsert(self, obj: T_contra, /) -> R_co: ...
-    def remove(self, obj: T_contra, /) -> R_co: ...
+class PodKey(msgspec.Struct, frozen=True, gc=False):
+    """Identifies the claims of a pod: by its UID, and by namespace/name of the claims and templates in its spec."""
+
+    uid: str
+    namespace: str = ""
+    claims: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
 
 
-class Sink(Generic[T, R]):
-    """Passes the events of one kind of object on to its index. `follow` turns what changed there into names."""
+def identify_claims(pod: views.Pod) -> PodKey:
+    """Return the key of a pod's claims."""
+    namespace, claims, templates = pod.metadata.namespace, [], []
+    for entry in pod.spec.resource_claims or ():
+        if entry.resource_claim_name:
+            claims.append(f"{namespace}/{entry.resource_claim_name}")
+        if entry.resource_claim_template_name:
+            templates.append(f"{namespace}/{entry.resource_claim_template_name}")
+    return PodKey(pod.metadata.identity, namespace, tuple(claims), tuple(templates))
 
-    def __init__(self, index: _Index[T, R], follow: Callable[[R, Sequence[T]], set[str]]) -> None:
-        self._index, self._follow = index, follow
 
-    def replace(self, listed: Sequence[T]) -> set[str]:
+class ResourceNames:
+    """Device classes, and the fabrics of the policy in force.
+
+    `version` is incremented when devices or requests may have other names.
+    """
+
+    def __init__(self) -> None:
+        self._classes: dict[str, selectors.Selection] = {}  # what their devices have; those with plain expressions only
+        self._fabrics: tuple[claim_templates.ClaimedFabric, ...] = ()
+        self._rails: dict[str, list[claim_templates.ClaimedRail]] = {}  # by DeviceClass; none of the GPUs
+        self._resources: dict[tuple[str, str], list[str]] = {}  # DeviceClass, expression of the rail ("": GPUs)
+        self.version = 0
+
+    def find_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
+        """Return the resource names under which a device counts."""
+        names: dict[str, None] = {}
+        for name, rails in self._rails.items():
+            if name in self._classes and selectors.matches(self._classes[name], device.device, device.id.driver):
+                own = [rail.resource for rail in rails if _is_of_rail(device, rail)]
+                names.update(dict.fromkeys([name_class(name), *self._resources.get((name, ""), ()), *own]))
+        return tuple(names)
+
+    def find_request_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
+        """Return the resource names that a request of a claim is for."""
+        name = request.device_class_name
+        if name not in self._classes or name not in self._rails:
+            return ()
+        own = [known for key in ("", *request.expressions) for known in self._resources.get((name, key), ())]
+        return tuple(dict.fromkeys([name_class(name), *own]))
+
+    def change(self, before: objects.DeviceClass | None, after: objects.DeviceClass | None) -> None:
+        """Add, update or remove a device class."""
+        if before is not None:
+            self._classes.pop(before.metadata.name, None)
+        if after is not None and (selection := selectors.read(after.expressions)) is not None:
+            self._classes[after.metadata.name] = selection
+        self.version += 1
+
+    def replace_fabrics(self, fabrics: Sequence[claim_templates.ClaimedFabric]) -> bool:
+        """Replace the fabrics of the policy. Returns False if they are the same."""
+        if tuple(fabrics) == self._fabrics:
+            return False
+        self._fabrics, self._rails, self._resources = tuple(fabrics), {}, {}
+        for fabric in fabrics:
+            self._rails.setdefault(fabric.device_class, []).extend(fabric.rails.values())
+            for rail in fabric.rails.values():
+                self._resources.setdefault((fabric.device_class, rail.expression), []).append(rail.resource)
+            if fabric.accelerator_class:
+                self._rails.setdefault(fabric.accelerator_class, [])
+                self._resources.setdefault((fabric.accelerator_class, ""), []).append(fabric.accelerator_resource)
+        self.version += 1
+        return True
+
+
+def name_class(device_class: str) -> str:
+    """Return the resource name under which all devices of a DeviceClass count (KEP-5004)."""
+    return objects.IMPLICIT_RESOURCE_PREFIX + device_class
+
+
+def _is_of_rail(device: slices.OfferedDevice, rail: claim_templates.ClaimedRail) -> bool:
+    value = device.get_value(rail.attribute)
+    return any(type(value) is type(own) and value == own for own in rail.values)  # Python has True == 1
+
+
+class NodeDevices(msgspec.Struct, frozen=True):
+    """Devices of a node, in milli-units by resource name.
+
+    `allocatable` excludes devices with a taint that keeps pods away. `allocated` is the part of it that claims hold.
+    """
+
+    capacity: resources.FrozenAmounts = resources.NO_AMOUNTS
+    allocatable: resources.FrozenAmounts = resources.NO_AMOUNTS
+    allocated: resources.FrozenAmounts = resources.NO_AMOUNTS
+
+
+NO_DEVICES = NodeDevices()
+
+
+class Changes(NamedTuple):
+    """What an event may have changed."""
+
+    nodes: AbstractSet[str] = frozenset()  # whose devices changed, or were taken or returned
+    uids: AbstractSet[str] = frozenset()  # of pods that use a changed claim, or did
+    keys: AbstractSet[str] = frozenset()  # namespace/name of changed claims and templates
+
+
+_Kinds = objects.ResourceSlice | objects.DeviceClass | objects.ResourceClaim | objects.ResourceClaimTemplate
+T = TypeVar("T", bound=_Kinds)
+
+
+class Sink(Generic[T]):
+    """The objects of one kind. `change` gets an object before and after the change, None where it does not exist."""
+
+    def __init__(self, change: Callable[[T | None, T | None], Changes]) -> None:
+        self.known: dict[str, T] = {}  # by namespace/name
+        self._change = change
+
+    def replace(self, listed: Sequence[T]) -> Changes:
         """Replace all objects."""
-        return self._follow(self._index.replace(listed), listed)
+        gone = self.known.keys() - {obj.metadata.full_name for obj in listed}
+        changes = [*map(self.remove, [self.known[key] for key in gone]), *map(self.upsert, listed)]
+        return Changes(*(frozenset().union(*parts) for parts in zip(*changes, strict=True))) if changes else Changes()
 
-    def upsert(self, obj: T) -> set[str]:
+    def upsert(self, obj: T) -> Changes:
         """Add or update an object."""
-        return self._follow(self._index.upsert(obj), (obj,))
+        key = obj.metadata.full_name
+        before = self.known.get(key)
+        if before == obj:
+            return Changes()
+        self.known[key] = obj
+        return self._change(before, obj)
 
-    def remove(self, obj: T) -> set[str]:
+    def remove(self, obj: T) -> Changes:
         """Remove an object."""
-        return self._follow(self._index.remove(obj), (obj,))
+        before = self.known.pop(obj.metadata.full_name, None)
+        return self._change(before, None) if before is not None else Changes()
+
+
+_MAX_SPECS = 1024  # of claims, that are shared; those of one template have one
 
 
 class Inventory:
-    """Slices, claims, templates of claims, device classes and taint rules, counted by node and by pod.
+    """Slices, claims, templates of claims and device classes, counted by node and by pod.
 
-    `offered`, `claims` and `names` are for reading, the sinks for changes. Each change returns the names of the nodes
-    whose devices may have changed; that of a template, the keys of the templates that changed.
+    `offered` and `names` are for reading, the sinks for changes.
     """
 
     def __init__(self) -> None:
         self.offered = slices.SliceIndex()
-        self.claims = claim_index.ClaimIndex()
-        self.names = resource_names.ResourceNames()
-        self._templates = claim_index.ClaimTemplates()
-        self._taint_rules = slices.TaintRules()
-        self._requested = claim_index.RequestedDevices(self.names)
-        self._demands = device_pairs.PairDemands(self.names)
-        self._shared = node_devices.DeviceCounts()
-        # of each node; computed on demand
-        self._layouts: dict[str, node_devices.Layout] = {}
-        self._counts: dict[str, node_devices.Counts] = {}
-        self._holders: dict[str, Sequence[claim_index.Holder]] = {}
-        self._shared_amounts: tuple[tuple[int, int], Counter[str]] = ((0, 0), Counter())  # for these versions
-        self.slice_sink = Sink(self.offered, self._forget_devices)
-        self.class_sink = Sink(self.names, self._forget_if_changed)
-        self.taint_rule_sink = Sink(self._taint_rules, self._forget_if_changed)
-        self.claim_sink = Sink(self.claims, self._follow_claims)
-        self.template_sink = Sink(self._templates, self._follow_templates)
-
-    # --- reading --------------------------------------------------------------------------------------
+        self.names = ResourceNames()
+        self._templates: dict[str, objects.DeviceClaim] = {}  # what templates request, by namespace/name
+        self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
+        self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
+        self._claims_by_pod: dict[tuple[str, str], set[str]] = {}  # namespace and UID of the pod -> claims
+        self._claim_by_device: dict[slices.DeviceId, str] = {}  # that keeps others from the device
+        self.slice_sink = Sink[objects.ResourceSlice](self._change_slice)
+        self.class_sink = Sink[objects.DeviceClass](self._change_class)
+        self.claim_sink = Sink[objects.ResourceClaim](self._change_claim)
+        self.template_sink = Sink[objects.ResourceClaimTemplate](self._change_template)
 
     @property
     def has_devices(self) -> bool:
         """True if slices offer a device. Otherwise the cluster has no Dynamic Resource Allocation."""
-        return self.offered.has_devices
+        return bool(self.offered.devices)
 
-    def count_devices(self, node: str) -> node_devices.NodeDevices:
+    # --- nodes ----------------------------------------------------------------------------------------
+
+    def count_devices(self, node: str) -> NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
-        return self._get_counts(node).total
-
-    def count_by_numa_node(
-        self, node: str, released: AbstractSet[slices.DeviceId] = frozenset()
-    ) -> node_devices.NumaDevices:
-        """Return the devices of each NUMA node of a node, as far as slices say where they are.
-
-        The devices `released` count as free.
-        """
-        return self._count_without(node, released).by_numa_node
-
-    def count_pairs(
-        self, node: str, demand: device_pairs.PairDemand, released: AbstractSet[slices.DeviceId] = frozenset()
-    ) -> device_pairs.FreePairs:
-        """Return for how many pods with these pairs a node has free devices. The devices `released` count as free."""
-        devices = self.offered.ids_by_node.get(node)
-        if devices is None:
-            return device_pairs.UNLIMITED
-        counts = self._count_without(node, released)
-        layout = self._get_tolerant_layout(node, devices, demand.tolerations)
-        return self._shared.count_pairs(layout, counts.held, self._select_pairs(demand))
-
-    def count_further(
-        self, node: str, demand: device_pairs.PairDemand, own: AbstractSet[slices.DeviceId] = frozenset()
-    ) -> node_devices.FurtherDevices:
-        """Return the devices that pods with this demand may get on a node beside those that count there.
-
-        They are tainted ones that their claims tolerate or hold already, `own`, and those offered to several nodes.
-        """
-        further = self.count_shared_devices()
-        devices = self.offered.ids_by_node.get(node) if demand.tolerations or own else None
-        if devices is None:
-            return node_devices.FurtherDevices(further, further)
-        counts = self._get_counts(node)
-        layout = self._get_tolerant_layout(node, devices, demand.tolerations)
-        tainted = [self.offered.devices[device] for device in devices if device in own]
-        tainted = [device for device in tainted if self._taint_rules.is_tainted(device)]
-        lacking = [device for device in tainted if self._taint_rules.is_tainted(device, demand.tolerations)]
-        return node_devices.count_further(
-            counts,
-            self._shared.count(layout, counts.held),
-            further + _count_names(map(self.names.find_names, lacking)),
-            further + _count_names(map(self.names.find_names, tainted)),
+        named = self.list_named(node)
+        if not named:
+            return NO_DEVICES
+        usable = [(device, names) for device, names in named if not device.find_taint()]
+        return NodeDevices(
+            capacity=_count_names(names for _, names in named),
+            allocatable=_count_names(names for _, names in usable),
+            allocated=_count_names(names for device, names in usable if device.id in self._claim_by_device),
         )
 
-    def read_devices(self, node: str) -> Hashable:
-        """Return what the counts of a node follow from: equal for nodes of one type whose claims hold equal devices."""
-        devices = self.offered.ids_by_node.get(node)
-        return None if devices is None else (self._get_layout(node, devices), self._get_counts(node).held)
+    def list_named(self, node: str) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
+        """Return the devices of a node, each with its resources."""
+        return [(device, self.names.find_names(device)) for device in self.offered.list_on(node)]
 
-    def count_free_rails(self, node: str, names: node_devices.DeviceNames) -> node_devices.FreeRails:
-        """Return the free devices of each rail of a node, and the free GPUs beside them."""
-        devices = self.offered.ids_by_node.get(node)
-        if devices is None:
-            return node_devices.count_free_rails((), (), names)
-        held = self._get_counts(node).held
-        return self._shared.count_free_rails(self._get_layout(node, devices), held, names)
+    def find_holder(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
+        """Return the claim that holds a device and keeps others from it."""
+        key = self._claim_by_device.get(device)
+        return self.claim_sink.known[key] if key is not None else None
 
-    def count_shared_devices(self) -> Counter[str]:
-        """Return the devices that slices offer to several nodes, in milli-units by resource name."""
-        version = self.offered.shared_version, self.names.version
-        if self._shared_amounts[0] != version:
-            self._shared_amounts = (version, _count_names(map(self.names.read_names, self.offered.list_shared())))
-        return self._shared_amounts[1]
+    def list_holders(self, node: str) -> Sequence[objects.ResourceClaim]:
+        """Return the claims that hold devices of a node, sorted by namespace/name."""
+        on_node = self.offered.devices_by_node.get(node, ())
+        keys = {self._claim_by_device[device] for device in on_node if device in self._claim_by_device}
+        return [self.claim_sink.known[key] for key in sorted(keys)]
 
-    def _select_pairs(self, demand: device_pairs.PairDemand) -> device_pairs.PairDemand:
-        """Return the demand without pairs for which a device may come from those of several nodes."""
-        shared = self.count_shared_devices()
-        if not shared:
-            return demand
-        pairs = [pair for pair in demand.pairs if not any(kind.device_class in shared for kind, _ in pair.devices)]
-        return msgspec.structs.replace(demand, pairs=tuple(pairs))
+    def share(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
+        """Return a claim that was just read with one object for equal specs, such as those of a template's claims."""
+        return msgspec.structs.replace(claim, spec=self._specs.find(claim.spec, lambda: claim.spec))
 
-    def list_offered(self, node: str) -> Sequence[slices.OfferedDevice]:
-        """Return the devices that slices offer on a node only."""
-        return [self.offered.devices[device] for device in self.offered.ids_by_node.get(node, ())]
+    # --- pods -----------------------------------------------------------------------------------------
 
-    def list_holders(self, node: str) -> Sequence[claim_index.Holder]:
-        """Return the claims that hold devices of a node."""
-        holders = self._holders.get(node)
-        if holders is None:
-            holders = self.claims.list_holders(self.offered.ids_by_node.get(node, ()))
-            self._holders[node] = holders
-        return holders
-
-    def list_unavailable(self, node: str) -> Mapping[str, Sequence[node_devices.UnavailableDevice]]:
-        """Return the devices of a node that pods cannot get now, by resource, in the order of their names."""
-        counts = self.count_devices(node)
-        if not counts.allocated and counts.allocatable == counts.capacity:
-            return {}
-        devices: dict[str, list[node_devices.UnavailableDevice]] = {}
-        for device in sorted(self.offered.ids_by_node.get(node, ()), key=lambda device: device.device):
-            offered, claim = self.offered.devices[device], self.claims.get_holder(device)
-            taint = self._taint_rules.describe_taint(offered)
-            if not taint and claim is None:
-                continue
-            key = claim.metadata.full_name if claim else ""
-            row = node_devices.UnavailableDevice(device.device, taint, key, tuple(claim.consumers) if claim else ())
-            for name in self.names.find_names(offered):
-                devices.setdefault(name, []).append(row)
-        return devices
-
-    def list_allocated_nodes(self, pod: claim_index.PodKey) -> set[str]:
+    def list_allocated_nodes(self, pod: PodKey) -> set[str]:
         """Return the nodes with devices that the claims of a pod hold."""
-        return self.offered.list_nodes(self.claims.list_held_devices(pod))
+        return {device.node for device, _ in self.list_held(pod)}
 
-    def compute_requests(self, pod: claim_index.PodKey) -> resources.FrozenAmounts:
+    def list_held(self, pod: PodKey) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
+        """Return the devices that a pod's claims hold, in the order of their names, each with its resources.
+
+        Its claims are those generated or reserved for it, and those that its spec names.
+        """
+        own = self._claims_by_pod.get((pod.namespace, pod.uid), ())
+        if not own and not pod.claims:
+            return ()
+        known = self.claim_sink.known
+        return self._list_named(known[key] for key in {*own, *pod.claims} if key in known)
+
+    def count_held(self, claim: objects.ResourceClaim, node: str) -> resources.Amounts:
+        """Return the devices of a node that a claim holds, in milli-units by resource name."""
+        return _count_names(names for device, names in self._list_named([claim]) if device.node == node)
+
+    def count_taken(self, pod: PodKey, names: AbstractSet[str], node: str = "") -> resources.Amounts:
+        """Return the devices that the claims of a pod keep from others: on one node, or on all."""
+        return _count_names(
+            names & set(own)
+            for device, own in self.list_held(pod)
+            if node in {"", device.node} and device.id in self._claim_by_device
+        )
+
+    def add_requests(self, pod: PodKey, container_requests: resources.FrozenAmounts) -> resources.FrozenAmounts:
+        """Return the requests of a pod with those of its claims."""
+        claimed = self.compute_requests(pod)
+        return resources.freeze(Counter(container_requests) + Counter(claimed)) if claimed else container_requests
+
+    def compute_requests(self, pod: PodKey) -> resources.FrozenAmounts:
         """Return the devices that a pod's claims request, in milli-units by resource name."""
-        known = self.claims.list_claims(pod)
-        if not known and not pod.templates:  # most pods
+        if not pod.claims and not pod.templates:  # most pods
             return resources.NO_AMOUNTS
-        claims = claim_index.list_device_claims(pod, known, self._templates)
-        return resources.add_up([self._requested.count(claim) for claim in claims])
+        claims = self.claim_sink.known
+        requested = [self._templates[key] for key in pod.templates if key in self._templates]
+        if len(requested) < len(pod.templates):  # it was deleted after the claims were made, or does not exist yet
+            requested = self._list_made_for(pod) or requested
+        requested += [claims[key].spec.devices for key in pod.claims if key in claims]
+        return resources.add_up([self._count_request(request) for claim in requested for request in claim.requests])
 
-    def list_held(self, pod: claim_index.PodKey) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
-        """Return the devices that a pod's claims hold, in the order of their names, each with its resources."""
-        held = sorted(self.claims.list_held_devices(pod), key=slices.get_order)
-        devices = [self.offered.devices[device] for device in held if device in self.offered.devices]
+    def _list_made_for(self, pod: PodKey) -> list[objects.DeviceClaim]:
+        """Return the devices of the claims that were made for a pod from its templates."""
+        known = self.claim_sink.known
+        claims = [known[key] for key in sorted(self._claims_by_pod.get((pod.namespace, pod.uid), ()))]
+        return [claim.spec.devices for claim in claims if claim.made_for == pod.uid]
+
+    def _count_request(self, request: objects.DeviceRequest) -> resources.Amounts:
+        """Return the devices that a request takes. One with alternatives does not count: the allocator chooses."""
+        exact = request.exactly
+        if exact is None or not exact.least_devices:
+            return {}
+        return dict.fromkeys(self.names.find_request_names(exact), exact.least_devices * resources.UNIT)
+
+    def _list_named(
+        self, claims: Iterable[objects.ResourceClaim]
+    ) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
+        known = self.offered.devices
+        held = {slices.identify(result) for claim in claims for result in claim.results}
+        devices = [known[device] for device in sorted(held, key=slices.get_order) if device in known]
         return [(device, self.names.find_names(device)) for device in devices]
 
-    def read_pairs(self, pod: claim_index.PodKey) -> device_pairs.PairDemand:
-        """Return which devices of a pod's claims must be beside each other."""
-        claims = self.claims.list_claims(pod)
-        if not claims and not pod.templates:
-            return device_pairs.NO_PAIRS
-        return self._demands.read(claim_index.list_device_claims(pod, claims, self._templates))
+    # --- changes --------------------------------------------------------------------------------------
 
-    def count_requested(self, claim: objects.ResourceClaim) -> resources.Amounts:
-        """Return the devices that a claim requests, in milli-units by resource name."""
-        return self._requested.count(claim.spec.devices)
-
-    def count_held(self, claims: Iterable[objects.ResourceClaim], node: str) -> resources.Amounts:
-        """Return the allocatable devices of a node that claims hold, in milli-units by resource name."""
-        held = set().union(*map(claim_index.list_devices, claims))
-        return self._count(node, held).total.allocated
-
-    # --- events ---------------------------------------------------------------------------------------
-
-    def replace_claim_resources(self, named: Sequence[resource_names.ClaimResource]) -> set[str]:
-        """Replace the resources by which the policy names devices."""
-        return self._forget_all_counts() if self.names.replace_claim_resources(named) else set()
-
-    def learn_attributes(self, names: Iterable[str]) -> None:
-        """Compare devices by these attributes from now on, too. Results stay the same."""
-        if self._demands.learn_attributes(names):
-            self._forget_all_counts()
-
-    def _follow_claims(self, devices: Collection[slices.DeviceId], claims: Iterable[objects.ResourceClaim]) -> set[str]:
-        """Compare devices by the attributes of these claims, and count those again that were allocated or released."""
-        self._learn_from([claim.spec.devices for claim in claims])
-        return self._update_holders(devices)
-
-    def _follow_templates(self, keys: set[str], templates: Iterable[objects.ResourceClaimTemplate]) -> set[str]:
-        """Compare devices by the attributes of these templates. Return the keys of those that changed."""
-        self._learn_from([template.spec.spec.devices for template in templates])
-        return keys
-
-    def _learn_from(self, claims: Iterable[objects.DeviceClaim]) -> None:
-        self.learn_attributes(
-            constraint.match_attribute for claim in claims for constraint in claim.constraints_or_none or ()
+    def replace_fabrics(self, fabrics: Sequence[claim_templates.ClaimedFabric]) -> Changes:
+        """Replace the fabrics by whose rails devices are named."""
+        return Changes(
+            nodes=frozenset(self.offered.devices_by_node) if self.names.replace_fabrics(fabrics) else frozenset()
         )
 
-    def _forget_if_changed(self, is_changed: bool, _: object) -> set[str]:  # noqa: FBT001 - the result of an index
-        return self._forget_all_counts() if is_changed else set()
+    def _change_class(self, before: objects.DeviceClass | None, after: objects.DeviceClass | None) -> Changes:
+        self.names.change(before, after)
+        return Changes(nodes=frozenset(self.offered.devices_by_node))
 
-    def _forget_devices(self, changes: slices.DeviceChanges, _: object) -> set[str]:
-        """Forget names and counts of devices that changed. One that is held keeps names that its driver withdraws."""
-        for device in changes.devices:
-            offered = self.offered.devices.get(device)
-            if offered is not None and self.claims.is_held(device):
-                self.names.refresh(offered)
-            else:
-                self.names.forget([device])
-        return self._forget_layouts(changes.nodes)
+    def _change_slice(self, before: objects.ResourceSlice | None, after: objects.ResourceSlice | None) -> Changes:
+        return Changes(nodes=self.offered.change(before, after))
 
-    def _forget_all_counts(self) -> set[str]:
-        return self._forget_layouts(self.offered.ids_by_node)
+    def _change_claim(self, before: objects.ResourceClaim | None, after: objects.ResourceClaim | None) -> Changes:
+        if before is not None:
+            self._forget_claim(before)
+        if after is not None:
+            self._index_claim(after)
+        changed = [claim for claim in (before, after) if claim is not None]
+        return Changes(
+            nodes={device.node for device, _ in self._list_named(changed)},
+            uids=frozenset().union(*(claim.consumers for claim in changed)),
+            keys=frozenset(claim.metadata.full_name for claim in changed),
+        )
 
-    def _forget_layouts(self, nodes: Iterable[str]) -> set[str]:
-        """Forget what the devices of these nodes count as."""
-        changed = set(nodes)
-        for node in changed:
-            self._layouts.pop(node, None)
-        self._forget_counts(changed)
-        return changed
+    def _index_claim(self, claim: objects.ResourceClaim) -> None:
+        key = claim.metadata.full_name
+        for uid in claim.consumers:
+            self._claims_by_pod.setdefault((claim.metadata.namespace, uid), set()).add(key)
+        for result in claim.results:
+            if not result.admin_access and result.share_id is None:
+                self._claim_by_device[slices.identify(result)] = key
 
-    def _forget_counts(self, nodes: Iterable[str]) -> None:
-        """Forget which devices of these nodes are held."""
-        for node in nodes:
-            self._counts.pop(node, None)
-            self._holders.pop(node, None)
+    def _forget_claim(self, claim: objects.ResourceClaim) -> None:
+        key = claim.metadata.full_name
+        for pod in [(claim.metadata.namespace, uid) for uid in claim.consumers]:
+            self._claims_by_pod[pod].remove(key)
+            if not self._claims_by_pod[pod]:
+                del self._claims_by_pod[pod]
+        for device in map(slices.identify, claim.results):
+            if self._claim_by_device.get(device) == key:
+                del self._claim_by_device[device]
 
-    def _update_holders(self, devices: Collection[slices.DeviceId]) -> set[str]:
-        """Count the devices of nodes again where some were allocated or released."""
-        released = [device for device in devices if not self.claims.is_held(device)]
-        self.names.forget(released)
-        self._forget_layouts(self.offered.list_nodes(released))
-        changed = self.offered.list_nodes(devices)
-        self._forget_counts(changed)
-        for node in changed:  # now, so that no request waits for it
-            self._get_counts(node)
-        return changed
-
-    # --- counting -------------------------------------------------------------------------------------
-
-    def _get_counts(self, node: str) -> node_devices.Counts:
-        counts = self._counts.get(node)
-        if counts is None:
-            devices = self.offered.ids_by_node.get(node)
-            if devices is None:
-                return node_devices.NO_COUNTS
-            counts = self._counts[node] = self._count(node, devices)
-        return counts
-
-    def _count_without(self, node: str, released: AbstractSet[slices.DeviceId]) -> node_devices.Counts:
-        """Return the counts of a node. The devices `released` count as free."""
-        devices = self.offered.ids_by_node.get(node, ()) if released else ()
-        if released.isdisjoint(devices):
-            return self._get_counts(node)
-        return self._count(node, [device for device in devices if device not in released])
-
-    def _count(self, node: str, candidates: Collection[slices.DeviceId]) -> node_devices.Counts:
-        """Return the counts of a node. Of its devices, the `candidates` that claims hold are allocated."""
-        devices, is_held = self.offered.ids_by_node.get(node), self.claims.is_held
-        if devices is None:
-            return node_devices.NO_COUNTS
-        layout = self._get_layout(node, devices)
-        held = position = 0
-        for device, shares in zip(devices, layout.shares or itertools.repeat(1), strict=False):
-            if is_held(device) and (candidates is devices or device in candidates):
-                taken = self.claims.count_taken(self.offered.devices[device], shares)
-                held |= ((1 << taken) - 1) << position
-            position += shares
-        return self._shared.count(layout, held)
-
-    def _get_layout(self, node: str, devices: Sequence[slices.DeviceId]) -> node_devices.Layout:
-        layout = self._layouts.get(node)
-        if layout is None:
-            layout = self._layouts[node] = self._build_layout(devices)
-        return layout
-
-    def _build_layout(
-        self, devices: Sequence[slices.DeviceId], tolerations: Sequence[views.Toleration] = ()
-    ) -> node_devices.Layout:
-        """Return the layout of a node with these devices, for pods that tolerate some taints."""
-        offered = [self.offered.devices[device] for device in devices]
-        numbers = slices.find_numa_nodes(offered)
-        values = device_pairs.number_values(offered, self._demands.attributes)
-        counted = [
-            node_devices.CountedDevice(
-                self.names.find_names(device),
-                numbers.get(device.id),
-                self._taint_rules.is_tainted(device, tolerations),
-                own,
-            )
-            for device, own in zip(offered, values, strict=True)
-        ]
-        shares = [max(1, slices.count_shares(device.device)) for device in offered]
-        return self._shared.share(counted, self._demands.attributes, shares)
-
-    def _get_tolerant_layout(
-        self, node: str, devices: Sequence[slices.DeviceId], tolerations: Sequence[views.Toleration]
-    ) -> node_devices.Layout:
-        """Return the layout of a node for pods that tolerate some taints."""
-        layout = self._get_layout(node, devices)
-        has_taint = bool(tolerations) and any(device.is_tainted for device in layout.devices)
-        return self._build_layout(devices, tolerations) if has_taint else layout
+    def _change_template(
+        self, before: objects.ResourceClaimTemplate | None, after: objects.ResourceClaimTemplate | None
+    ) -> Changes:
+        keys = {template.metadata.full_name for template in (before, after) if template is not None}
+        for key in keys:
+            self._templates.pop(key, None)
+        if after is not None:
+            self._templates[after.metadata.full_name] = after.devices
+        return Changes(keys=keys)
 
 
-def _count_names(devices: Iterable[Iterable[str]]) -> Counter[str]:
+def _count_names(devices: Iterable[Iterable[str]]) -> resources.FrozenAmounts:
     """Return devices with these names in milli-units by resource name."""
     amounts: Counter[str] = Counter()
     for names in devices:
         amounts.update(dict.fromkeys(names, resources.UNIT))
-    return amounts
+    return resources.FrozenAmounts(amounts)

@@ -1,4 +1,4 @@
-"""Views of the objects of resource.k8s.io/v1: slices, claims, device classes and taint rules.
+"""Views of the objects of resource.k8s.io/v1: slices, claims and device classes.
 
 They have only the fields that railwright reads, as those in `railwright.fabric.views`.
 """
@@ -10,12 +10,6 @@ import msgspec
 
 from railwright.fabric import node_views, views
 
-EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of the claims that kube-scheduler makes for extended resources (KEP-5004)."""
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-"""Annotation of generated claims: the entry of the pod's spec.resourceClaims (pkg/controller/resourceclaim)."""
-EXACT_COUNT, ALL_DEVICES = "ExactCount", "All"
-"""The allocation modes of requests. Kubernetes may add others."""
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Each DeviceClass can be requested as an extended resource with this prefix and its name (KEP-5004)."""
 
@@ -31,35 +25,7 @@ class Attribute(views.View, frozen=True, gc=False):
     @property
     def value(self) -> str | int | bool | None:
         """The value, whatever its type; None if it has a type that railwright does not read."""
-        values = (self.string, self.integer, self.boolean, self.version)
-        return next((value for value in values if value is not None), None)
-
-
-class CapacityRange(views.View, frozen=True):
-    """The range of the amounts that one allocation may take."""
-
-    minimum: views.RawQuantity | None = msgspec.field(default=None, name="min")
-
-
-class CapacityPolicy(views.View, frozen=True):
-    """The amounts that one allocation of a device for several claims may take."""
-
-    valid_values: tuple[views.RawQuantity, ...] | None = None  # ascending
-    valid_range: CapacityRange | None = None
-
-    @property
-    def smallest(self) -> views.RawQuantity:
-        """The least that an allocation takes; 0 if it may take anything."""
-        if self.valid_range is not None:
-            return self.valid_range.minimum or 0
-        return self.valid_values[0] if self.valid_values else 0
-
-
-class Capacity(views.View, frozen=True):
-    """An amount that a device has, such as memory."""
-
-    value: views.RawQuantity = 0
-    request_policy: CapacityPolicy | None = None
+        return next((own for own in (self.string, self.integer, self.boolean, self.version) if own is not None), None)
 
 
 class Device(views.View, frozen=True):
@@ -67,10 +33,8 @@ class Device(views.View, frozen=True):
 
     name: str = ""
     attributes: dict[str, Attribute] | None = None
-    capacity: dict[str, Capacity] | None = None
     node_name: str = ""  # only in slices with perDeviceNodeSelection
     taints: list[node_views.Taint] | None = None
-    allow_multiple_allocations: bool | None = None
 
 
 class ResourcePool(views.View, frozen=True):
@@ -86,7 +50,7 @@ class ResourceSliceSpec(views.View, frozen=True):
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()
-    node_name: str = ""  # "" if several nodes may use the devices
+    node_name: str = ""  # "" if the devices name their node, or several nodes may use them
     devices_or_none: list[Device] | None = msgspec.field(default=None, name="devices")
 
     @property
@@ -118,7 +82,6 @@ class DeviceClassSpec(views.View, frozen=True):
     """spec of a DeviceClass."""
 
     selectors: list[DeviceSelector] | None = None
-    extended_resource_name: str = ""
 
 
 class DeviceClass(views.View, frozen=True):
@@ -133,12 +96,6 @@ class DeviceClass(views.View, frozen=True):
         return read_expressions(self.spec.selectors)
 
 
-class DerivedAttribute(views.View, frozen=True):
-    """An attribute that a request computes of each device, for the claim's constraints."""
-
-    name: str = ""
-
-
 class ExactDeviceRequest(views.View, frozen=True):
     """One kind of device that a claim requests, and how many."""
 
@@ -147,8 +104,6 @@ class ExactDeviceRequest(views.View, frozen=True):
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool | None = None
-    tolerations: tuple[views.Toleration, ...] | None = None
-    derived_attributes: tuple[DerivedAttribute, ...] | None = None
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -158,9 +113,7 @@ class ExactDeviceRequest(views.View, frozen=True):
     @property
     def least_devices(self) -> int:
         """The least number of devices that the request takes from others; 0 if its mode is unknown."""
-        if self.admin_access:
-            return 0
-        return self.count if self.allocation_mode == EXACT_COUNT else int(self.allocation_mode == ALL_DEVICES)
+        return 0 if self.admin_access else {"ExactCount": self.count, "All": 1}.get(self.allocation_mode, 0)
 
 
 class DeviceRequest(views.View, frozen=True):
@@ -175,16 +128,6 @@ class DeviceRequest(views.View, frozen=True):
         """The kinds of device of which the scheduler takes one, the preferred one first."""
         return (self.exactly,) if self.exactly is not None else self.first_available or ()
 
-    @property
-    def is_open(self) -> bool:
-        """True if it depends on the allocator what the request takes, or is not known."""
-        return len(self.kinds) != 1 or self.kinds[0].allocation_mode not in {EXACT_COUNT, ALL_DEVICES}
-
-    @property
-    def preferred(self) -> ExactDeviceRequest | None:
-        """The kind of device that the scheduler tries first."""
-        return next(iter(self.kinds), None)
-
 
 class DeviceConstraint(views.View, frozen=True):
     """A constraint of a claim: the devices of these requests, or of all, have one value of the attribute."""
@@ -193,7 +136,7 @@ class DeviceConstraint(views.View, frozen=True):
     match_attribute: str = ""
 
 
-class DeviceClaim(views.View, frozen=True, cache_hash=True):
+class DeviceClaim(views.View, frozen=True):
     """devices of a claim's spec."""
 
     requests_or_none: tuple[DeviceRequest, ...] | None = msgspec.field(default=None, name="requests")
@@ -216,10 +159,16 @@ class ResourceClaimSpec(views.View, frozen=True):
     devices: DeviceClaim = DeviceClaim()
 
 
+class TemplateClaimSpec(views.View, frozen=True):
+    """spec of the claims of a template, with the whole content of their devices, of which its name has the hash."""
+
+    devices: Any = None
+
+
 class ClaimTemplateSpec(views.View, frozen=True):
     """spec of a ResourceClaimTemplate: the spec of the claims."""
 
-    spec: ResourceClaimSpec = ResourceClaimSpec()
+    spec: TemplateClaimSpec = TemplateClaimSpec()
 
 
 class ResourceClaimTemplate(views.View, frozen=True):
@@ -229,14 +178,21 @@ class ResourceClaimTemplate(views.View, frozen=True):
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
     @property
-    def requests(self) -> Sequence[DeviceRequest]:
-        """Requests; empty if absent."""
-        return self.spec.spec.devices.requests
+    def devices(self) -> DeviceClaim:
+        """The devices of the claims; none if they have a newer form than ours."""
+        try:
+            return msgspec.convert(self.spec.spec.devices or {}, DeviceClaim)
+        except msgspec.ValidationError:
+            return DeviceClaim()
+
+    def drop_configuration(self) -> "ResourceClaimTemplate":
+        """Return the template without what is not read of its devices, such as the configuration of drivers."""
+        return ResourceClaimTemplate(self.metadata, ClaimTemplateSpec(TemplateClaimSpec(self.devices)))
 
     @property
     def device_classes(self) -> frozenset[str]:
         """DeviceClasses of its requests."""
-        return frozenset(kind.device_class_name for request in self.requests for kind in request.kinds)
+        return frozenset(kind.device_class_name for request in self.devices.requests for kind in request.kinds)
 
 
 class DeviceResult(views.View, frozen=True):
@@ -248,7 +204,6 @@ class DeviceResult(views.View, frozen=True):
     device: str = ""
     admin_access: bool | None = None  # does not make the device unavailable to others
     share_id: str | None = msgspec.field(default=None, name="shareID")  # only of devices for several claims
-    consumed_capacity: dict[str, views.RawQuantity] | None = None
 
 
 class DeviceAllocation(views.View, frozen=True):
@@ -291,83 +246,16 @@ class ResourceClaim(views.View, frozen=True):
         return (self.status.allocation.devices.results or ()) if self.status.allocation else ()
 
     @property
-    def requests(self) -> Sequence[DeviceRequest]:
-        """Requests; empty if absent."""
-        return self.spec.devices.requests
-
-    @property
-    def is_for_extended_resources(self) -> bool:
-        """True if kube-scheduler made the claim for extended resources that the pod's containers request."""
-        return EXTENDED_RESOURCE_CLAIM in self.metadata.annotations
+    def made_for(self) -> str:
+        """UID of the pod that the claim was made for from a template; "" for a claim that is written by others."""
+        owner = self.metadata.controller
+        return owner.uid if owner is not None and owner.api_version == "v1" and owner.kind == "Pod" else ""
 
     @property
     def consumers(self) -> frozenset[str]:
-        """UIDs of the pods that use the claim: those for which it is reserved, and the pod that owns it."""
-        owners = self.metadata.owner_references_or_none or ()
-        return frozenset(
-            [consumer.uid for consumer in self.status.reserved_for or () if consumer.resource == "pods"]
-            + [owner.uid for owner in owners if owner.kind == "Pod"]
-        )
-
-
-class OpaqueConfiguration(views.View, frozen=True):
-    """Parameters of a driver, in its own form."""
-
-    driver: str = ""
-    parameters: Any = None
-
-
-class DeviceConfiguration(views.View, frozen=True):
-    """Configuration of the devices of these requests; of all requests if it names none."""
-
-    requests: list[str] | None = None
-    opaque: OpaqueConfiguration | None = None
-
-
-class ConfiguredAllocation(DeviceAllocation, frozen=True):
-    """The allocated devices, and the configuration of their class and of the claim, in this order."""
-
-    config: list[DeviceConfiguration] | None = None
-
-
-class ConfiguredResult(AllocationResult, frozen=True):
-    """allocation of a claim's status, with the configuration."""
-
-    devices: ConfiguredAllocation = ConfiguredAllocation()
-
-
-class ConfiguredStatus(ResourceClaimStatus, frozen=True):
-    """status of a ResourceClaim, with the configuration."""
-
-    allocation: ConfiguredResult | None = None
-
-
-class ConfiguredClaim(ResourceClaim, frozen=True):
-    """A claim with the configuration of its devices, which takes much memory and which placement does not read."""
-
-    status: ConfiguredStatus = ConfiguredStatus()
-
-
-class DeviceTaintSelector(views.View, frozen=True):
-    """The devices that a taint rule selects; an absent field selects all."""
-
-    driver: str | None = None
-    pool: str | None = None
-    device: str | None = None
-
-
-class DeviceTaintRuleSpec(views.View, frozen=True):
-    """spec of a DeviceTaintRule."""
-
-    device_selector: DeviceTaintSelector | None = None
-    taint: node_views.Taint = node_views.Taint()
-
-
-class DeviceTaintRule(views.View, frozen=True):
-    """A taint that an operator puts on devices."""
-
-    metadata: views.ObjectMeta = views.ObjectMeta()
-    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+        """UIDs of the pods that use the claim: those for which it is reserved, and the pod that it was made for."""
+        pods = {consumer.uid for consumer in self.status.reserved_for or () if consumer.resource == "pods"}
+        return frozenset(pods | {self.made_for} if self.made_for else pods)
 
 
 def read_expressions(selectors: Sequence[DeviceSelector] | None) -> tuple[str, ...]:

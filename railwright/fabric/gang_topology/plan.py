@@ -1,28 +1,29 @@
-"""Plans the topology of a workload that is being created: from its policy and its templates to fields and a record."""
+"""Plans the topology of a workload that is being created: from its policy and its templates to fields and a record.
 
-from collections.abc import Iterable, Mapping, Sequence
+A topology is written only at the creation of the workload, and never where its author has written one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from railwright.fabric import intent, names, views
-from railwright.fabric.gang_topology import outlets, requests, writings
-from railwright.fabric.injection import pod_changes, template_plan, templates
+from railwright.fabric import intent, names, text, views
+from railwright.fabric.gang_topology import kueue, requests, volcano
+from railwright.fabric.injection import drafts, template_plan, templates
 from railwright.fabric.policy import model
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
 
-# causes that the reader of a warning can remove
-_WARNED = frozenset(
-    {
-        AdmissionCode.TOPOLOGY_NOT_SERVED,
-        AdmissionCode.TOPOLOGY_NO_KEY,
-        AdmissionCode.TOPOLOGY_CAPACITY_UNKNOWN,
-        AdmissionCode.TOPOLOGY_GANG_TOO_LARGE,
-        AdmissionCode.TOPOLOGY_QUEUE_UNKNOWN,
-    }
-)
+KUEUE, VOLCANO, KUBE_SCHEDULER = "Kueue", "Volcano", "kube-scheduler"
+_OUTLETS: Mapping[tuple[str, str], Callable[[requests.TopologyRequest], requests.Writing]] = {
+    (VOLCANO, volcano.JOB): volcano.write_job,
+    **{(VOLCANO, kind): volcano.annotate for kind in volcano.KINDS},
+    **{(KUEUE, kind): kueue.write for kind in kueue.KINDS},
+}
+_SMALLEST_GANG = 2
+_MAX_NAMES = 128  # characters of schedulers' names that authors write
 
 
 class TopologyPlan(msgspec.Struct, frozen=True):
@@ -30,7 +31,7 @@ class TopologyPlan(msgspec.Struct, frozen=True):
 
     annotations: Mapping[str, Mapping[str, str]] = {}
     fields: Mapping[str, Any] = {}
-    warnings: tuple[rendering.Message, ...] = ()
+    warnings: tuple[reason.Reason, ...] = ()
 
     def add_to(self, plan: template_plan.TemplatePlan) -> template_plan.TemplatePlan:
         """Return the plan of a template with its annotations."""
@@ -45,9 +46,8 @@ def plan(
     tree: Any,
     plans: Sequence[template_plan.TemplatePlan],
     document: model.PolicyDocument,
-    cluster: writings.ClusterFacts,
 ) -> TopologyPlan:
-    """Return what is written into a workload for its gangs. `tree` is the workload as plain data.
+    """Return what is written into a workload. `tree` is the workload as plain data.
 
     Nothing is planned if the policy asks for nothing, and if the object has the fields of its record already: the API
     server may call the webhook twice.
@@ -55,50 +55,61 @@ def plan(
     fabric = find_fabric(plans, document)
     if fabric is None or _is_written(plans, tree):
         return NOTHING
-    list_gangs = workload.kind.list_gangs
-    paths = list_gangs(tree) if list_gangs is not None else {}
-    gangs: dict[str, list[template_plan.TemplatePlan]] = {}
-    for planned in plans:
-        gangs.setdefault(paths.get(planned.template.context.name, ""), []).append(planned)
-    if len(gangs) > 1 and sum(planned.injection is not None for planned in plans) > _MAX_MEASURED:
-        cluster = msgspec.structs.replace(cluster, domains=None)
-    results = []
-    for path, members in gangs.items():
-        parts = tuple(_build_part(workload, tree, planned, fabric) for planned in members)
-        request = requests.compile_request(parts, fabric.placement, cluster.domains)
-        if request.pods >= _SMALLEST_GANG:
-            results.append(_plan_gang(writings.Context(workload, tree, parts, request, cluster, path), members))
-    return TopologyPlan(
-        {title: annotations for result in results for title, annotations in result.annotations.items()},
-        {pointer: value for result in results for pointer, value in result.fields.items()},
-        tuple(warning for result in results for warning in result.warnings),
+    parts = tuple(_build_part(workload, tree, planned) for planned in plans)
+    request = requests.TopologyRequest(
+        workload=workload,
+        tree=tree,
+        parts=parts,
+        placement=fabric.placement,
+        segment=max([intent.find_segment(part.pod, fabric) for part in parts if part.is_rank], default=1),
     )
-
-
-def _plan_gang(context: writings.Context, plans: Sequence[template_plan.TemplatePlan]) -> TopologyPlan:
-    """Return what is written for a gang. `plans` are those of its templates."""
-    request = context.request
-    scheduler = writings.find_scheduler(context.workload, [part.pod for part in context.parts])
-    record = intent.TopologyRecord(scheduler=scheduler, mode=request.mode)
+    if request.pods < _SMALLEST_GANG:
+        return NOTHING
+    scheduler = find_scheduler(workload, [part.pod for part in parts])
+    record = intent.TopologyRecord(scheduler=scheduler, mode=fabric.placement.gang_topology)
     try:
-        writing = outlets.write(scheduler, context)
-    except reason.ReasonError as error:
-        warnings = rendering.describe_all([error.reason] if error.reason.code in _WARNED else [])
+        writing = _write(scheduler, request)
+    except requests.NotWrittenError as error:
+        # the operator asked for a topology that this scheduler cannot read; other causes are in the manifest
+        is_warned = error.reason.code == AdmissionCode.TOPOLOGY_NO_KEY
+        warnings = (error.reason,) if is_warned else ()
         return TopologyPlan(_annotate(plans, record, error.reason), warnings=warnings)
-    keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
-    named = tuple(".".join(frameworks.split_pointer(field)) for field in writing.fields)
-    has_segments = request.is_required and request.segments.size > 1 and request.segments.key != writing.level
-    requested = reason.make(
-        AdmissionCode.TOPOLOGY_REQUESTED,
-        field=", ".join((*named, *keys)),
-        scheduler=scheduler,
-        level=writing.level,
-        pods=request.pods,
-        segment=request.segments.size if has_segments and not writing.has_segments else 0,
-    )
     record = msgspec.structs.replace(record, level=writing.level, fields=tuple(writing.fields))
-    fields = {writings.find(context.tree, field)[0]: value for field, value in writing.fields.items()}
-    return TopologyPlan(_annotate(plans, record, requested, writing.annotations), fields)
+    requested = _describe(scheduler, request, writing)
+    return TopologyPlan(_annotate(plans, record, requested, writing.annotations), writing.fields)
+
+
+def find_scheduler(workload: templates.Workload, pods: Iterable[views.Pod]) -> str:
+    """Return the scheduler that decides the domain of a gang: Kueue before pods exist, otherwise that of its pods."""
+    if kueue.QUEUE_NAME in workload.metadata.labels:
+        return KUEUE
+    named = {pod.spec.scheduler_name for pod in pods} - {""}
+    if named == {"volcano"} or (not named and workload.kind.display_name == volcano.JOB):
+        return VOLCANO
+    return ", ".join(sorted(named))[:_MAX_NAMES] or KUBE_SCHEDULER
+
+
+def _write(scheduler: str, request: requests.TopologyRequest) -> requests.Writing:
+    kind = request.workload.kind.display_name
+    outlet = _OUTLETS.get((scheduler, kind))
+    if outlet is None:
+        raise requests.NotWrittenError(f"railwright writes no topology for a {kind} that {scheduler} places")
+    return outlet(request)
+
+
+def _describe(scheduler: str, request: requests.TopologyRequest, writing: requests.Writing) -> reason.Reason:
+    """Return the reason for what is written. It names the segments that nothing keeps together."""
+    fields = [".".join(frameworks.split_pointer(field)) for field in writing.fields]
+    keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
+    is_divided = request.is_required and request.segment > 1 and request.closest != writing.level
+    pods = text.format_count(request.pods, "pod")
+    message = f"{', '.join((*fields, *keys))} asks {scheduler} to keep the {pods} in one domain"
+    if writing.level:
+        message += f" of {writing.level}"
+    message += f" ({request.placement.gang_topology})"
+    if is_divided and not writing.has_segments:
+        message += f"; nothing asks it to keep each segment of {request.segment} ranks in one domain"
+    return reason.Reason(AdmissionCode.TOPOLOGY_REQUESTED, message)
 
 
 def carry_over(
@@ -131,12 +142,22 @@ def _list_families(annotations: Iterable[str]) -> frozenset[tuple[str, str]]:
     return frozenset((domain, name.partition("-")[0]) for domain, _, name in parts)
 
 
-_SMALLEST_GANG = 2
-_MAX_MEASURED = 8  # templates of several gangs: each takes up to 20 ms with 5,000 nodes
+def list_restored(stored: Any, updated: Any) -> Mapping[str, Any]:
+    """Return the immutable field of a Volcano Job that an update lacks: JSON pointer -> stored value.
+
+    `stored` and `updated` are plain data. With another value, Volcano rejects the update.
+    """
+    before, after = (frameworks.get_mapping(tree, "spec").get("networkTopology") for tree in (stored, updated))
+    return {volcano.JOB_FIELD: before} if before is not None and after is None else {}
+
+
+def is_field_written(stored: Iterable[templates.Template]) -> bool:
+    """True if the record of a template says that the field of a Volcano Job was written."""
+    return any(volcano.JOB_FIELD in intent.read_topology(template.pod).fields for template in stored)
 
 
 def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.PolicyDocument) -> model.Fabric | None:
-    """Return the workload's fabric; None if it has none or several, one in mode `warn`, or asks for no topology."""
+    """Return the workload's fabric; None if it has none or several, in mode `warn`, or without topology."""
     fabrics = {planned.injection.fabric for planned in plans if planned.injection is not None}
     if len(fabrics) != 1 or not all(planned.is_enforced for planned in plans):
         return None
@@ -144,30 +165,24 @@ def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.Pol
     return None if fabric.placement.gang_topology == requests.OFF else fabric
 
 
-def _build_part(
-    workload: templates.Workload, tree: Any, planned: template_plan.TemplatePlan, fabric: model.Fabric
-) -> requests.Part:
+def _build_part(workload: templates.Workload, tree: Any, planned: template_plan.TemplatePlan) -> requests.Part:
     template, injection = planned.template, planned.injection
-    pod = template.pod if injection is None else injection.pod
     return requests.Part(
         template=template,
-        pod=pod,
+        pod=template.pod if injection is None else injection.pod,
         pods=registry.count_pods_at(workload.kind, template.pointer, tree) or 0,
         is_rank=injection is not None and injection.has_rails,
-        segment=intent.find_segment(pod, fabric),
     )
 
 
 def _is_written(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
-    """True if a template has a record with fields or annotations that the object has."""
-    fields: set[str] = set()
+    """True if a template has a record with a field or annotations that the object has."""
     for planned in plans:
-        record = intent.read_topology(planned.template.pod)
-        if any(key in planned.template.pod.metadata.annotations for key in record.annotations):
+        annotations = planned.template.pod.metadata.annotations
+        if any(key in annotations for key in intent.read_topology(planned.template.pod).annotations):
             return True
-        fields.update(record.fields)
-    # anybody may write a record of others
-    return any(writings.find(tree, field)[1] is not None for field in sorted(fields)[: frameworks.MAX_TEMPLATES])
+    has_field = frameworks.get_mapping(tree, "spec").get("networkTopology") is not None
+    return has_field and is_field_written(planned.template for planned in plans)
 
 
 def _annotate(
@@ -180,16 +195,16 @@ def _annotate(
     annotated = {}
     for title in [planned.template.title for planned in plans if planned.injection is not None]:
         own = annotations.get(title, {})
-        own_record = msgspec.structs.replace(record, annotations=tuple(own), reason=rendering.record(why))
+        own_record = msgspec.structs.replace(record, annotations=tuple(own), reason=why)
         annotated[title] = {**own, names.TOPOLOGY: msgspec.json.encode(own_record).decode()}
     return annotated
 
 
 def _add_annotations(planned: template_plan.TemplatePlan, annotations: Mapping[str, str]) -> template_plan.TemplatePlan:
     """Return the plan of a template that also gets these annotations."""
-    changes = tuple(
-        pod_changes.SetAnnotation(entry="", reason="the topology of the gang", key=key, value=value)
-        for key, value in annotations.items()
-        if planned.template.pod.metadata.annotations.get(key) != value
-    )
-    return msgspec.structs.replace(planned, changes=planned.changes + changes)
+    pod, why = planned.template.pod, drafts.Cause("", "the topology of the gang")
+    draft = drafts.Draft(pod)
+    for key, value in annotations.items():
+        if pod.metadata.annotations.get(key) != value:
+            draft.set_annotation(key, value, why)
+    return msgspec.structs.replace(planned, changes=(*planned.changes, *draft.changes))

@@ -1,8 +1,9 @@
-"""The outlets for Volcano: `spec.networkTopology` of its Job, and annotations on the pods of other controllers.
+"""The outlet for Volcano: `spec.networkTopology` of its Job, and annotations on the pods of other controllers.
 
-Volcano reads HyperNodes, so that only the preset `volcano` has keys for a hard constraint. It skips every job with a
-topology while there are no HyperNodes. Its controller makes the PodGroup of other controllers' pods from the
-annotations of each pod (pkg/controllers/podgroup, parseNetworkTopologyFromPod), so all templates get the same.
+Volcano reads HyperNodes, and skips every job with a topology while there are none. So a topology is written only if the
+policy names levels of HyperNodes as domains. Level 1 is tier 1, and so on, as Volcano's discovery numbers them. The
+controller makes the PodGroup of other controllers' pods from the annotations of each pod (pkg/controllers/podgroup,
+parseNetworkTopologyFromPod), so all templates get the same.
 
 Volcano chooses the domain of a hard constraint for the pods that a PodGroup starts with, and the others have to follow.
 A hard constraint is therefore written only where all pods start together. By default the PodGroup of other controllers'
@@ -13,81 +14,91 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from railwright.fabric import hypernodes
-from railwright.fabric.gang_topology.writings import Context, Writing, point_to_annotation
-from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.gang_topology.requests import (
+    NotWrittenError,
+    TopologyRequest,
+    Writing,
+    is_label,
+    point_to_annotation,
+    refuse_written,
+)
 from railwright.fabric.workloads import volcano
 
-JOB_FIELD = "/spec/networkTopology"
+JOB = "Job.batch.volcano.sh"  # its pods have Volcano as scheduler by default
+KINDS = frozenset({"Job.batch", "StatefulSet.apps", "Deployment.apps"})  # of other controllers
+JOB_FIELD = "/spec/networkTopology"  # immutable, like the spec of a Volcano Job
 MODE, HIGHEST_TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"  # of the workload: pods that start together
 _HARD, _SOFT = "hard", "soft"
+_STARTS_SMALLER = (
+    "with {} the scheduler starts fewer pods than the gang has, and might choose a domain without room for the others"
+)
 _OWN_KEYS = (MODE, HIGHEST_TIER, volcano.GROUP_ANNOTATION)
 
 
-def write_job(context: Context) -> Writing:
+def write_job(request: TopologyRequest) -> Writing:
     """Return the field of a Volcano Job, unless the Job or a partition of its tasks has one."""
-    tasks = [task for task in context.get("spec", "tasks") or () if isinstance(task, dict)]
-    if context.get("spec", "networkTopology") is not None:
-        raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="spec.networkTopology")
+    tasks = [task for task in request.get("spec", "tasks") or () if isinstance(task, dict)]
+    if request.get("spec", "networkTopology") is not None:
+        raise refuse_written("spec.networkTopology")
     if any(task.get("partitionPolicy") is not None for task in tasks):
-        raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field="partitionPolicy of a task")
-    if context.request.is_required:
-        _refuse_smaller_gang(context, tasks)
-    level, mode, tier = _build(context)
+        raise refuse_written("partitionPolicy of a task")
+    if request.is_required:
+        _refuse_smaller_gang(request, tasks)
+    level, mode, tier = _build(request)
     value: Mapping[str, Any] = {"mode": mode} if tier is None else {"mode": mode, "highestTierAllowed": tier}
     return Writing(level, {JOB_FIELD: value})
 
 
-def annotate(context: Context) -> Writing:
+def annotate(request: TopologyRequest) -> Writing:
     """Return the annotations of pod templates, unless one names a topology or a PodGroup.
 
     A hard constraint comes with the workload's annotation by which all pods start together.
     """
-    for part in context.parts:
+    for part in request.parts:
         if key := next((key for key in _OWN_KEYS if key in part.pod.metadata.annotations), None):
-            raise reason.ReasonError(AdmissionCode.TOPOLOGY_OF_AUTHOR, field=f"annotation {key}")
-    fields = _require_all_pods(context) if context.request.is_required else {}
-    level, mode, tier = _build(context)
+            raise refuse_written(f"annotation {key}")
+    fields = _require_all_pods(request) if request.is_required else {}
+    level, mode, tier = _build(request)
     annotations = {MODE: mode} if tier is None else {MODE: mode, HIGHEST_TIER: str(tier)}
-    return Writing(level, fields, {part.template.title: annotations for part in context.parts})
+    return Writing(level, fields, {part.template.title: annotations for part in request.parts})
 
 
-def _refuse_smaller_gang(context: Context, tasks: Iterable[Mapping[str, Any]]) -> None:
-    """Raise ReasonError if a Volcano Job may start with fewer pods than it has."""
-    least = context.get("spec", "minAvailable")
+def _refuse_smaller_gang(request: TopologyRequest, tasks: Iterable[Mapping[str, Any]]) -> None:
+    """Raise NotWrittenError if a Volcano Job may start with fewer pods than it has."""
+    least = request.get("spec", "minAvailable")
     if least:  # Volcano sets 0 to the sum of the tasks
-        is_smaller, field = least != sum(part.pods for part in context.parts), "spec.minAvailable"
+        is_smaller, field = least != sum(part.pods for part in request.parts), "spec.minAvailable"
     else:
         is_smaller = any(task.get("minAvailable", task.get("replicas")) != task.get("replicas") for task in tasks)
         field = "minAvailable of a task"
     if is_smaller:
-        raise reason.ReasonError(AdmissionCode.TOPOLOGY_SMALLER_GANG, field=field)
+        raise NotWrittenError(_STARTS_SMALLER.format(field))
 
 
-def _require_all_pods(context: Context) -> Mapping[str, str]:
-    """Return the annotation by which all pods of a Job start together. Raises ReasonError for other workloads.
+def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
+    """Return the annotation by which all pods of a Job start together. Raises NotWrittenError for other workloads.
 
     The pods of a Deployment or StatefulSet start one by one, or are scaled later, unless the author says otherwise.
     """
-    pods, is_job = str(context.parts[0].pods), context.workload.kind.display_name == "Job.batch"
-    if is_job:
-        context.refuse_later_pods()
-    written = context.workload.metadata.annotations.get(MIN_MEMBER)
-    if written == pods:
+    pods, is_job = request.parts[0].pods, request.workload.kind.display_name == "Job.batch"
+    completions = request.get("spec", "completions") if is_job else None
+    if completions is not None and completions != pods:
+        shown = str(completions)[:20]
+        raise NotWrittenError(
+            f"completions ({shown}) is not parallelism ({pods}), so the last pods would wait for a gang that is never "
+            "complete"
+        )
+    written = request.workload.metadata.annotations.get(MIN_MEMBER)
+    if written == str(pods):
         return {}
     if written is not None or not is_job:
         field = f"{'no ' if written is None else ''}annotation {MIN_MEMBER}"
-        raise reason.ReasonError(AdmissionCode.TOPOLOGY_SMALLER_GANG, field=field)
-    return {point_to_annotation(MIN_MEMBER): pods}
+        raise NotWrittenError(_STARTS_SMALLER.format(field))
+    return {point_to_annotation(MIN_MEMBER): str(pods)}
 
 
-def _build(context: Context) -> tuple[str, str, int | None]:
+def _build(request: TopologyRequest) -> tuple[str, str, int | None]:
     """Return the key of the level, the mode and the highest tier, which is None for a soft constraint."""
-    tiers = dict(zip(hypernodes.LEVELS, context.cluster.list_tiers(), strict=False))
-    if not tiers:
-        raise reason.ReasonError(AdmissionCode.TOPOLOGY_NO_KEY)
-    if not context.request.is_required:
-        return "", _SOFT, None
-    level = context.request.find_lowest(tiers.__contains__).key
-    return level, _HARD, tiers[level]
+    level = request.choose(lambda key: not is_label(key))
+    return (level, _HARD, hypernodes.LEVELS.index(level) + 1) if request.is_required else ("", _SOFT, None)

@@ -4,7 +4,7 @@ A claim counts as an accelerator: admission does not see what it requests. The n
 the numbers of GPUs. Knows no fabrics.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from railwright.fabric import quantity, views
@@ -12,18 +12,24 @@ from railwright.fabric.claims import claim_templates
 from railwright.fabric.reasons import reason
 
 _ZEROS = ("0", 0)
+_ONE: Mapping[str, int] = {}  # each unit is an accelerator
 CLAIM = "claim"  # stands for any claim among the names of extended resources, which have a '/'
 SIDECAR = "Always"  # restartPolicy of an init container that runs beside the app containers
 
 
-def count(container: views.Container, accelerators: Collection[str]) -> int:
-    """Return the number of accelerators that a container requests, by request or limit."""
-    return sum([read_amount(container, name) for name in accelerators]) if container.resources is not None else 0
+def count(container: views.Container, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> int:
+    """Return the number of accelerators that a container requests, by request or limit.
+
+    `units` has the number of units that make one accelerator for each resource that counts shares.
+    """
+    if container.resources is None:
+        return 0
+    return sum([-(-read_amount(container, name) // units.get(name, 1)) for name in accelerators])
 
 
-def count_in_containers(pod: views.Pod, accelerators: Collection[str]) -> list[int]:
+def count_in_containers(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> list[int]:
     """Return the number of accelerators of each app container: those it requests, otherwise those of its claims."""
-    requested = [count(container, accelerators) for container in pod.spec.containers]
+    requested = [count(container, accelerators, units) for container in pod.spec.containers]
     if not pod.spec.resource_claims:
         return requested
     return [
@@ -32,15 +38,27 @@ def count_in_containers(pod: views.Pod, accelerators: Collection[str]) -> list[i
     ]
 
 
-def count_at_once(pod: views.Pod, accelerators: Collection[str]) -> int:
+def has_uncounted(pod: views.Pod, accelerators: Collection[str]) -> bool:
+    """True if a container uses a claim of its author and requests no accelerator: their number is not known here."""
+    counts = count_in_containers(pod, accelerators)
+    own = {claim.name for claim in claim_templates.list_claims(pod)}
+    return any(
+        not amount
+        and container.resources is not None
+        and any(used.name not in own for used in container.resources.claims)
+        for amount, container in zip(counts, pod.spec.containers, strict=True)
+    )
+
+
+def count_at_once(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int]) -> int:
     """Return the accelerators that a node needs for a pod: those of the app containers and sidecars, or of an init one.
 
     Kubernetes adds up containers that run together, and takes the largest of those that run before.
     """
     init_containers = pod.spec.init_containers or ()
-    counts = count_in_containers(pod, accelerators)
-    sidecars = [count(init, accelerators) for init in init_containers if init.restart_policy == SIDECAR]
-    before = [count(init, accelerators) for init in init_containers if init.restart_policy != SIDECAR]
+    counts = count_in_containers(pod, accelerators, units)
+    sidecars = [count(init, accelerators, units) for init in init_containers if init.restart_policy == SIDECAR]
+    before = [count(init, accelerators, units) for init in init_containers if init.restart_policy != SIDECAR]
     return max(sum(counts) + sum(sidecars), *before, 0)
 
 

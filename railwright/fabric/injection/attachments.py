@@ -1,7 +1,7 @@
 """Merges the networks of the rails into the pod's network selection, and adds the annotations of the fabric.
 
-A fabric may attach rails by the annotation of another system than Multus instead: a list in JSON with an item for each
-rail.
+A fabric may attach rails by the annotation of another system than Multus instead: a list with an item for each rail, in
+JSON or with commas.
 
 `railwright.fabric.multus` owns the grammar of the selection. The rules are in docs/interface.md 3.1.
 """
@@ -13,117 +13,107 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, text, topology
-from railwright.fabric.injection import applied_pod, context, pod_changes
+from railwright.fabric.injection import context, drafts
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
+_ANNOTATIONS = "metadata.annotations"  # of the pod, in `kept`; no container has this name
 
-def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+
+def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Attach the pod to the networks of its rails. Raises RefusedError."""
+    pod, existing = draft.pod, ctx.known.networks
     user_value = pod.metadata.annotations.get(names.NETWORKS, "")
     gets_networks = not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
     rail_selections = ctx.selected.attachments if gets_networks else ()
     merged = annotation.merge(user_value, pod.networks, rail_selections)
-    if merged.selections:
-        _check_selections(ctx, merged, user_value)
-    if gets_networks:
-        _check_networks_exist(ctx)
-    annotations = _add_fabric_annotations(pod, ctx) if gets_networks else pod_changes.EMPTY
-    attached = () if pod.host_network else merged.selections
-    return pod_changes.Contribution(
-        changes=(*_set_networks(ctx, merged), *annotations.changes),
-        entries=(("networks",) if rail_selections else ()) + annotations.entries,
-        warnings=tuple(_list_warnings(pod, ctx, attached, rail_selections)),
-        skipped=_explain_skipped(pod, ctx),
-    )
-
-
-def _set_networks(ctx: context.InjectionContext, merged: annotation.Merged) -> tuple[pod_changes.Change, ...]:
-    if not merged.added:
-        return ()
-    change = pod_changes.SetNetworks(
-        entry="networks",
-        reason=f"attaches the pod to {merged.added} rail networks of fabric {ctx.fabric_name}",
-        key=names.NETWORKS,
-        value=merged.text,
-        selections=merged.selections,
-    )
-    return (change,)
-
-
-def _check_selections(ctx: context.InjectionContext, merged: annotation.Merged, user_value: str) -> None:
-    document = ctx.document
     try:
-        network_selection.check_interfaces(
-            merged.selections, document.cluster_wide_networks, document.primary_interface, merged.added
-        )
+        network_selection.check_interfaces(merged.selections, merged.added)
         network_selection.check_gateways(merged.selections)
     except network_selection.InvalidNetworksError as error:
-        raise applied_pod.refuse_networks(user_value, error) from None
-
-
-def _check_networks_exist(ctx: context.InjectionContext) -> None:
-    """Raise RefusedError if the NetworkAttachmentDefinition of a rail does not exist."""
-    existing = ctx.known.networks
-    for rail in ctx.rails:
-        if existing is not None and rail.network and rail.network not in existing:
+        raise drafts.refuse_networks(user_value, error) from None
+    for rail in ctx.rails if gets_networks and existing is not None else ():
+        if rail.network and rail.network not in (existing or ()):
             raise reasons.RefusedError(
                 "missing-network",
                 f"NetworkAttachmentDefinition {'/'.join(rail.network)} of fabric {ctx.fabric_name} does not exist; "
                 f"create it or correct `network` of rail {rail.name} in the policy",
             )
+    if merged.added:
+        reason = f"attaches the pod to {merged.added} rail networks of fabric {ctx.fabric_name}"
+        draft.set_networks(merged.text, merged.selections, drafts.Cause("networks", reason))
+    if rail_selections:
+        draft.add_entry("networks")
+    if gets_networks:
+        _add_fabric_annotations(draft, ctx, pod.metadata.annotations)
+    attached = () if pod.host_network else merged.selections
+    draft.warn(*_list_warnings(pod, ctx, attached, rail_selections))
+    if ctx.selected.attachments and "networks" in ctx.options.skip:
+        draft.skip("networks", context.SKIPPED)
+    elif ctx.selected.attachments and pod.host_network:
+        draft.skip("networks", _explain_host_network(ctx))
 
 
 def _list_warnings(
-    pod: applied_pod.AppliedPod,
+    pod: drafts.AppliedPod,
     ctx: context.InjectionContext,
     attached: Sequence[network_selection.Selection],
     rail_selections: Sequence[network_selection.Selection],
 ) -> Iterator[reasons.Reason]:
-    if pod.host_network and ctx.role.rails and not ctx.fabric.pod.host_network:
+    # Where the fabric has neither networks nor derived variables, the pod gets the same on the host's network.
+    loses_nothing = ctx.fabric.host_network or not (ctx.fabric.nccl.derive or any(rail.network for rail in ctx.rails))
+    if pod.host_network and ctx.role.rails and not loses_nothing:
         yield _explain_host_network(ctx)
     existing = ctx.known.networks
     rail_networks = {selection.key for selection in rail_selections}
     for position, selection in enumerate(attached, start=1):
         if selection.gateways is not None:
-            yield reasons.make(AdmissionCode.DEFAULT_ROUTE, entry=position)
+            yield reasons.Reason(
+                AdmissionCode.DEFAULT_ROUTE,
+                f"annotation {names.NETWORKS}: entry {position} has default-route, which takes the default route from "
+                "every other interface of the pod",
+                fix="remove it unless that is intended",
+            )
         if existing is not None and selection.key not in existing and selection.key not in rail_networks:
             network = f"{selection.namespace}/{selection.name}"
-            yield reasons.make(AdmissionCode.NETWORK_MISSING, network=network, entry=position)
+            yield reasons.Reason(
+                AdmissionCode.NETWORK_MISSING,
+                f"annotation {names.NETWORKS}: NetworkAttachmentDefinition {text.join_fitting([network])} of entry "
+                f"{position} does not exist, and the pod's sandbox cannot start without it",
+                fix="create it or correct the entry",
+            )
 
 
 def _explain_host_network(ctx: context.InjectionContext) -> reasons.Reason:
     """Return the reason why a pod gets no networks. Without rails it would get none in any case."""
-    return reasons.make(AdmissionCode.HOST_NETWORK, fabric=ctx.fabric_name if ctx.rails else "")
+    if ctx.rails:
+        variable = " and no NCCL_SOCKET_IFNAME" if ctx.fabric.nccl.derive else ""
+        message = f"fabric {ctx.fabric_name} adds no networks{variable}"
+        fix = "remove hostNetwork to give the pod network interfaces of its own"
+    else:
+        message = "NCCL_SOCKET_IFNAME is not set, because the interfaces of the host are not known"
+        fix = "remove hostNetwork, or set NCCL_SOCKET_IFNAME in the container"
+    return reasons.Reason(AdmissionCode.HOST_NETWORK, f"spec.hostNetwork is true: {message}", fix=fix)
 
 
-def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> dict[str, reasons.Reason]:
-    if not ctx.selected.attachments:
-        return {}
-    if "networks" in ctx.options.skip:
-        return {"networks": context.SKIPPED}
-    return {"networks": _explain_host_network(ctx)} if pod.host_network else {}
-
-
-def _add_fabric_annotations(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def _add_fabric_annotations(draft: drafts.Draft, ctx: context.InjectionContext, annotations: Mapping[str, str]) -> None:
     """Add the fabric's annotations whose keys the pod does not have."""
-    annotations = pod.metadata.annotations
-    changes, entries = [], []
     for key, value in ctx.fabric.annotations.items():
         entry = f"annotations.{key}"
         if key not in annotations:
             reason = f"fabric {ctx.fabric_name} has this annotation on every pod"
-            changes.append(pod_changes.SetAnnotation(entry=entry, reason=reason, key=key, value=value))
+            draft.set_annotation(key, value, drafts.Cause(entry, reason))
         if annotations.get(key, value) == value:
-            entries.append(entry)
-    return pod_changes.Contribution(changes=tuple(changes), entries=tuple(entries))
+            draft.add_entry(entry)
+        else:
+            draft.keep(_ANNOTATIONS, [key])
 
 
 # --- networks by the annotation of another system than Multus ---------------------------------------------
 
-Item = Mapping[str, Any]
+Item = Mapping[str, Any] | str
 
 _INTERFACE = "{interface}"
 _MAX_ITEMS = 256  # no pod has as many networks, and each is compared with the rails
@@ -132,42 +122,54 @@ _item_decoder = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def attach_by_annotation(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def attach_by_annotation(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the items of the pod's rails that it does not have. Raises RefusedError for a value that is no such list.
 
     The user's items stay first and as they are written. A rail for whose interface the user has an item is the user's
     (docs/interface.md 3.1).
     """
-    other = ctx.fabric.network_annotation
+    pod, other = draft.pod, ctx.fabric.network_annotation
     if other is None or not ctx.rails or pod.host_network or "networks" in ctx.options.skip:
-        return pod_changes.EMPTY
+        return
     entry = f"annotations.{other.key}"
-    own = _read_items(other.key, pod.metadata.annotations.get(other.key, "[]"))
+    value = pod.metadata.annotations.get(other.key)
+    read = _split_items if isinstance(other.item, str) else _read_items
+    own = [] if value is None else read(other.key, value)
     required = (*other.first, *[_fill(other.item, rail.rail) for rail in ctx.rails])
-    missing = [*_find_missing(own, required, [key for key, value in other.item.items() if value == _INTERFACE])]
-    if not missing:
-        return pod_changes.Contribution(entries=(entry,))
-    change = pod_changes.SetAnnotation(
-        entry=entry,
-        reason=f"attaches the pod to the rails of fabric {ctx.fabric_name}",
-        key=other.key,
-        value=msgspec.json.encode([*own, *missing]).decode(),
-    )
-    return pod_changes.Contribution((change,), (entry,))
+    missing = [*_find_missing(own, required, _list_interface_keys(other.item))]
+    if missing:
+        reason = f"attaches the pod to the rails of fabric {ctx.fabric_name}"
+        items = [*own, *missing]
+        text = ",".join(items) if isinstance(other.item, str) else msgspec.json.encode(items).decode()
+        draft.set_annotation(other.key, text, drafts.Cause(entry, reason))
+    draft.add_entry(entry)
 
 
-def _read_items(key: str, value: str) -> list[msgspec.Raw]:
+def _split_items(key: str, value: str) -> list[Any]:
+    return _check_count(key, [item.strip() for item in value.split(",") if item.strip()])
+
+
+def _read_items(key: str, value: str) -> list[Any]:
     try:
         items = _decoder.decode(value)
         for item in items if len(items) <= _MAX_ITEMS else ():
             _item_decoder.decode(item)
     except (msgspec.MsgspecError, RecursionError):
         message = f"annotation {key} {text.quote(value)} is not a list of JSON objects, to which rails could be added"
-        raise reasons.RefusedError("networks", f"{message}; correct or remove it") from None
+        raise reasons.RefusedError("annotation", f"{message}; correct or remove it") from None
+    return _check_count(key, items)
+
+
+def _check_count(key: str, items: list[Any]) -> list[Any]:
     if len(items) > _MAX_ITEMS:
         message = f"annotation {key} has {len(items)} items, and the limit is {_MAX_ITEMS}"
-        raise reasons.RefusedError("networks", f"{message}; remove some")
+        raise reasons.RefusedError("annotation", f"{message}; remove some")
     return items
+
+
+def _list_interface_keys(item: Item) -> list[str]:
+    """Return the keys of an item whose value is the interface of its rail."""
+    return [] if isinstance(item, str) else [key for key, value in item.items() if value == _INTERFACE]
 
 
 def _fill(value: Any, rail: policies.Rail) -> Any:
@@ -179,16 +181,19 @@ def _fill(value: Any, rail: policies.Rail) -> Any:
     return [_fill(part, rail) for part in value] if isinstance(value, list) else value
 
 
-def _find_missing(
-    own: Sequence[msgspec.Raw], required: Sequence[Item], interface_keys: Sequence[str]
-) -> Iterator[Item]:
+def _find_missing(own: Sequence[Any], required: Sequence[Item], interface_keys: Sequence[str]) -> Iterator[Item]:
     """Yield the required items that are not among the user's. An equal item counts as often as it occurs."""
-    decoded = [_item_decoder.decode(item) for item in own]
+    decoded = [item if isinstance(item, str) else _item_decoder.decode(item) for item in own]
     counts = Counter(map(_encode, decoded))
-    names_by_key = {key: {name for item in decoded if isinstance(name := item.get(key), str)} for key in interface_keys}
+    taken = {_read_text(item, key) for item in decoded for key in interface_keys}
     for item in required:
         encoded = _encode(item)
         if counts[encoded] > 0:
             counts[encoded] -= 1
-        elif not any(isinstance(name := item.get(key), str) and name in taken for key, taken in names_by_key.items()):
+        elif not any((name := _read_text(item, key)) and name in taken for key in interface_keys):
             yield item
+
+
+def _read_text(item: Item, key: str) -> str | None:
+    value = None if isinstance(item, str) else item.get(key)
+    return value if isinstance(value, str) else None

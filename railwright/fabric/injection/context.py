@@ -6,22 +6,21 @@ rails. The rules for rails are in docs/interface.md 1.3 and 3.2.
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import intent, names, text, views
-from railwright.fabric.claims import drivers
-from railwright.fabric.injection import accelerators, env_tables, facts, roles
+from railwright.fabric.injection import accelerators, facts
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import frameworks
+from railwright.fabric.workloads import roles as workload_roles
 
-InjectionScore = tuple[int, ...]  # compared lexicographically; larger means more of the fabric is present
-SKIPPED = reason.make(AdmissionCode.SKIPPED_BY_ANNOTATION)
+SKIPPED = reason.Reason(AdmissionCode.SKIPPED_BY_ANNOTATION, f"by annotation {names.SKIP}")
 
 
 class RailSelection(msgspec.Struct, frozen=True):
@@ -39,13 +38,21 @@ _NO_RAILS = RailSelection()
 
 
 class UserOptions(msgspec.Struct, frozen=True):
-    """The user's options. `delivery` None leaves the choice to the policy."""
+    """The user's options. `delivery` is env or file, "" leaves the choice to the policy."""
 
     skip: frozenset[str] = frozenset()
-    delivery: Literal["env", "file"] | None = None
+    delivery: str = ""
 
 
 _DEFAULTS = UserOptions()
+
+
+class Role(msgspec.Struct, frozen=True):
+    """The role of a pod. `rails`: it gets the fabric. `is_launcher`: it gets the policy's variables of Open MPI."""
+
+    name: str
+    rails: bool = False
+    is_launcher: bool = False
 
 
 class InjectionContext(msgspec.Struct, frozen=True):
@@ -55,11 +62,10 @@ class InjectionContext(msgspec.Struct, frozen=True):
     known: facts.ClusterFacts  # the cluster
     fabric_name: str
     fabric: policies.Fabric
-    role: roles.Role
+    role: Role
     targets: tuple[int, ...]
     selected: RailSelection
     options: UserOptions
-    accelerated: bool  # an app container requests an accelerator, or uses a claim of the pod's author
 
     @property
     def rails(self) -> tuple[compiled.ResolvedRail, ...]:
@@ -86,31 +92,33 @@ def build(
     # Rejects an invalid annotation for every role.
     selected = _select_rails(pod, policy, name, cluster)
 
-    def measure(container: views.Container) -> InjectionScore:
-        return _measure_injection(container, policy, name, selected)
-
-    def is_known_rank() -> bool:
-        """True if a container has devices or mounts of the fabric, which it got as a rank of its template."""
-        return cluster.job_accelerated is False or any(any(measure(item)[:2]) for item in pod.spec.containers)
-
-    role = roles.find_role(
-        pod,
-        document.roles,
-        accelerated=bool(accelerated),
-        job_accelerated=bool(cluster.job_accelerated),
-        is_known_rank=is_known_rank,
-    )
+    is_for_cpus = document.fabrics[name].accelerators == ()
+    role = find_role(pod, accelerated=bool(accelerated), is_for_cpus=is_for_cpus)
     return InjectionContext(
         policy=policy,
         known=cluster,
         fabric_name=name,
         fabric=document.fabrics[name],
         role=role,
-        targets=select_targets(pod, accelerated, measure),
+        targets=select_targets(pod, accelerated),
         selected=selected if role.rails else _NO_RAILS,
         options=options,
-        accelerated=bool(accelerated),
     )
+
+
+def find_role(pod: views.Pod, *, accelerated: bool, is_for_cpus: bool = False) -> Role:
+    """Return the role of a pod. `accelerated`: an app container requests an accelerator.
+
+    A pod gets rails if it is accelerated, or an annotation asks for them. A launcher may be a rank itself. Of a fabric
+    `is_for_cpus`, each pod gets them that no framework shows to be a launcher or a head.
+    """
+    name = workload_roles.find_role(pod)
+    if not name and not accelerated and workload_roles.has_launcher_name(pod):
+        name = frameworks.LAUNCHER
+    rails = accelerated or not {names.CONTAINERS, names.RAILS}.isdisjoint(pod.metadata.annotations)
+    rails = rails or (is_for_cpus and not name)
+    other = frameworks.WORKER if rails else frameworks.EXCLUDED
+    return Role(name or other, rails=rails, is_launcher=name == frameworks.LAUNCHER)
 
 
 # --- rails ----------------------------------------------------------------------------------------------------
@@ -127,8 +135,6 @@ def compile_selections(document: policies.PolicyDocument) -> Mapping[str, RailSe
 def _build_selection(rails: Sequence[compiled.ResolvedRail], fabric: compiled.CompiledFabric) -> RailSelection:
     resources = [rail.resource for rail in rails if rail.resource is not None]
     requested = Counter(rail.resource for rail in rails if rail.resource is not None and rail.claim is None)
-    # Drivers of claims attach the networks themselves.
-    is_attached = fabric.claims is None or fabric.claims.driver.form is drivers.Form.NONE
     return RailSelection(
         rails=tuple(rails),
         policy_rails=tuple([rail.rail for rail in rails]),
@@ -136,11 +142,7 @@ def _build_selection(rails: Sequence[compiled.ResolvedRail], fabric: compiled.Co
         resources=frozenset(resources),
         device_counts={name: fabric.fabric.count_devices(count) for name, count in requested.items()},
         attachments=tuple(
-            [
-                network_selection.Selection(*rail.network, rail.rail.interface or "")
-                for rail in rails
-                if is_attached and rail.network
-            ]
+            [network_selection.Selection(*rail.network, rail.rail.interface or "") for rail in rails if rail.network]
         ),
     )
 
@@ -154,11 +156,11 @@ def _select_rails(pod: views.Pod, policy: policies.Policy, name: str, cluster: f
     selection = policy.compile_once(compile_selections)[name]
     annotation = pod.metadata.annotations.get(names.RAILS)
     rails: Sequence[compiled.ResolvedRail] = selection.rails
-    if annotation is not None and annotation.strip() != names.RAILS_NONE:
+    if annotation is not None:
         rails = [compiled_fabric.rails[rail.name] for rail in _parse_rails(annotation, fabric.rails)]
-    elif fabric.rails_per_pod == "proportional":
-        rails = rails[: _count_proportional(pod, fabric, policy.document)]
     rails = [rail.with_resource(cluster.networks) for rail in rails]
+    if annotation is None and (gpus := _count_gpus_of_node(pod, fabric, rails, policy.document, cluster)):
+        rails = rails[: _count_proportional(pod, gpus, len(rails), policy.document)]
     mentioned = accelerators.list_mentioned(pod)
     rails = [
         rail
@@ -171,8 +173,8 @@ def _select_rails(pod: views.Pod, policy: policies.Policy, name: str, cluster: f
 
 def is_number_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
     """True if the pod asks for a number of rails, not for certain ones."""
-    annotation = pod.metadata.annotations.get(names.RAILS, names.RAILS_NONE).strip()
-    return intent.is_count(annotation) if annotation != names.RAILS_NONE else fabric.rails_per_pod == "proportional"
+    annotation = pod.metadata.annotations.get(names.RAILS)
+    return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_count(annotation.strip())
 
 
 def is_opted_out(pod: views.Pod, resource: str) -> bool:
@@ -181,14 +183,48 @@ def is_opted_out(pod: views.Pod, resource: str) -> bool:
     return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
 
 
-def _count_proportional(pod: views.Pod, fabric: policies.Fabric, document: policies.PolicyDocument) -> int:
-    """Return ceil(GPUs x rails / GPUs per node), at least one.
+def is_share_default(pod: views.Pod, fabric: policies.Fabric) -> bool:
+    """True if the pod's namespace opts it in, and nothing says how many rails it gets: it may get a share of them."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    return fabric.rails_per_pod is None and names.FABRIC not in labels and names.RAILS not in annotations
 
-    A pod gets the first rails of the fabric, so that all pods of a gang have the same.
+
+def _count_gpus_of_node(
+    pod: views.Pod,
+    fabric: policies.Fabric,
+    rails: Sequence[compiled.ResolvedRail],
+    document: policies.PolicyDocument,
+    cluster: facts.ClusterFacts,
+) -> int:
+    """Return the GPUs of a node if the pod gets rails in proportion to them, otherwise 0.
+
+    By default it does if its namespace opts it in, and one pod with all rails would take all devices that a node has.
+    Only nodes with the resources of all rails count, and only accelerators that the pod requests.
     """
-    accelerator_count = sum(accelerators.count_in_containers(pod, document.accelerators))
-    share = -(-accelerator_count * len(fabric.rails) // (fabric.gpus_per_node or 1))
-    return max(1, min(share, len(fabric.rails)))
+    if fabric.rails_per_pod is not None:
+        return (fabric.gpus_per_node or 1) if fabric.rails_per_pod == "proportional" else 0
+    if not is_share_default(pod, fabric):
+        return 0
+    needed = Counter(rail.resource for rail in rails if rail.resource is not None and rail.claim is None)
+    nodes = [devices for devices in cluster.node_devices or () if needed.keys() <= devices.keys()]
+    most = {resource: max((devices[resource] for devices in nodes), default=0) for resource in needed}
+    if not any(0 < most[resource] <= fabric.count_devices(count) for resource, count in needed.items()):
+        return 0
+    units, requested = document.accelerator_units, accelerators.list_mentioned(pod) & {*document.accelerators}
+    counts = [devices.get(name, 0) // units.get(name, 1) for name in requested for devices in nodes]
+    return fabric.gpus_per_node or max(counts, default=0)
+
+
+def _count_proportional(pod: views.Pod, gpus: int, rails: int, document: policies.PolicyDocument) -> int:
+    """Return ceil(GPUs x rails / GPUs of a node), at least one.
+
+    A pod gets the first rails of the fabric, so that all pods of a gang have the same. It gets all of them if claims of
+    its author bring its GPUs, whose number is not known.
+    """
+    if accelerators.has_uncounted(pod, document.accelerators):
+        return rails
+    accelerator_count = sum(accelerators.count_in_containers(pod, document.accelerators, document.accelerator_units))
+    return max(1, min(-(-accelerator_count * rails // gpus), rails))
 
 
 def _parse_rails(annotation: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
@@ -197,7 +233,7 @@ def _parse_rails(annotation: str, rails: Sequence[policies.Rail]) -> tuple[polic
         selected = intent.parse_rails(annotation, rail_names)
     except intent.InvalidRailsError as error:
         value = f" {text.quote(annotation)}:" if annotation.strip() else ""
-        raise reason.RefusedError("rails", f"annotation {names.RAILS}{value} {error}") from None
+        raise reason.RefusedError("annotation", f"annotation {names.RAILS}{value} {error}") from None
     return tuple([rail for rail in rails if rail.name in selected])
 
 
@@ -207,11 +243,6 @@ def _parse_rails(annotation: str, rails: Sequence[policies.Rail]) -> tuple[polic
 def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
     """Return the options of a pod. `skippable` are the words of annotation `skip`. Raises RefusedError for others."""
     annotations = pod.metadata.annotations
-    if names.PLACEMENT in annotations:
-        raise reason.RefusedError(
-            "placement",
-            f"annotation {names.PLACEMENT} is written by railwright at binding and may not be set before; remove it",
-        )
     segment = annotations.get(names.SEGMENT)
     if segment is not None and intent.read_segment(segment) is None:
         raise reason.RefusedError(
@@ -240,77 +271,38 @@ def _parse_skip(annotation: str | None, skippable: Sequence[str]) -> frozenset[s
     return frozenset(words)
 
 
-def _parse_delivery(annotation: str | None) -> Literal["env", "file"] | None:
-    if annotation is None:
-        return None
-    word = annotation.strip()
-    if word == "env":
-        return "env"
-    if word == "file":
-        return "file"
-    raise reason.RefusedError(
-        "annotation",
-        f"annotation {names.DELIVERY} {text.quote(annotation)} is not one of env, file",
-    )
-
-
-# --- how much of the fabric a container has ---------------------------------------------------------------------
-
-
-def _measure_injection(
-    container: views.Container, policy: policies.Policy, name: str, selected: RailSelection
-) -> InjectionScore:
-    """Return how much of fabric `name` a container has.
-
-    Devices count more than mounts, and mounts more than variables, then capabilities, then privilege. A template gets
-    only the first two.
-    """
-    fabric = policy.document.fabrics[name]
-    literals: Collection[tuple[str, str]] = ()
-    if container.env_or_none:
-        literals = policy.compile_once(env_tables.Tables).list_known_literals(name, selected.policy_rails)
-    security = container.security_context
-    added_capabilities = (security.capabilities.add if security and security.capabilities else None) or ()
-    return (
-        sum(accelerators.read_amount(container, resource) > 0 for resource in selected.resources),
-        sum(mount.name.startswith(names.VOLUME_PREFIX) for mount in container.volume_mounts),
-        sum((entry.name, entry.value) in literals for entry in container.env),
-        sum(capability in added_capabilities for capability in fabric.security.capabilities),
-        int(fabric.security.privileged and bool(security and security.privileged)),
-    )
+def _parse_delivery(annotation: str | None) -> str:
+    word = (annotation or "").strip()
+    if annotation is not None and word not in ("env", "file"):
+        raise reason.RefusedError(
+            "annotation", f"annotation {names.DELIVERY} {text.quote(annotation)} is not one of env, file"
+        )
+    return word
 
 
 # --- containers -------------------------------------------------------------------------------------------------
-# Those in the annotation, those with accelerators, otherwise one. Only app containers can be selected: Multus and
-# kubelet's device report ignore the others. The last choice is the container that already has most of the fabric,
-# because another webhook may have put a sidecar in front of it between two calls. Then known sidecars come last, and
-# the container that kubectl selects by default comes first. The record is not read.
+# Those in the annotation, otherwise those with accelerators. Only app containers can be selected: Multus and kubelet's
+# device report ignore the others. A pod without rails has one, the container of its author: known sidecars come last,
+# and the container that kubectl selects by default comes first.
 
 _MAX_TARGETS = 256  # each target gets a dozen JSON Patch operations, and no real pod has so many containers
 
 
-def select_targets(
-    pod: views.Pod, accelerated: Sequence[int], measure: Callable[[views.Container], InjectionScore]
-) -> tuple[int, ...]:
-    """Return indexes in spec.containers, ascending. `measure` returns how much of the fabric a container has.
-
-    Raises RefusedError.
-    """
+def select_targets(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...]:
+    """Return indexes in spec.containers, ascending. Raises RefusedError."""
     if not pod.spec.containers:
-        raise reason.RefusedError("containers", "spec.containers is empty; a pod needs a container")
-    targets = _select_containers(pod, accelerated, measure)
+        raise reason.RefusedError("annotation", "spec.containers is empty; a pod needs a container")
+    targets = _select_containers(pod, accelerated)
     if len(targets) > _MAX_TARGETS:
         raise reason.RefusedError(
-            "containers",
+            "annotation",
             f"{len(targets)} containers are selected for the fabric; the limit is {_MAX_TARGETS}: "
             f"name those that need it in annotation {names.CONTAINERS}",
         )
     return targets
 
 
-def _select_containers(
-    pod: views.Pod, accelerated: Sequence[int], measure: Callable[[views.Container], InjectionScore]
-) -> tuple[int, ...]:
+def _select_containers(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...]:
     containers = pod.spec.containers
     annotation = pod.metadata.annotations.get(names.CONTAINERS)
     if annotation is not None:
@@ -319,9 +311,24 @@ def _select_containers(
         return tuple(accelerated)
     if len(containers) == 1:
         return (0,)
+    if recorded := _list_recorded(pod):  # another webhook may have added a container since
+        return recorded
     default = pod.metadata.annotations.get(names.DEFAULT_CONTAINER)
-    scores = [(measure(container), not is_sidecar(container), container.name == default) for container in containers]
+    scores = [(not is_sidecar(container), container.name == default) for container in containers]
     return (scores.index(max(scores)),)
+
+
+def _list_recorded(pod: views.Pod) -> tuple[int, ...]:
+    """Return the containers that the record of an earlier call names; () without a record.
+
+    An author who writes such a record chooses containers, as with the annotation for that.
+    """
+    try:
+        recorded = intent.decode_record(pod.metadata.annotations.get(names.INJECTION, "")).containers
+    except intent.InvalidRecordError:
+        return ()
+    index_by_name = _index_names([container.name for container in pod.spec.containers])
+    return tuple(sorted([index for name, index in index_by_name.items() if name in recorded]))
 
 
 def select_launchers(pod: views.Pod, selected: tuple[int, ...]) -> tuple[int, ...]:
@@ -338,16 +345,20 @@ def select_launchers(pod: views.Pod, selected: tuple[int, ...]) -> tuple[int, ..
 
 def _parse_names(annotation: str, container_names: Sequence[str]) -> tuple[int, ...]:
     selected_names = [word.strip() for word in annotation.split(",")]
-    # The first of containers with the same name counts.
-    index_by_name = {name: index for index, name in reversed([*enumerate(container_names)])}
+    index_by_name = _index_names(container_names)
     for word in selected_names:
         if word not in index_by_name:
             raise reason.RefusedError(
-                "containers",
+                "annotation",
                 f"annotation {names.CONTAINERS} {text.quote(annotation)}: {text.quote(word)} is not an app "
                 f"container of this pod; it has {', '.join(container_names)}",
             )
     return tuple(sorted({index_by_name[word] for word in selected_names}))
+
+
+def _index_names(container_names: Sequence[str]) -> Mapping[str, int]:
+    """Return the index of each container by its name. The first of containers with the same name counts."""
+    return {name: index for index, name in reversed([*enumerate(container_names)])}
 
 
 # --- sidecars -------------------------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ A resource in the annotation of a network is a pool: Multus assigns its devices 
 requested once and covers every attachment. Any other resource is shared: each target container requests it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import names, quantity
-from railwright.fabric.claims import objects
-from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes
+from railwright.fabric import names, quantity, text
+from railwright.fabric.injection import accelerators, context, drafts
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
@@ -21,58 +21,55 @@ HUGE_PAGES = "hugepages-"  # prefix of resources, beside the extended ones, that
 _BASIC = ("cpu", "memory")
 
 
-def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def request_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Request the devices that the pod lacks. Raises RefusedError."""
-    pools = _find_pools(ctx, (*pod.attached, *_find_default_network(pod)))
-    is_skipped = "devices" in ctx.options.skip
-    if is_skipped or not ctx.role.rails:  # nothing is added to such a pod
-        warnings = (*_warn_of_short_resources(pod, ctx, pools), *_warn_of_stale_requests(pod, ctx))
-        skipped = {"devices": context.SKIPPED} if is_skipped and ctx.role.rails else {}
-        return pod_changes.Contribution(skipped=skipped, warnings=warnings)
-    needed_by_resource = _count_devices(pod, ctx, pools)
-    warnings = (*_warn_of_policy(ctx, pools), *_warn_not_allocatable(ctx, pools, needed_by_resource))
-    return pod_changes.Contribution(
-        changes=tuple(_request_amounts(pod, ctx, needed_by_resource, pools)),
-        entries=("devices",) if needed_by_resource else (),
-        warnings=(*warnings, *_warn_of_stale_requests(pod, ctx, needed_by_resource)),
-    )
+    pod = draft.pod
+    pools = _find_pools(pod, ctx)
+    needed = _count_devices(pod, ctx, pools)
+    if not ctx.role.rails or "devices" in ctx.options.skip:  # nothing is added to such a pod
+        draft.warn(*_warn_of_short_resources(pod, ctx, pools, needed))
+        if ctx.role.rails:
+            draft.skip("devices", context.SKIPPED)
+        return
+    _request_amounts(draft, ctx, needed, pools)
+    if needed:
+        draft.add_entry("devices")
+    draft.warn(*_warn_not_allocatable(ctx, pools, needed))
 
 
-def request_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Request the resources of the policy beside those of the rails, in target containers that do not name them.
 
     The API server rejects a container with huge pages that requests neither CPU nor memory.
     """
     if not ctx.role.rails or "devices" in ctx.options.skip:
-        return pod_changes.EMPTY
-    changes: list[pod_changes.Change] = []
-    entries: list[str] = []
-    skipped: dict[str, reasons.Reason] = {}
+        return
+    pod = draft.pod
     for resource, amount in ctx.fabric.resources.items():
-        entry = f"resources.{resource}"
+        why = drafts.Cause(
+            f"resources.{resource}", f"fabric {ctx.fabric_name} needs it beside the devices of its rails"
+        )
         unset = [index for index in ctx.targets if not accelerators.mentions(pod.container(index), resource)]
-        if resource.startswith(HUGE_PAGES):
-            small = [
-                index
-                for index in unset
-                if not any(accelerators.mentions(pod.container(index), name) for name in _BASIC)
-            ]
-            if small:
-                names_of_small = tuple([pod.container(index).name for index in small])
-                skipped[entry] = reasons.make(
-                    AdmissionCode.HUGE_PAGES_WITHOUT_MEMORY, containers=names_of_small, resource=resource
-                )
-            unset = [index for index in unset if index not in small]
-        reason = f"fabric {ctx.fabric_name} needs it beside the devices of its rails"
-        changes += [
-            pod_changes.AddResource(
-                entry=entry, reason=reason, container=index, resource=resource, quantity=str(amount)
-            )
+        small = [
+            index
             for index in unset
+            if resource.startswith(HUGE_PAGES)
+            and not any(accelerators.mentions(pod.container(index), name) for name in _BASIC)
         ]
-        if entry not in skipped:
-            entries.append(entry)
-    return pod_changes.Contribution(tuple(changes), tuple(entries), tuple(skipped.values()), skipped=skipped)
+        for index in unset:
+            if index not in small:
+                draft.container(index).request(resource, str(amount), why)
+        if not small:
+            draft.add_entry(why.entry)
+            continue
+        small_names = text.join_fitting([pod.container(index).name for index in small])
+        without = reasons.Reason(
+            AdmissionCode.HUGE_PAGES_WITHOUT_MEMORY,
+            f"container {small_names} requests neither cpu nor memory, without which the API server rejects {resource}",
+            fix="request one of them",
+        )
+        draft.skip(why.entry, without)
+        draft.warn(without)
 
 
 class _Pools(msgspec.Struct, frozen=True):
@@ -83,92 +80,88 @@ class _Pools(msgspec.Struct, frozen=True):
     in_use: frozenset[str]  # of the attached networks
 
 
-def _find_pools(ctx: context.InjectionContext, selections: Sequence[Selection]) -> _Pools:
-    attached = tuple([selection.key for selection in selections])
-    find_pool = ctx.policy.compile_once(compiled.compile_policy).find_pool
-    networks = {*attached, *[rail.network for rail in ctx.rails if rail.network]} if ctx.known.networks else ()
-    by_network = {network: pool for network in networks if (pool := find_pool(network, ctx.known.networks))}
+def _find_pools(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> _Pools:
+    """Return the pools of the rails, of the pod's networks, and of the one that replaces the cluster's own network."""
+    default: Sequence[Selection] = ()
+    if (value := pod.metadata.annotations.get(names.DEFAULT_NETWORK)) and not pod.host_network:
+        with contextlib.suppress(network_selection.InvalidNetworksError):  # Multus reports the user's error
+            default = annotation.parse(value, names.MULTUS_NAMESPACE)[:1]
+    attached = tuple([selection.key for selection in (*pod.attached, *default)])
+    known = ctx.known.networks or {}
+    networks = {*attached, *[rail.network for rail in ctx.rails if rail.network]}
+    by_network = {network: pool for network in networks if (pool := known.get(network))}
     return _Pools(attached, by_network, frozenset([by_network[key] for key in attached if key in by_network]))
 
 
-def _find_default_network(pod: applied_pod.AppliedPod) -> tuple[Selection, ...]:
-    """Return the network that replaces the cluster's own, at most one. Only its devices count; it is never changed."""
-    value = pod.metadata.annotations.get(names.DEFAULT_NETWORK)
-    if not value or pod.host_network:
-        return ()
-    try:
-        return annotation.parse(value, names.MULTUS_NAMESPACE)[:1]
-    except network_selection.InvalidNetworksError:
-        return ()  # Multus reports the user's error
-
-
 def _warn_of_short_resources(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools
+    pod: drafts.AppliedPod, ctx: context.InjectionContext, pools: _Pools, needed: Mapping[str, int]
 ) -> Iterator[reasons.Reason]:
     """Yield a warning about the pools of which the pod's networks need more devices than its containers request."""
-    if not pools.in_use:
+    too_few = [
+        pool
+        for pool, amount in needed.items()
+        if pool in pools.in_use
+        and sum(accelerators.read_amount(container, pool) for container in pod.spec.containers) < amount
+    ]
+    if not too_few:
         return
-    requested = {
-        pool: sum(accelerators.read_amount(container, pool) for container in pod.spec.containers)
-        for pool in pools.in_use
-    }
-    needed = _count_devices(pod, ctx, pools)
-    short = tuple([name for name in needed if name in requested and requested[name] < needed[name]])
-    if short and ctx.role.rails:
-        yield reasons.make(AdmissionCode.SKIPPED_DEVICES_NEEDED, resources=short)
-    elif short:
-        yield reasons.make(AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED, resources=short, role=ctx.role.name)
+    short = text.join_fitting(too_few)
+    if ctx.role.rails:
+        yield reasons.Reason(
+            AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED,
+            f"annotation {names.SKIP} leaves out devices, and the pod requests too few of {short} for its networks, so "
+            "its sandbox cannot start",
+            fix="request them, or add networks to the annotation",
+        )
+    else:
+        yield reasons.Reason(
+            AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED,
+            f"annotation {names.NETWORKS}: its networks use {short}, and the pod requests too few, so it cannot start",
+            fix="request them, or remove the networks from this pod",
+        )
 
 
-def _count_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools) -> dict[str, int]:
-    """Return the number of devices by resource: those of the rails, and one for each further attachment to a pool."""
-    needed_by_resource = {**ctx.selected.device_counts}
-    for resource in _find_other_pools(ctx, pools) if pools.in_use else ():
-        if not context.is_opted_out(pod, resource):
-            needed_by_resource[resource] = needed_by_resource.get(resource, 0) + 1
-    return needed_by_resource
-
-
-def _find_other_pools(ctx: context.InjectionContext, pools: _Pools) -> Iterator[str]:
-    """Yield the pool of each attachment that no rail's request covers.
+def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext, pools: _Pools) -> dict[str, int]:
+    """Return the number of devices by resource: those of the rails, and one for each attachment that they do not cover.
 
     These are the user's own attachments, and those of rails whose network uses another pool than the policy's resource.
     """
-    unmatched_networks = [
-        rail.network for rail in ctx.rails if rail.network and rail.resource == pools.by_network.get(rail.network)
-    ]
-    for network in pools.attached:
-        if network in unmatched_networks:
-            unmatched_networks.remove(network)
-        elif pool := pools.by_network.get(network):
-            yield pool
+    needed = {**ctx.selected.device_counts}
+    rails = [rail for rail in ctx.rails if rail.network]
+    covered = [rail.network for rail in rails if rail.resource == pools.by_network.get(rail.network or ("", ""))]
+    for network in pools.attached if pools.in_use else ():
+        if network in covered:
+            covered.remove(network)
+        elif (pool := pools.by_network.get(network)) and not context.is_opted_out(pod, pool):
+            needed[pool] = needed.get(pool, 0) + 1
+    return needed
 
 
 def _request_amounts(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, needed_by_resource: Mapping[str, int], pools: _Pools
-) -> Iterator[pod_changes.AddResource]:
+    draft: drafts.Draft, ctx: context.InjectionContext, needed_by_resource: Mapping[str, int], pools: _Pools
+) -> None:
+    pod = draft.pod
     mentioned = accelerators.list_mentioned(pod)
     for resource, needed in needed_by_resource.items():
-        requested = [0] * len(pod.spec.containers)
-        if resource in mentioned:
-            requested = [accelerators.read_amount(container, resource) for container in pod.spec.containers]
+        requested = [
+            accelerators.read_amount(container, resource) if resource in mentioned else 0
+            for container in pod.spec.containers
+        ]
         if resource in pools.in_use and len(ctx.targets) > 1:
             _check_one_target(pod, ctx, resource, needed - sum(requested))
             continue
         requested_elsewhere = sum(requested) - sum([requested[index] for index in ctx.targets])
+        why = drafts.Cause("devices", f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}")
         for index in ctx.targets:
             current = requested[index]
-            if current == 0 and accelerators.mentions(pod.container(index), resource):
+            if current == 0 and resource in mentioned and accelerators.mentions(pod.container(index), resource):
                 continue  # the container opted out with "0", another one did not
             amount = max(current, needed - requested_elsewhere)  # never lower the user's request
             if amount > 0 and not (amount == current and _has_amount(pod, index, resource, amount)):
-                reason = f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}"
-                yield pod_changes.AddResource(
-                    entry="devices", reason=reason, container=index, resource=resource, quantity=amount
-                )
+                draft.container(index).request(resource, amount, why)
 
 
-def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
+def _check_one_target(pod: drafts.AppliedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
     """Raise RefusedError if a pool must be requested in one container, and several are selected.
 
     A pool of the rails belongs to the container that computes. A pool of the user's own network may be requested
@@ -178,42 +171,24 @@ def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     selected = f"{len(ctx.targets)} containers are selected ({container_names})"
     if any(rail.resource == resource for rail in ctx.rails):
         raise reasons.RefusedError(
-            "containers",
+            "annotation",
             f"the pod's networks use one request of {resource}, and {selected}; name one in annotation "
             f"{names.CONTAINERS}",
         )
     if missing > 0:
         raise reasons.RefusedError(
-            "containers",
+            "annotation",
             f"annotation {names.NETWORKS}: a network uses {resource}, which no container requests in full, and "
             f"{selected}; request {missing} of it in the container that uses the network",
         )
 
 
-def _has_amount(pod: applied_pod.AppliedPod, index: int, resource: str, amount: int) -> bool:
+def _has_amount(pod: drafts.AppliedPod, index: int, resource: str, amount: int) -> bool:
     """True if request and limit are both set to `amount`."""
     resources = pod.container(index).resources
     if resources is None or resource not in resources.requests or resource not in resources.limits:
         return False
     return {*map(quantity.parse_units, (resources.requests[resource], resources.limits[resource]))} == {amount}
-
-
-def _warn_of_policy(ctx: context.InjectionContext, pools: _Pools) -> Iterator[reasons.Reason]:
-    """Yield warnings that only the operator can fix.
-
-    `railwright.fabric.policy.shortcomings` reports them to the operator.
-    """
-    without_resource = [rail for rail in ctx.rails if rail.resource is None and rail.network is not None]
-    if without_resource and not ctx.fabric.mounts.dev_infiniband:
-        rail_names = tuple([rail.name for rail in without_resource])
-        yield reasons.make(AdmissionCode.RAIL_WITHOUT_RESOURCE, rails=rail_names, fabric=ctx.fabric_name)
-    for rail in ctx.rails:
-        pool = pools.by_network.get(rail.network) if rail.network else None
-        if pool and rail.resource and pool != rail.resource:
-            yield reasons.make(
-                AdmissionCode.RAIL_RESOURCES_DIFFER, rail=rail.name, resource=rail.resource, network_resource=pool
-            )
-            return
 
 
 def _warn_not_allocatable(
@@ -227,61 +202,43 @@ def _warn_not_allocatable(
         return
     missing = [resource for resource in needed_by_resource if resource not in ctx.known.offered]
     if missing_of_rails := [resource for resource in missing if resource in ctx.selected.resources]:
-        rail_names = tuple([rail.name for rail in ctx.rails if rail.resource in missing_of_rails])
-        resources = tuple(missing_of_rails)
-        yield reasons.make(AdmissionCode.RAIL_DEVICES_NOT_OFFERED, resources=resources, rails=rail_names)
+        rail_names = [rail.name for rail in ctx.rails if rail.resource in missing_of_rails]
+        remedy = "ask the operator to check the device plugin and `resource` of the rail"
+        yield _explain_not_offered(missing_of_rails, rail_names, remedy)
     if missing_of_networks := [resource for resource in missing if resource not in ctx.selected.resources]:
-        network_names = [
-            "/".join(network) for network in pools.attached if pools.by_network.get(network) in missing_of_networks
+        users = [
+            f"network {'/'.join(network)}"
+            for network in pools.attached
+            if pools.by_network.get(network) in missing_of_networks
         ]
-        yield reasons.make(
-            AdmissionCode.NETWORK_DEVICES_NOT_OFFERED,
-            resources=tuple(missing_of_networks),
-            networks=tuple(network_names),
-        )
+        remedy = f"correct annotation {names.NETWORKS}, or ask the operator for its device plugin"
+        yield _explain_not_offered(missing_of_networks, users, remedy)
 
 
-def _warn_of_stale_requests(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, needed: Collection[str] = ()
-) -> Iterator[reasons.Reason]:
-    """Yield a warning for requested devices that no node offers, unless they are `needed` by the rails.
-
-    Often the template was mutated under an older policy.
-    """
-    if ctx.known.offered is None:
-        return
-    known_resources = {*needed, *ctx.document.accelerators, *ctx.known.offered}
-    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
-        unknown = accelerators.list_requested(container) - known_resources
-        # a DeviceClass's own name is never in a node's allocatable
-        missing = sorted(name for name in unknown if not name.startswith(objects.IMPLICIT_RESOURCE_PREFIX))
-        if missing:
-            yield reasons.make(
-                AdmissionCode.REQUESTED_DEVICES_NOT_OFFERED, container=container.name, resources=tuple(missing)
-            )
+def _explain_not_offered(resources: Sequence[str], users: Sequence[str], remedy: str) -> reasons.Reason:
+    needed_by = f"no node offers {text.join_fitting(resources)}, which {text.join_fitting(users)} needs"
+    return reasons.Reason(
+        AdmissionCode.DEVICES_NOT_OFFERED, f"{needed_by}: the pod stays pending until a node does", fix=remedy
+    )
 
 
-def check_capacity(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Warn of accelerators beyond `gpusPerNode`. Such a pod is not rejected: a larger node type may be added.
-
-    Raises RefusedError for fewer if the fabric serves one pod on a node.
-    """
+def check_capacity(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+    """Warn of accelerators beyond `gpusPerNode`. Such a pod is not rejected: a larger node type may be added."""
     limit = ctx.fabric.gpus_per_node
     accelerator_names = ctx.document.accelerators
-    count = accelerators.count_at_once(pod, accelerator_names) if limit is not None else 0
-    if ctx.fabric.whole_node and ctx.role.rails and limit is not None and count < limit:
-        raise reasons.RefusedError(
-            "whole-node",
-            f"the pod requests {count} of the {limit} accelerators of a node, and fabric {ctx.fabric_name} serves one "
-            f"pod on a node (wholeNode); request {limit}",
-        )
-    if limit is None or count <= limit:
-        return pod_changes.EMPTY
-    warning = reasons.make(
-        AdmissionCode.GPUS_EXCEED_NODE,
-        count=str(count),
-        resource=" and ".join(accelerator_names),
-        fabric=ctx.fabric_name,
-        limit=str(limit),
+    count = (
+        accelerators.count_at_once(draft.pod, accelerator_names, ctx.document.accelerator_units)
+        if limit is not None
+        else 0
     )
-    return pod_changes.Contribution(warnings=(warning,))
+    if limit is None or count <= limit:
+        return
+    mentioned = [name for name in accelerator_names if name in accelerators.list_mentioned(draft.pod)]
+    requested = f"{count} {' and '.join(mentioned)}"
+    warning = reasons.Reason(
+        AdmissionCode.GPUS_EXCEED_NODE,
+        f"the pod requests {requested}, and a node of fabric {ctx.fabric_name} has {limit}: it stays pending",
+        fix=f"request at most {limit}, or ask the operator to correct fabrics.{ctx.fabric_name}.gpusPerNode, or "
+        "acceleratorUnits if a unit is a share of an accelerator",
+    )
+    draft.warn(warning)

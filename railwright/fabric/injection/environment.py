@@ -1,333 +1,437 @@
 """Sets the environment of the target containers: the policy's literals and derived values, directories of
 LD_LIBRARY_PATH, and a script that sets variables before the program starts.
 
-The user's entry takes precedence, also with valueFrom, unless the policy forces the name (docs/interface.md 2.3). A
-variable is delivered by the container's environment, by the file /etc/nccl.conf, or both (docs/interface.md 3.3).
-`env_tables` owns the variables.
+The user's entry takes precedence, also with valueFrom (docs/interface.md 2.3). What the policy states is delivered by
+the container's environment, by the file /etc/nccl.conf, or both. What the init container finds is in files of a volume:
+kubelet reads them into the environment, or the libraries read them (docs/interface.md 3.3).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import device_names, names, views
-from railwright.fabric.injection import applied_pod, claim_requests, context, env_tables, mounts, pod_changes
+from railwright.fabric import bounded_cache, device_names, names, text, views
+from railwright.fabric.injection import claim_requests, context, drafts, init_containers, mounts
+from railwright.fabric.multus import network_selection
 from railwright.fabric.nccl import conf, derive, libraries
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode, VariableCode
 from railwright.fabric.workloads import roles as workload_roles
 
-_WRITTEN_AT_BINDING = reasons.make(AdmissionCode.WRITTEN_AT_BINDING)
-_NODE_NAME_SET = reasons.make(AdmissionCode.NODE_NAME_SET, variable=env_tables.HCA)
 _PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]
-_NETWORK = "NCCL_NET"
-_REPLACED = reasons.make(AdmissionCode.CONFIG_REPLACED)
+_INTERFACE = "NCCL_SOCKET_IFNAME"
+_UNSTATED = reasons.Reason(
+    AdmissionCode.VALUE_UNSTATED, "the policy does not state the value, and no init container finds it"
+)
+_REPLACED = reasons.Reason(
+    AdmissionCode.KEY_WITHOUT_EFFECT,
+    f"annotation {names.NCCL_CONF} is written by railwright; its value was replaced",
+    fix="remove it",
+)
 
 _EntriesByName = Mapping[str, tuple[int, views.EnvVar]]
+
+# --- the variables of each fabric ---------------------------------------------------------------------------
+# Literals of the policy take precedence over derived values (docs/interface.md 2.3).
+
+# Literals that name an interface or addresses in the network namespace that the policy describes: the pod's own, or the
+# node's. Another may have neither.
+_OWN_NETWORK = frozenset(
+    {
+        "NCCL_SOCKET_IFNAME",
+        "GLOO_SOCKET_IFNAME",
+        "TP_SOCKET_IFNAME",
+        "NCCL_IB_ADDR_RANGE",
+        "NVSHMEM_IB_ADDR_RANGE",
+    }
+)
+_MAX_RESULTS = 1024  # a policy has few fabrics, but a pod may have any subset of the rails
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The variables of a rank, in total and by whether a file can carry them."""
+
+    all: tuple[derive.Variable, ...]
+    file_vars: tuple[derive.Variable, ...]
+    optional_library_vars: tuple[derive.Variable, ...]  # for containers that use the library; no file can carry them
+
+
+class Tables:
+    """The variables of the pods under one version of the policy. Get them by `Policy.compile_once`."""
+
+    def __init__(self, document: policies.PolicyDocument) -> None:
+        self.found = {name: _list_found(fabric) for name, fabric in document.fabrics.items()}
+        self.advice = {name: _build_advice(name, fabric) for name, fabric in document.fabrics.items()}
+        self._ranks: bounded_cache.BoundedCache[object, Settings] = bounded_cache.BoundedCache(_MAX_RESULTS)
+
+    def get_rank_settings(self, name: str, case: derive.Case) -> Settings:
+        """Return the literals and derived variables of a rank of fabric `name`."""
+        rails = tuple([rail.name for rail in case.rails])
+        key = (name, rails, case.devices, case.is_foreign, case.has_interface)
+        return self._ranks.find(key, lambda: _build_settings(case))
+
+
+def _list_found(fabric: policies.Fabric) -> tuple[derive.Variable, ...]:
+    """Return the variables that the init container may find, without values."""
+    return tuple([derive.Variable(name, "", VariableCode.FOUND_IN_POD) for name in derive.list_found(fabric)])
+
+
+def _build_settings(case: derive.Case) -> Settings:
+    """Build the settings of a rank. A literal of a library shows that every rank uses the library."""
+    env = case.fabric.env
+    used_libraries = libraries.detect(env)
+    available = [
+        variable
+        for variable in derive.derive_library_variables(case)
+        if env.keys().isdisjoint({variable.name, *libraries.CONFLICTING_VARIABLES.get(variable.name, ())})
+    ]
+    always_set = [variable for variable in available if libraries.get_library(variable.name) in used_libraries]
+    variables = (
+        *_list_literals(env, lambda name: not (case.is_foreign and name in _OWN_NETWORK)),
+        *[variable for variable in derive.derive(case) if variable.name not in env],
+        *always_set,
+    )
+    return Settings(
+        all=variables,
+        file_vars=tuple(
+            [
+                variable
+                for variable in variables
+                if conf.can_carry(variable.name) and conf.fits(variable.name, variable.value)
+            ]
+        ),
+        optional_library_vars=tuple([variable for variable in available if variable not in always_set]),
+    )
+
+
+def _list_literals(env: Mapping[str, str], is_wanted: Callable[[str], bool]) -> tuple[derive.Variable, ...]:
+    return tuple(
+        [derive.Variable(name, value, VariableCode.SET_BY_POLICY) for name, value in env.items() if is_wanted(name)]
+    )
 
 
 class Route(msgspec.Struct, frozen=True):
     """The delivery of each variable of a pod."""
 
-    settings: env_tables.Settings  # all variables
-    in_env: tuple[env_tables.Setting, ...]  # for the environment of containers without envFrom
-    in_file: tuple[env_tables.Setting, ...] = ()
-    text: str = ""  # content of the file before binding
-    mounted: tuple[int, ...] = ()  # containers that get the file
+    settings: Settings  # all variables
+    by_file: bool = False  # the author wants what a file can carry in nccl.conf alone
+    in_file: tuple[derive.Variable, ...] = ()  # in nccl.conf
+    mounted: tuple[int, ...] = ()  # containers that get nccl.conf
     unreachable: tuple[int, ...] = ()  # containers that should get it and have a conflicting mount
-    per_node: bool = False  # the device list is added to the file at binding
-    by_claims: bool = False  # that list has the devices that the pod's claims hold
+    found: tuple[derive.Variable, ...] = ()  # what the init container finds; none without one
+    found_in_env: bool = False  # kubelet reads these into the environment
+    by_ssh: bool = False  # ssh starts the ranks, which have no environment of the container
+    at_home: tuple[int, ...] = ()  # containers whose ranks, which ssh starts as root, get ucx.conf
 
 
-def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Set the variables of the pod in its environment and in its file. Raises RefusedError."""
-    gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
-    if gets_variables and "env" in ctx.options.skip:
-        return pod_changes.merge([_remove_file(pod), pod_changes.Contribution(skipped={"env": context.SKIPPED})])
-    if not ctx.role.rails:
-        launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
-        return pod_changes.merge([_remove_file(pod), *launcher_settings])
-    route = build_route(pod, ctx)
-    variables, file = _set_rank_variables(pod, ctx, route), _deliver_file(pod, ctx, route)
-    return pod_changes.merge([*variables, file, _explain_topology(pod, ctx)])
-
-
-def _explain_topology(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Warn if the pod may run on nodes with different topology files, unless the policy or each container names one."""
-    files = device_names.find_topology_files(pod, ctx.document, ctx.fabric)
-    is_set = all(env_tables.TOPOLOGY_FILE in pod.container(index).env_by_name for index in ctx.targets)
-    if len(files) == 1 or is_set or env_tables.TOPOLOGY_FILE in ctx.fabric.env or not ctx.fabric.nccl.derive:
-        return pod_changes.EMPTY
-    unknown = reasons.make(AdmissionCode.TOPOLOGY_FILE_UNKNOWN, files=tuple([file or "none" for file in files]))
-    return pod_changes.Contribution(warnings=(unknown,), skipped={f"env.{env_tables.TOPOLOGY_FILE}": unknown})
-
-
-def _set_rank_variables(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route
-) -> list[pod_changes.Contribution]:
-    contributions = [_set_container_variables(pod, ctx, index, route) for index in ctx.targets]
-    if route.per_node:
-        contributions.append(_defer_device_list(pod))
-        contributions += [_remove_overridden(pod, ctx, index) for index in route.mounted]
-    if route.in_file:
-        contributions.append(
-            pod_changes.Contribution(
-                entries=tuple([setting.entry for setting in route.in_file]), recorded=(route.settings.recorded,)
-            )
-        )
-    return contributions
-
-
-def _set_container_variables(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int, route: Route
-) -> pod_changes.Contribution:
-    container = pod.container(index)
-    existing = container.env_by_name
-    candidates, additions = route.settings.all, route.in_env
-    used_libraries = (
-        libraries.detect(existing) | libraries.OPEN_MPI
-        if ctx.role.needs_launcher_settings
-        else libraries.detect(existing)
-    )
-    if used_libraries:
-        by_name = {setting.name: setting for setting in (*candidates, *route.settings.optional_library_vars)}
-        library_settings = [
-            setting
-            for setting in route.settings.optional_library_vars
-            if libraries.get_library(setting.name) in used_libraries
-        ]
-        candidates = tuple(
-            [setting for setting in (*candidates, *library_settings) if not _has_conflict(existing, setting, by_name)]
-        )
-        additions = (*additions, *library_settings)
-    if not _env_from_may_set(container, route.settings.all, route.settings.optional_library_vars):
-        return _build_contribution(pod, ctx, index, candidates, additions, route.settings.recorded)
-    return _set_with_env_from(pod, ctx, index, candidates, route.settings.file_vars, route.settings.recorded)
-
-
-def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, three of the policy
-    pod: applied_pod.AppliedPod,
-    ctx: context.InjectionContext,
-    index: int,
-    candidates: Sequence[env_tables.Setting],
-    additions: Collection[env_tables.Setting],
-    recorded: env_tables.RecordedReasons,
-) -> pod_changes.Contribution:
-    """Add the `additions` to the environment.
-
-    Keep or force the names of `candidates` that the user set to another value.
-    """
-    container, forced = pod.container(index), ctx.fabric.force_env
-    existing = container.env_by_name
-    changes, record_entries, user_values = [], [], []
-    warnings: list[reasons.Reason] = []
-    for setting in candidates:
-        match = existing.get(setting.name)
-        if match is None:
-            if setting in additions:
-                changes.append(_build_change(index, setting))
-                record_entries.append(setting.entry)
-        elif match[1].value == setting.value:
-            record_entries.append(setting.entry)
-        elif setting.name in forced:
-            changes.append(_build_change(index, setting, match[0]))
-            record_entries.append(setting.entry)
-            warnings.append(
-                reasons.make(
-                    AdmissionCode.VARIABLE_FORCED,
-                    container=container.name,
-                    variable=setting.name,
-                    fabric=ctx.fabric_name,
-                    value=setting.value,
-                )
-            )
+    pod = draft.pod
+    if (ctx.role.rails or ctx.role.is_launcher) and "env" in ctx.options.skip:
+        _set_file(draft, pod, "")
+        draft.skip("env", context.SKIPPED)
+    elif not ctx.role.rails:
+        _set_file(draft, pod, "")
+        if ctx.role.is_launcher:
+            _set_launcher_literals(draft, pod, ctx)
+            advice = ctx.policy.compile_once(Tables).advice[ctx.fabric_name]
+            if advice and not any(_names_interface_list(pod.container(index), ctx.fabric) for index in ctx.targets):
+                draft.skip("env.OMPI_MCA_*", advice)
+    else:
+        route = _build_route(draft, pod, ctx)
+        draft.rank_settings = route.settings.all
+        for index in ctx.targets:
+            _set_in_container(draft, pod, ctx, index, route)
+        for setting in route.in_file:
+            draft.add_setting(setting)
+        _deliver_file(draft, pod, ctx, route)
+        if route.found:
+            _explain_missed(draft, route)
         else:
-            user_values.append(setting.name)
-    user_values_by_container = {container.name: tuple(user_values)} if user_values else {}
-    return pod_changes.Contribution(
-        tuple(changes), tuple(record_entries), tuple(warnings), user_values_by_container, recorded=(recorded,)
-    )
+            for name in init_containers.list_open(pod, ctx):
+                draft.skip(f"env.{name}", _UNSTATED)
 
 
-def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
-    pod: applied_pod.AppliedPod,
-    ctx: context.InjectionContext,
+def _set_in_container(
+    draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, index: int, route: Route
+) -> None:
+    container, env = pod.container(index), ctx.fabric.env
+    existing = container.env_by_name
+    every, optional = route.settings.all, route.settings.optional_library_vars
+    if _names_interface_list(container, ctx.fabric):
+        _skip_open_mpi(draft, container, [one for one in every if one.name.startswith(libraries.OPEN_MPI)])
+        every = tuple([one for one in every if not one.name.startswith(libraries.OPEN_MPI)])
+    used = libraries.detect([name for name, (_, entry) in existing.items() if not _is_ours(entry)])
+    _, transports = existing.get(libraries.UCX_TRANSPORTS, (0, None))
+    ucx_transports = env.get(libraries.UCX_TRANSPORTS) if transports is None else transports.value
+    may_use_rdma = libraries.may_use_rdma(ucx_transports)
+    if ucx_transports is not None and may_use_rdma:
+        used |= {libraries.RDMA_OF_UCX}
+    unusable = frozenset[str]() if may_use_rdma else libraries.OF_UCX_DEVICES
+    own = {one.name: one for one in (*every, *optional)}
+    wanted = [
+        one
+        for one in (*every, *[one for one in optional if libraries.get_library(one.name) in used])
+        if (one.name not in unusable or one.name in env) and not _has_conflict(existing, one, own)
+    ]
+    own = {one.name: one for one in wanted}
+    found = [
+        one
+        for one in route.found
+        if not {one.name, *libraries.CONFLICTING_VARIABLES.get(one.name, ())} & env.keys()
+        and one.name not in own.keys() | unusable
+        and not _has_conflict(existing, one, own)
+    ]
+    if _env_from_may_set(container, route.settings.all, optional, found):
+        by_file = (*route.settings.file_vars, *[one for one in found if conf.can_carry(one.name)])
+        _set_in_env(draft, index, container, wanted, wanted)
+        _warn_of_env_from(draft, container, [one for one in (*wanted, *found) if one not in by_file])
+    else:
+        read = found if route.found_in_env else _select_files(draft, container, ctx.fabric, route)
+        _set_in_env(draft, index, container, [*wanted, *read], route.settings.file_vars if route.by_file else ())
+
+
+def _set_in_env(
+    draft: drafts.Draft,
     index: int,
-    candidates: Sequence[env_tables.Setting],
-    file_vars: Collection[env_tables.Setting],
-    recorded: env_tables.RecordedReasons,
-) -> pod_changes.Contribution:
-    """Set the variables of a container with envFrom.
+    container: views.Container,
+    variables: Iterable[derive.Variable],
+    left_out: Collection[derive.Variable] = (),
+) -> None:
+    """Add variables to the environment but those `left_out`. Keep those that the user set to another value.
 
-    An `env` entry would silently override what envFrom sets, so only forced names get one, with a warning. `file_vars`
-    are the variables that a file can carry. If the file is not mounted in the container, `_deliver_file` warns.
+    Those without a value that the init container finds are read by kubelet.
     """
-    container = pod.container(index)
-    forced = [setting for setting in candidates if setting.name in ctx.fabric.force_env]
-    undelivered = [
-        setting.name
-        for setting in candidates
-        if setting.name not in container.env_by_name and setting not in file_vars and setting not in forced
-    ]
-    warnings = [
-        reasons.make(
-            AdmissionCode.ENV_FROM_OVERRIDDEN, container=container.name, variable=setting.name, value=setting.value
+    part, user_values = draft.container(index), []
+    for variable in variables:
+        is_read = not variable.value and variable.code is VariableCode.FOUND_IN_POD
+        _, entry = container.env_by_name.get(variable.name, (0, None))
+        if entry is None and variable in left_out:
+            continue
+        if entry is None and is_read:
+            part.append("env", {"name": variable.name, "valueFrom": mounts.refer_to_found(variable.name)}, variable)
+        elif entry is None:
+            part.set_env(variable.name, variable.value, variable)
+        elif not _is_ours(entry) if is_read else entry.value != variable.value:
+            user_values.append(variable.name)
+            continue
+        draft.add_setting(variable)
+    draft.keep(container.name, user_values)
+
+
+def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undelivered: Iterable[derive.Variable]) -> None:
+    """Warn of variables that are not set, because an `env` entry would silently override what envFrom sets."""
+    if missing := [one.name for one in undelivered if one.name not in container.env_by_name]:
+        left_out = reasons.Reason(
+            AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM,
+            f"container {container.name} has envFrom, so railwright does not set {text.join_fitting(missing)} in "
+            "env, which would override it",
+            fix="write what the job needs in env, or in the source of envFrom",
         )
-        for setting in forced
-        if setting.name not in container.env_by_name
-    ]
-    if undelivered:
-        warnings.append(
-            reasons.make(
-                AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM, container=container.name, variables=tuple(undelivered)
-            )
-        )
-    contribution = _build_contribution(pod, ctx, index, candidates, forced, recorded)
-    return msgspec.structs.replace(contribution, warnings=(*contribution.warnings, *warnings))
+        draft.warn(left_out)
 
 
-def _defer_device_list(pod: applied_pod.AppliedPod) -> pod_changes.Contribution:
-    """Defer the device list to the binding.
+# --- Open MPI -------------------------------------------------------------------------------------------------
 
-    Warn if the pod sets spec.nodeName, because no scheduler binds such a pod.
-    """
-    entry = f"env.{env_tables.HCA}"
-    if not pod.spec.node_name:
-        return pod_changes.Contribution(skipped={entry: _WRITTEN_AT_BINDING})
-    return pod_changes.Contribution(skipped={entry: _NODE_NAME_SET}, warnings=(_NODE_NAME_SET,))
+# No variable of Open MPI is derived: an include list in the environment and an exclude list on the command line of
+# mpirun abort the job ("Both TCP interface include and exclude lists were specified", Open MPI 4.1.4 and 5.0.11).
+_INCLUDE_OR_EXCLUDE = ("_if_include", "_if_exclude")
+# Data of the ob1 PML, and control traffic of Open MPI 4 and 5 (docs/policies.md).
+_OF_INTERFACES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
 
 
-def _remove_overridden(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int
-) -> pod_changes.Contribution:
-    """Remove the user's own device list if the policy forces one that is written at binding.
-
-    That list is delivered by file, and an entry in the environment would take precedence over it.
-    """
-    container = pod.container(index)
-    user_entries = [position for position, entry in enumerate(container.env) if entry.name == env_tables.HCA]
-    if not user_entries or env_tables.HCA not in ctx.fabric.force_env:
-        return pod_changes.EMPTY
-    reason = f"the policy of fabric {ctx.fabric_name} forces {env_tables.HCA}, which is written at binding"
-    warning = reasons.make(
-        AdmissionCode.VARIABLE_FORCED_AT_BINDING,
-        container=container.name,
-        variable=env_tables.HCA,
-        fabric=ctx.fabric_name,
-    )
-    changes = tuple(
-        pod_changes.UnsetEnv(entry="", reason=reason, container=index, index=position)
-        for position in reversed(user_entries)
-    )
-    return pod_changes.Contribution(changes=changes, warnings=(warning,))
-
-
-def _set_launcher_settings(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext
-) -> list[pod_changes.Contribution]:
-    """Set the interface settings of mpirun, unless the user set the variable or one that conflicts with it."""
-    interface = policies.find_primary_interface(ctx.document, ctx.fabric)
-    is_foreign = pod.host_network != ctx.fabric.pod.host_network
-    derived = derive.derive_launcher_settings(ctx.fabric, interface, is_foreign=is_foreign)
-    settings = {variable.name: env_tables.build_setting(variable) for variable in derived}
-    recorded = env_tables.encode_reasons(settings.values())
-    contributions = []
-    for index in context.select_launchers(pod, ctx.targets):
+def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> None:
+    """Set the policy's variables of Open MPI, which mpirun passes to its ranks."""
+    settings = _list_literals(ctx.fabric.env, lambda name: name.startswith(libraries.OPEN_MPI))
+    for index in context.select_launchers(pod, ctx.targets) if settings else ():
         container = pod.container(index)
-        existing = container.env_by_name
-        unset = [setting for setting in settings.values() if not _has_conflict(existing, setting, settings)]
-        if _env_from_may_set(container, settings.values()):
-            if index in ctx.targets:
-                contributions.append(_set_with_env_from(pod, ctx, index, unset, (), recorded))
-        else:
-            contributions.append(_build_contribution(pod, ctx, index, unset, unset, recorded))
-    return contributions
+        if _names_interface_list(container, ctx.fabric):
+            _skip_open_mpi(draft, container, settings)
+        elif not _env_from_may_set(container, settings):
+            _set_in_env(draft, index, container, settings)
+        elif index in ctx.targets:
+            _set_in_env(draft, index, container, settings, settings)
+            _warn_of_env_from(draft, container, settings)
 
 
-def _build_change(container: int, setting: env_tables.Setting, index: int | None = None) -> pod_changes.SetEnv:
-    return pod_changes.SetEnv(
-        entry=setting.entry,
-        reason=setting.reason,
-        container=container,
-        name=setting.name,
-        value=setting.value,
-        index=index,
+def _build_advice(name: str, fabric: policies.Fabric) -> reasons.Reason | None:
+    """Return which variables keep Open MPI's TCP off the rails; None if the policy has such a list, or needs none."""
+    has_interfaces = any(rail.network or rail.interface for rail in fabric.rails)
+    if not has_interfaces or any(mark in variable for variable in fabric.env for mark in _INCLUDE_OR_EXCLUDE):
+        return None
+    settings = ", ".join(f"{variable}: {fabric.primary_interface}" for variable in _OF_INTERFACES)
+    return reasons.Reason(
+        AdmissionCode.VALUE_UNSTATED,
+        "TCP of Open MPI uses every interface of the ranks, also those of the rails",
+        fix=f"where it must stay off them, the operator sets `env` of fabric {name}: {settings}",
     )
+
+
+def _names_interface_list(container: views.Container, fabric: policies.Fabric) -> bool:
+    """True if the author names interfaces to include or exclude, on the command line or in a variable."""
+    own = [entry.name for entry in container.env if fabric.env.get(entry.name) != entry.value]
+    line = "\n".join((*(container.command or ()), *(container.args or ()), *own))
+    return any(mark in line for mark in _INCLUDE_OR_EXCLUDE)
+
+
+def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: Iterable[derive.Variable]) -> None:
+    why = reasons.Reason(
+        AdmissionCode.OPEN_MPI_LISTS,
+        f"container {container.name} names an include or exclude list of Open MPI itself, and mpirun fails if both "
+        "kinds are set",
+    )
+    for setting in settings:
+        draft.skip(setting.entry, why)
 
 
 # --- delivery -------------------------------------------------------------------------------------------------
 
 
-def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
+def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Route:
     """Choose how the variables of a rank are delivered."""
-    rails = ctx.selected.policy_rails
+    rails, tables = ctx.selected.policy_rails, ctx.policy.compile_once(Tables)
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
-    devices = (
-        device_names.KnownDevices(per_node=True)
-        if by_claims
-        else device_names.resolve_before_binding(pod, ctx.document, rails)
+    case = derive.Case(
+        fabric=ctx.fabric,
+        rails=rails,
+        devices=None if by_claims else device_names.find_devices(pod, ctx.document, rails),
+        is_foreign=pod.host_network != ctx.fabric.host_network,
+        has_interface=_has_primary_interface(draft, pod, ctx),
     )
-    files = device_names.find_topology_files(pod, ctx.document, ctx.fabric)
-    settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
-        ctx.fabric_name,
-        rails,
-        devices.devices,
-        host_network=bool(pod.spec.host_network),
-        topology_file=(files[0] or "") if len(files) == 1 else "",
-    )
-    mode = ctx.options.delivery or ctx.fabric.nccl.delivery
-    per_node = devices.per_node and _depends_on_node(pod, ctx, rails, settings)
-    everywhere = mode != "env" or workload_roles.is_started_by_ssh(pod)
-    with_env_from = tuple(
-        [
-            index
-            for index in ctx.targets
-            if _env_from_may_set(pod.spec.containers[index], settings.all, settings.optional_library_vars)
-        ]
-    )
-    if not (everywhere or per_node or with_env_from):
-        return Route(settings, settings.all)
-    receivers = ctx.targets if everywhere or per_node else with_env_from
-    mounted = tuple([index for index in receivers if not _find_conflicting_mount(pod.spec.containers[index])])
-    in_file = (
-        _drop_overridden(pod, ctx, mounted, settings.file_vars) if mounted and (everywhere or with_env_from) else ()
-    )
-    per_node = per_node and bool(mounted)
-    text = settings.file_text if in_file == settings.file_vars else env_tables.format_file(in_file)
+    settings = tables.get_rank_settings(ctx.fabric_name, case)
+    found = tables.found[ctx.fabric_name] if init_containers.finds_rails(pod, ctx) else ()
+    by_file, by_ssh = ctx.options.delivery == "file", workload_roles.is_started_by_ssh(pod)
+    found_in_env = bool(found) and not by_file and ctx.fabric.delivery == "auto" and _has_file_keys(ctx)
+    everywhere = by_file or by_ssh or (bool(found) and not found_in_env)
+    groups = (settings.all, settings.optional_library_vars, found)
+    receivers = [index for index in ctx.targets if everywhere or _env_from_may_set(pod.container(index), *groups)]
+    mounted = tuple([index for index in receivers if not _find_conflicting_mount(pod.container(index))])
+    at_home = [
+        index
+        for index in (ctx.targets if found and by_ssh else ())
+        if pod.runs_as_root(index) and names.ROOT_HOME not in pod.container(index).volume_by_path
+    ]
     return Route(
         settings=settings,
-        in_env=settings.env_only_vars if mode == "file" else settings.all,
-        in_file=in_file,
-        text=text + _format_placeholder(in_file) if per_node and not pod.spec.node_name else text,
+        by_file=by_file,
+        in_file=_drop_overridden(pod, mounted, settings.file_vars) if mounted else (),
         mounted=mounted,
         unreachable=tuple([index for index in receivers if index not in mounted]),
-        per_node=per_node,
-        by_claims=per_node and by_claims,
+        found=found,
+        found_in_env=found_in_env,
+        by_ssh=by_ssh,
+        at_home=tuple(at_home),
     )
 
 
-def _deliver_file(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route) -> pod_changes.Contribution:
-    """Add the file: its annotation, its volume and its mounts. Raises RefusedError."""
-    annotation, warnings = _set_annotation(pod, route.text)
-    if not route.mounted and not route.unreachable:
-        return pod_changes.Contribution(changes=annotation, warnings=warnings) if annotation else pod_changes.EMPTY
-    mounted = mounts.mount_volume(pod, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else pod_changes.EMPTY
-    skipped = (
-        {} if route.mounted else {"nccl.conf": mounts.explain_occupied(pod, route.unreachable, names.NCCL_CONF_PATH)}
-    )
-    return msgspec.structs.replace(
-        mounted,
-        changes=annotation + mounted.changes,
-        warnings=(*warnings, *_warn_unreachable(pod, ctx, route.unreachable)),
-        skipped=skipped,
-    )
+def _has_file_keys(ctx: context.InjectionContext) -> bool:
+    """True if API server and every node of the fabric are known to know `fileKeyRef`.
+
+    An older kubelet would set each variable to the empty string, which no library takes for an unset one. The nodes of
+    a fabric offer its resources. Without a resource they may be any nodes.
+    """
+    offered, by_old, resources = ctx.known.offered, ctx.known.offered_by_old, ctx.selected.resources
+    if not ctx.known.file_keys or not offered:
+        return False
+    return resources.issubset(offered) and resources.isdisjoint(by_old) if resources else not by_old
 
 
-def _remove_file(pod: applied_pod.AppliedPod) -> pod_changes.Contribution:
-    """Remove the content of `nccl.conf` that a user wrote, for a pod that gets no file."""
-    annotation, warnings = _set_annotation(pod, "")
-    return pod_changes.Contribution(changes=annotation, warnings=warnings)
+def _has_primary_interface(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
+    """True unless the primary interface is that of a rail to which the pod is not attached, which is recorded."""
+
+    def list_interfaces(
+        attached: Sequence[network_selection.Selection], selected: context.RailSelection
+    ) -> Collection[str | None]:
+        """Return the interfaces of Multus's attachments, and those of rails that another system attaches."""
+        others = () if selected.attachments else [rail.interface for rail in selected.policy_rails]
+        return {*network_selection.name_interfaces(attached), *others}
+
+    name = ctx.fabric.primary_interface
+    if name == network_selection.CRI_INTERFACE or pod.host_network:
+        return True
+    whole = ctx.policy.compile_once(context.compile_selections)[ctx.fabric_name]
+    if name not in list_interfaces(whole.attachments, whole) or name in list_interfaces(pod.attached, ctx.selected):
+        return True
+    if derive.derives(_INTERFACE, ctx.fabric) and _INTERFACE not in ctx.fabric.env:
+        absent = reasons.Reason(
+            AdmissionCode.INTERFACE_ABSENT,
+            f"the pod is not attached to {name}, which the policy names as primaryInterface; the libraries choose an "
+            "interface",
+        )
+        draft.skip(f"env.{_INTERFACE}", absent)
+    return False
+
+
+def _deliver_file(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, route: Route) -> None:
+    """Add nccl.conf: that of the init container, otherwise one with an annotation. Raises RefusedError."""
+    lines = [] if route.found else [(setting.name, setting.value) for setting in route.in_file]
+    _set_file(draft, pod, conf.format_file(lines))
+    if route.mounted:
+        mounts.mount_volume(draft, mounts.FOUND_NCCL_CONF if route.found else mounts.NCCL_CONF_FILE, route.mounted)
+    elif route.unreachable:
+        draft.skip("nccl.conf", mounts.explain_occupied(pod, route.unreachable, names.NCCL_CONF_PATH))
+    if route.at_home:
+        mounts.mount_volume(draft, mounts.FOUND_UCX_CONF, route.at_home)
+    for container in [pod.container(index) for index in route.unreachable]:
+        unreachable = reasons.Reason(
+            AdmissionCode.PATH_OCCUPIED,
+            f"container {container.name} mounts {_find_conflicting_mount(container)} itself",
+            fix=f"remove that mount, or set the NCCL settings of fabric {ctx.fabric_name} in env",
+        )
+        draft.warn(unreachable)
+
+
+# --- what the init container finds ------------------------------------------------------------------------------
+
+
+def _select_files(
+    draft: drafts.Draft, container: views.Container, fabric: policies.Fabric, route: Route
+) -> Sequence[derive.Variable]:
+    """Return the variables that name the files to a container: none without the volume, or that the policy sets."""
+    if not route.found:
+        return ()
+    if not mounts.has_other_mount(container, mounts.FOUND):
+        return [setting for setting in _FILES if setting.name not in fabric.env]
+    why = f"container {container.name} mounts {names.RAILS_PATH} itself, where {{library}} finds its file"
+    _explain_unreached(draft, route, _BY_VARIABLE, why, "mount that volume at another path")
+    return ()
+
+
+def _is_ours(entry: views.EnvVar) -> bool:
+    """True if a variable has what the init container finds: kubelet reads it from the file, or it names the file."""
+    reference = (entry.value_from or {}).get("fileKeyRef")
+    if isinstance(reference, dict):
+        return reference.get("volumeName") == mounts.RAILS
+    return any((entry.name, entry.value) == (setting.name, setting.value) for setting in _FILES)
+
+
+def _explain_missed(draft: drafts.Draft, route: Route) -> None:
+    """Record the libraries that the found values do not reach."""
+    if not route.found_in_env or route.by_ssh:
+        cause = "ssh starts the ranks without it" if route.by_ssh else "the ranks get files"
+        why = f"{{library}} reads what is found in the pod from the environment alone, and {cause}"
+        fix = f"export it in the program's script from {names.RAILS_PATH}/{mounts.RAILS_ENV}"
+        _explain_unreached(
+            draft, route, (*_WITHOUT_FILE, *(_BY_VARIABLE if route.by_ssh and not route.at_home else ())), why, fix
+        )
+
+
+def _explain_unreached(draft: drafts.Draft, route: Route, rows: Iterable[tuple[str, str]], why: str, fix: str) -> None:
+    """Record for each library with found variables why they do not reach it."""
+    for library, prefix in rows:
+        if any(setting.name.startswith(prefix) for setting in route.found):
+            message = why.replace("{library}", library)
+            draft.skip(f"found.{library}", reasons.Reason(AdmissionCode.LIBRARY_NOT_REACHED, message, fix))
+
+
+# Libraries that read no file, and one that finds its file by a variable, with the prefix of their variables.
+_WITHOUT_FILE = (("NVSHMEM", "NVSHMEM_"), ("Mooncake", "MC_"), ("UCCL", "UCCL_"), ("MORI", "MORI_"))
+_BY_VARIABLE = (("UCX", "UCX_"),)
+_FILES = tuple(
+    derive.Variable(name, path, VariableCode.FOUND_IN_POD)
+    for name, path in (("NCCL_CONF_FILE", f"{names.RAILS_PATH}/nccl.conf"), ("UCX_CONFIG_DIR", names.RAILS_PATH))
+)
 
 
 def _find_conflicting_mount(container: views.Container) -> str | None:
@@ -338,93 +442,43 @@ def _find_conflicting_mount(container: views.Container) -> str | None:
     """
     if not container.volume_mounts_or_none and not container.volume_devices:
         return None
-    if mounts.has_other_mount(container, mounts.NCCL_CONF_FILE):
+    if container.volume_by_path.get(names.NCCL_CONF_PATH) not in {None, mounts.NCCL_CONF, mounts.RAILS}:
         return names.NCCL_CONF_PATH
     return _PARENT if any(mount.path == _PARENT for mount in container.volume_mounts) else None
 
 
-def _format_placeholder(in_file: Sequence[env_tables.Setting]) -> str:
-    """Return the lines that hold the place of a device list until binding.
-
-    Without a list NCCL would use every device that the container sees, also those of other pods. No device and no
-    network has this name, so NCCL fails if binding does not replace it. A pod that names its node is never bound.
-    """
-    variables = [env_tables.HCA] if any(setting.name == _NETWORK for setting in in_file) else [env_tables.HCA, _NETWORK]
-    values = {env_tables.HCA: f"={names.NOT_ALLOCATED}", _NETWORK: names.NOT_ALLOCATED}
-    return conf.format_file((variable, values[variable]) for variable in variables)
-
-
 def _drop_overridden(
-    pod: views.Pod, ctx: context.InjectionContext, mounted: Sequence[int], file_vars: tuple[env_tables.Setting, ...]
-) -> tuple[env_tables.Setting, ...]:
-    """Drop variables that every mounted container sets itself, unless they are forced.
+    pod: views.Pod, mounted: Sequence[int], file_vars: tuple[derive.Variable, ...]
+) -> tuple[derive.Variable, ...]:
+    """Drop variables that every mounted container sets itself.
 
     Ranks started by ssh do not inherit the container's environment, so the file would replace the user's own value.
     """
     container_envs = [pod.spec.containers[index].env_by_name for index in mounted]
-    forced = ctx.fabric.force_env
     overridden = {
-        setting.entry
-        for setting in file_vars
-        if setting.name not in forced and all(_is_overridden(entries, setting) for entries in container_envs)
+        setting.entry for setting in file_vars if all(_is_overridden(entries, setting) for entries in container_envs)
     }
     return tuple([setting for setting in file_vars if setting.entry not in overridden]) if overridden else file_vars
 
 
-def _depends_on_node(
-    pod: views.Pod, ctx: context.InjectionContext, rails: Sequence[policies.Rail], settings: env_tables.Settings
-) -> bool:
-    """True if the device list is unknown only because the node is unknown.
+def _set_file(draft: drafts.Draft, pod: drafts.AppliedPod, text: str) -> None:
+    """Set the content of the file, "" for a pod that gets none. Warn if this replaces a value of the user.
 
-    False if the transport has no such list, if the policy sets a literal, or if every target container sets its own
-    list and the policy does not force it.
+    The rule is in docs/interface.md 1.5.
     """
-    if _has_device_list(settings):
-        return False
-    example = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
-        ctx.fabric_name, rails, ("any",), host_network=bool(pod.spec.host_network)
-    )
-    forced = env_tables.HCA in ctx.fabric.force_env
-    return _has_device_list(example) and (
-        forced or any(env_tables.HCA not in pod.spec.containers[index].env_by_name for index in ctx.targets)
-    )
-
-
-def _has_device_list(settings: env_tables.Settings) -> bool:
-    return any(setting.name == env_tables.HCA for setting in settings.all)
-
-
-def _set_annotation(
-    pod: applied_pod.AppliedPod, text: str
-) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[reasons.Reason, ...]]:
-    """Set the annotation to `text`. Warn if this replaces a value of the user (docs/interface.md 1.5)."""
     user_value = pod.metadata.annotations.get(names.NCCL_CONF)
     if (user_value or "") == text:
-        return (), ()
+        return
     reason = f"the content of {names.NCCL_CONF_PATH}, which the pod's volume reads from this annotation"
-    change = pod_changes.SetAnnotation(entry="nccl.conf", reason=reason, key=names.NCCL_CONF, value=text)
-    if user_value is None:
-        return (change,), ()
-    return (change,), (_REPLACED,)
-
-
-def _warn_unreachable(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, containers: Iterable[int]
-) -> Iterable[reasons.Reason]:
-    for index in containers:
-        container = pod.container(index)
-        yield reasons.make(
-            AdmissionCode.CONFIG_PATH_OCCUPIED,
-            container=container.name,
-            path=_find_conflicting_mount(container) or "",
-            fabric=ctx.fabric_name,
-        )
+    draft.set_annotation(names.NCCL_CONF, text, drafts.Cause("nccl.conf", reason))
+    if user_value is not None:
+        draft.warn(_REPLACED)
 
 
 # --- the container's own entries ------------------------------------------------------------------------------
 
 
-def _env_from_may_set(container: views.Container, *setting_lists: Iterable[env_tables.Setting]) -> bool:
+def _env_from_may_set(container: views.Container, *setting_lists: Iterable[derive.Variable]) -> bool:
     """True if envFrom may set one of the variables. A source with a prefix sets only names with that prefix."""
     if not container.env_from:
         return False
@@ -433,153 +487,70 @@ def _env_from_may_set(container: views.Container, *setting_lists: Iterable[env_t
     return any(setting.name.startswith(prefixes) for group in setting_lists for setting in group)
 
 
-def _is_overridden(existing: _EntriesByName, setting: env_tables.Setting) -> bool:
+def _is_overridden(existing: _EntriesByName, setting: derive.Variable) -> bool:
     """True if the user has set the variable to another value. An entry with valueFrom always counts as one."""
     match = existing.get(setting.name)
     return match is not None and match[1].value != setting.value
 
 
 def _has_conflict(
-    existing: _EntriesByName, setting: env_tables.Setting, own_settings: Mapping[str, env_tables.Setting]
+    existing: _EntriesByName, setting: derive.Variable, own_settings: Mapping[str, derive.Variable]
 ) -> bool:
     """True if the user set a variable that conflicts with this one."""
     for other in libraries.CONFLICTING_VARIABLES.get(setting.name, ()):
-        if other in existing and (other not in own_settings or _is_overridden(existing, own_settings[other])):
+        is_users = other in existing and not _is_ours(existing[other][1])
+        if is_users and (other not in own_settings or _is_overridden(existing, own_settings[other])):
             return True
     return False
 
 
-# --- UCX ------------------------------------------------------------------------------------------------------
-
-
-# Limits UCX to the devices that a pod's claims hold (Dynamic Resource Allocation). In RDMA mode shared UCX would use
-# every HCA of the node. A file cannot carry UCX's variables, so the container's entry reads an annotation that binding
-# writes. Before that it names a device that does not exist.
-_UCX_VARIABLE = "UCX_NET_DEVICES"
-UCX_ALL = "all"  # UCX's default
-_UCX_PATH = f"metadata.annotations['{names.UCX_NET_DEVICES}']"
-_UCX_SETTING = env_tables.build_setting(derive.Variable(_UCX_VARIABLE, "", reasons.make(VariableCode.UCX_DEVICES)))
-_UCX_RECORDED = env_tables.encode_reasons([_UCX_SETTING])
-
-
-def set_ucx_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Set the variable in target containers that do not set it, and the annotation that it reads."""
-    if (
-        "env" in ctx.options.skip or _UCX_VARIABLE in ctx.fabric.env or pod.spec.node_name
-    ):  # nobody binds a pod of a node
-        return pod_changes.EMPTY
-    if not claim_requests.has_claimed_rails(pod, ctx):
-        return pod_changes.EMPTY
-    if not build_route(pod, ctx).by_claims:  # the transport has no list of devices, or the author's is kept
-        return pod_changes.EMPTY
-    added = [index for index in ctx.targets if _may_set_ucx(pod.container(index), ctx.fabric)]
-    if not added and not any(_has_ucx_entry(pod.container(index)) for index in ctx.targets):
-        return pod_changes.EMPTY
-    changes: list[pod_changes.Change] = [
-        pod_changes.SetEnv(
-            entry=_UCX_SETTING.entry,
-            reason=_UCX_SETTING.reason,
-            container=index,
-            name=_UCX_VARIABLE,
-            value="",
-            field_path=_UCX_PATH,
-        )
-        for index in added
-    ]
-    placeholder = derive.format_ucx_devices([names.NOT_ALLOCATED])
-    if pod.metadata.annotations.get(names.UCX_NET_DEVICES) != placeholder:
-        reason = f"the value of {_UCX_VARIABLE}, which is written at binding"
-        changes.append(
-            pod_changes.SetAnnotation(
-                entry=_UCX_SETTING.entry, reason=reason, key=names.UCX_NET_DEVICES, value=placeholder
-            )
-        )
-    return pod_changes.Contribution(tuple(changes), (_UCX_SETTING.entry,), recorded=(_UCX_RECORDED,))
-
-
-def _may_set_ucx(container: views.Container, fabric: policies.Fabric) -> bool:
-    """True if the container does not set the variable, and its UCX may use RDMA.
-
-    `envFrom` may set it, and an entry would override that. Without RDMA, UCX finds none of its transports on the
-    devices and fails.
-    """
-    if container.env_from or any(entry.name == _UCX_VARIABLE for entry in container.env):
-        return False
-    return libraries.may_use_rdma(_find_ucx_transports(container, fabric))
-
-
-def _find_ucx_transports(container: views.Container, fabric: policies.Fabric) -> str | None:
-    """Return the value of UCX_TLS, None if it is not set or not known."""
-    own = [entry for entry in container.env if entry.name == libraries.UCX_TRANSPORTS]
-    literal = fabric.env.get(libraries.UCX_TRANSPORTS)
-    if own and not (literal is not None and libraries.UCX_TRANSPORTS in fabric.force_env):
-        return own[-1].value
-    return literal
-
-
-def _has_ucx_entry(container: views.Container) -> bool:
-    """True if railwright has set the variable."""
-    return any(
-        entry.name == _UCX_VARIABLE and ((entry.value_from or {}).get("fieldRef") or {}).get("fieldPath") == _UCX_PATH
-        for entry in container.env
-    )
-
-
 # --- directories of LD_LIBRARY_PATH -----------------------------------------------------------------------
 
-# Added at the end, without replacing what the container or the image sets. The webhook does not see the image's value,
-# and an entry of the container hides it. So a container without an entry gets one only if the policy says so
-# (docs/interface.md 3.3).
+# Added at the end, without replacing what the container sets. The webhook does not see the value of the image, which an
+# entry of the container hides (docs/interface.md 3.3).
 LIBRARY_PATH = "LD_LIBRARY_PATH"
-_LIBRARY_SETTING = env_tables.build_setting(derive.Variable(LIBRARY_PATH, "", reasons.make(VariableCode.LIBRARY_PATH)))
-_LIBRARY_RECORDED = env_tables.encode_reasons([_LIBRARY_SETTING])
+_LIBRARY_SETTING = derive.Variable(LIBRARY_PATH, "", VariableCode.LIBRARY_PATH)
 
 
-def extend_library_path(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the directories of the policy that the target containers lack."""
-    library_path = ctx.fabric.library_path
-    if library_path is None or not ctx.role.rails or "env" in ctx.options.skip:
-        return pod_changes.EMPTY
-    return pod_changes.merge([_extend_in_container(pod, index, library_path) for index in ctx.targets])
+    directories = ctx.fabric.library_path
+    if directories and ctx.role.rails and "env" not in ctx.options.skip:
+        pod = draft.pod
+        for index in ctx.targets:
+            _extend_in_container(draft, index, pod.container(index), directories)
 
 
 def _extend_in_container(
-    pod: applied_pod.AppliedPod, index: int, library_path: policies.LibraryPath
-) -> pod_changes.Contribution:
-    container = pod.container(index)
+    draft: drafts.Draft, index: int, container: views.Container, directories: tuple[str, ...]
+) -> None:
     position, entry = container.env_by_name.get(LIBRARY_PATH, (None, None))
-    source = "valueFrom" if entry and entry.value_from else "envFrom" if entry is None and container.env_from else ""
+    hidden = entry is None and _env_from_may_set(container, (_LIBRARY_SETTING,))
+    source = "valueFrom" if entry and entry.value_from else "envFrom" if hidden else ""
     if source:
-        unknown = reasons.make(
-            AdmissionCode.LIBRARY_PATH_UNKNOWN,
-            containers=(container.name,),
-            source=source,
-            directories=library_path.directories,
+        unknown = reasons.Reason(
+            AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM,
+            f"container {container.name} gets LD_LIBRARY_PATH from {source}, to which nothing can be added",
+            fix=f"add {text.join_fitting(directories)} there",
         )
-        return pod_changes.Contribution(skipped={_LIBRARY_SETTING.entry: unknown}, warnings=(unknown,))
-    if entry is None and library_path.if_unset == "leave":
-        return pod_changes.EMPTY
+        draft.skip(_LIBRARY_SETTING.entry, unknown)
+        draft.warn(unknown)
+        return
     current = (entry.value if entry else "") or ""
-    missing = [directory for directory in library_path.directories if f":{directory}:" not in f":{current}:"]
-    if not missing:
-        return pod_changes.Contribution(entries=(_LIBRARY_SETTING.entry,), recorded=(_LIBRARY_RECORDED,))
-    change = pod_changes.SetEnv(
-        entry=_LIBRARY_SETTING.entry,
-        reason=_LIBRARY_SETTING.reason,
-        container=index,
-        name=LIBRARY_PATH,
-        value=":".join([*([current] if current else []), *missing]),
-        index=position,
-    )
-    return pod_changes.Contribution((change,), (_LIBRARY_SETTING.entry,), recorded=(_LIBRARY_RECORDED,))
+    missing = [directory for directory in directories if f":{directory}:" not in f":{current}:"]
+    if missing:
+        value = ":".join([*([current] if current else []), *missing])
+        draft.container(index).set_env(LIBRARY_PATH, value, _LIBRARY_SETTING, position)
+    draft.add_setting(_LIBRARY_SETTING)
 
 
 # --- a script before the command --------------------------------------------------------------------------
 
 _SCRIPT = "sourceScript"
+_SHELL = "/bin/bash"
 
 
-def source_script(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def source_script(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Put the script before the command of each target container, which stays whole.
 
     A shell runs `. SCRIPT && exec "$0" "$@"` with the container's own words as "$0" and "$@", so nothing in them is
@@ -588,20 +559,20 @@ def source_script(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     """
     script = ctx.fabric.source_script
     if script is None or not ctx.role.rails or "env" in ctx.options.skip:
-        return pod_changes.EMPTY
-    prefix = (script.shell, "-c", names.SOURCE_COMMAND.format(path=script.path))
+        return
+    pod, prefix = draft.pod, (_SHELL, "-c", names.SOURCE_COMMAND.format(path=script))
     commands = {index: tuple(pod.container(index).command or ()) for index in ctx.targets}
-    changes = [
-        pod_changes.SetCommand(
-            entry=_SCRIPT,
-            reason=f"sets the variables of fabric {ctx.fabric_name} before the program starts",
-            container=index,
-            command=(*prefix, *command),
+    why = drafts.Cause(_SCRIPT, f"sets the variables of fabric {ctx.fabric_name} before the program starts")
+    for index, command in commands.items():
+        if command and command[: len(prefix)] != prefix:
+            draft.container(index).set_field("command", [*prefix, *command], why, f"command after {script}")
+    if without := [pod.container(index).name for index, command in commands.items() if not command]:
+        warning = reasons.Reason(
+            AdmissionCode.SCRIPT_WITHOUT_COMMAND,
+            f"container {text.join_fitting(without)} has no command, so {script} is not sourced before it",
+            fix="write the command of its image into the manifest",
         )
-        for index, command in commands.items()
-        if command and command[: len(prefix)] != prefix
-    ]
-    if without := tuple([pod.container(index).name for index, command in commands.items() if not command]):
-        warning = reasons.make(AdmissionCode.SCRIPT_WITHOUT_COMMAND, containers=without, path=script.path)
-        return pod_changes.Contribution(tuple(changes), warnings=(warning,), skipped={_SCRIPT: warning})
-    return pod_changes.Contribution(tuple(changes), (_SCRIPT,))
+        draft.skip(_SCRIPT, warning)
+        draft.warn(warning)
+    else:
+        draft.add_entry(_SCRIPT)

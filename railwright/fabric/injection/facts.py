@@ -1,6 +1,6 @@
 """The state of the cluster that a decision about a pod reads: an immutable excerpt of the caches."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -18,13 +18,17 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     namespace: str  # of the request: the pod's own may be empty at admission
     namespace_labels: Mapping[str, str] | None = None
     networks: Mapping[tuple[str, str], str | None] | None = None  # (namespace, name) -> resourceName annotation
-    offered: frozenset[str] | None = None  # resources that are allocatable on some node
-    extended: frozenset[str] | None = None  # extended resources that a DeviceClass maps
+    offered: Collection[str] | None = None  # resources that are allocatable on some node
+    # devices that a node has by resource, healthy or not: once for all nodes that have the same
+    node_devices: Collection[Mapping[str, int]] | None = None
     # (namespace, name) of ResourceClaimTemplates that users wrote -> DeviceClasses of its requests
     claim_templates: Mapping[tuple[str, str], frozenset[str]] | None = None
-    version: int | None = None  # of the four above together; None if they have no version
-    # True if a task of the pod's Volcano Job requests an accelerator. Known for templates only, not for pods.
+    version: int | None = None  # of the three above together; None if they have no version
+    # True if a template of the pod's workload requests an accelerator. Known for templates only, not for pods.
     job_accelerated: bool | None = None
+    file_keys: bool = False  # the API server knows `fileKeyRef` of variables
+    offered_by_old: frozenset[str] = frozenset()  # resources that nodes name whose kubelet does not
+    image: str = names.IMAGE  # of the init container
     watched: bool = False  # namespaces are watched, so labels that are None belong to a namespace not observed yet
 
 
@@ -60,8 +64,10 @@ def allows(enforced: str | None, capability: str) -> bool:
 
 def explain_level(cluster: ClusterFacts, level: str | None, setting: str) -> reason.Reason:
     """Return the reason why a setting is left out under a level."""
-    return reason.make(
-        AdmissionCode.POD_SECURITY_FORBIDS, namespace=cluster.namespace, level=level or _PRIVILEGED, setting=setting
+    return reason.Reason(
+        AdmissionCode.POD_SECURITY_FORBIDS,
+        f"{format_problem(cluster, level or _PRIVILEGED, setting)}: it is left out",
+        fix="if NCCL fails without it, run the pod in a privileged namespace",
     )
 
 

@@ -1,67 +1,108 @@
-"""Adds init containers: the one that checks the rails before NCCL starts (`railwright preflight`), and native sidecars.
+"""Adds the init container that finds the rails of a pod and checks them (`railwright preflight`).
 
-The preflight has the rails, mounts and values of the first target container after all other changes. It costs the pod
+It has the rails, mounts and values of the first target container after all other changes. It costs the pod
 nothing: Kubernetes counts the larger of init containers and app containers, and kubelet reuses the devices of an init
 container. It does not change the pod's QoS class, and it is allowed at every pod-security level that allows the pod.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from railwright.fabric import device_names, names, quantity, views
 from railwright.fabric.injection import (
     accelerators,
-    applied_pod,
     claim_requests,
     context,
-    env_tables,
-    facts,
+    drafts,
     mounts,
-    pod_changes,
 )
 from railwright.fabric.multus import network_selection
+from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
-_DISABLED = reason.make(AdmissionCode.DISABLED_BY_POLICY)
-_NO_RAILS = reason.make(AdmissionCode.NO_RAILS)
-_NO_DEVICES = reason.make(AdmissionCode.PREFLIGHT_WITHOUT_DEVICES)
+_NO_DEVICES = reason.Reason(
+    AdmissionCode.SKIPPED_BY_ANNOTATION,
+    f"annotation {names.SKIP} leaves out the devices that preflight checks",
+)
 
 
-def add_preflight(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Append the init container. Raises RefusedError."""
+def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+    """Add the init container, or move it before those that other webhooks have added. Raises RefusedError.
+
+    It is the first: a container before it that reads what it finds would wait for ever.
+    """
     if not ctx.role.rails:
-        return pod_changes.EMPTY
+        return
+    pod = draft.pod
     if skip_reason := _find_skip_reason(pod, ctx):
-        return pod_changes.Contribution(skipped={"preflight": skip_reason})
-    if any(_is_ours(container) for container in pod.spec.init_containers or ()):
-        return pod_changes.Contribution(entries=("preflight",))
+        draft.skip("preflight", skip_reason)
+    if skip_reason or not _is_wanted(pod, ctx):
+        return
+    draft.add_entry("preflight")
     _check_name(pod)
-    change = pod_changes.AddInitContainer(
-        entry="preflight",
-        reason=f"stops the pod if a rail of fabric {ctx.fabric_name} does not work, before NCCL runs over TCP",
-        added=_build_container(pod, ctx),
-    )
-    volumes = mounts.add_volume(pod, mounts.PLACEMENT_FILE) if claim_requests.has_claimed_rails(pod, ctx) else ()
-    return pod_changes.Contribution(changes=(*volumes, change), entries=("preflight",))
+    why = drafts.Cause("preflight", f"finds the rails of fabric {ctx.fabric_name} in the pod and checks them")
+    mounts.add_volume(draft, mounts.FOUND)
+    mounts.mount_volume(draft, mounts.FOUND, ctx.targets)
+    draft.warn(*warn_of_readers(pod))
+    position = next((index for index, init in enumerate(pod.spec.init_containers or ()) if _is_ours(init)), None)
+    if position is None:
+        draft.spec.put_first("initContainers", _build_container(draft, pod, ctx), why)
+    elif position:
+        draft.spec.move_first("initContainers", position, why)
 
 
-def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
-    """Return the reason why the pod gets no preflight, None if it gets one."""
+def warn_of_readers(pod: views.Pod) -> Iterator[reason.Reason]:
+    """Yield a warning about each init container before the preflight that reads what it finds: it waits for ever.
+
+    Another webhook has added it. Admission moves the preflight before it, unless that webhook is called once more.
+    """
+    init_containers = pod.spec.init_containers or ()
+    if any(map(_is_ours, init_containers)):
+        for init in itertools.takewhile(lambda container: not _is_ours(container), init_containers):
+            references = [(entry.value_from or {}).get("fileKeyRef") for entry in init.env]
+            volumes = [reference.get("volumeName") for reference in references if isinstance(reference, dict)]
+            if mounts.RAILS in [*volumes, *[mount.name for mount in init.volume_mounts]]:
+                yield reason.Reason(
+                    AdmissionCode.PREFLIGHT_NOT_FIRST,
+                    f"init container {init.name} of another webhook stands before {names.PREFLIGHT_CONTAINER} and "
+                    f"reads its volume {mounts.RAILS}, so it would wait for ever",
+                    fix="let that webhook add it at the end of initContainers, and set reinvocationPolicy: IfNeeded",
+                )
+
+
+def _find_skip_reason(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
+    """Return the reason why the author or the devices of a pod leave out the init container, None if they do not."""
     if "preflight" in ctx.options.skip:
         return context.SKIPPED
-    if not ctx.fabric.preflight.enabled:
-        return _DISABLED
-    if not ctx.rails:
-        return _NO_RAILS
-    if ctx.fabric.transport is policies.Transport.PLUGIN:
-        return _NO_DEVICES
-    if "devices" in ctx.options.skip and not _has_devices(pod, ctx):
-        return _NO_DEVICES
-    return None
+    if not _is_wanted(pod, ctx):
+        return None
+    has_none = "devices" in ctx.options.skip and not _has_devices(pod, ctx)
+    return _NO_DEVICES if has_none or ctx.fabric.transport is policies.Transport.PLUGIN else None
+
+
+def _is_wanted(pod: views.Pod, ctx: context.InjectionContext) -> bool:
+    """True if the policy wants the init container for a pod: always, or because it leaves values open."""
+    if not ctx.rails or ctx.fabric.resolve == "never":
+        return False
+    return ctx.fabric.resolve == "always" or bool(list_open(pod, ctx))
+
+
+def finds_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
+    """True if a pod gets the init container, and variables of what it finds. `pod` has its devices and mounts."""
+    is_left_out = ctx.fabric.transport is policies.Transport.EFA or not ctx.fabric.nccl.derive
+    return not is_left_out and _is_wanted(pod, ctx) and _find_skip_reason(pod, ctx) is None
+
+
+def list_open(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, ...]:
+    """Return the variables that the libraries of a pod need and for which the policy states no value."""
+    if "env" in ctx.options.skip or not ctx.fabric.nccl.derive:
+        return ()
+    by_claims = claim_requests.has_claimed_rails(pod, ctx)
+    rails = ctx.selected.policy_rails
+    return derive.list_open(ctx.fabric, None if by_claims else device_names.find_devices(pod, ctx.document, rails))
 
 
 def _is_ours(container: views.Container) -> bool:
@@ -73,13 +114,13 @@ def _is_ours(container: views.Container) -> bool:
     return container.name == names.PREFLIGHT_CONTAINER and program == PROGRAM
 
 
-def _check_name(pod: applied_pod.AppliedPod) -> None:
+def _check_name(pod: drafts.AppliedPod) -> None:
     """Raise RefusedError if the user has a container with the preflight's name."""
     spec = pod.spec
     for field, containers in (("initContainers", spec.init_containers or ()), ("containers", spec.containers)):
-        if any(container.name == names.PREFLIGHT_CONTAINER for container in containers):
+        if any(item.name == names.PREFLIGHT_CONTAINER and not _is_ours(item) for item in containers):
             raise reason.RefusedError(
-                "preflight",
+                "name-taken",
                 f"spec.{field} has a container named {names.PREFLIGHT_CONTAINER}, which is railwright's name; "
                 f"rename it, or set annotation {names.SKIP} to preflight",
             )
@@ -92,83 +133,118 @@ PROGRAM = ("railwright", "preflight")
 _WAIT_SECONDS = "30"  # a subnet manager sweeps every 10 s (opensm's sweep_interval); a GID appears within 1 s
 _USER = 65532  # the image's user, set because a pod's own runAsUser would replace it
 _LOCK = "IPC_LOCK"
-_OF_GIDS = ("NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY")
-_NO_CONTEXT = views.SecurityContext()
+_NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+_IN_FILES = ("NCCL_", "FI_", "UCX_")  # beginnings of the variables that nccl.conf and ucx.conf have
+# Upper limits in thousandths of resources that the pod itself requests. The program takes 70 ms of CPU and 14 MiB.
+_LIMITS: tuple[tuple[str, int, Callable[[int], str]], ...] = (
+    ("cpu", 100, lambda amount: f"{amount}m"),
+    ("memory", 64 * 2**20 * 1000, lambda amount: str(-(-amount // 1000))),
+)
 
 
-def _build_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
+def _build_container(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
     """Return the container for a pod with all other changes."""
-    container: dict[str, Any] = {
+    target = pod.container(ctx.targets[0])
+    return {
         "name": names.PREFLIGHT_CONTAINER,
-        "image": ctx.fabric.preflight.image,
-        "command": [*PROGRAM, *_build_arguments(pod, ctx)],
+        "image": ctx.fabric.preflight.image or ctx.known.image,
+        "command": [*PROGRAM, *_list_arguments(pod, ctx), *_list_settings(draft.rank_settings)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _build_resources(pod, ctx),
-        "securityContext": _build_security_context(pod.container(ctx.targets[0])),
+        "securityContext": _build_security_context(target),
+        "env": [*_list_own_values(target, draft.rank_settings), _NODE_NAME],
+        "volumeMounts": [*_list_mounts(target), {"name": mounts.RAILS, "mountPath": names.RAILS_PATH}],
     }
-    values = [(name, _find_value(pod.container(ctx.targets[0]), name)) for name in (env_tables.HCA, *_OF_GIDS)]
-    if env := [{"name": name, "value": value} for name, value in values if value]:
-        container["env"] = env
-    volume_mounts = list(_list_mounts(pod.container(ctx.targets[0])))
-    if claim_requests.has_claimed_rails(pod, ctx):
-        volume_mounts.append(mounts.PLACEMENT_FILE.mount)
-    if volume_mounts:
-        container["volumeMounts"] = volume_mounts
-    return container
 
 
-def _has_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
+def _has_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
     """True if the container would have RDMA devices: by its resources, by a mount or by privilege."""
-    if "privileged" in _build_security_context(pod.container(ctx.targets[0])) or any(
-        mount["name"] != mounts.NCCL_CONF for mount in _list_mounts(pod.container(ctx.targets[0]))
-    ):
-        return True
-    return bool(_list_claims(pod, ctx) or _count_devices(pod, ctx))
+    target = pod.container(ctx.targets[0])
+    is_privileged = target.security_context is not None and bool(target.security_context.privileged)
+    return is_privileged or any(_list_mounts(target)) or bool(_list_claims(pod, ctx) or _count_devices(pod, ctx))
 
 
 # --- arguments --------------------------------------------------------------------------------------------
 
 
-def _build_arguments(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
+def _list_arguments(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
     yield from ("--transport", str(ctx.fabric.transport))
-    rails = [rail.rail for rail in ctx.rails]
-    by_claims = claim_requests.has_claimed_rails(pod, ctx)
-    known = None if by_claims else device_names.resolve_before_binding(pod, ctx.document, rails).devices
-    devices = known or ("",) * len(rails)
-    interfaces = _assign_interfaces(pod, ctx)
-    for rail, device, interface in zip(rails, devices, interfaces, strict=True):
-        options = (rail.name, f"device={device}" if device else "", f"interface={interface}" if interface else "")
-        yield from ("--rail", ",".join(option for option in options if option))
-    if by_claims:
-        yield from ("--allocation", names.PLACEMENT_PATH)
-    if ctx.fabric.preflight.mtu is not None:
-        yield from ("--mtu", str(ctx.fabric.preflight.mtu))
+    yield from _list_rails(pod, ctx)
+    nccl, preflight = ctx.fabric.nccl, ctx.fabric.preflight
+    if nccl.gid_index is not None and nccl.gid_index >= 0:  # -1 leaves the choice to NCCL
+        yield from ("--gid-index", str(nccl.gid_index))
+    if nccl.address_range is not None and pod.host_network == ctx.fabric.host_network:
+        yield from ("--address-range", nccl.address_range)
+    if ctx.fabric.has_isolated_rails:
+        yield "--isolated"
+    for name in nccl.vendor_variables:
+        yield from ("--vendor-variable", name)
+    if preflight.mtu is not None:
+        yield from ("--mtu", str(preflight.mtu))
     if not pod.runs_as_root(ctx.targets[0]) or pod.spec.host_users is False:  # then IPC_LOCK has no effect
         yield "--non-root"
-    yield from ("--wait", _WAIT_SECONDS)
-    if ctx.fabric.preflight.on_failure == "warn":
+    yield from ("--write", names.RAILS_PATH, "--wait", _WAIT_SECONDS)
+    if preflight.on_failure == "warn":
         yield "--warn"
 
 
-def _assign_interfaces(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[str]:
-    """Return the interface of each rail, by the attachment to its network. "" for a rail without an attachment."""
-    interface_names = network_selection.name_interfaces(pod.attached, ctx.document.cluster_wide_networks)
-    unassigned = list(zip(pod.attached, interface_names, strict=True))
-    result = []
+def _list_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
+    devices: Sequence[str] = ("",) * len(ctx.rails)
+    if not claim_requests.has_claimed_rails(pod, ctx):
+        devices = device_names.find_each_device(pod, ctx.document, ctx.selected.policy_rails)
+    requests_devices = "devices" not in ctx.options.skip
+    for selected, device, interface in zip(ctx.rails, devices, _list_interfaces(pod, ctx), strict=True):
+        options = (
+            selected.rail.name,
+            f"device={device}" if device else "",
+            f"resource={selected.resource}" if selected.resource and requests_devices else "",
+            f"interface={interface}" if interface else "",
+        )
+        yield from ("--rail", ",".join(filter(None, options)))
+    requesting = [
+        index
+        for index in ctx.targets
+        if any(accelerators.read_amount(pod.container(index), name) for name in ctx.selected.resources)
+    ]
+    if len(requesting) > 1:
+        yield "--several-containers"
+
+
+def _list_interfaces(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
+    """Yield the interface of each rail, by the attachment to its network. "" for a rail without an attachment."""
+    unassigned = list(zip(pod.attached, network_selection.name_interfaces(pod.attached), strict=True))
     for rail in ctx.rails:
         candidates = [pair for pair in unassigned if pair[0].key == rail.network]
         same_name = [pair for pair in candidates if pair[1] == rail.rail.interface]
         pair = next(iter(same_name or candidates), None)
         if pair is not None:
             unassigned.remove(pair)
-        result.append(pair[1] if pair else "")
-    return result
+        yield pair[1] if pair else ""
 
 
-# --- resources, mounts and environment --------------------------------------------------------------------
+def _list_settings(settings: Iterable[derive.Variable]) -> Iterator[str]:
+    """Yield the policy's variables for the files. kubelet expands `$(NAME)` in a command, and `$$` to `$`."""
+    for setting in settings:
+        if setting.name.startswith(_IN_FILES):
+            yield from ("--set", f"{setting.name}={setting.value}".replace("$", "$$"))
 
 
-def _build_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
+def _list_own_values(target: views.Container, settings: Iterable[derive.Variable]) -> Iterator[Mapping[str, str]]:
+    """Yield what the author has set to another value than the policy, of the variables that are found or in files.
+
+    A value with `$(` names another variable, which the init container does not have.
+    """
+    stated = {setting.name: setting.value for setting in settings}
+    for name in dict.fromkeys([*derive.FOUND, *stated]):
+        _, entry = target.env_by_name.get(name, (0, None))
+        if entry is not None and entry.value and "$(" not in entry.value and entry.value != stated.get(name):
+            yield {"name": name, "value": entry.value}
+
+
+# --- resources, mounts and privileges ---------------------------------------------------------------------
+
+
+def _build_resources(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
     """Return equal requests and limits, so that the pod keeps its QoS class and its exclusive CPUs; and its claims."""
     amounts = {name: str(count) for name, count in _count_devices(pod, ctx).items()}
     for name, limit, format_amount in _LIMITS:
@@ -181,44 +257,33 @@ def _build_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
     }
 
 
-def _list_claims(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[Mapping[str, str]]:
+def _list_claims(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> list[Mapping[str, str]]:
     """Return the claims of the target containers: a container sees the devices of its own claims only."""
     targets = [pod.container(index).resources for index in ctx.targets]
     used = [claim.name for resources in targets if resources is not None for claim in resources.claims]
     return [{"name": name} for name in dict.fromkeys(used)]
 
 
-# Upper limits in thousandths of resources that the pod itself requests. The program takes 70 ms of CPU and 14 MiB.
-_LIMITS: tuple[tuple[str, int, Callable[[int], str]], ...] = (
-    ("cpu", 100, lambda amount: f"{amount}m"),
-    ("memory", 64 * 2**20 * 1000, lambda amount: str(-(-amount // 1000))),
-)
-
-
-def _count_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, int]:
+def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, int]:
     """Return the devices of the rails as the target containers request them. Then kubelet reuses the same devices."""
-    resources = dict.fromkeys(rail.resource for rail in ctx.rails if rail.resource)
     amounts = {
         resource: max(accelerators.read_amount(pod.container(index), resource) for index in ctx.targets)
-        for resource in resources
+        for resource in dict.fromkeys([rail.resource for rail in ctx.rails if rail.resource])
     }
     return {resource: amount for resource, amount in amounts.items() if amount}
 
 
-def _sum_requests(pod: applied_pod.AppliedPod, resource: str) -> int:
+def _sum_requests(pod: drafts.AppliedPod, resource: str) -> int:
     """Return the sum of a resource over the app containers, in thousandths, or 0 if a quantity is invalid."""
-    total = 0
+    amounts = [container.requests.get(resource, 0) for container in pod.spec.containers]
     try:
-        for resources in [container.resources for container in pod.spec.containers if container.resources is not None]:
-            amount = resources.requests.get(resource, resources.limits.get(resource))
-            total += quantity.parse_milli(amount) if amount is not None else 0
+        return max(0, sum(map(quantity.parse_milli, amounts)))
     except quantity.InvalidQuantityError:
         return 0
-    return max(0, total)
 
 
 def _build_security_context(target: views.Container) -> Mapping[str, Any]:
-    security = target.security_context or _NO_CONTEXT
+    security = target.security_context or views.SecurityContext()
     base = {"runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER, "readOnlyRootFilesystem": True}
     if security.privileged:
         return {**base, "privileged": True}
@@ -233,89 +298,7 @@ def _build_security_context(target: views.Container) -> Mapping[str, Any]:
 
 
 def _list_mounts(target: views.Container) -> Iterator[Mapping[str, Any]]:
-    """Yield the mounts of the device files and of nccl.conf in the target container, railwright's volumes first."""
+    """Yield the mounts of the device files in the target container, railwright's volumes first."""
     for mount in sorted(target.volume_mounts, key=lambda mount: not mount.name.startswith(names.VOLUME_PREFIX)):
-        if mount.name == mounts.NCCL_CONF:
-            yield mounts.NCCL_CONF_FILE.mount
-        elif mount.path == names.DEV_INFINIBAND:
+        if mount.path == names.DEV_INFINIBAND:
             yield {"name": mount.name, "mountPath": mount.mount_path}
-
-
-def _find_value(target: views.Container, name: str) -> str | None:
-    """Return the literal value of a variable, or None if it is unset or unknown. The last entry of a name counts."""
-    entries = [entry for entry in target.env if entry.name == name]
-    return entries[-1].value if entries else None
-
-
-# --- native sidecars of a fabric: init containers that run as long as the pod --------------------------
-
-
-# A container of the pod with the same name is left unchanged (docs/interface.md 3).
-def add_sidecars(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Append the sidecars that the pod lacks. Raises RefusedError if the namespace forbids what one needs."""
-    if not ctx.fabric.sidecars or not ctx.role.rails:
-        return pod_changes.EMPTY
-    if "sidecars" in ctx.options.skip:
-        return pod_changes.Contribution(skipped={"sidecars": context.SKIPPED})
-    contributions = []
-    for sidecar in ctx.fabric.sidecars:
-        contribution = _add_sidecar(pod, ctx, sidecar)
-        contributions.append(contribution)
-        pod = pod_changes.apply(pod, contribution.changes)  # two sidecars may share a volume
-    return pod_changes.merge(contributions)
-
-
-def _add_sidecar(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, sidecar: policies.Sidecar
-) -> pod_changes.Contribution:
-    entry = f"sidecars.{sidecar.name}"
-    restart_policies = [one.restart_policy for one in pod.spec.init_containers or () if one.name == sidecar.name]
-    if restart_policies == [accelerators.SIDECAR]:
-        return pod_changes.Contribution(entries=(entry,))
-    if restart_policies or any(container.name == sidecar.name for container in pod.spec.containers):
-        own = reason.make(AdmissionCode.CONTAINER_OF_POD, container=sidecar.name)
-        return pod_changes.Contribution(skipped={entry: own})
-    _check_level(ctx, sidecar)
-    volumes = [mounts.build_host_path(host_path) for host_path in sidecar.host_paths]
-    changes: list[pod_changes.Change] = []
-    for volume in volumes:
-        added = mounts.add_volume(pod, volume)
-        changes += added
-        pod = pod_changes.apply(pod, added)
-    change = pod_changes.AddInitContainer(
-        entry=entry,
-        reason=f"fabric {ctx.fabric_name} needs it beside its ranks",
-        added=_build_sidecar(sidecar, [volume.mount for volume in volumes]),
-    )
-    return pod_changes.Contribution((*changes, change), (entry,))
-
-
-def _check_level(ctx: context.InjectionContext, sidecar: policies.Sidecar) -> None:
-    level = facts.find_level(ctx.known)
-    needs = [
-        *(["privileged"] if sidecar.privileged else []),
-        *(["hostPath"] if sidecar.host_paths else []),
-        *[f"capability {name}" for name in sidecar.capabilities if not facts.allows(level, name)],
-    ]
-    if level is not None and needs:
-        problem = facts.format_problem(ctx.known, level, needs[0])
-        message = f"{problem}, and sidecar {sidecar.name} of fabric {ctx.fabric_name} needs it; run the pod in a "
-        raise reason.RefusedError("pod-security", f"{message}privileged namespace")
-
-
-def _build_sidecar(sidecar: policies.Sidecar, volume_mounts: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    security: dict[str, Any] = {"privileged": True} if sidecar.privileged else {}
-    if sidecar.capabilities:
-        security["capabilities"] = {"add": [*sidecar.capabilities]}
-    written = msgspec.to_builtins(sidecar.startup_probe) if sidecar.startup_probe else {}
-    probe = {key: value for key, value in written.items() if value is not None}
-    fields = {
-        "command": [*sidecar.command],
-        "args": [*sidecar.args],
-        "env": [{"name": name, "value": value} for name, value in sidecar.env.items()],
-        "securityContext": security,
-        "volumeMounts": volume_mounts,
-        "startupProbe": probe,
-    }
-    used = {name: value for name, value in fields.items() if value}
-    return {"name": sidecar.name, "image": sidecar.image, "restartPolicy": accelerators.SIDECAR, **used}

@@ -1,8 +1,9 @@
-"""Warns of railwright's keys that have no effect: misspelt, or in the wrong place.
+"""Warns of keys that have no effect: railwright's if misspelt or in the wrong place, Multus's if it has none such.
 
 An author of such a key expects an effect, for example an opt-out. Values are not checked here.
 """
 
+import contextlib
 import difflib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,15 +11,15 @@ from typing import Final
 
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import templates
+from railwright.fabric.multus import annotation, element, network_selection
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks
 
 PREFIX: Final = f"{names.DOMAIN}/"
-_LABEL, _ANNOTATION = "label", "annotation"
-_OWN_KEYS = (names.INJECTION, names.TOPOLOGY, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
-_TYPE_BY_KEY = {names.FABRIC: _LABEL, **dict.fromkeys(names.POD_KEYS, _ANNOTATION)}  # candidates for a misspelt key
+LABEL, ANNOTATION = "label", "annotation"
+_OWN_KEYS = (names.INJECTION, names.TOPOLOGY, names.NCCL_CONF)
+_TYPE_BY_KEY = {names.FABRIC: LABEL, **dict.fromkeys(names.POD_KEYS, ANNOTATION)}  # candidates for a misspelt key
 _VALID_LABELS = frozenset({names.FABRIC})
 _NAMESPACE_LABELS = frozenset({names.FABRIC, names.UNINJECTED})
 _VALID_ANNOTATIONS = frozenset({*names.POD_KEYS, *_OWN_KEYS})
@@ -30,29 +31,49 @@ _MIN_DOMAIN_SIMILARITY = 0.75  # `railwright/fabric` and `railwrite.io/fabric`, 
 _ENDS = frozenset(key.removeprefix(PREFIX) for key in _TYPE_BY_KEY)
 ENDINGS: Final = tuple(f"/{end}" for end in _ENDS)
 """Ends of keys that may be misspelt ones of railwright."""
-_MORE_KEYS = reasons.make(AdmissionCode.MORE_KEYS)
-CODES: Final = frozenset(
-    {
-        AdmissionCode.KEY_ON_WORKLOAD.value,
-        AdmissionCode.KEY_OF_NAMESPACE.value,
-        AdmissionCode.KEY_WRITTEN_BY_RAILWRIGHT.value,
-        AdmissionCode.KEY_MISPLACED.value,
-        AdmissionCode.KEY_UNKNOWN.value,
-        AdmissionCode.MORE_KEYS.value,
-        AdmissionCode.LABEL_NOT_PASSED.value,
-    }
+_MORE_KEYS = reasons.Reason(
+    AdmissionCode.KEY_WITHOUT_EFFECT, "and more keys without effect", fix="fix these first to see them"
 )
+CODES: Final = frozenset({AdmissionCode.KEY_WITHOUT_EFFECT.value, AdmissionCode.LABEL_NOT_PASSED.value})
 """Codes of the warnings about keys, which follow from an object alone."""
 
 
+class KeyReason(reasons.Reason, frozen=True, omit_defaults=True):
+    """Why a key has no effect."""
+
+    type: str = ""  # LABEL or ANNOTATION
+    key: str = ""
+
+
 def check_pod(metadata: views.ObjectMeta) -> tuple[reasons.Reason, ...]:
-    """Return warnings about the keys of a pod or of a pod template."""
-    return _limit(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
+    """Return warnings about the keys of a pod or of a pod template, and about those in its networks annotation."""
+    return _limit(itertools.chain(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS), _check_networks(metadata)))
 
 
-def check_workload(
-    workload: templates.Workload, before: templates.Workload | None = None
-) -> Iterator[rendering.Message]:
+def has_wrong_key(metadata: views.ObjectMeta) -> bool:
+    """True if a pod has a key of railwright without effect."""
+    return any(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
+
+
+def _check_networks(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
+    """Yield a warning about each entry of the networks annotation with a key that Multus does not know."""
+    selections: Sequence[network_selection.Selection] = ()
+    with contextlib.suppress(network_selection.InvalidNetworksError):
+        selections = annotation.parse(metadata.annotations.get(names.NETWORKS, ""), "")
+    for position, selection in enumerate(selections, start=1):
+        if selection.unknown is not None:
+            meant = element.suggest_key(selection.unknown)
+            yield KeyReason(
+                AdmissionCode.KEY_WITHOUT_EFFECT,
+                f"annotation {names.NETWORKS}: entry {position}: key {network_selection.quote(selection.unknown)} has "
+                "no effect: Multus has no such key",
+                f"did you mean {meant}?" if meant else "remove it",
+                ANNOTATION,
+                names.NETWORKS,
+            )
+
+
+def check_workload(workload: templates.Workload, before: templates.Workload | None = None) -> Iterator[reasons.Reason]:
     """Yield warnings about the keys of a workload, and of the objects in it that contain pod templates.
 
     Keys that an update does not change are not reported again: controllers update their objects often.
@@ -63,24 +84,35 @@ def check_workload(
             continue
         kind = "" if parent else workload.kind.name
         warnings = _limit(_check(metadata, _VALID_LABELS, _OWN_KEYS, kind, template_metadata))
-        for message in map(rendering.describe, warnings):
-            yield rendering.locate(message, parent) if parent else message
+        for message in warnings:
+            yield message.locate(parent) if parent else message
 
 
 def check_label(
     kind: frameworks.WorkloadKind, label: str | None, templates_read: Sequence[templates.Template]
-) -> Iterator[rendering.Message]:
-    """Yield a warning about the label of an object whose kind does not pass it to its pods, if a template lacks it."""
+) -> Iterator[reasons.Reason]:
+    """Yield a warning about a label that does not reach the pods, or that only a template has.
+
+    Kinds that admission changes get the devices into their templates if they have the label themselves.
+    """
     lacking = [template for template in templates_read if names.FABRIC not in template.pod.metadata.labels]
     if label is not None and not kind.passes_label and lacking:
-        yield rendering.describe(
-            reasons.make(
-                AdmissionCode.LABEL_NOT_PASSED,
-                value=text.abbreviate(label, _MAX_VALUE),
-                kind=kind.name,
-                template=lacking[0].title,
-            )
+        value = text.abbreviate(label, _MAX_VALUE)
+        cause = f"a {kind.name} passes no label to its pods"
+        yield reasons.Reason(
+            AdmissionCode.LABEL_NOT_PASSED,
+            f"label {names.FABRIC} {value!r} of the {kind.name} has no effect: {cause}",
+            fix=f"set it in {lacking[0].title}.metadata.labels",
         )
+    if label is None and kind.is_injected and (labelled := [item for item in templates_read if item not in lacking]):
+        own = labelled[0].pod.metadata.labels[names.FABRIC]
+        if own != names.FABRIC_NONE:
+            yield reasons.Reason(
+                AdmissionCode.LABEL_IN_TEMPLATE,
+                f"label {names.FABRIC} {text.abbreviate(own, _MAX_VALUE)!r} is in {labelled[0].title} only: its pods "
+                "get their rails, but quotas, queues and PodGroups do not count the devices",
+                fix=f"set it in metadata.labels of the {kind.name}",
+            )
 
 
 def list_unlabelled(workload: templates.Workload) -> tuple[templates.Template, ...]:
@@ -98,28 +130,28 @@ def describe_uncopied(workload: templates.Workload) -> str:
     problem = f"label {names.FABRIC} {workload.label!r} of the {kind.name} does not reach its pods: "
     if kind.is_frozen:
         return (
-            f"{problem}it was set after the {kind.name} was created, or railwright was not called or the fabric in "
+            f"{problem}it was set after the {kind.name} was created, or railwright was not called or the policy in "
             f"mode warn then; the template cannot change, so delete the {kind.name}, and create it again with the label"
         )
     return (
-        f"{problem}railwright was not called or the fabric in mode warn when it was set, and has not copied it to the "
+        f"{problem}railwright was not called or the policy in mode warn when it was set, and has not copied it to the "
         f"template; set it in {lacking[0].title}.metadata.labels"
     )
 
 
-def check_stored(workload: templates.Workload) -> Iterator[rendering.Message]:
+def check_stored(workload: templates.Workload) -> Iterator[reasons.Reason]:
     """Yield warnings about the keys of an existing workload, of the objects in it, and of its pod templates."""
     yield from check_label(workload.kind, workload.label, workload.templates)
     yield from check_workload(workload)
     for template in workload.templates:
-        for message in rendering.describe_all(check_pod(template.pod.metadata)):
-            yield rendering.locate(message, template.title)
+        for message in check_pod(template.pod.metadata):
+            yield message.locate(template.title)
 
 
-def check_namespace(metadata: views.ObjectMeta) -> Iterator[rendering.Message]:
+def check_namespace(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
     """Yield warnings about the keys of a Namespace."""
     no_template = {"": views.ObjectMeta()}
-    yield from map(rendering.describe, _limit(_check(metadata, _NAMESPACE_LABELS, (), "Namespace", no_template)))
+    yield from _limit(_check(metadata, _NAMESPACE_LABELS, (), "Namespace", no_template))
 
 
 def _select_own_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:
@@ -148,7 +180,7 @@ def _check(
     `kind` is None for a pod. In another object a key of pods belongs into its templates: `template_metadata` by path.
     Nothing is said if all of them have it.
     """
-    rows = ((_LABEL, metadata.labels, valid_labels), (_ANNOTATION, metadata.annotations, valid_annotations))
+    rows = ((LABEL, metadata.labels, valid_labels), (ANNOTATION, metadata.annotations, valid_annotations))
     for key_type, keys, valid_keys in rows:
         for key, value in keys.items():
             if key in valid_keys or not _is_own_key(key):
@@ -156,21 +188,35 @@ def _check(
             if kind is None or key not in names.POD_KEYS:
                 yield from _explain_wrong_key(metadata, key_type, key, value)
             elif paths := [path for path, template in template_metadata.items() if key not in template.annotations]:
-                template = paths[0] if len(paths) == 1 else ""
-                yield _make(AdmissionCode.KEY_ON_WORKLOAD, key_type, key, value, kind=kind, template=template)
+                templates_meant = f"template ({paths[0]}.metadata)" if len(paths) == 1 else "templates it is meant for"
+                cause, fix = _READ_AS[ANNOTATION], f"move it to the annotations of the pod {templates_meant}"
+                yield _explain(key_type, key, value, f"{cause} of pods", fix, f" of the {kind}" if kind else "")
+
+
+_READ_AS = {LABEL: "railwright reads it as a label", ANNOTATION: "railwright reads it as an annotation"}
+_MOVE = "move it there"
+_ALL_KEYS = f"it reads label {names.FABRIC} and annotations railwright.io/rails, containers, skip, delivery of a pod"
 
 
 def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, value: str) -> Iterator[reasons.Reason]:
     """Yield the warning about a key in the wrong place, unless the right place has the same value."""
     if key == names.UNINJECTED:
-        yield _make(AdmissionCode.KEY_OF_NAMESPACE, key_type, key, value)
+        yield _explain(key_type, key, value, f"{_READ_AS[LABEL]} of the namespace", _MOVE)
     elif key in _OWN_KEYS:
-        yield _make(AdmissionCode.KEY_WRITTEN_BY_RAILWRIGHT, key_type, key, value)
+        yield _explain(key_type, key, value, "only railwright writes it, as an annotation", "remove it")
     elif key in _TYPE_BY_KEY:
-        if (metadata.labels if key_type == _ANNOTATION else metadata.annotations).get(key) != value:
-            yield _make(AdmissionCode.KEY_MISPLACED, key_type, key, value, expected=_TYPE_BY_KEY[key])
+        if (metadata.labels if key_type == ANNOTATION else metadata.annotations).get(key) != value:
+            yield _explain(key_type, key, value, _READ_AS[_TYPE_BY_KEY[key]], _MOVE)
     else:
-        yield _make(AdmissionCode.KEY_UNKNOWN, key_type, key, value, suggestion=_suggest_key(key))
+        suggestion = _suggest_key(key)
+        fix = f"did you mean {suggestion}?" if suggestion else _ALL_KEYS
+        yield _explain(key_type, key, value, "railwright has no such key", fix)
+
+
+def _explain(key_type: str, key: str, value: str, cause: str, fix: str, owner: str = "") -> KeyReason:  # noqa: PLR0913, PLR0917 - parts of one sentence
+    shown = text.abbreviate(value, _MAX_VALUE)
+    message = f"{key_type} {key[:_MAX_KEY]} {shown!r}{owner} has no effect: {cause}"
+    return KeyReason(AdmissionCode.KEY_WITHOUT_EFFECT, message, fix, key_type, key)
 
 
 def _is_own_key(key: str) -> bool:
@@ -183,11 +229,6 @@ def _is_own_key(key: str) -> bool:
         and len(domain) <= _MAX_KEY
         and difflib.SequenceMatcher(None, domain, names.DOMAIN).ratio() >= _MIN_DOMAIN_SIMILARITY
     )
-
-
-def _make(code: AdmissionCode, key_type: str, key: str, value: str, **parameters: str) -> reasons.Reason:
-    """Build the reason why a key has no effect."""
-    return reasons.make(code, type=key_type, key=key[:_MAX_KEY], value=text.abbreviate(value, _MAX_VALUE), **parameters)
 
 
 def _suggest_key(key: str) -> str:

@@ -10,15 +10,13 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, views
-from railwright.fabric.injection import applied_pod, context, facts, pod_changes
+from railwright.fabric import names, text, views
+from railwright.fabric.injection import context, drafts, facts
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
-INFINIBAND, SHARED_MEMORY, NCCL_CONF, PLACEMENT = (
-    f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf", "placement")
-)
+INFINIBAND, SHARED_MEMORY, NCCL_CONF = (f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf"))
 
 _DIGEST = 8  # hexadecimal digits
 _DEV = names.DEV_SHM.rpartition("/")[0]
@@ -47,47 +45,40 @@ class FabricVolume(msgspec.Struct, frozen=True):
         return str(self.mount["mountPath"])
 
 
-def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the mounts of the policy. Raises RefusedError."""
     settings = ctx.fabric.mounts
     if not ctx.role.rails or settings == policies.Mounts():
-        return pod_changes.EMPTY
+        return
     if "mounts" in ctx.options.skip:
-        return pod_changes.Contribution(skipped={"mounts": context.SKIPPED})
-    contributions = []
+        draft.skip("mounts", context.SKIPPED)
+        return
     if settings.dev_infiniband and ctx.rails:
-        contributions.append(_mount_infiniband(pod, ctx))
+        _mount_infiniband(draft, ctx)
     if settings.shared_memory is not None:
         volume = ctx.policy.compile_once(_compile_shared_memory)[ctx.fabric_name]
-        contributions.append(_mount_shared_memory(pod, ctx, volume))
+        _mount_shared_memory(draft, ctx, volume)
     _check_host_paths(ctx)
     for volume in ctx.policy.compile_once(_compile_volumes)[ctx.fabric_name]:
-        contribution = mount_volume(pod, volume, ctx.targets)
-        contributions.append(contribution)
-        volumes = [change for change in contribution.changes if isinstance(change, pod_changes.AddVolume)]
-        pod = pod_changes.apply(pod, volumes)  # two mounts may share a volume, and never a path
-    return pod_changes.merge(contributions)
+        mount_volume(draft, volume, ctx.targets)
 
 
-def add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> tuple[pod_changes.AddVolume, ...]:
+def add_volume(draft: drafts.Draft, fabric_volume: FabricVolume) -> None:
     """Add a volume without mounting it, unless the pod has it. Raises RefusedError if another has its name."""
-    existing = next((volume for volume in pod.spec.volumes if volume.name == fabric_volume.name), None)
+    existing = next((volume for volume in draft.pod.spec.volumes if volume.name == fabric_volume.name), None)
     if existing is None:
-        entry, reason = fabric_volume.entry, fabric_volume.reason
-        return (pod_changes.AddVolume(entry=entry, reason=reason, added=fabric_volume.volume),)
-    if not fabric_volume.is_ours(existing):
+        draft.spec.append("volumes", fabric_volume.volume, fabric_volume)
+    elif not fabric_volume.is_ours(existing):
         raise reasons.RefusedError(
-            "volume",
+            "name-taken",
             f"the pod has another volume named {fabric_volume.name}, which is railwright's name; rename it in "
             "spec.volumes, or in the claim template that its controller makes a volume of",
         )
-    return ()
 
 
-def mount_volume(
-    pod: applied_pod.AppliedPod, fabric_volume: FabricVolume, containers: tuple[int, ...]
-) -> pod_changes.Contribution:
+def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: tuple[int, ...]) -> None:
     """Mount a volume into these containers, unless something else is mounted at its path. Raises RefusedError."""
+    pod = draft.pod
     unmounted, existing = [], []
     for index in containers:
         mounted = pod.container(index).volume_by_path.get(fabric_volume.path)
@@ -96,25 +87,21 @@ def mount_volume(
         elif mounted == fabric_volume.name:
             existing.append(index)
     if not unmounted and not existing:
-        return pod_changes.Contribution(
-            skipped={fabric_volume.entry: explain_occupied(pod, containers, fabric_volume.path)}
-        )
-    mounts = [
-        pod_changes.AddMount(
-            entry=fabric_volume.entry, reason=fabric_volume.reason, container=index, mount=fabric_volume.mount
-        )
-        for index in unmounted
-    ]
-    return pod_changes.Contribution((*add_volume(pod, fabric_volume), *mounts), (fabric_volume.entry,))
+        draft.skip(fabric_volume.entry, explain_occupied(pod, containers, fabric_volume.path))
+        return
+    add_volume(draft, fabric_volume)
+    for index in unmounted:
+        draft.container(index).append("volumeMounts", fabric_volume.mount, fabric_volume)
+    draft.add_entry(fabric_volume.entry)
 
 
-def explain_occupied(pod: applied_pod.AppliedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
+def explain_occupied(pod: drafts.AppliedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
     """Return the reason why nothing is mounted at a path."""
-    return reasons.make(AdmissionCode.PATH_OCCUPIED, containers=_list_names(pod, containers), path=path)
+    return reasons.Reason(AdmissionCode.PATH_OCCUPIED, f"container {_join_names(pod, containers)} mounts {path} itself")
 
 
-def _list_names(pod: applied_pod.AppliedPod, containers: tuple[int, ...]) -> tuple[str, ...]:
-    return tuple([pod.container(index).name for index in containers])
+def _join_names(pod: drafts.AppliedPod, containers: tuple[int, ...]) -> str:
+    return text.join_fitting([pod.container(index).name for index in containers])
 
 
 def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> bool:
@@ -122,23 +109,25 @@ def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> 
     return container.volume_by_path.get(fabric_volume.path) not in {None, fabric_volume.name}
 
 
-def _mount_shared_memory(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, memory: FabricVolume
-) -> pod_changes.Contribution:
+def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, memory: FabricVolume) -> None:
     """Mount shared memory, unless the pod has the host's.
 
     NCCL treats ranks with different /dev/shm as ranks on different hosts.
     """
+    pod = draft.pod
     if pod.spec.host_ipc:
-        return pod_changes.Contribution(skipped={memory.entry: reasons.make(AdmissionCode.HOST_MEMORY, containers=())})
+        shared = reasons.Reason(AdmissionCode.PATH_OCCUPIED, "spec.hostIPC is true: /dev/shm is the host's")
+        draft.skip(memory.entry, shared)
+        return
     containers = tuple([index for index in ctx.targets if not _has_host_devices(pod, index)])
-    if not containers:
-        host_memory = reasons.make(AdmissionCode.HOST_MEMORY, containers=_list_names(pod, ctx.targets))
-        return pod_changes.Contribution(skipped={memory.entry: host_memory})
-    return mount_volume(pod, memory, containers)
+    if containers:
+        mount_volume(draft, memory, containers)
+    else:
+        message = f"container {_join_names(pod, ctx.targets)} mounts /dev of the host"
+        draft.skip(memory.entry, reasons.Reason(AdmissionCode.PATH_OCCUPIED, message))
 
 
-def _has_host_devices(pod: applied_pod.AppliedPod, index: int) -> bool:
+def _has_host_devices(pod: drafts.AppliedPod, index: int) -> bool:
     """True if the author of the container mounts /dev of the host, and so has the host's /dev/shm."""
     if _DEV not in pod.container(index).volume_by_path:
         return False
@@ -155,29 +144,30 @@ def _is_host_dev(volume: views.Volume) -> bool:
     return isinstance(path, str) and posixpath.normpath(f"/{path.lstrip('/')}") == _DEV
 
 
-def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     level = facts.find_level(ctx.known)
-    entry = f"mounts.{names.DEV_INFINIBAND}"
     if level is None:
-        return mount_volume(pod, _INFINIBAND, ctx.targets)
+        mount_volume(draft, _INFINIBAND, ctx.targets)
+        return
     if ctx.needs_privilege:
         raise reasons.RefusedError(
-            "pod-security",
+            "security",
             f"{facts.format_problem(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
             f"only way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
             "device-plugin resource in the policy",
         )
     left_out = facts.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
-    return pod_changes.Contribution(skipped={entry: left_out}, warnings=(left_out,))
+    draft.skip(_INFINIBAND.entry, left_out)
+    draft.warn(left_out)
 
 
 def _check_host_paths(ctx: context.InjectionContext) -> None:
     """Raise RefusedError if the namespace forbids the directories of the node that the fabric needs."""
     level = facts.find_level(ctx.known)
     if ctx.fabric.mounts.host_paths and level is not None:
-        path = ctx.fabric.mounts.host_paths[0].path
+        path = next(iter(ctx.fabric.mounts.host_paths.values()))
         raise reasons.RefusedError(
-            "pod-security",
+            "security",
             f"{facts.format_problem(ctx.known, level, 'hostPath')}, and fabric {ctx.fabric_name} needs {path} of the "
             "node; run the pod in a privileged namespace",
         )
@@ -187,36 +177,26 @@ def _compile_volumes(document: policies.PolicyDocument) -> Mapping[str, tuple[Fa
     """Return the host paths and ConfigMaps of each fabric, by the fabric's name."""
     return {
         name: (
-            *map(build_host_path, fabric.mounts.host_paths),
-            *map(_build_config_map, fabric.mounts.config_maps),
+            *[_build_volume("host", path, source) for path, source in fabric.mounts.host_paths.items()],
+            *[_build_volume("config", path, source) for path, source in fabric.mounts.config_maps.items()],
         )
         for name, fabric in document.fabrics.items()
     }
 
 
-def build_host_path(host_path: policies.HostPath) -> FabricVolume:
-    """Return the volume and the mount of a directory of the node."""
-    mount_path = views.clean_path(host_path.mount_path or host_path.path)
-    name = _name_volume("host", host_path.path)
+def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
+    """Return the volume and the mount of a directory of the node, or of a ConfigMap."""
+    path, name = views.clean_path(mount_path), _name_volume(kind, source)
+    if kind == "host":
+        field, key, reason, volume = "host_path", "path", f"{source} of the node", {"hostPath": {"path": source}}
+    else:
+        field, key, reason, volume = "config_map", "name", f"ConfigMap {source}", {"configMap": {"name": source}}
     return FabricVolume(
-        entry=f"mounts.{mount_path}",
-        reason=f"the fabric needs {host_path.path} of the node",
-        volume={"name": name, "hostPath": {"path": host_path.path}},
-        mount={"name": name, "mountPath": mount_path} | ({"readOnly": True} if host_path.read_only else {}),
-        is_ours=lambda volume: volume.host_path is not None and volume.host_path.get("path") == host_path.path,
-    )
-
-
-def _build_config_map(config_map: policies.ConfigMapMount) -> FabricVolume:
-    mount_path = views.clean_path(config_map.mount_path)
-    name = _name_volume("config", config_map.name)
-    sub_path = {"subPath": config_map.key} if config_map.key else {}
-    return FabricVolume(
-        entry=f"mounts.{mount_path}",
-        reason=f"the fabric needs ConfigMap {config_map.name}",
-        volume={"name": name, "configMap": {"name": config_map.name}},
-        mount={"name": name, "mountPath": mount_path, **sub_path, "readOnly": True},
-        is_ours=lambda volume: volume.config_map is not None and volume.config_map.get("name") == config_map.name,
+        entry=f"mounts.{path}",
+        reason=f"the fabric needs {reason}",
+        volume={"name": name, **volume},
+        mount={"name": name, "mountPath": path, "readOnly": True},
+        is_ours=lambda existing: (getattr(existing, field) or {}).get(key) == source,
     )
 
 
@@ -266,7 +246,37 @@ def _build_file(entry: str, reason: str, name: str, annotation: str, path: str) 
     )
 
 
+RAILS = f"{names.VOLUME_PREFIX}rails"
+RAILS_ENV = "rails.env"
+_FOUND_VOLUME = {"name": RAILS, "emptyDir": {}}
+FOUND = FabricVolume(
+    entry="found",
+    reason="has what the init container finds of the rails",
+    volume=_FOUND_VOLUME,
+    mount={"name": RAILS, "mountPath": names.RAILS_PATH, "readOnly": True},
+    is_ours=lambda volume: volume.empty_dir is not None,
+)
+FOUND_NCCL_CONF = FabricVolume(
+    entry="nccl.conf",
+    reason="delivers NCCL's settings to ranks that do not get them by the container's environment",
+    volume=_FOUND_VOLUME,
+    mount={"name": RAILS, "mountPath": names.NCCL_CONF_PATH, "subPath": "nccl.conf", "readOnly": True},
+    is_ours=FOUND.is_ours,
+)
+
+FOUND_UCX_CONF = FabricVolume(
+    entry="ucx.conf",
+    reason="delivers UCX's settings to ranks that ssh starts: UCX reads this file of the home directory",
+    volume=_FOUND_VOLUME,
+    mount={"name": RAILS, "mountPath": f"{names.ROOT_HOME}/ucx.conf", "subPath": "ucx.conf", "readOnly": True},
+    is_ours=FOUND.is_ours,
+)
+
+
+def refer_to_found(variable: str) -> Mapping[str, Any]:
+    """Return the source of a variable that kubelet reads from the file of the init container, if it is there."""
+    return {"fileKeyRef": {"volumeName": RAILS, "path": RAILS_ENV, "key": variable, "optional": True}}
+
+
 _RANKS_OF_SSH = "delivers NCCL's settings to ranks that do not inherit the container's environment"
 NCCL_CONF_FILE = _build_file("nccl.conf", _RANKS_OF_SSH, NCCL_CONF, names.NCCL_CONF, names.NCCL_CONF_PATH)
-_CLAIMED_DEVICES = "shows the preflight which devices the pod's claims hold"
-PLACEMENT_FILE = _build_file("preflight", _CLAIMED_DEVICES, PLACEMENT, names.PLACEMENT, names.PLACEMENT_PATH)

@@ -13,8 +13,6 @@ from railwright.fabric.reasons import reason
 
 UNKNOWN_FABRIC = "unknown-fabric"  # reason of a Refusal
 _NAME_LABEL = "kubernetes.io/metadata.name"  # set by the API server on every namespace, so known without a cache
-_WINDOWS = "windows"
-_OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")  # of nodes; kubelet still sets the older one too
 
 
 def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: facts.ClusterFacts) -> str | None:
@@ -29,7 +27,6 @@ def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: fact
     name = intent.resolve_default(label, document)
     if name not in document.fabrics:
         raise _reject_label(label, name, pod, document, cluster.namespace)
-    _check_linux(name, pod)
     _check_namespace(name, document.fabrics[name], cluster)
     return name
 
@@ -79,58 +76,19 @@ def _reject_label(
         problem = f"the policy has no defaultFabric; name a fabric: {', '.join(document.fabrics)}"
         return reason.RefusedError(UNKNOWN_FABRIC, f"{source}: {problem}")
     problem = f"{text.quote(name)} is not a fabric of the policy" if name else "is empty"
-    allowed = ", ".join([*document.fabrics, names.FABRIC_DEFAULT, names.FABRIC_NONE])
+    default = [names.FABRIC_DEFAULT] if document.default_fabric else []
+    allowed = ", ".join([*document.fabrics, *default, names.FABRIC_NONE])
     return reason.RefusedError(UNKNOWN_FABRIC, f"{source} {problem}; allowed are {allowed}")
 
 
-def _check_linux(name: str, pod: views.Pod) -> None:
-    """Raise RefusedError for a Windows pod.
-
-    The API server would reject it with an error about a field that its author did not set.
-    """
-    field = _find_windows_field(pod.spec)
-    if field is not None:
-        raise reason.RefusedError(
-            "windows",
-            f"{field} is {_WINDOWS}: fabric {name} needs Linux (its devices, mounts and capabilities are Linux's); "
-            f"set label {names.FABRIC}: {names.FABRIC_NONE} on the pod",
-        )
-
-
-def _find_windows_field(spec: views.PodSpec) -> str | None:
-    """Return the field that keeps the pod off all Linux nodes, or None."""
-    if spec.os is not None and spec.os.name == _WINDOWS:
-        return "spec.os.name"
-    for label in _OS_LABELS:
-        if spec.node_selector and spec.node_selector.get(label) == _WINDOWS:
-            return f"spec.nodeSelector {label}"
-        if spec.affinity is not None and _all_terms_need_windows(spec.affinity, label):
-            return f"spec.affinity {label}"
-    return None
-
-
-def _all_terms_need_windows(affinity: views.Affinity, label: str) -> bool:
-    required = affinity.node_affinity.required if affinity.node_affinity else None
-    terms = (required.node_selector_terms if required else None) or ()
-    return bool(terms) and all(
-        any(
-            expression.key == label and expression.operator == "In" and set(expression.values or ()) == {_WINDOWS}
-            for expression in term.match_expressions or ()
-        )
-        for term in terms
-    )
-
-
 def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterFacts) -> None:
-    """Raise RefusedError if the fabric's namespace selector does not match the pod's namespace.
+    """Raise RefusedError if the pod's namespace lacks a label of those that may use the fabric.
 
     Without a cluster the namespace counts as matching where only its labels decide: a policy can be tried on a file.
     """
-    selector = fabric.namespaces
-    label_keys = {*selector.match_labels, *(expression.key for expression in selector.match_expressions)}
-    if not label_keys:
+    if not fabric.namespaces:
         return
-    if cluster.namespace_labels is None and label_keys != {_NAME_LABEL}:
+    if cluster.namespace_labels is None and fabric.namespaces.keys() != {_NAME_LABEL}:
         if not cluster.watched:
             return
         raise reason.RefusedError(
@@ -138,7 +96,7 @@ def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterF
             f"fabric {name} is limited to certain namespaces and the labels of namespace {cluster.namespace} "
             "are not known yet; try again",
         )
-    if not selector.matches({_NAME_LABEL: cluster.namespace, **(cluster.namespace_labels or {})}):
+    if not fabric.allows_namespace({_NAME_LABEL: cluster.namespace, **(cluster.namespace_labels or {})}):
         raise reason.RefusedError(
             "namespace",
             f"fabric {name} may not be used in namespace {cluster.namespace}: its labels do not match the policy's "
@@ -217,8 +175,3 @@ def resolve_label(
         return bool(requested) and (resources is None or accelerators.has_accelerator(requested, resources))
 
     return intent.find_label(pod_label, namespace_labels, is_accelerated)
-
-
-def is_label_enforced(label: str, document: policies.PolicyDocument | None) -> bool:
-    """True unless a label names a fabric in mode `warn`, whose pods are not injected by intent."""
-    return document is None or intent.is_enforced(document, intent.resolve_default(label, document))

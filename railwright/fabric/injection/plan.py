@@ -6,35 +6,75 @@ change.
 A mutation of pods is a function of the signature `Mutator`, and a row in `MUTATORS`.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from railwright.fabric import text, views
+import msgspec
+
+from railwright.fabric import names, text, views
 from railwright.fabric.injection import (
     accelerators,
-    applied_pod,
     attachments,
     claim_requests,
     context,
     devices,
+    drafts,
     environment,
-    explanations,
     facts,
     init_containers,
     keys,
     mounts,
     opt_in,
-    pod_changes,
     pod_fields,
     record,
-    roles,
 )
+from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import frameworks
 
-Mutator = Callable[[applied_pod.AppliedPod, context.InjectionContext], pod_changes.Contribution]
-"""A pure function from a pod to a contribution. Raises RefusedError to reject the pod."""
+
+class Injection(msgspec.Struct, frozen=True):
+    """The outcome for a pod that opted in. There are no changes if the pod already has all of it."""
+
+    fabric: str
+    role: str
+    containers: tuple[str, ...]
+    rails: tuple[str, ...]
+    changes: tuple[drafts.Change, ...]
+    warnings: tuple[reason.Reason, ...]
+    pod: views.Pod  # after all changes
+    networks: tuple[network_selection.Selection, ...]  # of its networks annotation
+    targets: tuple[int, ...]  # indexes of the containers that the fabric is for, also of a pod without rails
+    has_rails: bool  # False for a role without rails
+    resources: frozenset[str]  # of the rails
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The outcome for a pod that is rejected. The message names object, key, value, cause and fix."""
+
+    fabric: str  # "" if the fabric is unknown
+    reason: str  # one of rejections.RejectionCode
+    message: str
+    role: str = ""  # "" if unknown
+    problem: str = ""  # the message without the pod's name; "" if the message names no pod
+
+
+class NotOptedIn(msgspec.Struct, frozen=True):
+    """The outcome for a pod that did not opt in. It is not changed. `warnings` name keys that have no effect."""
+
+    warnings: tuple[reason.Reason, ...] = ()
+
+
+Outcome = Injection | Refusal | NotOptedIn
+
+
+# --- the mutators -----------------------------------------------------------------------------------------
+
+Mutator = Callable[[drafts.Draft, context.InjectionContext], None]
+"""Edits the draft of a pod that the mutators before it have edited. Raises RefusedError to reject the pod."""
 
 
 class Row(NamedTuple):
@@ -44,9 +84,67 @@ class Row(NamedTuple):
     mutate: Mutator
 
 
+def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+    """Record why a pod has no rails, and warn its author, unless it needs none: the owner of the pod gets an Event.
+
+    A launcher needs none, nor does a template whose workload has the accelerators in other templates. A container that
+    requests another device than the policy knows is probably a rank, so the warning names it.
+    """
+    if ctx.role.rails:
+        _explain_share(draft, ctx)
+        return
+    listed = text.join_fitting(ctx.document.accelerators)
+    likely = _find_likely_rank(draft, ctx)
+    cause = reason.Reason(
+        AdmissionCode.NO_ACCELERATOR,
+        f"no container requests {listed}, so the pod gets no rails",
+        fix=f"name a rank without accelerators in annotation {names.CONTAINERS}",
+    )
+    if likely is not None:
+        container, resource = likely
+        cause = reason.Reason(
+            AdmissionCode.NO_ACCELERATOR,
+            f"container {container} requests {resource}, which `accelerators` of the policy does not have ({listed}), "
+            "so the pod gets no rails",
+            fix=f"let the operator add it there, or name the container in annotation {names.CONTAINERS}",
+        )
+    is_expected = ctx.role.name != frameworks.EXCLUDED or ctx.known.job_accelerated
+    draft.skip("rails", cause)
+    if likely is not None or not is_expected:
+        draft.warn(cause)
+
+
+def _explain_share(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+    """Record why a pod that its namespace opts in has not all rails."""
+    rails, all_rails = len(ctx.rails), len(ctx.fabric.rails)
+    if rails < all_rails and context.is_share_default(draft.pod, ctx.fabric):
+        cause = reason.Reason(
+            AdmissionCode.RAILS_IN_PROPORTION,
+            f"the pod gets {rails} of {all_rails} rails, as it has a part of a node's accelerators: its namespace opts "
+            "it in, and with all rails it would take all devices of a node",
+            fix=f"for others, set annotation {names.RAILS}",
+        )
+        draft.skip("rails", cause)
+
+
+def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tuple[str, str] | None:
+    """Return the container that requests most of a device that is no rail's, and the device; None if none does."""
+    rails = {rail.resource for fabric in ctx.document.fabrics.values() for rail in fabric.rails}
+    pools = {pool for pool in (ctx.known.networks or {}).values() if pool}
+    known = {*rails, *pools, names.MANAGED_RESOURCE}
+    amounts = [
+        (accelerators.read_amount(container, resource), container.name, resource)
+        for container in draft.pod.spec.containers
+        for resource in sorted(accelerators.list_requested(container) - known)
+    ]
+    most = max(amounts, key=lambda row: row[0], default=None)
+    return most[1:] if most is not None else None
+
+
 MUTATORS = (
     Row("", devices.check_capacity),
-    Row("pod", pod_fields.set_fields),  # networks and variables depend on the host network
+    Row("", pod_fields.set_scheduler),
+    Row("", pod_fields.set_host_network),  # networks and variables depend on the host network
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("", attachments.attach_by_annotation),
@@ -55,70 +153,71 @@ MUTATORS = (
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes),
     Row("security", pod_fields.grant),
-    Row("", environment.set_ucx_devices),
     Row("", environment.extend_library_path),
-    Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
+    Row("env", environment.set_variables),
     Row("", environment.source_script),
-    Row("sidecars", init_containers.add_sidecars),
     Row("preflight", init_containers.add_preflight),
-    Row("", explanations.explain_missing_rails),
-    Row("", explanations.warn_of_dropped_topology),
+    Row("", explain_missing_rails),
 )
 
 
 _COUNTED = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
 
-Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.NotOptedIn
 
-
-def plan(
+def plan(  # noqa: PLR0913 - options are given by name
     pod: views.Pod,
     policy: policies.Policy,
     cluster: facts.ClusterFacts,
     display_name: str = "",
+    *,
     rows: Sequence[Row] = MUTATORS,
+    written: views.Pod | None = None,
 ) -> Outcome:
     """Return the plan for a pod, whatever the mode. Never raises because of the pod's content.
 
     `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the mutators.
+    `written` is the pod template to which the changes apply, if the pod is that of a template.
     """
     fabric = ""
     try:
         name = opt_in.find_fabric(pod, policy.document, cluster)
         if name is None:
-            return pod_changes.NotOptedIn(rendering.describe_all(keys.check_pod(pod.metadata)))
+            return NotOptedIn(keys.check_pod(pod.metadata))
         fabric = name
         record.check_size(pod)
         options = context.read_options(pod, [row.skip for row in rows if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
-        return _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
+        draft = drafts.Draft(drafts.read(pod, cluster.namespace), written)
+        return _build_injection(draft, pod.metadata, ctx, rows)
     except reason.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
-        return pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
+        return Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
 
 
-def describe_unenforced(outcome: pod_changes.Injection | pod_changes.Refusal) -> tuple[rendering.Message, ...]:
+def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ...]:
     """Return the warnings of mode `warn`, in which the pod is admitted unchanged: what enforcing would do to it."""
-    if isinstance(outcome, pod_changes.Refusal):
-        would_reject = reason.make(
-            AdmissionCode.WOULD_REJECT,
-            fabric=outcome.fabric,
-            rejection=outcome.reason,
-            message=outcome.problem or outcome.message,
+    if isinstance(outcome, Refusal):
+        source = f"fabric {outcome.fabric}" if outcome.fabric else "the policy"
+        message = (
+            f"{source} is in mode warn, otherwise rejected ({outcome.reason}): {outcome.problem or outcome.message}"
         )
-        return (rendering.describe(would_reject),)
+        return (reason.Reason(AdmissionCode.WOULD_REJECT, message),)
     entries = dict.fromkeys(change.entry for change in outcome.changes if change.entry)
     parts = [entry for entry in entries if not entry.startswith(tuple(_COUNTED))]
     for prefix, noun in _COUNTED.items():
         if count := sum(entry.startswith(prefix) for entry in entries):
             parts.append(text.format_count(count, noun))
-    would_inject = reason.make(AdmissionCode.WOULD_INJECT, fabric=outcome.fabric, parts=tuple(parts))
-    return (*rendering.describe_all([would_inject] if parts else []), *locate_unenforced(outcome.warnings))
+    warnings = locate_unenforced(outcome.warnings)
+    if not parts:
+        return warnings
+    would_add = f"with `mode: enforce` fabric {outcome.fabric} would add {', '.join(parts)}"
+    message = f"the policy is in mode warn, so nothing is changed; {would_add}"
+    return (reason.Reason(AdmissionCode.WOULD_INJECT, message), *warnings)
 
 
-def locate_unenforced(warnings: Sequence[rendering.Message]) -> tuple[rendering.Message, ...]:
+def locate_unenforced(warnings: Sequence[reason.Reason]) -> tuple[reason.Reason, ...]:
     """Return the warnings about a pod as it would be."""
-    return tuple([rendering.locate(warning, "if enforced") for warning in warnings])
+    return tuple([warning.locate("if enforced") for warning in warnings])
 
 
 def format_title(pod: views.Pod, namespace: str) -> str:
@@ -133,38 +232,27 @@ def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
         accelerated = accelerators.find_containers(pod, policy.document.accelerators)
     except reason.RefusedError:
         return ""
-    return roles.find_role(pod, policy.document.roles, accelerated=bool(accelerated)).name
+    return context.find_role(pod, accelerated=bool(accelerated)).name
 
 
 def _build_injection(
-    user_pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[Row]
-) -> pod_changes.Injection:
-    pod, contribution = _fold(user_pod, ctx, rows)
-    record_changes, record_warnings = record.write(pod, ctx, contribution)
-    pod = pod_changes.apply(pod, record_changes)
-    return pod_changes.Injection(
+    draft: drafts.Draft, user_metadata: views.ObjectMeta, ctx: context.InjectionContext, rows: Sequence[Row]
+) -> Injection:
+    for row in rows:
+        row.mutate(draft, ctx)
+    changes = sorted(draft.changes, key=operator.attrgetter("order"))
+    record.write(draft, ctx)
+    pod = draft.pod
+    return Injection(
         fabric=ctx.fabric_name,
         role=ctx.role.name,
-        containers=tuple(pod.container(index).name for index in ctx.targets) if ctx.role.rails else (),
-        rails=tuple(rail.name for rail in ctx.rails),
-        changes=(*sorted(contribution.changes, key=lambda change: change.order), *record_changes),
-        warnings=rendering.describe_all(keys.check_pod(user_pod.metadata) + contribution.warnings + record_warnings),
+        containers=tuple([pod.container(index).name for index in ctx.targets]) if ctx.role.rails else (),
+        rails=ctx.selected.names,
+        changes=(*changes, *draft.changes[len(changes) :]),
+        warnings=(*keys.check_pod(user_metadata), *draft.warnings),
         pod=pod,
         networks=pod.networks,
         targets=ctx.targets,
         has_rails=ctx.role.rails,
         resources=frozenset([rail.resource for rail in ctx.rails if rail.resource]),
     )
-
-
-def _fold(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[Row]
-) -> tuple[applied_pod.AppliedPod, pod_changes.Contribution]:
-    """Run the mutators, each on the pod that those before it made. Return the last pod and all contributions."""
-    contributions = []
-    for row in rows:
-        contribution = row.mutate(pod, ctx)
-        if contribution.changes:
-            pod = pod_changes.apply(pod, contribution.changes)
-        contributions.append(contribution)
-    return pod, pod_changes.merge(contributions)

@@ -4,20 +4,18 @@ The record depends only on the injected pod, so that planning it again gives the
 there is ignored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from railwright.fabric import intent, names, version, views
-from railwright.fabric.injection import context, env_tables, pod_changes
+from railwright.fabric.injection import context, drafts
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
 _MAX_CHARACTER = 4  # bytes in UTF-8
-_TOO_LARGE = reasons.make(AdmissionCode.RECORD_TOO_LARGE)
 
 
 def check_size(pod: views.Pod) -> None:
@@ -30,52 +28,52 @@ def check_size(pod: views.Pod) -> None:
     )
     if size > MAX_ANNOTATIONS:
         raise reasons.RefusedError(
-            "annotations", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
+            "too-large", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
         )
 
 
-def write(
-    pod: views.Pod, ctx: context.InjectionContext, contribution: pod_changes.Contribution
-) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[reasons.Reason, ...]]:
-    """Return the change that writes the record, and warnings. `pod` has all other changes.
-
-    Raises RefusedError if the other annotations do not fit.
-    """
-    text = _format_record(pod, ctx, contribution)
-    annotations = pod.metadata.annotations
-    warnings: tuple[reasons.Reason, ...] = ()
+def write(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+    """Write the record into a draft with all other edits. Raises RefusedError if the other annotations do not fit."""
+    text = _format_record(draft, ctx)
+    annotations = draft.pod.metadata.annotations
     if _may_exceed({**annotations, names.INJECTION: text}):
         size = measure({key: value for key, value in annotations.items() if key != names.INJECTION})
-        _check_limit(size, contribution)
+        if size > MAX_ANNOTATIONS and draft.annotation_keys:
+            raise reasons.RefusedError(
+                "too-large",
+                f"annotations would be {size} bytes with {', '.join(draft.annotation_keys)}; the limit is "
+                f"{MAX_ANNOTATIONS}: remove some of the pod's own",
+            )
         if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
-            warnings = (_TOO_LARGE,)
+            draft.warn(explain_full(names.INJECTION))
             text = ""  # removes a record that a user may have forged
-    if annotations.get(names.INJECTION, "") == text:
-        return (), warnings
-    change = pod_changes.SetAnnotation(entry="", reason="the record of this injection", key=names.INJECTION, value=text)
-    return (change,), warnings
+    if annotations.get(names.INJECTION, "") != text:
+        draft.set_annotation(names.INJECTION, text, drafts.Cause("", "the record of this injection"))
 
 
-def _format_record(pod: views.Pod, ctx: context.InjectionContext, contribution: pod_changes.Contribution) -> str:
+def explain_full(annotation: str) -> reasons.Reason:
+    """Return the reason why an annotation is left out that does not fit beside the others."""
+    return reasons.Reason(
+        AdmissionCode.ANNOTATIONS_FULL,
+        f"annotation {annotation} is left out: the pod's annotations are at their limit of 256 KiB",
+        fix="shorten some of them",
+    )
+
+
+def _format_record(draft: drafts.Draft, ctx: context.InjectionContext) -> str:
     record = intent.Record(
         version=version.VERSION,
         policy=ctx.policy.digest,
         fabric=ctx.fabric_name,
         role=ctx.role.name,
-        containers=tuple(pod.spec.containers[index].name for index in ctx.targets) if ctx.role.rails else (),
-        rails=tuple(rail.name for rail in ctx.rails),
-        added=contribution.entries,
-        user_values=contribution.user_values,
-        skipped={entry: rendering.record(skip_reason) for entry, skip_reason in contribution.skipped.items()},
-        reasons=_encode_reasons(contribution.entries, contribution.recorded),
+        containers=tuple([draft.pod.container(index).name for index in ctx.targets]) if ctx.role.rails else (),
+        rails=ctx.selected.names,
+        added=tuple(draft.entries),
+        user_values=draft.user_values,
+        skipped=draft.skipped,
+        reasons={entry: draft.codes[entry] for entry in draft.entries if entry in draft.codes},
     )
     return msgspec.json.encode(record).decode()
-
-
-def _encode_reasons(entries: Sequence[str], tables: Sequence[env_tables.RecordedReasons]) -> msgspec.Raw:
-    member_by_entry = {entry: member for table in tables for entry, member in table.items()}
-    members = [member_by_entry[entry] for entry in entries if entry in member_by_entry]
-    return msgspec.Raw(b"{" + b",".join(members) + b"}")
 
 
 def _may_exceed(annotations: Mapping[str, str]) -> bool:
@@ -91,13 +89,3 @@ def measure(annotations: Mapping[str, str]) -> int:
 
 def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
-
-
-def _check_limit(size: int, contribution: pod_changes.Contribution) -> None:
-    own_keys = [change.key for change in contribution.changes if isinstance(change, pod_changes.SetAnnotation)]
-    if size > MAX_ANNOTATIONS and own_keys:
-        raise reasons.RefusedError(
-            "annotations",
-            f"annotations would be {size} bytes with {', '.join(own_keys)}; the limit is {MAX_ANNOTATIONS}: "
-            "remove some of the pod's own",
-        )

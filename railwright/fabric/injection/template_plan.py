@@ -12,10 +12,9 @@ import msgspec
 
 from railwright.fabric import intent, names, quantity, views
 from railwright.fabric.claims import claim_templates
-from railwright.fabric.injection import claim_requests, devices, facts, opt_in, plan, pod_changes, templates
+from railwright.fabric.injection import claim_requests, devices, drafts, facts, opt_in, plan, templates
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 # Refusals that may not apply when the pod is created: package managers create custom resources such as networks after
@@ -30,53 +29,55 @@ class TemplatePlan(msgspec.Struct, frozen=True):
     """
 
     template: templates.Template
-    changes: tuple[pod_changes.Change, ...]
-    warnings: tuple[rendering.Message, ...] = ()
-    injection: pod_changes.Injection | None = None
+    changes: tuple[drafts.Change, ...]
+    warnings: tuple[reasons.Reason, ...] = ()
+    injection: plan.Injection | None = None
     is_enforced: bool = True  # in mode `warn` the template is not changed
 
 
 def plan_template(
     template: templates.Template, policy: policies.Policy, cluster: facts.ClusterFacts, workload_name: str
-) -> TemplatePlan | pod_changes.Refusal:
+) -> TemplatePlan | plan.Refusal:
     """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
     pod = build_pod(template)
     cluster = msgspec.structs.replace(
         cluster, job_accelerated=template.is_job_accelerated(policy.document.accelerators)
     )
-    outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}")
+    outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}", written=template.pod)
     match outcome:
-        case pod_changes.NotOptedIn(warnings=warnings):
+        case plan.NotOptedIn(warnings=warnings):
             return TemplatePlan(template, copy_label(template), locate(template, warnings))
-        case pod_changes.Injection() | pod_changes.Refusal() if not intent.is_enforced(policy.document, outcome.fabric):
-            injection = outcome if isinstance(outcome, pod_changes.Injection) else None
+        case plan.Injection() | plan.Refusal() if not intent.is_enforced(policy.document):
+            injection = outcome if isinstance(outcome, plan.Injection) else None
             warnings = locate(template, plan.describe_unenforced(outcome))
             return TemplatePlan(template, (), warnings, injection, is_enforced=False)
-        case pod_changes.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
-            rejected = rendering.describe(reasons.make(AdmissionCode.PODS_REJECTED, rejection=reason, message=message))
+        case plan.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
+            rejected = reasons.Reason(AdmissionCode.PODS_REJECTED, f"{message}; its pods are rejected until then")
             return TemplatePlan(template, copy_label(template), (rejected,))
-        case pod_changes.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
+        case plan.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
             # The label is on the workload, so the message must not name the template.
             message = outcome.message.replace(f"{workload_name}: {template.title}: ", f"{workload_name}: ", 1)
             return msgspec.structs.replace(outcome, message=message)
-        case pod_changes.Refusal():
+        case plan.Refusal():
             return outcome
-        case pod_changes.Injection():
+        case plan.Injection():
             changes = copy_label(template) + tuple(change for change in outcome.changes if _belongs_to_template(change))
             return TemplatePlan(template, changes, locate(template, outcome.warnings), outcome)
 
 
-def locate(template: templates.Template, warnings: Iterable[rendering.Message]) -> tuple[rendering.Message, ...]:
+def locate(template: templates.Template, warnings: Iterable[reasons.Reason]) -> tuple[reasons.Reason, ...]:
     """Return the warnings with the path of the template before the text."""
-    return tuple([rendering.locate(warning, template.title) for warning in warnings])
+    return tuple([warning.locate(template.title) for warning in warnings])
 
 
-def copy_label(template: templates.Template) -> tuple[pod_changes.SetLabel, ...]:
+def copy_label(template: templates.Template) -> tuple[drafts.Change, ...]:
     """Return the change that copies the inherited label into the template, unless it has its own. Needs no policy."""
     if template.inherited is None or names.FABRIC in template.pod.metadata.labels:
         return ()
-    reason = "the label of the workload applies to all its pod templates"
-    return (pod_changes.SetLabel(entry="", reason=reason, key=names.FABRIC, value=template.inherited),)
+    draft = drafts.Draft(template.pod)
+    why = drafts.Cause("", "the label of the workload applies to all its pod templates")
+    draft.set_label(names.FABRIC, template.inherited, why)
+    return tuple(draft.changes)
 
 
 def build_pod(template: templates.Template) -> views.Pod:
@@ -87,7 +88,7 @@ def build_pod(template: templates.Template) -> views.Pod:
         labels[names.FABRIC] = template.label
     metadata = msgspec.structs.replace(pod.metadata, labels_or_none=labels)
     added = template.added
-    if not added.env and not added.commands and not added.volumes:
+    if not added.env and not added.volumes:
         return msgspec.structs.replace(pod, metadata=metadata)
     variables = [views.EnvVar(name=name, value="") for name in added.env]
     mounts = [
@@ -99,7 +100,6 @@ def build_pod(template: templates.Template) -> views.Pod:
         msgspec.structs.replace(
             container,
             env_or_none=[*container.env, *variables] if variables else container.env_or_none,
-            command=[*added.commands[container.name]] if container.name in added.commands else container.command,
             volume_mounts_or_none=[*container.volume_mounts, *mounts] if mounts else container.volume_mounts_or_none,
         )
         for container in pod.spec.containers
@@ -114,15 +114,12 @@ def build_pod(template: templates.Template) -> views.Pod:
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
-def _belongs_to_template(change: pod_changes.Change) -> bool:
-    """True for devices, claims and mounts, which quotas and schedulers count, and the mark of a pod without rails."""
-    if change.entry == claim_requests.ENTRY:
-        return True
-    if isinstance(change, pod_changes.AddResource):
-        return change.entry.startswith(("devices", "resources."))
-    if isinstance(change, pod_changes.SetAnnotation):
-        return change.key == names.RAILS
-    return isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) and change.entry.startswith("mounts.")
+def _belongs_to_template(change: drafts.Change) -> bool:
+    """True for devices, claims and mounts, which quotas and schedulers count.
+
+    They come before other changes of the same lists and maps, so the parents that they need are among their operations.
+    """
+    return change.entry in {claim_requests.ENTRY, "devices"} or change.entry.startswith(("resources.", "mounts."))
 
 
 # --- templates that are immutable (docs/interface.md 3.5) ---------------------------------------------------------
@@ -133,11 +130,21 @@ def _belongs_to_template(change: pod_changes.Change) -> bool:
 # now, or if the manifest that was applied last does not request it.
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # kubectl's own annotation: the manifest as JSON
-_RESOURCE_KEYS = ("requests", "limits")
-_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_KEYS = ("requests", "limits")
 _JSON_DECODER = msgspec.json.Decoder()
 
 Tree = dict[str, Any]
+
+
+class _Reduced(msgspec.Struct, frozen=True):
+    """A template without railwright's additions to its lists and metadata, with the resources of its containers.
+
+    `claimed` is the number of GPUs in railwright's claims of each container, by name.
+    """
+
+    tree: Tree
+    resources: Mapping[str, Tree]
+    claimed: Mapping[str, int]
 
 
 def lacks_only_additions(
@@ -153,21 +160,19 @@ def lacks_only_additions(
     """
     if template.label != stored.label:
         return False
+    topology = {*intent.read_topology(stored.pod).annotations} - template.pod.metadata.annotations.keys()
+    keys, spec = {names.FABRIC, names.TOPOLOGY, *topology}, template.pod.spec
+    mounts = [mount for container in spec.containers for mount in container.volume_mounts]
+    written = {entry.name for entry in (*spec.volumes, *(spec.resource_claims or ()), *mounts)}
     try:
-        new, old = _complete(_JSON_DECODER.decode(template.raw)), _complete(_JSON_DECODER.decode(stored.raw))
-        manifest = None if applied is None else _complete(_JSON_DECODER.decode(applied.raw))
-        if stored.inherited is not None and template.inherited == stored.inherited:  # the label may be a copy
-            _drop_unless_written(old, new, "labels", names.FABRIC)
-        if old["metadata"]["annotations"].get(names.RAILS) == names.RAILS_NONE:  # marks a template without rails
-            _drop_unless_written(old, new, "annotations", names.RAILS)
-        for key in intent.read_topology(stored.pod).annotations:
-            _drop_unless_written(old, new, "annotations", key)
-        for tree in (old, new):  # railwright replaces the record that an author has copied from another workload
-            tree["metadata"]["annotations"].pop(names.TOPOLOGY, None)
-        _remove_additions(old, new, manifest, resources)
-        return bool(old == new)
-    except _UNREADABLE:
+        new, old = _reduce(template.raw, keys, written), _reduce(stored.raw, keys, written)
+        manifest = {} if applied is None else _reduce(applied.raw, keys, written).resources
+    except templates.UNREADABLE:
         return False
+    return new.tree == old.tree and all(
+        _lacks_only_devices(new.resources[name], own, manifest.get(name), resources, old.claimed[name])
+        for name, own in old.resources.items()
+    )
 
 
 def read_applied(workload: templates.Workload) -> Mapping[str, templates.Template]:
@@ -182,125 +187,84 @@ def read_applied(workload: templates.Workload) -> Mapping[str, templates.Templat
     return {template.title: template for template in workload_manifest.templates}
 
 
-def _drop_unless_written(old: Tree, new: Tree, field: str, key: str) -> None:
-    """Remove a key of metadata from the stored template, if the new one lacks it."""
-    if key not in new["metadata"][field]:
-        old["metadata"][field].pop(key, None)
+def _reduce(raw: bytes, keys: Collection[str], written: Collection[str]) -> _Reduced:
+    """Remove railwright's additions but devices. `keys` are those of its labels and annotations.
 
-
-def _remove_additions(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
-    """Remove railwright's volumes, mounts, claims and devices from the stored template, if the new one lacks them."""
-    claims = _remove_claims(old["spec"], new["spec"])
-    old["spec"]["volumes"] = _drop_added(old["spec"]["volumes"], new["spec"]["volumes"])
-    new_containers = _index_containers(new)
-    manifest_containers = {} if manifest is None else _index_containers(manifest)
-    for name, container in _index_containers(old).items():
-        if name in new_containers:
-            container["volumeMounts"] = _drop_added(container["volumeMounts"], new_containers[name]["volumeMounts"])
-            current, in_manifest = new_containers[name]["resources"], manifest_containers.get(name, {}).get("resources")
-            _remove_devices(container["resources"], current, in_manifest, resources)
-            _restore_gpus(container["resources"], current, claims)
-
-
-def _remove_claims(old: Tree, new: Tree) -> Mapping[str, int]:
-    """Remove the claims that name templates of railwright, and return the number of GPUs by claim."""
-    remaining = {claim.get("name") for claim in new["resourceClaims"]}
-    added = {
-        claim["name"]: claim_templates.read_accelerators(claim.get("resourceClaimTemplateName") or "")
-        for claim in old["resourceClaims"]
-        if claim.get("name") not in remaining
-        and claim_templates.is_own_name(claim.get("resourceClaimTemplateName") or "")
+    Volumes and claims in `written` are those of the author, whatever their names. The types are those of the views,
+    because the template was decoded as a view before.
+    """
+    template = _JSON_DECODER.decode(raw)
+    metadata, spec = {**(template.get("metadata") or {})}, {**(template.get("spec") or {})}
+    for field in ("labels", "annotations"):
+        metadata[field] = {key: value for key, value in (metadata.get(field) or {}).items() if key not in keys}
+    entries = spec.get("resourceClaims") or []
+    claims = {
+        claim.get("name", ""): gpus
+        for claim in entries
+        if claim.get("name", "") not in written
+        and (gpus := claim_templates.read_accelerators(claim.get("resourceClaimTemplateName") or "")) is not None
     }
-    old["resourceClaims"] = [claim for claim in old["resourceClaims"] if claim.get("name") not in added]
-    return added
+    spec["resourceClaims"] = [claim for claim in entries if claim.get("name", "") not in claims]
+    spec["volumes"] = _list_own(spec.get("volumes"), written)
+    containers, resources, claimed = [], {}, {}
+    for container in spec.get("containers") or []:
+        name, needs = container.get("name", ""), {**(container.get("resources") or {})}
+        used = needs.pop("claims", None) or []
+        resources[name] = {key: needs.pop(key, None) or {} for key in _KEYS}
+        claimed[name] = next((gpus for claim in used if (gpus := claims.get(claim.get("name", "")))), 0)
+        needs["claims"] = [claim for claim in used if claim.get("name", "") not in claims]
+        mounts = _list_own(container.get("volumeMounts"), written)
+        containers.append({**container, "resources": needs, "volumeMounts": mounts})
+    return _Reduced({**template, "metadata": metadata, "spec": {**spec, "containers": containers}}, resources, claimed)
 
 
-def _restore_gpus(old: Tree, new: Tree, claims: Mapping[str, int]) -> None:
-    """Give a container the GPUs that the claims replaced, as the new template requests them."""
-    numbers = [claims[claim["name"]] for claim in old["claims"] if claim["name"] in claims]
-    old["claims"] = [claim for claim in old["claims"] if claim["name"] not in claims]
-    if not numbers:
-        return
-    missing = {name for key in _RESOURCE_KEYS for name in new[key] if "/" in name and name not in old[key]}
-    for resource in missing:
-        amounts = {_parse_amount(new[key][resource]) for key in _RESOURCE_KEYS if resource in new[key]}
-        if amounts == {numbers[0]}:
-            for key in _RESOURCE_KEYS:
-                if resource in new[key]:
-                    old[key][resource] = new[key][resource]
+def _list_own(entries: Sequence[Tree] | None, written: Collection[str]) -> list[Tree]:
+    """Return the volumes or mounts of the author."""
+    return [
+        entry
+        for entry in entries or ()
+        if entry.get("name") in written or not entry.get("name", "").startswith(names.VOLUME_PREFIX)
+    ]
 
 
-def _remove_devices(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
-    """Set each device that was added, or that has a raised request, to the amount in the new template."""
-    for resource in [name for name in old["limits"] if "/" in name or name.startswith(devices.HUGE_PAGES)]:
-        amount = _parse_amount(old["limits"][resource])
-        if not amount or amount != _parse_amount(old["requests"].get(resource)):
-            continue  # railwright sets request and limit, and never "0", which is an author's opt-out
-        is_known = resource in resources or (manifest is not None and _requests_less(manifest, resource, amount))
-        if is_known and _requests_less(new, resource, amount):
-            for key in _RESOURCE_KEYS:
-                old[key].pop(resource)
-                if resource in new[key]:
-                    old[key][resource] = new[key][resource]
+def _lacks_only_devices(new: Tree, old: Tree, manifest: Tree | None, resources: Collection[str], claimed: int) -> bool:
+    """True if the resources of a container differ only in devices that were added, or in GPUs that claims have.
+
+    railwright sets request and limit of a device, and never "0", which is an author's opt-out.
+    """
+    for resource in {name for tree in (new, old) for key in _KEYS for name in tree[key]}:
+        wanted, present = ([tree[key].get(resource) for key in _KEYS] for tree in (new, old))
+        if wanted == present:
+            continue
+        amount = _parse_amount(present[0])
+        if "/" in resource and present == [None, None] and claimed:
+            is_addition = {_parse_amount(text) for text in wanted if text is not None} == {claimed}
+        else:
+            is_addition = (
+                amount is not None
+                and amount > 0
+                and amount == _parse_amount(present[1])
+                and ("/" in resource or resource.startswith(devices.HUGE_PAGES))
+                and (resource in resources or (manifest is not None and _requests_less(manifest, resource, amount)))
+                and _requests_less(new, resource, amount)
+            )
+        if not is_addition:
+            return False
+    return True
 
 
-def _requests_less(resources: Tree, resource: str, amount: int) -> bool:
+def _requests_less(tree: Tree, resource: str, amount: int) -> bool:
     """True if a container requests less of a resource than `amount`, or lacks its request or its limit.
 
     "0" is an opt-out and does not count as a smaller amount.
     """
-    amounts = [_parse_amount(resources[key][resource]) for key in _RESOURCE_KEYS if resource in resources[key]]
+    amounts = [_parse_amount(tree[key][resource]) for key in _KEYS if resource in tree[key]]
     readable = [value for value in amounts if value is not None and 0 < value <= amount]
-    return len(readable) == len(amounts) and (len(amounts) < len(_RESOURCE_KEYS) or min(readable) < amount)
+    return len(readable) == len(amounts) and (len(amounts) < len(_KEYS) or min(readable) < amount)
 
 
 def _parse_amount(text: Any) -> int | None:
-    if text is None:
-        return None
     try:
-        return quantity.parse_units(text)
+        return None if text is None else quantity.parse_units(text)
     except quantity.InvalidQuantityError:
         return None
-
-
-def _drop_added(old: Sequence[Tree], new: Sequence[Tree]) -> list[Tree]:
-    """Return a list of volumes or mounts without railwright's elements that the new list lacks."""
-    remaining = {element.get("name", "") for element in new}
-    return [
-        element
-        for element in old
-        if element.get("name") in remaining or not element.get("name", "").startswith(names.VOLUME_PREFIX)
-    ]
-
-
-def _index_containers(template: Tree) -> Mapping[str, Tree]:
-    return {container.get("name", ""): container for container in template["spec"]["containers"]}
-
-
-def _complete(tree: Any) -> Tree:
-    """Return a copy with every map and list to which railwright may have added something. Absent ones are empty.
-
-    The types are those of the views, because the template was decoded as a view before.
-    """
-    template = _add_defaults(tree, ("metadata", {}), ("spec", {}))
-    template["metadata"] = _add_defaults(template["metadata"], ("labels", {}), ("annotations", {}))
-    for key in ("labels", "annotations"):
-        template["metadata"][key] = {**template["metadata"][key]}
-    template["spec"] = _add_defaults(template["spec"], ("volumes", []), ("containers", []), ("resourceClaims", []))
-    template["spec"]["containers"] = [_complete_container(container) for container in template["spec"]["containers"]]
-    return template
-
-
-def _complete_container(tree: Tree) -> Tree:
-    container = _add_defaults(tree, ("volumeMounts", []), ("resources", {}))
-    container["resources"] = _add_defaults(
-        container["resources"], ("claims", []), *((key, {}) for key in _RESOURCE_KEYS)
-    )
-    for key in _RESOURCE_KEYS:
-        container["resources"][key] = {**container["resources"][key]}
-    return container
-
-
-def _add_defaults(tree: Tree, *members: tuple[str, Any]) -> Tree:
-    """Return a copy of an object that has these members, empty by default."""
-    return {**tree, **{key: tree.get(key) or empty for key, empty in members}}

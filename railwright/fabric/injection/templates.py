@@ -15,7 +15,7 @@ from railwright.fabric.workloads import frameworks, registry
 
 _MAX_NAME = 63  # characters of a member's name; Kubernetes allows no longer names
 
-_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _ANYTHING = msgspec.json.Decoder()
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw] | None)
 
@@ -227,7 +227,7 @@ def _is_same(raw: bytes, old: bytes | None) -> bool:
         return raw == old
     try:
         is_equal: bool = _ANYTHING.decode(raw) == _ANYTHING.decode(old)
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
     return is_equal
 
@@ -235,5 +235,5 @@ def _is_same(raw: bytes, old: bytes | None) -> bool:
 def _decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw, path: str) -> Any:
     try:
         return decoder.decode(raw)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UnreadableError(f"{path or 'the object'}: {error}") from None

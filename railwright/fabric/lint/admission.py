@@ -1,51 +1,53 @@
-"""Lints a pod at admission, with the changes of its injection. Returns a few warnings and never rejects the pod.
+"""Lints a pod at admission, with the changes of its injection. Returns warnings and never rejects the pod.
 
 Only findings that the pod's author can fix become warnings, so those about values from the operator's policy do not.
 """
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from railwright.fabric import names, views
-from railwright.fabric.lint import commands, engine, fabric_context, rank_contexts, rule_types
-from railwright.fabric.nccl import catalogue
-from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
+from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _MAX_SIZE = 65536  # characters; linting more would delay the API server, and pods in use have far fewer
 _ENTRY_SIZE = 100  # characters for which an entry of a list counts
-TOO_LARGE = (rendering.describe(reason.make(AdmissionCode.LINT_TOO_LARGE)),)
+_FIX = "`railwright lint` checks all of it"
+TOO_LARGE = (reason.Reason(AdmissionCode.LINT_FAILED, "the pod is too large to be linted during admission", fix=_FIX),)
+_TOO_LONG = reason.Reason(
+    AdmissionCode.LINT_FAILED, "its command line is too long to be linted during admission", fix=_FIX
+)
 
 
-class InjectedPod(msgspec.Struct, frozen=True):
-    """A pod with all changes of its injection, and the rails, networks and resources that it uses."""
+def list_warnings(
+    pod: views.Pod,
+    networks: fabric_context.Networks,
+    use: fabric_context.FabricUse,
+    containers: Sequence[int],
+    *,
+    is_launcher: bool,
+) -> tuple[reason.Reason, ...]:
+    """Return the warnings of lint about containers of an injected pod. Never raises.
 
-    pod: views.Pod
-    networks: fabric_context.Networks  # in its annotation k8s.v1.cni.cncf.io/networks
-    fabric_name: str
-    rails: tuple[str, ...]
-    resources: frozenset[str]  # of these rails
-    containers: tuple[int, ...]  # indices of the containers that the injection selected
-    is_launcher: bool  # it has no rails, and passes settings to ranks in other pods that have all rails
-
-
-def list_warnings(injected: InjectedPod, policy: policies.Policy) -> tuple[rendering.Message, ...]:
-    """Return at most five warnings of at most 256 characters each. Never raises."""
-    if _measure(injected.pod, injected.networks or ()) > _MAX_SIZE:
+    A launcher has no rails, and passes settings to ranks in other pods.
+    """
+    if _measure(pod, networks or ()) > _MAX_SIZE:
         return TOO_LARGE
+    warnings: dict[str, reason.Reason] = {}  # by line, because containers may share a name
     try:
-        all_rails = policy.compile_once(fabric_context.compile_uses)[injected.fabric_name]
-        return _check(injected, find_use(injected, all_rails))
+        for index in containers:
+            container = pod.spec.containers[index]
+            found = _check_launcher(pod, index, use) if is_launcher else _check_ranks(pod, index, use, networks)
+            for warning in engine.list_warnings([one for one in found if _can_author_fix(one, use, container)]):
+                located = warning.locate(f"container {container.name}")
+                warnings[located.line] = located
+            if rank_contexts.has_unread_settings(container):
+                located = _TOO_LONG.locate(f"container {container.name}")
+                warnings[located.line] = located
     except Exception as error:  # noqa: BLE001 - a failure of lint must not reject the pod
-        return (rendering.describe(reason.make(AdmissionCode.LINT_FAILED, error=type(error).__name__)),)
-
-
-def prepare() -> None:
-    """Index the rules of each variable of NCCL. A server does this before its first review."""
-    for variable in catalogue.list_variables():
-        engine.list_readers(variable.name, for_admission=True)
+        message = f"railwright could not lint this pod ({type(error).__name__}); nothing else is affected"
+        return (reason.Reason(AdmissionCode.LINT_FAILED, message),)
+    return tuple(warnings.values())
 
 
 def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
@@ -53,52 +55,36 @@ def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
     entries, characters = len(pod.spec.volumes) + len(networks), len(pod.metadata.annotations.get(names.NCCL_CONF, ""))
     for container in pod.spec.containers:
         entries += len(container.volume_mounts)
-        words = (*(container.command or ()), *(container.args or ()))
-        characters += sum(map(len, words)) if commands.is_read(words, rank_contexts.MAX_COMMAND) else 0
+        length = sum(map(len, (*(container.command or ()), *(container.args or ()))))
+        characters += length if length <= rank_contexts.MAX_COMMAND else 0
     return entries * _ENTRY_SIZE + characters
 
 
-def find_use(injected: InjectedPod, all_rails: fabric_context.FabricUse) -> fabric_context.FabricUse:
-    """Return the rails and resources of its fabric that the ranks of a pod use."""
-    if injected.is_launcher or (injected.rails, injected.resources) == (all_rails.rail_names, all_rails.resources):
-        return all_rails
-    rails = tuple([rail for rail in all_rails.rails if rail.name in injected.rails])
-    return fabric_context.FabricUse(all_rails.document, all_rails.fabric, rails, injected.resources)
+def _check_ranks(
+    pod: views.Pod, index: int, use: fabric_context.FabricUse, networks: fabric_context.Networks
+) -> Iterable[rule_types.Finding]:
+    job = rank_contexts.JobContext(use=use, networks=networks, limited=True)
+    return engine.check(rank_contexts.build(pod, index, job))
 
 
-def _check(injected: InjectedPod, use: fabric_context.FabricUse) -> tuple[rendering.Message, ...]:
-    warnings: dict[str, rendering.Message] = {}  # by line, because containers may share a name
-    job = rank_contexts.JobContext(use=use, networks=injected.networks, limited=True)
-    pod_facts = rank_contexts.read_pod(injected.pod, job)
-    for index in injected.containers:
-        container = injected.pod.spec.containers[index]
-        if injected.is_launcher:
-            all_findings = _check_passed(injected.pod, index, use)
-        else:
-            all_findings = engine.check(rank_contexts.build(injected.pod, index, job, pod_facts), for_admission=True)
-        findings = [finding for finding in all_findings if _can_author_fix(finding, use, container)]
-        for warning in engine.list_warnings(findings):
-            located = rendering.locate(warning, f"container {container.name}")
-            warnings[located.line] = located
-    return engine.limit_warnings(tuple(warnings.values()))
-
-
-def _check_passed(pod: views.Pod, index: int, use: fabric_context.FabricUse) -> Iterable[rule_types.Finding]:
-    """Return the findings about the settings that a launcher's mpirun passes to the ranks in other pods."""
-    passed = rank_contexts.limit_settings(rank_contexts.list_passed(pod, index, rank_contexts.MAX_COMMAND))
-    if not passed:
-        return ()
-    title = pod.spec.containers[index].name
-    return engine.check(rule_types.RankContext(title, passed, fabric_context.build(use)), for_admission=True)
+def _check_launcher(pod: views.Pod, index: int, use: fabric_context.FabricUse) -> Iterable[rule_types.Finding]:
+    """Return the findings about the settings of a launcher's mpirun, and about those that it passes to its ranks."""
+    settings = rank_contexts.limit_settings(rank_contexts.list_launched(pod, index, rank_contexts.MAX_COMMAND))
+    container = pod.spec.containers[index]
+    is_benchmark = rank_contexts.read_command(container, rank_contexts.MAX_COMMAND).is_benchmark
+    ranks = rule_types.RankContext(
+        container.name, settings, fabric_context.build(use), devices=use.devices, is_benchmark=is_benchmark
+    )
+    return engine.check(ranks) if settings else ()
 
 
 def _can_author_fix(finding: rule_types.Finding, use: fabric_context.FabricUse, container: views.Container) -> bool:
-    """True for a finding about a variable, unless its value is a literal of the policy.
+    """True for a finding about a variable, unless its value is a literal of the policy: in `env`, or in nccl.conf.
 
     The policy also determines capabilities, mounts and networks, so the author cannot fix findings about those.
     """
     literal = use.fabric.env.get(finding.name) if use.fabric else None
-    is_policy_value = literal is not None and any(
+    in_env = finding.where.startswith("env[") and any(
         entry.name == finding.name and entry.value == literal for entry in container.env
     )
-    return bool(finding.name) and not is_policy_value
+    return bool(finding.name) and (literal is None or not (in_env or finding.where.startswith("line ")))

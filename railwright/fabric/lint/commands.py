@@ -7,37 +7,21 @@ executed, and a value that a shell would compute is unknown.
 import itertools
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import views
 from railwright.fabric.lint import rule_types
 
 # Prefixes of the variables that a rule or the catalogue reads
 RELEVANT = (
-    "NCCL_",
-    "nccl_",
-    "GLOO_",
-    "TP_",
-    "TORCH_NCCL_",
-    "UCX_",
-    "VLLM_NIXL_",
-    "NIXL_",
-    "NVSHMEM_",
-    "OMPI_MCA_",
-    "PRTE_MCA_",
-    "PMIX_MCA_",
-    "RDMAV_",
-    "FI_",
+    *("NCCL_", "nccl_", "GLOO_", "TP_", "TORCH_NCCL_", "UCX_", "VLLM_NIXL_", "NIXL_", "NVSHMEM_", "RDMAV_", "FI_"),
+    *("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"),
 )
 _NCCL = RELEVANT[0]
-# First letters of these. A look-up is several times faster than a test of each prefix.
-START_LENGTH = 3
-STARTS = frozenset(prefix[:START_LENGTH] for prefix in RELEVANT)
 # One of these is in every command line that has settings.
-HINTS = (*RELEVANT, "mpirun", "mpiexec", "prterun", "mca", "_perf")
-_LAUNCHERS = frozenset({"mpirun", "mpiexec", "prterun", "orterun", "mpirun.mpich", "mpirun.openmpi"})
+HINTS = (*RELEVANT, "horovodrun", "mpirun", "mpiexec", "prterun", "mca", "_perf")
+_LAUNCHERS = frozenset({"horovodrun", "mpirun", "mpiexec", "prterun", "orterun", "mpirun.mpich", "mpirun.openmpi"})
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _SEPARATORS = frozenset(";&|()")
 _EXPORTS = frozenset({"export", "declare", "typeset", "env", "set"})
@@ -50,21 +34,18 @@ _READ = re.compile(
 )
 # --mca becomes the variable that Open MPI itself would set for it (Open MPI documentation, setting MCA parameters)
 _MCA: Mapping[str, str] = {
-    "mca": "OMPI_MCA_",
-    "gmca": "OMPI_MCA_",
-    "omca": "OMPI_MCA_",
-    "gomca": "OMPI_MCA_",
-    "prtemca": "PRTE_MCA_",
-    "gprtemca": "PRTE_MCA_",
-    "pmixmca": "PMIX_MCA_",
-    "gpmixmca": "PMIX_MCA_",
+    **dict.fromkeys(("mca", "gmca", "omca", "gomca"), "OMPI_MCA_"),
+    **dict.fromkeys(("prtemca", "gprtemca"), "PRTE_MCA_"),
+    **dict.fromkeys(("pmixmca", "gpmixmca"), "PMIX_MCA_"),
 }
 # Programs of NVIDIA/nccl-tests
 _BENCHMARK = re.compile(
     r"\b(?:(?:all_)?gather|(?:all_)?reduce|alltoallv?|broadcast|hypercube|reduce_scatter|scatter|sendrecv)_perf\b"
 )
+_MPI_OPTIONS = "--mpi-args"  # horovodrun passes them to mpirun
 _PLACE = "command"  # place of a setting in findings
 _MAX_DEPTH = 4  # scripts inside scripts
+_MAX_LINE = 1 << 14  # characters of a line of a script: shlex takes quadratic time for a long word
 MAX_LENGTH = 1 << 20  # characters of a whole command line: the API server stores no more of a pod
 
 
@@ -83,7 +64,7 @@ class Commands(msgspec.Struct, frozen=True):
 _NO_SETTINGS = Commands()
 
 
-def list_own_names(words: Iterable[str]) -> frozenset[str]:
+def list_own_names(words: Sequence[str]) -> frozenset[str]:
     """Return the NCCL_ variables that scripts read themselves. `NAME=$NAME` only passes one on."""
     return frozenset(
         match["name"]
@@ -96,22 +77,7 @@ def list_own_names(words: Iterable[str]) -> frozenset[str]:
 
 def is_relevant(name: str) -> bool:
     """True for a variable that lint checks."""
-    return name[:START_LENGTH] in STARTS and name.startswith(RELEVANT)
-
-
-def list_relevant(entries: Sequence[views.EnvVar]) -> list[tuple[int, views.EnvVar]]:
-    """Return the entries of an environment that lint checks, with their indexes."""
-    return [
-        (index, entry)
-        for index, entry in enumerate(entries)
-        if entry.name[:START_LENGTH] in STARTS and entry.name.startswith(RELEVANT)
-    ]
-
-
-def is_read(words: Sequence[str], max_length: int) -> bool:
-    """True if lint reads more of a command line than that it has no settings."""
-    line = "".join(words)
-    return _NCCL in line or (len(line) <= max_length and any(map(line.__contains__, HINTS)))
+    return name.startswith(RELEVANT)
 
 
 def read(words: Sequence[str], max_length: int = MAX_LENGTH) -> Commands:
@@ -175,54 +141,48 @@ class _Parser:
     def _parse_options(self, words: list[str]) -> None:
         for index, word in enumerate(words):
             following = words[index + 1 : index + 3]
+            option, _, options = word.partition("=")
+            if option == _MPI_OPTIONS:
+                self._parse_options((options or " ".join(following[:1])).split())
             if word == "-x" and following:
-                self._parse_export(following[0], word)
-            elif word.startswith("-") and len(following) == 2 and (prefix := _MCA.get(word.lstrip("-"))):
-                setting = rule_types.Setting(
-                    f"{prefix}{following[0]}", _get_literal(following[1]), f"{_PLACE}: {word}", rule_types.Origin.MPIRUN
+                match = _ASSIGNMENT.fullmatch(following[0])  # or one name, or several as older releases accept them
+                pairs: list[tuple[str, str | None]] = (
+                    [(match[1], match[2])] if match else [(name, None) for name in following[0].split(",")]
                 )
-                self.passed.append(setting)
+                self._pass(word, *[pair for pair in pairs if _NAME.fullmatch(pair[0]) and is_relevant(pair[0])])
+            elif word.startswith("-") and len(following) == 2 and (prefix := _MCA.get(word.lstrip("-"))):
+                self._pass(word, (f"{prefix}{following[0]}", following[1]))
 
-    def _parse_export(self, text: str, option: str) -> None:
-        """Parse the argument of -x: NAME=VALUE, NAME, or several names with commas, as older releases accept them."""
-        match = _ASSIGNMENT.fullmatch(text)
-        pairs = [(match[1], _get_literal(match[2]))] if match else [(name, None) for name in text.split(",")]
-        for name, value in pairs:
-            if _NAME.fullmatch(name) and is_relevant(name):
-                self.passed.append(rule_types.Setting(name, value, f"{_PLACE}: {option}", rule_types.Origin.MPIRUN))
+    def _pass(self, option: str, *pairs: tuple[str, str | None]) -> None:
+        self.passed += [rule_types.Setting(name, _get_literal(value), f"{_PLACE}: {option}") for name, value in pairs]
 
 
 def _get_program(word: str) -> str:
     return word.rpartition("/")[2]
 
 
-def _get_literal(value: str) -> str | None:
-    """Return the value, or None if a shell or kubelet would expand it."""
-    return None if "$" in value or "`" in value else value
+def _get_literal(value: str | None) -> str | None:
+    """Return the value, or None if it is unknown, or a shell or kubelet would expand it."""
+    return None if value is None or "$" in value or "`" in value else value
 
 
 def _split_commands(script: str) -> Iterator[list[str]]:
     """Yield the words of each command of a script. Lines without a relevant word are skipped."""
     for line in script.replace("\\\n", " ").split("\n"):
-        if any(map(line.__contains__, HINTS)):
-            yield from _split_tokens(_tokenize(line))
+        command: list[str] = []
+        for token in (*_tokenize(line), ";") if any(map(line.__contains__, HINTS)) else ():
+            if set(token) <= _SEPARATORS:
+                yield command
+                command = []
+            else:
+                command.append(token)
 
 
 def _tokenize(line: str) -> list[str]:
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="".join(sorted(_SEPARATORS)))
+    """Return the words of a line, up to a length that no script in use has."""
+    lexer = shlex.shlex(line[:_MAX_LINE], posix=True, punctuation_chars="".join(sorted(_SEPARATORS)))
     lexer.whitespace_split = True
     try:
         return list(lexer)
     except ValueError:  # a quotation that continues on the next line
         return line.replace('"', " ").replace("'", " ").split()
-
-
-def _split_tokens(tokens: Sequence[str]) -> Iterator[list[str]]:
-    command: list[str] = []
-    for token in tokens:
-        if set(token) <= _SEPARATORS:
-            yield command
-            command = []
-        else:
-            command.append(token)
-    yield command

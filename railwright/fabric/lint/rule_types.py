@@ -1,23 +1,25 @@
 """Types of linting: the input of a rule, its findings, and the rule itself.
 
-What users read of a rule is its section in railwright/fabric/lint/rules.md. `None` means unknown, and a rule that needs
-an unknown value reports nothing.
+`None` means unknown, and a rule that needs an unknown value reports nothing.
 """
 
 import enum
 import functools
+import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
-from railwright.fabric import text
 from railwright.fabric import text as texts
-from railwright.fabric.nccl import derive, integers
+from railwright.fabric.nccl import integers
 from railwright.fabric.policy import model as policies
 
 BLANKS = " \t\r\n"
-SURROUNDING = f"{BLANKS}\"'"  # characters that do not belong to a value at its ends
+QUOTES = "\"'"
+SURROUNDING = f"{BLANKS}{QUOTES}"  # characters that do not belong to a value at its ends
 
 
 class Severity(enum.StrEnum):
@@ -28,26 +30,23 @@ class Severity(enum.StrEnum):
     INFO = "info"
 
 
-class Origin(enum.StrEnum):
-    """Place of a setting, in NCCL's order of precedence."""
-
-    ENV = "env"  # of the container
-    MPIRUN = "mpirun"  # -x NAME=VALUE or -mca NAME VALUE on a command line
-    FILE = "nccl.conf"
-
-
 class Setting(msgspec.Struct, frozen=True):
     """A variable as written. `value` is None if it comes from another source (valueFrom, `-x NAME`)."""
 
     name: str
     value: str | None
-    where: str  # place for messages: "env[3]", "command: -x", "line 4"
-    origin: Origin = Origin.ENV
+    where: str  # place for messages: "env[3]", "command: -x", "line 4" of nccl.conf
 
     @property
     def text(self) -> str:
         """The value without surrounding quotes and blanks, which rule N11 reports; "" if it is unknown."""
         return (self.value or "").strip(SURROUNDING)
+
+    @property
+    def number(self) -> int | None:
+        """The number that NCCL reads from the value, or None if that is unknown or invalid."""
+        number = integers.NoValue.DEFAULT if self.value is None else integers.parse(self.value)
+        return None if isinstance(number, integers.NoValue) else number
 
 
 class FabricContext(msgspec.Struct, frozen=True):
@@ -60,8 +59,13 @@ class FabricContext(msgspec.Struct, frozen=True):
     rail_interfaces: tuple[str, ...] = ()  # the interfaces on secondary networks
     rails: tuple[str, ...] = ()  # names of those that the pod gets
     devices: tuple[tuple[str, ...], ...] | None = None  # RDMA device names, a tuple for each possible node type
-    topology_files: tuple[str | None, ...] = ()  # of the nodes that can run the pod; None: no file
+    topology_file: str = ""  # that the policy names
     exclusive: bool | None = None  # True: devices are assigned to pods one by one, so their names are unknown
+
+    @property
+    def control_interface(self) -> str:
+        """The primary interface, or the first one of a pod without it."""
+        return self.primary if self.interfaces is None or self.primary in self.interfaces else self.interfaces[0]
 
 
 class RankContext(msgspec.Struct, frozen=True, dict=True):
@@ -70,12 +74,10 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
     title: str  # "Job prod/llm task worker container pytorch"
     settings: tuple[Setting, ...] = ()  # in NCCL's order of precedence: the first of each name is effective
     fabric_context: FabricContext = FabricContext()
-    count: int | None = None  # pods created from the template
-    job: int | None = None  # ranks of the job, from all its templates
     accelerators: int = 0  # requested by the container
     devices: Mapping[str, int] = {}  # requested extended resources except accelerators: name -> number
-    networks: int | None = None  # secondary networks the pod selects
     capabilities: frozenset[str] | None = None  # added ones; None if unknown (nccl.conf without a pod)
+    own_capabilities: frozenset[str] = frozenset()  # also known if injection may add others
     privileged: bool = False
     run_as_user: int | None = None  # effective uid if set in the manifest
     run_as_non_root: bool = False
@@ -83,14 +85,11 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
     has_ranks: bool = True  # False: its mpirun starts ranks in other pods only
     is_benchmark: bool = False  # its program is of nccl-tests
     node_labels: frozenset[str] = frozenset()  # keys by which the pod selects nodes
-    instance_types: frozenset[str] = frozenset()  # of the nodes that the pod selects; empty: any
     own_names: frozenset[str] = frozenset()  # variables that the container's scripts read themselves
     has_hidden_names: bool = False  # it runs a script of a ConfigMap, which may read more
     mounts: Mapping[str, str] = {}  # mount path -> kind of volume: "memory", "emptyDir", "hostPath", "configMap", ...
     shared_memory: int | None = None  # bytes of the memory volume at /dev/shm; 0: unlimited; None: no volume
     image: str | None = None
-    images: frozenset[str] = frozenset()  # of all the job's rank containers
-    nccl: tuple[int, ...] | None = None  # version of NCCL in the image, such as (2, 21, 5)
 
     @functools.cached_property
     def effective(self) -> Mapping[str, Setting]:
@@ -101,16 +100,23 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
         return settings
 
     @functools.cached_property
-    def file_lines(self) -> Mapping[str, Setting]:
-        """The first line of an nccl.conf for each name, also if it has no effect."""
-        return {line.name: line for line in reversed(self.settings) if line.origin is Origin.FILE}
-
-    @functools.cached_property
     def rdma_devices(self) -> Mapping[str, int]:
         """The requested RDMA devices by resource: resources of the fabric's rails, or with an RDMA name."""
         fabric = self.fabric_context.fabric
         rails = {rail.resource for rail in fabric.rails} if fabric else set()
         return {name: amount for name, amount in self.devices.items() if name in rails or is_rdma(name)}
+
+    @property
+    def is_rdma_requested(self) -> bool:
+        """True if the container requests RDMA devices on a fabric that the policy does not restrict to TCP."""
+        without_rdma = self.fabric_context.transport in {policies.Transport.TCP, policies.Transport.PLUGIN}
+        return bool(self.rdma_devices) and not without_rdma
+
+    @property
+    def is_on_efa(self) -> bool:
+        """True on AWS EFA, by the policy or, without a policy, by the requested device."""
+        transport = self.fabric_context.transport
+        return transport is policies.Transport.EFA or (transport is None and EFA_RESOURCE in self.devices)
 
     def get_setting(self, name: str) -> Setting | None:
         """Return the effective setting of a name, or None if it is unset."""
@@ -118,8 +124,7 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
 
     def get_value(self, name: str) -> str | None:
         """Return the effective value of a name, or None if it is unset or unknown."""
-        setting = self.effective.get(name)
-        return None if setting is None else setting.value
+        return setting.value if (setting := self.effective.get(name)) else None
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -133,66 +138,59 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A violation by the ranks as a whole. The engine adds the rule's code and severity."""
+    """What a rule found. With a setting, NAME=VALUE stands before the message."""
 
     message: str
-    name: str = ""
-    where: str = ""
-
-
-class RuleDescription(msgspec.Struct, frozen=True):
-    """Row of a rule as users read it: in the documentation and in `railwright lint --rules`."""
-
-    code: str  # N01
-    name: str  # unknown-variable
-    severity: Severity
-    title: str  # one line
-    explanation: str  # what happens and why
-    source: str  # public source of the fact
-
-
-@functools.cache
-def read_descriptions() -> Mapping[str, RuleDescription]:
-    """Return the descriptions by code: rules about settings, then those about claims, then about whole manifests."""
-    rows = text.read_rows("railwright.fabric.lint", "rules.md")
-    return {
-        code: msgspec.convert({**row, "code": code, "explanation": row["text"]}, RuleDescription)
-        for code, row in rows.items()
-    }
-
-
-def find_severity(code: str) -> Severity:
-    """Return the severity of a rule's findings."""
-    return read_descriptions()[code].severity
-
-
-def build_finding(code: str, message: str, name: str = "", where: str = "") -> Finding:
-    """Return a finding of a rule. `name` is the setting, key or code that it is about."""
-    return Finding(code, find_severity(code), name, where, message)
-
-
-# Rules about a manifest as a whole, without a check here: the command parses the manifest, and asks admission.
-REPEATED_KEY, REJECTED, WARNED = "M01", "M02", "M03"
+    setting: Setting | None = None
+    name: str = ""  # without a setting: the variable or resource that it is about
+    path: tuple[str | int, ...] = ()  # of a rule about claims: the place below `devices`
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A rule about the ranks of a container, with a function for each kind of what it reads.
+    """A rule: a function, and what it reads. The docstring of the function is the rule's section of the page.
 
-    `check_setting` yields what is wrong with a setting, as text that follows NAME=VALUE. It is called for the effective
-    settings of `variables`: their names, or a function that recognizes them. `check_ranks` yields what is wrong with
-    the ranks as a whole. It is called if one of the `needs` is present: fields of RankContext, or such as
-    "fabric_context.rail_interfaces".
+    The docstring has a title, an explanation and, after `Source:`, where the facts come from. The function is called
+    with the setting and the ranks for each effective setting of `settings`: their names, or a function that recognizes
+    them. A rule without `settings` is called with the ranks.
     """
 
     code: str
-    variables: frozenset[str] | Callable[[str], bool] = frozenset()
-    check_setting: Callable[[Setting, RankContext], Iterable[str]] = lambda _setting, _ranks: ()
-    needs: tuple[str, ...] = ()
-    check_ranks: Callable[[RankContext], Iterable[Violation]] = lambda _ranks: ()
+    severity: Severity
+    title: str  # one line
+    explanation: str  # what happens and why
+    source: str  # public sources of the facts
+    check: Callable[..., Any]
+    settings: frozenset[str] | Callable[[str], bool] = frozenset()
 
     def reads(self, variable: str) -> bool:
         """True if the rule checks the settings of a variable."""
-        return self.variables(variable) if callable(self.variables) else variable in self.variables
+        return self.settings(variable) if callable(self.settings) else variable in self.settings
+
+    def build_finding(self, message: str, name: str = "", setting: Setting | None = None) -> Finding:
+        """Return a finding of the rule about a setting, or about the key or code `name`."""
+        if setting is None:
+            return Finding(self.code, self.severity, name, "", message)
+        return Finding(self.code, self.severity, setting.name, setting.where, f"{format_setting(setting)}: {message}")
+
+
+def rule(
+    code: str, severity: Severity, *, settings: frozenset[str] | Callable[[str], bool] = frozenset()
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Return a decorator that makes a function a rule."""
+
+    def make(check: Callable[..., Any]) -> Rule:
+        title, _, rest = (inspect.getdoc(check) or "").partition("\n\n")
+        explanation, _, source = rest.partition("Source:")
+        texts_of_page = title.rstrip("."), explanation.strip(), " ".join(source.split()).rstrip(".")
+        return Rule(code, severity, *texts_of_page, check, settings)
+
+    return make
+
+
+def list_rules(*modules: types.ModuleType) -> tuple[Rule, ...]:
+    """Return the rules of modules, by their codes."""
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
+    return tuple(sorted(found, key=lambda rule: rule.code))
 
 
 # Names of the published device plugins: network-operator, k8s-rdma-shared-dev-plugin, sriov-network-device-plugin,
@@ -201,8 +199,7 @@ _RDMA = re.compile(
     r"(?<![a-z])(rdma|hca|roce|infiniband|ib|mlx[0-9]*|mlnx|mellanox|hostdev|sriov|vfs?|erdma|efa|pvrdma|cx[0-9]+)(nics?)?(?![a-z])"
 )
 _VIRTUAL = re.compile(r"(?<![a-z])(sriov|vfs?[0-9]*)(?![a-z])")
-_HOST_DEVICE = re.compile(r"(?<![a-z])hostdev(?![a-z])")  # network-operator, host device network
-_ONE_BY_ONE = frozenset({policies.Transport.ERDMA, policies.Transport.EFA})
+_EXCLUSIVE = re.compile(_VIRTUAL.pattern + r"|(?<![a-z])hostdev(?![a-z])")  # network-operator, host device network
 
 
 def is_rdma(resource: str) -> bool:
@@ -217,85 +214,33 @@ def is_virtual(resource: str) -> bool:
 
 def is_exclusive(resource: str) -> bool:
     """True if the name of a resource is that of a plugin that hands out RDMA devices one by one."""
-    return is_virtual(resource) or _HOST_DEVICE.search(resource.lower()) is not None
+    return _EXCLUSIVE.search(resource.lower()) is not None
 
 
 def are_exclusive(transport: policies.Transport | None, resources: frozenset[str]) -> bool | None:
     """True if devices are assigned to pods one by one, so their names are not known before; None if unknown."""
-    if transport in _ONE_BY_ONE or any(is_virtual(resource) for resource in resources):
+    if transport in {policies.Transport.ERDMA, policies.Transport.EFA} or any(map(is_virtual, resources)):
         return True
     return False if resources else None
 
 
 # --- settings as NCCL reads them, what fabric and policy say of them, and their form in messages -------
 
-WITH_GIDS = frozenset({policies.Transport.ROCE, policies.Transport.ERDMA, policies.Transport.PVRDMA})
-_MAX_QUOTED = 60  # characters of a user's text in a message
+WITHOUT_GIDS = frozenset(
+    {policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
+)
+_MAX_QUOTED = 63  # characters of a user's text in a message
 EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
-_WITHOUT_RDMA = frozenset({policies.Transport.TCP, policies.Transport.PLUGIN})
-_DEFAULTS = {policies.Transport.EFA: "AWS Libfabric", policies.Transport.TCP: "Socket"}
 
 
-def parse_number(setting: Setting | None, ranks: RankContext) -> int | None:
-    """Return the number that the ranks' NCCL reads from a setting, or None if it is unset, unknown or invalid."""
-    if setting is None or setting.value is None:
-        return None
-    number = integers.parse(setting.value, ranks.nccl)
-    return None if isinstance(number, integers.NoValue) else number
-
-
-def read_number(ranks: RankContext, name: str) -> int | None:
-    """Return the number that NCCL reads for a name, or None if it is unset, unknown or invalid."""
-    return parse_number(ranks.get_setting(name), ranks)
-
-
-def is_older(ranks: RankContext, *release: int) -> bool:
-    """True if the image's NCCL is known to be older than a release."""
-    return ranks.nccl is not None and ranks.nccl < release
-
-
-def is_on_efa(ranks: RankContext) -> bool:
-    """True on AWS EFA, by the policy or, without a policy, by the requested device."""
-    transport = ranks.fabric_context.transport
-    return transport is policies.Transport.EFA or (transport is None and EFA_RESOURCE in ranks.devices)
-
-
-def is_rdma_requested(ranks: RankContext) -> bool:
-    """True if the container requests RDMA devices on a fabric that the policy does not restrict to TCP."""
-    return ranks.fabric_context.transport not in _WITHOUT_RDMA and bool(ranks.rdma_devices)
-
-
-def choose_network(ranks: RankContext) -> str:
-    """Return the value of NCCL_NET for the ranks' fabric."""
-    transport = policies.Transport.EFA if is_on_efa(ranks) else ranks.fabric_context.transport
-    fabric = ranks.fabric_context.fabric
-    if fabric is not None and fabric.nccl.plugin.network:
-        return fabric.nccl.plugin.network
-    return "IB" if transport is None else _DEFAULTS.get(transport, "IB")
-
-
-def is_policy_value(setting: Setting, ranks: RankContext) -> bool:
-    """True if a variable has the value that the operator's policy gives it, which rules then accept."""
-    fabric = ranks.fabric_context.fabric
-    if fabric is None or setting.value is None:
-        return False
-    derived = _derive_variables(fabric, ranks.fabric_context.primary)
-    return setting.value in (fabric.env.get(setting.name), derived.get(setting.name))
-
-
-def _derive_variables(fabric: policies.Fabric, primary: str) -> dict[str, str]:
-    """Return the derived variables of a fabric, also if the policy turns derivation off."""
-    deriving_fabric = msgspec.structs.replace(fabric, nccl=msgspec.structs.replace(fabric.nccl, derive=True))
-    case = derive.Case(deriving_fabric, deriving_fabric.rails, None, primary, is_foreign=False)
-    return {variable.name: variable.value for variable in derive.derive(case)}
+def is_nvshmem_on(value: str | None) -> bool:
+    """True for a value that switches a boolean of NVSHMEM on: it looks at the first letter."""
+    return value is not None and value.lower().startswith(("1", "t", "y"))
 
 
 def quote(text: str) -> str:
     """Return a user's text for a message, escaped and truncated."""
-    short = texts.abbreviate(text, _MAX_QUOTED)
-    return (
-        short if short.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
-    )
+    return texts.limit(text, _MAX_QUOTED)
 
 
 def format_setting(setting: Setting) -> str:

@@ -105,6 +105,7 @@ def _subtract(
 # --- the short form: a list such as prod/lan2@rail0,lan3 --------------------------------------------------
 
 _MARKS = frozenset('[{",@')  # not allowed in an interface of the list
+_SEPARATOR = re.compile(r"[\s;|]")  # what people write between networks
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 # Characters that Go's strings.TrimSpace removes; Python's strip() would also remove U+001C to U+001F.
 _GO_SPACE = (
@@ -120,7 +121,7 @@ def _parse_item(item: str, position: int, namespace: str) -> Selection:
             raise InvalidNetworksError(
                 position,
                 f"{noun} {quote(part)} is not a DNS label (lower-case letters, digits and '-'); "
-                "other names need the JSON form",
+                f"{'put commas between networks' if _SEPARATOR.search(part) else 'other names need the JSON form'}",
             )
     if not name:
         raise InvalidNetworksError(position, "is empty; remove the extra comma or name a network")
@@ -131,7 +132,10 @@ def _parse_item(item: str, position: int, namespace: str) -> Selection:
 def _split_item(item: str, position: int) -> tuple[str, str, str]:
     front, _, rest = item.rpartition("/")
     if "/" in front:
-        raise InvalidNetworksError(position, f"{quote(item)} has more than one '/'; write namespace/name@interface")
+        raise InvalidNetworksError(
+            position,
+            f"{quote(item)} has more than one '/'; write namespace/name@interface, and commas between networks",
+        )
     name, _, interface = rest.partition("@")
     if "@" in interface:
         raise InvalidNetworksError(position, f"{quote(item)} has more than one '@'; write namespace/name@interface")
@@ -189,7 +193,7 @@ def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
     if not fields.name:
         raise InvalidNetworksError(position, 'has no "name"; name a network')
     check_name(fields.interface, position)
-    return Selection(fields.namespace or namespace, fields.name, fields.interface, fields.gateways)
+    return Selection(fields.namespace or namespace, fields.name, fields.interface, fields.gateways, fields.unknown)
 
 
 def _append_to_array(text: str, missing: Sequence[Selection], *, empty: bool) -> str:

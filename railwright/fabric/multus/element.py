@@ -4,6 +4,7 @@ The objects are multus-cni's NetworkSelectionElement (pkg/types/types.go). Go ig
 occurrence of a key that is written twice. Python's own decoder keeps such keys; msgspec drops them.
 """
 
+import difflib
 import ipaddress
 import json
 import re
@@ -34,6 +35,7 @@ class Element(msgspec.Struct, frozen=True):
     namespace: str = ""
     interface: str = ""  # the older key interfaceRequest if `interface` is not set
     gateways: tuple[str, ...] | None = None  # default-route; None if absent
+    unknown: str | None = None  # the first key that Multus does not know, and ignores
 
 
 class _Object(tuple[tuple[str, Any], ...]):
@@ -68,7 +70,16 @@ def read(tree: Any) -> Element:
         namespace=fields.get("namespace", ""),
         interface=fields.get("interface", "") or fields.get("interfaceRequest", ""),
         gateways=None if gateways is None else tuple(gateways),
+        unknown=next((key for key, _ in tree if _fold(key) not in _ELEMENT), None),
     )
+
+
+def suggest_key(key: str) -> str:
+    """Return the key that is probably meant by one that Multus does not know, "" if none is like it."""
+    folded = key[:_MAX_QUOTED].lower().replace("_", "-")
+    similar = [name for name in _KEYS if len(folded) > 1 and (folded in name.lower() or name.lower() in folded)]
+    close = [*difflib.get_close_matches(folded, _KEYS, n=1, cutoff=0.7), *sorted(similar, key=len, reverse=True)]
+    return close[0] if close else ""
 
 
 # --- Go's reading of types --------------------------------------------------------------------------------
@@ -83,7 +94,7 @@ def _read_fields(tree: _Object, checks: Mapping[str, tuple[str, _Check]], where:
     """
     fields: dict[str, Any] = {}
     for key, value in tree:
-        row = checks.get(key.lower().replace(_LONG_S, "s"))
+        row = checks.get(_fold(key))
         if row is None:
             continue
         name, check = row
@@ -92,6 +103,11 @@ def _read_fields(tree: _Object, checks: Mapping[str, tuple[str, _Check]], where:
         elif check is not _check_string:
             fields.pop(name, None)
     return fields
+
+
+def _fold(key: str) -> str:
+    """Return a key as Go compares it."""
+    return key.lower().replace(_LONG_S, "s")
 
 
 def _check_string(value: Any, where: str) -> str:

@@ -31,6 +31,7 @@ class Selection(msgspec.Struct, frozen=True):
     name: str
     interface: str = ""  # "" for the automatic name, net<index in the delegate list>
     gateways: tuple[str, ...] | None = None  # of default-route; None if the entry has none
+    unknown: str | None = None  # a key of the entry that Multus does not know, and ignores
 
     @property
     def key(self) -> tuple[str, str]:
@@ -38,27 +39,19 @@ class Selection(msgspec.Struct, frozen=True):
         return (self.namespace, self.name)
 
 
-def name_interfaces(selections: Sequence[Selection], cluster_wide: int) -> tuple[str, ...]:
-    """Return the interface name of each attachment.
-
-    Automatic names count from the `cluster_wide` networks that Multus attaches before the pod's own.
-    """
-    return tuple(
-        [selection.interface or f"net{cluster_wide + number}" for number, selection in enumerate(selections, start=1)]
-    )
+def name_interfaces(selections: Sequence[Selection]) -> tuple[str, ...]:
+    """Return the interface name of each attachment: its own, otherwise the automatic one."""
+    return tuple([selection.interface or f"net{number}" for number, selection in enumerate(selections, start=1)])
 
 
-def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary: str, added: int = 0) -> None:
+def check_interfaces(selections: Sequence[Selection], added: int = 0) -> None:
     """Raise InvalidNetworksError if two interfaces of the pod would have the same name.
 
     The last `added` selections are the fabric's. The error names what can be changed: an entry of the annotation, for
     the pod's author, or the interface of a rail, for the operator.
     """
-    reserved = {primary: "the pod's primary interface", LOOPBACK: "the loopback interface"}
-    reserved.setdefault(CRI_INTERFACE, "the pod's cluster network")
-    for number in range(1, cluster_wide + 1):
-        reserved[f"net{number}"] = f"network {number} of those attached to every pod"
-    interface_names = name_interfaces(selections, cluster_wide)
+    reserved = {CRI_INTERFACE: "the pod's cluster network", LOOPBACK: "the loopback interface"}
+    interface_names = name_interfaces(selections)
     if len({*reserved, *interface_names}) == len(reserved) + len(interface_names):
         return
     user_entries = len(selections) - added
@@ -70,12 +63,12 @@ def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary
             network = quote("/".join(selections[position - 1].key))
             other = reserved.get(name, f"the interface of entry {earlier}")
             raise InvalidNetworksError(position, f"{clash}is {other}; rename it (the entry selects network {network})")
-        if name in reserved or user_entries < earlier < position:
-            other = reserved.get(name, f"the interface of network {'/'.join(selections[earlier - 1].key)}")
+        if user_entries < earlier < position:
+            other = "/".join(selections[earlier - 1].key)
             raise InvalidNetworksError(
                 0,
-                f"network {'/'.join(selections[position - 1].key)} of the fabric: {clash}is {other}; "
-                "correct `interface` of its rail in the policy",
+                f"network {'/'.join(selections[position - 1].key)} of the fabric: {clash}is the interface of network "
+                f"{other}; correct `interface` of its rail in the policy",
             )
         if earlier < position:
             raise InvalidNetworksError(

@@ -141,11 +141,6 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
         return parse_version(self.introduced or self._binary)
 
     @property
-    def until(self) -> tuple[int, ...] | None:
-        """The last release that read the variable; None if it was not removed."""
-        return parse_version(self.last_seen)
-
-    @property
     def _binary(self) -> str | None:
         basis = self.introduced_basis or ""
         return basis.rpartition(" ")[2] if basis.startswith("binary only") else None

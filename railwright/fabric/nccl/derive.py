@@ -5,21 +5,30 @@ a transport has, what other libraries have. The policy's `env`, and the way the 
 of `fabric/injection`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric.policy.model import Fabric, Nccl, Rail, Transport
-from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import VariableCode
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A variable with its reason."""
+    """A variable with the code of its reason."""
 
     name: str
     value: str
-    reason: reason.Reason
+    code: VariableCode
+
+    @property
+    def entry(self) -> str:
+        """The entry of the injection record."""
+        return f"env.{self.name}"
+
+    @property
+    def reason(self) -> str:
+        """Why it is set."""
+        return self.code.meaning
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -27,15 +36,14 @@ class Case(msgspec.Struct, frozen=True):
 
     `devices` are the names of the rails' RDMA devices. It is None if the policy does not name them or they differ
     between nodes. `is_foreign`: the rank's network namespace is not the one that the policy describes. That is the
-    pod's own, or the node's if the fabric sets hostNetwork.
+    pod's own, or the node's if the fabric sets hostNetwork. `has_interface`: the pod has the primary interface.
     """
 
     fabric: Fabric
     rails: tuple[Rail, ...]
     devices: tuple[str, ...] | None
-    primary_interface: str
     is_foreign: bool
-    topology_file: str | None = None  # of the node's shape; "" if it is unknown, None if the fabric's counts
+    has_interface: bool = True
 
     @property
     def nccl(self) -> Nccl:
@@ -49,7 +57,7 @@ Value = Callable[[Case], str | None]
 class Row(msgspec.Struct, frozen=True):
     """A row of the table. `value` returns the variable's value, or None to leave the variable out.
 
-    The code has the reason and the source of the rule.
+    The meaning of the code is the reason, with the source of the rule.
     """
 
     name: str
@@ -65,51 +73,48 @@ def _set(text: str) -> Value:
     return lambda _: text
 
 
-def _read(key: str, default: str | None = None) -> Value:
-    """Return a function that gives the policy's `nccl` key, or `default` if it is unset.
-
-    Booleans become 0 and 1, because NCCL does not read true and false (NVIDIA/nccl src/misc/param.cc).
-    """
+def _read(key: str) -> Value:
+    """Return a function that gives the policy's `nccl` key."""
 
     def read(case: Case) -> str | None:
         setting = getattr(case.nccl, key)
-        if setting is None:
-            return default
-        return str(int(setting)) if isinstance(setting, bool) else str(setting)
+        return None if setting is None else str(setting)
 
     return read
 
 
-def _set_if(key: str, text: str) -> Value:
-    """Return a function that gives `text` if the policy's boolean `nccl` key is true."""
-    return lambda case: text if getattr(case.nccl, key) else None
-
-
-def _set_with_nvlink(*, required: bool) -> Value:
-    """Return a function that gives 1 if the nodes have NVLink domains; with `required`, only if these must work."""
-    return lambda case: "1" if (nvlink := case.fabric.nvlink) and (nvlink.required or not required) else None
+def _set_with_nvlink(case: Case) -> str | None:
+    """Return 1 if the nodes have NVLink domains."""
+    return None if case.fabric.nvlink_segment is None else "1"
 
 
 def _name_interface(mark: str = "") -> Value:
     """Return a function that gives the primary interface's name after `mark`.
 
-    It gives None in a foreign network namespace, where the interface has another name.
+    It gives None in a foreign network namespace, where the interface has another name, and for a pod without it.
     """
-    return lambda case: None if case.is_foreign else f"{mark}{case.primary_interface}"
+    return lambda case: None if case.is_foreign or not case.has_interface else f"{mark}{case.fabric.primary_interface}"
 
 
 def _read_address_range(case: Case) -> str | None:
-    """Return the range of the rails' addresses; None in a foreign network namespace, unless it has those addresses."""
-    return case.nccl.address_range if not case.is_foreign or case.nccl.address_range_includes_host else None
+    """Return the range of the rails' addresses; None in a foreign network namespace."""
+    return None if case.is_foreign else case.nccl.address_range
+
+
+def _read_address_family(case: Case) -> str | None:
+    """Return the family of the rails' addresses if it is not NCCL's default, IPv4; None as `_read_address_range`."""
+    return "AF_INET6" if ":" in (_read_address_range(case) or "") else None
+
+
+def _read_index(case: Case) -> str | None:
+    """Return the GID index of the policy for a library that knows no -1, by which NCCL chooses."""
+    index = case.nccl.gid_index
+    return None if index is None or index < 0 else str(index)
 
 
 def _require(network: str = "") -> Value:
     """Return a function that gives the plugin's network, otherwise `network`, if TCP is forbidden."""
-    return lambda case: (case.nccl.plugin.network or network or None) if case.nccl.forbid_tcp_fallback else None
-
-
-def _read_topology_file(case: Case) -> str | None:
-    return (case.nccl.topology_file if case.topology_file is None else case.topology_file) or None
+    return lambda case: (case.nccl.plugin or network or None) if case.nccl.forbid_tcp_fallback else None
 
 
 def _list_devices(case: Case) -> str | None:
@@ -118,13 +123,8 @@ def _list_devices(case: Case) -> str | None:
 
 
 def _list_ports(case: Case) -> str | None:
-    """Return port 1 of each device, as UCX names it; None if claims name the devices."""
-    return None if case.fabric.claims or not case.devices else format_ucx_devices(case.devices)
-
-
-def format_ucx_devices(devices: Iterable[str]) -> str:
-    """Return the first port of each device, as UCX names it (UCX documentation, UCX_NET_DEVICES)."""
-    return ",".join(f"{device}:1" for device in dict.fromkeys(devices))
+    """Return port 1 of each device, as UCX names it (UCX documentation, UCX_NET_DEVICES)."""
+    return None if not case.devices else ",".join(f"{device}:1" for device in dict.fromkeys(case.devices))
 
 
 def _list_exactly(case: Case) -> str | None:
@@ -146,69 +146,52 @@ _WITH_GIDS = _ROCE | _ERDMA | _PVRDMA
 # The EFA plugin sets its own defaults and does not read NCCL_IB_* variables.
 _WITH_RAILS = _VERBS | _EFA | _PLUGIN
 
+# Sources: NCCL user guide, env.rst. Gloo and TensorPipe take plain names of interfaces (PyTorch torch.distributed,
+# common environment variables). EFA: aws-ofi-nccl doc/efa-env-var.md. eRDMA: Alibaba Cloud PAI, NCCL over eRDMA; its
+# devices are named erdma_N, and the images' HPC-X would load another plugin. PVRDMA: rdma-core providers/vmw_pvrdma,
+# without relaxed ordering, peer memory and dma-buf.
 _ROWS = (
-    Row("NCCL_SOCKET_IFNAME", _name_interface("="), VariableCode.BOOTSTRAP_INTERFACE),
-    Row("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.GLOO_INTERFACE),
-    Row("TP_SOCKET_IFNAME", _name_interface(), VariableCode.TENSOR_PIPE_INTERFACE),
-    Row("NCCL_DEBUG", _read("debug"), VariableCode.LOG_LEVEL),
-    Row("NCCL_CUMEM_ENABLE", _set_with_nvlink(required=False), VariableCode.NVLINK_MEMORY, _WITH_RAILS),
-    Row("NCCL_MNNVL_ENABLE", _set_with_nvlink(required=True), VariableCode.NVLINK_REQUIRED, _WITH_RAILS),
+    Row("NCCL_SOCKET_IFNAME", _name_interface("="), VariableCode.INTERFACE_OFF_RAILS),
+    Row("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
+    Row("TP_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
+    Row("NCCL_CUMEM_ENABLE", _set_with_nvlink, VariableCode.NVLINK_MEMORY, _WITH_RAILS),
     Row("NCCL_NET", _require("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
-    Row("NCCL_NET", _require("AWS Libfabric"), VariableCode.EFA_PLUGIN_REQUIRED, _EFA),
+    Row("NCCL_NET", _require("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
     Row("NCCL_NET", _require(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
-    Row("NCCL_NET_PLUGIN", lambda case: case.nccl.plugin.library, VariableCode.PLUGIN_OF_FABRIC, _WITH_RAILS - _ERDMA),
-    Row("NCCL_NET", _set("Socket"), VariableCode.SOCKETS_ONLY, _TCP),
-    Row("NCCL_NET_PLUGIN", _set("none"), VariableCode.NETWORK_PLUGIN_DISABLED, _ERDMA),
-    Row("NCCL_NET_PLUGIN", _set("none"), VariableCode.NO_NETWORK_PLUGIN, _TCP),
-    Row("NCCL_IB_DISABLE", _set("1"), VariableCode.VERBS_DISABLED, _TCP),
+    Row("NCCL_NET", _set("Socket"), VariableCode.TCP_ONLY, _TCP),
+    Row("NCCL_NET_PLUGIN", _set("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
+    Row("NCCL_NET_PLUGIN", _set("none"), VariableCode.TCP_ONLY, _TCP),
+    Row("NCCL_IB_DISABLE", _set("1"), VariableCode.TCP_ONLY, _TCP),
     Row("NCCL_IB_HCA", _list_exactly, VariableCode.RAIL_DEVICES, _VERBS - _ERDMA),
-    Row("NCCL_IB_HCA", lambda case: _list_exactly(case) or "erdma", VariableCode.ERDMA_DEVICES, _ERDMA),
-    Row("NCCL_IB_GID_INDEX", _read("gid_index"), VariableCode.GID_INDEX, _WITH_GIDS),
-    Row("NCCL_IB_ADDR_FAMILY", _read("address_family"), VariableCode.ADDRESS_FAMILY, _WITH_GIDS),
-    Row("NCCL_IB_ADDR_RANGE", _read_address_range, VariableCode.ADDRESS_RANGE, _WITH_GIDS),
-    Row("NCCL_IB_TC", _read("traffic_class"), VariableCode.TRAFFIC_CLASS, _ROCE),
-    Row("NCCL_IB_FIFO_TC", _read("fifo_traffic_class"), VariableCode.CONTROL_TRAFFIC_CLASS, _ROCE),
-    Row("NCCL_IB_SL", _read("service_level"), VariableCode.SERVICE_LEVEL, _NATIVE),
-    Row("NCCL_CROSS_NIC", _set_if("rail_only", "0"), VariableCode.RAILS_ISOLATED, _TUNED),
-    Row("NCCL_IB_QPS_PER_CONNECTION", _read("qps_per_connection"), VariableCode.QUEUE_PAIRS, _TUNED),
-    Row("NCCL_IB_ADAPTIVE_ROUTING", _read("adaptive_routing"), VariableCode.ADAPTIVE_ROUTING, _NATIVE),
-    Row("NCCL_IB_PCI_RELAXED_ORDERING", _set("0"), VariableCode.RELAXED_ORDERING_ABSENT, _PVRDMA),
-    Row("NCCL_IB_TIMEOUT", _read("timeout"), VariableCode.TIMEOUT, _VERBS),
-    Row("NCCL_IB_RETRY_CNT", _read("retry_count"), VariableCode.RETRY_COUNT, _VERBS),
-    Row("NCCL_NET_GDR_LEVEL", _read("gdr_level"), VariableCode.GPU_DIRECT_REACH, _TUNED),
-    Row("NCCL_NET_GDR_LEVEL", _read("gdr_level", "LOC"), VariableCode.GPU_DIRECT_ABSENT, _PVRDMA),
-    Row("NCCL_IB_MERGE_VFS", _read("merge_vfs"), VariableCode.FUNCTIONS_MERGED, _NATIVE),
-    Row("NCCL_TOPO_FILE", _read_topology_file, VariableCode.TOPOLOGY_FILE, _WITH_RAILS),
+    Row("NCCL_IB_HCA", lambda case: _list_exactly(case) or "erdma", VariableCode.RAIL_DEVICES, _ERDMA),
+    Row("NCCL_IB_GID_INDEX", _read("gid_index"), VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Row("MC_GID_INDEX", _read_index, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Row("NCCL_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Row("NCCL_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Row("NCCL_IB_TC", _read("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
+    Row("NCCL_IB_PCI_RELAXED_ORDERING", _set("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
+    Row("NCCL_NET_GDR_LEVEL", _set("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
 )
 
-_LAUNCHER_ROWS = (
-    Row("OMPI_MCA_oob_tcp_if_include", _name_interface(), VariableCode.OPEN_MPI_CONTROL_INTERFACE),
-    Row("OMPI_MCA_btl_tcp_if_include", _name_interface(), VariableCode.OPEN_MPI_TCP_INTERFACE),
-    Row("PRTE_MCA_prte_if_include", _name_interface(), VariableCode.PRTE_INTERFACE),
-)
-
+# NVSHMEM documentation, environment variables: without the mapping it ignores NVSHMEM_HCA_LIST. UCX documentation,
+# ucx_info -f; NIXL moves the KV cache over UCX (ai-dynamo/dynamo, recipes/addons/providers/aks-ib.yaml).
 _LIBRARY_ROWS = (
-    Row("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", _name_interface(), VariableCode.NVSHMEM_INTERFACE),
-    Row("NVSHMEM_HCA_LIST", _list_devices, VariableCode.NVSHMEM_DEVICES, _ROCE),
+    Row("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
+    Row("NVSHMEM_HCA_LIST", _list_devices, VariableCode.RAIL_DEVICES, _NATIVE),
     Row(
         "NVSHMEM_ENABLE_NIC_PE_MAPPING",
         lambda case: "1" if case.devices else None,
-        VariableCode.NVSHMEM_MAPPING,
-        _ROCE,
+        VariableCode.RAIL_DEVICES,
+        _NATIVE,
     ),
-    Row(
-        "NVSHMEM_IB_ADDR_RANGE",
-        # NVSHMEM reads the range as IPv4 unless NVSHMEM_IB_ADDR_FAMILY is set, which railwright does not derive
-        lambda case: None if case.nccl.address_family == "AF_INET6" else _read_address_range(case),
-        VariableCode.NVSHMEM_ADDRESS_RANGE,
-        _ROCE,
-    ),
-    Row("NVSHMEM_IB_TRAFFIC_CLASS", _read("traffic_class"), VariableCode.NVSHMEM_TRAFFIC_CLASS, _ROCE),
-    Row("UCX_IB_TRAFFIC_CLASS", _read("traffic_class"), VariableCode.UCX_TRAFFIC_CLASS, _ROCE),
-    Row("UCX_NET_DEVICES", _list_ports, VariableCode.NIXL_DEVICES, _NATIVE),
-    Row("NVSHMEM_REMOTE_TRANSPORT", _set("libfabric"), VariableCode.NVSHMEM_TRANSPORT, _EFA),
-    Row("NVSHMEM_LIBFABRIC_PROVIDER", _set("efa"), VariableCode.NVSHMEM_PROVIDER, _EFA),
-    *_LAUNCHER_ROWS,
+    Row("NVSHMEM_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _ROCE),
+    Row("NVSHMEM_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _ROCE),
+    Row("UCX_IB_TRAFFIC_CLASS", _read("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
+    Row("UCX_NET_DEVICES", _list_ports, VariableCode.RAIL_DEVICES, _NATIVE),
+    Row("UCX_IB_GID_INDEX", _read_index, VariableCode.SET_BY_POLICY, _ROCE),
+    Row("NVSHMEM_IB_GID_INDEX", _read_index, VariableCode.SET_BY_POLICY, _ROCE),
+    Row("NVSHMEM_REMOTE_TRANSPORT", _set("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
+    Row("NVSHMEM_LIBFABRIC_PROVIDER", _set("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
 )
 
 
@@ -225,9 +208,65 @@ def derive_library_variables(case: Case) -> tuple[Variable, ...]:
     return _evaluate(_LIBRARY_ROWS, case)
 
 
-def derive_launcher_settings(fabric: Fabric, primary_interface: str, *, is_foreign: bool) -> tuple[Variable, ...]:
-    """Return the variables that keep mpirun's own traffic on a launcher off the rails."""
-    return _evaluate(_LAUNCHER_ROWS, Case(fabric, (), None, primary_interface, is_foreign))
+# What the init container finds (railwright/preflight/files.py), by transport. UCX: documentation of UCX_NET_DEVICES and
+# UCX_IB_GID_INDEX. NVSHMEM ignores its list without the mapping, and looks for IPv4 unless told otherwise. Mooncake:
+# MC_GID_INDEX; with isolated rails it loses what it sends to another rail (NVIDIA-NeMo/RL issue 2935). UCCL:
+# ep/README.md. MORI otherwise uses every device that it sees (ROCm/mori, RdmaContext::Initialize), and an index of its
+# own choice.
+FOUND: Mapping[str, frozenset[Transport]] = {
+    "NCCL_IB_HCA": _VERBS,
+    "NCCL_IB_GID_INDEX": _WITH_GIDS,
+    "NCCL_IB_ADDR_FAMILY": _WITH_GIDS,
+    "UCX_NET_DEVICES": _NATIVE,
+    "UCX_IB_GID_INDEX": _ROCE,
+    "NVSHMEM_HCA_LIST": _NATIVE,
+    "NVSHMEM_ENABLE_NIC_PE_MAPPING": _NATIVE,
+    "NVSHMEM_IB_GID_INDEX": _ROCE,
+    "NVSHMEM_IB_ADDR_FAMILY": _ROCE,
+    "NVSHMEM_IB_ADDR_RANGE": _ROCE,
+    "MC_GID_INDEX": _WITH_GIDS,
+    "MC_ENABLE_DEST_DEVICE_AFFINITY": _VERBS,
+    "UCCL_IB_GID_INDEX": _ROCE,
+    "MORI_RDMA_DEVICES": _NATIVE,
+    "MORI_IB_GID_INDEX": _ROCE,
+}
+
+NAMES = frozenset([row.name for row in (*_ROWS, *_LIBRARY_ROWS)]) | FOUND.keys()  # that admission may write
+
+
+def list_found(fabric: Fabric) -> tuple[str, ...]:
+    """Return the variables that the init container may find for the ranks of a fabric."""
+    left_out = set() if fabric.has_isolated_rails else {"MC_ENABLE_DEST_DEVICE_AFFINITY"}
+    if fabric.nccl.address_range is None:
+        left_out.add("NVSHMEM_IB_ADDR_RANGE")
+    return tuple(
+        [
+            name
+            for name, transports in FOUND.items()
+            if fabric.transport in transports and name not in left_out and not fabric.nccl.is_of_vendor(name)
+        ]
+    )
+
+
+def list_open(fabric: Fabric, devices: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the variables of NCCL for which the policy states no value: the devices, the entry of their GID table.
+
+    Other libraries need the same. NCCL chooses an entry itself (2.21 and newer), others take one of the host.
+    """
+    needs = {
+        "NCCL_IB_HCA": fabric.transport in _VERBS and not devices,
+        "NCCL_IB_GID_INDEX": fabric.transport in _WITH_GIDS and fabric.nccl.gid_index is None,
+    }
+    return tuple([name for name, is_open in needs.items() if is_open])
+
+
+def derives(name: str, fabric: Fabric) -> bool:
+    """True if a variable may be derived for the ranks of a fabric."""
+    return (
+        fabric.nccl.derive
+        and not fabric.nccl.is_of_vendor(name)
+        and any(row.name == name and fabric.transport in row.transports for row in (*_ROWS, *_LIBRARY_ROWS))
+    )
 
 
 def _evaluate(rows: Sequence[Row], case: Case) -> tuple[Variable, ...]:
@@ -238,4 +277,4 @@ def _evaluate(rows: Sequence[Row], case: Case) -> tuple[Variable, ...]:
         for row in rows
         if case.fabric.transport in row.transports and not case.nccl.is_of_vendor(row.name)
     ]
-    return tuple([Variable(row.name, value, reason.make(row.code)) for row, value in values if value is not None])
+    return tuple([Variable(row.name, value, row.code) for row, value in values if value is not None])

@@ -1,9 +1,10 @@
-"""Libraries other than NCCL whose variables are derived: NVSHMEM, UCX, NIXL, Open MPI.
+"""Libraries other than NCCL whose variables are derived: NVSHMEM, UCX, NIXL.
 
 A rank started by torchrun loads none of these libraries. A library's variables are therefore derived only if the pod or
-the policy already sets one of them. UCX_TLS is never derived from the policy for a rank: it would force UCX to TCP also
-where it carries the rank's data. UCX_NET_DEVICES is derived for NIXL, which moves the KV cache of an inference server
-over UCX. Of other ranks it is not known whether UCX carries data. Claims name the devices (injection/environment.py).
+the policy already sets one of them; those of NVSHMEM also with PyTorch's TORCH_SYMMMEM. UCX_TLS is never derived from
+the policy for a rank: it would force UCX to TCP also where it carries the rank's data. UCX_NET_DEVICES is derived for
+NIXL, which moves the KV cache of an inference server over UCX. Of other ranks it is not known whether UCX carries data.
+Claims name the devices (injection/environment.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,14 +14,16 @@ _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's n
     "UCX": "UCX",
     "VLLM_NIXL": "UCX",  # settings of vLLM's NIXL connector (vllm-project/vllm, vllm/envs.py)
     "NIXL": "UCX",
-    "OMPI": "Open MPI",
-    "PRTE": "Open MPI",
 }
-NIXL = "NIXL"  # it moves data over UCX, so its variables are also a sign of that library
+# PyTorch's backend of symmetric memory. It copies NCCL_IB_HCA into NVSHMEM_HCA_LIST unless that is set (pytorch/pytorch
+# pull request 170891), with its `=`, which NVSHMEM takes for a part of the first name.
+_SYMMETRIC_MEMORY = "TORCH_SYMMMEM"
 NIXL_PREFIXES = ("VLLM_NIXL_", "NIXL_")
-_OWNERS: Mapping[str, str] = {"UCX_NET_DEVICES": NIXL}  # variables that are derived for another library than their own
+RDMA_OF_UCX = "RDMA of UCX"  # data of UCX over the rails: by NIXL, or by transports that UCX_TLS names
+OF_UCX_DEVICES = frozenset({"UCX_NET_DEVICES", "UCX_IB_GID_INDEX"})  # with them, UCX needs an RDMA transport
+_OWNERS: Mapping[str, str] = dict.fromkeys(OF_UCX_DEVICES, RDMA_OF_UCX)
 _NO_LIBRARIES: frozenset[str] = frozenset()
-OPEN_MPI = frozenset({"Open MPI"})  # a launcher always uses it
+OPEN_MPI = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")  # prefixes of its variables, none of which is derived
 UCX_TRANSPORTS = "UCX_TLS"
 # Names of transports over verbs, and their aliases (openucx/ucx, src/ucp/core/ucp_context.c, ucp_tl_aliases; `all`).
 _RDMA_TRANSPORTS = frozenset(
@@ -31,28 +34,14 @@ _RDMA_TRANSPORTS = frozenset(
 )
 _PREFIXES = tuple((f"\n{word}_", library) for word, library in _LIBRARIES.items())
 
-# A variable is left out if the user has set one of these to another value. Open MPI's include and exclude lists are
-# mutually exclusive, and Open MPI 5's mpirun reads OMPI_MCA_oob_* as PRTE_MCA_oob_* (PRRTE, schizo_ompi.c,
-# check_prte_overlap). NVSHMEM reads NVSHMEM_HCA_LIST only with the mapping on, and an explicit mapping or a prefix
-# replaces the list.
+# A variable is left out if the user has set one of these to another value. NVSHMEM reads NVSHMEM_HCA_LIST only with the
+# mapping on, and an explicit mapping or a prefix replaces the list.
 CONFLICTING_VARIABLES: Mapping[str, tuple[str, ...]] = {
-    "OMPI_MCA_oob_tcp_if_include": (
-        "OMPI_MCA_oob_tcp_if_exclude",
-        "PRTE_MCA_prte_if_exclude",
-        "PRTE_MCA_oob_tcp_if_exclude",
-    ),
-    "OMPI_MCA_btl_tcp_if_include": ("OMPI_MCA_btl_tcp_if_exclude",),
-    "PRTE_MCA_prte_if_include": (
-        "PRTE_MCA_prte_if_exclude",
-        "PRTE_MCA_oob_tcp_if_include",  # old name of the same parameter
-        "PRTE_MCA_oob_tcp_if_exclude",
-        "OMPI_MCA_oob_tcp_if_include",  # no conflict if it has the value that railwright sets
-        "OMPI_MCA_oob_tcp_if_exclude",
-    ),
     "NVSHMEM_HCA_LIST": ("NVSHMEM_ENABLE_NIC_PE_MAPPING", "NVSHMEM_HCA_PE_MAPPING", "NVSHMEM_HCA_PREFIX"),
     "NVSHMEM_ENABLE_NIC_PE_MAPPING": ("NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING", "NVSHMEM_HCA_PREFIX"),
+    "NVSHMEM_IB_ADDR_FAMILY": ("NVSHMEM_IB_GID_INDEX",),
     "NVSHMEM_IB_ADDR_RANGE": ("NVSHMEM_IB_GID_INDEX",),
-    "UCX_NET_DEVICES": (UCX_TRANSPORTS,),  # which may name no transport over RDMA devices
+    "NVSHMEM_IB_GID_INDEX": ("NVSHMEM_IB_ADDR_RANGE",),
 }
 
 
@@ -72,10 +61,12 @@ def may_use_rdma(transports: str | None) -> bool:
 
 def detect(names: Iterable[str]) -> frozenset[str]:
     """Return the libraries to which at least one of the variables `names` belongs."""
-    text = "\n" + "\n".join(names)  # one search per library is faster than a look-up per name
+    text = "\n".join(("", *names, ""))  # one search per library is faster than a look-up per name
     libraries = [library for prefix, library in _PREFIXES if prefix in text]
+    if f"\n{_SYMMETRIC_MEMORY}\n" in text:
+        libraries.append("NVSHMEM")
     if "NIXL_" in text and any(f"\n{prefix}" in text for prefix in NIXL_PREFIXES):
-        libraries.append(NIXL)
+        libraries.append(RDMA_OF_UCX)
     return frozenset(libraries) if libraries else _NO_LIBRARIES
 
 

@@ -98,7 +98,6 @@ def _split_port(text: str) -> tuple[str, int]:
 # --- lists of algorithms and protocols, of each collective function: NCCL_ALGO, NCCL_PROTO ---------------------
 
 # As NCCL 2.24 and newer parses them (NVIDIA/nccl src/graph/tuning.cc, parseList).
-SINCE = (2, 24)  # older releases read one list for all functions, and keep Ring where no other algorithm remains
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
 # Algorithms that implement each function (tuning.cc, ncclTopoTuneModel).

@@ -13,16 +13,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, node_views, resources, text, topology
-from railwright.fabric.claims import node_devices
+from railwright.fabric import intent, names, node_views, resources, text, topology
+from railwright.fabric.claims import objects
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.state import (
     assumed_pods,
+    broken_rails,
     cluster_state,
     object_info,
     pod_usage,
-    rail_health,
-    rail_reports,
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
@@ -250,7 +249,11 @@ class FabricView:
         pods = tuple(self._list_pods(node, ranks))
         used = {rail for pod in pods for rail in pod.rails}
         notes, held = _list_unavailable_rails(self.fabric, node, self._cluster, used)
-        reports = self._cluster.health.list_states(node.name, self.name)
+        broken = [
+            f"{rail}: the node's annotation {names.BROKEN_RAILS} names it"
+            for rail in self._rails
+            if rail in node.broken_rails
+        ]
         rail_states = "".join(self._list_rail_states(node, used | held))
         note = self._describe_note(node)
         return overview_types.Node(
@@ -263,7 +266,7 @@ class FabricView:
             gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
             gpus_used=self._count_used_gpus(node.name),
             faulty_since=_update_faulty_since(rail_states, old_row, now),
-            rail_notes=(*notes, *_describe_reports(reports)),
+            rail_notes=(*notes, *broken),
         )
 
     def _describe_note(self, node: object_info.NodeInfo) -> NodeNote:
@@ -284,20 +287,19 @@ class FabricView:
         return pod is not None and bool(pod.node)
 
     def _list_rail_states(self, node: object_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
-        reported = {row.rail: row for row in self._cluster.health.list_effects(node.name, self.name)}
+        broken = {row.rail for row in broken_rails.find_broken(node, self.fabric.rails)}
         for position, rail in enumerate(self.fabric.rails):
-            report = reported.get(rail.name)
-            if report is not None and report.is_excluded:
+            if rail.name in broken:
                 yield overview_types.DEAD
                 continue
             if not rail.resource:
-                yield overview_types.UNCOUNTED if report is None else overview_types.DEGRADED
+                yield overview_types.UNCOUNTED
                 continue
             allocatable = node.allocatable.get(rail.resource, 0) // resources.UNIT
             capacity = node.capacity.get(rail.resource, 0) // resources.UNIT
             if allocatable <= self._pools[rail.resource].index(position):
                 yield overview_types.DEAD
-            elif allocatable < capacity or report is not None:
+            elif allocatable < capacity:
                 yield overview_types.DEGRADED
             else:
                 yield overview_types.BUSY if position in used else overview_types.FREE
@@ -343,7 +345,7 @@ def _list_unavailable_rails(
         return (), frozenset()
     notes: list[str] = []
     held: set[int] = set()
-    unavailable = cluster.claimed.inventory.list_unavailable(node.name)
+    on_node = cluster.devices.list_named(node.name)
     for position, rail in enumerate(fabric.rails):
         if not rail.resource:
             continue
@@ -351,31 +353,25 @@ def _list_unavailable_rails(
         if not capacity:
             missing = f"no device of DeviceClass {fabric.claims.device_class} in the ResourceSlices of the node"
             notes.append(f"{rail.name}: {missing} matches it")
-        devices = unavailable.get(rail.resource, ())
-        notes += [f"{rail.name}: device {row.device} has the taint {row.taint}" for row in devices if row.taint]
-        if devices and len(devices) >= capacity and position not in used:
-            holders = [row for row in devices if not row.taint]
-            held |= {position} if holders else set()
-            notes += [f"{rail.name}: device {row.device} is held by {_name_holder(row, cluster)}" for row in holders]
+        own = [device for device, names in on_node if rail.resource in names]
+        tainted = [(device.id.device, taint) for device in own if (taint := device.find_taint())]
+        notes += [f"{rail.name}: device {device} has the taint {taint}" for device, taint in tainted]
+        holders = [
+            (device.id.device, claim)
+            for device in own
+            if not device.find_taint() and (claim := cluster.devices.find_holder(device.id)) is not None
+        ]
+        if holders and len(tainted) + len(holders) >= capacity and position not in used:
+            held.add(position)
+            notes += [
+                f"{rail.name}: device {device} is held by {_name_holder(claim, cluster)}" for device, claim in holders
+            ]
     return tuple(notes), frozenset(held)
 
 
-_SHOWN_BY_DEVICES = frozenset({rail_reports.UNHEALTHY, rail_reports.TAINTED, rail_reports.MISSING})
-
-
-def _describe_reports(reports: Sequence[rail_health.RailState]) -> Iterator[str]:
-    """Yield who reports which rail, since when, and what follows. What the devices show is left out until it ends."""
-    for report in reports:
-        if report.is_held or report.source not in _SHOWN_BY_DEVICES:
-            since = f" since {report.since}" if report.since else ""
-            detail = f": {report.detail}" if report.detail else ""
-            held = "; the report has ended, and counts for a while" if report.is_held else ""
-            yield f"{report.rail}: {report.source}{since}{detail} ({report.belief}{held})"
-
-
-def _name_holder(device: node_devices.UnavailableDevice, cluster: cluster_state.ClusterState) -> str:
-    pods = ", ".join(pod.key for uid in device.pods if (pod := cluster.pods.get(uid)) is not None)
-    return f"claim {device.claim} of pod {pods}" if pods else f"claim {device.claim}"
+def _name_holder(claim: objects.ResourceClaim, cluster: cluster_state.ClusterState) -> str:
+    pods = ", ".join(pod.key for pod in pod_usage.list_claim_pods(claim, cluster))
+    return f"claim {claim.metadata.full_name}" + (f" of pod {pods}" if pods else "")
 
 
 def count_rails(rows: Collection[overview_types.Node]) -> tuple[int, int, int]:

@@ -1,19 +1,17 @@
-"""Lists the members of each gang, and assesses it: its bandwidth compared with the best possible now, or why it waits.
+"""Assesses a gang by what the cluster shows now: its state, its bandwidth, and why it waits or is not better.
 
-Uses the model and the planner of placement on the present cluster state. The gang's own nodes count as free, so "best"
-is the most that moving the gang could gain. Nothing is placed or reserved here.
-
-The largest gang that fits now has pods of all accelerators and one share of every rail of the most frequent node type.
-Only these devices count; CPU and memory do not.
+This is the only assessment: of commands, `/explain`, the dashboard, Events and metrics. It reads no stored decision.
+The devices of the gang's own pods and of pods that are being deleted count as free, so that `best` is what the gang
+would get if it were recreated. Nothing is placed or reserved here.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, resources, topology, views
-from railwright.fabric.overview import overview_types, pods_and_events
+from railwright.fabric import intent, text, topology
+from railwright.fabric.overview import gang_members, overview_types, pods_and_events
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
@@ -21,159 +19,130 @@ from railwright.fabric.placement.nodes import facts_builder, node_evaluation, no
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import Code
+from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import membership
 
-# --- members --------------------------------------------------------------------------------------------------
-
-MAX_GANGS = 1000  # shown; a cluster of 5,000 nodes runs some hundreds
-_NO_INDEX = 1 << 30  # the index that `membership` gives to a pod without a number
-
-
-class Member(msgspec.Struct, frozen=True):
-    """One pod of a gang."""
-
-    uid: str
-    key: str  # namespace/name
-    rank: int  # from 0
-    node: str  # "" until bound or assumed
-    assumed: bool
-
-
-class GangMembers(msgspec.Struct, frozen=True):
-    """One gang."""
-
-    key: membership.GangKey
-    size: int
-    members: tuple[Member, ...]  # by rank
-
-    @property
-    def placed(self) -> int:
-        """Return the number of members that have a node."""
-        return sum(1 for member in self.members if member.node)
-
-    @property
-    def state(self) -> str:
-        """Return overview_types.PLACED, STARTING or WAITING."""
-        placed = self.placed
-        if placed >= self.size:
-            return overview_types.PLACED
-        return overview_types.STARTING if placed else overview_types.WAITING
-
-
-class GangIndex:
-    """All gangs of opted-in pods. If there are more than MAX_GANGS, the first by name are stored."""
-
-    def __init__(
-        self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, pods: pods_and_events.OptedInPods
-    ) -> None:
-        self._cluster, self._assumed, self._pods = cluster, assumed, pods
-        self._versions: tuple[int, int, int] = (-1, -1, -1)
-        self.gangs: dict[membership.GangKey, GangMembers] = {}
-        self.colours: dict[membership.GangKey, int] = {}
-        self.ranks: dict[str, tuple[membership.GangKey, int]] = {}  # pod uid -> gang and rank
-        self.total = 0
-
-    def refresh(self) -> Collection[membership.GangKey]:
-        """Update all gangs; return those that appeared, changed or disappeared."""
-        versions = (self._cluster.version, self._assumed.change_log.position, self._pods.generation)
-        if versions == self._versions:
-            return ()
-        self._versions = versions
-        self.total = len(self._pods.gangs)
-        keys = sorted(self._pods.gangs)[:MAX_GANGS]
-        gangs = {key: gang for key in keys if (gang := _list_members(key, self._cluster, self._assumed)).members}
-        changed = [key for key in {**self.gangs, **gangs} if self.gangs.get(key) != gangs.get(key)]
-        for key in changed:
-            for member in self.gangs[key].members if key in self.gangs else ():
-                self.ranks.pop(member.uid, None)
-        for key in changed:
-            for member in gangs[key].members if key in gangs else ():
-                self.ranks[member.uid] = (key, member.rank)
-        self.gangs = gangs
-        self.colours = _assign_colours(self.colours, gangs)
-        return changed
-
-
-def _list_members(
-    key: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
-) -> GangMembers:
-    pods = sorted(cluster.get_gang(key).values(), key=lambda pod: pod.rank)
-    assumed_nodes = {assumed_pod.uid: assumed_pod.node for assumed_pod in assumed.list_of_gang(key)}
-    members = tuple(
-        Member(
-            uid=pod.uid,
-            key=pod.key,
-            rank=rank,
-            node=pod.node or assumed_nodes.get(pod.uid, ""),
-            assumed=not pod.node and pod.uid in assumed_nodes,
-        )
-        for rank, pod in zip(_number_members(pods), pods, strict=True)
-    )
-    return GangMembers(key=key, size=cluster.get_gang_size(key, observed=len(members)), members=members)
-
-
-def _number_members(pods: Sequence[object_info.PodInfo]) -> Iterable[int]:
-    """Return the frameworks' own indices if they are unique, so that a late pod renumbers no other; else positions."""
-    indices = [pod.rank.index for pod in pods]
-    unique = len(set(indices)) == len(indices) and _NO_INDEX not in indices
-    return indices if unique and len({pod.rank.role for pod in pods}) == 1 else range(len(pods))
-
-
-def _assign_colours(
-    old: Mapping[membership.GangKey, int], gangs: Mapping[membership.GangKey, GangMembers]
-) -> dict[membership.GangKey, int]:
-    """Return a colour for each gang: its previous one, or the lowest that is unused."""
-    colours = {key: old[key] for key in gangs if key in old}
-    used = set(colours.values())
-    unused = (colour for colour in range(len(gangs) + 1) if colour not in used)
-    for key in gangs:
-        if key not in colours:
-            colours[key] = next(unused)
-    return colours
-
-
 _MAX_REASONS = 6  # shown of a gang
+_MAX_REFUSALS = 3  # of them, if every node is refused
 _MIN_DIFFERENCE = 0.005  # smaller differences of bandwidth would be formatted as equal
 
+_FABRIC_UNDEFINED = reason.Reason(
+    PlacementCode.FABRIC_UNDEFINED,
+    "the fabric of these pods is not defined in the current policy, or the policy is in mode warn, so no plan is made",
+)
+_DOMAINS_UNDEFINED = reason.Reason(
+    PlacementCode.DOMAINS_UNDEFINED, "the policy names no domains: leaves and crossings are not modelled"
+)
 
-class GangAssessment(msgspec.Struct, frozen=True):
+
+class Assessment(msgspec.Struct, frozen=True):
     """The assessment of one gang. Bandwidths are modelled, 0..1; None if they cannot be computed."""
 
-    state: str
+    state: str  # one of overview_types.STATES
     bandwidth: float | None = None
     best: float | None = None
     leaves: int = 0
     min_leaves: int = 0
     why: tuple[reason.Reason, ...] = ()
-    outcome: str = ""  # overview_types.COMPACT, SPREAD or DEGRADED_GANG; "" unless placed
 
 
-def assess(
-    gang: GangMembers,
-    request: scheduling_request.SchedulingRequest | None,
-    placement_engine: engine.PlacementEngine,
-    cluster: cluster_state.ClusterState,
-) -> GangAssessment:
-    """Assess a gang. `request`: of a waiting member, or of any member if none waits; it offers all nodes."""
-    if request is None:
-        return GangAssessment(state=gang.state, why=(reason.make(Code.FABRIC_UNDEFINED),))
-    if gang.placed < len(gang.members):
-        return _assess_waiting(gang, request, placement_engine)
-    assessment = _assess_placed(gang, request, placement_engine, cluster)
-    why = (*_describe_missing_pods(gang), *assessment.why)[:_MAX_REASONS]
-    return msgspec.structs.replace(assessment, state=gang.state, why=why)
+class Assessor:
+    """Assesses gangs by the present state of a cluster and the policy in force."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument for each source
+        self,
+        cluster: cluster_state.ClusterState,
+        assumed: assumed_pods.AssumedPods,
+        pods: pods_and_events.OptedInPods,
+        policy: Callable[[], policies.Policy | None],
+        networks: intent.Networks,
+        placement_engine: engine.PlacementEngine | None = None,
+    ) -> None:
+        """`networks`: the resource of each network, by (namespace, name)."""
+        self._cluster, self._assumed, self._pods = cluster, assumed, pods
+        self._policy, self._networks = policy, networks
+        self.engine = placement_engine or engine.PlacementEngine(cluster, assumed)
+
+    def list_members(self, pod: object_info.PodInfo) -> gang_members.GangMembers:
+        """Return the gang of a pod; a pod without one is alone in it."""
+        if pod.gang:
+            return gang_members.list_members(pod.gang, self._cluster, self._assumed)
+        member = gang_members.Member(pod.uid, pod.key, rank=0, node=pod.node, assumed=False)
+        return gang_members.GangMembers(key=membership.GangKey(pod.key), size=1, members=(member,))
+
+    def build_request(self, pod: object_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
+        """Return a request for a pod with all nodes as candidates; None if no rails are planned for it."""
+        view = self._pods.get_pod(pod.uid)
+        if view is None:
+            return None
+        nodes = tuple(self._cluster.nodes)
+        return scheduling_request.build_request(view, self._policy(), self._networks, nodes, requests=pod.requests)
+
+    def assess(self, gang: gang_members.GangMembers) -> Assessment:
+        """Assess a gang."""
+        chosen = self._choose_member(gang)
+        request = self.build_request(chosen) if chosen is not None else None
+        if request is None:
+            assessment = Assessment(state=gang.state, why=(_FABRIC_UNDEFINED,))
+        elif gang.placed < len(gang.members):
+            assessment = _assess_waiting(gang, request, self.engine)
+        else:
+            assessment = _assess_placed(gang, request, self.engine, self._cluster)
+        missing, mixture = _describe_missing_pods(gang), self.describe_mixture(gang.key)
+        why = (*((mixture,) if mixture else ()), *missing, *assessment.why)
+        return msgspec.structs.replace(assessment, why=why[:_MAX_REASONS])
+
+    def describe(
+        self,
+        gang: gang_members.GangMembers,
+        assessment: Assessment,
+        *,
+        colour: int = 0,
+        ranks: tuple[overview_types.Rank, ...] = (),
+    ) -> overview_types.Gang:
+        """Return what users see of a gang."""
+        known = [pod for member in gang.members if (pod := self._pods.get_pod(member.uid))]
+        policy, placed, pods = self._policy(), gang.placed >= gang.size, self._cluster.pods
+        bound_at = [pods[member.uid].bound_at for member in gang.members if member.uid in pods]
+        namespace, _, name = gang.key.partition("/")
+        return overview_types.Gang(
+            key=gang.key,
+            name=membership.find_gang_name(known[0], gang.key) if known and membership.find_gang(known[0]) else name,
+            namespace=namespace,
+            fabric=intent.find_fabric(known[0], policy.document)[0] if known and policy is not None else "",
+            colour=colour,
+            size=gang.size,
+            placed=gang.placed,
+            ranks=ranks,
+            created_at=min(filter(None, (pod.metadata.creation_timestamp for pod in known)), default=""),
+            placed_at=max(bound_at, default="") if placed else "",
+            **msgspec.structs.asdict(assessment),
+        )
+
+    def _choose_member(self, gang: gang_members.GangMembers) -> object_info.PodInfo | None:
+        """Return the member that a gang is assessed by: the largest that waits, or the largest if none waits."""
+        policy = self._policy()
+        accelerators = policy.document.accelerators if policy else ()
+        waiting = [member for member in gang.members if not member.node]
+        known = self._cluster.pods
+        pods = [known[member.uid] for member in waiting or gang.members if member.uid in known]
+        return max(pods, key=lambda pod: sum(pod.requests.get(name, 0) for name in accelerators), default=None)
+
+    def describe_mixture(self, gang: membership.GangKey) -> reason.Reason | None:
+        """Return the reason for a gang whose pods were admitted under several versions of the policy; else None."""
+        policy = self._policy()
+        return _describe_mixture(self._cluster.get_gang(gang).values(), policy.digest if policy is not None else "")
 
 
 # --- placed -------------------------------------------------------------------------------------------------
 
 
 def _assess_placed(
-    gang: GangMembers,
+    gang: gang_members.GangMembers,
     request: scheduling_request.SchedulingRequest,
     placement_engine: engine.PlacementEngine,
     cluster: cluster_state.ClusterState,
-) -> GangAssessment:
+) -> Assessment:
     index = placement_engine.get_index(request)
     members = [
         msgspec.structs.replace(pod, node=member.node)  # the cluster state does not have the node of an assumed pod
@@ -182,44 +151,50 @@ def _assess_placed(
     ]
     workers = placement_result.select_workers(members, request.devices)
     placed_pods = _list_placed_pods(workers, index, cluster)
+    placement = placement_result.compute(placed_pods, index.uplinks)
+    bandwidth = round(placement.bandwidth, 3) or None  # 0 if they have none of the rails that the policy now names
+    if not request.domains or bandwidth is None:
+        why = (*(() if request.domains else (_DOMAINS_UNDEFINED,)), *placement.causes)
+        return Assessment(state=gang.state, bandwidth=bandwidth, why=why)
     capacity = _compute_capacity_without_gang(placed_pods, index)
     segment = max(1, min(request.segment, len(workers)))
     plan = planner.solve(len(workers), msgspec.structs.replace(capacity, segment=segment))
-    planned = placement_result.PlannedPlacement.build(plan, len(workers))
-    placement = placement_result.assess(placed_pods, planned, index.uplinks)
-    if not request.domains:
-        return GangAssessment(
-            state=overview_types.PLACED,
-            bandwidth=round(placement.bandwidth, 3),
-            why=(reason.make(Code.DOMAINS_UNDEFINED), *placement.causes)[:_MAX_REASONS],
-        )
-    outcome = placement_result.classify(placement, planned) if plan.is_complete else overview_types.COMPACT
-    best = max(placement.bandwidth, plan.bandwidth if plan.is_complete else 0.0)
+    is_spread = plan.is_complete and (
+        plan.bandwidth > placement.bandwidth + _MIN_DIFFERENCE
+        or (plan.bandwidth >= placement.bandwidth - _MIN_DIFFERENCE and len(plan.leaves) < len(placement.leaves))
+    )
     leaves = len(placement.leaves)
-    planned_leaves = len(plan.leaves) if plan.is_complete else leaves
-    return GangAssessment(
-        state=overview_types.PLACED,
-        bandwidth=round(placement.bandwidth, 3),
-        best=round(best, 3),
+    return Assessment(
+        state=overview_types.SPREAD if is_spread and gang.state == overview_types.PLACED else gang.state,
+        bandwidth=bandwidth,
+        best=round(max(placement.bandwidth, plan.bandwidth if is_spread else 0.0), 3),
         leaves=leaves,
-        min_leaves=min(leaves, planned_leaves),
-        why=tuple(_list_improvements(placement, plan, best))[:_MAX_REASONS],
-        outcome=outcome,
+        min_leaves=min(leaves, len(plan.leaves)) if is_spread else leaves,
+        why=(*((_describe_better(placement, plan),) if is_spread else ()), *_merge_peer_causes(placement.causes)),
     )
 
 
-def _list_improvements(
-    placement: placement_result.PlacementResult, plan: planner.Plan, best: float
-) -> Sequence[reason.Reason]:
-    """Return the degradations of a placement, and the better plan if there is one."""
-    why = [cause for cause in placement.causes if cause.code is not Code.PEER_RAIL_MISSING]
-    if peers := len(placement.causes) - len(why):  # one reason for all of them: the causes are more useful
-        why.append(reason.make(Code.PEERS_LACK_RAILS, pods=peers))
-    if plan.is_complete and placement.bandwidth < best - _MIN_DIFFERENCE:
-        why.insert(0, reason.make(Code.BETTER_PLAN, bandwidth=best, leaves=node_explainer.name_leaves(plan.leaves)))
-    elif plan.is_complete and len(plan.leaves) < len(placement.leaves):
-        why.append(reason.make(Code.FEWER_LEAVES_POSSIBLE, leaves=node_explainer.name_leaves(plan.leaves)))
-    return why
+def _describe_better(placement: placement_result.PlacementResult, plan: planner.Plan) -> reason.Reason:
+    pods, leaves = text.format_count(placement.members, "pod"), text.format_count(len(placement.leaves), "leaf")
+    message = (
+        f"{pods} on {leaves} ({node_explainer.count_on_leaves(placement.leaves.items())}) with "
+        f"{placement.bandwidth:.2f} of the bandwidth; recreated now, the gang could have {plan.bandwidth:.2f} on "
+        f"{_format_leaves(plan.leaves)}"
+    )
+    return reason.Reason(PlacementCode.BETTER_PLAN, message)
+
+
+def _merge_peer_causes(causes: Sequence[reason.Reason]) -> Sequence[reason.Reason]:
+    """Return the causes, those about rails that peers lack as one: the others are more useful."""
+    others = [cause for cause in causes if cause.code is not PlacementCode.PEER_RAIL_MISSING]
+    if not (peers := len(causes) - len(others)):
+        return others
+    message = f"{text.format_count(peers, 'more member')}: a rail is missing on another pod's node"
+    return [*others, reason.Reason(PlacementCode.PEER_RAIL_MISSING, message)]
+
+
+def _format_leaves(leaves: Sequence[topology.Domain]) -> str:
+    return f"{text.format_count(len(leaves), 'leaf')} ({node_explainer.name_leaves(leaves)})"
 
 
 def _list_placed_pods(
@@ -235,7 +210,6 @@ def _list_placed_pods(
     }
     return [
         placement_result.PlacedPod(
-            pod=pod.key.partition("/")[2],
             node=pod.node,
             leaf=index.leaf_by_node.get(pod.node, topology.NO_DOMAIN),
             evaluation=_evaluate_after_members(evaluations[pod.node], by_node[pod.node].index(pod))
@@ -252,9 +226,9 @@ def _evaluate_without_gang(
     index: node_index.NodeIndex,
     cluster: cluster_state.ClusterState,
 ) -> node_evaluation.NodeEvaluation:
-    """Evaluate a node as if the gang's pods on it did not exist."""
+    """Evaluate a node as if the gang's pods on it, and those that are being deleted, did not exist."""
     free = dict(index.facts.compute_free(node))
-    for pod in members:
+    for pod in (*members, *(pod for pod in cluster.list_pods_on(node) if pod.is_ending)):
         for name, amount in pod.requests.items():
             free[name] = free.get(name, 0) + amount
     allocatable = cluster.nodes[node].allocatable
@@ -297,93 +271,75 @@ def _compute_capacity_without_gang(
 
 
 def _assess_waiting(
-    gang: GangMembers,
+    gang: gang_members.GangMembers,
     request: scheduling_request.SchedulingRequest,
     placement_engine: engine.PlacementEngine,
-) -> GangAssessment:
-    missing = _describe_missing_pods(gang)
+) -> Assessment:
     decision = placement_engine.score(request)
     plan = decision.plan
+    refusals = placement_engine.find_refusals(request)
+    if refusals and len(refusals) == len(request.nodes):
+        return Assessment(state=gang.state, why=tuple(dict.fromkeys(refusals.values()))[:_MAX_REFUSALS])
     if not decision.gang.has_domains:
-        fit = len(placement_engine.filter(request).feasible)
-        nodes_fit = reason.make(Code.NODES_FIT, fit=fit, nodes=len(request.nodes))
-        return GangAssessment(state=gang.state, why=(*missing, nodes_fit))
-    diagnosis = decision.diagnose()
+        classes = decision.view.find_classes(request.nodes)
+        fit = sum(1 for known in classes if known is not None and known.capacity.slot_numa_factors)
+        message = f"{fit} of {text.format_count(len(request.nodes), 'node')} could take one of its pods now"
+        return Assessment(state=gang.state, why=(reason.Reason(PlacementCode.FITS_NOW, message),))
+    diagnosis = placement_engine.diagnose(decision)
     if not plan.is_complete:
-        unplaceable = overview_types.UNPLACEABLE if diagnosis.fits_without_others else overview_types.NEVER
-        state = gang.state if diagnosis.fits else unplaceable
-        why = (*missing, *diagnosis.why)[:_MAX_REASONS]
-        return GangAssessment(state=state, min_leaves=plan.min_leaves_with_placed, why=why)
+        is_never = not diagnosis.fits and not diagnosis.fits_without_others
+        state = overview_types.NEVER if is_never else gang.state
+        return Assessment(state=state, min_leaves=plan.min_leaves_with_placed, why=diagnosis.why)
     peer_leaves = (leaf for leaf, peers in decision.gang.peers_by_leaf.items() if peers and leaf)
     leaves = dict.fromkeys((*peer_leaves, *plan.leaves))
-    fits_now = reason.make(Code.FITS_NOW, pods=decision.gang.remaining, leaves=node_explainer.name_leaves(plan.leaves))
-    return GangAssessment(
+    fits_now = reason.Reason(
+        PlacementCode.FITS_NOW,
+        f"the {decision.gang.remaining} that remain fit now, on {_format_leaves(plan.leaves)}; the scheduler has not "
+        "placed them",
+    )
+    return Assessment(
         state=gang.state,
         best=round(plan.bandwidth, 3),
         leaves=len(leaves),
         min_leaves=plan.min_leaves_with_placed or len(leaves),
-        why=(*missing, fits_now, *diagnosis.why)[:_MAX_REASONS],
+        why=(fits_now, *diagnosis.why),
     )
 
 
-def _describe_missing_pods(gang: GangMembers) -> tuple[reason.Reason, ...]:
+def _describe_missing_pods(gang: gang_members.GangMembers) -> tuple[reason.Reason, ...]:
     missing = gang.size - len(gang.members)
-    return (reason.make(Code.PODS_MISSING, missing=missing, size=gang.size),) if missing else ()
+    if not missing:
+        return ()
+    pods = text.format_count(gang.size, "pod", "does", part=missing).replace(" of ", " of its ")
+    return (reason.Reason(PlacementCode.PODS_MISSING, f"{pods} not exist yet"),)
 
 
-# --- the largest gang -----------------------------------------------------------------------------------------
+# --- pods that were admitted under different versions of the policy -----------------------------------------
+# Their injected settings may differ. Scores do not depend on it: placement uses the current policy for all pods.
 
-_GANG = "railwright/largest-gang"  # key of an imaginary gang, which has no pods
-_TOLERATE_ALL = views.PodSpec(tolerations=[views.Toleration(operator="Exists")])  # taints of GPU nodes
+_MAX_NAMED = 3  # pods under each version of the policy
+_SHOWN_DIGITS = 19  # "sha256:" and 12 digits, enough to distinguish versions of the policy
 
 
-def compute_largest_gang(  # noqa: PLR0913, PLR0917 - one argument for each source
-    name: str,
-    nodes: Collection[str],
-    pod_size: resources.FrozenAmounts,
-    placement_engine: engine.PlacementEngine,
-    policy: policies.Policy,
-    networks: intent.Networks,
-) -> overview_types.LargestGang | None:
-    """Return the largest gang of pods of this size on `nodes`, those of the fabric."""
-    pod = views.Pod(metadata=views.ObjectMeta(labels_or_none={names.FABRIC: name}), spec=_TOLERATE_ALL)
-    request = scheduling_request.build_request(
-        pod, policy, networks, tuple(nodes), requests=pod_size, volcano_job=_GANG, uid=_GANG
-    )
-    if request is None:
+def _describe_mixture(members: Collection[object_info.PodInfo], current: str) -> reason.Reason | None:
+    """Return the reason for pods admitted under several versions of the policy; None if there is only one.
+
+    `current` is the digest of the policy in force. Pods without injection are left out.
+    """
+    pods_by_policy: dict[str, list[object_info.PodInfo]] = defaultdict(list)
+    for pod in sorted((pod for pod in members if pod.policy), key=lambda pod: pod.rank):
+        pods_by_policy[pod.policy].append(pod)
+    if len(pods_by_policy) < 2:
         return None
-    index = placement_engine.get_index(request)
-    capacity = gang_capacity.build_on(index, index.nodes_by_class)
-    slots_by_leaf = capacity.count_all_slots()
-    labelled = {leaf: slots for leaf, slots in slots_by_leaf.items() if leaf != topology.NO_DOMAIN}
-    leaf, pods_on_leaf = max(labelled.items(), key=lambda item: (item[1], item[0]), default=(topology.NO_DOMAIN, 0))
-    accelerators = sum(pod_size.get(resource, 0) for resource in policy.document.accelerators)
-    return overview_types.LargestGang(
-        pods=sum(slots_by_leaf.values()),
-        pods_on_leaf=pods_on_leaf,
-        gpus=accelerators // resources.UNIT,
-        rails=sum(len(need.rails) for need in request.needs),
-        leaf=topology.format_domain(leaf) if pods_on_leaf else "",
+    versions = []
+    for policy, pods in pods_by_policy.items():
+        names = [pod.key.partition("/")[2] for pod in pods[:_MAX_NAMED]]
+        more = ", ..." if len(pods) > _MAX_NAMED else ""
+        versions.append(f"{len(pods)} under {policy[:_SHOWN_DIGITS]} ({', '.join(names)}{more})")
+    pods_count = text.format_count(sum(map(len, pods_by_policy.values())), "pod", "was")
+    return reason.Reason(
+        PlacementCode.POLICIES_DIFFER,
+        f"{pods_count} admitted under {len(versions)} versions of the policy: {'; '.join(versions)}; their injected "
+        "settings may differ",
+        fix=f"recreate the pods that are not under the current version, {current[:_SHOWN_DIGITS]}",
     )
-
-
-def find_pod_size(
-    fabric: policies.Fabric, nodes: Collection[str], cluster: cluster_state.ClusterState, policy: policies.Policy
-) -> resources.FrozenAmounts | None:
-    """Return the devices of the most frequent node type; None if the nodes have none. It changes with nodes only."""
-    pools = intent.group_by_resource(fabric.rails)
-    device_names = (*policy.document.accelerators, *pools)
-    counts = Counter(
-        tuple(capacity.get(name, 0) for name in device_names)
-        for node in nodes
-        if node in cluster.nodes and (capacity := cluster.nodes[node].capacity or cluster.nodes[node].allocatable)
-    )
-    sizes = [size for size, _ in counts.most_common() if any(size)]
-    if not sizes:
-        return None
-    amounts = {
-        name: min(amount, fabric.count_devices(len(pools[name])) * resources.UNIT) if name in pools else amount
-        for name, amount in zip(device_names, sizes[0], strict=True)
-        if amount
-    }
-    return resources.freeze(amounts)

@@ -5,16 +5,21 @@ cluster state, the assumed pods and the opted-in pods, and needs no clock.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from railwright.fabric import intent, resources, text, topology
-from railwright.fabric.overview import fabric_view, gang_assessment, overview_types, pods_and_events
-from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.overview import (
+    fabric_view,
+    gang_assessment,
+    gang_members,
+    largest_gang,
+    overview_types,
+    pods_and_events,
+)
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership
 
 MAX_RANKS = 4096  # of one gang; further ranks are not shown
@@ -22,7 +27,14 @@ _MAX_CHANGED = 16  # gangs with changed pods that one refresh assesses
 _MAX_OUTDATED = 2  # other gangs that one refresh assesses again because the cluster changed
 
 Policy = Callable[[], policies.Policy | None]
-_CONNECTED = overview_types.Connection()
+
+
+class _Assessed(NamedTuple):
+    """An assessment, and what it is of."""
+
+    version: int  # of the cluster
+    gang: gang_members.GangMembers
+    assessment: gang_assessment.Assessment
 
 
 class OverviewBuilder:
@@ -42,13 +54,12 @@ class OverviewBuilder:
         """`pools`: the resource of each network, by (namespace, name). `events`: None if nothing reads them."""
         self._cluster, self._assumed, self._pods, self._policy, self._pools = cluster, assumed, pods, policy, pools
         self._notes, self._event_rows = notes, events
-        self._engine = engine.PlacementEngine(cluster, assumed)
-        self._gang_index = gang_assessment.GangIndex(cluster, assumed, pods)
+        self._assessor = gang_assessment.Assessor(cluster, assumed, pods, policy, pools)
+        self._gang_index = gang_members.GangIndex(cluster, assumed, pods)
         self._policy_inputs: tuple[object, ...] = ()
         self._views: dict[str, fabric_view.FabricView] = {}
         self._positions: tuple[int, int] = (-1, -1)
-        # (cluster version, assessment)
-        self._assessments: dict[membership.GangKey, tuple[int, gang_assessment.GangAssessment]] = {}
+        self._assessments: dict[membership.GangKey, _Assessed] = {}
         self._due: dict[membership.GangKey, None] = {}
         self._gangs: dict[membership.GangKey, overview_types.Gang] = {}
         self._admissions: tuple[int, Sequence[overview_types.Admission]] = (-1, ())
@@ -60,20 +71,13 @@ class OverviewBuilder:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def build_overview(
-        self, *, source: str = "", connection: overview_types.Connection = _CONNECTED
-    ) -> overview_types.Overview:
-        """Return the overview as of the last refresh. `connection`: how current its sources are."""
+    def build_overview(self, *, source: str = "", problems: Sequence[str] = ()) -> overview_types.Overview:
+        """Return the overview as of the last refresh. `problems`: what is wrong with its sources."""
         policy = self._policy()
         return overview_types.Overview(
-            site=overview_types.Site(
-                **msgspec.structs.asdict(connection),
-                source=source,
-                policy=policy.digest if policy else "",
-                fabrics=tuple(self._views),
-                gangs=self._gang_index.total,
-                has_events=self._event_rows is not None,
-            ),
+            source=source,
+            policy=policy.digest if policy else "",
+            problems=problems,
             fabrics=[
                 msgspec.structs.replace(view.summary, largest=self._largest.get(name))
                 for name, view in self._views.items()
@@ -81,7 +85,7 @@ class OverviewBuilder:
             leaves={key: view.leaves[key] for view in self._views.values() for key in view.summary.leaves},
             gangs=[self._gangs[key] for key in sorted(self._gangs, key=text.build_natural_key)],
             admissions=self._admissions[1],
-            events=self._events[1],
+            events=None if self._event_rows is None else self._events[1],
         )
 
     def explain(self, subject: str, node: str) -> dict[str, Any] | None:
@@ -90,12 +94,11 @@ class OverviewBuilder:
         For a gang, the explanation is for the member on that node, else the first that waits, else the first.
         """
         pod = self._find_pod(membership.GangKey(subject), node)
-        request = self._build_request(pod) if pod is not None else None
+        request = self._assessor.build_request(pod) if pod is not None else None
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
-        decision = self._engine.score(request, explained=(node,))
-        explanation = decision.explainer.describe(decision.rows[0])
-        return {"pod": pod.key, "here": pod.node == node, **explanation}
+        explainer, rows = self._assessor.engine.explain_nodes(self._assessor.engine.score(request), first=(node,))
+        return {"pod": pod.key, "here": pod.node == node, **explainer.describe(rows[0])}
 
     def _find_pod(self, subject: membership.GangKey, node: str) -> object_info.PodInfo | None:
         gang = self._gang_index.gangs.get(subject)
@@ -111,7 +114,6 @@ class OverviewBuilder:
 
         `now`: RFC 3339, the time of rails that are seen degraded or dead for the first time.
         """
-        self._cluster.expire_reports()
         everything = self._reload_policy()
         changed = self._gang_index.refresh()
         yield
@@ -191,7 +193,7 @@ class OverviewBuilder:
         if self._pod_sizes_version != self._cluster.topology_version or self._largest_version == -1:
             self._pod_sizes_version = self._cluster.topology_version
             self._pod_sizes = {
-                name: gang_assessment.find_pod_size(view.fabric, view.nodes, self._cluster, policy)
+                name: largest_gang.find_pod_size(view.fabric, view.nodes, self._cluster, policy)
                 for name, view in self._views.items()
             }
             yield
@@ -200,8 +202,8 @@ class OverviewBuilder:
         for name, view in self._views.items():
             pod_size = self._pod_sizes[name]
             if pod_size is not None:
-                self._largest[name] = gang_assessment.compute_largest_gang(
-                    name, view.nodes, pod_size, self._engine, policy, self._pools
+                self._largest[name] = largest_gang.compute_largest_gang(
+                    name, view.nodes, pod_size, self._assessor.engine, policy, self._pools
                 )
                 yield
 
@@ -221,11 +223,13 @@ class OverviewBuilder:
         self._due = {key: None for key in (*self._due, *(gangs if everything else changed)) if key in gangs}
         now = self._version
         outdated = sorted(
-            (version, key) for key, (version, _) in self._assessments.items() if version != now and key not in self._due
+            (assessed.version, key)
+            for key, assessed in self._assessments.items()
+            if assessed.version != now and key not in self._due
         )
         for key in (*[*self._due][:_MAX_CHANGED], *(key for _, key in outdated[:_MAX_OUTDATED])):
             self._due.pop(key, None)
-            self._assessments[key] = (now, self._assess(gangs[key]))
+            self._assessments[key] = _Assessed(now, gangs[key], self._assessor.assess(gangs[key]))
             yield key
 
     def _update_gangs(self, keys: Collection[membership.GangKey]) -> None:
@@ -233,73 +237,26 @@ class OverviewBuilder:
         for key in [key for key in self._gangs if key not in gangs]:
             del self._gangs[key]
         for key in keys:
-            if key in gangs and (gang := self._describe_gang(gangs[key])) != self._gangs.get(key):
-                self._gangs[key] = gang  # an equal one stays, so that `Deltas` finds the same object
+            if key in gangs:
+                self._gangs[key] = self._describe_gang(gangs[key])
 
     @property
     def is_settled(self) -> bool:
         """True if every gang is assessed for the present cluster state."""
         now = self._version
-        return not self._due and all(version == now for version, _ in self._assessments.values())
+        return not self._due and all(assessed.version == now for assessed in self._assessments.values())
 
-    def _assess(self, gang: gang_assessment.GangMembers) -> gang_assessment.GangAssessment:
-        waiting = [member for member in gang.members if not member.node]
-        pods = self._cluster.pods
-        candidates = [pods[member.uid] for member in waiting or gang.members if member.uid in pods]
-        largest = max(candidates, key=self._count_devices, default=None)
-        request = self._build_request(largest) if largest is not None else None
-        return gang_assessment.assess(gang, request, self._engine, self._cluster)
+    def _describe_gang(self, gang: gang_members.GangMembers) -> overview_types.Gang:
+        assessed = self._assessments.get(gang.key)
+        assessment = gang_assessment.Assessment(state=gang.state)
+        if assessed is not None and assessed.gang == gang:  # else it is assessed again soon
+            assessment = assessed.assessment
+        described = self._assessor.describe(gang, assessment, colour=self._gang_index.colours[gang.key])
+        view = self._views.get(described.fabric)
+        ranks = tuple(self._describe_rank(member, view) for member in gang.members[:MAX_RANKS])
+        return msgspec.structs.replace(described, ranks=ranks)
 
-    def _count_devices(self, pod: object_info.PodInfo) -> int:
-        policy = self._policy()
-        return sum(pod.requests.get(name, 0) for name in (policy.document.accelerators if policy else ()))
-
-    def _build_request(self, pod: object_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
-        view = self._pods.get_pod(pod.uid)
-        if view is None:
-            return None
-        return scheduling_request.build_request(
-            view,
-            self._policy(),
-            self._pools,
-            tuple(self._cluster.nodes),
-            requests=pod.requests,
-            pairs=self._cluster.read_pairs(pod.claims),
-        )
-
-    def _describe_gang(self, gang: gang_assessment.GangMembers) -> overview_types.Gang:
-        namespace, _, name = gang.key.partition("/")
-        policy, pods = self._policy(), self._cluster.pods
-        known = [pod for member in gang.members if (pod := self._pods.get_pod(member.uid))]
-        fabric = intent.find_fabric(known[0], policy.document)[0] if known and policy is not None else ""
-        view = self._views.get(fabric)
-        bound_at = max((pods[member.uid].bound_at for member in gang.members if member.uid in pods), default="")
-        _, assessment = self._assessments.get(gang.key, (0, gang_assessment.GangAssessment(state=gang.state)))
-        unplaceable = (overview_types.UNPLACEABLE, overview_types.NEVER)
-        is_unplaceable = assessment.state in unplaceable and gang.state != overview_types.PLACED
-        return overview_types.Gang(
-            key=gang.key,
-            name=membership.find_gang_name(known[0], gang.key) if known else name,
-            namespace=namespace,
-            fabric=fabric,
-            colour=self._gang_index.colours[gang.key],
-            state=assessment.state if is_unplaceable else gang.state,
-            size=gang.size,
-            placed=gang.placed,
-            ranks=tuple(self._describe_rank(member, view) for member in gang.members[:MAX_RANKS]),
-            bandwidth=assessment.bandwidth,
-            best=assessment.best,
-            leaves=assessment.leaves,
-            min_leaves=assessment.min_leaves,
-            why=rendering.describe_all(assessment.why),
-            outcome=assessment.outcome if gang.state == overview_types.PLACED else "",
-            created_at=min(filter(None, (pod.metadata.creation_timestamp for pod in known)), default=""),
-            placed_at=bound_at if gang.state == overview_types.PLACED else "",
-        )
-
-    def _describe_rank(
-        self, member: gang_assessment.Member, view: fabric_view.FabricView | None
-    ) -> overview_types.Rank:
+    def _describe_rank(self, member: gang_members.Member, view: fabric_view.FabricView | None) -> overview_types.Rank:
         leaf = view.get_leaf(member.node) if view is not None and member.node else topology.NO_DOMAIN
         pod = self._cluster.pods.get(member.uid)
         return overview_types.Rank(

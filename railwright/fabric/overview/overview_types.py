@@ -8,22 +8,22 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.placement.state import pod_usage
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import reason
 
 FREE, BUSY, DEGRADED, DEAD, UNCOUNTED = "fbwd-"
 """State of a rail on a node, one letter each. FREE: no pod has it. BUSY: a pod has it. DEGRADED: the device plugin
 offers fewer devices than the node has. DEAD: it offers none. UNCOUNTED: the policy names no resource for the rail."""
 
-PLACED, STARTING, WAITING, UNPLACEABLE = "placed", "starting", "waiting", "unplaceable"
-NEVER = "never"  # UNPLACEABLE even if no other pod ran
-"""State of a gang. PLACED: all pods have nodes. STARTING: some have. WAITING: none has. UNPLACEABLE: the cluster has no
-capacity for the remaining pods."""
-
-COMPACT, SPREAD, DEGRADED_GANG = placement_result.COMPACT, placement_result.SPREAD, placement_result.DEGRADED
-"""Outcome of a placed gang, compared with the best placement now, in the words of the extender's Events: GangSpread and
-GangDegraded."""
+WAITING, STARTING, PLACED, SPREAD, NEVER = "waiting", "starting", "placed", "spread", "never"
+STATES = {
+    WAITING: "No pod of the gang has a node. Usually other pods use what it needs.",
+    STARTING: "Some of its pods have nodes, or some do not exist yet.",
+    PLACED: "All of its pods have nodes, and no better placement is possible now.",
+    SPREAD: "All of its pods have nodes. A placement on fewer leaves, or with more bandwidth, is possible now.",
+    NEVER: "It would not fit even if no other pod ran on the nodes that it may use. Waiting does not help.",
+}
+"""The states of a gang, the same for commands, `/explain`, the dashboard, Events and metrics, and what they mean."""
 
 INJECTED, SKIPPED, MISSED = "injected", "skipped", "missed"
 """Outcome of an admission. INJECTED: the pods got rails. SKIPPED: their role gets none. MISSED: they opted in but have
@@ -53,7 +53,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     gpus_used: int = 0
     # rail number -> RFC 3339, when the overview first saw it degraded or dead; absent if it was so from the beginning
     faulty_since: Mapping[str, str] = {}
-    # why rails are unavailable, unless `pods` says so: of claims taint, other claim, or no device; and reports
+    # why rails are unavailable, unless `pods` says so: of claims taint, other claim, or no device; the annotation
     rail_notes: tuple[str, ...] = ()
 
 
@@ -114,18 +114,17 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str
     fabric: str
     colour: int  # the lowest number that was unused when the gang appeared; constant afterwards
-    state: str
+    state: str  # one of STATES
     size: int
     placed: int
-    ranks: tuple[Rank, ...]  # truncated; `size` is the full count
+    ranks: tuple[Rank, ...] = ()  # truncated; `size` is the full count
     bandwidth: float | None = None  # modelled, at the present nodes; None if it cannot be computed
     best: float | None = None  # the best possible now, on free nodes and its own
     leaves: int = 0  # leaves that it uses, or would use if it were placed now
     min_leaves: int = 0  # fewest leaves that give `best`
-    why: tuple[rendering.Message, ...] = ()  # why it waits, or is not better
-    outcome: str = ""  # COMPACT, SPREAD or DEGRADED_GANG; "" unless placed
+    why: tuple[reason.Reason, ...] = ()  # why it waits, or is not better
     created_at: str = ""  # RFC 3339: creation of its first pod; "" if unknown
-    placed_at: str = ""  # RFC 3339: binding of its last pod; "" unless placed
+    placed_at: str = ""  # RFC 3339: binding of its last pod; "" unless all have nodes
 
 
 class Admission(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -152,40 +151,21 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str  # RFC 3339 of the last repetition; "" if unknown
     object: str  # namespace/name
     kind: str
-    reason: str  # such as GangUnplaceable
+    reason: str  # such as GangNeverFits
     message: str  # without the code
     is_warning: bool
     code: str = ""  # reason code with which the message began
     count: int = 1  # repetitions
 
 
-class Connection(msgspec.Struct, frozen=True):
-    """How current the sources of an overview are."""
-
-    problems: tuple[str, ...] = ()
-    away: str = ""  # why the cluster cannot be read, so that the overview is outdated; "" otherwise
-    is_refused: bool = False  # the API server answers, but does not accept or permit the requests
-    reading: tuple[str, ...] = ()  # kinds of objects that have not been read yet, in words
-    policy_name: str = ""  # kind and name of the object that holds the policy, or name of the file; "" if unknown
-    policy_at: str = ""  # RFC 3339: its creation, or the modification of the file; "" if unknown
-
-
-class Site(Connection, frozen=True, kw_only=True):
-    """The sources of an overview and their problems."""
-
-    source: str  # address of the cluster, or the snapshot's file
-    policy: str  # digest; "" without a policy
-    fabrics: tuple[str, ...]
-    gangs: int  # all of them; the overview shows a bounded number
-    has_events: bool = False  # False: this server does not read Events
-
-
 class Overview(msgspec.Struct, frozen=True):
     """An overview of one cluster."""
 
-    site: Site
+    source: str  # address of the cluster, or the snapshot's file
+    policy: str  # digest; "" without a policy
+    problems: Sequence[str]  # what is wrong with the sources, as sentences
     fabrics: Sequence[Fabric]
     leaves: Mapping[str, Leaf]  # by id, in the order of Fabric.leaves
-    gangs: Sequence[Gang]  # by namespace and name
+    gangs: Sequence[Gang]  # by namespace and name; a bounded number
     admissions: Sequence[Admission]  # newest first
-    events: Sequence[Event] = ()  # newest first
+    events: Sequence[Event] | None = ()  # newest first; None if this server does not read Events

@@ -16,8 +16,8 @@ from railwright.fabric import bounded_cache, intent, names, text, views
 from railwright.fabric.injection import opt_in
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.codes import AdmissionCode, Code, RejectionCode
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode, PlacementCode, RejectionCode
 from railwright.fabric.workloads import membership, registry
 
 MAX_ROWS = 200  # a list for reading, not for searching
@@ -58,7 +58,11 @@ def _build_sort_key(row: overview_types.Admission | overview_types.Event) -> tup
 # --- results of admission -------------------------------------------------------------------------------------
 
 _MAX_PODS = 1000  # pods whose results are stored
-_NOT_INJECTED = rendering.render_for_event([reason.make(AdmissionCode.NOT_INJECTED)])
+_NOT_INJECTED = reason.Reason(
+    AdmissionCode.NOT_INJECTED,
+    "the pod opted in but has no annotation railwright.io/injection: the webhook did not run for it",
+    fix="check that the webhook is available and has a valid policy, then recreate the pod",
+).line
 
 
 class Admissions:
@@ -123,13 +127,13 @@ def _describe_pod(pod: views.Pod) -> overview_types.Admission:
 
 def _describe_skipped(record: intent.Record) -> str:
     """Return each entry that was left out, with its reason."""
-    return "; ".join(f"{entry}: {rendering.render_recorded(recorded)}" for entry, recorded in record.skipped.items())
+    return "; ".join(f"{entry}: {recorded.text}" for entry, recorded in record.skipped.items())
 
 
 # --- Events ---------------------------------------------------------------------------------------------------
 
 COMPONENTS = frozenset({"railwright-webhook", "railwright-extender"})  # sources of the Events that are read
-_CODES = frozenset(code.value for code in (*Code, *AdmissionCode, *RejectionCode))
+_CODES = frozenset(code.value for code in (*PlacementCode, *AdmissionCode, *RejectionCode))
 _RULE = re.compile(r"N\d\d", re.ASCII)  # code of a lint rule
 
 
@@ -201,6 +205,11 @@ class OptedInPods:
     def gangs(self) -> Mapping[membership.GangKey, Mapping[str, views.Pod]]:
         """Return the opted-in pods of each gang by uid."""
         return self._gangs
+
+    @property
+    def pods(self) -> Mapping[str, views.Pod]:
+        """Return all reduced pods by uid."""
+        return self._pods
 
     def get_pod(self, uid: str) -> views.Pod | None:
         """Return the reduced pod; None if it did not opt in."""

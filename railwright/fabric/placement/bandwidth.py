@@ -3,11 +3,14 @@
 The constants are documented with their sources. Results are always labelled as modelled, because none is measured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import topology
+
+FULL = 0.995
+"""A higher bandwidth is told as full, because two decimals round it to 1.00."""
 
 MISALIGNED = 0.63
 """A rail on another NUMA node than its GPU, against one beside it: 29.68 of 46.93 GB/s, all-reduce of 8 GB between two
@@ -75,3 +78,11 @@ class Uplinks(msgspec.Struct, frozen=True):
         if ratio <= 1 or not domain or not domain[0]:
             return 1.0
         return compute_uplink_bandwidth(self.count_nodes(domain), ratio, crossings, self.links_per_rail)
+
+    def select_carrying(
+        self, domains: Collection[topology.Domain], level: int, *, least: float
+    ) -> Collection[topology.Domain]:
+        """Return those of the domains whose uplinks carry this bandwidth over one ring edge."""
+        if self.get_ratio(level) <= 1:
+            return domains
+        return {domain for domain in domains if self.compute_bandwidth(domain, level) >= least}

@@ -5,42 +5,23 @@ protocol.
 """
 
 import functools
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import intent, resources, views
-from railwright.fabric.claims import device_pairs
+from railwright.fabric.claims import claim_templates
 from railwright.fabric.policy import model, presets
 from railwright.fabric.workloads import membership, roles
 
 
 class NodeOffer(msgspec.Struct, frozen=True, cache_hash=True):
-    """The scheduler's own view of the free resources of a node, in its running session.
-
-    All amounts exclude the resources of pods that other schedulers assumed; `used_elsewhere` has those.
-    """
+    """The scheduler's own view of the free resources of a node, in its running session."""
 
     idle: resources.FrozenAmounts  # Volcano: Idle
     # Volcano: FutureIdle, with resources of terminating pods; None if equal
     future_idle: resources.Amounts | None = None
     if_preempted: bool = False  # `idle` is what would be free after preempting the node's pods
-    used_elsewhere: resources.FrozenAmounts = resources.NO_AMOUNTS
-
-
-class Preemption(msgspec.Struct, frozen=True):
-    """Which pods kube-scheduler may leave out of nodes that it offers to a pod of a PodGroup, or to a nominated pod.
-
-    To find victims for a PodGroup it removes all pods of lower priority from its snapshot, and then asks extenders as
-    always (1.37, pkg/scheduler/framework/preemption/podgrouppreemption.go). For a pod alone it asks none meanwhile. It
-    offers the node once the victims are gone, which our watch may show later: if the pod is refused then, it evicts
-    others. That need not be the nominated node, because a pod may have made room on two.
-    """
-
-    below: int  # priority of the pod; pods below it may be victims
-    # Resources that kube-scheduler may leave to us (ignoredByScheduler): a shortage of these alone shows no simulation.
-    uncounted: frozenset[str] = frozenset()
-    bound_elsewhere: frozenset[str] = frozenset()  # nodes to which another scheduler has just bound a pod
 
 
 class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
@@ -63,15 +44,11 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     policy: str = ""  # digest; cached evaluations of another policy are invalid
     part: str = ""  # of the gang, placed as a unit; "" for the whole gang
     uncounted_rails: tuple[str, ...] = ()  # rails of the pod without a resource
-    pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS  # devices that the pod's claims ask for beside each other
-    # of rails that the pod's containers request, not its claims; only in requests of kube-scheduler
-    container_rails: frozenset[str] = frozenset()
     segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
     has_late_launcher: bool = False  # a launcher may be created after all other pods; only read with segments
     is_size_declared: bool = False  # by the pod's controller, though we may see the pod first; only read with segments
     offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
-    preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
 
     @functools.cached_property
     def key(self) -> str:
@@ -83,18 +60,23 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
         """Return the candidate nodes."""
         return frozenset(self.nodes)
 
-    @functools.cached_property
-    def has_domains_in_turn(self) -> bool:
-        """True if the scheduler simulates a placement of the gang in one topology domain after the other.
-
-        False for a gang with segments: our filter leaves each pod only some leaves of the domain, which do not show it.
-        """
-        return not self.must_stay_together and (self.is_confined or self.spec.scheduling_group is not None)
+    @property
+    def rails(self) -> frozenset[str]:
+        """Return the rails that the pod needs, counted by a resource or not."""
+        return frozenset(self.uncounted_rails).union(*[need.rails for need in self.needs])
 
     @property
-    def must_stay_together(self) -> bool:
-        """True if pods of the gang must share a domain: those of a segment."""
-        return self.segment > 1
+    def has_claims_of_author(self) -> bool:
+        """True if the pod names claims of its author, which may tolerate tainted devices."""
+        claims = self.spec.resource_claims or ()
+        return any(
+            claim_templates.read_accelerators(claim.resource_claim_template_name or "") is None for claim in claims
+        )
+
+    @property
+    def has_segment(self) -> bool:
+        """True if the pod shares an NVLink domain with others: launchers, which take no devices, do not."""
+        return self.segment > 1 and bool(self.gang) and not self.devices.isdisjoint(self.requests)
 
     @property
     def devices(self) -> frozenset[str]:
@@ -110,14 +92,12 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     *,
     offers: Mapping[str, NodeOffer] | None = None,
     requests: resources.FrozenAmounts,
-    of_containers: Container[str] = (),
-    pairs: device_pairs.PairDemand = device_pairs.NO_PAIRS,
     volcano_job: str = "",
     uid: str = "",
 ) -> SchedulingRequest | None:
     """Build the request for a pod. Return None without a policy or opt-in; then all nodes score 0.
 
-    A node that is named twice counts once. `of_containers` are the resources that the pod's containers request.
+    A node that is named twice counts once.
     """
     if policy is None:
         return None
@@ -145,8 +125,6 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         policy=policy.digest,
         part=membership.find_part(pod),
         uncounted_rails=intent.find_uncounted(pod, fabric),
-        pairs=pairs,
-        container_rails=frozenset([need.resource for need in needs if need.resource in of_containers]),
         segment=segment,
         has_late_launcher=segment > 1 and roles.has_late_launcher(pod),
         is_size_declared=segment > 1 and membership.has_controller_with_size(pod),
@@ -155,36 +133,6 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     if len(request.offered) < len(nodes):
         return msgspec.structs.replace(request, nodes=tuple(dict.fromkeys(nodes)))
     return request
-
-
-def repeat_request(  # noqa: PLR0913 - one argument for each fact
-    earlier: SchedulingRequest,
-    policy: model.Policy,
-    networks: intent.Networks,
-    offered: tuple[Sequence[str], frozenset[str]],
-    *,
-    requests: resources.FrozenAmounts,
-    pairs: device_pairs.PairDemand,
-) -> SchedulingRequest | None:
-    """Return an earlier request of the same pod with other candidate nodes, each once, in order and as a set.
-
-    None if what the request follows from has changed since.
-    """
-    document = policy.document
-    if earlier.policy != policy.digest or earlier.fabric_name not in document.fabrics:
-        return None
-    fabric = intent.fill_resources(earlier.fabric_name, document.fabrics[earlier.fabric_name], networks)
-    basis = (fabric, document.accelerators, document.node_shapes, requests, pairs)
-    if (earlier.fabric, earlier.accelerators, earlier.shapes, earlier.requests, earlier.pairs) != basis:
-        return None
-    return restrict(earlier, *offered)
-
-
-def restrict(request: SchedulingRequest, nodes: Sequence[str], offered: frozenset[str]) -> SchedulingRequest:
-    """Return a request with these candidate nodes only, given in order and as a set."""
-    restricted = msgspec.structs.replace(request, nodes=nodes)
-    vars(restricted).update(vars(request), offered=offered)  # the cached properties
-    return restricted
 
 
 def trim_spec(spec: views.PodSpec) -> views.PodSpec:
@@ -200,7 +148,8 @@ def trim_spec(spec: views.PodSpec) -> views.PodSpec:
         node_selector=spec.node_selector,
         affinity=spec.affinity,
         tolerations=spec.tolerations,
+        resource_claims=spec.resource_claims,
+        scheduler_name=spec.scheduler_name,
         scheduling_group=spec.scheduling_group,
-        workload_ref=spec.workload_ref,
         resources=spec.resources,
     )

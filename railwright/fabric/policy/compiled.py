@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from railwright.fabric.claims import claim_templates
 from railwright.fabric.policy import claimed_rails, model
 
 Network = tuple[str, str]
@@ -23,7 +24,7 @@ class ResolvedRail(msgspec.Struct, frozen=True):
     rail: model.Rail
     resource: str | None
     network: Network | None
-    claim: claimed_rails.ClaimedRail | None = None
+    claim: claim_templates.ClaimedRail | None = None
 
     @property
     def name(self) -> str:
@@ -41,14 +42,8 @@ class CompiledFabric(msgspec.Struct, frozen=True):
     """A fabric with what follows from it."""
 
     fabric: model.Fabric
-    claims: claimed_rails.CompiledClaims | None
+    claims: claim_templates.ClaimedFabric | None
     rails: Mapping[str, ResolvedRail]  # by name, in the fabric's order
-
-    @property
-    def claimed_values(self) -> frozenset[str | int]:
-        """Return the attribute values by which claims select the rails; with Multus these are names of resources."""
-        claims = self.claims.rails.values() if self.claims else ()
-        return frozenset(value for rail in claims for value in rail.selector.values)
 
 
 class CompiledPolicy(msgspec.Struct, frozen=True):
@@ -57,29 +52,14 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
     document: model.PolicyDocument
     fabrics: Mapping[str, CompiledFabric]
     resources: frozenset[str]  # that the policy names for all fabrics; pods may request them
-    claimed_networks: frozenset[Network]  # of rails that come as claims: no pod requests a resource for them
-    claimed_values: frozenset[str | int]  # by which claims of all fabrics select their rails
-
-    def find_pool(self, network: Network, resource_by_network: Mapping[Network, str | None] | None) -> str | None:
-        """Return the resource from which a device plugin serves a network.
-
-        The annotation of a rail's network may name a resource that a driver of claims serves; that is no such pool.
-        """
-        resource = (resource_by_network or {}).get(network)
-        return None if network in self.claimed_networks or resource in self.claimed_values else resource
 
 
 def compile_policy(document: model.PolicyDocument) -> CompiledPolicy:
     """Compile a valid document."""
     fabrics = {name: _compile_fabric(name, document) for name in document.fabrics}
-    claimed = [fabric for fabric in fabrics.values() if fabric.claims]
     return CompiledPolicy(
         document=document,
         fabrics=fabrics,
-        claimed_networks=frozenset(
-            rail.network for fabric in claimed for rail in fabric.rails.values() if rail.network
-        ),
-        claimed_values=frozenset().union(*(fabric.claimed_values for fabric in claimed)),
         resources=frozenset(
             name
             for fabric in document.fabrics.values()
@@ -89,7 +69,7 @@ def compile_policy(document: model.PolicyDocument) -> CompiledPolicy:
     )
 
 
-def resolve_rail(rail: model.Rail, claim: claimed_rails.ClaimedRail | None = None) -> ResolvedRail:
+def resolve_rail(rail: model.Rail, claim: claim_templates.ClaimedRail | None = None) -> ResolvedRail:
     """Return the rail with the resource that the policy names or that stands for its claims, and with its network."""
     resource = rail.resource if claim is None else claim.resource
     return ResolvedRail(rail, resource, rail.network_key, claim)

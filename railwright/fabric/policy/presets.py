@@ -28,6 +28,11 @@ def list_domain_keys(placement: model.Placement) -> tuple[str, ...]:
     return DOMAINS[placement.preset]
 
 
+def list_single_keys(placement: model.Placement) -> tuple[str, ...]:
+    """Return the keys that stand for one label or one level of HyperNodes, closest first; not those with {rail}."""
+    return tuple([key for key in list_domain_keys(placement) if topology.RAIL not in key])
+
+
 def find_uplinks(placement: model.Placement) -> Literal["rail", "bundle"]:
     """Return whether each rail has its own uplinks ("rail") or all rails of a node share them ("bundle").
 

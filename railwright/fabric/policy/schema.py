@@ -24,8 +24,9 @@ def build() -> Schema:
         definition["description"] = " ".join(definition["description"].split())
         properties = definition.get("properties", {})
         for value in properties.values():
-            if "anyOf" in (items := value.get("additionalProperties") or {}):  # a map of plain types
-                value["additionalProperties"] = {"type": [choice["type"] for choice in items["anyOf"]]}
+            for part in (value, value.get("additionalProperties"), value.get("items")):
+                if isinstance(part, dict):
+                    _join_types(part)
         for key in properties.keys() - set(definition.get("required", ())):
             properties[key] = _allow_null(properties[key])
     return {
@@ -35,15 +36,25 @@ def build() -> Schema:
     }
 
 
+def _join_types(value: Schema) -> None:
+    """Replace a choice of plain types by one schema with several types, of which each keyword concerns one."""
+    choices = [choice for choice in value.get("anyOf", ()) if choice != _NULL]
+    if choices and not any("$ref" in choice for choice in choices):
+        del value["anyOf"]
+        for choice in choices:
+            value |= choice
+        if len(choices) > 1:
+            value["type"] = [choice["type"] for choice in choices]
+
+
 def _allow_null(value: Schema) -> Schema:
     """Return the schema with null allowed. It uses `anyOf` only for a section."""
-    rest = {
-        key: item for key, item in value.items() if key not in ("anyOf", "$ref") and (key, item) != ("default", None)
-    }
-    choices = [choice for choice in value.get("anyOf", [value]) if choice != _NULL]
-    if "$ref" in choices[0]:
-        return {"anyOf": [{"$ref": choices[0]["$ref"]}, _NULL], **rest}
-    types = [choice["type"] for choice in choices if "type" in choice]
-    for choice in choices:
-        rest |= choice
-    return {**rest, "enum": [*rest["enum"], None]} if "enum" in rest else {**rest, "type": [*types, "null"]}
+    rest = {key: item for key, item in value.items() if (key, item) != ("default", None)}
+    references = [choice for choice in (value, *value.get("anyOf", ())) if "$ref" in choice]
+    if references:
+        rest = {key: item for key, item in rest.items() if key not in ("anyOf", "$ref")}
+        return {"anyOf": [{"$ref": references[0]["$ref"]}, _NULL], **rest}
+    if "enum" in rest:
+        return {**rest, "enum": [*rest["enum"], None]}
+    types = rest["type"] if isinstance(rest["type"], list) else [rest["type"]]
+    return {**rest, "type": [*types, "null"]}

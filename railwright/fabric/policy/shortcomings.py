@@ -1,33 +1,51 @@
-"""Finds what a valid policy's author should know: networks and resources that the cluster lacks, and an ignored key.
+"""Finds what a valid policy's author should know: networks, addresses and devices that the cluster lacks.
 
 The policy is still accepted, because networks and nodes may be added later.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import ipaddress
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from railwright.fabric import text
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
+_MAX_NAMED = 4  # rails, networks or resources in a message
 Networks = Mapping[tuple[str, str], str | None]
+Subnets = Mapping[tuple[str, str], Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]]
 
 
-def find(
-    document: model.PolicyDocument, networks: Networks | None = None, offered: Collection[str] | None = None
-) -> tuple[reasons.Reason, ...]:
+class Cluster(NamedTuple):
+    """What is known of a cluster; None means unknown."""
+
+    networks: Networks | None = None  # NetworkAttachmentDefinition -> the resource that it names
+    subnets: Subnets | None = None  # NetworkAttachmentDefinition -> those that its IPAM states
+    offered: Collection[str] | None = None  # resources that are allocatable on some node
+    node_devices: Collection[Mapping[str, int]] | None = None  # devices that a node has, by resource
+
+
+NOTHING_KNOWN = Cluster()
+
+
+def find(document: model.PolicyDocument, cluster: Cluster = NOTHING_KNOWN) -> tuple[reasons.Reason, ...]:
     """Return a reason for each shortcoming of the document and of each fabric.
 
-    `networks` maps NetworkAttachmentDefinitions to the resource that each names. `offered` has the resources that at
-    least one node has. None means unknown. Rails that come as claims need no resource.
+    Rails that come as claims need no resource.
     """
-    shortcomings = [] if document.kind is None else [reasons.make(AdmissionCode.POLICY_KIND_IGNORED)]
+    networks, offered = cluster.networks, cluster.offered
+    shortcomings: list[reasons.Reason] = [] if offered is None else [*_check_accelerators(document, offered)]
     for name, fabric in document.fabrics.items():
         if fabric.transport is not model.Transport.TCP:
             path = f"fabrics.{name}.rails"
             network_resources = {rail.name: _find_network_resource(rail, networks or {}) for rail in fabric.rails}
             if networks is not None:
                 shortcomings += _check_networks(path, fabric, networks)
+            if cluster.subnets is not None:
+                shortcomings += _check_addresses(name, fabric, cluster.subnets)
             if fabric.claims is not None:
                 continue
             if networks is not None:
@@ -35,15 +53,69 @@ def find(
             shortcomings += _check_conflicts(path, fabric, network_resources)
             if offered is not None:
                 shortcomings += _check_nodes(path, fabric, network_resources, offered)
+            if cluster.node_devices is not None:
+                shortcomings += _check_gpus(name, fabric, document.accelerators, cluster.node_devices)
     return tuple(shortcomings)
+
+
+def _check_accelerators(document: model.PolicyDocument, offered: Collection[str]) -> Iterator[reasons.Reason]:
+    come_as_claims = any(fabric.claims and fabric.claims.accelerator_class for fabric in document.fabrics.values())
+    if not come_as_claims and not any(resource in offered for resource in document.accelerators):
+        yield reasons.Reason(
+            AdmissionCode.DEVICES_NOT_OFFERED,
+            f"accelerators: no node offers {_join(document.accelerators)} now, so no pod that runs has one",
+            fix="correct the names, or check the device plugin",
+        )
 
 
 def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
     missing = {rail.name: rail.network for rail in fabric.rails if rail.network and rail.network_key not in networks}
     if missing:
-        networks_missing = tuple([network for network in missing.values() if network])
-        yield reasons.make(
-            AdmissionCode.POLICY_NETWORK_MISSING, path=path, networks=networks_missing, rails=tuple(missing)
+        networks_missing = _join(network for network in missing.values() if network)
+        yield reasons.Reason(
+            AdmissionCode.NETWORK_MISSING,
+            f"{path}: NetworkAttachmentDefinition {networks_missing} does not exist, so pods with {_join(missing)} are "
+            "rejected",
+            fix="create it or correct `network`",
+        )
+
+
+def _check_addresses(name: str, fabric: model.Fabric, subnets: Subnets) -> Iterator[reasons.Reason]:
+    """Yield a reason if no rail's network gives addresses of `addressRange`, so that NCCL would find no GID."""
+    if fabric.nccl.address_range is None:
+        return
+    wanted = ipaddress.ip_network(fabric.nccl.address_range, strict=False)
+    stated = {rail.network: subnets.get(rail.network_key, ()) for rail in fabric.rails if rail.network_key}
+    if not stated or not all(stated.values()):
+        return  # a network that states no addresses may have them
+    if any(_overlap(wanted, subnet) for subnet in itertools.chain(*stated.values())):
+        return
+    found = _join(f"{network} has {', '.join(map(str, networks))}" for network, networks in stated.items())
+    yield reasons.Reason(
+        AdmissionCode.ADDRESSES_DIFFER,
+        f"fabrics.{name}.nccl.addressRange: {wanted} has no address of the rails' networks ({found}), so NCCL finds no "
+        "GID there",
+        fix="correct it, or the IPAM of the networks",
+    )
+
+
+def _overlap(
+    one: ipaddress.IPv4Network | ipaddress.IPv6Network, other: ipaddress.IPv4Network | ipaddress.IPv6Network
+) -> bool:
+    return one.version == other.version and one.overlaps(other)
+
+
+def _check_gpus(
+    name: str, fabric: model.Fabric, accelerators: Sequence[str], nodes: Collection[Mapping[str, int]]
+) -> Iterator[reasons.Reason]:
+    """Yield a reason if no node has as many GPUs as the fabric says."""
+    counts = sorted({devices[resource] for devices in nodes for resource in accelerators if resource in devices})
+    if fabric.gpus_per_node is not None and counts and fabric.gpus_per_node not in counts:
+        yield reasons.Reason(
+            AdmissionCode.GPUS_EXCEED_NODE,
+            f"fabrics.{name}.gpusPerNode: {fabric.gpus_per_node}, but nodes have {', '.join(map(str, counts))} of "
+            f"{_join(accelerators)}",
+            fix="set it to the number of GPUs of a node",
         )
 
 
@@ -51,7 +123,12 @@ def _check_resources(path: str, fabric: model.Fabric, networks: Networks) -> Ite
     usable = [rail for rail in fabric.rails if not rail.network or rail.network_key in networks]
     missing = [rail.name for rail in usable if not rail.resource and not _find_network_resource(rail, networks)]
     if missing and not fabric.mounts.dev_infiniband and fabric.transport not in _WITHOUT_RESOURCE:
-        yield reasons.make(AdmissionCode.POLICY_RESOURCE_UNSET, path=path, rails=tuple(missing))
+        yield reasons.Reason(
+            AdmissionCode.RAIL_WITHOUT_RESOURCE,
+            f"{path}: no device is requested for {_join(missing)}: neither the rail's `resource` nor annotation "
+            "k8s.v1.cni.cncf.io/resourceName of its network names a resource",
+            fix="set `resource`, unless another rail's resource includes the device",
+        )
 
 
 def _check_conflicts(
@@ -60,13 +137,11 @@ def _check_conflicts(
     for rail in fabric.rails:
         network_resource = network_resources[rail.name]
         if network_resource and rail.resource and network_resource != rail.resource:
-            yield reasons.make(
-                AdmissionCode.POLICY_RESOURCES_DIFFER,
-                path=path,
-                rail=rail.name,
-                resource=rail.resource,
-                network=rail.network or "",
-                network_resource=network_resource,
+            yield reasons.Reason(
+                AdmissionCode.RAIL_RESOURCES_DIFFER,
+                f"{path}: {rail.name} has resource {rail.resource}, but its network {rail.network} names "
+                f"{network_resource}, so pods request both",
+                fix="set both to the same resource",
             )
             return
 
@@ -77,7 +152,15 @@ def _check_nodes(
     resources = [rail.resource or network_resources[rail.name] for rail in fabric.rails]
     missing = [resource for resource in resources if resource and resource not in offered]
     if missing:
-        yield reasons.make(AdmissionCode.POLICY_RESOURCE_NOT_OFFERED, path=path, resources=tuple(missing))
+        yield reasons.Reason(
+            AdmissionCode.DEVICES_NOT_OFFERED,
+            f"{path}: no node offers {_join(missing)} now, so pods stay Pending",
+            fix="check the device plugin, or correct `resource`",
+        )
+
+
+def _join(items: Iterable[str]) -> str:
+    return text.join_first(items, _MAX_NAMED)
 
 
 def _find_network_resource(rail: model.Rail, networks: Networks) -> str | None:

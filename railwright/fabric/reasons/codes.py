@@ -1,418 +1,317 @@
-"""Lists all reason codes. The row of a code is its section in railwright/fabric/reasons/reasons.md.
+"""Lists all reason codes with their meanings. The pages list them from here.
 
-A row has the message, the meaning and what the user can do about it. `rendering` explains messages, and has functions
-for those that a line cannot express. The codes are part of the public interface (docs/interface.md 3.6, 3.7, 5.1 and
-7.8, generated from this table): they are in warnings, denials, Events, injection records, JSON and metrics. Nothing may
-parse the messages. A warning of lint has the code of its rule instead.
+The codes are part of the public interface (docs/interface.md 3.6, 3.7, 5.1 and 7.8): they are in warnings, denials,
+Events, injection records, JSON and metrics. Nothing may parse messages. A warning of lint has the code of its rule.
 """
 
+import enum
 from typing import Self
 
-from railwright.fabric.reasons.reason import ReasonCode
 
-_NCCL_GUIDE = "NCCL user guide, env.rst"
-_NVSHMEM_GUIDE = "NVSHMEM documentation, environment variables"
-_ALIBABA = "Alibaba Cloud PAI, NCCL over eRDMA"
-_PVRDMA = "rdma-core providers/vmw_pvrdma"
+class ReasonCode(enum.StrEnum):
+    """Base of the lists of codes. The value of a code is its public name."""
+
+    meaning: str
+    fix: str  # "" if there is nothing to fix, or each message says it
+
+    def __new__(cls, name: str, meaning: str, fix: str = "") -> Self:
+        """Create a member."""
+        code = str.__new__(cls, name)
+        code._value_ = name
+        code.meaning, code.fix = meaning, fix
+        return code
 
 
-class Code(ReasonCode):
-    """A reason code of placement."""
+class PlacementCode(ReasonCode):
+    """Why a node is refused or has disadvantages, and why a gang does not fit or its placement is not better."""
 
-    # --- nodes that are filtered ------------------------------------------------------------------------------
-
-    RAIL_BUSY = "RailBusy"
-    RAIL_UNAVAILABLE = "RailUnavailable"
-    RAIL_EXCLUDED = "RailExcluded"
-    DEVICE_ASSUMED_ELSEWHERE = "DeviceAssumedElsewhere"
-    DEVICE_ALLOCATED_ELSEWHERE = "DeviceAllocatedElsewhere"
-    RAILS_UNCOUNTED = "RailsUncounted"
-    PAIR_BUSY = "PairBusy"
-    NUMA_ALIGNMENT_BUSY = "NumaAlignmentBusy"
-    NUMA_ALIGNMENT_UNAVAILABLE = "NumaAlignmentUnavailable"
-    TOPOLOGY_SIZES_DIFFER = "TopologySizesDiffer"
-    TOPOLOGY_DEVICES_BUSY = "TopologyDevicesBusy"
-    SESSION_UNKNOWN = "SessionUnknown"
-    SEGMENT_ELSEWHERE = "SegmentElsewhere"
-    SEGMENT_TOO_LARGE = "SegmentTooLarge"
-    SEGMENT_UNKNOWN = "SegmentUnknown"
-
-    # --- other properties of nodes ----------------------------------------------------------------------------
-
-    NODE_UNKNOWN = "NodeUnknown"
-    NODE_NOT_SCORED = "NodeNotScored"
-    ONE_NODE_LEFT = "OneNodeLeft"
-    NOT_ASKED = "NotAsked"
-    ALL_NODES_REJECTED = "AllNodesRejected"
-    NODE_INELIGIBLE = "NodeIneligible"
-    DEVICE_SHORTAGE = "DeviceShortage"
-    OTHER_RESOURCES = "OtherResources"
-    RAIL_SHORTAGE = "RailShortage"
-    NUMA_SPLIT = "NumaSplit"
-    RAIL_NOT_FREE = "RailNotFree"
-    RAIL_DEAD = "RailDead"
-    RAIL_DEGRADED = "RailDegraded"
-    RAIL_AVOIDED = "RailAvoided"
-    RAIL_REPORTED = "RailReported"
-    NICS_SHARED = "NicsShared"
-    TOO_FEW_NICS = "TooFewNics"
-    PEER_RAIL_MISSING = "PeerRailMissing"
-    UPLINKS_LIMIT = "UplinksLimit"
-    DEGRADED_NODES = "DegradedNodes"
-    BLOCKED_NODES = "BlockedNodes"
-    DEVICE_IN_USE = "DeviceInUse"
-    DEGRADED_MEMBER = "DegradedMember"
-
-    # --- gangs ------------------------------------------------------------------------------------------------
-
-    CAPACITY_NEVER = "CapacityNever"
-    CAPACITY_INSUFFICIENT = "CapacityInsufficient"
-    GANG_RAILS_SAME = "GangRailsSame"
-    CAPACITY_NOT_OFFERED = "CapacityNotOffered"
-    NODES_BLOCKED = "NodesBlocked"
-    DEVICES_IN_USE = "DevicesInUse"
-    EARLIER_GANGS = "EarlierGangs"
-    LEAVES_MINIMUM = "LeavesMinimum"
-    FEWER_LEAVES_NOT_OFFERED = "FewerLeavesNotOffered"
-    FEWER_LEAVES_UPLINKS = "FewerLeavesUplinks"
-    FEWER_LEAVES_PEERS = "FewerLeavesPeers"
-    FEWER_LEAVES_NODE_TYPE = "FewerLeavesNodeType"
-    FEWER_LEAVES_UNTRIED = "FewerLeavesUntried"
-    FEWER_LEAVES_SLOWER = "FewerLeavesSlower"
-    SINGLE_POD_PACKED = "SinglePodPacked"
-    NODES_FILLED = "NodesFilled"
-    UNLABELLED_NODES = "UnlabelledNodes"
-    BANDWIDTH_UPLINKS = "BandwidthUplinks"
-    BANDWIDTH_NOT_OFFERED = "BandwidthNotOffered"
-    BANDWIDTH_UNTRIED = "BandwidthUntried"
-    FASTER_NODES_TOO_FEW = "FasterNodesTooFew"
-    RAILS_LOST = "RailsLost"
-    PLAN_NOT_EXACT = "PlanNotExact"
-    POLICIES_DIFFER = "PoliciesDiffer"
-    PLACEMENT = "Placement"
-    PODS_MISSING = "PodsMissing"
-    FITS_NOW = "FitsNow"
-    NODES_FIT = "NodesFit"
-    BETTER_PLAN = "BetterPlan"
-    FEWER_LEAVES_POSSIBLE = "FewerLeavesPossible"
-    PEERS_LACK_RAILS = "PeersLackRails"
-    FABRIC_UNDEFINED = "FabricUndefined"
-    DOMAINS_UNDEFINED = "DomainsUndefined"
-
-    # --- scores -----------------------------------------------------------------------------------------------
-
-    PARTLY_USED_FIRST = "PartlyUsedFirst"
-    OTHERS_PARTLY_USED = "OthersPartlyUsed"
-    NODE_TYPE_DIFFERS = "NodeTypeDiffers"
-    NODE_TOO_SLOW = "NodeTooSlow"
-    NODE_RESERVED = "NodeReserved"
-    TIGHTEST_LEAF = "TightestLeaf"
-    TARGET_LEAF = "TargetLeaf"
-    PLANNED_LEAF = "PlannedLeaf"
-    SIBLING_LEAF = "SiblingLeaf"
-    UNPLANNED_LEAF = "UnplannedLeaf"
-    NUMA_UNKNOWN = "NumaUnknown"
-    NUMA_DEVICES_BUSY = "NumaDevicesBusy"
-    NUMA_GPUS_TOGETHER = "NumaGpusTogether"
-    NUMA_GPUS_SPLIT = "NumaGpusSplit"
-    NUMA_ALIGNED = "NumaAligned"
-    NUMA_PARTLY_LOCAL = "NumaPartlyLocal"
-    NO_DEVICES_REQUESTED = "NoDevicesRequested"
-    DEVICES_UTILIZED = "DevicesUtilized"
-    NO_RAILS_NEEDED = "NoRailsNeeded"
-    TERM_DETAIL = "TermDetail"
-    RAILS_FREE = "RailsFree"
+    SEGMENT_ELSEWHERE = (
+        "SegmentElsewhere",
+        "The node is not in the NVLink domain of the pod's segment, or in none (annotation `railwright.io/segment`).",
+        "Wait, or end pods in that domain. If its nodes are gone, create the gang again. Label unlabelled nodes.",
+    )
+    RAIL_BROKEN = (
+        "RailBroken",
+        "`railwright.io/broken-rails` of the node names the rail, or some or all of its devices are not allocatable.",
+        "Check the device plugin and the NIC of the node. After a repair, remove the rail from the annotation.",
+    )
+    TOPOLOGY_AFFINITY = (
+        "TopologyAffinity",
+        "kubelet's topology manager would reject the pod, because its devices are on different NUMA nodes.",
+        "Request fewer devices, or set `topologyManagerPolicy: best-effort` on the node.",
+    )
+    NODE_UNKNOWN = (
+        "NodeUnknown",
+        "The cache does not contain the node yet; it scores 0 and is not refused.",
+        "If it persists, check the extender's access to nodes.",
+    )
+    NODE_INELIGIBLE = (
+        "NodeIneligible",
+        "The node is cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity.",
+        "Uncordon or repair the node, or change the pod's tolerations or selector.",
+    )
+    DEVICE_SHORTAGE = (
+        "DeviceShortage",
+        "Too few devices of a rail or resource are free. The pods that use them are named if they are known.",
+        "Wait, or end one of the pods that use them.",
+    )
+    OTHER_RESOURCES = (
+        "OtherResources",
+        "The node has too little CPU or memory, or too many pods.",
+        "Request less CPU or memory, or remove other pods from the node.",
+    )
+    NUMA_SPLIT = (
+        "NumaSplit",
+        "GPUs and rails are on different NUMA nodes.",
+        "Free devices on one NUMA node, or request fewer devices.",
+    )
+    NICS_SHARED = (
+        "NicsShared",
+        "Other pods share the NICs, or the node has too few NICs for several pods of the gang.",
+        "Request whole NICs, use one pod for each node, or move one of the pods.",
+    )
+    PEER_RAIL_MISSING = (
+        "PeerRailMissing",
+        "Pods cannot use a rail, because the node of another pod of the gang lacks it.",
+        "Place the gang on nodes that have the same rails.",
+    )
+    UPLINKS_LIMIT = (
+        "UplinksLimit",
+        "The oversubscribed uplinks of a domain carry less than the nodes could send.",
+        "Place the gang below one switch, or correct `placement.oversubscription`.",
+    )
+    CAPACITY_NEVER = (
+        "CapacityNever",
+        "The gang does not fit even if no other pod runs, so waiting does not help.",
+        "Reduce the gang or its requests, or add nodes; uncordon nodes that are to be used.",
+    )
+    CAPACITY_INSUFFICIENT = (
+        "CapacityInsufficient",
+        "The cluster has too few slots for the pods that remain.",
+        "Wait, add nodes, or reduce the gang.",
+    )
+    NODES_BLOCKED = (
+        "NodesBlocked",
+        "Counts the nodes without a slot, or with a degradation, and the most frequent causes.",
+    )
+    EARLIER_GANGS = (
+        "EarlierGangs",
+        "Nodes are left to the other pods of gangs that have begun.",
+        "Recreate the gang when these are placed, if its placement matters.",
+    )
+    LEAVES_MINIMUM = (
+        "LeavesMinimum",
+        "No fewer leaves have enough slots for all pods, on nodes of one type, at this bandwidth.",
+        "Free nodes of one leaf, or reduce the gang. Recreate it to place all of its pods together.",
+    )
+    NODES_FILLED = (
+        "NodesFilled",
+        "Used nodes are filled first, so that idle ones stay free for pods that need whole ones.",
+        "Set `placement.goal: bandwidth` if gangs are to take idle nodes instead.",
+    )
+    UNLABELLED_NODES = (
+        "UnlabelledNodes",
+        "Only nodes without a topology label have slots.",
+        "Label these nodes (docs/reference/policy.md, `placement.domains`).",
+    )
+    FASTER_NODES_TOO_FEW = (
+        "FasterNodesTooFew",
+        "Faster nodes have too few slots for the gang.",
+    )
+    RAILS_LOST = (
+        "RailsLost",
+        "The gang runs without some rails, because too few nodes have them free.",
+        "Free or repair these rails.",
+    )
+    PLAN_NOT_EXACT = (
+        "PlanNotExact",
+        "The planner did not try every choice; the bound of the possible gain is given.",
+    )
+    POLICIES_DIFFER = (
+        "PoliciesDiffer",
+        "Pods of the gang were admitted under different versions of the policy.",
+        "Recreate the pods that are not under the current version.",
+    )
+    PODS_MISSING = (
+        "PodsMissing",
+        "Some pods of the gang do not exist yet.",
+        "Check the job's controller, quota and admission.",
+    )
+    FITS_NOW = (
+        "FitsNow",
+        "How many nodes could run one of the gang's pods now, or that all remaining pods fit.",
+        "Wait, or check the scheduler and its queue.",
+    )
+    BETTER_PLAN = (
+        "BetterPlan",
+        "A better placement is possible now, or an equal one on fewer leaves.",
+        "Recreate the gang to place it again.",
+    )
+    FABRIC_UNDEFINED = (
+        "FabricUndefined",
+        "The current policy does not define the fabric of these pods, or is in mode `warn`.",
+        "Define the fabric, or recreate the pods with a defined one.",
+    )
+    DOMAINS_UNDEFINED = (
+        "DomainsUndefined",
+        "The policy names no domains, so leaves and crossings are not modelled.",
+        "Set `placement.domains` or `placement.preset`.",
+    )
 
 
 class AdmissionCode(ReasonCode):
-    """A code of admission: what its warnings report, and why an injection record has an entry in `skipped`."""
+    """What a warning of admission reports, or why the record has an entry in `skipped`. The message says the fix."""
 
-    # --- mode `warn` ------------------------------------------------------------------------------------------
+    POLICY_KIND_IGNORED = "PolicyKindIgnored", "The policy has the key `kind: FabricPolicy`, which is ignored."
+    # mode `warn`
+    WOULD_INJECT = "WouldInject", "The policy is in mode `warn`: the pod is not changed, and what would be is named."
+    WOULD_REJECT = (
+        "WouldReject",
+        "The policy is in mode `warn`: the object is admitted, and would be rejected otherwise.",
+    )
 
-    WOULD_INJECT = "WouldInject"
-    WOULD_REJECT = "WouldReject"
+    # left out as the author or the policy says
+    SKIPPED_BY_ANNOTATION = "SkippedByAnnotation", "The annotation `railwright.io/skip` leaves it out."
+    OWN_CLAIM = "OwnClaim", "The pod has a claim of its own for NICs of the fabric, and keeps it."
+    RAILS_IN_PROPORTION = "RailsInProportion", "A pod that its namespace opts in gets rails in proportion to its GPUs."
+    NO_ACCELERATOR = (
+        "NoAccelerator",
+        "No container requests an accelerator or is named in `railwright.io/containers`, so the pod gets no rails.",
+    )
 
-    # --- left out as the author or the policy says ------------------------------------------------------------
+    # networks
+    HOST_NETWORK = "HostNetwork", "`hostNetwork` is true: no networks and no `NCCL_SOCKET_IFNAME`."
+    DEFAULT_ROUTE = "DefaultRoute", "A network takes the default route from every other interface."
+    NETWORK_MISSING = "NetworkMissing", "A network of a rail or of the networks annotation does not exist."
 
-    SKIPPED_BY_ANNOTATION = "SkippedByAnnotation"
-    DISABLED_BY_POLICY = "DisabledByPolicy"
-    NO_RAILS = "NoRails"
-    PREFLIGHT_WITHOUT_DEVICES = "PreflightWithoutDevices"
-    OWN_CLAIM = "OwnClaim"
-    EXCLUDED_BY_POLICY = "ExcludedByPolicy"
-    HELPER_POD = "HelperPod"
-    LAUNCHER_WITHOUT_ACCELERATORS = "LauncherWithoutAccelerators"
-    HEAD_WITHOUT_ACCELERATORS = "HeadWithoutAccelerators"
-    INITIALIZER = "Initializer"
-    SUBMITTER = "Submitter"
-    CONTAINERS_IGNORED = "ContainersIgnored"
-    RAILS_WITHOUT_ACCELERATORS = "RailsWithoutAccelerators"
+    # devices
+    NETWORK_DEVICES_NOT_REQUESTED = (
+        "NetworkDevicesNotRequested",
+        "The pod requests too few devices for its networks, so it cannot start.",
+    )
+    RAIL_WITHOUT_RESOURCE = "RailWithoutResource", "Nothing names a resource for a rail, so none is requested."
+    GPUS_NOT_CLAIMED = "GpusNotClaimed", "Several containers have GPUs, so nothing pairs them with NICs."
+    GPUS_EXCEED_NODE = "GpusExceedNode", "The pod, or `gpusPerNode` of the fabric, has more accelerators than a node."
+    ADDRESSES_DIFFER = "AddressesDiffer", "`nccl.addressRange` has no address of the rails' networks."
+    FABRIC_IN_USE = "FabricInUse", "The policy removes or renames a fabric that pods use."
+    RAIL_RESOURCES_DIFFER = "RailResourcesDiffer", "The policy and the network of a rail name different resources."
+    DEVICES_NOT_OFFERED = "DevicesNotOffered", "No node has a requested resource, so pods stay Pending."
 
-    # --- networks ---------------------------------------------------------------------------------------------
+    # mounts and privileges
+    PATH_OCCUPIED = "PathOccupied", "The container mounts something else at the path, or the host's own."
+    POD_SECURITY_FORBIDS = "PodSecurityForbids", "The pod-security level of the namespace forbids a setting."
+    LOCKING_WITHOUT_EFFECT = "LockingWithoutEffect", "`IPC_LOCK` has no effect, or the container drops it."
 
-    HOST_NETWORK = "HostNetwork"
-    DEFAULT_ROUTE = "DefaultRoute"
-    NETWORK_MISSING = "NetworkMissing"
+    # variables
+    VARIABLES_LEFT_TO_ENV_FROM = (
+        "VariablesLeftToEnvFrom",
+        "Variables are not set, because they would override `envFrom`, or `LD_LIBRARY_PATH` cannot be added to.",
+    )
+    VALUE_UNSTATED = "ValueUnstated", "The policy does not state the value, and no init container finds it."
+    LIBRARY_NOT_REACHED = "LibraryNotReached", "What is found in the pod does not reach a library."
+    INTERFACE_ABSENT = "InterfaceAbsent", "The pod does not have the fabric's primary interface."
+    OPEN_MPI_LISTS = "OpenMpiLists", "The container names a list of Open MPI itself, so the policy's are left out."
+    PREFLIGHT_NOT_FIRST = (
+        "PreflightNotFirst",
+        "An init container that another webhook added before the preflight reads what it finds, and waits for ever.",
+    )
 
-    # --- devices ----------------------------------------------------------------------------------------------
+    # fields of the pod and its resources
+    SCRIPT_WITHOUT_COMMAND = (
+        "ScriptWithoutCommand",
+        "A container has no `command`, which the webhook does not see in its image, so no script is sourced.",
+    )
+    HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory", "Huge pages need a request of `cpu` or `memory`."
+    KEY_WITHOUT_EFFECT = (
+        "KeyWithoutEffect",
+        "A key of railwright is misspelt or in the wrong place, or Multus does not know a key of its annotation.",
+    )
 
-    SKIPPED_DEVICES_NEEDED = "SkippedDevicesNeeded"
-    NETWORK_DEVICES_NOT_REQUESTED = "NetworkDevicesNotRequested"
-    RAIL_WITHOUT_RESOURCE = "RailWithoutResource"
-    GPUS_NOT_CLAIMED = "GpusNotClaimed"
-    GPUS_EXCEED_NODE = "GpusExceedNode"
-    RAIL_RESOURCES_DIFFER = "RailResourcesDiffer"
-    RAIL_DEVICES_NOT_OFFERED = "RailDevicesNotOffered"
-    NETWORK_DEVICES_NOT_OFFERED = "NetworkDevicesNotOffered"
-    REQUESTED_DEVICES_NOT_OFFERED = "RequestedDevicesNotOffered"
+    # records
+    ANNOTATIONS_FULL = "AnnotationsFull", "A record does not fit into the pod's annotations."
 
-    # --- mounts and privileges --------------------------------------------------------------------------------
+    # workloads
+    PODS_REJECTED = "PodsRejected", "The pods of a template would be rejected now."
+    LABEL_NOT_PASSED = "LabelNotPassed", "The label of the object does not reach its pods."
+    LABEL_IN_TEMPLATE = "LabelInTemplate", "Only a template has the label, so quotas do not count the devices."
+    LABEL_TOO_LATE = "LabelTooLate", "A label is added to a pod, or to a workload whose template cannot change."
+    TEMPLATE_IMMUTABLE = "TemplateImmutable", "An update changes an immutable template."
+    CLAIM_TEMPLATE_NOT_WRITTEN = "ClaimTemplateNotWritten", "A claim template could not be written now."
 
-    PATH_OCCUPIED = "PathOccupied"
-    HOST_MEMORY = "HostMemory"
-    POD_SECURITY_FORBIDS = "PodSecurityForbids"
-    CAPABILITY_DROPPED = "CapabilityDropped"
-    LOCKING_IN_USER_NAMESPACE = "LockingInUserNamespace"
-    LOCKING_WITHOUT_ROOT = "LockingWithoutRoot"
+    # policy
+    TOPOLOGY_REQUESTED = "TopologyRequested", "The workload asks its scheduler to keep the gang in one domain."
+    TOPOLOGY_NOT_WRITTEN = (
+        "TopologyNotWritten",
+        "railwright writes no topology: the author has, pods start one by one, or the scheduler reads none.",
+    )
+    TOPOLOGY_NO_KEY = "TopologyNoKey", "The policy names no domains that this scheduler knows."
 
-    # --- variables --------------------------------------------------------------------------------------------
+    # lint and limits
+    LINT_FAILED = (
+        "LintFailed",
+        "The pod or a command line is too large to be linted at admission, or lint failed. Nothing else is affected.",
+    )
+    MORE_WARNINGS = "MoreWarnings", "There are more warnings than fit."
 
-    VARIABLE_FORCED = "VariableForced"
-    VARIABLE_FORCED_AT_BINDING = "VariableForcedAtBinding"
-    ENV_FROM_OVERRIDDEN = "EnvFromOverridden"
-    VARIABLES_LEFT_TO_ENV_FROM = "VariablesLeftToEnvFrom"
-    WRITTEN_AT_BINDING = "WrittenAtBinding"
-    NODE_NAME_SET = "NodeNameSet"
-    CONFIG_REPLACED = "ConfigReplaced"
-    CONFIG_PATH_OCCUPIED = "ConfigPathOccupied"
-
-    # --- fields of the pod and its resources ------------------------------------------------------------------
-
-    FIELD_OF_POD = "FieldOfPod"
-    SCRIPT_WITHOUT_COMMAND = "ScriptWithoutCommand"
-    CONTAINER_OF_POD = "ContainerOfPod"
-    TOPOLOGY_FILE_UNKNOWN = "TopologyFileUnknown"
-    LIBRARY_PATH_UNKNOWN = "LibraryPathUnknown"
-    HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory"
-
-    # --- keys of railwright -----------------------------------------------------------------------------------
-
-    KEY_ON_WORKLOAD = "KeyOnWorkload"
-    KEY_OF_NAMESPACE = "KeyOfNamespace"
-    KEY_WRITTEN_BY_RAILWRIGHT = "KeyWrittenByRailwright"
-    KEY_MISPLACED = "KeyMisplaced"
-    KEY_UNKNOWN = "KeyUnknown"
-    MORE_KEYS = "MoreKeys"
-
-    # --- records and bindings ---------------------------------------------------------------------------------
-
-    RECORD_TOO_LARGE = "RecordTooLarge"
-    BOUND_POD_UNKNOWN = "BoundPodUnknown"
-    BOUND_NODE_UNKNOWN = "BoundNodeUnknown"
-    BOUND_DEVICES_UNKNOWN = "BoundDevicesUnknown"
-    ALLOCATION_UNKNOWN = "AllocationUnknown"
-    ALLOCATED_DEVICES_UNNAMED = "AllocatedDevicesUnnamed"
-    PLACED_WITHOUT_EXTENDER = "PlacedWithoutExtender"
-    PLACEMENT_TOO_LARGE = "PlacementTooLarge"
-
-    # --- workloads --------------------------------------------------------------------------------------------
-
-    POLICY_MISSING = "PolicyMissing"
-    PODS_REJECTED = "PodsRejected"
-    LABEL_OVERRIDDEN = "LabelOverridden"
-    LABEL_NOT_PASSED = "LabelNotPassed"
-    LABEL_TOO_LATE = "LabelTooLate"
-    TEMPLATE_IMMUTABLE = "TemplateImmutable"
-
-    # --- policy -----------------------------------------------------------------------------------------------
-
-    TOPOLOGY_REQUESTED = "TopologyRequested"
-    TOPOLOGY_OF_AUTHOR = "TopologyOfAuthor"
-    TOPOLOGY_OF_OWNER = "TopologyOfOwner"
-    TOPOLOGY_COMPLETIONS = "TopologyCompletionsDiffer"
-    TOPOLOGY_HARD_ONLY = "TopologyHardOnly"
-    TOPOLOGY_NOT_SERVED = "TopologyNotServed"
-    TOPOLOGY_NO_KEY = "TopologyNoKey"
-    TOPOLOGY_CAPACITY_UNKNOWN = "TopologyCapacityUnknown"
-    TOPOLOGY_GANG_TOO_LARGE = "TopologyGangTooLarge"
-    TOPOLOGY_NO_FIELD = "TopologyNoField"
-    TOPOLOGY_QUEUE_UNKNOWN = "TopologyQueueUnknown"
-    TOPOLOGY_QUEUE_GROUPS = "TopologyQueueGroups"
-    TOPOLOGY_NOT_IN_FLAVOR = "TopologyNotInFlavor"
-    TOPOLOGY_NOT_IN_QUEUE = "TopologyNotInQueue"
-    TOPOLOGY_ELASTIC = "TopologyElastic"
-    TOPOLOGY_OF_CLAIMS = "TopologyOfClaims"
-    TOPOLOGY_PARTS = "TopologyParts"
-    TOPOLOGY_SMALLER_GANG = "TopologySmallerGang"
-    TOPOLOGY_DROPPED = "TopologyDropped"
-    POLICY_NETWORK_MISSING = "PolicyNetworkMissing"
-    POLICY_RESOURCE_UNSET = "PolicyResourceUnset"
-    POLICY_RESOURCES_DIFFER = "PolicyResourcesDiffer"
-    POLICY_RESOURCE_NOT_OFFERED = "PolicyResourceNotOffered"
-    POLICY_KIND_IGNORED = "PolicyKindIgnored"
-
-    # --- lint and limits --------------------------------------------------------------------------------------
-
-    MORE_FINDINGS = "MoreFindings"
-    LINT_TOO_LARGE = "LintTooLarge"
-    LINT_FAILED = "LintFailed"
-    MORE_WARNINGS = "MoreWarnings"
-
-    # --- reported by the admission policy, because the webhook did not run ------------------------------------
-
-    NOT_INJECTED = "NotInjected"
+    # reported by the admission policy, because the webhook did not run
+    NOT_INJECTED = "NotInjected", "The pod or its namespace opted in, and the webhook did not run: it would use TCP."
 
 
 class RejectionCode(ReasonCode):
-    """A code of a rejection. It has no message: each rejection has its own."""
+    """Why admission rejects an object. The message says the fix."""
 
-    NO_POLICY = "no-policy"
-    UNKNOWN_FABRIC = "unknown-fabric"
-    NAMESPACE = "namespace"
-    NAMESPACE_UNKNOWN = "namespace-unknown"
-    ANNOTATION = "annotation"
-    ANNOTATIONS = "annotations"
-    PLACEMENT = "placement"
-    RAILS = "rails"
-    CONTAINERS = "containers"
-    QUANTITY = "quantity"
-    NETWORKS = "networks"
-    MISSING_NETWORK = "missing-network"
-    VOLUME = "volume"
-    CLAIM = "claim"
-    NODE_NAME = "node-name"
-    SECURITY = "security"
-    POD_SECURITY = "pod-security"
-    PREFLIGHT = "preflight"
-    WHOLE_NODE = "whole-node"
-    WINDOWS = "windows"
-    TEMPLATES = "templates"
-    TOO_LARGE = "too-large"
+    NO_POLICY = "no-policy", "No valid policy is in force."
+    UNKNOWN_FABRIC = "unknown-fabric", "The label or annotation `railwright.io/fabric` names no fabric of the policy."
+    NAMESPACE = "namespace", "The fabric's namespace selector in the policy does not match this namespace."
+    NAMESPACE_UNKNOWN = "namespace-unknown", "The labels of the namespace, which may opt the pod in, are not known yet."
+    ANNOTATION = (
+        "annotation",
+        "An annotation of railwright or of networks is invalid, conflicts, names what does not exist, or is reserved.",
+    )
+    QUANTITY = "quantity", "A quantity is invalid, or there are more GPUs than claims of a pod can have (1,024)."
+    MISSING_NETWORK = "missing-network", "A NetworkAttachmentDefinition of a rail does not exist."
+    NAME_TAKEN = "name-taken", "The pod has a volume, container or claim with a name that railwright uses."
+    NODE_NAME = "node-name", "The pod names its node, so that no scheduler allocates the claims of its rails."
+    SECURITY = "security", "The container or the pod-security level of the namespace forbids what the fabric needs."
+    TOO_LARGE = (
+        "too-large",
+        "The object has more entries (10,000 of a pod, 30,000 of a workload), templates or annotations than are read.",
+    )
 
 
 class VariableCode(ReasonCode):
-    """A reason for which a pod gets a variable, with the source of the rule."""
+    """Why a pod gets a variable. The meaning of the code is all that users read."""
 
-    words: str  # the text without the source
-    source: str
-
-    def __new__(cls, name: str, words: str, source: str = _NCCL_GUIDE) -> Self:
-        """Create the member `name`."""
-        code = str.__new__(cls, name)
-        code._value_ = name
-        code.words, code.source, code.template = words, source, f"{words} ({source})"
-        code.meaning, code.fix = f"{words[0].upper()}{words[1:]} ({source}).", ""
-        return code
-
-    # --- every fabric -----------------------------------------------------------------------------------------
-
-    SET_BY_POLICY = ("SetByPolicy", "set by the policy", "`env` of the fabric")
-    BOOTSTRAP_INTERFACE = ("BootstrapInterface", "keeps bootstrap and the RDMA handshake off the rails")
-    GLOO_INTERFACE = (
-        "GlooInterface",
-        "keeps PyTorch's CPU traffic off the rails; Gloo takes a plain name only",
-        "PyTorch torch.distributed, common environment variables",
+    SET_BY_POLICY = "SetByPolicy", "set by `nccl`, `nodeShapes` or `env` of the fabric (docs/reference/policy.md)"
+    INTERFACE_OFF_RAILS = (
+        "InterfaceOffRails",
+        "keeps control traffic off the rails (user guides of NCCL, PyTorch and NVSHMEM)",
     )
-    TENSOR_PIPE_INTERFACE = (
-        "TensorPipeInterface",
-        "keeps PyTorch's RPC off the rails; TensorPipe takes a plain name only",
-        "PyTorch TensorPipe agent, TP_SOCKET_IFNAME",
-    )
-    LOG_LEVEL = ("LogLevel", "log level set in the policy")
-    NVLINK_MEMORY = ("NvlinkMemory", "NVLink between nodes needs memory of CUDA's virtual memory API")
-    NVLINK_REQUIRED = ("NvlinkRequired", "a broken NVLink domain fails instead of leaving the gang to the rails")
-
-    # --- verbs ------------------------------------------------------------------------------------------------
-
     RAIL_DEVICES = (
         "RailDevices",
-        "exactly the rails' devices: the node's other devices are for storage or management",
+        "the rails' devices and no others, which are for storage or management (NCCL, NVSHMEM and UCX guides)",
     )
-    TCP_FORBIDDEN = ("TcpForbidden", "a broken fabric fails instead of running slowly over TCP")
-    GID_INDEX = ("GidIndex", "the site's fixed GID table index")
-    ADDRESS_FAMILY = ("AddressFamily", "the family of the rails' addresses")
-    ADDRESS_RANGE = ("AddressRange", "selects the pod's addresses on the rails, not the host's")
-    TRAFFIC_CLASS = ("TrafficClass", "the fabric's lossless class")
-    CONTROL_TRAFFIC_CLASS = ("ControlTrafficClass", "the fabric's class for control messages")
-    SERVICE_LEVEL = ("ServiceLevel", "the fabric's service level")
-    RAILS_ISOLATED = ("RailsIsolated", "the rails of this fabric do not reach each other")
-    QUEUE_PAIRS = ("QueuePairs", "spreads flows over the paths of this fabric")
-    ADAPTIVE_ROUTING = ("AdaptiveRouting", "whether switches and NICs route adaptively")
-    PLUGIN_OF_FABRIC = ("PluginOfFabric", "the network plugin of this fabric; that of the image may be another")
+    FOUND_IN_POD = (
+        "FoundInPod",
+        "found in the pod by its first init container, because it differs between nodes and pods",
+    )
+    TCP_FORBIDDEN = (
+        "TcpForbidden",
+        "without the fabric's network or plugin, NCCL fails and is not slow over TCP (NCCL; aws-ofi-nccl)",
+    )
+    NVLINK_MEMORY = (
+        "NvlinkMemory",
+        "NVLink between nodes needs memory of CUDA's virtual memory API (NCCL user guide, env.rst)",
+    )
     LIBRARY_PATH = (
         "LibraryPath",
-        "has the directories in which the vendor installs libraries on the node",
-        "`libraryPath` of the fabric",
+        "has the directories of the vendor's libraries on the node (`libraryPath` of the fabric)",
     )
-    TIMEOUT = ("Timeout", "longer than a route change of this fabric takes")
-    RETRY_COUNT = ("RetryCount", "retries before NCCL considers a link broken")
-    GPU_DIRECT_REACH = ("GpuDirectReach", "how far GPUDirect reaches on these nodes")
-    FUNCTIONS_MERGED = ("FunctionsMerged", "whether functions of one card count as one NIC")
-    TOPOLOGY_FILE = ("TopologyFile", "these nodes hide their PCI tree")
+    REQUIRED_BY_TRANSPORT = (
+        "RequiredByTransport",
+        "the transport needs it (aws-ofi-nccl efa-env-var.md; Alibaba Cloud PAI on eRDMA; rdma-core vmw_pvrdma)",
+    )
+    TCP_ONLY = "TcpOnly", "holds NCCL to TCP, also with network plugins and old releases (NCCL user guide, env.rst)"
 
-    # --- single transports ------------------------------------------------------------------------------------
 
-    EFA_PLUGIN_REQUIRED = (
-        "EfaPluginRequired",
-        "an image without the EFA plugin fails instead of running slowly over TCP",
-        "aws-ofi-nccl doc/efa-env-var.md",
-    )
-    NETWORK_PLUGIN_DISABLED = ("NetworkPluginDisabled", "disables the network plugin in HPC-X images", _ALIBABA)
-    ERDMA_DEVICES = ("ErdmaDevices", "only the eRDMA devices, all named erdma_N", _ALIBABA)
-    RELAXED_ORDERING_ABSENT = (
-        "RelaxedOrderingAbsent",
-        "the paravirtual device does not offer relaxed ordering",
-        _PVRDMA,
-    )
-    GPU_DIRECT_ABSENT = (
-        "GpuDirectAbsent",
-        "the driver supports neither peer memory nor dma-buf, so GPUDirect would fail in the job",
-        _PVRDMA,
-    )
-    SOCKETS_ONLY = ("SocketsOnly", "also restricts network plugins to sockets")
-    NO_NETWORK_PLUGIN = ("NoNetworkPlugin", "NCCL loads no network plugin")
-    VERBS_DISABLED = ("VerbsDisabled", "for images with an NCCL too old for the others")
-
-    # --- other libraries --------------------------------------------------------------------------------------
-
-    NVSHMEM_INTERFACE = ("NvshmemInterface", "keeps NVSHMEM's bootstrap off the rails", _NVSHMEM_GUIDE)
-    NVSHMEM_DEVICES = ("NvshmemDevices", "exactly the devices of the rails", _NVSHMEM_GUIDE)
-    NVSHMEM_MAPPING = ("NvshmemMapping", "without it NVSHMEM ignores NVSHMEM_HCA_LIST", _NVSHMEM_GUIDE)
-    NVSHMEM_ADDRESS_RANGE = (
-        "NvshmemAddressRange",
-        "selects the pod's addresses on the rails, not the host's",
-        _NVSHMEM_GUIDE,
-    )
-    NVSHMEM_TRAFFIC_CLASS = ("NvshmemTrafficClass", "the fabric's lossless class", _NVSHMEM_GUIDE)
-    NVSHMEM_TRANSPORT = ("NvshmemTransport", "EFA uses libfabric, not verbs", _NVSHMEM_GUIDE)
-    NVSHMEM_PROVIDER = ("NvshmemProvider", "libfabric's provider for EFA", _NVSHMEM_GUIDE)
-    UCX_DEVICES = (
-        "UcxDevices",
-        "exactly the devices that the pod's claims hold, written at binding",
-        "UCX documentation, ucx_info -f",
-    )
-    NIXL_DEVICES = (
-        "NixlDevices",
-        "NIXL moves the KV cache over UCX, which may otherwise use a NIC beside the rails",
-        "UCX documentation, ucx_info -f; ai-dynamo/dynamo, recipes/addons/providers/aks-ib.yaml",
-    )
-    UCX_TRAFFIC_CLASS = (
-        "UcxTrafficClass",
-        "the fabric's lossless class, if UCX carries data",
-        "UCX documentation, ucx_info -f",
-    )
-    OPEN_MPI_CONTROL_INTERFACE = (
-        "OpenMpiControlInterface",
-        "keeps Open MPI 4's control messages off the rails",
-        "Open MPI 4 FAQ, TCP: which interfaces",
-    )
-    OPEN_MPI_TCP_INTERFACE = (
-        "OpenMpiTcpInterface",
-        "keeps Open MPI's TCP transport off the rails",
-        "Open MPI documentation, TCP: which interfaces",
-    )
-    PRTE_INTERFACE = (
-        "PrteInterface",
-        "keeps Open MPI 5's runtime off the rails",
-        "PRRTE documentation, prte_if_include",
-    )
+GROUPS: tuple[type[ReasonCode], ...] = (PlacementCode, AdmissionCode, RejectionCode, VariableCode)

@@ -1,81 +1,38 @@
-"""Defines a reason as a value: a code and its parameters, without text.
+"""Defines a reason: a code of `codes`, what is the case, and the fix.
 
-Reasons are hashable and comparable, so they can be part of facts and results. `rendering` turns them into text.
+A reason is made where it is found, with its text. It is hashable and comparable, so that equal ones can be counted.
 """
 
-import enum
-from collections.abc import Iterable, Mapping
-from typing import Any, Self, TypeAlias
+from collections.abc import Iterable
 
 import msgspec
 
-from railwright.fabric import text
 
-ROWS = text.read_rows("railwright.fabric.reasons", "reasons.md")
-MAX_NAMED = 3  # items of a list that a reason keeps
-
-Value: TypeAlias = "bool | int | float | str | Reason | Some | tuple[Value, ...]"
-"""A parameter. A tuple holds related values, such as a name and its count."""
-
-
-class ReasonCode(enum.StrEnum):
-    """Base of the lists of codes. The value of a code is its public name, under which the table has its row."""
-
-    template: str  # of its message; "" if a function in `rendering` formats it
-    meaning: str
-    fix: str  # "" if there is nothing to fix
-
-    def __new__(cls, name: str) -> Self:
-        """Create the member whose row is `name`."""
-        code = str.__new__(cls, name)
-        code._value_ = name
-        row = ROWS[name]
-        code.template, code.meaning, code.fix = row.get("message", ""), row["text"], row.get("fix", "")
-        return code
-
-
-class Reason(msgspec.Struct, frozen=True, cache_hash=True):
-    """A code and its parameters, in the order in which they were given."""
-
-    code: ReasonCode
-    parameters: tuple[tuple[str, Value], ...] = ()
-
-    def get(self, name: str) -> Value:
-        """Return one parameter. Raises KeyError."""
-        return dict(self.parameters)[name]
-
-
-class RecordedReason(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reason in an annotation. Its code and parameters may be any, because users can write annotations."""
+class Reason(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
+    """A reason for people and programs, as in JSON and annotations. A finding of lint has the code of its rule."""
 
     code: str
-    parameters: Mapping[str, Any] = {}
+    message: str
+    fix: str = ""  # "" if there is nothing to fix, or the message says it
+
+    @property
+    def text(self) -> str:
+        """Return the message and the fix."""
+        return f"{self.message}; {self.fix}" if self.fix else self.message
+
+    @property
+    def line(self) -> str:
+        """Return code and text in one line, as in Events and warnings, which have no field for a code."""
+        return f"{self.code}: {self.text}"
+
+    def locate(self, place: str) -> "Reason":
+        """Return the reason with the name of its container, template or object before the message."""
+        return msgspec.structs.replace(self, message=f"{place}: {self.message}")
 
 
-class Some(msgspec.Struct, frozen=True):
-    """The first items of a list, and how many more there are. It bounds the size of a reason."""
-
-    items: tuple[Value, ...]
-    more: int = 0
-
-
-def make(code: ReasonCode, **parameters: Value) -> Reason:
-    """Build a reason."""
-    return Reason(code, tuple(parameters.items()))
-
-
-def take_first(items: Iterable[Value], limit: int = MAX_NAMED) -> Some:
-    """Keep the first distinct items, and count the others."""
-    distinct = tuple(dict.fromkeys(items))
-    return Some(distinct[:limit], max(0, len(distinct) - limit))
-
-
-class ReasonError(Exception):
-    """Raised with the reason why there is no result."""
-
-    def __init__(self, code: ReasonCode, **parameters: Value) -> None:
-        super().__init__(code)
-        self.reason = make(code, **parameters)
+def join_texts(reasons: Iterable[Reason]) -> str:
+    """Return the texts of several reasons in one line."""
+    return "; ".join([reason.text for reason in reasons])
 
 
 class RefusedError(Exception):

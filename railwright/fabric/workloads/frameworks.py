@@ -24,10 +24,9 @@ class Tags(views.View, frozen=True):
 
 
 class TemplateSpec(views.View, frozen=True):
-    """The fields of a pod template's spec that name a gang."""
+    """The field of a pod template's spec that names a gang."""
 
     scheduling_group: views.SchedulingGroup | None = None
-    workload_ref: views.WorkloadReference | None = None
 
 
 class Template(views.View, frozen=True):
@@ -94,7 +93,6 @@ class ControllerMetadata(msgspec.Struct, frozen=True):
 
     labels: Mapping[str, str] = {}
     env: Sequence[str] = ()  # names, in every container
-    commands: Mapping[str, Sequence[str]] = {}  # by container
     volumes: Sequence[ControllerVolume] = ()
 
 
@@ -214,6 +212,7 @@ class SizeKind(msgspec.Struct, frozen=True):
     snapshot_kind: str = ""
     view: type[Any] = Workload
     optional: bool = True
+    excludes_ended: bool = False  # its numbers are those of pods that have not succeeded
 
 
 def build_size_kind(  # noqa: PLR0913, PLR0917 - what a kind is known by
@@ -252,18 +251,13 @@ class SizeRule(msgspec.Struct, frozen=True):
     list_marks: ListMarks = lambda _owner: (PodMarks(),)  # without marks, the pods are identified by their owner only
     watch: str = ""  # name of the watch; "" for PLURAL.GROUP
     optional: bool = True
+    excludes_ended: bool = False  # the number of `list_replicas` leaves out pods that have succeeded
 
 
 # --- a kind -----------------------------------------------------------------------------------------------
 
 CountPods = Callable[[Sequence[str | int], Mapping[str, Any]], int | None]
 """Counts the pods of a template by its path and the object as plain data; None if the object does not state it."""
-
-ListGangs = Callable[[Any], Mapping[str, str]]
-"""Lists the parts of an object, as plain data, that are a gang each: name of a template -> path of its part.
-
-A path is a JSON pointer in which `[NAME]` stands for the entry of a list with that name.
-"""
 
 
 class WorkloadKind(msgspec.Struct, frozen=True):
@@ -283,7 +277,6 @@ class WorkloadKind(msgspec.Struct, frozen=True):
     spec_view: type[Any] | None = None  # view with the fields of the spec that `build_metadata` reads
     create_pods: CreatePods = create_pods
     count_pods: CountPods | None = None  # None: the product of the replica fields on the way to the template
-    list_gangs: ListGangs | None = None  # None: all pods of the object are one gang
     size: SizeRule | None = None
 
     @property
@@ -324,14 +317,7 @@ def split_pointer(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
-LAUNCHER, WORKER, HEAD, INITIALIZER, SUBMITTER, EXCLUDED = (
-    "launcher",
-    "worker",
-    "head",
-    "initializer",
-    "submitter",
-    "excluded",
-)
+LAUNCHER, WORKER, HEAD, EXCLUDED = "launcher", "worker", "head", "excluded"
 _LAUNCHERS = ("master", LAUNCHER, "driver")  # suffixes of a role's name, such as Volcano's mpimaster
 FIRST_ROLES = (*_LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that come before the other ranks
 
@@ -360,7 +346,6 @@ class ContainerRule(msgspec.Struct, frozen=True):
     kind: str
     field: str
     name: str  # of the container
-    count_field: str
     resources_field: str
 
 
@@ -379,19 +364,14 @@ class Framework(msgspec.Struct, frozen=True):
     leader: tuple[str, str] | None = None  # label and value of the pod that comes first, if no role label shows it
     index_labels: tuple[str, ...] = ()  # of pods: their number in the gang
     part_labels: tuple[str, ...] = ()  # of pods: together they name the part of the gang that is placed as a unit
-    # role: its functions read the values of labels in `roles`, `role_labels` and `operator_labels`, and the presence of
-    # those in `gang_labels` and of `launcher_rank_label`. `find_ssh_volume` may read any.
+    # role: values of the labels in `roles` and `role_labels` are read, of those in `gang_labels` only the presence
     operator_labels: tuple[str, ...] = ()  # with the name of a controller
-    role_variables: tuple[str, ...] = ()  # of which `find_role` reads the presence
-    command_words: tuple[str, ...] = ()  # one is in each command that `find_role` recognizes, inside one word
     roles: Mapping[str, Mapping[str, str]] = {}  # label -> its value -> role
-    find_role: Callable[[views.Pod, bool], str] = lambda _pod, _is_accelerated: ""  # by environment or command
-    launcher_rank_label: str = ""  # label that a launcher has only if it also runs a rank
-    has_launcher_name: Callable[[Labels], bool] = lambda _labels: False
-    has_late_launcher: Callable[[Labels], bool] = lambda _labels: False  # True if one may be created after this pod
-    is_rank: Callable[[Labels], bool] = lambda _labels: False  # True for pods that are ranks also without accelerators
-    find_ssh_volume: Callable[[Labels], str] = lambda _labels: ""  # volume with the Secret of ssh keys, "" for none
-    is_ssh_worker: Callable[[Labels], bool] = lambda _labels: False
+    launcher_variable: tuple[str, str] | None = None  # label, and the variable that shows a launcher among its pods
+    launcher_name: tuple[str, str] | None = None  # label, and another with a name that may be that of a launcher
+    has_late_launcher: Callable[[Labels], bool] | None = None  # True if one may be created after this pod
+    ssh_worker: Mapping[str, str] = {}  # labels of a rank that ssh starts
+    ssh_volume: tuple[str, str] | None = None  # label, and the volume with ssh keys; `{}` stands for the label's value
     # manifests, also of unknown kinds
     containers: tuple[ContainerRule, ...] = ()
     replica_fields: tuple[str, ...] = ()  # fields that multiply the pods of every template below them

@@ -1,6 +1,6 @@
 """JobSet, also the one that Kubeflow Trainer v2 creates for a TrainJob."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -16,7 +16,6 @@ TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 _TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the job sets its mount path
 _TRAINER_NODE = "node"  # the replicated job of Trainer v2's ranks; only the Job has a step label
 _TRAINER = "trainer"  # value of the step label on the Job of the ranks
-_INITIALIZERS = dict.fromkeys(("dataset-initializer", "model-initializer"), frameworks.INITIALIZER)
 
 
 class Spec(views.View, frozen=True):
@@ -62,16 +61,6 @@ def _count_pods(job: frameworks.Tree, policy: object = None) -> int | None:
     return jobs * pods if isinstance(jobs, int) and isinstance(pods, int) else None
 
 
-def _count_runtime_pods(path: Sequence[str | int], root: Mapping[str, Any]) -> int | None:
-    """Return the pods of a template at a path in a runtime; None for another than that of a replicated job."""
-    jobs = frameworks.get_mapping(root, "spec", "template", "spec").get("replicatedJobs")
-    match path, jobs:
-        case (*_, "replicatedJobs", int(index), "template", "spec", "template"), list() if index < len(jobs):
-            policy = frameworks.get_mapping(root, "spec").get("mlPolicy")
-            return _count_pods(frameworks.get_mapping(jobs[index]), policy)
-    return None
-
-
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         # JobSet's webhook allows changes of a suspended JobSet's labels and node selectors, never of containers
@@ -88,14 +77,10 @@ FRAMEWORK = frameworks.Framework(
     ),
     gang_labels=(frameworks.GangLabel(JOBSET, "jobset", (JOB_INDEX,)),),
     role_labels=(REPLICATED_JOB,),
-    roles={
-        REPLICATED_JOB: {**_INITIALIZERS, frameworks.LAUNCHER: frameworks.LAUNCHER},  # of Trainer v2
-        TRAINER_STEP: _INITIALIZERS,
-    },
-    is_rank=lambda labels: JOBSET in labels and labels.get(REPLICATED_JOB) == _TRAINER_NODE,
-    find_ssh_volume=lambda labels: _TRAINER_SSH_VOLUME if JOBSET in labels else "",
+    roles={REPLICATED_JOB: {frameworks.LAUNCHER: frameworks.LAUNCHER}},  # of Trainer v2
+    ssh_volume=(JOBSET, _TRAINER_SSH_VOLUME),
     # The template of a TrainJob is in a runtime of the cluster.
-    containers=(frameworks.ContainerRule("TrainJob", "trainer", _TRAINER_NODE, "numNodes", "resourcesPerNode"),),
+    containers=(frameworks.ContainerRule("TrainJob", "trainer", _TRAINER_NODE, "resourcesPerNode"),),
 )
 
 # Kubeflow Trainer copies the template of a runtime to the JobSet of each TrainJob, with the labels in its metadata
@@ -110,7 +95,6 @@ RUNTIMES = tuple(
         ),
         is_injected=False,
         spec_view=Spec,
-        count_pods=_count_runtime_pods,
         create_pods=_create_pods,
     )
     for name in ("TrainingRuntime", "ClusterTrainingRuntime")

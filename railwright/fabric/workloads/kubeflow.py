@@ -1,4 +1,4 @@
-"""Kubeflow's training-operator (v1) and mpi-operator (v2beta1, and its older versions' labels)."""
+"""Kubeflow's training-operator (v1) and mpi-operator (v2beta1, and the labels of v1)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,10 +14,8 @@ REPLICA_TYPE = "training.kubeflow.org/replica-type"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 MPI_JOB = "mpi-job-name"  # mpi-operator v1
 MPI_ROLE = "mpi-job-role"
-MPI_ALPHA_JOB = "mpi_job_name"  # mpi-operator v1alpha1 and v1alpha2
-MPI_ALPHA_ROLE = "mpi_role_type"
 
-_JOB_LABELS = frozenset({JOB, MPI_JOB, MPI_ALPHA_JOB})
+_JOB_LABELS = frozenset({JOB, MPI_JOB})
 _GROUP = "kubeflow.org"
 _MPI_OPERATOR = "mpi-operator"  # operator name of v2beta1, which starts ranks by ssh
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; the job sets its mount path
@@ -153,19 +151,16 @@ FRAMEWORK = frameworks.Framework(
     gang_labels=(
         frameworks.GangLabel(JOB, "kubeflow-job", (OPERATOR,)),
         frameworks.GangLabel(MPI_JOB, "mpi-job"),
-        frameworks.GangLabel(MPI_ALPHA_JOB, "mpi-job"),
     ),
-    role_labels=(ROLE, REPLICA_TYPE, MPI_ROLE, MPI_ALPHA_ROLE),
+    role_labels=(ROLE, REPLICA_TYPE, MPI_ROLE),
     index_labels=(REPLICA_INDEX,),
     operator_labels=(OPERATOR,),
     roles={
         ROLE: _LAUNCHER_ROLE,  # mpi-operator v2beta1
         REPLICA_TYPE: _LAUNCHER_ROLE,  # training-operator's MPIJob v1; its launcher has the job-role master
         MPI_ROLE: _LAUNCHER_ROLE,
-        MPI_ALPHA_ROLE: _LAUNCHER_ROLE,
     },
     has_late_launcher=_has_late_launcher,
-    launcher_rank_label=REPLICA_INDEX,  # mpi-operator's runLauncherAsWorker
-    find_ssh_volume=lambda labels: _MPI_SSH_VOLUME if ROLE in labels else "",
-    is_ssh_worker=lambda labels: labels.get(OPERATOR) == _MPI_OPERATOR and labels.get(ROLE) == frameworks.WORKER,
+    ssh_worker={OPERATOR: _MPI_OPERATOR, ROLE: frameworks.WORKER},
+    ssh_volume=(ROLE, _MPI_SSH_VOLUME),
 )

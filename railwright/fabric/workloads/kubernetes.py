@@ -111,7 +111,7 @@ FRAMEWORK = frameworks.Framework(
             _TEMPLATES,
             is_frozen=True,
             create_pods=_create_pods,
-            size=frameworks.SizeRule(Job, _list_job_pods, _list_marks, optional=False),
+            size=frameworks.SizeRule(Job, _list_job_pods, _list_marks, optional=False, excludes_ended=True),
         ),
         frameworks.WorkloadKind(
             "batch",

@@ -4,7 +4,7 @@ A pod template is read like a pod that its controller creates, so that a size ha
 that pod. `placement.state.declared_sizes` decides between the sizes of several objects.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +24,13 @@ class Rank(msgspec.Struct, gc=False, frozen=True, order=True):
     role: int  # 0 for launchers, masters and leaders, 1 for all others
     index: int
     name: str
+    is_labelled: bool = False  # the index is a label of the framework, so that the first pod has 0
+
+    @property
+    def is_numbered(self) -> bool:
+        """True if the index is a label, or follows the last hyphen of the name; a random suffix may end in digits."""
+        last = self.name.rpartition("-")[2]
+        return self.is_labelled or (last.isascii() and last.isdigit())
 
 
 def find_gang(pod: views.Pod, volcano_job: str = "") -> GangKey:
@@ -72,7 +79,9 @@ def find_rank(pod: views.Pod) -> Rank:
     metadata = pod.metadata
     if metadata.labels.keys().isdisjoint(_RANK_LABELS):  # most pods of a cluster
         return Rank(1, _find_trailing_number(metadata.name), metadata.name)
-    return Rank(role=0 if _comes_first(metadata) else 1, index=_find_index(metadata), name=metadata.name)
+    index = _find_label_index(metadata.labels)
+    role, is_labelled = 0 if _comes_first(metadata) else 1, index is not None
+    return Rank(role, _find_trailing_number(metadata.name) if index is None else index, metadata.name, is_labelled)
 
 
 def has_controller_with_size(pod: views.Pod) -> bool:
@@ -121,13 +130,12 @@ def _comes_first(metadata: views.ObjectMeta) -> bool:
     return False
 
 
-def _find_index(metadata: views.ObjectMeta) -> int:
-    labels = metadata.labels
+def _find_label_index(labels: Mapping[str, str]) -> int | None:
     for label in INDEX_LABELS:
         text = labels.get(label, "")
         if text.isascii() and text.isdigit():
             return int(text[:9])  # no framework writes longer ones; converting a forged one could be slow
-    return _find_trailing_number(metadata.name)
+    return None
 
 
 def _find_trailing_number(name: str) -> int:
@@ -170,15 +178,16 @@ def _find_gang(
         annotations_or_none={**annotations, **marks.annotations},
         owner_references_or_none=[controller],
     )
-    pod_spec = views.PodSpec(scheduling_group=spec.scheduling_group, workload_ref=spec.workload_ref)
+    pod_spec = views.PodSpec(scheduling_group=spec.scheduling_group)
     return find_gang(views.Pod(metadata=metadata, spec=pod_spec))
 
 
 def _build_size_kind(kind: frameworks.WorkloadKind, rule: frameworks.SizeRule) -> frameworks.SizeKind:
     read_sizes, source = _build_size_reader(kind, rule), frameworks.SizeSource.OWNER
-    return frameworks.build_size_kind(
+    built = frameworks.build_size_kind(
         kind.group, kind.version, kind.name, source, rule.view, read_sizes, watch=rule.watch, optional=rule.optional
     )
+    return msgspec.structs.replace(built, excludes_ended=rule.excludes_ended)
 
 
 # the cluster state reads sizes from pods itself

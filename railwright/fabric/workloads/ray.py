@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric import views
 from railwright.fabric.workloads import frameworks
 
 NODE_TYPE = "ray.io/node-type"
 _CLUSTER = "ray.io/cluster"
 _GROUP_LABEL = "ray.io/group"
 _GROUP = "ray.io"
-_SUBMISSION = "RAY_JOB_SUBMISSION_ID"  # variable that KubeRay sets on the submitter's pod, which has no node type
-_SUBMIT = "ray job submit"  # in the submitter's command, also in hand-written templates
 _HEAD, _WORKER = "head", "worker"  # node types
 
 
@@ -48,18 +45,6 @@ def _make_kind(name: str, *steps: str, is_injected: bool = False) -> frameworks.
     )
 
 
-def _find_role(pod: views.Pod, is_accelerated: bool) -> str:  # noqa: FBT001 - a row's signature
-    """Return the role of the pod that submits a RayJob to its cluster, by KubeRay's variable or by its command."""
-    if is_accelerated or NODE_TYPE in pod.metadata.labels:
-        return ""
-    if frameworks.has_env(pod, _SUBMISSION):
-        return frameworks.SUBMITTER
-    words = [
-        word for container in pod.spec.containers for word in (*(container.command or ()), *(container.args or ()))
-    ]
-    return frameworks.SUBMITTER if _SUBMIT in " ".join(words) else ""
-
-
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         _make_kind("RayCluster", "spec", is_injected=True),
@@ -67,9 +52,6 @@ FRAMEWORK = frameworks.Framework(
         _make_kind("RayService", "spec", "rayClusterConfig"),
     ),
     role_labels=(NODE_TYPE,),
-    role_variables=(_SUBMISSION,),
-    command_words=("ray",),
-    roles={NODE_TYPE: {_HEAD: frameworks.HEAD, "redis-cleanup": frameworks.SUBMITTER}},
-    find_role=_find_role,
+    roles={NODE_TYPE: {_HEAD: frameworks.HEAD}},
     replica_fields=("numOfHosts",),
 )

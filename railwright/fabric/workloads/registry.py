@@ -3,7 +3,7 @@
 To add one, write its file in this folder and its row here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from railwright.fabric.workloads import (
@@ -57,29 +57,21 @@ def find_kind(group: str, version: str, name: str) -> frameworks.WorkloadKind | 
 _REPLICA_FIELDS = tuple(dict.fromkeys(field for row in FRAMEWORKS for field in row.replica_fields))
 
 
-def count_pods(
-    count_own: frameworks.CountPods | None, path: Sequence[str | int], above: Sequence[Any], root: Mapping[str, Any]
-) -> int | None:
-    """Return the number of pods of the template at a path; None if the object does not state it.
+def count_pods_at(kind: frameworks.WorkloadKind, pointer: str, root: Any) -> int | None:
+    """Return the number of pods of the template at a JSON pointer; None if the object does not state it.
 
-    `count_own` is the rule of the kind. Without one, the number is the product of the replica fields in the objects
-    around the template, which are `above`.
+    Without a rule of the kind, it is the product of the replica fields in the objects around the template.
     """
-    if count_own is not None:
-        return count_own(path, root)
+    path, values = follow(root, pointer)
+    if kind.count_pods is not None:
+        return kind.count_pods(path, root)
     count = 1
-    for node in above:
+    for node in values[:-1]:
         for key in _REPLICA_FIELDS:
             value = node.get(key) if isinstance(node, dict) else None
             if isinstance(value, int) and not isinstance(value, bool):
                 count *= value
     return count
-
-
-def count_pods_at(kind: frameworks.WorkloadKind, pointer: str, root: Any) -> int | None:
-    """Return the number of pods of the template at a JSON pointer; None if the object does not state it."""
-    path, values = follow(root, pointer)
-    return count_pods(kind.count_pods, path, values[:-1], root)
 
 
 def follow(root: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:

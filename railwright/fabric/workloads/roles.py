@@ -9,7 +9,7 @@ from railwright.fabric import names, views
 from railwright.fabric.workloads import frameworks, registry
 
 # If labels of a pod show several roles, the first counts.
-_PRECEDENCE = (frameworks.INITIALIZER, frameworks.LAUNCHER, frameworks.HEAD, frameworks.SUBMITTER)
+_PRECEDENCE = (frameworks.LAUNCHER, frameworks.HEAD)
 
 
 def _merge_labels() -> Mapping[str, Mapping[str, str]]:
@@ -22,48 +22,39 @@ def _merge_labels() -> Mapping[str, Mapping[str, str]]:
 
 _ROLES = _merge_labels()
 _LABELS = frozenset(_ROLES)
-_RANK_LABELS = frozenset(
-    framework.launcher_rank_label for framework in registry.FRAMEWORKS if framework.launcher_rank_label
-)
+_ROWS = registry.FRAMEWORKS
+_LAUNCHER_VARIABLES = [row.launcher_variable for row in _ROWS if row.launcher_variable]
+_LAUNCHER_NAMES = [row.launcher_name for row in _ROWS if row.launcher_name]
+_LATE_LAUNCHERS = [row.has_late_launcher for row in _ROWS if row.has_late_launcher]
+_SSH_WORKERS = [row.ssh_worker.items() for row in _ROWS if row.ssh_worker]
+_SSH_VOLUMES = [row.ssh_volume for row in _ROWS if row.ssh_volume]
+VARIABLES = frozenset(variable for _, variable in _LAUNCHER_VARIABLES)
+"""Variables of which the presence shows a role."""
 
 
-def find_role(pod: views.Pod, *, is_accelerated: bool) -> str:
-    """Return the role that a framework shows, "" if none does.
-
-    `is_accelerated`: an app container requests an accelerator.
-    """
+def find_role(pod: views.Pod) -> str:
+    """Return the role that a framework shows, launcher or head; "" if none does."""
     labels = pod.metadata.labels
     if not _LABELS.isdisjoint(labels):
         label_roles = {_ROLES[label].get(labels[label]) for label in _LABELS & labels.keys()}
         for role in _PRECEDENCE:
             if role in label_roles:
                 return role
-    for framework in registry.FRAMEWORKS:
-        if role := framework.find_role(pod, is_accelerated):
-            return role
+    for label, variable in _LAUNCHER_VARIABLES:
+        if label in labels and frameworks.has_env(pod, variable):
+            return frameworks.LAUNCHER
     return ""
-
-
-def is_rank(pod: views.Pod) -> bool:
-    """True if its author or a framework makes a pod a rank, also without accelerators."""
-    if names.CONTAINERS in pod.metadata.annotations:
-        return True
-    return any(framework.is_rank(pod.metadata.labels) for framework in registry.FRAMEWORKS)
-
-
-def is_launcher_rank(pod: views.Pod) -> bool:
-    """True if a label shows that a launcher also runs a rank."""
-    return not _RANK_LABELS.isdisjoint(pod.metadata.labels)
 
 
 def has_launcher_name(pod: views.Pod) -> bool:
     """True if only its name shows that a pod may be a launcher. It may also be a rank."""
-    return any(framework.has_launcher_name(pod.metadata.labels) for framework in registry.FRAMEWORKS)
+    labels = pod.metadata.labels
+    return any(job in labels and frameworks.is_launcher_name(labels.get(name, "")) for job, name in _LAUNCHER_NAMES)
 
 
 def has_late_launcher(pod: views.Pod) -> bool:
     """True if a launcher of the pod's job may be created only when its workers are ready."""
-    return any(framework.has_late_launcher(pod.metadata.labels) for framework in registry.FRAMEWORKS)
+    return any(has_late(pod.metadata.labels) for has_late in _LATE_LAUNCHERS)
 
 
 def is_started_by_ssh(pod: views.Pod) -> bool:
@@ -73,12 +64,12 @@ def is_started_by_ssh(pod: views.Pod) -> bool:
     Trainer or of Volcano's ssh and mpi plugins mounted, or any Secret at root's ~/.ssh.
     """
     labels = pod.metadata.labels
-    if any(framework.is_ssh_worker(labels) for framework in registry.FRAMEWORKS):
+    if any(worker <= labels.items() for worker in _SSH_WORKERS):
         return True
     secrets = {volume.name for volume in pod.spec.volumes_or_none or () if volume.secret is not None}
     if not secrets:
         return False
-    keys = {framework.find_ssh_volume(labels) for framework in registry.FRAMEWORKS}
+    keys = {volume.replace("{}", labels[label]) for label, volume in _SSH_VOLUMES if labels.get(label)}
     return any(
         mount.name in secrets and (mount.name in keys or f"{mount.path}/".startswith(f"{names.SSH_HOME}/"))
         for container in pod.spec.containers

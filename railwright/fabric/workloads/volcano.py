@@ -14,7 +14,6 @@ TASK_INDEX = "volcano.sh/task-index"
 PARTITION = "volcano.sh/partition-id"  # of a task with a partitionPolicy
 
 _MPI_HOST = "MPI_HOST"  # variable that the mpi plugin sets only on the master
-_RAY_HEAD = "ray start --head"  # start of the head's command in the ray plugin
 _MAX_ARGUMENTS = 64  # of a plugin, parsed for each task; the mpi plugin has three
 
 
@@ -57,10 +56,7 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
     labels = {JOB: context.workload, TASK: task}
     # plugins/distributed-framework/mpi/mpi.go: the task that starts mpirun
     master = "mpi" in plugins and task == _find_argument(plugins["mpi"], "master", "master")
-    commands = {}
-    if "ray" in plugins and task == _find_argument(plugins["ray"], "head", "head"):  # .../ray/ray.go
-        commands = {_find_argument(plugins["ray"], "headContainer", "head"): ("sh", "-c", f"{_RAY_HEAD} --block")}
-    return frameworks.ControllerMetadata(labels, (_MPI_HOST,) if master else (), commands, _list_volumes(context.spec))
+    return frameworks.ControllerMetadata(labels, (_MPI_HOST,) if master else (), _list_volumes(context.spec))
 
 
 def _list_volumes(spec: Spec) -> Sequence[frameworks.ControllerVolume]:
@@ -100,31 +96,6 @@ def _list_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
     return (group, frameworks.PodMarks({JOB: owner.name}))
 
 
-def _find_role(pod: views.Pod, is_accelerated: bool) -> str:  # noqa: FBT001 - a row's signature
-    """Return the role that a variable or command of a plugin shows."""
-    if JOB not in pod.metadata.labels:
-        return ""
-    if frameworks.has_env(pod, _MPI_HOST):
-        return frameworks.LAUNCHER
-    if not is_accelerated and _starts_ray_head(pod):
-        return frameworks.HEAD
-    return ""
-
-
-def _starts_ray_head(pod: views.Pod) -> bool:
-    """True if a container starts a Ray head. The ray plugin marks the head's pod only by its command."""
-    return any(_RAY_HEAD in word for container in pod.spec.containers for word in container.command or ())
-
-
-def _has_launcher_name(labels: frameworks.Labels) -> bool:
-    """True for a task that is named like a launcher.
-
-    Volcano marks only the master of its mpi plugin. In a job that starts mpirun by the ssh plugin, only the name shows
-    it.
-    """
-    return JOB in labels and frameworks.is_launcher_name(labels.get(TASK, ""))
-
-
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         frameworks.WorkloadKind(
@@ -145,10 +116,8 @@ FRAMEWORK = frameworks.Framework(
     role_labels=(TASK,),
     index_labels=(TASK_INDEX,),
     part_labels=(TASK, PARTITION),
-    role_variables=(_MPI_HOST,),
-    command_words=("ray",),
-    find_role=_find_role,
-    has_launcher_name=_has_launcher_name,
+    launcher_variable=(JOB, _MPI_HOST),
+    launcher_name=(JOB, TASK),  # in a job that starts mpirun by the ssh plugin, only a name shows the launcher
     has_late_launcher=lambda labels: JOB in labels,  # a task with dependsOn
-    find_ssh_volume=lambda labels: f"{labels[JOB]}-ssh" if labels.get(JOB) else "",
+    ssh_volume=(JOB, "{}-ssh"),
 )

@@ -47,6 +47,9 @@ PROGRAMS: Mapping[str, binaries.Program] = {
         "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus", module="multus", ldflags=_SMALL
     ),
 }
+# of virtual nodes, whose cgroup v2 it needs; in a cache of its own
+KUBELET = binaries.Program("k8s.io/kubernetes/cmd/kubelet", module="kubelet", ldflags=binaries.stamp("1.37.2"))
+_SEPARATE = ("dranet", "kubelet")  # modules that do not belong to PROGRAMS
 CONTROL_PLANE = [name for name in binaries.PROGRAMS if name != "kwok"]  # which imitates nodes
 PACKAGES = ("containerd", "runc", "nftables", "busybox-static")
 
@@ -79,8 +82,20 @@ class Builds:
 def folder() -> pathlib.Path:
     """Return the cache folder of exactly these sums, sources, flags and this kind of machine."""
     sources = sorted([*FOLDER.rglob("go.mod"), *FOLDER.rglob("go.sum"), *FOLDER.rglob("*.go")])
-    needed = [path for path in sources if path.parent.name != "dranet"]  # built by `dranet_build`, for one test
+    needed = [path for path in sources if path.parent.name not in _SEPARATE]
     return binaries.cached("node", repr(sorted(PROGRAMS.items())).encode(), *needed)
+
+
+def locate_kubelet() -> pathlib.Path:
+    """Return where the kubelet of virtual nodes is, or will be."""
+    return binaries.cached("node-kubelet", repr(KUBELET).encode(), *binaries.sums(FOLDER / KUBELET.module)) / "kubelet"
+
+
+def get_kubelet_step() -> binaries.Step:
+    """Return the step that builds the kubelet of virtual nodes."""
+    path = locate_kubelet()
+    make = functools.partial(binaries.compile_program, root=FOLDER, program=KUBELET, output=path)
+    return binaries.Step("kubelet 1.37", path.parent, lambda: _find(path), lambda: make(binaries.toolchain()))
 
 
 def package_root() -> pathlib.Path:

@@ -104,7 +104,10 @@ class Controls(plane.Plane):
 
     def write_credentials(self) -> None:
         """Write the kubeconfigs of what runs on nodes. CNI plugins act as administrators, as their charts have it."""
-        users = {f"kubelet-{name}": (f"system:node:{name}", ("system:nodes",)) for name in layout.NODES}
+        users = {
+            f"kubelet-{name}": (f"system:node:{name}", ("system:nodes",))
+            for name in (*layout.NODES, *layout.VIRTUAL_NODES)
+        }
         users |= {name: (name, ("system:masters",)) for name in ("multus", "whereabouts", "coredns")}
         users["kube-proxy"] = ("system:kube-proxy", ())
         for name, (user, groups) in users.items():
@@ -136,7 +139,7 @@ class Controls(plane.Plane):
     async def _wait_extender(self) -> None:
         """Write the extender's CA, and wait until the extender answers where schedulers ask: through its Service.
 
-        Its Deployment is available earlier: the Service leads nowhere until a replica leads.
+        Its Deployment is available earlier than kube-proxy leads to it.
         """
         secret = await self.api.get("Secret", "railwright-extender-tls", releases.NAMESPACE)
         self.extender_ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))

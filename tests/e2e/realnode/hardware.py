@@ -25,16 +25,40 @@ def list_resources() -> list[dict[str, Any]]:
     rails = [
         {"name": name, "devices": [_share(rail, index) for index in range(SHARES)]}
         for rail in range(layout.RAILS)
-        for name in (f"nvidia.com/{layout.name_device(rail)}", f"spidernet.io/shared_cx6_rail{rail}")
+        for name in _name_shares(rail)
     ]
     functions = [
         {"name": f"nvidia.com/ib{index}_sriov_vf", "devices": [_function(index)]} for index in range(layout.FUNCTIONS)
     ]
+    return [*rails, *functions, _list_gpus()]
+
+
+def list_soft_roce() -> list[dict[str, Any]]:
+    """Return the resources of a virtual node: the shared RDMA devices of its kernel, under one name more, and GPUs."""
+    rails = [
+        {"name": name, "devices": [{"id": f"{rail}-{index}", "nodes": nodes} for index in range(SHARES)]}
+        for rail in range(layout.RAILS)
+        for nodes in [_nodes(f"infiniband/uverbs{rail}", "infiniband/rdma_cm")]
+        for name in (*_name_shares(rail), name_soft_roce(rail))
+    ]
+    return [*rails, _list_gpus()]
+
+
+def name_soft_roce(rail: int) -> str:
+    """Return the name of a rail's resource that only virtual nodes offer."""
+    return f"rdma/soft_roce_{rail}"
+
+
+def _name_shares(rail: int) -> tuple[str, ...]:
+    return (f"nvidia.com/{layout.name_device(rail)}", f"spidernet.io/shared_cx6_rail{rail}")
+
+
+def _list_gpus() -> dict[str, Any]:
     devices = [
         {"id": f"GPU-{index}", "numa": _find_numa_node(index, GPUS), "nodes": _nodes(f"nvidia{index}", "nvidiactl")}
         for index in range(GPUS)
     ]
-    return [*rails, *functions, {"name": "nvidia.com/gpu", "listEnv": "NVIDIA_VISIBLE_DEVICES", "devices": devices}]
+    return {"name": "nvidia.com/gpu", "listEnv": "NVIDIA_VISIBLE_DEVICES", "devices": devices}
 
 
 def write_resources(path: pathlib.Path, resources: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -65,11 +89,19 @@ def _nodes(*names: str) -> list[dict[str, str]]:
     return [{"host": f"/dev/{name}", "container": f"/dev/{name}", "permissions": "rw"} for name in names]
 
 
-def make_devices() -> None:
-    """Make the device files of all GPUs and rails."""
-    names = [f"nvidia{index}" for index in range(GPUS)] + ["nvidiactl", "infiniband/rdma_cm"]
-    names += [f"infiniband/umad{rail}" for rail in range(layout.RAILS)]
+def make_gpus() -> None:
+    """Make the device files of all GPUs."""
+    _make_devices(["nvidiactl", *(f"nvidia{index}" for index in range(GPUS))])
+
+
+def make_verbs() -> None:
+    """Make the device files of all rails and virtual functions."""
+    names = ["infiniband/rdma_cm", *(f"infiniband/umad{rail}" for rail in range(layout.RAILS))]
     names += [f"infiniband/uverbs{index}" for index in range(layout.RAILS + layout.FUNCTIONS)]
+    _make_devices(names)
+
+
+def _make_devices(names: Sequence[str]) -> None:
     for name in names:
         roots.make_device(pathlib.Path("/dev") / name, *_NULL)
 

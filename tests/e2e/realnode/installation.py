@@ -23,7 +23,10 @@ class Installation:
         self.plane = running.plane
         self.helm = releases.Helm(home, running.plane.kubeconfig, enter=running.plane.enter)
         repository, _, tag = image.name.rpartition(":")
-        self.helm.options = (f"--set=image.repository={repository},image.tag={tag}",)
+        self.helm.options = (
+            releases.WHOLE,
+            f"--set=image.repository={repository},image.tag={tag}",
+        )
 
     async def install(self, policy: str) -> None:
         """Install the chart and the policy; returns when every Deployment is available."""
@@ -36,6 +39,18 @@ class Installation:
         """Create or replace the policy."""
         metadata, data = {"namespace": NAMESPACE}, {"policy.yaml": text}
         await self.plane.api.put(manifests.build("ConfigMap", "railwright-policy", metadata, data=data))
+
+    async def wait_fabric(self, name: str, namespace: str) -> None:
+        """Wait until pods may name a fabric of the policy."""
+
+        async def is_known() -> bool:
+            try:
+                await self.plane.api.create(manifests.pod("asking", name), namespace=namespace, dry_run=True)
+            except api.ApiError as error:
+                raise AssertionError(str(error)) from None
+            return True
+
+        await waiting.wait(is_known, describe=f"the webhook to know fabric {name}")
 
     async def wait_available(self, *, seconds: float = 240) -> None:
         """Wait until every replica of the newest template is available and no other is left."""
@@ -73,6 +88,10 @@ class Installation:
         assert code in (0, 1), errors
         return output
 
+    async def verify_counters(self, job: str, namespace: str) -> str:
+        """Run `railwright verify --counters` for a job, and return its output."""
+        return await self.run("verify", f"job/{job}", f"--namespace={namespace}", "--counters", "--seconds=5")
+
     async def ask_extender(self, pod: api.Object, namespace: str, node: str) -> str:
         """Ask the extender, as kube-scheduler does, whether a pod may run on a node; return why not, or ""."""
         metadata = {"uid": pod["metadata"]["name"], **pod["metadata"], "namespace": namespace}
@@ -88,7 +107,7 @@ class Installation:
         for pod in await self.list_pods("extender"):
             metrics = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:8080/proxy/metrics"
             exposition = await self.plane.kubectl("get", f"--raw={metrics}")
-            pattern = rf'^railwright_extender_requests_total{{[^}}]*path="{path}"[^}}]*}} (\S+)$'
+            pattern = rf'^railwright_requests_total{{[^}}]*path="{path}"[^}}]*}} (\S+)$'
             counts += re.findall(pattern, exposition, re.MULTILINE)
         return int(sum(map(float, counts)))
 
@@ -103,4 +122,8 @@ class Installation:
     async def _explain(self) -> str:
         pods = await self.plane.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
         events = await self.plane.kubectl("get", "events", f"--namespace={NAMESPACE}", "--sort-by=.lastTimestamp")
-        return f"all Deployments of {NAMESPACE} to be available\n{pods}\n{events}"
+        logs = await self.plane.kubectl(
+            *("logs", f"--namespace={NAMESPACE}", f"--selector={_PART}", "--tail=15", "--prefix", "--previous"),
+            check=False,
+        )
+        return f"all Deployments of {NAMESPACE} to be available\n{pods}\n{events}\n{logs}"

@@ -12,11 +12,13 @@ GATEWAY = "10.90.0.1"  # the site's own address: API server and DNS
 SERVICES = "10.0.0.0/24"  # addresses of Services
 KUBERNETES_SERVICE, DNS_SERVICE = "10.0.0.1", "10.0.0.10"
 BRIDGE = "lan"
+COMMAND_PORT = 7000  # of a virtual node
 RAILS = 4
 MTU = 9000  # of the rails
 FUNCTIONS = 8  # virtual functions of each node, two on a rail's bridge
 NUMA_NODES = 2  # of each node, with half of its devices each
 NODES = ("node-a", "node-b")
+VIRTUAL_NODES = ("node-c", "node-d")  # virtual machines with RDMA devices, which join for single tests
 NRI_NODE = NODES[1]  # its containerd is of a release that has NRI, the other node's is Debian's
 
 
@@ -31,10 +33,15 @@ class Node:
     cgroup: str  # its name below each hierarchy
     credentials: str  # folder of kubeconfigs and the CA
     programs: str
+    kubelet: str
     containerd: str  # folder of containerd and its shim
     debian: str
     binds: tuple[str, ...]  # folders of the machine that keep their path in the node
     libraries: str  # LD_LIBRARY_PATH of Debian's programs
+    # of a virtual node:
+    kernel: str = ""  # folder of the kernel's packages
+    busybox: str = ""
+    rail_addresses: tuple[int, ...] = ()  # last numbers of the node's own addresses on each rail
     topology_policy: str = "none"
     topology_scope: str = "container"
 
@@ -53,6 +60,11 @@ class Node:
         """File with the devices that the device plugin offers; read again when it changes."""
         return pathlib.Path(self.folder) / "devices.json"
 
+    @property
+    def plugins(self) -> str:
+        """Folder of containerd's NRI plugins; emulated processors are too slow for their time limit."""
+        return "" if self.kernel else f"{self.programs}/nri"
+
     def write(self, path: pathlib.Path) -> None:
         """Write this for the first process of the node."""
         path.write_text(json.dumps(dataclasses.asdict(self)))
@@ -62,6 +74,11 @@ def read_node(path: pathlib.Path) -> Node:
     """Read what `Node.write` wrote."""
     document: dict[str, Any] = json.loads(path.read_text())
     return Node(**{**document, "binds": tuple(document["binds"])})
+
+
+def name_mac(number: int, index: int) -> str:
+    """Return the MAC address of an interface of a virtual node: eth0, then those of the rails."""
+    return f"52:54:00:00:{number:02x}:{index:02x}"
 
 
 def name_interface(rail: int) -> str:

@@ -17,7 +17,7 @@ from realnode import base_image, builds, images
 
 NAME = "localhost/mpi:1"
 SSHD = "ssh-keygen -A && exec /usr/sbin/sshd -f /dev/null -D -e -o UsePAM=no -o StrictModes=no -o PermitRootLogin=yes"
-_PACKAGES = ("openmpi-bin", "openssh-server", "openssh-client")
+_PACKAGES = ("openmpi-bin", "openssh-server", "openssh-client", "ibverbs-providers", "perftest", "ucx-utils")
 _MERGE = (
     'tar --create --directory "$0" --exclude ./apt --exclude ./complete . |'
     ' tar --extract --keep-directory-symlink --directory "$1"'
@@ -56,7 +56,15 @@ def _make(root: pathlib.Path, packages: pathlib.Path) -> None:
 
 def _list_libraries(root: pathlib.Path, packages: pathlib.Path) -> set[str]:
     """Return the machine's own libraries that the packages need besides those that they bring."""
-    names = ("bin/ssh", "bin/ssh-keygen", "sbin/sshd", "bin/orted", "bin/orterun")
+    names = (
+        "bin/ssh",
+        "bin/ssh-keygen",
+        "sbin/sshd",
+        "bin/orted",
+        "bin/orterun",
+        "bin/ib_write_bw",
+        "bin/ucx_perftest",
+    )
     programs = [packages / "usr" / name for name in names]
     libraries = [path for path in packages.rglob("*.so*") if path.is_file()]
     environment = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": ":".join(debian.library_paths(packages))}

@@ -45,11 +45,14 @@ class Network:
         made.setblocking(False)
         return made
 
-    async def connect(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection to a port of the namespace's loopback."""
-        address = ("127.0.0.1", port)
-        connected = self.make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", address))
-        await asyncio.get_running_loop().sock_connect(connected, address)
+    async def connect(self, port: int, host: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection to a port in the namespace, by default of its loopback."""
+        connected = self.make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port)))
+        try:
+            await asyncio.get_running_loop().sock_connect(connected, (host, port))
+        except BaseException:
+            connected.close()
+            raise
         return await asyncio.open_connection(sock=connected)
 
     def plug(self, node: layout.Node, pid: int) -> None:
@@ -63,6 +66,25 @@ class Network:
             self.run_ip("link", "add", port, "mtu", "9000", "type", "veth", "peer", "name", name, "netns", str(pid))
             self.run_ip("link", "set", port, "mtu", "9000", "master", bridge, "up")
         self.run_ip("route", "replace", node.pods, "via", node.address)
+
+    def make_taps(self, node: layout.Node) -> list[str]:
+        """Make a port for each interface of a virtual machine, eth0 first, and return their names."""
+        bridges = [layout.BRIDGE, *(name_bridge(rail) for rail in range(layout.RAILS))]
+        for bridge in bridges:
+            port = f"{bridge}-{node.number}"
+            self.run_ip("tuntap", "add", port, "mode", "tap")
+            mtu = "1500" if bridge == layout.BRIDGE else "9000"
+            self.run_ip("link", "set", port, "mtu", mtu, "master", bridge, "up")
+        self.run_ip("route", "replace", node.pods, "via", node.address)
+        return [f"{bridge}-{node.number}" for bridge in bridges]
+
+    def remove_taps(self, node: layout.Node) -> None:
+        """Remove the ports of a virtual machine that are there, and the route to its pods."""
+        for link in json.loads(self.run_ip("-json", "link")):
+            if link["ifname"].endswith(f"-{node.number}"):
+                self.run_ip("link", "delete", link["ifname"])
+        if self.run_ip("route", "show", node.pods):
+            self.run_ip("route", "delete", node.pods)
 
     def run_ip(self, *arguments: str) -> str:
         """Run ip(8) in the namespace and return its output."""

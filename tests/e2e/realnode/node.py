@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from typing import Any
 
 from plane import processes, waiting
 
@@ -36,11 +37,15 @@ class Node:
         self._pid = await waiting.wait(self._find_first, describe=lambda: f"{self.name} to start:\n{process.tail()}")
         self._cables.plug(self.settings, self._pid)
 
+    def list_resources(self) -> list[dict[str, Any]]:
+        """Return what its device plugin offers at first."""
+        return hardware.list_resources()
+
     def _write_files(self) -> pathlib.Path:
         folder = pathlib.Path(self.settings.folder)
         folder.mkdir(parents=True)
         self.logs.mkdir(parents=True, exist_ok=True)
-        hardware.write_resources(self.settings.device_file)
+        hardware.write_resources(self.settings.device_file, self.list_resources())
         self.settings.write(folder / "node.json")
         return folder / "node.json"
 
@@ -76,7 +81,7 @@ class Node:
         async def serves() -> bool:
             return "Server" in await self.run("ctr", "version")
 
-        await waiting.wait(serves, describe=f"containerd of {self.name}")
+        await waiting.wait(serves, seconds=300, describe=f"containerd of {self.name}")
         await self.run("ctr", "--namespace=k8s.io", "images", "import", "--no-unpack", str(image.archive))
         listed = await self.run("ctr", "--namespace=k8s.io", "images", "list", "-q")
         assert image.name in listed.split(), f"{image.name} is not among the images of {self.name}: {listed}"
@@ -102,6 +107,6 @@ class Node:
         shutil.rmtree(self.settings.folder)
         await self.start()
 
-    def offer(self, resources: list[dict[str, object]]) -> None:
+    def offer(self, resources: list[dict[str, Any]]) -> None:
         """Change what the device plugin offers."""
         hardware.write_resources(self.settings.device_file, resources)

@@ -5,6 +5,7 @@ from typing import Any
 
 from plane import api, manifests, waiting
 
+from railwright.fabric import names
 from realnode import images
 
 
@@ -14,19 +15,25 @@ def describe(
     *,
     on: str = "",
     command: Sequence[str] = ("sleep", "100000"),
+    image: str = images.BUSYBOX,
     limits: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    skip: str = "",
     **more: Any,
 ) -> api.Object:
     """Return a pod of one container with a shell, which ends at once when it is deleted.
 
-    One of a fabric has a GPU unless `limits` say otherwise. `on` is a node that a scheduler has to choose.
+    One of a fabric has a GPU unless `limits` say otherwise, and all that railwright adds but what `skip` names. `on` is
+    a node that a scheduler has to choose.
     """
     if limits is None:
         limits = manifests.ONE_GPU if fabric else {}
-    container = {"name": "main", "image": images.BUSYBOX, "command": list(command)}
+    variables = [{"name": variable, "value": value} for variable, value in (env or {}).items()]
+    container = {"name": "main", "image": image, "command": list(command), "env": variables}
     place = {"nodeSelector": {"kubernetes.io/hostname": on}} if on else {}
     spec = {"container": container, "terminationGracePeriodSeconds": 0, **place, **more}
-    return manifests.pod(name, fabric, limits=limits, **spec)
+    annotations = {names.SKIP: skip} if skip else None
+    return manifests.pod(name, fabric, limits=limits, annotations=annotations, **spec)
 
 
 async def wait_ready(client: api.Api, namespace: str, name: str, *, seconds: float = 180) -> api.Object:

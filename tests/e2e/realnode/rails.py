@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -44,11 +45,32 @@ def describe_policy(image: images.Image) -> str:
     """
     policy = yaml.safe_load((EXAMPLE / "policy.yaml").read_text())
     for name, mtu in (("checked", 9000), ("oversized", 9100)):
-        preflight = {"enabled": True, "image": image.name, "mtu": mtu}
+        preflight = {"image": image.name, "mtu": mtu}
         policy["fabrics"][name] = {**policy["fabrics"]["roce-derived"], "preflight": preflight}
     for name, (example, fabric) in _FABRICS.items():
         policy["fabrics"][name] = yaml.safe_load((EXAMPLES / example / "policy.yaml").read_text())["fabrics"][fabric]
     return json.dumps(policy)
+
+
+def describe_soft_roce_policy(image: images.Image) -> str:
+    """Return the policy with fabrics of resources that only virtual nodes offer, which all are of one kubelet.
+
+    With `warn`, a pod starts whatever preflight says. `stated` names the devices, so that lint knows them.
+    """
+    policy = json.loads(describe_policy(image))
+    checked = policy["fabrics"]["checked"]
+    soft = {
+        **checked,
+        "rails": [{**rail, "resource": hardware.name_soft_roce(k)} for k, rail in enumerate(checked["rails"])],
+    }
+    stated = [{**rail, "device": layout.name_device(k)} for k, rail in enumerate(checked["rails"])]
+    warn = {"preflight": {**checked["preflight"], "onFailure": "warn"}}
+    more = {
+        "soft-roce": soft,
+        "warn": {**soft, **warn},
+        "stated": {**checked, "rails": stated, "resolve": "always", **warn},
+    }
+    return json.dumps({**policy, "fabrics": {**policy["fabrics"], **more}})
 
 
 def read_job(example: str) -> dict[str, Any]:
@@ -58,17 +80,26 @@ def read_job(example: str) -> dict[str, Any]:
     return copied
 
 
-def describe_job(name: str) -> dict[str, Any]:
+def describe_job(
+    name: str,
+    fabric: str = "roce-derived",
+    image: str = images.BUSYBOX,
+    command: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Return the example's job with a worker beside its master, a node for each, and an image that is there.
 
-    Each test gives it another name, because Volcano may make no pods for a job whose name was used.
+    Its command and environment stay the example's unless others are named. Each test gives it another name, because
+    Volcano may make no pods for a job whose name was used.
     """
     job = read_job("360-roce")
     job["metadata"]["name"] = name
     (master,) = job["spec"]["tasks"]
-    master["template"]["metadata"]["labels"]["railwright.io/fabric"] = "roce-derived"
+    job["metadata"]["labels"]["railwright.io/fabric"] = fabric
     (container,) = master["template"]["spec"]["containers"]
-    container |= {"image": images.BUSYBOX}
+    container |= {"image": image} | ({"command": list(command)} if command else {})
+    if env:
+        container["env"] = [{"name": variable, "value": value} for variable, value in env.items()]
     master["template"]["spec"]["terminationGracePeriodSeconds"] = 0
     job["spec"] |= {"minAvailable": 2, "tasks": [master, {**copy.deepcopy(master), "name": "worker"}]}
     return job

@@ -32,10 +32,10 @@ class Rank:
         lines = await self.run("ip", "-o", "-4", "addr")
         return dict(re.findall(r"^\d+: (\S+)\s+inet (\S+)", lines, re.MULTILINE))
 
-    async def read_mtu(self, interface: str) -> int:
-        """Return the MTU of an interface."""
-        link = await self.run("ip", "-o", "link", "show", interface)
-        return int(re.findall(r" mtu (\d+) ", link)[0])
+    async def read_mtus(self) -> dict[str, int]:
+        """Return the MTU of each interface."""
+        links = re.findall(r"^\d+: (\w+).* mtu (\d+) ", await self.run("ip", "-o", "link"), re.MULTILINE)
+        return {name: int(mtu) for name, mtu in links}
 
     async def list_devices(self, folder: str) -> set[str]:
         """Return the names in a folder of /dev."""
@@ -80,9 +80,10 @@ class Rank:
         addresses = await self.list_addresses()
         networks = [f"net{index + 1}" for index in range(len(subnets))]
         assert list(addresses) == ["lo", "eth0", *networks]
+        mtus = await self.read_mtus()
         for name, subnet in zip(networks, subnets, strict=True):
             assert re.fullmatch(rf"{re.escape(subnet)}\.\d+/24", addresses[name]), addresses
-            assert await self.read_mtu(name) == layout.MTU
+            assert mtus[name] == layout.MTU
         return {name: addresses[name].partition("/")[0] for name in networks}
 
     async def ping_rails(self, addresses: Mapping[str, str]) -> None:

@@ -60,7 +60,7 @@ class Service:
 
 def write_configurations(node: layout.Node) -> None:
     """Write the files that the programs and CNI plugins of a node read."""
-    pathlib.Path("/etc/containerd.toml").write_text(_CONTAINERD_CONFIG % f"{node.programs}/nri")
+    pathlib.Path("/etc/containerd.toml").write_text(_CONTAINERD_CONFIG % node.plugins)
     pathlib.Path("/etc/resolv.conf.node").write_text("")
     _write("/etc/kubelet.json", configure_kubelet(node))
     _write("/etc/kube-proxy.json", configure_proxy(node.credentials))
@@ -80,7 +80,7 @@ def list_services(node: layout.Node) -> list[Service]:
     commands = {
         "containerd": [f"{node.containerd}/containerd", "--config=/etc/containerd.toml"],
         "kubelet": [
-            f"{node.programs}/kubelet",
+            node.kubelet,
             "--config=/etc/kubelet.json",
             f"--kubeconfig={node.credentials}/kubelet-{node.name}.kubeconfig",
             f"--hostname-override={node.name}",

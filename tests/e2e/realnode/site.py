@@ -25,12 +25,11 @@ class Site:
         self.folder = folder
         self.logs = logs_in(folder)
         self.ready = builds.locate()
-        self._cgroups = {name: f"railwright-{os.getpid()}-{name}" for name in layout.NODES}
-        self.network = network.Network(folder, tuple(self._cgroups.values()))
+        self.network = network.Network(folder, [self._name_cgroup(name) for name in layout.NODES])
         self.plane = controls.Controls(binaries.locate(builds.CONTROL_PLANE), folder / "plane", self.network)
         self.plane.write_credentials()
-        self.nodes = {name: node.Node(self._describe(name), self.network) for name in layout.NODES}
-        self._images: dict[str, images.Image] = {}
+        self.nodes = {name: node.Node(self.describe_node(name), self.network) for name in layout.NODES}
+        self.images: dict[str, images.Image] = {}
 
     async def start(self) -> None:
         """Start everything; returns when both nodes are ready with all devices."""
@@ -58,33 +57,35 @@ class Site:
 
     async def load(self, image: images.Image) -> None:
         """Give an image to all nodes, once."""
-        if image.name not in self._images:
-            self._images[image.name] = image
+        if image.name not in self.images:
+            self.images[image.name] = image
             await asyncio.gather(*(node.load(image) for node in self.nodes.values()))
 
     async def restart(self, name: str) -> None:
         """Start a killed node again, with its images; returns when all nodes are ready."""
         await self.nodes[name].restart()
-        for image in self._images.values():
+        for image in self.images.values():
             await self.nodes[name].load(image)
         await waiting.wait(self._are_ready, seconds=_READY_SECONDS, describe=self._explain)
 
-    async def execute(self, namespace: str, pod: str, *command: str, container: str = "") -> str:
+    async def execute(self, namespace: str, pod: str, *command: str, container: str = "", seconds: float = 300) -> str:
         """Run a command in a container, as `kubectl exec` does."""
-        options = [f"--container={container}"] if container else []
-        return await self.plane.kubectl("exec", f"--namespace={namespace}", *options, pod, "--", *command)
+        options = [f"--namespace={namespace}", *([f"--container={container}"] if container else [])]
+        return await self.plane.kubectl("exec", *options, pod, "--", *command, seconds=seconds)
 
-    def _describe(self, name: str) -> layout.Node:
-        number = layout.NODES.index(name) + 1
+    def describe_node(self, name: str) -> layout.Node:
+        """Return what a node of the site is started with."""
+        number = [*layout.NODES, *layout.VIRTUAL_NODES].index(name) + 1
         binds = (str(self.folder), str(binaries.cache()))
         return layout.Node(
             name=name,
             number=number,
             folder=str(self.folder / keeper.NODES / name),
             logs=str(self.logs / name),
-            cgroup=self._cgroups[name],
+            cgroup=self._name_cgroup(name),
             credentials=str(self.plane.certificates.folder),
             programs=str(self.ready.programs),
+            kubelet=str(self.ready.programs / "kubelet"),
             containerd=str(self._locate_containerd(name)),
             debian=str(self.ready.packages),
             binds=binds,
@@ -92,7 +93,10 @@ class Site:
         )
 
     def _locate_containerd(self, name: str) -> pathlib.Path:
-        return self.ready.programs / "containerd" if name == layout.NRI_NODE else self.ready.packages / "usr/bin"
+        return self.ready.packages / "usr/bin" if name == layout.NODES[0] else self.ready.programs / "containerd"
+
+    def _name_cgroup(self, name: str) -> str:
+        return f"railwright-{os.getpid()}-{name}"
 
     async def _are_ready(self) -> bool:
         nodes = await self.plane.api.list("Node")

@@ -39,7 +39,10 @@ async def event(
         assert matches, messages
         return matches[0]
 
-    return await waiting.wait(find_event, seconds=seconds, describe=f"an Event {reason} {of} with {parts}")
+    awaited = f"an Event {reason} {of} with {parts}"
+    return await waiting.wait(
+        find_event, seconds=seconds, describe=lambda: diagnosis.describe(client, namespace, awaited)
+    )
 
 
 def read_message(event: api.Object) -> str:

@@ -33,9 +33,7 @@ async def describe(client: api.Api, namespace: str, awaited: str) -> str:
     for kind in _KINDS:
         objects = await read(kind)
         has_volcano |= bool(objects) and kind in _VOLCANO
-        lines += [
-            f"{kind} {tree['metadata']['name']}: {json.dumps(tree.get('status', {}))}" for tree in objects[:_OBJECTS]
-        ]
+        lines += [f"{kind} {_describe_state(tree)}" for tree in objects[:_OBJECTS]]
         if len(objects) > _OBJECTS:
             lines.append(f"{kind}: {len(objects)} in all")
     events = sorted(await read("Event"), key=_read_time)
@@ -46,6 +44,11 @@ async def describe(client: api.Api, namespace: str, awaited: str) -> str:
         if has_volcano and program.name in _LOGS:
             lines += [f"{program.name}: {line}" for line in program.find_lines(namespace, _LINES)]
     return "\n  ".join(line[:_WIDTH] for line in lines)
+
+
+def _describe_state(tree: api.Object) -> str:
+    node = tree.get("spec", {}).get("nodeName")
+    return f"{tree['metadata']['name']}{f' on {node}' if node else ''}: {json.dumps(tree.get('status', {}))}"
 
 
 def _read_time(event: api.Object) -> str:

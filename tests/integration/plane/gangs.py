@@ -21,46 +21,41 @@ WHOLE: Mapping[str, int] = {"nvidia.com/gpu": 8, **ONE_EACH}  # what a pod takes
 VOLCANO_JOB = "volcano.sh/job-name"
 JOB_NAME, JOB_INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 GROUP = "scheduling.x-k8s.io/pod-group"
+_FAR = 2  # steps of kube-scheduler that a node with room leaves to one that scores nothing
 _EVENT_SECONDS = 15.0  # a test that needs no such event takes less
-NEVER = "railwright: the node cannot give rail0: 1 nvidia.com/mlx5_0 needed, 0 allocatable"
-BUSY = "railwright: rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
+SHORT = f"Insufficient {RAILS[0]}"  # what kube-scheduler says where the devices of a rail are taken
 
 
 def policy(**placement: Any) -> str:
-    """Return a policy with the fabrics `required` and `preferred`, named like their `placement.rails`."""
-    return manifests.policy(
-        {
-            name: manifests.fabric(2, placement={"rails": name, "domains": [LEAF, SPINE], **placement})
-            for name in ("required", "preferred")
-        }
-    )
+    """Return a policy with the fabric `rails`."""
+    return manifests.policy({"rails": manifests.fabric(2, placement={"domains": [LEAF, SPINE], **placement})})
 
 
 POLICY = policy()
 
 
 @contextlib.asynccontextmanager
-async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) -> AsyncIterator[site.Site]:
+async def running(on: plane.Plane, *, ignorable: bool = False) -> AsyncIterator[site.Site]:
     """Yield an installation with POLICY, an extender, and kube-scheduler configured for it."""
     async with site.running(on) as installation:
         await installation.policy(POLICY)
         await installation.start_extender()
-        await on.schedulers.kube(entry(installation.proxy.url, ignored=ignored, ignorable=ignorable))
+        await on.schedulers.kube(entry(installation.proxy.url, ignorable=ignorable))
         yield installation
 
 
 @contextlib.asynccontextmanager
-async def beside_volcano(on: plane.Plane, *, ignored: bool = True) -> AsyncIterator[site.Site]:
+async def beside_volcano(on: plane.Plane) -> AsyncIterator[site.Site]:
     """Yield the same installation with Volcano, which calls the same extender and waits for one that restarts."""
-    async with running(on, ignored=ignored) as installation:
+    async with running(on) as installation:
         url = f"{installation.proxy.url}/volcano"
         arguments = volcano.extender(url, managed=RAILS, predicateVerb="predicate", httpTimeout="60s")
         await on.schedulers.volcano(arguments)
         yield installation
 
 
-def entry(url: str, *, ignored: bool, ignorable: bool = False, managed: Sequence[str] = RAILS) -> dict[str, Any]:
-    """Return the extender entry of kube-scheduler's configuration. `ignored`: kube-scheduler leaves the rails to us."""
+def entry(url: str, *, ignorable: bool = False, managed: Sequence[str] = RAILS) -> dict[str, Any]:
+    """Return the extender entry of kube-scheduler's configuration, which counts the rails, as shipped."""
     return {
         "urlPrefix": f"{url}/scheduler",
         "filterVerb": "filter",
@@ -69,7 +64,7 @@ def entry(url: str, *, ignored: bool, ignorable: bool = False, managed: Sequence
         "nodeCacheCapable": True,
         "httpTimeout": "5s",
         "ignorable": ignorable,
-        "managedResources": [{"name": name, "ignoredByScheduler": ignored} for name in managed],
+        "managedResources": [{"name": name, "ignoredByScheduler": False} for name in managed],
     }
 
 
@@ -78,7 +73,7 @@ def pod(
     *,
     gpus: int = 8,
     rails: Mapping[str, int] = ONE_EACH,
-    fabric: str = "required",
+    fabric: str = "rails",
     **more: Any,
 ) -> api.Object:
     """Return a training pod that asks for its GPUs and rails."""
@@ -236,54 +231,78 @@ async def event(client: api.Api, namespace: str, name: str, *parts: str) -> str:
     return conditions.read_message(await conditions.event(client, namespace, "FailedScheduling", *parts, of=name))
 
 
-async def list_refusals(
-    installation: site.Site, names: Sequence[str], *, probe: api.Object | None = None, **kinds: Any
-) -> dict[str, str]:
-    """Return the reason of each filtered node for a pod that requires each rail, and no GPU unless `kinds` say so.
+async def list_refusals(installation: site.Site, names: Sequence[str]) -> dict[str, str]:
+    """Return the reason of each refused node for a pod with each rail.
 
-    `probe` is another pod to ask about. The request also has a node that the extender does not know. If all were
-    refused, the extender would look again, as often as it does for kube-scheduler in that second (docs/schedulers.md).
+    The request also has a node that the extender does not know. If all were refused, the extender would look again, as
+    often as it does for kube-scheduler in that second (docs/schedulers.md).
     """
-    probe = probe or pod("probe", **{"gpus": 0, **kinds})
-    metadata = {"namespace": "probe", **probe["metadata"], "uid": "probe"}
-    body = {"Pod": {**probe, "metadata": metadata}, "Nodes": None, "NodeNames": [*names, "unknown"]}
-    assert installation.extender is not None
-    url = f"http://127.0.0.1:{installation.extender.port}/scheduler/filter"
-    async with installation.plane.session.post(url, json=body) as answer:
-        document = json.loads(await answer.read())
-    refusals: dict[str, str] = document["FailedNodes"] | document["FailedAndUnresolvableNodes"]
+    document = await _ask(installation, "filter", pod("probe", gpus=0), [*names, "unknown"])
+    refusals: dict[str, str] = document["FailedAndUnresolvableNodes"]
     return refusals
 
 
-async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str], *, free: Sequence[str] = ()) -> None:
-    """Wait until the extender refuses the `expected` nodes for these reasons, and allows the `free` nodes.
-
-    It learns of a binding by its watch, which may be late on a loaded machine. With the rails left to it, the next pod
-    would get the same devices until then (docs/schedulers.md).
-    """
+async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str]) -> None:
+    """Wait until the extender refuses the `expected` nodes for these reasons. Its watch may be late."""
 
     async def are_refused() -> bool:
-        refusals = await list_refusals(installation, [*expected, *free])
+        refusals = await list_refusals(installation, [*expected])
         assert refusals == expected, refusals
         return True
 
-    description = f"the extender to refuse {', '.join(expected)}, and to allow {', '.join(free)}"
-    await waiting.wait(are_refused, describe=description)
+    await waiting.wait(are_refused, describe=f"the extender to refuse {', '.join(expected)}")
+
+
+async def list_full(
+    installation: site.Site, names: Sequence[str], *, probe: api.Object | None = None, **kinds: Any
+) -> set[str]:
+    """Return the nodes that have no room, by what the extender counts, for a pod with each rail.
+
+    The pod has no GPU unless `kinds` say so; `probe` is another pod. A node with room ranks far above one that the
+    extender does not know, which scores nothing.
+    """
+    full = set()
+    for name in names:
+        rows = await _ask(installation, "prioritize", probe or pod("probe", **{"gpus": 0, **kinds}), [name, "unknown"])
+        score = {row["Host"]: row["Score"] for row in rows}
+        if score["unknown"] > _FAR or score["unknown"] == score[name]:
+            full.add(name)
+    return full
+
+
+async def _ask(installation: site.Site, verb: str, probe: api.Object, names: Sequence[str]) -> Any:
+    metadata = {"namespace": "probe", **probe["metadata"], "uid": "probe"}
+    body = {"Pod": {**probe, "metadata": metadata}, "Nodes": None, "NodeNames": names}
+    assert installation.extender is not None
+    url = f"http://127.0.0.1:{installation.extender.port}/scheduler/{verb}"
+    async with installation.plane.session.post(url, json=body) as answer:
+        return json.loads(await answer.read())
 
 
 async def wait_until_taken(installation: site.Site, *names: str, **probe: Any) -> None:
-    """Wait until the extender refuses these nodes, for whatever reason, to a pod of `list_refusals`.
+    """Wait until these nodes have no room for a pod of `list_full`.
 
     Use it where the placement of the next pod depends on what the extender knows of the last one: its watch may be
     late on a loaded machine.
     """
 
-    async def are_refused() -> bool:
-        refusals = await list_refusals(installation, names, **probe)
-        assert {*names} <= refusals.keys(), refusals
+    async def are_taken() -> bool:
+        full = await list_full(installation, names, **probe)
+        assert full == {*names}, full
         return True
 
-    await waiting.wait(are_refused, describe=f"the extender to refuse {', '.join(names)}")
+    await waiting.wait(are_taken, describe=f"the extender to see {', '.join(names)} taken")
+
+
+async def wait_until_free(installation: site.Site, *names: str) -> None:
+    """Wait until these nodes have room for a pod of `list_full`."""
+
+    async def are_free() -> bool:
+        full = await list_full(installation, names)
+        assert not full, full
+        return True
+
+    await waiting.wait(are_free, describe=f"the extender to see {', '.join(names)} free")
 
 
 def rank_of(pod: api.Object) -> tuple[bool, int]:

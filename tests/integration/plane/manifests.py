@@ -35,7 +35,6 @@ _VERSIONS = {
     "SubjectAccessReview": "authorization.k8s.io/v1",
     "ResourceClaim": "resource.k8s.io/v1",
     "ResourceClaimTemplate": "resource.k8s.io/v1",
-    "DeviceTaintRule": "resource.k8s.io/v1",
 }
 
 
@@ -46,16 +45,16 @@ def build(kind: str, name: str, metadata: Mapping[str, Any] | None = None, **par
 
 
 def fabric(rails: int | Sequence[Mapping[str, Any]] = 1, **keys: Any) -> dict[str, Any]:
-    """Return a fabric of a policy: InfiniBand with that many rails of `RAILS`, or these rails."""
+    """Return a fabric of a policy: InfiniBand with that many rails of `RAILS`, or these rails. It resolves nothing."""
     if isinstance(rails, int):
         rails = [{"name": f"rail{k}", "resource": RAILS[k], "device": f"mlx5_{k}"} for k in range(rails)]
-    return {"transport": "infiniband", "rails": [*rails], **keys}
+    return {"transport": "infiniband", "rails": [*rails], "resolve": "never", **keys}
 
 
 def fabric_of_claims(claims: Mapping[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
     """Return a fabric whose rails and GPUs come as claims, on nodes with the slices of `devices`."""
     rails = [{"name": f"rail{k}", "device": device} for k, device in enumerate(devices.RDMA_DEVICES)]
-    classes = {"deviceClass": "dranet", "accelerators": {"deviceClass": "gpu.nvidia.com"}}
+    classes = {"deviceClass": "dranet", "acceleratorClass": "gpu.nvidia.com"}
     return fabric(rails, gpusPerNode=8, claims={**classes, **(claims or {})}, **keys)
 
 
@@ -85,16 +84,26 @@ def pod(
 
 
 def workload(kind: str, template: api.Object, *, name: str = "t", replicas: int = 1, **spec: Any) -> api.Object:
-    """Return a workload of a kind whose pods are like `template`, a pod; its name is their label `app`."""
+    """Return a workload of a kind whose pods are like `template`, a pod; its name is their label `app`.
+
+    It has the fabric's label of `template` too, as users write it.
+    """
     metadata = {key: value for key, value in template["metadata"].items() if key != "name"}
     metadata["labels"] = {"app": name, **metadata["labels"]}
     made: dict[str, Any] = {"metadata": metadata, "spec": dict(template["spec"])}
+    own = _copy_fabric(metadata["labels"])
     if kind == "Job":
         made["spec"]["restartPolicy"] = "Never"
-        return build(kind, name, spec={"parallelism": replicas, "template": made, **spec})
+        return build(kind, name, own, spec={"parallelism": replicas, "template": made, **spec})
     service = {"serviceName": name} if kind == "StatefulSet" else {}
     selector = {"matchLabels": {"app": name}}
-    return build(kind, name, spec={"replicas": replicas, "selector": selector, "template": made, **service, **spec})
+    spec = {"replicas": replicas, "selector": selector, "template": made, **service, **spec}
+    return build(kind, name, own, spec=spec)
+
+
+def _copy_fabric(labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return metadata with the label of a fabric, if there is one among these."""
+    return {"labels": {names.FABRIC: labels[names.FABRIC]}} if names.FABRIC in labels else {}
 
 
 def volcano_job(
@@ -114,7 +123,7 @@ def volcano_job(
         for task, count in replicas.items()
     ]
     gang = {"minAvailable": sum(needed.values()), "schedulerName": "volcano", "queue": "default", "tasks": tasks}
-    job = build("Job", name, spec={**gang, **spec})
+    job = build("Job", name, _copy_fabric(metadata["labels"]), spec={**gang, **spec})
     return job | {"apiVersion": "batch.volcano.sh/v1alpha1"}
 
 

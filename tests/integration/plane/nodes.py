@@ -90,12 +90,9 @@ class Nodes:
         change = {"status": {"conditions": [_condition(ready=ready)]}}
         await self._api.patch("Node", name, change, subresource="status")
 
-    async def set_condition(self, name: str, condition: Mapping[str, str]) -> None:
-        """Write a condition of a node beside the others, as NVSentinel does: read the node, write its status."""
-        node = await self._api.get("Node", name)
-        others = [row for row in node["status"].get("conditions", ()) if row["type"] != condition["type"]]
-        change = {"status": {"conditions": [*others, dict(condition)]}}
-        await self._api.patch("Node", name, change, subresource="status")
+    async def mark_broken(self, name: str, rails: str | None) -> None:
+        """Name broken rails in the annotation of a node; None: none any more."""
+        await self._api.patch("Node", name, {"metadata": {"annotations": {"railwright.io/broken-rails": rails}}})
 
     async def flap(self, name: str, *, ready: bool) -> None:
         """Set the readiness of a node without kwok; return when its taint has changed."""

@@ -58,13 +58,26 @@ async def unregister(client: api.Api, name: str, namespaces: Sequence[str]) -> N
 async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
     """Try pods that nothing keeps: with the webhook in force an unknown fabric is refused, without it it is not."""
     pod = manifests.pod("webhook-probe", _NO_FABRIC, limits={}, container={"securityContext": STRICT})
+    answer: object = None
 
     async def is_registered() -> bool:
+        nonlocal answer
         try:
             await client.create(pod, namespace=namespace, dry_run=True)
-        except api.ApiError:
+        except api.ApiError as error:
+            answer = error
             return called
+        answer = f"created, with the warnings {client.warnings}"
         return not called
 
-    words = "in force" if called else "out of force"
-    await waiting.wait(is_registered, describe=f"our webhook to be {words} in namespace {namespace}")
+    async def describe() -> str:
+        kept = await client.list(_KIND)
+        versions = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in kept}
+        words = "in force" if called else "out of force"
+        return (
+            f"our webhook to be {words} in namespace {namespace}; the API server's configurations are {versions}, and "
+            f"its newest answer is: {answer}"
+        )
+
+    # the API server's own watch of these configurations may have to be opened again, after a pause of half a minute
+    await waiting.wait(is_registered, seconds=120, describe=describe)

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 CHART, BASE = ROOT / "manifests" / "chart", ROOT / "manifests" / "base"
 WEBHOOK_URLS = pathlib.Path(__file__).with_name("webhook_urls.py")
 NAMESPACE, RELEASE = "railwright-system", "railwright"
+WHOLE = "--set=extender.enabled=true,admissionPolicy.mode=Deny,quota=true"  # as manifests/base
 
 
 class FailedError(Exception):
@@ -68,7 +69,7 @@ class Helm:
         self._home, self._kubeconfig = home, str(kubeconfig)
         self._command = (*enter, str(helm.locate()))
         self._common = (f"--namespace={namespace}",) if namespace else ()
-        self.options: tuple[str, ...] = ()  # of every installation and upgrade
+        self.options: tuple[str, ...] = (WHOLE,)  # of every installation and upgrade
 
     async def __call__(self, *arguments: str) -> str:
         """Run Helm and return its standard output. Raises FailedError."""

@@ -12,7 +12,6 @@ import yaml
 from plane import plane, processes, registration, site, waiting
 
 NAME = "railwright"  # of both configurations
-NAME_OF_LEASE = "railwright-certs"
 MANIFEST = site.BASE / "certs.yaml"
 SHORT = ("--overlap=1s", "--settle=2s", "--propagation=7s", "--every=1s")  # servers look at their files each 5 s
 _KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -32,7 +31,7 @@ class Rotation:
         ]
 
     async def prepare(self) -> None:
-        """Apply account, roles, the empty Secrets and the Lease; leftovers of another test go first."""
+        """Apply account, roles and the empty Secrets; leftovers of another test go first."""
         for document in self._documents:
             await self._delete(document)
             await self.plane.api.create(document)
@@ -50,7 +49,7 @@ class Rotation:
         """Return one replica, as its service account."""
         number = len(self.replicas)
         command = [sys.executable, "-m", "railwright.cli", "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
-        command += [f"--identity=replica-{number}", self._account, *SHORT, *options]
+        command += [self._account, *SHORT, *options]
         replica = processes.Process(f"certs-{number}", command, logs=self.plane.logs, cwd=site.ROOT)
         replica.start({"PYTHONUNBUFFERED": "1"})
         self.replicas.append(replica)
@@ -73,6 +72,22 @@ class Rotation:
         configuration = await self.plane.api.get(kind, NAME)
         return {base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in configuration["webhooks"]}
 
+    async def overwrite(self) -> None:
+        """Remove the caBundles of the mutating configuration, as an apply of its manifest can."""
+        configuration = await self.plane.api.get(_KINDS[0], NAME)
+        for hook in configuration["webhooks"]:
+            hook["clientConfig"].pop("caBundle", None)
+        await self.plane.api.replace(configuration)
+
+    async def wait_for_bundle(self) -> bytes:
+        """Return the caBundle of the mutating configuration once all its webhooks have one."""
+
+        async def read_bundle() -> bytes:
+            found = await self.bundles()
+            return next(iter(found)) if len(found) == 1 else b""
+
+        return await waiting.wait(read_bundle, describe="a caBundle")
+
     async def issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
         """Return the contents of a Secret once it has been filled."""
 
@@ -83,16 +98,15 @@ class Rotation:
         return await waiting.wait(read_filled, describe=f"a certificate in Secret {name}")
 
     async def lost(self, name: str) -> dict[str, bytes]:
-        """Delete a Secret and the Lease. Return the Secret's content once both exist again."""
+        """Delete a Secret. Return its content once it exists again."""
         await self.plane.api.delete("Secret", name, site.NAMESPACE)
-        await self.plane.api.delete("coordination.k8s.io/v1/Lease", NAME_OF_LEASE, site.NAMESPACE)
 
         async def again() -> dict[str, bytes]:
-            lease = await self.plane.api.get_or_none("coordination.k8s.io/v1/Lease", NAME_OF_LEASE, site.NAMESPACE)
             secret = await self.plane.api.get_or_none("Secret", name, site.NAMESPACE)
-            return await self.secret(name) if lease and secret else {}
+            held = await self.secret(name) if secret else {}
+            return held if held.get("tls.crt") else {}
 
-        return await waiting.wait(again, describe=f"Secret {name} and the Lease to be made again")
+        return await waiting.wait(again, describe=f"Secret {name} to be made again")
 
     @contextlib.asynccontextmanager
     async def kubelet(self, name: str, folder: pathlib.Path) -> AsyncIterator[None]:
@@ -135,7 +149,7 @@ class Rotation:
         for kind in _KINDS:
             await self.plane.api.delete(kind, NAME)
         for document in self._documents:
-            if document["kind"] in ("Secret", "Lease"):
+            if document["kind"] == "Secret":
                 await self._delete(document)
 
     async def _delete(self, document: dict) -> None:

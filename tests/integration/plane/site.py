@@ -8,6 +8,7 @@ from typing import Self
 
 import yaml
 
+from certs import inventory
 from plane import guard, manifests, plane, reverse_proxy, servers, waiting
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -89,7 +90,8 @@ class Site:
         """Return the extender as its own service account, ready and behind the proxy."""
         transport = ["--plain-http"]
         if has_tls:
-            certificate, key = self.plane.certificates.server("extender-serving")
+            hosts = inventory.list_hosts("extender", NAMESPACE)
+            certificate, key = self.plane.certificates.server("extender-serving", hosts)
             transport = [f"--tls-cert={certificate}", f"--tls-key={key}"]
         self.extender = await self.plane.serve("extender", *transport, self.kubeconfig("extender"), *_QUICK, *options)
         await self.extender.ready()

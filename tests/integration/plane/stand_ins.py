@@ -7,9 +7,8 @@ webhook by URL, because it has no route to a Service.
 import base64
 import pathlib
 
-from plane import commands, plane, ports, processes, rotation, servers, site, waiting
+from plane import commands, plane, processes, rotation, servers, site, waiting
 
-POD_IP = "10.96.0.77"  # of the extender
 KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
@@ -23,8 +22,10 @@ class StandIns:
         *,
         namespace: str = "railwright-system",
         name: str = "railwright",
+        has_extender: bool = True,
     ) -> None:
         self.plane, self.folder, self.namespace, self.name = running, folder, namespace, name
+        self.has_extender = has_extender
         self.environment = {"RAILWRIGHT_NAMESPACE": namespace, "RAILWRIGHT_INSTALLATION": name}
         self._rotator: processes.Process | None = None
         self._servers: list[servers.Server] = []
@@ -38,7 +39,8 @@ class StandIns:
             await self._exists(kind, self.name)
         self._rotate()
         await self.serve_webhook()
-        await (await self.serve_extender()).ready()
+        if self.has_extender:
+            await (await self.serve_extender()).ready()
 
     async def stop(self) -> None:
         """End every process."""
@@ -49,7 +51,8 @@ class StandIns:
 
     def _rotate(self) -> None:
         command = [*commands.RAILWRIGHT, "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
-        command += ["--identity=certs-0", self._account("certs"), *rotation.SHORT]
+        command += [self._account("certs"), *rotation.SHORT]
+        command += [] if self.has_extender else ["--admission-only"]
         self._rotator = processes.Process(f"certs-{self.name}", command, logs=self.plane.logs, cwd=site.ROOT)
         self._rotator.start({"PYTHONUNBUFFERED": "1", **self.environment})
 
@@ -76,15 +79,12 @@ class StandIns:
         return server
 
     async def serve_extender(self) -> servers.Server:
-        """Start an extender that leads. It may not be ready yet."""
-        place = {"POD_NAME": "extender-0", "POD_IP": POD_IP, "POD_NAMESPACE": self.namespace}
-        listen = f"--listen=127.0.0.1:{ports.free()}"
-        return await self._serve("extender", "--plain-http", "--leader-elect", listen, **place)
+        """Start an extender. It may not be ready yet."""
+        return await self._serve("extender", "--plain-http")
 
-    async def _serve(self, module: str, *options: str, **environment: str) -> servers.Server:
+    async def _serve(self, module: str, *options: str) -> servers.Server:
         account = self._account(module)
-        values = {**environment, **self.environment}
-        server = await self.plane.serve(module, *options, account, "--drain-seconds=0.2", **values)
+        server = await self.plane.serve(module, *options, account, "--drain-seconds=0.2", **self.environment)
         self._servers.append(server)
         return server
 

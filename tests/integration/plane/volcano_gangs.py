@@ -37,7 +37,7 @@ def job(
     *,
     master: bool = False,
     takes: Mapping[str, Any] = gangs.WHOLE,
-    fabric: str = "preferred",
+    fabric: str = "rails",
     priority: str = "",
     least: int | None = None,
     annotations: Mapping[str, str] | None = None,

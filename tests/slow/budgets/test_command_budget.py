@@ -13,7 +13,7 @@ import processes
 import pytest
 import served_installations
 
-LIMIT, LIMIT_ALONE = 0.6, 0.25  # seconds of CPU, user and system, where REFERENCE takes REFERENCE_SECONDS or less;
+LIMIT, LIMIT_ALONE = 0.8, 0.3  # seconds of CPU, user and system, where REFERENCE takes REFERENCE_SECONDS or less;
 # alone: without a cluster
 RUNS = 12  # at most; one below the limit is enough
 # starts Python with modules of its standard library, as a command does with its libraries
@@ -75,7 +75,7 @@ async def test_a_command_against_a_cluster_stays_within_its_cpu_limit(words, cod
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [(("--help",), 0), (("lint", "--local", str(DEMO / "job.yaml")), 0)],
+    [(("--help",), 0), (("lint", "--local", str(DEMO / "job.yaml")), 1)],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 async def test_help_and_lint_stay_within_their_cpu_limit(words, code, bytecode):

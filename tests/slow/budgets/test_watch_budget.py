@@ -18,8 +18,8 @@ from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
 from extender import cluster_reports, gang_events, state
 from railwright.cluster import resources
-from railwright.fabric.overview import fabric_view, overview_builder, pods_and_events
-from railwright.serving import metrics, turns
+from railwright.fabric.overview import fabric_view, overview_builder
+from railwright.serving import metrics
 
 NAMES = {"name": "n", "namespace": "prod", "uid": "u"}
 POD = {"metadata": NAMES | {"labels": {"railwright.io/fabric": "roce"}}, "spec": {"containers": [{"name": "c"}]}}
@@ -34,20 +34,18 @@ class Site:
     """The extender's state with its watches, and all that reads it."""
 
     def __init__(self) -> None:
-        fabric_policy = policy(required=True, domains=[LEAF])
+        fabric_policy = policy(domains=[LEAF])
         nodes = leaves(a=20, b=20)
         known = state.State(assume_seconds=30)
-        pods, notes, groups = pods_and_events.OptedInPods(), fabric_view.NodeNotes(), gang_events.PodGroups()
-        self.watches = {
-            watch.kind.name: groups.add_recorder(watch) for watch in state.list_watches(known, pods=pods, nodes=notes)
-        }
+        notes, groups = fabric_view.NodeNotes(), gang_events.PodGroups()
+        self.watches = {watch.kind.name: groups.add_recorder(watch) for watch in state.list_watches(known, nodes=notes)}
         known.apply_policy(fabric_policy)
         known.cluster.replace_nodes(nodes)
         self.verbs = extending.Extender(known, lambda: fabric_policy, clock=lambda: 100.0)
         self.overview = overview_builder.OverviewBuilder(
-            known.cluster, known.assumed, pods, lambda: fabric_policy, known.pools, notes=notes
+            known.cluster, known.assumed, known.opted_in, lambda: fabric_policy, known.pools, notes=notes
         )
-        self.gauges = cluster_reports.RailGauges(known, metrics.Metrics("extender"), lambda: fabric_policy)
+        self.gauges = cluster_reports.RailGauges(known, metrics.ExtenderMetrics(), lambda: fabric_policy)
         tree = msgspec.to_builtins(pod("p", group="g"))
         self.request = json.dumps({"Pod": tree, "NodeNames": [node.metadata.name for node in nodes]}).encode()
 
@@ -61,15 +59,9 @@ class Site:
         await self.use()
 
     async def use(self) -> None:
-        for _ in self.verbs.decider.record_waiting_pods():
-            await asyncio.sleep(0)
-        self.verbs.decider.gangs.check(100.0)
-        self.verbs.decider.warm()
-        await asyncio.sleep(0)
-        for answer in (self.verbs.kube.filter_nodes, self.verbs.kube.prioritize):
-            reply = turns.run(answer(self.request))
-            if asyncio.iscoroutine(reply):
-                await reply
+        self.verbs.gangs.check(100.0)
+        for answer in (self.verbs.kube.filter, self.verbs.kube.prioritize):
+            answer(self.request)
             await asyncio.sleep(0)
         for _ in self.overview.refresh():
             await asyncio.sleep(0)

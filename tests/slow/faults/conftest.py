@@ -24,7 +24,7 @@ async def watch_by(stub, tmp_path):
             made,
             kind,
             cache,
-            restarted=lambda _, reason: restarts.append(reason),
+            count_failure=lambda _, reason: restarts.append(reason),
             **{"longest_pause_seconds": 0.05, **options},
         )
         running = asyncio.create_task(source.run())

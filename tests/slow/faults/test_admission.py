@@ -21,7 +21,6 @@ fabrics:
     rails: {admitting.RAILS}
     security: {{capabilities: [IPC_LOCK]}}
     mounts: {{sharedMemory: 1Gi}}
-    nccl: {{delivery: both}}
 """
 
 
@@ -154,11 +153,12 @@ def without(tree: dict, path: tuple, value: object) -> None:
         tree[path[-1]] = copy.deepcopy(value)
 
 
+GPU = {"requests": None, "limits": {"nvidia.com/gpu": "8"}}
 VARIED = {
-    ("metadata", "annotations"): (ABSENT, {}, None),
+    ("metadata", "annotations"): (ABSENT, {}, None, {"railwright.io/containers": "c"}),
     ("spec", "volumes"): (ABSENT, [], None),
     ("spec", "containers", 0, "env"): (ABSENT, [], None),
-    ("spec", "containers", 0, "resources"): (ABSENT, {}, None, {"limits": {}}, {"limits": None, "requests": None}),
+    ("spec", "containers", 0, "resources"): (ABSENT, {}, None, {"limits": {}}, {"limits": None, "requests": None}, GPU),
     ("spec", "containers", 0, "securityContext"): (ABSENT, {}, None, {"capabilities": None}),
 }
 
@@ -171,6 +171,8 @@ async def test_35_the_patch_of_a_pod_without_lists_applies(fault, replica):
         for path, value in zip(VARIED, values, strict=True):
             without(tree, path, value)
         without(tree, ("spec", "containers", 0, "volumeMounts"), values[1])
+        if not values[0] or values[0] is ABSENT:
+            without(tree, ("spec", "containers", 0, "resources"), GPU)  # a rank by its accelerator, not by its author
         after = apply_patch(tree, await call(tree))
         assert admitting.limits(after)["nvidia.com/mlx5_0"] == "1"
         assert "NCCL_IB_HCA" in admitting.env(after)

@@ -119,9 +119,6 @@ async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespac
 
 
 async def test_36_pods_as_fast_as_the_real_api_server_takes_them(fault, webhooks, namespace):
-    async def shed() -> float:
-        return sum([await sites.metric(member, "railwright_http_rejected_total") for member in webhooks.behind.members])
-
     async with webhooks.load(namespace, per_second=1000) as running:
         began = time.monotonic()
         await waiting.wait(
@@ -132,13 +129,13 @@ async def test_36_pods_as_fast_as_the_real_api_server_takes_them(fault, webhooks
     fault.saw(
         f"through the real API server: 1,000/s requested, {running.created} creates at "
         f"{running.created / running.seconds:.0f}/s is the maximum of this machine with the callers on it: 0 failed, 0 "
-        f"uninjected, the slowest {running.slowest * 1000:.0f} ms, {await shed():.0f} answered with 429"
+        f"uninjected, the slowest {running.slowest * 1000:.0f} ms"
     )
 
 
 @pytest.mark.parametrize("ignorable", [False, True], ids=["not ignorable", "ignorable"])
 async def test_40_a_slow_extender_leaks_nothing(fault, plane, nodes, namespace, ignorable):
-    async with gangs.running(plane, ignored=False, ignorable=ignorable) as running:
+    async with gangs.running(plane, ignorable=ignorable) as running:
         await gangs.make_leaves(nodes, a=1)
         extender = running.extender
         os.kill(extender.process.pid, signal.SIGSTOP)
@@ -162,7 +159,7 @@ async def test_40_a_slow_extender_leaks_nothing(fault, plane, nodes, namespace, 
 
 async def test_49_an_assumed_pod_expires_and_a_late_binding_counts(fault, plane, nodes, namespace, site):
     await site.policy(gangs.POLICY)
-    await gangs.make_leaves(nodes, a=1)
+    await gangs.make_leaves(nodes, a=2)
     extender = await site.start_extender("--assume-seconds=1")
     made_pod = gangs.pod("late-0")
     made_pod["spec"]["schedulerName"] = "nobody"
@@ -174,41 +171,33 @@ async def test_49_an_assumed_pod_expires_and_a_late_binding_counts(fault, plane,
             assert answer.status == 200, await answer.text()
             return json.loads(await answer.read())
 
-    async def filter_node() -> list[str]:
+    async def is_free() -> bool:
+        """Return whether the node ranks as high for another pod as a free one."""
         other = {**pod, "metadata": {**pod["metadata"], "name": "other-0", "uid": "other"}}
-        return (await ask("/scheduler/filter", {"Pod": other, "NodeNames": ["a-00"]}))["NodeNames"]
+        scores = await ask("/scheduler/prioritize", {"Pod": other, "NodeNames": ["a-00", "a-01"]})
+        return len({row["Score"] for row in scores}) == 1
 
-    assert await filter_node() == ["a-00"]
+    assert await is_free()
     scalars = {"ScalarResources": {"nvidia.com/gpu": 8000, **dict.fromkeys(gangs.RAILS, 1000)}}
     task = {"UID": uid, "Name": "late-0", "Namespace": namespace, "Job": "", "NodeName": "a-00", "Status": 2}
 
-    expired = 0.0
-
     async def is_held() -> bool:
-        """Announce the pod, as Volcano does in each session, and return whether the node is held.
-
-        The announcement fails while kube-scheduler may be binding a pod there, and a busy machine may let it expire.
-        """
-        nonlocal expired
-        expired = await sites.metric(extender, "railwright_assumed_pods_expired_total")
+        """Announce the pod, as Volcano does in each session, and return whether it counts there."""
         answer = await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
-        return not answer["errorMessage"] and await filter_node() == []
+        return not answer["errorMessage"] and not await is_free()
 
-    await waiting.wait(is_held, describe="the node to be held while the pod is announced")
+    await waiting.wait(is_held, describe="the announced pod to count on its node")
     began = time.monotonic()
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     seconds = time.monotonic() - began
-    assert await filter_node() == ["a-00"]
-    assert await sites.metric(extender, "railwright_assumed_pods_expired_total") == expired + 1
+    assert await is_free()
     target = {"apiVersion": "v1", "kind": "Node", "name": "a-00"}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "late-0"}, "target": target}
     path = f"/api/v1/namespaces/{namespace}/pods/late-0/binding"
     await plane.api.request("POST", path, body=binding)
 
     async def is_taken() -> bool:
-        return await filter_node() == []
+        return not await is_free()
 
     await waiting.wait(is_taken, describe="the late binding to count")
-    fault.saw(
-        f"free again after {seconds:.1f} s (--assume-seconds 1), counted as expired; its binding later took the node"
-    )
+    fault.saw(f"ranked as free again after {seconds:.1f} s (--assume-seconds 1); its later binding counts on the node")

@@ -20,9 +20,6 @@ HOUR = dt.timedelta(hours=1)
 MOST_RUNNING = 50  # requests
 # Where the wall clock is right: dates of certificates and Events, the Date header. Intervals take the monotonic clock.
 WALL_CLOCK = {
-    "railwright/cluster/credentials.py": "the expiry of an ID token",
-    "railwright/cluster/lease.py": "times that a Lease shows to people; who leads is decided by the monotonic clock",
-    "railwright/serving/messages.py": "the Date header",
     "railwright/serving/tls.py": "a certificate's dates",
     "webhook/__main__.py": "time stamps of Events",
     "extender/__main__.py": "time stamps of Events",
@@ -130,12 +127,12 @@ async def test_27_a_torn_pair_is_never_used_and_is_logged_once(fault, tmp_path, 
 async def test_29_a_wrong_clock_costs_no_handshake(fault, tmp_path):
     authority = shell.Authority(tmp_path)
     pair = authority.leaf("fresh")
-    place = tls.Files(*shell.write_pair(tmp_path, pair))
+    place = shell.write_pair(tmp_path, pair)
     begins = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_before_utc
     assert authority.now - begins >= HOUR
     for skew in (-10, 0, 10):
         clock = [authority.now + dt.timedelta(minutes=skew)]
-        source = tls.Source(place, now=lambda clock=clock: clock[0])
+        source = tls.Certificate(*place, now=lambda clock=clock: clock[0])
         assert source.check() is None, skew
         clock[0] += 5 * HOUR  # a jump, or a night asleep
         assert source.check() is None

@@ -1,10 +1,8 @@
-"""A storm of pods straight at one webhook process over TLS: more than API servers send, then more than it answers."""
+"""A storm of pods straight at one webhook process over TLS: more than API servers send."""
 
 import asyncio
 import collections
 import json
-import os
-import signal
 import time
 
 import admitting
@@ -12,22 +10,15 @@ import processes
 import shell
 
 PER_SECOND, SECONDS, PODS, CONNECTIONS = 1000, 30, 10_000, 20
-AT_ONCE, CONTAINERS = 500, 100
 PATH = "/mutate/pods?timeout=5s"
 REVIEW = json.loads((admitting.WIRE / "admission-pods-bench.json").read_text())
 _NAME = "name-of-the-pod"
 
 
-def review(containers: int = 0) -> bytes:
+def review() -> bytes:
     tree = json.loads(json.dumps(REVIEW))
     pod = tree["request"]["object"]
     pod["metadata"] |= {"name": _NAME, "labels": pod["metadata"].get("labels", {}) | {"railwright.io/fabric": "f"}}
-    if containers:
-        [*containers_before] = pod["spec"]["containers"]
-        pod["spec"]["containers"] = [
-            *containers_before,
-            *(containers_before[0] | {"name": f"c{number}"} for number in range(containers)),
-        ]
     return json.dumps(tree).encode()
 
 
@@ -59,7 +50,7 @@ class Storm:
             self.unpatched += b'"patch"' not in answer.body
 
 
-async def test_36_a_storm_is_answered_or_told_to_retry(fault, started, tmp_path):
+async def test_36_a_storm_is_answered(fault, started, tmp_path):
     authority = shell.Authority(tmp_path)
     server = await started("webhook", *processes.without_cluster(tmp_path), *authority.write_options("webhook"))
     callers = [await server.open(authority.context()) for _ in range(CONNECTIONS)]
@@ -79,23 +70,5 @@ async def test_36_a_storm_is_answered_or_told_to_retry(fault, started, tmp_path)
         f"machine, each patched, p50 {middle * 1000:.0f} ms and p99 {late * 1000:.0f} ms, {grown:+.1f} MiB"
     )
 
-    callers += [await server.open(authority.context()) for _ in range(AT_ONCE - CONNECTIONS)]
-    os.kill(server.pid, signal.SIGSTOP)  # so that all are there at one moment
-    try:
-        asking = [asyncio.create_task(caller.ask(review(CONTAINERS), path=PATH)) for caller in callers]
-        await asyncio.sleep(1)
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-    answers = await asyncio.gather(*asking)
-    statuses = collections.Counter(answer.status for answer in answers)
-    assert set(statuses) == {200, 429}, statuses
-    shed = [answer for answer in answers if answer.status == 429]
-    assert all(response.headers.get("retry-after") == "1" for response in shed)
-    again = [await caller.ask(review(), path=PATH) for caller in callers]
-    assert {response.status for response in again} == {200}
     for caller in callers:
         await caller.close()
-    fault.saw(
-        f"{AT_ONCE} reviews of {len(review(CONTAINERS)) // 1024} KiB at one moment: {statuses[200]} answered, "
-        f"{len(shed)} times 429 with Retry-After; all answered when they tried again"
-    )

@@ -39,7 +39,7 @@ POLICIES = {
     "claims": """
     transport: roce
     gpusPerNode: 8
-    claims: {deviceClass: mrdma.google.com, accelerators: {deviceClass: gpu.nvidia.com}, pairBy: none}
+    claims: {deviceClass: mrdma.google.com, acceleratorClass: gpu.nvidia.com, pairBy: none}
     rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]""",
 }
 

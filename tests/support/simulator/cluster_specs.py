@@ -139,8 +139,6 @@ def build_policy(*, mixed: bool) -> Tree:
                 "railsPerPod": "proportional",
                 "gpusPerNode": GPUS,
                 "placement": {
-                    "rails": "preferred" if mixed else "required",
-                    "numa": "preferred",
                     "domains": [LEAF_LABEL, SPINE_LABEL],
                 },
             }
@@ -161,4 +159,4 @@ def _build_numa_nodes(rails: int) -> Iterator[Tree]:
     for node in range(2):
         gpus = range(node * GPUS // 2, (node + 1) * GPUS // 2)
         half = range(node * rails // 2, (node + 1) * rails // 2)
-        yield {"node": node, "gpus": list(gpus), "rails": [f"rail{rail}" for rail in half]}
+        yield {"gpus": list(gpus), "rails": [f"rail{rail}" for rail in half]}

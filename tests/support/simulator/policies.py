@@ -149,7 +149,7 @@ class RailwrightPolicy(PlacementPolicy):
         self.state = cluster_state.ClusterState()
         self.state.replace_nodes(sim_cluster.spec.nodes)
         self.assumed = assumed_pods.AssumedPods(assume_seconds=float("inf"))
-        self.scale = sim_cluster.spec.fabric.placement.scale
+        self.scale = 10.0  # as for Volcano
         self.seconds, self.decisions = 0.0, 0
         self._domains = presets.list_domain_keys(sim_cluster.spec.fabric.placement)
         self._engine = engine.PlacementEngine(self.state, self.assumed)
@@ -172,16 +172,12 @@ class RailwrightPolicy(PlacementPolicy):
         started = time.process_time()
         scores: list[float | None]
         request = self._build_request(task, offered)
-        # With Volcano the example configuration sets no predicate verb, so nothing is filtered.
-        feasible = request.nodes if self._has_events else self._engine.filter(request).feasible
         decision = self._engine.score(request, self._memory)
         self._memory, by_node = decision.memory, decision.scores
-        scores = [by_node[name] for name in request.nodes]
-        if len(feasible) < len(scores):
-            names_that_fit = set(feasible)
-            scores = [
-                score if name in names_that_fit else None for name, score in zip(request.nodes, scores, strict=True)
-            ]
+        left = set(request.nodes)
+        if not self._has_events and decision.gang_size > 1 and decision.plan.is_complete:
+            left = set(decision.list_in_target_leaf()) or left  # as kube-scheduler's filter
+        scores = [by_node[name] if name in left else None for name in request.nodes]
         self.seconds += time.process_time() - started
         self.decisions += 1
         return scores

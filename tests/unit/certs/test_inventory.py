@@ -2,11 +2,8 @@
 
 import base64
 import datetime as dt
-import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from certs import installation, inventory, pki, rotation
 
@@ -16,83 +13,47 @@ WEBHOOK = inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.S
 CALLER = inventory.CertificateSpec("client", "railwright-client", pki.Usage.CLIENT)
 
 
-def assemble(existing, *, specs=(WEBHOOK, CALLER), now=NOW):
-    return inventory.assemble(existing, specs, now=now, ca_lifetime=3650 * DAY, certificate_lifetime=300 * DAY)
+CA = pki.issue_ca("ours", now=NOW, lifetime=3650 * DAY)
+SERVING, CALLING = (spec.issue(CA, now=NOW, lifetime=300 * DAY) for spec in (WEBHOOK, CALLER))
+OTHER = pki.issue_ca("other", now=NOW, lifetime=DAY)
 
 
-def pairs(held):
-    return {name: certificate.pair for name, certificate in held.items()}
+def test_a_certificate_is_kept_until_the_last_third_of_its_life():
+    assert inventory.satisfies(CALLING, CALLER, ca=CA, now=NOW)
+    assert inventory.satisfies(SERVING, WEBHOOK, ca=CA, now=NOW + 199 * DAY)
+    assert not inventory.satisfies(SERVING, WEBHOOK, ca=CA, now=NOW + 201 * DAY)
 
 
-@pytest.fixture(scope="module")
-def first():
-    return pairs(assemble({}))
-
-
-def test_an_empty_store_gets_everything():
-    held = assemble({})
-    assert {name: certificate.reused for name, certificate in held.items()} == {
-        "ca": False,
-        "webhook": False,
-        "client": False,
-    }
-
-
-def test_a_second_run_changes_nothing(first):
-    assert pairs(assemble(first)) == first
-
-
-@given(days=st.integers(0, 3640))
-def test_issuing_at_any_time_gives_valid_certificates_and_keeps_the_ca(first, days):
-    now = NOW + days * DAY
-    held = assemble(first, now=now)
-    assert held["ca"].pair == first["ca"]
-    assert all(certificate.not_after > now for certificate in held.values())
-
-
-def test_a_certificate_is_renewed_by_the_same_ca_in_the_last_third_of_its_life(first):
-    assert assemble(first, now=NOW + 199 * DAY)["webhook"].reused
-    later = assemble(first, now=NOW + 201 * DAY)
-    assert (later["ca"].reused, later["webhook"].reused) == (True, False)
-
-
-def test_a_new_host_renews_only_that_certificate(first):
+def test_a_certificate_without_a_new_host_is_issued_again():
     more = inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
-    held = assemble(first, specs=(more, CALLER))
-    assert {name: certificate.reused for name, certificate in held.items()} == {
-        "ca": True,
-        "webhook": False,
-        "client": True,
-    }
+    assert not inventory.satisfies(SERVING, more, ca=CA, now=NOW)
 
 
-def test_an_expired_ca_renews_everything(first):
-    held = assemble(first, now=NOW + 3651 * DAY)
-    assert not any(certificate.reused for certificate in held.values())
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(WEBHOOK.issue(OTHER, now=NOW, lifetime=DAY), id="of another CA"),
+        pytest.param(CALLING, id="of another use"),
+        pytest.param(pki.Pair(SERVING.certificate_pem, CA.key_pem), id="with another key"),
+        pytest.param(pki.Pair(b"junk", b"junk"), id="no PEM"),
+    ],
+)
+def test_an_unusable_certificate_is_issued_again(pair):
+    assert not inventory.satisfies(pair, WEBHOOK, ca=CA, now=NOW)
 
 
-def list_spoiled(first):
-    other = pki.issue_ca("other", now=NOW, lifetime=DAY)
-    foreign = pki.issue_certificate(
-        other, common_name="x", hosts=WEBHOOK.hosts, usages={"server"}, now=NOW, lifetime=DAY
-    )
-    ca, webhook = first["ca"], first["webhook"]
-    yield "a leaf of another authority", {"webhook": foreign}, {"webhook"}
-    yield "a leaf of another use", {"webhook": first["client"]}, {"webhook"}
-    yield "a leaf with another's key", {"webhook": pki.Pair(webhook.certificate_pem, ca.key_pem)}, {"webhook"}
-    yield "a leaf that is no PEM", {"webhook": pki.Pair(b"junk", b"junk")}, {"webhook"}
-    yield "a leaf in the authority's place", {"ca": webhook}, {"ca", "webhook", "client"}
-    yield "an authority without its key", {"ca": pki.Pair(ca.certificate_pem, webhook.key_pem)}, set(first)
-    yield "an authority from the future", {"ca": pki.issue_ca("f", now=NOW + DAY, lifetime=DAY)}, set(first)
-
-
-def test_an_unusable_certificate_is_replaced_with_those_that_depend_on_it(first):
-    for claim, damage, renewed in list_spoiled(first):
-        held = assemble({**first, **damage})
-        assert {name for name, certificate in held.items() if not certificate.reused} == renewed, claim
-        for name, certificate in itertools.islice(held.items(), 1, None):
-            spec = {"webhook": WEBHOOK, "client": CALLER}[name]
-            assert inventory.satisfies(certificate.pair, spec, ca=held["ca"].pair, now=NOW), claim
+@pytest.mark.parametrize(
+    ("pair", "is_usable"),
+    [
+        pytest.param(CA, True, id="a CA"),
+        pytest.param(SERVING, False, id="a certificate of a server"),
+        pytest.param(pki.Pair(CA.certificate_pem, SERVING.key_pem), False, id="without its key"),
+        pytest.param(pki.issue_ca("future", now=NOW + DAY, lifetime=DAY), False, id="from the future"),
+    ],
+)
+def test_only_a_valid_ca_with_its_key_signs(pair, is_usable):
+    assert inventory.is_usable_ca(pair, now=NOW) is is_usable
+    assert not inventory.is_usable_ca(pair, now=NOW + 3651 * DAY)
 
 
 # --- reading the objects of the cluster -----------------------------------------------------------------------
@@ -155,9 +116,8 @@ def test_only_webhooks_that_call_the_installation_belong_to_it():
         hook("elsewhere", url="https://example.org/"),
     )
     assert [name.rpartition("/")[2] for name in looked.observed.bundles] == ["service", "url"]
-    mutating, validating = looked.list_updates(OLD.certificate_pem)
-    assert (mutating.filled, mutating.foreign) == (("url",), ("foreign", "elsewhere"))
-    assert not validating.exists
+    assert looked.list_outdated("MutatingWebhookConfiguration", OLD.certificate_pem) == [(1, "url")]
+    assert looked.list_outdated("ValidatingWebhookConfiguration", OLD.certificate_pem) == []
 
 
 def test_a_change_between_two_reads_is_noticed_even_if_it_was_reverted():

@@ -33,6 +33,7 @@ class Value:
     content: object
     ours: bool = True
     first: bool = False  # a leaf where nothing could be presented before: it may take until the bundle is known
+    forgotten: bool = False  # a leaf of a CA that others deleted from every object: nobody can trust it again
 
 
 class World:
@@ -69,10 +70,20 @@ class World:
         served = [
             version.content
             for version in self.visible(name, self.schedule.propagation)
-            if name not in ("keyring", *HOOKS)
+            if name not in ("keyring", *HOOKS) and not version.forgotten
         ]
         first = not any(held.pair and pki.is_presentable(held.pair, self.now) for held in served)
         self.past[name].append(Value(self.time, content, ours, first))
+        if not ours:
+            self.mark_forgotten()
+
+    def mark_forgotten(self) -> None:
+        """Mark the leaves whose CA is in no object any more. To a rotator they were never there."""
+        known = self.seen().list_trusted()
+        for leaf in self.specs:
+            for held in self.visible(leaf.name, self.schedule.propagation):
+                pair = held.content.pair
+                held.forgotten |= pair is not None and pki.find_issuer(pair.certificate_pem, known) is None
 
     def write(self, writes: rotation.Changes, versions, crash_after=99) -> bool:
         """Write in order as the API server would: nothing over a newer version. True where all was written."""
@@ -132,7 +143,7 @@ class World:
         for leaf in self.specs:
             for held in self.visible(leaf.name, self.schedule.propagation):
                 pair = held.content.pair
-                if not held.ours or pair is None or not pki.is_presentable(pair, self.now):
+                if not held.ours or held.forgotten or pair is None or not pki.is_presentable(pair, self.now):
                     continue
                 for place in HOOKS:
                     for believed in self.visible(place, self.schedule.settle):
@@ -413,6 +424,19 @@ def test_a_lost_ca_is_replaced_without_an_interval_of_distrust():
     world.put("keyring", rotation.Keyring(), ours=False)
     world.settled()
     assert set(old) < set(world.keyring.trusted), "what servers still present stays trusted"
+    world.healthy()
+
+
+def test_a_ca_is_replaced_although_every_object_that_named_it_was_deleted():
+    """Servers present its certificates a while longer, and no object is left that tells anyone to trust it."""
+    world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
+    world.settled()
+    for spec in SPECS:
+        world.put(spec.name, rotation.StoredCertificate(), ours=False)
+    world.put("keyring", rotation.Keyring(), ours=False)
+    for name in HOOKS:
+        world.put(name, b"", ours=False)
+    world.settled()
     world.healthy()
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certs import installation, schedules
+from certs import schedules
 from railwright.cli import certificate_watching as watching
 from railwright.cli import certificates as command
 from railwright.cli import commands as certs
@@ -65,19 +65,9 @@ def test_an_overlap_longer_than_the_lifetime_exits_2_and_names_both(capsys, tmp_
     assert "an overlap of 30 d is longer than a sixth of the CA's validity of 100 d" in capsys.readouterr().err
 
 
-# --- retries of the rotator, and the state that it keeps ------------------------------------------------------
+# --- retries of the rotator ------------------------------------------------------
 
 
 @pytest.mark.parametrize(("failed", "seconds"), [(0, 3.0), (1, 6.0), (4, 30.0), (100, 30.0), (5000, 30.0)])
 def test_pauses_grow_to_half_a_minute_and_never_overflow(failed, seconds):
     assert watching.compute_pause(3.0, failed) == seconds
-
-
-def test_a_former_leader_keeps_no_private_key():
-    turning = installation.Rotator(None, "prod", [], schedule=schedules.Schedule(), clock=lambda: 0.0)
-    watcher = watching.Watcher(argparse.Namespace(namespace="prod", lease="l", identity="a"), None, turning)
-    turning.state = installation.ClusterState("prod", {}, {}, ())  # the last look holds the authority's
-    watcher._set_leading(True)
-    assert turning.state is not None
-    watcher._set_leading(False)
-    assert turning.state is None

@@ -8,11 +8,11 @@ import pytest
 import terminals
 
 from railwright.cli import output
-from railwright.cli.checking import check_rows, command
+from railwright.cli.checking import command, rows
 
 
 def result(check, state="ok", *, group="one", **fields):
-    row = check_rows.Result(group, check, f"{check} holds", "", check_rows.State(state), "", "do this", False)
+    row = rows.Result(group, check, f"{check} holds", "", rows.State(state), "", "do this", False)
     return msgspec.structs.replace(row, **fields)
 
 

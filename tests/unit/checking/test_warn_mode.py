@@ -1,21 +1,19 @@
-"""`check` of a fabric in mode `warn`, whose pods have no record. The admission policies pass them only with Warn."""
+"""`check` of a policy in mode `warn`, whose pods have no record. The admission policies pass them only with Warn."""
 
 import broken_installations
 import installations
 import pytest
 import yaml
 
-from railwright.cli.checking.check_rows import State
+from railwright.cli.checking.rows import State
 from railwright.fabric import names
 
 
-def assess(mode: str, fabric_mode: str | None = None, action: str = "Warn") -> dict[str, State]:
+def assess(mode: str, action: str = "Warn") -> dict[str, State]:
     trees = installations.healthy()
     (config,) = trees["policy"]
     document = yaml.safe_load(config["data"]["policy.yaml"])
     document["mode"] = mode
-    for spec in document["fabrics"].values():
-        spec["mode"] = fabric_mode
     config["data"]["policy.yaml"] = yaml.safe_dump(document)
     trees["pods"] = [installations.pod("a", {names.FABRIC: "default"}, {}, gpus=8)]
     for binding in trees["admission-bindings"]:
@@ -25,14 +23,12 @@ def assess(mode: str, fabric_mode: str | None = None, action: str = "Warn") -> d
 
 
 @pytest.mark.parametrize(
-    ("mode", "fabric_mode", "action", "warned", "uninjected"),
+    ("mode", "action", "warned", "uninjected"),
     [
-        ("enforce", None, "Warn", State.OK, State.FAIL),
-        ("warn", "enforce", "Warn", State.OK, State.FAIL),
-        ("warn", None, "Warn", State.WARN, State.OK),
-        ("enforce", "warn", "Warn", State.WARN, State.OK),
-        ("warn", None, "Deny", State.FAIL, State.OK),
+        ("enforce", "Warn", State.OK, State.FAIL),
+        ("warn", "Warn", State.WARN, State.OK),
+        ("warn", "Deny", State.FAIL, State.OK),
     ],
 )
-def test_a_fabric_in_mode_warn_is_named_and_its_pods_are_not_missed(mode, fabric_mode, action, warned, uninjected):
-    assert assess(mode, fabric_mode, action) == {"warn-mode": warned, "uninjected": uninjected}
+def test_mode_warn_is_said_and_its_pods_are_not_missed(mode, action, warned, uninjected):
+    assert assess(mode, action) == {"warn-mode": warned, "uninjected": uninjected}

@@ -6,7 +6,7 @@ import broken_installations
 import installations
 import pytest
 
-from railwright.cli.checking import check_rows
+from railwright.cli.checking import rows
 from railwright.fabric import names
 from railwright.fabric.workloads import registry
 
@@ -33,13 +33,13 @@ NEAR_MISSES = {
     "a Job": (
         "jobs.v1.batch", installations.build_workload("Job", "x", {}, **OPTED_IN),
         ("Job train/x: label railwright.io/fabric 'roce' of the Job does not reach its pods: it was set after the Job "
-        "was created, or railwright was not called or the fabric in mode warn then; the template cannot change, so "
+        "was created, or railwright was not called or the policy in mode warn then; the template cannot change, so "
         "delete the Job, and create it again with the label"),
     ),
     "a Deployment": (
         "deployments.v1.apps", installations.build_workload("Deployment", "x", {}, **OPTED_IN),
         ("Deployment train/x: label railwright.io/fabric 'roce' of the Deployment does not reach its pods: railwright "
-        "was not called or the fabric in mode warn when it was set, and has not copied it to the template; set it in "
+        "was not called or the policy in mode warn when it was set, and has not copied it to the template; set it in "
         "spec.template.metadata.labels"),
     ),
     "annotations": (
@@ -47,22 +47,22 @@ NEAR_MISSES = {
         installations.build_workload(
             "Deployment", "x", {"annotations": {names.FABRIC: "roce"}}, annotations={names.RAILS: "2"}
         ),
-        "Deployment train/x: KeyOnWorkload: annotation railwright.io/rails '2' of the Deployment has no effect: ",
-        "Deployment train/x: KeyMisplaced: spec.template: annotation railwright.io/fabric 'roce' has no effect: ",
+        "Deployment train/x: KeyWithoutEffect: annotation railwright.io/rails '2' of the Deployment has no effect: ",
+        "Deployment train/x: KeyWithoutEffect: spec.template: annotation railwright.io/fabric 'roce' has no effect: ",
     ),
     "a typo": (
         "jobs.v1.batch", installations.build_workload("Job", "x", MISSPELT),
-        "Job train/x: KeyUnknown: spec.template: label railwright.io/fabrik 'roce' has no effect: ",
+        "Job train/x: KeyWithoutEffect: spec.template: label railwright.io/fabrik 'roce' has no effect: ",
     ),
     **{
-        f"a {code} of a namespace": (
+        f"{words} of a namespace": (
             "namespaces", {"metadata": {"name": "teams", **metadata}}, f"Namespace teams: {code}: {words}"
         )
         for code, metadata, words in (
-            ("KeyMisplaced", {"annotations": {names.FABRIC: "roce"}}, "annotation railwright.io/fabric 'roce'"),
-            ("KeyUnknown", {"labels": {"railwright.io/fabrics": "roce"}}, "label railwright.io/fabrics 'roce'"),
-            ("KeyOfNamespace", {"annotations": {names.UNINJECTED: "warn"}}, "annotation railwright.io/uninjected"),
-            ("KeyOnWorkload", {"annotations": {names.RAILS: "2"}}, "annotation railwright.io/rails '2'"),
+            ("KeyWithoutEffect", {"annotations": {names.FABRIC: "roce"}}, "annotation railwright.io/fabric 'roce'"),
+            ("KeyWithoutEffect", {"labels": {"railwright.io/fabrics": "roce"}}, "label railwright.io/fabrics 'roce'"),
+            ("KeyWithoutEffect", {"annotations": {names.UNINJECTED: "warn"}}, "annotation railwright.io/uninjected"),
+            ("KeyWithoutEffect", {"annotations": {names.RAILS: "2"}}, "annotation railwright.io/rails '2'"),
         )
     },
 }  # fmt: skip
@@ -73,7 +73,7 @@ def test_a_near_miss_is_named_with_its_object(name):
     source, tree, *expected = NEAR_MISSES[name]
     result = assess(source, tree)
     lines = result.detail.splitlines()
-    assert (result.state, len(lines)) == (check_rows.State.WARN, len(expected)), lines
+    assert (result.state, len(lines)) == (rows.State.WARN, len(expected)), lines
     for line, words in zip(lines, expected, strict=True):
         assert line.startswith(words)
 
@@ -105,13 +105,13 @@ def test_a_near_miss_is_named_with_its_object(name):
     ids=["copied", "none", "deleted", "owned", "finished", "copied by its controller", "unreadable", "namespace"],
 )
 def test_other_objects_are_not_reported(source, tree):
-    assert assess(source, tree).state is check_rows.State.OK
+    assert assess(source, tree).state is rows.State.OK
 
 
 def test_a_label_of_a_fabric_in_mode_warn_is_not_copied_by_intent():
     job = installations.build_workload("Job", "x", {}, **OPTED_IN)
     result = assess("jobs.v1.batch", job, change=broken_installations.repolicy("fabrics:", "mode: warn\nfabrics:"))
-    assert result.state is check_rows.State.OK
+    assert result.state is rows.State.OK
 
 
 def test_many_findings_are_counted():
@@ -124,7 +124,7 @@ def test_many_findings_are_counted():
 def test_workloads_that_may_not_be_read_are_named_and_the_row_is_not_ticked():
     reason = "you may not list cronjobs.batch -A (403 Forbidden)"
     result = assess(unread={"cronjobs.v1.batch": reason})
-    assert (result.state, result.unread, result.detail) == (check_rows.State.SKIP, True, reason)
+    assert (result.state, result.unread, result.detail) == (rows.State.SKIP, True, reason)
 
 
 def test_the_account_of_helms_test_may_list_every_kind():

@@ -1,6 +1,7 @@
 """Claim templates of a pod: true pairs, no claim too large, nothing lost."""
 
 import itertools
+import json
 
 import pytest
 from hypothesis import given
@@ -9,23 +10,24 @@ from hypothesis import strategies as st
 from railwright.fabric.claims import claim_templates, drivers
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
+NUMBER = 'device.attributes["example.com"].number'
 
 
-def build_hardware(accelerators=8, rails=8, **more):
+def build_fabric(accelerators=8, rails=8, **more):
     more = {"accelerator_class": "gpu.nvidia.com", "pair_attribute": PCIE_ROOT} | more
-    node = claim_templates.Node(accelerators=accelerators, rails=rails)
-    return claim_templates.Hardware(device_class="dranet", driver="dra.net", node=node, **more)
+    by_name = {rail.name: rail for rail in build_rails(range(rails))}
+    return claim_templates.ClaimedFabric("roce", "dranet", by_name, accelerators, **more)
 
 
 def build_rails(positions, **more):
     return [
-        claim_templates.RailRequest(f"rail{position}", position, f"device.number == {position}", **more)
+        claim_templates.ClaimedRail(f"rail{position}", position, "example.com/number", (position,), **more)
         for position in positions
     ]
 
 
-def build(hardware, positions, accelerators, **more):
-    return claim_templates.build_specs(hardware, build_rails(positions, **more), accelerators)
+def build(fabric, positions, accelerators, **more):
+    return claim_templates.build_specs(fabric, build_rails(positions, **more), accelerators)
 
 
 def pairs(devices):
@@ -37,19 +39,19 @@ def count_devices(devices):
 
 
 def test_each_gpu_and_its_nic_share_a_constraint():
-    (devices,) = build(build_hardware(), [0, 1], 2, parameters={"interface": {"mtu": 9000}})
+    (devices,) = build(build_fabric(), [0, 1], 2, interface="net1")
     assert [request["name"] for request in devices["requests"]] == ["gpu0", "rail0", "gpu1", "rail1"]
     assert devices["requests"][1]["exactly"] == {
         "deviceClassName": "dranet",
         "allocationMode": "ExactCount",
         "count": 1,
-        "selectors": [{"cel": {"expression": "device.number == 0"}}],
+        "selectors": [{"cel": {"expression": f"has({NUMBER}) && {NUMBER} == 0"}}],
     }
     assert devices["constraints"] == [
         {"requests": ["gpu0", "rail0"], "matchAttribute": PCIE_ROOT},
         {"requests": ["gpu1", "rail1"], "matchAttribute": PCIE_ROOT},
     ]
-    opaque = {"driver": "dra.net", "parameters": {"interface": {"mtu": 9000}}}
+    opaque = {"driver": "dra.net", "parameters": {"interface": {"name": "net1"}}}
     assert devices["config"] == [{"requests": [f"rail{rail}"], "opaque": opaque} for rail in (0, 1)]
 
 
@@ -68,45 +70,45 @@ def test_each_gpu_and_its_nic_share_a_constraint():
     ],
 )
 def test_gpus_share_a_constraint_with_the_rails_of_their_group(node, rails, accelerators, expected):
-    (devices,) = build(build_hardware(*node), rails, accelerators)
+    (devices,) = build(build_fabric(*node), rails, accelerators)
     assert pairs(devices) == expected
     gpus = [request["name"] for request in devices["requests"] if request["name"].startswith("gpu")]
     assert gpus == [f"gpu{number}" for number in range(accelerators)]
 
 
 def test_forty_devices_are_split_into_two_claims_between_groups():
-    first, second = build(build_hardware(8, 32), range(32), 8)
+    first, second = build(build_fabric(8, 32), range(32), 8)
     assert (count_devices(first), count_devices(second)) == (30, 10)
     assert pairs(second)[0] == ["gpu6", "rail24", "rail25", "rail26", "rail27"]
 
 
-def test_pairs_by_node_shape_are_selected_by_bus_id():
-    hardware = build_hardware(pair_attribute="")
-    (devices,) = build(hardware, [0], 1, beside="device.bus == 7")
-    assert "constraints" not in devices
-    assert devices["requests"][0]["exactly"]["selectors"] == [{"cel": {"expression": "(device.bus == 7)"}}]
+def test_devices_that_nothing_pairs_fill_the_claims():
+    first, second = build(build_fabric(4, 32, devices_per_rail=2, pair_attribute=""), range(24), 4)
+    assert (count_devices(first), count_devices(second)) == (32, 20)
+    assert not pairs(first) + pairs(second)
 
 
 def test_a_rail_named_like_a_gpu_keeps_its_name():
-    rail = claim_templates.RailRequest("gpu0", 0, "true")
-    (devices,) = claim_templates.build_specs(build_hardware(), [rail], 1)
+    rail = claim_templates.ClaimedRail("gpu0", 0, "example.com/number", (0,))
+    (devices,) = claim_templates.build_specs(build_fabric(), [rail], 1)
     assert [request["name"] for request in devices["requests"]] == ["gpu1", "gpu0"]
 
 
 @st.composite
 def pods(draw):
-    node = (draw(st.integers(1, 16)), draw(st.integers(1, 64)))
-    hardware = build_hardware(*node, devices_per_rail=draw(st.integers(1, 8)))
+    node = gpus, rails = (draw(st.integers(1, 16)), draw(st.integers(1, 64)))
+    each, groups = draw(st.integers(1, 8)), min(gpus, rails)
+    fits = gpus // groups + -(-rails // groups) * each <= drivers.MAX_DEVICES  # a policy without pairs may exceed it
+    fabric = build_fabric(*node, devices_per_rail=each, pair_attribute=PCIE_ROOT if fits else "")
     rails = sorted(draw(st.sets(st.integers(0, node[1] - 1), min_size=1)))
-    return hardware, rails, draw(st.integers(0, 16))
+    return fabric, rails, draw(st.integers(0, 16))
 
 
 @given(pods())
 def test_every_device_is_requested_once(pod):
-    hardware, rails, accelerators = pod
-    claims = build(hardware, rails, accelerators)
-    assert claims == build(hardware, rails, accelerators)
-    assert len(claims) == claim_templates.count_claims(hardware, accelerators, rails)
+    fabric, rails, accelerators = pod
+    claims = build(fabric, rails, accelerators)
+    assert claims == build(fabric, rails, accelerators)
     requests = [request for devices in claims for request in devices["requests"]]
     names = [request["name"] for request in requests]
     assert sorted(names) == sorted([f"gpu{n}" for n in range(accelerators)] + [f"rail{rail}" for rail in rails])
@@ -116,26 +118,33 @@ def test_every_device_is_requested_once(pod):
 
 @given(pods())
 def test_no_group_of_gpus_and_nics_is_split_between_claims(pod):
-    hardware, rails, accelerators = pod
-    claims = build(hardware, rails, accelerators)
+    fabric, rails, accelerators = pod
+    claims = build(fabric, rails, accelerators)
     claim_of = {request["name"]: index for index, devices in enumerate(claims) for request in devices["requests"]}
-    for group in claim_templates.group_devices(hardware.node, accelerators, rails):
-        size = group.accelerators + len(group.rails) * hardware.devices_per_rail
+    for group in claim_templates.list_groups(fabric, accelerators, build_rails(rails)):
+        size = group.accelerators + len(group.rails) * fabric.devices_per_rail
         if size <= drivers.MAX_DEVICES:
-            assert len({claim_of[f"rail{rail}"] for rail in group.rails}) <= 1
+            assert len({claim_of[rail.name] for rail in group.rails}) <= 1
     for devices in claims:
         members = list(itertools.chain.from_iterable(pairs(devices)))
         assert len(members) == len(set(members))
         for requests in pairs(devices):
-            groups = {hardware.node.find_group(int(name[4:])) for name in requests if name.startswith("rail")}
+            groups = {
+                int(name[4:]) * min(fabric.accelerators, len(fabric.rails)) // len(fabric.rails)
+                for name in requests
+                if name.startswith("rail")
+            }
             assert len(groups) == 1
 
 
-@given(st.integers(1, 16), st.integers(1, 64), st.data())
-def test_chosen_rails_are_in_the_order_of_the_fabric(accelerators, rails, data):
-    node = claim_templates.Node(accelerators, rails)
-    groups = data.draw(st.permutations(range(node.groups)))
-    count = data.draw(st.integers(1, rails))
-    chosen = claim_templates.order_rails(node, count, groups, range(rails))
-    assert len(chosen) == count
-    assert list(chosen) == sorted(set(chosen))
+def test_a_name_has_the_hash_of_the_content():
+    (devices,) = build(build_fabric(), [0, 1], 2, interface="net1")
+    name = claim_templates.build_name("Roce.1", 2, 2, devices)
+    assert claim_templates.read_accelerators(name) == 2
+    assert name.startswith("railwright-roce-1-2x2-")
+    stored = json.loads(json.dumps(devices))  # an API server may change the order of keys
+    stored["requests"][0] = dict(reversed(stored["requests"][0].items()))
+    assert claim_templates.has_content_of_name(name, stored)
+    stored["config"][0]["opaque"]["parameters"]["interface"]["name"] = "net2"
+    assert not claim_templates.has_content_of_name(name, stored)
+    assert not claim_templates.has_content_of_name("mine", devices)

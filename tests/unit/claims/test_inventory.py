@@ -1,171 +1,217 @@
-"""Devices of slices, counted by the resource names of their classes."""
+"""Devices of slices and requests of claims, counted by the resources of the policy's rails and GPUs."""
 
-import sys
+import copy
 
+import claimed
 import devices
 import msgspec
 import pytest
+from claimed import FABRIC, GPU, RAIL, RAILS, build_claim, build_template, policy
 
-from railwright.fabric.claims import claim_index, node_devices, objects
-from railwright.fabric.placement.state import claimed_devices
+from railwright.fabric.claims import inventory, objects
+from railwright.fabric.policy import claimed_rails
 
-GPU, RAIL0, RAIL1 = "nvidia.com/gpu", *devices.RAIL_RESOURCES[:2]
-HELD = ("dra.net", "n1", "pci-0000-10-1b-0")
+NAMED = claimed_rails.list_fabrics(policy().document)
+NIC = "pci-0000-10-1b-0"
+HELD = ("dra.net", "n1", NIC)
+POD = inventory.PodKey("u", "train")
+NAMING = inventory.PodKey("u", "train", ("train/c",))  # a pod whose spec names the claim
 
 
 @pytest.fixture
 def known():
-    return devices.build_inventory("n1", "n2")
+    return claimed.build_inventory("n1", "n2")
 
 
-def count(known, node, name, field="allocatable"):
+def count(known, name, field="allocatable", node="n1"):
     return getattr(known.count_devices(node), field).get(name, 0) // 1000
 
 
-def test_devices_count_by_both_names_of_their_class(known):
-    assert (count(known, "n1", GPU), count(known, "n1", RAIL0)) == (8, 1)
-    assert count(known, "n1", "deviceclass.resource.kubernetes.io/gpu.nvidia.com") == 8
-    assert known.count_devices("n3") == node_devices.NO_DEVICES
+def requests(known, tree):
+    known.claim_sink.upsert(devices.read_claim(tree))
+    return count_requests(known, NAMING)
 
 
-def test_a_device_that_matches_no_class_is_not_counted(known):
-    assert sum(known.count_devices("n1").capacity.values()) // 1000 == 2 * (8 + 4)  # the management NIC is missing
+def count_requests(known, key):
+    amounts = known.compute_requests(key).items()
+    return {name: amount // 1000 for name, amount in amounts if not name.startswith("deviceclass.")}
+
+
+# --- devices --------------------------------------------------------------------------------------------------
+
+
+def test_devices_count_under_their_class_and_their_rail_or_accelerator(known):
+    assert [count(known, name) for name in (*RAIL, GPU)] == [1, 1, 1, 1, 8]
+    assert count(known, inventory.name_class("gpu.nvidia.com")) == 8
+    assert known.count_devices("n3") == inventory.NO_DEVICES
+
+
+def test_a_device_of_no_rail_counts_under_its_class_only(known):
+    assert count(known, inventory.name_class("dranet")) == 5  # with the management NIC
+
+
+def test_a_new_policy_renames_devices_at_once(known):
+    assert known.replace_fabrics(NAMED).nodes == set()
+    assert known.replace_fabrics(()).nodes == {"n1", "n2"}
+    assert known.count_devices("n1") == inventory.NO_DEVICES
+
+
+def test_a_class_with_an_expression_that_is_not_plain_offers_nothing(known):
+    expression = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.startsWith("rdmap")'
+    known.class_sink.upsert(devices.read_classes(devices.build_class("dranet", expression))[0])
+    assert count(known, RAIL[0]) == 0
+    assert requests(known, build_claim("c", (0,), gpus=0)) == {}
 
 
 def test_a_device_is_held_until_its_claim_is_released(known):
-    claim = devices.read_claim(devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD]))
-    assert known.claim_sink.upsert(claim) == {"n1"}
-    assert (count(known, "n1", RAIL0, "allocated"), count(known, "n2", RAIL0, "allocated")) == (1, 0)
-    assert known.claim_sink.upsert(claim) == set()
-    assert known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", {"nic": "rail0"}))) == {"n1"}
-    assert count(known, "n1", RAIL0, "allocated") == 0
+    claim = devices.read_claim(devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD]))
+    assert known.claim_sink.upsert(claim).nodes == {"n1"}
+    assert (count(known, RAIL[0], "allocated"), count(known, RAIL[0], "allocated", "n2")) == (1, 0)
+    assert known.claim_sink.upsert(claim) == inventory.Changes()
+    assert known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", {"nic": "dranet"}))).nodes == {"n1"}
+    assert count(known, RAIL[0], "allocated") == 0
     known.claim_sink.upsert(claim)
-    assert known.claim_sink.remove(claim) == {"n1"}
-    assert count(known, "n1", RAIL0, "allocated") == 0
+    assert known.claim_sink.remove(claim).nodes == {"n1"}
+    assert count(known, RAIL[0], "allocated") == 0
 
 
 @pytest.mark.parametrize(("effect", "left"), [("NoSchedule", 0), ("NoExecute", 0), ("None", 1)])
 def test_a_tainted_device_stays_in_capacity_only(known, effect, left):
-    tainted = devices.build_slices("n1", taints={"pci-0000-10-1b-0": effect})
-    assert known.slice_sink.upsert(devices.read_slices(*tainted)[0]) == {"n1"}
-    assert (count(known, "n1", RAIL0), count(known, "n1", RAIL0, "capacity")) == (left, 1)
+    tainted = devices.build_slices("n1", taints={NIC: effect})
+    assert known.slice_sink.upsert(devices.read_slices(*tainted)[0]).nodes == {"n1"}
+    assert (count(known, RAIL[0]), count(known, RAIL[0], "capacity")) == (left, 1)
 
 
-def build_rule(name, **selector):
-    tree = {
-        "metadata": {"name": name},
-        "spec": {"deviceSelector": selector, "taint": {"key": "k", "effect": "NoSchedule"}},
-    }
-    return msgspec.convert(tree, objects.DeviceTaintRule)
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        {},
-        {"driver": "dra.net"},
-        {"pool": "n1"},
-        {"device": "pci-0000-10-1b-0"},
-        {"driver": "dra.net", "pool": "n1", "device": "pci-0000-10-1b-0"},
-    ],
-)
-def test_a_taint_rule_taints_what_it_selects_now(known, selector):
-    known.taint_rule_sink.upsert(build_rule("r", **selector))
-    assert [count(known, node, RAIL0) for node in ("n1", "n2")] == [0, 1 if "pool" in selector else 0]
-    known.taint_rule_sink.upsert(build_rule("r", pool="another"))
-    assert count(known, "n1", RAIL0) == 1
-    known.taint_rule_sink.replace([build_rule("r", **selector)])
-    assert count(known, "n1", RAIL0) == 0
-    known.taint_rule_sink.remove(build_rule("r", pool="another"))
-    assert count(known, "n1", RAIL0) == 1
-
-
-def count_calls(function):
-    calls = 0
-
-    def count_call(_frame, event, _argument):
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(count_call)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
-def test_rules_for_devices_of_other_nodes_cost_nothing(known):
-    """A cluster may have a rule for each of its broken devices."""
-    calls = []
-    for number in (1, 200):
-        rules = [build_rule(f"r{n}", driver="dra.net", pool=f"other-{n}", device="eth0") for n in range(number)]
-        known.taint_rule_sink.replace(rules)
-        calls.append(count_calls(lambda: known.count_devices("n1")))
-    assert calls[1] <= calls[0]
+def test_an_allocated_device_is_not_free_while_its_driver_withdraws_the_attribute(known):
+    held = build_claim("c", (0,), gpus=0, pod_uid="u", on="n1")
+    known.claim_sink.upsert(devices.read_claim(held))
+    [nics, _] = devices.build_slices("n1", generation=2)
+    nics["spec"]["devices"][1]["attributes"].pop("dra.net/rdmaDevice")
+    known.slice_sink.upsert(devices.read_slices(nics)[0])
+    assert count(known, RAIL[0]) == count(known, RAIL[0], "allocated")
+    [nics, _] = devices.build_slices("n1", generation=3)
+    known.slice_sink.upsert(devices.read_slices(nics)[0])
+    assert (count(known, RAIL[0]), count(known, RAIL[0], "allocated")) == (1, 1)
+    known.claim_sink.remove(devices.read_claim(held))
+    assert (count(known, RAIL[0]), count(known, RAIL[0], "allocated")) == (1, 0)
 
 
 def test_only_the_newest_generation_of_a_complete_pool_counts(known):
-    [nics, _] = devices.build_slices("n1", generation=2, without=["pci-0000-10-1b-0"])
+    [nics, _] = devices.build_slices("n1", generation=2, without=[NIC])
     nics["metadata"]["name"] = "n1-new"
     nics["spec"]["pool"]["resourceSliceCount"] = 2
     [newer] = devices.read_slices(nics)
     known.slice_sink.upsert(newer)
-    assert count(known, "n1", RAIL1) == 0  # the second slice of generation 2 is missing
+    assert count(known, RAIL[1]) == 0  # the second slice of generation 2 is missing
     nics["spec"]["pool"]["resourceSliceCount"] = 1
     [newer] = devices.read_slices(nics)
     known.slice_sink.upsert(newer)
-    assert (count(known, "n1", RAIL0), count(known, "n1", RAIL1)) == (0, 1)
+    assert (count(known, RAIL[0]), count(known, RAIL[1])) == (0, 1)
     known.slice_sink.remove(newer)
-    assert count(known, "n1", RAIL0) == 1  # the slice of generation 1 is there again
+    assert count(known, RAIL[0]) == 1  # the slice of generation 1 is there again
 
 
-def test_the_newer_class_has_a_shared_extended_resource(known):
-    newer = devices.build_class("z-none", "false", GPU, created="2026-11-22T00:00:00Z")
-    known.class_sink.upsert(devices.read_classes(newer)[0])
-    assert count(known, "n1", GPU) == 0
-    assert count(known, "n1", "deviceclass.resource.kubernetes.io/gpu.nvidia.com") == 8
+def test_a_device_of_several_nodes_is_that_of_none(known):
+    shared = devices.build_slices("n1")[0]
+    shared["metadata"]["name"] = "network"
+    shared["spec"] = {"driver": "dra.net", "pool": {"name": "network"}, "devices": shared["spec"]["devices"]}
+    for offered in ({"allNodes": True}, {"perDeviceNodeSelection": True}):
+        shared["spec"] |= offered
+        known.slice_sink.upsert(devices.read_slices(shared)[0])
+        assert (count(known, RAIL[0]), count(known, RAIL[0], node="")) == (1, 0)
+    shared["spec"]["devices"] = [device | {"nodeName": "n1"} for device in shared["spec"]["devices"]]
+    known.slice_sink.upsert(devices.read_slices(shared)[0])
+    assert count(known, RAIL[0]) == 2
 
 
-def test_a_class_whose_expression_fails_offers_nothing(known):
-    broken = devices.build_class("broken", 'device.attributes["dra.net"].nope == "x"', "example.com/x")
-    known.class_sink.upsert(devices.read_classes(broken)[0])
-    assert count(known, "n1", "example.com/x") == 0
+# --- requests -------------------------------------------------------------------------------------------------
 
 
-def test_a_pod_requests_what_its_claims_request(known):
-    key = claim_index.PodKey("u")
-    requests = {"nic": "rail0", "gpu": "gpu.nvidia.com"}
-    known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", requests, pod_uid="u")))
-    before = known.compute_requests(key)
-    assert (before[RAIL0], before[GPU]) == (1000, 1000)
-    known.claim_sink.upsert(devices.read_claim(devices.build_claim("d", {"gpu": "gpu.nvidia.com"}, pod_uid="v")))
-    assert RAIL0 not in known.compute_requests(claim_index.PodKey("v")), "claims that differ count apart"
-    assert not known.claims.list_held_devices(key)
-    allocated = [HELD, ("gpu.nvidia.com", "n1", "gpu-0")]
-    known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", requests, pod_uid="u", allocated=allocated)))
-    assert known.compute_requests(key) == before
-    assert len(known.claims.list_held_devices(key)) == 2
-    assert known.list_allocated_nodes(key) == {"n1"}
+def test_a_request_with_a_rails_expression_is_for_that_rail(known):
+    assert requests(known, build_claim("c", (1, 3), gpus=2)) == {RAIL[1]: 1, RAIL[3]: 1, GPU: 2}
 
 
-def test_a_claim_that_a_pod_names_counts_for_it(known):
-    known.claim_sink.upsert(devices.read_claim(devices.build_claim("shared", {"nic": "rail0"})))
-    assert known.compute_requests(claim_index.PodKey("u", ("train/shared",)))[RAIL0] == 1000
-    assert not known.compute_requests(claim_index.PodKey("u", ("other/shared",)))
+def test_a_request_with_another_expression_is_for_its_class_only(known):
+    expression = 'device.attributes["dra.net"].rdmaDevice in ["rdmap16s27", "rdmap32s27"]'
+    tree = build_claim("c", (), gpus=0, requests={"nic": (devices.NIC_CLASS, expression)})
+    assert requests(known, tree) == {}
+    assert known.compute_requests(NAMING) == {inventory.name_class("dranet"): 1000}
 
 
-def test_the_claim_of_an_extended_resource_adds_nothing(known):
-    claim = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD], extended=True)
+def test_a_claim_that_a_pod_names_counts_in_its_namespace(known):
+    assert requests(known, build_claim("c", (0,), gpus=1)) == {RAIL[0]: 1, GPU: 1}
+    assert not known.compute_requests(inventory.PodKey("u", "train", ("other/c",)))
+
+
+def test_a_pod_requests_the_rails_of_its_template_before_its_claim_exists_and_after_the_template_is_deleted(known):
+    key = inventory.PodKey("u", "train", (), ("train/t",))
+    assert known.compute_requests(key) == {}
+    assert known.template_sink.upsert(build_template("t", (0, 1))).keys == {"train/t"}
+    assert known.template_sink.upsert(build_template("t", (0, 1))).keys == set()
+    by_template = count_requests(known, key)
+    assert by_template == {RAIL[0]: 1, RAIL[1]: 1, GPU: 2}
+    known.claim_sink.upsert(devices.read_claim(build_claim("c", (0, 1), gpus=2, pod_uid="u", on="n1")))
+    assert count_requests(known, key) == by_template
+    known.template_sink.remove(build_template("t", (0, 1)))
+    assert count_requests(known, key) == by_template
+    known.claim_sink.replace([])
+    assert known.compute_requests(key) == {}
+
+
+def test_the_templates_that_railwright_writes_count_by_their_rails(known):
+    compiled = claimed_rails.compile_claims(FABRIC, policy().document)
+    [tree] = compiled.plan(RAILS[1:3], 4).build_templates("train")
+    known.template_sink.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
+    key = inventory.PodKey("u", "train", (), (f"train/{tree['metadata']['name']}",))
+    assert count_requests(known, key) == {RAIL[1]: 1, RAIL[2]: 1, GPU: 4}
+
+
+@pytest.mark.parametrize(
+    ("request_of_claim", "counted"),
+    [
+        ({"exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}, {GPU: 2}),
+        ({"exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "All"}}, {GPU: 1}),
+        ({"exactly": {"deviceClassName": "gpu.nvidia.com", "adminAccess": True}}, {}),
+        ({"exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "Later", "count": 9}}, {}),
+        ({"exactly": {"deviceClassName": "other"}}, {}),
+        ({"firstAvailable": [{"deviceClassName": "gpu.nvidia.com"}, {"deviceClassName": "dranet"}]}, {}),
+        ({"later": {}}, {}),
+    ],
+    ids=["two", "all", "admin", "unknown mode", "other class", "alternatives", "unknown kind"],
+)
+def test_a_request_counts_what_it_takes_whatever_the_allocator_chooses(known, request_of_claim, counted):
+    claim = devices.build_claim("c", {})
+    claim["spec"]["devices"]["requests"] = [{"name": "nic", **request_of_claim}]
+    assert requests(known, claim) == counted
+
+
+# --- whose claim it is ----------------------------------------------------------------------------------------
+
+
+def test_a_claim_is_no_claim_of_a_pod_in_another_namespace(known):
+    """Tenants write the owners of their claims."""
+    claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
     known.claim_sink.upsert(devices.read_claim(claim))
-    assert not known.compute_requests(claim_index.PodKey("u"))
-    assert known.claims.list_held_devices(claim_index.PodKey("u"))
+    assert not known.list_allocated_nodes(inventory.PodKey("u", "other"))
+    assert known.list_allocated_nodes(POD) == {"n1"}
 
 
-def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(known):
-    claimed = claimed_devices.ClaimedDevices()
-    claimed.inventory = known
-    reported = claimed_devices.NodeAmounts({GPU: 3000, RAIL0: 0}, {GPU: 4000, RAIL0: 1000})
-    completed = claimed.complete("n1", reported)
-    assert (completed.allocatable[GPU], completed.capacity[GPU]) == (3000, 4000)
-    assert completed.allocatable[RAIL0] == 1000  # 0: a device plugin that is gone does not hide the slices
+def test_only_the_pod_that_a_claim_was_made_for_owns_it(known):
+    claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
+    claim["status"]["reservedFor"] = []
+    for change in ({"controller": False}, {"apiVersion": "example.com/v1"}):
+        tree = copy.deepcopy(claim)
+        tree["metadata"]["ownerReferences"][0] |= change
+        known.claim_sink.upsert(devices.read_claim(tree))
+        assert not known.list_allocated_nodes(POD)
+    known.claim_sink.upsert(devices.read_claim(claim))
+    assert known.list_allocated_nodes(POD) == {"n1"}
+
+
+@pytest.mark.parametrize("result", [{"adminAccess": True}, {"shareID": "s"}])
+def test_a_device_that_others_may_have_too_stays_free(known, result):
+    claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
+    claim["status"]["allocation"]["devices"]["results"][0] |= result
+    known.claim_sink.upsert(devices.read_claim(claim))
+    assert known.list_allocated_nodes(POD) == {"n1"}
+    assert (count(known, RAIL[0], "allocated"), known.count_taken(POD, {RAIL[0]})) == (0, {})

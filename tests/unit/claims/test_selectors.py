@@ -29,7 +29,7 @@ def nic(**attributes):
 
 def test_what_is_read_selects_the_devices_that_kubernetes_selects():
     read = [row for row in TREE["rows"] if selectors.read((row["expression"],)) is not None]
-    assert len(read) > 100
+    assert len(read) > 90
     for row in read:
         devices = [row["device"]] if "device" in row else DEVICES
         selected = "".join("Y" if select(row["expression"], tree) else "N" for tree in devices)
@@ -73,45 +73,15 @@ def test_false_and_zero_are_different_values():
     assert [select(f"{NIC}.rdma == {text}", nic(rdma=False)) for text in ("0", "false")] == [False, True]
 
 
-def test_several_comparisons_of_an_attribute_must_all_hold():
-    expressions = (f'{NIC}.ifName in ["a", "b"]', f'{NIC}.ifName in ["b", "c"] && has({NIC}.ifName)')
-    assert selectors.read(expressions) == selectors.read((f'{NIC}.ifName == "b"',))
+def test_several_comparisons_must_all_hold():
+    expression = f'{NIC}.ifName == "a" && {NIC}.rdma'
+    assert select(expression, nic(ifName="a", rdma=True))
+    assert not select(expression, nic(ifName="b", rdma=True))
+    assert not select(expression, nic(ifName="a", rdma=False))
 
 
-@pytest.mark.parametrize(
-    ("expression", "is_within"),
-    [
-        (f'{NIC}.rdmaDevice == "mlx5_1"', True),
-        (f'has({NIC}.rdmaDevice) && {NIC}.rdmaDevice in ["mlx5_1", "mlx5_9"]', True),
-        (f'{NIC}.rdmaDevice == "mlx5_1" && {NIC}.numaNode == 0', True),
-        (f'{NIC}.rdmaDevice in ["mlx5_1", "mlx5_2"]', False),
-        (f"has({NIC}.rdmaDevice)", False),
-        (f"{NIC}.numaNode == 1", False),
-    ],
-)
-def test_a_selection_is_within_another_if_it_selects_no_further_devices(expression, is_within):
-    rail = selectors.read((f'has({NIC}.rdmaDevice) && {NIC}.rdmaDevice in ["mlx5_1", "mlx5_9"]',))
-    assert selectors.is_within(selectors.read((expression,)), rail) is is_within
-    assert selectors.is_within(rail, rail)
-
-
-def test_what_is_written_is_read():
+def test_what_is_written_for_one_value_is_read():
     assert select(selectors.select_values("dra.net/rdmaDevice", ["mlx5_0"]), nic(rdmaDevice="mlx5_0"))
-    assert select(selectors.select_values("dra.net/port", [1, 2]), nic(port=2))
-    assert not select(selectors.select_values("dra.net/port", [1, 2]), nic(port=True))
-
-
-@pytest.mark.parametrize(
-    ("expression", "unguarded"),
-    [
-        ('device.attributes["dra.net"].rdma == true', ("dra.net/rdma",)),
-        ('device.attributes["dra.net"]["rdmaDevice"] == "mlx5_0"', ("dra.net/rdmaDevice",)),
-        ('has(device.attributes["dra.net"].rdma) && device.attributes["dra.net"].rdma', ()),
-        ("has(device.attributes['dra.net'].rdma) && device.attributes[\"dra.net\"]['rdma']", ()),
-        ('"rdma" in device.attributes["dra.net"] && device.attributes["dra.net"].rdma', ()),
-        ('device.attributes["dra.net"].?rdma.orValue(false)', ()),
-        ('device.driver == "dra.net"', ()),
-    ],
-)
-def test_attributes_that_an_expression_reads_without_a_test_are_listed(expression, unguarded):
-    assert selectors.list_unguarded(expression) == unguarded
+    assert not select(selectors.select_values("dra.net/port", [1]), nic(port=True))
+    path = 'device.attributes["dra.net"].port'
+    assert selectors.select_values("dra.net/port", [1, 2]) == f"has({path}) && {path} in [1, 2]"

@@ -60,7 +60,7 @@ try() {
 try railwright ga
 try railwright gangs -o ""
 try railwright gangs -n prod --output=js
-try railwright verify log -o w
+try railwright fabric -o w
 try kubectl-railwright gangs --waiting --fa
 try railwright lint ""
 try railwright gangs --policy b

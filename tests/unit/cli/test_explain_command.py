@@ -87,7 +87,6 @@ def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     assert "+    k8s.v1.cni.cncf.io/networks: prod/lan2" in lines
     assert any("c: capability IPC_LOCK" in line and "registers memory with the NIC" in line for line in lines)
     assert any("c: env NCCL_IB_HCA" in line for line in lines)
-    assert "skipped: preflight: disabled by policy" in lines
     assert lines[-1] == "1 template: 1 injected, 0 refused, 0 unchanged"
     assert "cluster not consulted" in err
     assert "give --snapshot" in err
@@ -127,9 +126,7 @@ def test_with_a_snapshot_no_fact_is_listed_as_unchecked(explain):
 
 
 def test_a_policy_limited_to_namespaces_is_tried_without_a_cluster(explain, capsys):
-    limited = POLICY.replace(
-        "    transport: roce\n", "    transport: roce\n    namespaces: {matchLabels: {team: ai}}\n"
-    )
+    limited = POLICY.replace("    transport: roce\n", "    transport: roce\n    namespaces: {team: ai}\n")
     (explain.folder / "limited.yaml").write_text(limited)
     code, out, err = explain(admitting.pod(), policy="limited.yaml")
     assert code == 0
@@ -155,8 +152,8 @@ def test_json_has_the_whole_explanation_and_its_operations_yield_the_pod(explain
     after = jsonpatch.apply_patch(tree, injected["operations"])
     record = json.loads(after["metadata"]["annotations"]["railwright.io/injection"])
     assert injected["kept"] == record["kept"]
-    assert injected["skipped"] == {"preflight": {"code": "DisabledByPolicy", "message": "disabled by policy"}}
-    assert record["skipped"] == {"preflight": {"code": "DisabledByPolicy"}}
+    assert injected["skipped"] == record["skipped"]
+    assert record["skipped"].keys() == {"found.NVSHMEM", "found.Mooncake", "found.UCCL", "found.MORI"}
     paths = {operation["path"] for operation in injected["operations"]}
     for change in injected["changes"]:
         assert change["path"] in paths
@@ -215,7 +212,31 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, v
 def test_objects_without_pods_are_named_beside_the_others(explain):
     code, _, err = explain(admitting.pod(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
     assert code == 0
-    assert "ConfigMap x creates no pods, skipped" in err
+    assert "ConfigMap x: has no pod template, skipped" in err
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec", "said"),
+    [
+        ("trainer.kubeflow.org/v1alpha1", "TrainJob", {"runtimeRef": {"name": "r"}}, "goes into spec.labels"),
+        ("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {}}, "goes into spec.predictor.labels"),
+        (
+            "nvidia.com/v1alpha1",
+            "DynamoGraphDeployment",
+            {"services": {}},
+            "spec.services.NAME.extraPodMetadata.labels",
+        ),
+        ("example.com/v1", "Mission", {}, "goes where that controller copies labels to pods"),
+        ("networking.k8s.io/v1", "NetworkPolicy", {}, "has no pod template, skipped"),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": []}, "has no pod template, skipped"),
+    ],
+)
+def test_the_label_of_an_object_whose_pods_another_controller_makes_is_located(explain, version, kind, spec, said):
+    tree = {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "prod"}, "spec": spec}
+    code, _, err = explain(admitting.pod(), tree)
+    assert code == 0
+    assert err.startswith(f"railwright: {kind} prod/x: ")
+    assert said in err
 
 
 def test_a_policy_beside_the_manifests_is_skipped(explain):

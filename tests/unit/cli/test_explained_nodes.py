@@ -5,42 +5,49 @@ import pytest
 from rich.console import Console
 
 from railwright.cli.explanation import pod
+from railwright.fabric import names
 
 SHORT = {"code": "DeviceShortage", "message": "nvidia.com/gpu has 8 of 8 free, 16 needed"}
-TERMS = {"rails": {"value": 1.0, "code": "RailsFree", "message": "4 of 4 rails free"}}
+TERMS = {"rails": {"value": 1.0, "message": "4 of 4 rails free"}}
 
 
-def render(**explanation) -> list[str]:
-    body = msgspec.json.encode({"pod": "train/llm-0", "fabric": "roce", **explanation})
+GANG = {"key": "train/llm", "name": "llm", "namespace": "train", "fabric": "roce", "colour": 0, "size": 4}
+
+
+def render(state="waiting", placed=0, **explanation) -> list[str]:
+    gang = {**GANG, "state": state, "placed": placed}
+    body = msgspec.json.encode({"pod": "train/llm-0", "fabric": "roce", "gang": gang, **explanation})
     console = Console(record=True, width=160)
-    console.print(pod.render_explanation(pod.read_explanation(body)))
+    record = {names.INJECTION: '{"fabric": "roce", "role": "worker"}'}
+    metadata = {"name": "llm-0", "namespace": "train", "annotations": record}
+    tree = {"metadata": metadata, "spec": {"nodeName": explanation.get("node", "")}}
+    shown = pod.build_record(msgspec.convert(tree, pod._Pod))
+    console.print(pod.render(shown, pod.read_explanation(body)))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
 def test_a_node_without_the_requested_devices_has_no_score():
     nodes = [{"node": "node-a", "score": 29.5, "leaf": "leaf-1", "short": [SHORT], "terms": TERMS}]
-    lines = render(outcome="unplaceable", candidate_nodes=1, nodes=nodes)
+    lines = render(candidate_nodes=1, nodes=nodes)
     assert lines[-2].split(maxsplit=2) == ["node-a", "leaf-1", SHORT["message"]]
     assert lines[-1] == "1 of 1 node: 0 fit, 1 rejected"
 
 
-@pytest.mark.parametrize(
-    ("outcome", "headline"),
-    [("placeable", "placed"), ("compact", "compact"), ("unplaceable", "unplaceable")],
-)
-def test_the_node_of_a_placed_pod_is_marked(outcome, headline):
+def test_the_node_of_a_placed_pod_is_marked():
     nodes = [{"node": name, "score": 100.0, "terms": TERMS} for name in ("node-a", "node-b")]
-    lines = render(outcome=outcome, candidate_nodes=2, nodes=nodes, node="node-b")
-    assert lines[0].startswith("Pod train/llm-0 on node node-b: fabric roce, ")
-    assert lines[1] == headline
+    lines = render("placed", 4, candidate_nodes=2, nodes=nodes, node="node-b", scheduler="volcano")
+    assert lines[0] == "Pod train/llm-0 on node node-b: fabric roce, role worker"
+    assert lines[1] == "placed: 4 of 4 pods of gang llm placed, scheduler volcano"
     assert [line.split()[:2] for line in lines[-3:-1]] == [["node-a", "100.0"], ["node-b", "*"]]
     assert lines[-1] == "2 of 2 nodes: 2 fit, 0 rejected; * node-b runs the pod"
 
 
-def test_a_waiting_pod_has_no_node_and_an_unknown_gang_size_is_left_out():
-    lines = render(outcome="placeable", gang="train/llm", gang_size=0, remaining=0)
-    assert lines[1] == "placeable"
-    assert lines[0].endswith("gang train/llm")
+def test_a_waiting_pod_has_no_node():
+    assert render()[0] == "Pod train/llm-0: fabric roce, role worker"
+
+
+def test_devices_that_claims_hold_are_named():
+    assert "rails and devices of its claims: rail1 mlx5_1" in render(devices=[{"rail": "rail1", "device": "mlx5_1"}])
 
 
 REJECTED = {"node": "gpu-1", "rejection": {"code": "NoRails", "message": "rail0 has 0 of 1 free"}}

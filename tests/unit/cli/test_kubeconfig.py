@@ -13,10 +13,8 @@ COMMANDS = (
     ("fabric",),
     ("version",),
     ("dashboard",),
-    ("verify", "log", "-", "--fabric", "x"),
     ("check",),
     ("certs", "rotate"),
-    ("certs", "issue", "--secrets"),
     ("explain", "pod", "a/b"),
 )
 

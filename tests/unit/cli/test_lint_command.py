@@ -5,10 +5,9 @@ import sys
 import pytest
 from admitting import EXAMPLES
 
+from documentation import rules
 from railwright.cli import __main__ as command_line
-from railwright.fabric.lint import rule_types
 
-RULES = tuple(rule_types.read_descriptions().values())
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -102,7 +101,7 @@ def test_a_finding_shows_file_line_severity_and_object(lint):
     whose = "[Deployment prod/llm container train]"
     taken = "is not a decimal number: NCCL takes it as 22; write decimal digits"
     assert [line for line in out.splitlines() if " error N0" in line] == [
-        f"d.yaml:15: error N07 NCCL_IB_TIMEOUT=22s: {taken} {whose}",
+        f"d.yaml:15: error N09 NCCL_IB_TIMEOUT=22s: {taken} {whose}",
         f"d.yaml:21: error N09 NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7 {whose}",
     ]
     assert out.splitlines()[-1].startswith("2 errors")
@@ -135,10 +134,8 @@ def test_a_conf_file_is_recognized_by_name_or_content_and_the_first_of_equal_nam
     [
         ("NCCL_SHARP_DISABLE=1", (), 0, "info N05"),
         ("NCCL_IB_TIMEOUT=22", (), 0, "nothing found in 1 container or file\n"),
-        ("NCCL_IB_MERGE_NICS=0", ("--nccl-version", "2.18.5"), 1, "N06"),
-        ("NCCL_IB_MERGE_NICS=0", ("--nccl-version", "2.30.7"), 0, "nothing found"),
     ],
-    ids=["only infos", "nothing", "newer than the release", "of the release"],
+    ids=["only infos", "nothing"],
 )
 def test_only_warnings_and_errors_make_the_exit_code_1(lint, text, options, code, said):
     assert lint(*options, nccl_dot_conf=f"{text}\n")[0] == code
@@ -180,7 +177,7 @@ def test_manifests_in_json_are_linted(lint):
 
 def test_with_a_policy_the_injected_pod_is_linted(lint):
     labelled = DEPLOYMENT.replace(
-        "  template:\n", "  template:\n    metadata: {labels: {railwright.io/fabric: roce-derived}}\n"
+        "  template:\n", "  template:\n    metadata: {labels: {railwright.io/fabric: roce}}\n"
     )
     labelled = labelled.replace("value: WARN", "value: WARN\n        - {name: NCCL_IB_HCA, value: =mlx5_9}")
     _, out, err = lint("--policy", str(POLICY), "-o", "json", d_dot_yaml=labelled)
@@ -188,7 +185,7 @@ def test_with_a_policy_the_injected_pod_is_linted(lint):
     assert err == ""
     assert "selects none of mlx5_0, mlx5_1, mlx5_2, mlx5_3" in by_code["N15"]["message"]
     assert by_code["N15"]["line"] == 21
-    assert "N19" not in by_code  # injection sets it
+    assert "N18" not in by_code  # injection sets it
 
 
 def test_a_finding_about_a_value_of_the_policy_says_so(lint):
@@ -196,6 +193,14 @@ def test_a_finding_about_a_value_of_the_policy_says_so(lint):
     _, out, _ = lint("--policy", str(POLICY), j_dot_yaml=job)
     assert "N21 NCCL_IB_GID_INDEX=5" in out
     assert "(set by the policy)" in out
+
+
+def test_a_value_of_a_script_is_not_called_the_policys(lint):
+    labelled = DEPLOYMENT.replace("template:\n", "template:\n    metadata: {labels: {railwright.io/fabric: roce}}\n")
+    exported = labelled.replace("NCCL_IB_TIMEOUT=22s", "NCCL_IB_GID_INDEX=3")
+    _, out, _ = lint("--policy", str(POLICY), d_dot_yaml=exported)
+    assert "NCCL_IB_GID_INDEX=3" in out
+    assert "(set by the policy)" not in out
 
 
 def test_a_pod_that_admission_rejects_is_an_error_and_still_linted(lint):
@@ -229,7 +234,6 @@ def test_a_repeated_key_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint)
         ([], {"a_dot_yaml": "kind: [\n"}, "is not YAML"),
         ([], {"a_dot_yaml": "- 1\n- 2\n"}, "is neither a Kubernetes manifest nor lines NAME=VALUE"),
         ([], {"a_dot_yaml": "kind: Pod\nspec: {containers: [1]}\n"}, "not a valid Kubernetes manifest"),
-        (["--nccl-version", "latest"], {"nccl_dot_conf": ""}, "not a version; give one such as"),
         (["--policy", str(EXAMPLES / "360-roce" / "job.yaml")], {"nccl_dot_conf": CONF}, "railwright policy validate"),
     ],
 )
@@ -248,9 +252,67 @@ def test_standard_input_is_read_for_a_dash(monkeypatch, capsys):
 def test_the_rules_are_listed(lint):
     code, out, _ = lint("--rules")
     assert code == 0
-    assert len(out.splitlines()) == len(RULES)
+    assert len(out.splitlines()) == len(rules.RULES)
     assert out.startswith("N01 warning The name is unknown to NCCL\n")
-    assert {rule["code"] for rule in json.loads(lint("--rules", "-o", "json")[1])} == {rule.code for rule in RULES}
+    assert {rule["code"] for rule in json.loads(lint("--rules", "-o", "json")[1])} == {
+        rule.code for rule in rules.RULES
+    }
+
+
+@pytest.mark.parametrize(
+    ("env", "command", "line"),
+    [
+        ("OMPI_MCA_btl_tcp_if_include", "[mpirun, --mca, btl_tcp_if_exclude, lo, train]", 11),
+        ("OMPI_MCA_btl_tcp_if_exclude", "[mpirun, -mca, btl_tcp_if_include, eth0, train]", 12),
+    ],
+)
+def test_a_launcher_whose_lists_exclude_each_other_is_reported_once(lint, env, command, line):
+    job = MPI.partition("command:")[0] + f"env: [{{name: {env}, value: eth0}}]\n            command: {command}\n"
+    job += "    Worker:" + MPI.partition("    Worker:")[2]
+    _, out, _ = lint("--local", "-o", "json", m_dot_yaml=job)
+    (finding,) = [finding for finding in json.loads(out) if finding["code"] == "N54"]
+    assert (finding["object"], finding["line"]) == ("MPIJob m Launcher container l", line)
+
+
+CLAIM_USER = """\
+apiVersion: {version}
+kind: {kind}
+metadata: {{name: {name}, namespace: prod}}
+spec: {spec}
+---
+"""
+USES = "{{containers: [{{name: c, image: i}}], resourceClaims: [{{name: nic, {source}: rdma}}]}}"
+ONE = USES.format(source="resourceClaimName").replace("{{", "{").replace("}}", "}")
+REPLICAS = "{replicas: 4, selector: {}, template: {spec: " + ONE + "}}"
+
+
+def find_shared(lint, *users, **files):
+    text = "".join(
+        CLAIM_USER.format(version=version, kind=kind, name=name, spec=spec) for version, kind, name, spec in users
+    )
+    _, out, _ = lint("--local", "-o", "json", pods_dot_yaml=text, **files)
+    return [(finding["message"], finding["line"]) for finding in json.loads(out) if finding["code"] == "M04"]
+
+
+def test_a_claim_that_several_pods_or_replicas_share_is_reported_once(lint):
+    ((message, line),) = find_shared(lint, ("v1", "Pod", "a", ONE), ("apps/v1", "StatefulSet", "b", REPLICAS))
+    assert message.startswith(
+        "ResourceClaim prod/rdma is used by 5 pods: Pod prod/a (1 pod), StatefulSet prod/b (4 pods)."
+    )
+    assert line == 4
+    assert find_shared(lint, ("apps/v1", "StatefulSet", "b", REPLICAS)) != []
+    other = CLAIM_USER.format(version="v1", kind="Pod", name="c", spec=ONE)
+    assert find_shared(lint, ("v1", "Pod", "a", ONE), other_dot_yaml=other) != []
+
+
+def test_a_claim_of_one_pod_a_template_and_a_claim_without_nics_are_shared_by_nobody(lint):
+    assert find_shared(lint, ("v1", "Pod", "a", ONE)) == []
+    assert find_shared(lint, ("apps/v1", "StatefulSet", "b", REPLICAS.replace("ClaimName", "ClaimTemplateName"))) == []
+    gpus = "{devices: {requests: [{name: g, exactly: {deviceClassName: gpu.nvidia.com}}]}}"
+    claim = ("resource.k8s.io/v1", "ResourceClaim", "rdma", gpus)
+    assert find_shared(lint, ("v1", "Pod", "a", ONE), ("v1", "Pod", "b", ONE), claim) == []
+    nics = (*claim[:3], gpus.replace("gpu.nvidia.com", "dranet"))
+    assert find_shared(lint, ("v1", "Pod", "a", ONE), ("v1", "Pod", "b", ONE), nics) != []
 
 
 CLAIM = """\
@@ -281,41 +343,6 @@ def test_a_claim_template_is_checked_and_the_line_is_that_of_the_request(lint):
     assert ":12: warning C02 request nic reads dra.net/rdmaDevice without has()" in out
     assert "[ResourceClaimTemplate prod/rdma]" in out
     assert out.endswith("1 warning in 1 container or file\n")
-
-
-POD = """\
-apiVersion: batch/v1
-kind: Job
-metadata: {namespace: prod, name: llm}
-spec:
-  template:
-    spec:
-      containers:
-      - name: pytorch
-        image: i
-        resources:
-          limits: {nvidia.com/gpu: 1}
-          claims: [{name: gpus}]
-      resourceClaims:
-      - {name: gpus, resourceClaimTemplateName: gpus}
-      - {name: nics, resourceClaimTemplateName: nic}
-      - {name: more, resourceClaimTemplateName: gpus}
-"""
-GPUS = """\
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {namespace: prod, name: gpus}
-spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
-"""
-
-
-def test_the_claims_of_a_pod_are_checked_with_the_templates_of_all_files(lint):
-    code, out, _ = lint(claims_dot_yaml=GPUS, job_dot_yaml=POD)
-    assert code == 1
-    assert ":10: error C12 container pytorch requests nvidia.com/gpu and gets GPUs by the template gpus" in out
-    assert ":16: warning C10 no container uses the claim more" in out
-    assert ":15: warning C11 the files have no ResourceClaimTemplate nic, but gpus" in out
-    assert "[Job prod/llm]" in out
 
 
 def test_a_claim_of_the_wrong_form_is_refused_with_its_line(lint):
@@ -353,9 +380,9 @@ WITHOUT_LABEL = "{spec: {containers: [{name: c, image: i}]}}"
 @pytest.mark.parametrize(
     ("key", "code", "suggestion"),
     [
-        ("railwright.io/fabrik: roce", "KeyUnknown", "did you mean label railwright.io/fabric?"),
-        ("railwrite.io/fabric: roce", "KeyUnknown", "did you mean label railwright.io/fabric?"),
-        ("railwright.io/skip: mounts", "KeyMisplaced", "railwright reads it as an annotation; move it there"),
+        ("railwright.io/fabrik: roce", "KeyWithoutEffect", "did you mean label railwright.io/fabric?"),
+        ("railwrite.io/fabric: roce", "KeyWithoutEffect", "did you mean label railwright.io/fabric?"),
+        ("railwright.io/skip: mounts", "KeyWithoutEffect", "railwright reads it as an annotation; move it there"),
     ],
 )
 def test_a_misspelt_or_misplaced_key_is_one_finding_at_its_line(lint, options, key, code, suggestion):
@@ -386,11 +413,37 @@ def test_a_label_on_an_object_that_does_not_pass_it_is_a_finding(lint):
     assert "m.yaml:9: warning M03 LabelNotPassed: label railwright.io/fabric 'roce' of the CronJob" in out
     status, out, _ = lint_cron_job(TEMPLATE)
     assert status == 1
-    assert "m.yaml:10: warning M03 KeyMisplaced: annotation railwright.io/fabric 'roce'" in out
+    assert "m.yaml:10: warning M03 KeyWithoutEffect: annotation railwright.io/fabric 'roce'" in out
+
+
+@pytest.mark.parametrize("spec", ["{}", "{labels: {app: llm}}", "{labels: {railwright.io/fabric: roce}}"])
+def test_a_label_that_trainer_does_not_copy_is_a_finding(lint, spec):
+    job = WORKLOAD_WITH_LABEL.format(kind="TrainJob", version="trainer.kubeflow.org/v1alpha1", spec=spec)
+    _, out, _ = lint("--local", m_dot_yaml=f"{POD_WITH_KEYS.format(key='a: b')}---\n{job}")
+    is_reported = "warning M03 LabelNotPassed: label railwright.io/fabric 'roce' of the TrainJob" in out
+    assert is_reported == ("railwright.io" not in spec)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "place"),
+    [
+        ("TrainJob", "trainer.kubeflow.org/v1alpha1", "spec.labels"),
+        ("InferenceService", "serving.kserve.io/v1beta1", "spec.predictor.labels"),
+        ("DynamoGraphDeployment", "nvidia.com/v1alpha1", "spec.services.NAME.extraPodMetadata.labels"),
+    ],
+)
+def test_where_the_label_goes_is_said_of_objects_whose_pods_another_controller_makes(lint, kind, version, place):
+    code, _, err = lint("--local", m_dot_yaml=WORKLOAD_WITH_LABEL.format(kind=kind, version=version, spec="{}"))
+    assert code == 2
+    assert f"railwright: m.yaml: {kind} nightly: " in err
+    assert place in err
+    assert "nothing was checked" in err
+    code, _, err = lint("--local", m_dot_yaml=WORKLOAD_WITH_LABEL.format(kind="Job", version="batch/v1", spec="{}"))
+    assert "goes into" not in err
 
 
 def test_a_misspelt_key_of_a_namespace_is_a_finding_beside_its_pods(lint):
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: prod\n  labels: {railwright.io/fabirc: roce}\n"
     status, out, _ = lint("--local", m_dot_yaml=f"{namespace}---\n{POD_WITH_KEYS.format(key='a: b')}")
     assert status == 1
-    assert "m.yaml:5: warning M03 KeyUnknown: label railwright.io/fabirc 'roce' has no effect" in out
+    assert "m.yaml:5: warning M03 KeyWithoutEffect: label railwright.io/fabirc 'roce' has no effect" in out

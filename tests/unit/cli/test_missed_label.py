@@ -12,19 +12,18 @@ from railwright.fabric import names
 def read(label: str) -> pod_explanations.PodRecord:
     metadata = {"name": "p", "namespace": "prod", "labels": {names.FABRIC: label}}
     tree = {"metadata": metadata, "spec": {}}
-    return pod_explanations._build(msgspec.convert(tree, pod_explanations._Pod), ())
+    return pod_explanations.build_record(msgspec.convert(tree, pod_explanations._Pod))
 
 
 def render(label: str) -> str:
     console = Console(file=io.StringIO(), width=400)
-    console.print(pod_explanations.render(read(label)))
+    console.print(pod_explanations.render(read(label), None))
     return console.file.getvalue()
 
 
 def test_explain_pod_reports_a_label_without_an_injection_with_the_fix():
-    assert pod_explanations.is_finding(read("roce"))
-    assert not pod_explanations.is_finding(read("none"))
+    assert (read("roce").missed_label, read("none").missed_label) == ("roce", "")
     text = render("roce")
     assert "label railwright.io/fabric 'roce', but not injected: the label was set after the pod's creation" in text
-    assert "or the fabric was in mode warn; set it in the pod template, then delete the pod" in text
+    assert "or the policy was in mode warn; set it in the pod template, then delete the pod" in text
     assert "did not opt in" in render("none")

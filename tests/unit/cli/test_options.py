@@ -35,7 +35,7 @@ def find(name, option):
 
 def test_a_command_that_uses_a_cluster_has_every_option_of_a_connection():
     with_some = {name for name in LEAVES if list_options(name) & (set(CLUSTER) - {"--as"})}
-    assert {"check", "gangs", "fabric", "dashboard", "version", "explain", "verify log", "certs rotate"} <= with_some
+    assert {"check", "gangs", "fabric", "dashboard", "version", "explain", "verify job", "certs rotate"} <= with_some
     for name in with_some:
         assert set(CLUSTER) <= list_options(name), name
 
@@ -150,7 +150,7 @@ def test_lint_of_a_folder_checks_manifests_and_nccl_conf(folder, capsys):
 
 def test_the_findings_of_lint_have_one_order_in_every_format(tmp_path, capsys):
     path = tmp_path / "nccl.conf"
-    path.write_text("NCCL_DEBUG=TRACE\nNCCL_IB_TIMEOUTS=1\nNCCL_P2P_DISABLE=1\nNCCL_IB_HCAA=x\n")
+    path.write_text("NCCL_DEBUG=TRACE\nNCCL_IB_TIMEOUTS=1\nNCCL_P2P_DISABLE=1\nNCCL_IB_HCAA=x\nNCCL_SOCKET_IFNAMES=y\n")
     main(["lint", str(path)])
     text = [line.split(":")[1] for line in capsys.readouterr().out.splitlines() if line.startswith(str(path))]
     main(["lint", str(path), "-o", "json"])

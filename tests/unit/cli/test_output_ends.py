@@ -65,18 +65,14 @@ def test_a_closed_stream_does_not_change_the_exit_code(command, closed, code, tm
     assert "Traceback" not in done.stderr
 
 
-def test_a_file_that_cannot_be_written_is_named_with_the_reason_alone(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert main(["certs", "issue", "--out", str(tmp_path / "file" / "out")]) == 2
-    assert capsys.readouterr().err == f"railwright: certs: {tmp_path}/file/out/ca.crt: Not a directory\n"
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_characters_that_the_terminal_cannot_encode_are_replaced(encoding, monkeypatch):
+def test_characters_that_the_terminal_cannot_encode_are_replaced(encoding, monkeypatch, tmp_path):
+    (tmp_path / "\xd7.yaml").touch()
     stdout = io.TextIOWrapper(io.BytesIO(), encoding)
     monkeypatch.setattr("sys.stdout", stdout)
-    assert main(["check", "--explain", "api-reachable"]) == 0
-    assert "\xd7 API server answers".encode(encoding, "replace") in stdout.buffer.getvalue()
+    assert main(["policy", "validate", str(tmp_path / "\xd7.yaml")]) == 1
+    stdout.flush()
+    assert "/\xd7.yaml:1: ".encode(encoding, "replace") in stdout.buffer.getvalue()
 
 
 def test_a_picture_that_cannot_be_written_is_named_with_the_reason_and_the_fix(tmp_path, capsys):

@@ -70,16 +70,16 @@ def test_a_manifest_in_the_place_of_the_policy_is_one_error_that_says_how_to_app
     assert last == "1 error: this policy would be rejected"
 
 
-def test_a_document_with_a_kind_is_valid_with_a_warning(tmp_path, capsys):
+def test_lint_of_the_variables_of_a_valid_policy_is_printed(tmp_path, capsys):
     file = tmp_path / "p.yaml"
-    file.write_text("kind: FabricPolicy\n" + BAD.replace("tpc", "tcp"))
+    file.write_text(BAD.replace("{transport: tpc", "{env: {NCCL_DEBUG: LOUD}, transport: tcp"))
     assert command_line.main(["policy", "validate", str(file)]) == 0
     valid, warning = capsys.readouterr().out.splitlines()
     assert "valid" in valid
-    assert warning.startswith(f"{file}: warning: PolicyKindIgnored: the key kind is ignored")
+    assert warning.startswith(f"{file}: warning: N10: fabrics.f.env: NCCL_DEBUG=LOUD: NCCL does not know this word")
     assert command_line.main(["policy", "validate", str(file), "-o", "json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)
-    assert [line.partition(": ")[0] for line in result["warnings"]] == ["PolicyKindIgnored"]
+    assert [line.partition(": ")[0] for line in result["warnings"]] == ["N10"]
 
 
 def test_the_schema_is_printed_as_json(capsys):
@@ -100,7 +100,7 @@ def test_every_command_is_in_the_help_and_can_be_loaded(capsys):
     assert {"policy", "webhook", "extender"} <= set(dispatch.COMMANDS)
     assert all(map(callable, map(programs.load, programs.PROGRAMS)))
     runnable = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples]
-    given = argparse.Namespace(files=["job.yaml"], cloud="", extender="", token="", token_file="", ca="", watch=False)
+    given = argparse.Namespace(files=["job.yaml"], cloud="", token_file="", watch=False)
     assert len([leaf for leaf in runnable if callable(dispatch.load(leaf.path, given))]) == 21
     assert command_line.main(["--help"]) == 0
     stdout = capsys.readouterr().out
@@ -116,6 +116,7 @@ def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the
         "railwright disable",
         "railwright enable",
         "railwright policy init",
+        "railwright policy scheduler-config",
         "railwright policy schema",
     }
     for name in leaves.keys() - without:

@@ -1,8 +1,8 @@
 """`railwright policy init`: the first policy of a profile, and of what a cluster shows."""
 
-import json
 import re
 
+import comparison
 import msgspec
 import pytest
 import simulated_clouds
@@ -11,28 +11,19 @@ from installations import healthy
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import output
-from railwright.cli.checking import check_rows
-from railwright.cli.clouds import first_policies, matching, profiles
-from railwright.cli.clouds.matching import Kind
+from railwright.cli.checking import rows
+from railwright.cli.clouds import first_policies, profiles
+from railwright.cli.clouds.first_policies import Kind
 from railwright.cluster import policies
 from railwright.fabric import names
 
-SHAPES = simulated_clouds.SHAPES
-SOURCES = {
-    Kind.NODE: "nodes",
-    Kind.NETWORK: "networks",
-    Kind.DEVICE_CLASS: "device-classes",
-    Kind.SLICE: "device-slices",
-}
+SHAPES = comparison.list_shapes()
+SOURCES = {Kind.NODE: "nodes", Kind.NETWORK: "networks", Kind.DEVICE_CLASS: "device-classes"}
 GPUS = {"nvidia.com/gpu": "8"}
 
 
-def title(shape):
-    return f"{shape.profile.name} {shape.title}"
-
-
 def find(profile, fabric):
-    return next(shape for shape in SHAPES if (shape.profile.name, shape.fabric_name) == (profile, fabric))
+    return next(shape for shape in SHAPES if (shape.profile.name, shape.shape.fabric) == (profile, fabric))
 
 
 def build(*rows):
@@ -56,12 +47,12 @@ def flatten(text):
     return " ".join(line.strip(" #") for line in text.splitlines() if "#" in line)
 
 
-def assess(text, trees):
+def assess(text, trees, slices=()):
     """Return the failed and warned rows of `check` on a cluster with this policy and no scheduler configuration."""
     installed = healthy() | {"pods": [], "volcano": [], "kube-system": []}
     installed["policy"][0]["data"][names.POLICY_KEY] = text
-    installed |= {source: trees[kind] for kind, source in SOURCES.items()}
-    bad = (check_rows.State.FAIL, check_rows.State.WARN)
+    installed |= {source: trees[kind] for kind, source in SOURCES.items()} | {"device-slices": slices}
+    bad = (rows.State.FAIL, rows.State.WARN)
     return {(result.check, result.state.value) for result in assess_trees(installed) if result.state in bad}
 
 
@@ -69,10 +60,7 @@ def nodes(count=2, labels=None, name="node", **resources):
     amounts = {name.replace("__", "/"): str(amount) for name, amount in resources.items()} | GPUS
     return [
         {
-            "metadata": {
-                "name": f"{name}-{index}",
-                "labels": {key: value.format(index=index, half=index // 2) for key, value in (labels or {}).items()},
-            },
+            "metadata": {"name": f"{name}-{index}", "labels": labels or {}},
             "status": {"capacity": amounts, "allocatable": amounts},
         }
         for index in range(count)
@@ -83,8 +71,8 @@ def objects(members, **more):
     return {kind: [] for kind in Kind} | {Kind.NODE: members} | {Kind[name]: trees for name, trees in more.items()}
 
 
-def network(name, resource, plugin="macvlan"):
-    metadata = {"namespace": "prod", "name": name, "annotations": {names.NAD_RESOURCE_NAME: resource}}
+def network(name, resource, plugin="macvlan", namespace="prod"):
+    metadata = {"namespace": namespace, "name": name, "annotations": {names.NAD_RESOURCE_NAME: resource}}
     return {"metadata": metadata, "spec": {"config": f'{{"type": "{plugin}"}}'}}
 
 
@@ -100,8 +88,13 @@ def test_a_profile_is_printed_with_its_source_and_with_what_is_not_verified(prof
     assert profile.unverified in flatten(text)
 
 
+def test_a_profile_has_a_fabric_for_each_shape():
+    for profile in profiles.list_profiles():
+        assert [shape.fabric for shape in profile.shapes] == list(profile.policy.document.fabrics)
+
+
 @pytest.mark.parametrize(
-    ("options", "listed"), [((), "EKS: eks-efa, eks-efa-claims, eks-gb200"), (("--cloud", "eks"), "'eks-efa', ")]
+    ("options", "listed"), [((), "aks-h100, eks-efa, eks-efa-claims"), (("--cloud", "eks"), "'eks-efa', ")]
 )
 def test_without_a_cloud_or_cluster_the_profiles_are_listed(options, listed, capsys):
     assert command_line.main(["policy", "init", *options]) == output.UNUSABLE
@@ -111,85 +104,73 @@ def test_without_a_cloud_or_cluster_the_profiles_are_listed(options, listed, cap
 # --- clusters with profiles ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=title)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_nodes_of_a_shape_get_its_fabric(shape):
     trees = simulated_clouds.build(shape)
     text = write(trees)
-    ((name, fabric),) = read(text).fabrics.items()
-    if shape.fabric_name == "ib-sharp":  # reductions in the switches are a choice of the job
-        assert (name, fabric) == ("ib", find("coreweave-h100", "ib").fabric)
-        assert "NOT KNOWN" in text
-    else:
-        assert (name, fabric) == (shape.fabric_name, shape.fabric)
+    assert list(read(text).fabrics.items()) == [(shape.shape.fabric, shape.fabric)]
     assert "MISSING" not in text
-    failed = {row for row, state in assess(text, trees) if state == "fail"}
-    assert failed == set()
+    assert shape.profile.unverified in flatten(text)
+    slices = simulated_clouds.build_slices(shape, trees[Kind.NODE])
+    assert {row for row, state in assess(text, trees, slices) if state == "fail"} == set()
 
 
 def test_check_warns_only_of_what_a_profile_leaves_open():
     warned: dict[str, set[str]] = {}
     for shape in SHAPES:
         trees = simulated_clouds.build(shape)
-        for row, _ in assess(write(trees), trees):
+        for row, _ in assess(write(trees), trees, simulated_clouds.build_slices(shape, trees[Kind.NODE])):
             warned.setdefault(row, set()).add(shape.profile.name)
     assert warned == {
-        "admission-policy": {"ack-erdma"},  # aliyun.com/gpu, which the chart's values must list
-        "rail-devices": {"aks-h100", "crusoe-gb200", "digitalocean", "network-operator", "spectrum-x"},  # NCCL chooses
-        "rail-pools": {"aks-h100"},  # IP over InfiniBand has no devices
+        "rail-offered": {"aks-h100"},  # IP over InfiniBand has no devices
     }
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=title)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_shape_does_not_fit_nodes_with_another_number_of_gpus(shape):
     trees = simulated_clouds.build(shape)
-    amounts = trees[Kind.NODE][0]["status"]["capacity"]
-    accelerator = next((name for name in matching.ACCELERATORS if name in amounts), "nvidia.com/gpu")
     for node in trees[Kind.NODE]:
-        node["status"] = {"capacity": amounts | {accelerator: "2"}, "allocatable": {}}
-    assert all(match is None for _, match in match_all(trees, shape.profile)) == bool(shape.fabric.gpus_per_node)
+        node["status"] = {"capacity": node["status"]["capacity"] | {"nvidia.com/gpu": "2"}, "allocatable": {}}
+    matches = match_all(trees, shape.profile)
+    assert all(match is None for match in matches) == bool(shape.fabric.gpus_per_node)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=title)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_what_is_not_installed_is_named(shape):
     whole = simulated_clouds.build(shape)
     bare = whole | {kind: [] for kind in Kind if kind is not Kind.NODE}
     for node in bare[Kind.NODE]:
-        amounts = {name: amount for name, amount in node["status"]["capacity"].items() if name in matching.ACCELERATORS}
-        node["status"] = {"capacity": amounts, "allocatable": amounts}
-        node["metadata"]["labels"] = {key: node["metadata"]["labels"][key] for key in shape.labels}
-    if not shape.labels:
+        node["status"] = {"capacity": GPUS, "allocatable": GPUS}
+    if not shape.shape.instances:
         with pytest.raises(output.UnreadableError, match="the cluster shows no fabric"):
             write(bare, shape.profile)
         return
     text = flatten(write(bare, shape.profile))
-    ((_, match), *_) = match_all(bare, shape.profile)
-    for need in match.missing:
+    for need in match_all(bare, shape.profile)[0].missing:
         assert f"MISSING: {need}." in text
 
 
-def test_the_needs_of_a_fabric_are_its_devices_networks_classes_and_labels():
-    needs = {str(need) for shape in SHAPES for need in matching.list_needs(shape.fabric)}
+def test_the_needs_of_a_fabric_are_its_devices_networks_and_classes():
+    needs = {str(need) for shape in SHAPES for need in first_policies.list_needs(shape.fabric)}
     assert needs >= {
         "vpc.amazonaws.com/efa: 32",
         "NetworkAttachmentDefinition default/rdma-vf",
         "Network rdma-7",
         "DeviceClass mrdma.google.com",
-        "ResourceSlice of driver dra.net",
-        "node label nvidia.com/gpu.clique",
     }
 
 
 def match_all(trees, profile):
-    return matching.match_nodes(simulated_clouds.read(trees), profiles.list_shapes(profile))
+    cluster = simulated_clouds.read(trees)
+    return [first_policies.find_match(node, cluster, [profile]) for node in cluster.objects[Kind.NODE]]
 
 
 @pytest.mark.parametrize(
     "pair",
     [
         [("eks-efa", "p5"), ("eks-efa", "p4d")],
-        [("oke-host-network", "h100"), ("oke-gb300", "gb300")],
-        [("oke-h100-vf", "roce"), ("digitalocean", "roce")],
-        [("gke-a3-mega", "tcpxo"), ("gke-a3-ultra-dranet", "rdma")],
+        [("oke-host-network", "h100"), ("oke-h100-vf", "roce-8")],
+        [("aks-h100", "ib"), ("gke-a3-ultra-networks", "rdma")],
     ],
 )
 def test_a_cluster_of_two_shapes_gets_both_fabrics(pair):
@@ -200,38 +181,24 @@ def test_a_cluster_of_two_shapes_gets_both_fabrics(pair):
     assert list(document.fabrics.values()) == [shape.fabric for shape in shapes]
     assert document.default_fabric == next(iter(document.fabrics))  # of most nodes
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
-    assert "rail-missing" not in {row for row, _ in assess(text, trees)}
 
 
 def test_fabrics_of_equal_names_get_that_of_their_profiles():
-    trees = build(("oke-h100-vf", "roce"), ("digitalocean", "roce"))
-    assert list(read(write(trees)).fabrics) == ["oke-h100-vf-roce", "digitalocean-roce"]
+    trees = build(("oke-h100-vf", "roce"), ("openshift-ai", "roce"))
+    assert list(read(write(trees)).fabrics) == ["oke-h100-vf-roce", "openshift-ai-roce"]
 
 
-def test_slices_beside_a_profile_with_device_plugins_are_named():
-    trees = simulated_clouds.build(find("eks-efa", "p5"))
-    slices = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"))[Kind.SLICE]
-    for offered in slices:
-        offered["spec"]["nodeName"] = trees[Kind.NODE][0]["metadata"]["name"]
-    assert "NOT USED: the ResourceSlices of driver dra.net" in flatten(write(trees | {Kind.SLICE: slices[:1]}))
-    assert "NOT USED" not in write(trees)
+@pytest.mark.parametrize(
+    ("profile", "fabric"), [("eks-efa", "p5"), ("eks-efa-claims", "p5"), ("aks-h100", "shared"), ("aks-h100", "ipoib")]
+)
+def test_of_shapes_for_one_instance_type_the_devices_networks_and_classes_decide(profile, fabric):
+    assert read(write(build((profile, fabric)))).fabrics == {fabric: find(profile, fabric).fabric}
 
 
-def test_of_profiles_for_one_instance_type_the_devices_decide_between_plugin_and_claims():
-    plugin, claims = (simulated_clouds.build(find(profile, "p5")) for profile in ("eks-efa", "eks-efa-claims"))
-    assert read(write(plugin)).fabrics["p5"].claims is None
-    assert read(write(claims)).fabrics["p5"].claims is not None
-
-
-def test_the_node_shapes_of_a_profile_are_in_the_policy_of_the_cluster():
-    profile = profiles.find("aks-gb300")
-    trees = build(("aks-gb300", "infiniband"), ("eks-efa", "p5"))
-    assert read(write(trees)).node_shapes == profile.policy.document.node_shapes
-
-
-def test_accelerators_of_all_shapes_are_listed():
-    trees = build(("ack-erdma", "erdma"), ("eks-efa", "p5"))
-    assert read(write(trees)).accelerators == ("aliyun.com/gpu", "nvidia.com/gpu")
+def test_what_only_some_nodes_lack_is_counted():
+    trees = build(("eks-efa", "p5"))
+    trees[Kind.NODE][0]["status"] = {"capacity": GPUS, "allocatable": GPUS}
+    assert "MISSING on 1 of 2 nodes: vpc.amazonaws.com/efa: 32." in flatten(write(trees))
 
 
 def test_kinds_that_may_not_be_listed_are_named_and_count_as_neither_there_nor_missing():
@@ -254,30 +221,16 @@ def test_networks_with_a_resource_become_rails_in_the_order_of_their_numbers():
         ("prod/lan2", "example.com/mlx5_2"),
         ("prod/lan10", "example.com/mlx5_10"),
     ]
-    assert (fabric.transport, fabric.gpus_per_node) == ("roce", 8)
-    assert "not known: infiniband if the NICs are not Ethernet" in text
+    assert fabric.transport == "roce"
+    assert "Not known: whether the transport is roce or infiniband" in flatten(text)
     assert {row for row, state in assess(text, objects(members, NETWORK=networks)) if state == "fail"} == set()
 
 
-@pytest.mark.parametrize(
-    ("resource", "amount", "transport", "devices"),
-    [
-        ("vpc.amazonaws.com/efa", 4, "efa", 4),
-        ("aliyun/erdma", 1, "erdma", 1),
-        ("rdma/hca_shared_devices_a", 63, "roce", 1),
-        ("rdma/ib", 8, "infiniband", 8),
-        ("nvidia.com/hostdev", 8, "roce", 8),
-        ("openshift.io/mellanoxnics", 8, "roce", 8),
-        ("example.com/infiniband", 8, "infiniband", 8),
-        ("example.com/rail0", 8, "roce", 8),
-    ],
-)
-def test_resources_without_a_network_become_rails_with_all_devices_that_are_not_shared(
-    resource, amount, transport, devices
-):
-    (fabric,) = read(write(objects(nodes(**{resource.replace("/", "__"): amount})))).fabrics.values()
-    assert [rail.resource for rail in fabric.rails] == [resource]
-    assert (fabric.transport, fabric.devices_per_rail) == (transport, devices)
+def test_four_rails_are_twelve_lines_and_name_no_device():
+    networks = [network(f"lan{index}", f"example.com/mlx5_{index}") for index in range(4)]
+    text = write(objects(nodes(**{f"example.com__mlx5_{index}": 1 for index in range(4)}), NETWORK=networks))
+    assert sum(not line.strip().startswith("#") for line in text.splitlines()) <= 12, text
+    assert all(rail.device is None for fabric in read(text).fabrics.values() for rail in fabric.rails)
 
 
 def test_the_type_of_a_network_shows_infiniband():
@@ -286,178 +239,188 @@ def test_the_type_of_a_network_shows_infiniband():
     assert next(iter(read(write(trees)).fabrics.values())).transport == "infiniband"
 
 
-def build_unlabelled(count=2):
-    """Return nodes with slices and without labels, so that they match no profile."""
-    trees = simulated_clouds.build(find("gke-a3-ultra-dranet", "rdma"), count)
-    for node in trees[Kind.NODE]:
-        node["metadata"]["labels"] = {}
-    return trees
-
-
-def test_devices_of_slices_become_rails_of_claims():
-    trees = build_unlabelled()
-    document = read(text := write(trees))
-    (fabric,) = document.fabrics.values()
-    assert fabric.claims.device_class == "mrdma.google.com"
-    assert [rail.device for rail in fabric.rails] == [f"mlx5_{index}" for index in range(8)]
-    assert {row for row, state in assess(text, trees) if state == "fail"} == set()
-
-
-@pytest.mark.parametrize(("link", "transport"), [("ether", "roce"), ("infiniband", "infiniband")])
-def test_slices_show_the_kind_of_link(link, transport):
-    trees = build_unlabelled()
-    for offered in trees[Kind.SLICE]:
-        offered["spec"]["devices"][0]["attributes"]["dra.net/encapsulation"] = {"string": link}
-    text = write(trees)
-    assert next(iter(read(text).fabrics.values())).transport == transport
-    assert "infiniband if the NICs are not" not in text
-
-
-@pytest.mark.parametrize("name", ["a}\n    security: {privileged: true}", "\x1b[2J", "m" * 64])
-def test_a_device_whose_name_no_policy_can_have_is_left_out_and_named(name):
-    text = write(claim_nodes(["mlx5_0", name]))
-    (fabric,) = read(text).fabrics.values()
-    assert [rail.device for rail in fabric.rails] == ["mlx5_0"]
-    reason = "no policy can have such values of dra.net/rdmaDevice, so correct the slices of driver dra.net"
-    assert f"not used, because {reason}: {' '.join(json.dumps(name).split())}" in flatten(text)
-
-
-def test_the_networks_of_gke_become_rails_of_its_annotation():
-    networks = [{"metadata": {"name": name}} for name in ("default", "rdma-1", "rdma-0", "rdma.2")]
-    (fabric,) = read(text := write(objects(nodes(), GKE_NETWORK=networks))).fabrics.values()
-    assert 'not used, because rails cannot have such names of Networks: "rdma.2"' in flatten(text)
-    assert [(rail.name, rail.interface) for rail in fabric.rails] == [("rdma-0", "eth1"), ("rdma-1", "eth2")]
-    assert fabric.network_annotation.key == matching.GKE_INTERFACES
-
-
-@pytest.mark.parametrize(
-    ("labels", "preset", "domains"),
-    [
-        ({"topology.k8s.aws/network-node-layer-3": "a"}, "aws", ()),
-        (
-            {"nvidia.com/gpu.clique": "a", "example.com/rack": "b"},
-            None,
-            ("nvidia.com/gpu.clique", "example.com/rack"),
-        ),
-        (
-            {"example.com/spine": "s", "example.com/leaf": "l{half}", "host": "{index}"},
-            None,
-            ("example.com/leaf", "example.com/spine"),
-        ),
-        ({"example.com/rack": "{index}"}, None, ()),  # one for each node
-    ],
-)
-def test_labels_that_mean_switches_become_domains_closest_first(labels, preset, domains):
-    (fabric,) = read(write(objects(nodes(4, labels, rdma__ib=8)))).fabrics.values()
-    assert (fabric.placement.preset, fabric.placement.domains) == (preset, domains)
-    assert (fabric.nvlink is not None) == ("nvidia.com/gpu.clique" in labels)
-
-
-def test_nodes_with_other_devices_get_a_fabric_of_their_own():
-    members = [*nodes(3, rdma__ib=8), *nodes(1, name="other", rdma__roce=2)]
-    assert list(read(write(objects(members))).fabrics) == ["rdma", "rdma1"]
-
-
-def test_resources_that_mean_no_nic_do_not_tell_nodes_apart():
-    others = nodes(1, name="other", rdma__ib=8, **{"devices.kubevirt.io__kvm": 1000})
-    assert list(read(write(objects([*nodes(3, rdma__ib=8), *others]))).fabrics) == ["rdma"]
+@pytest.mark.parametrize(("labels", "preset"), [({"topology.k8s.aws/network-node-layer-3": "a"}, "aws"), ({}, None)])
+def test_known_labels_become_domains_and_others_are_not_guessed(labels, preset):
+    trees = objects(
+        nodes(labels=labels | {"example.com/rack": "a"}, example__nics=1), NETWORK=[network("a", "example/nics")]
+    )
+    (fabric,) = read(text := write(trees)).fabrics.values()
+    assert (fabric.placement.preset, fabric.placement.domains) == (preset, ())
+    assert ("Not known: placement.domains" in flatten(text)) == (preset is None)
 
 
 def test_of_copies_of_networks_those_of_one_namespace_become_rails():
-    networks = [network(f"lan{index}", f"example.com/mlx5_{index}") for index in range(2)]
-    copies = [msgspec.json.decode(msgspec.json.encode(tree)) for tree in networks]
-    for copy in copies:
-        copy["metadata"]["namespace"] = "research"
-    trees = objects(nodes(**{"example.com__mlx5_0": 1, "example.com__mlx5_1": 1}), NETWORK=[*copies, *networks])
-    (fabric,) = read(text := write(trees)).fabrics.values()
+    networks = [
+        network(f"lan{index}", f"example.com/mlx5_{index}", namespace=namespace)
+        for namespace in ("research", "prod")
+        for index in range(2)
+    ]
+    trees = objects(nodes(**{"example.com__mlx5_0": 1, "example.com__mlx5_1": 1}), NETWORK=networks)
+    (fabric,) = read(write(trees)).fabrics.values()
     assert [rail.network for rail in fabric.rails] == ["prod/lan0", "prod/lan1"]
-    assert "not used, because networks above have the same resources: those of research" in flatten(text)
 
 
-def claim_nodes(names, gpus=()):
-    """Return a node with RDMA devices of these names in its slices, and GPUs of these types."""
-    trees = build_unlabelled(1)
-    (node,), (offered,) = trees[Kind.NODE], trees[Kind.SLICE]
-    attributes = [{"dra.net/rdma": {"bool": True}, "dra.net/rdmaDevice": {"string": name}} for name in names]
-    offered["spec"]["devices"] = [{"name": f"nic-{at}", "attributes": row} for at, row in enumerate(attributes)]
-    if gpus:
-        node["status"] = {"capacity": {}, "allocatable": {}}
-        rows = [{"name": f"gpu-{at}", "attributes": {"type": {"string": kind}}} for at, kind in enumerate(gpus)]
-        spec = {**offered["spec"], "driver": "gpu.nvidia.com", "devices": rows}
-        trees[Kind.SLICE].append({"metadata": {"name": "gpus"}, "spec": spec})
-    return trees
+def test_nodes_with_other_networks_get_a_fabric_of_their_own_and_their_accelerators_are_listed():
+    members = [*nodes(3, a__nics=1), *nodes(1, name="other", b__nics=1)]
+    members[-1]["status"]["capacity"] = {"amd.com/gpu": "8", "b/nics": "1"}
+    members[-1]["status"]["allocatable"] = {}
+    document = read(write(objects(members, NETWORK=[network("a", "a/nics"), network("b", "b/nics")])))
+    assert [fabric.rails[0].network for fabric in document.fabrics.values()] == ["prod/a", "prod/b"]
+    assert set(document.accelerators) == {"amd.com/gpu", "nvidia.com/gpu"}
 
 
-@pytest.mark.parametrize("name", ["no", "true", "Null"])
-def test_names_that_yaml_reads_as_something_else_are_quoted(name):
-    (of_slices,) = read(write(claim_nodes([name]))).fabrics.values()
-    assert [rail.device for rail in of_slices.rails] == [name]
-    (of_gke,) = read(write(objects(nodes(), GKE_NETWORK=[{"metadata": {"name": name.lower()}}]))).fabrics.values()
-    assert [rail.name for rail in of_gke.rails] == [name.lower()]
+def test_nodes_that_no_network_names_are_left_out_and_named_with_their_resources():
+    members = [*nodes(a__nics=1), *nodes(1, name="bare", rdma__ib=8)]
+    text = flatten(write(objects(members, NETWORK=[network("a", "a/nics")])))
+    assert (
+        "NO FABRIC for 1 node (bare-0): no profile fits, and no NetworkAttachmentDefinition names a resource of them; "
+        "they have rdma/ib. Write their fabric by hand: docs/policies.md has policies"
+    ) in text
 
 
-def test_a_claim_asks_for_no_more_devices_than_a_claim_may_have():
-    (fabric,) = read(text := write(claim_nodes([f"mlx5_{index}" for index in range(40)]))).fabrics.values()
-    assert [rail.device for rail in fabric.rails] == [f"mlx5_{index}" for index in range(32)]
-    assert "not used, because a fabric gets 32 rails: mlx5_32, mlx5_33, mlx5_34 and 5 more" in flatten(text)
-
-
-def test_parts_of_gpus_and_gpus_of_virtual_machines_are_not_counted():
-    (fabric,) = read(write(claim_nodes(["mlx5_0"], ["gpu", "gpu", "mig", "mig", "mig", "vfio"]))).fabrics.values()
-    assert fabric.gpus_per_node == 2
-
-
-def test_a_policy_has_at_most_sixteen_derived_fabrics():
-    members = [node for index in range(1, 19) for node in nodes(1, rdma__ib=index)]
-    for index, node in enumerate(members):
-        node["metadata"]["name"] = f"node-{index}"
-    text = write(objects(members))
-    assert len(read(text).fabrics) == 16
-    assert "NO FABRIC for 2 nodes (node-16, node-17): the nodes have more than 16 sets of devices" in flatten(text)
-
-
-NAMED = {
-    "a resource of two profiles": (
-        lambda: build(("eks-efa", "p5"), ("eks-efa", "p4d")),
-        "vpc.amazonaws.com/efa is a resource of p5, p4d: jobs must select their nodes",
-    ),
-    "resources of two derived fabrics": (
-        lambda: objects([*nodes(3, rdma__a=1, rdma__b=1), *nodes(1, name="other", rdma__a=1, rdma__b=1, rdma__c=1)]),
-        "rdma/a, rdma/b are resources of rdma, rdma1: jobs must select their nodes",
-    ),
-    "a resource that means no NIC": (
-        lambda: objects(nodes(**{"rdma__ib": 8, "example.com__licence": 1})),
-        "not used, because the name means no NIC: example.com/licence",
-    ),
-    "a resource beside networks": (
-        lambda: objects(nodes(rdma__ib=8, **{"example.com__rail0": 1}), NETWORK=[network("lan", "example.com/rail0")]),
-        "not used, because slices or networks show the rails: rdma/ib",
-    ),
-    "a node without NICs": (
-        lambda: objects([*nodes(rdma__ib=8), *nodes(1, name="bare")]),
-        "NO FABRIC for 1 node (bare-0): no resource, slice or network means a NIC",
-    ),
-    "a node whose only device has an impossible name": (
-        lambda: simulated_clouds.join(claim_nodes(["^"]), objects(nodes(rdma__ib=8))),
-        "NO FABRIC for 1 node (gke-a3-ultra-dranet-rdma-0): no resource, slice or network means a NIC",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", NAMED)
-def test_what_the_policy_leaves_out_or_cannot_tell_apart_is_named(case):
-    make, sentence = NAMED[case]
-    assert sentence in flatten(write(make()))
+def test_nodes_with_other_resources_are_named_apart():
+    members = [*nodes(a__nics=1), *nodes(2, name="h", rdma__a=63), *nodes(1, name="l40")]
+    text = flatten(write(objects(members, NETWORK=[network("a", "a/nics")])))
+    assert "NO FABRIC for 2 nodes (h-0, h-1): no profile fits" in text
+    assert (
+        "NO FABRIC for 1 node (l40-0): no profile fits, and no NetworkAttachmentDefinition names a resource of them. W"
+        in text
+    )
 
 
 @pytest.mark.parametrize(
     ("members", "problem"),
     [
-        ([], "none of 0 nodes has an accelerator"),
-        (nodes(), "2 nodes (node-0, node-1): no resource, slice or network means a NIC"),
+        ([], "None of 0 nodes has an accelerator."),
+        (nodes(), "NO FABRIC for 2 nodes (node-0, node-1): no profile fits"),
     ],
 )
 def test_a_cluster_that_shows_no_fabric_is_refused_with_the_fix(members, problem):
     with pytest.raises(output.UnreadableError, match=re.escape(problem)) as caught:
         write(objects(members))
-    assert "Install the device plugin or DRA driver of the NICs, or begin with a profile" in str(caught.value)
+    assert "Install the device plugin or DRA driver of the NICs, or begin with the policy of a site" in str(
+        caught.value
+    )
+
+
+def pool(resource, plugin, amount=8, **more):
+    """Return nodes whose device plugin offers this many devices behind one network."""
+    return objects(nodes(**{resource.replace("/", "__"): amount}, **more), NETWORK=[network("net", resource, plugin)])
+
+
+@pytest.mark.parametrize(
+    ("resource", "plugin", "amount", "rails"),
+    [
+        ("openshift.io/ibvf", "ib-sriov", 8, 8),
+        ("nvidia.com/hostdev", "host-device", 8, 8),
+        ("amd.com/nic", "amd-host-device", 8, 8),
+        ("example.com/ports", "sriov", 16, 16),
+        ("example.com/functions", "sriov", 64, 8),
+        ("rdma/shared", "macvlan", 63, 1),
+        ("rdma/shared", "ipoib", 1000, 1),
+    ],
+)
+def test_a_pool_behind_one_network_is_a_rail_for_each_device_that_a_plugin_moves(resource, plugin, amount, rails):
+    trees = pool(resource, plugin, amount)
+    (fabric,) = read(text := write(trees)).fabrics.values()
+    assert [(rail.network, rail.resource) for rail in fabric.rails] == [("prod/net", resource)] * rails
+    assert fabric.rails_per_pod == ("proportional" if rails > 1 else None)
+    said = f"gets of what the node offers {rails} of {amount} {resource}." in flatten(text)
+    assert said == (amount > rails)
+    assert {row for row, state in assess(text, trees) if state == "fail"} == set()
+
+
+def test_pools_of_virtual_functions_with_a_network_each_are_one_rail_each():
+    networks = [network(f"net{index}", f"example.com/vf{index}", "sriov") for index in range(8)]
+    trees = objects(nodes(**{f"example.com__vf{index}": 8 for index in range(8)}), NETWORK=networks)
+    (fabric,) = read(text := write(trees)).fabrics.values()
+    assert [rail.network for rail in fabric.rails] == [f"prod/net{index}" for index in range(8)]
+    assert "gets of what the node offers 1 of 8 example.com/vf0, 1 of 8 example.com/vf1, 1" in flatten(text)
+
+
+def test_the_network_of_an_operators_example_serves_all_devices_of_a_node():
+    """network-operator's example has one NIC; its network and resource have the names that sites keep."""
+    hostdev = network("hostdev-net", "nvidia.com/hostdev", "host-device", "default")
+    (fabric,) = read(write(objects(nodes(**{"nvidia.com__hostdev": 8}), NETWORK=[hostdev]))).fabrics.values()
+    assert len(fabric.rails) == 8
+
+
+@pytest.mark.parametrize("amount", [1, 8, 1000])
+@pytest.mark.parametrize(
+    "resource", ["rdma/hca", "rdma/ib", "rdma/shared_ib", "rdma/rdma_shared_device_a", "nvidia.com/hostdev"]
+)
+def test_the_name_of_a_resource_alone_shows_no_cloud(resource, amount):
+    with pytest.raises(output.UnreadableError, match=f"no profile fits.*they have {resource}"):
+        write(objects(nodes(**{resource.replace("/", "__"): amount})))
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if not shape.shape.instances], ids=str)
+def test_a_shape_of_a_cloud_does_not_fit_nodes_without_its_label(shape):
+    trees = simulated_clouds.build(shape)
+    for node in trees[Kind.NODE]:
+        node["metadata"]["labels"] = {}
+    matches = match_all(trees, shape.profile)
+    assert all(match is None for match in matches) == bool(shape.shape.label)
+    assert bool(shape.shape.label) == (shape.profile.name != "network-operator")  # which is no cloud
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "nvidia.com/mig-1g.10gb",
+        "nvidia.com/gpu.shared",
+        "huawei.com/Ascend910",
+        "habana.ai/gaudi",
+        "koordinator.sh/gpu",
+        "cambricon.com/mlu370",
+        "aws.amazon.com/neuron",
+        "google.com/tpu",
+    ],
+)
+def test_accelerators_that_are_not_counted_are_named(resource):
+    amounts = {"nvidia.com/gpu": "0", resource: "8", "rdma/hca": "1000"}
+    members = [{"metadata": {"name": "n0"}, "status": {"capacity": amounts, "allocatable": amounts}}]
+    with pytest.raises(output.UnreadableError) as caught:
+        write(objects(members))
+    named = f"NO FABRIC for 1 node (n0), with {resource} and none of nvidia.com/gpu, aliyun.com/gpu, amd.com/gpu. If"
+    assert named in str(caught.value)
+    assert "Install the device plugin" not in str(caught.value)
+    mixed = pool("openshift.io/ibvf", "ib-sriov", **{resource.replace("/", "__"): 1})
+    assert f"NOT COUNTED as accelerators, by `accelerators` of the policy: {resource}." in flatten(write(mixed))
+
+
+def test_a_network_named_after_a_gpu_is_no_accelerator():
+    networks = [network(f"gpu{index}-macvlan", f"spidernet.io/shared_cx5_gpu{index}") for index in range(1, 9)]
+    trees = objects(nodes(**{f"spidernet.io__shared_cx5_gpu{index}": 100 for index in range(1, 9)}), NETWORK=networks)
+    assert len(next(iter(read(text := write(trees)).fabrics.values())).rails) == 8
+    assert "NOT COUNTED" not in text
+
+
+@pytest.mark.parametrize("name", ["storage0", "nfs", "lustre-a", "mgmt"])
+def test_networks_for_storage_are_left_out_and_named(name):
+    networks = [network(f"ib{index}", f"nvidia.com/ib{index}", "ib-sriov") for index in range(8)]
+    amounts = {f"nvidia.com__ib{index}": 1 for index in range(8)} | {f"nvidia.com__{name}": 1}
+    trees = objects(nodes(**amounts), NETWORK=[*networks, network(name, f"nvidia.com/{name}", "sriov")])
+    (fabric,) = read(text := write(trees)).fabrics.values()
+    assert [rail.network for rail in fabric.rails] == [f"prod/ib{index}" for index in range(8)]
+    assert f"LEFT OUT: prod/{name}, by their names networks for storage or management." in flatten(text)
+
+
+def test_host_device_networks_without_a_device_plugin_become_rails():
+    networks = [
+        {"metadata": {"namespace": "slurm", "name": f"roce-net-fabric{index}"}, "spec": {"config": config}}
+        for index in range(16)
+        for config in [f'{{"type": "host-device", "device": "fabric{index}"}}']
+    ]
+    trees = objects(nodes(), NETWORK=networks)
+    (fabric,) = read(text := write(trees)).fabrics.values()
+    assert [rail.network for rail in fabric.rails] == [f"slurm/roce-net-fabric{index}" for index in range(16)]
+    assert fabric.mounts.dev_infiniband
+    assert "No device plugin counts their devices: two pods on a node" in flatten(text)
+    assert {row for row, state in assess(text, trees) if state == "fail"} == set()
+
+
+def test_a_policy_that_would_not_be_valid_is_refused():
+    trees = objects(nodes(a__nics=1), NETWORK=[network("not a name", "a/nics")])
+    with pytest.raises(output.UnreadableError, match="the policy that the cluster shows is not valid"):
+        write(trees)

@@ -6,7 +6,7 @@ from admitting import cpu, fabric, gpus, pod
 from railwright.cli.explanation import previews, templates
 from railwright.fabric import admission
 
-POLICY = "    security: {capabilities: [IPC_LOCK]}\n    preflight: {enabled: true}\n"
+POLICY = "    security: {capabilities: [IPC_LOCK]}\n    resolve: always\n"
 
 
 def build(tree: dict, name: str = "p", *, requested: frozenset[str] | None = None) -> templates.Template:

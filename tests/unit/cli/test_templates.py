@@ -9,9 +9,8 @@ import pytest
 
 from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
-from railwright.fabric.injection import roles
-from railwright.fabric.policy import model as policies
-from railwright.fabric.workloads import frameworks, registry
+from railwright.fabric.injection import accelerators, context
+from railwright.fabric.workloads import registry
 
 TEXT = (pathlib.Path(__file__).parents[2] / "data" / "manifests" / "workloads.yaml").read_text()
 WORKER, LAUNCHER = "worker", "launcher"
@@ -30,8 +29,7 @@ def expand_all() -> dict[tuple[str, str], templates.Template]:
 
 def role(template: templates.Template) -> str:
     view = admitting.view(template.pod)
-    computing = any("nvidia.com/gpu" in container.requests for container in view.spec.containers)
-    return roles.find_role(view, policies.Roles(), accelerated=computing).name
+    return context.find_role(view, accelerated=bool(accelerators.find_containers(view, ("nvidia.com/gpu",)))).name
 
 
 def name(template: templates.Template) -> str:
@@ -64,8 +62,8 @@ def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_rol
         ("LeaderWorkerSet prod/lws", "worker"): ("lws-0-1", 6, WORKER),
         ("ClusterTrainingRuntime prod/every-team", "replicated job node"): ("every-team-node-0-*", 1, WORKER),
         ("TrainingRuntime prod/runtime", "replicated job node"): ("runtime-node-0-*", 1, WORKER),
-        ("PodCliqueSet prod/serve", "clique decode"): ("serve-0-decode-*", 2, WORKER),
-        ("DynamoGraphDeployment prod/graph", "component Decode"): ("graph-decode-*", 2, WORKER),
+        ("PodCliqueSet prod/serve", "clique decode"): ("serve-0-decode-*", 2, "excluded"),
+        ("DynamoGraphDeployment prod/graph", "component Decode"): ("graph-decode-*", 2, "excluded"),
         **{
             (f"{kind} prod/{kind.lower().removesuffix('cluster')}", part): (pod, pods, word)
             for kind in ("RayCluster", "RayJob", "RayService")
@@ -155,25 +153,6 @@ def test_a_label_without_effect_is_named_with_its_right_place(kind, version, ste
     (warning,) = template.warnings
     assert warning.code == "LabelNotPassed"
     assert f"of the {kind} has no effect" in warning.message
-    assert warning.message.endswith(f"set it in {path}.metadata.labels")
+    assert warning.text.endswith(f"set it in {path}.metadata.labels")
     (template,) = templates.expand(build(LABEL), "default") or ()
     assert template.warnings == ()
-
-
-def test_the_dry_run_of_a_task_knows_that_other_tasks_have_the_devices():
-    def build(first: dict, **annotations: str) -> dict[str, templates.Template]:
-        keys = {f"railwright.io/{key}": value for key, value in annotations.items()}
-        tasks = [
-            {"name": "board", "template": {"metadata": {"annotations": keys}, "spec": {"containers": [first]}}},
-            {"name": "worker", "template": {"spec": {"containers": [admitting.gpus(8)]}}},
-        ]
-        tree = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
-        return {template.part: template for template in templates.expand({**tree, "spec": {"tasks": tasks}}, "d") or ()}
-
-    def find_mark(template: templates.Template) -> str | None:
-        return frameworks.get_mapping(template.marked_pod, "metadata", "annotations").get("railwright.io/rails")
-
-    pods = build(admitting.cpu())
-    assert [find_mark(pods[f"task {name}"]) for name in ("board", "worker")] == ["none", None]
-    assert find_mark(build(admitting.cpu(), rails="2")["task board"]) == "2"
-    assert find_mark(build(admitting.cpu(resources={"claims": [{"name": "x"}]}))["task board"]) is None

@@ -1,128 +1,146 @@
-"""Number and times of written Events, by a clock that the test sets."""
+"""Names, number and rate of written Events, by a clock that the test sets."""
 
+import asyncio
+import collections
 import datetime as dt
 
-from railwright.cluster import events
+import msgspec
 
-START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+from railwright.cluster import errors, events
 
-
-def build_time(seconds: float) -> dt.datetime:
-    return START + dt.timedelta(seconds=seconds)
+ABOUT = events.Involved("ReplicaSet", "apps/v1", "prod", "train", "u-1")
 
 
-def note(message: str = "m", name: str = "train", namespace: str = "prod") -> events.EventNote:
-    about = events.Involved(kind="ReplicaSet", api_version="apps/v1", namespace=namespace, name=name)
-    return events.EventNote(about, "Warning", "FabricRefused", message)
+def build_error(status: int) -> errors.ApiError:
+    return errors.ApiError(status, "", "", "")
 
 
-def drain(given: events.EventCorrelator, seconds: float) -> list[events.Write]:
-    """Return every write that is due at that time."""
-    made = []
-    while (write := given.next_write(build_time(seconds))) is not None:
-        given.record_write(write, write.name or f"event-{len(made)}-{seconds}", build_time(seconds))
-        made.append(write)
-    return made
+class Board:
+    """A poster of Events, and an API server that keeps them by name."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.stored: dict[str, dict] = {}
+        self.requests = 0
+        self.failure: errors.ClusterError | None = None
+        self.results: collections.Counter[str] = collections.Counter()
+        self.events = self.build_poster()
+
+    def build_poster(self) -> events.Events:
+        return events.Events(
+            self,
+            "railwright-test",
+            now=lambda: dt.datetime(2026, 11, 21, tzinfo=dt.UTC),
+            clock=lambda: self.seconds,
+            on_result=lambda result: self.results.update([result]),
+        )
+
+    async def post(self, path: str, body: object) -> bytes:
+        self.requests += 1
+        if self.failure is not None:
+            raise self.failure
+        event = msgspec.to_builtins(body)
+        assert path == f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
+        if event["metadata"]["name"] in self.stored:
+            raise build_error(409)
+        self.stored[event["metadata"]["name"]] = event
+        return b"{}"
+
+    def add(self, message: str = "m", about: events.Involved = ABOUT, poster: events.Events | None = None) -> None:
+        (poster or self.events).post(about, warning=True, reason="R", message=message)
+
+    def write(self, poster: events.Events | None = None) -> int:
+        """Write what is queued and due, and return the number of requests."""
+
+        async def run() -> None:
+            task = asyncio.create_task((poster or self.events).run())
+            for _ in range(3000):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        before = self.requests
+        asyncio.run(run())
+        return self.requests - before
 
 
-def test_a_hundred_equal_queued_notes_are_one_event_with_their_count():
-    correlator = events.EventCorrelator()
-    for _ in range(100):
-        assert correlator.add(note())
-    assert [(write.name, write.count) for write in drain(correlator, 0)] == [("", 100)]
+def test_equal_events_of_two_replicas_are_one_and_no_failure():
+    board = Board()
+    other = board.build_poster()
+    board.add()
+    board.add(poster=other)
+    assert (board.write(), board.write(other)) == (1, 1)
+    assert len(board.stored) == 1
+    assert board.results == {events.WRITTEN: 2}
 
 
-def test_repeats_are_written_as_a_count_every_ten_seconds_at_most():
-    correlator = events.EventCorrelator()
-    correlator.add(note())
-    drain(correlator, 0)
-    counts = []
-    for second in range(1, 31):
-        correlator.add(note())
-        counts += [(second, write.count) for write in drain(correlator, second)]
-    assert counts == [(10, 11), (20, 21), (30, 31)]
+def test_another_message_object_or_version_is_another_event():
+    board = Board()
+    for about in (
+        ABOUT,
+        msgspec.structs.replace(ABOUT, uid="u-2"),
+        msgspec.structs.replace(ABOUT, resource_version="7"),
+    ):
+        for message in ("m", "n"):
+            board.add(message, about)
+    assert board.write() == len(board.stored) == 6
+    assert {name.rpartition(".")[0] for name in board.stored} == {"train"}
 
 
-def test_after_ten_minutes_an_equal_message_is_a_new_event():
-    correlator = events.EventCorrelator()
-    correlator.add(note())
-    drain(correlator, 0)
-    correlator.add(note())
-    assert [write.name for write in drain(correlator, events.REPEAT_SECONDS)] == [""]
-    correlator.add(note())
-    (write,) = drain(correlator, events.REPEAT_SECONDS + events.COUNT_SECONDS)
-    assert (write.name, write.count) == (f"event-0-{events.REPEAT_SECONDS}", 2)
+def test_an_equal_event_is_tried_again_after_ten_minutes():
+    board = Board()
+    written = []
+    for board.seconds in (0.0, 1.0, events.REPEAT_SECONDS - 1, events.REPEAT_SECONDS, events.REPEAT_SECONDS + 1):
+        board.add()
+        written.append(board.write())
+    assert written == [1, 0, 0, 1, 0]
 
 
-def test_one_owner_gets_25_events_at_once_and_one_each_five_minutes_after():
-    correlator = events.EventCorrelator()
-    for number in range(100):
-        correlator.add(note(f"m{number}"))
-    assert len(drain(correlator, 0)) == 25
-    assert correlator.suppressed == 75
-    assert len(correlator) == 0
-    for number in range(100, 110):
-        correlator.add(note(f"m{number}"))
-    assert len(drain(correlator, 300)) == 1
+def test_an_event_that_failed_is_tried_at_once_when_its_cause_comes_up_again():
+    board = Board()
+    board.failure = build_error(403)
+    board.add()
+    assert (board.write(), board.results) == (1, {events.FAILED: 1})
+    board.failure = None
+    board.add()
+    assert (board.write(), len(board.stored)) == (1, 1)
 
 
-def test_the_next_count_of_an_event_includes_suppressed_repeats():
-    correlator = events.EventCorrelator((events.Limit(lambda note: note.involved, 2, 1 / 300),))
-    seen = []
-    for seconds in (0, 10, 20, 30, 310):
-        correlator.add(note())
-        seen += [(seconds, write.count) for write in drain(correlator, seconds)]
-    assert seen == [(0, 1), (10, 2), (310, 5)]
-    assert correlator.suppressed == 0
-
-
-def test_invented_owners_share_the_event_rate_of_their_namespace():
-    correlator = events.EventCorrelator()
+def test_invented_owners_share_the_rate_of_their_namespace():
+    board = Board()
     for number in range(400):
-        correlator.add(note(name=f"forged-{number}"))
-    assert len(drain(correlator, 0)) == 100
-    correlator.add(note(namespace="other"))
-    assert [write.note.involved.namespace for write in drain(correlator, 0)] == ["other"]
+        board.add(about=msgspec.structs.replace(ABOUT, name=f"forged-{number}"))
+    assert board.write() == 100
+    assert board.results[events.HELD_BACK] == 300
+    board.add(about=msgspec.structs.replace(ABOUT, namespace="other"))
+    assert board.write() == 1
+    board.seconds += 5
+    for number in range(400, 420):
+        board.add(about=msgspec.structs.replace(ABOUT, name=f"forged-{number}"))
+    assert board.write() == 5
 
 
-def test_all_owners_together_get_ten_events_a_second_and_the_others_wait():
-    correlator = events.EventCorrelator()
+def test_all_namespaces_get_ten_events_a_second_and_the_others_wait():
+    board = Board()
     for number in range(300):
-        correlator.add(note(namespace=f"n{number}"))
-    assert len(drain(correlator, 0)) == 200
-    assert len(drain(correlator, 1)) == 10
-    assert len(correlator) == 90
-    assert correlator.suppressed == 0
+        board.add(about=msgspec.structs.replace(ABOUT, namespace=f"n{number}"))
+    assert board.write() == 200
+    board.seconds += 1
+    assert board.write() == 10
+    assert set(board.results) == {events.WRITTEN}
 
 
-def test_a_full_queue_drops_new_notes_and_counts_repeats_of_queued_ones():
-    correlator = events.EventCorrelator()
-    assert all(correlator.add(note(f"m{number}")) for number in range(events.QUEUE))
-    assert not correlator.add(note("one too many"))
-    assert correlator.add(note("m0"))
+def test_a_full_queue_drops_events():
+    board = Board()
+    for number in range(events.QUEUE + 5):
+        board.add(about=msgspec.structs.replace(ABOUT, namespace=f"n{number}"))
+    assert board.results == {events.DROPPED: 5}
 
 
 def test_memory_for_events_is_bounded():
-    correlator = events.EventCorrelator()
-    for number in range(3 * events.KNOWN):
-        correlator.add(note(f"m{number}", name=f"o{number}", namespace=f"n{number}"))
-        drain(correlator, number)
-    assert len(correlator._posted) == events.KNOWN
-    assert all(len(buckets._left) <= events.KNOWN for buckets in correlator._own)
-
-
-def test_a_deleted_event_is_created_again():
-    correlator = events.EventCorrelator()
-    correlator.add(note())
-    drain(correlator, 0)
-    correlator.forget(note())
-    correlator.add(note())
-    assert [write.name for write in drain(correlator, 1)] == [""]
-
-
-def test_a_clock_that_steps_back_neither_stops_nor_multiplies_events():
-    correlator = events.EventCorrelator()
-    correlator.add(note())
-    drain(correlator, 1000)
-    correlator.add(note("other"))
-    assert len(drain(correlator, 0)) == 1
+    board = Board()
+    for number in range(2 * events.KNOWN):
+        board.seconds += 1
+        board.add(about=msgspec.structs.replace(ABOUT, namespace=f"n{number}"))
+        board.events._queue.get_nowait()
+    assert len(board.events._known) == len(board.events._by_namespace._left) == events.KNOWN

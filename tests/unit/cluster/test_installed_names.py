@@ -12,10 +12,10 @@ from railwright.fabric import names
 
 SHOW = (
     "import json; from certs import installation, inventory; "
-    "from railwright.cli.checking import check_rows, snapshots; from railwright.cluster import resources; "
+    "from railwright.cli.checking import claims, command, snapshots; from railwright.cluster import resources; "
     "print(json.dumps([resources.POLICY.path, resources.POLICY.field_selector, inventory.SECRETS, "
     "inventory.list_hosts('webhook', 'fabrics')[2], installation.CONFIGURATION, snapshots.EXTENDER, "
-    "check_rows.read_fields()['claim-classes']['text']]))"
+    "command.format_fix(claims.check_claim_devices)]))"
 )
 
 
@@ -29,11 +29,11 @@ def test_the_defaults_are_those_of_the_manifests():
 def test_servers_and_commands_use_the_names_of_the_environment(namespace, name):
     environment = {**os.environ, "RAILWRIGHT_NAMESPACE": namespace, "RAILWRIGHT_INSTALLATION": name}
     ran = subprocess.run([sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, check=True)
-    path, selector, secrets, host, configuration, extender, explanation = json.loads(ran.stdout)
+    path, selector, secrets, host, configuration, extender, fix = json.loads(ran.stdout)
     prefix = name or "railwright"  # an empty variable counts as unset
     assert path == f"/api/v1/namespaces/{namespace or 'railwright-system'}/configmaps"
     assert selector == f"metadata.name={prefix}-policy"
     assert secrets["webhook"] == f"{prefix}-webhook-tls"
     assert host == f"{prefix}-webhook.fabrics.svc"
     assert (configuration, extender) == (prefix, f"{prefix}-extender")
-    assert f"kubectl -n {namespace or 'railwright-system'} edit configmap {prefix}-policy" in explanation
+    assert f"kubectl -n {namespace or 'railwright-system'} edit configmap {prefix}-policy" in fix

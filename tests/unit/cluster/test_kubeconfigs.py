@@ -1,4 +1,4 @@
-"""Kubeconfigs: which files, which context, which namespace, and what a context selects."""
+"""Kubeconfigs: which files, which context, which namespace."""
 
 import os
 
@@ -9,12 +9,14 @@ from railwright.cluster import kubeconfigs
 ONE = """
 current-context: a
 clusters: [{name: c, cluster: {server: "https://one:6443"}}]
-contexts: [{name: a, context: {cluster: c, namespace: team-a}}, {name: b, context: {cluster: c}}]
+users: [{name: u, user: {token: one}}]
+contexts: [{name: a, context: {cluster: c, user: u, namespace: team-a}}, {name: b, context: {cluster: c, user: u}}]
 """
 TWO = """
 current-context: other
-clusters: [{name: c, cluster: {server: "https://two:6443"}}, {name: broken, cluster: null}]
-contexts: [{name: other, context: {cluster: c, namespace: team-b}}]
+clusters: [{name: c, cluster: {server: "https://two:6443"}}]
+users: [{name: u, user: {token: two}}]
+contexts: [{name: other, context: {cluster: c, user: u, namespace: team-b}}]
 """
 
 
@@ -47,6 +49,11 @@ def test_a_file_that_is_no_kubeconfig_has_no_namespace(tmp_path, text):
     assert kubeconfigs.find_namespace(str(tmp_path / "none"), None) == "default"
 
 
-def test_the_first_file_with_a_context_or_cluster_of_a_name_counts(files):
-    assert kubeconfigs.select(files, None).cluster.tree["server"] == "https://one:6443"
-    assert kubeconfigs.select(files, "other").cluster.tree["server"] == "https://one:6443"
+async def test_of_several_files_the_first_with_a_current_context_or_a_name_counts(files):
+    """The library takes the current context of the last file."""
+    for context in (None, "other"):
+        access = await kubeconfigs.load(files, context)
+        assert access.configuration.host == "https://one:6443"
+        assert access.configuration.api_key == {"BearerToken": "Bearer one"}
+    access = await kubeconfigs.load(files, None)
+    assert access.loader.current_context["name"] == "a"

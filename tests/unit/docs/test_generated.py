@@ -16,7 +16,7 @@ from documentation import (
 )
 from railwright.cli.explanation import previews
 from railwright.fabric import names
-from railwright.fabric.lint import engine
+from railwright.fabric.lint.rules import manifests
 from railwright.fabric.policy import schema
 
 
@@ -51,21 +51,20 @@ def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
             assert f"| `{key}` |" in reference
     assert "| `gidIndex` | integer | unset |" in reference
     assert "-1 to 255." in reference
-    assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | unset |" in reference
+    assert '| `goal` | `bandwidth`, `capacity` | `"bandwidth"` |' in reference
 
 
-def test_every_rule_has_a_section_with_its_examples_and_messages():
+def test_every_rule_has_a_section_with_its_source_and_an_example():
     page = rules.format_all()
-    for rule in engine.RULES:
+    for rule in rules.RULES:
         (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", page, re.DOTALL)
-        examples = rules.list_examples(rule)
-        assert part.count("```text") == len(examples.good) + len(examples.bad)
-        assert part.count(f"\n# {rule.code} ") >= len(examples.bad)
-        assert f"[{rule.code}](#{rule.code.lower()})" in rules.format_overview()
+        assert rule.explanation
+        assert rule.source
+        assert f"\n# {rule.code} " in part or rule in manifests.RULES
 
 
-def test_every_key_of_railwright_is_on_the_page_of_labels():
-    page = (pages.DOCS / "reference" / "labels.md").read_text()
+def test_every_key_of_railwright_is_in_the_interface():
+    page = (pages.DOCS / "interface.md").read_text()
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
     assert [key for key in sorted(ours - {names.POLICY_API_VERSION}) if f"`{key}`" not in page] == []
 
@@ -74,14 +73,6 @@ def test_every_documented_refusal_occurs():
     for case in examples.CASES:
         given = examples.preview_case(case)
         assert previews.is_rejected(given) or given.warnings, case.title
-
-
-def test_the_pages_of_sites_show_changes_with_a_reason_each():
-    for site in ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma"):
-        report = examples.show_admission(site)
-        rows = re.findall(r"^\| (?!change|---)(.+?) \| (.+?) \|$", report, re.MULTILINE)
-        assert rows
-        assert "+    railwright.io/injection" in report
 
 
 def test_every_key_of_the_policy_has_an_example_that_its_schema_accepts():

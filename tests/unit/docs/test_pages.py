@@ -15,7 +15,7 @@ from documentation import reference, site
 from extender import gang_events
 from railwright.cli import dispatch
 from railwright.cli.explanation import previews, templates
-from railwright.cluster import policies
+from railwright.cluster import installed_names, policies
 from railwright.fabric import names
 from railwright.preflight import __main__ as preflight
 from railwright.serving import settings
@@ -118,7 +118,7 @@ def parse(text: str) -> str:
 
 def call_parser(words: list[str]) -> None:
     if words[0] in SERVERS:
-        settings._build_parser(words[0]).parse_args(words[1:])
+        settings.build_parser(words[0]).parse_args(words[1:])
     elif words[0] == "preflight":
         parser = preflight._build_parser()
         for action in parser._actions:
@@ -158,9 +158,9 @@ def test_the_menu_names_every_page_once():
     assert sorted(list_leaves(pages.SITE["nav"])) == sorted(str(page.relative_to(pages.DOCS)) for page in pages.PAGES)
 
 
-def test_manifests_have_the_memory_that_the_performance_page_recommends():
+def test_manifests_have_the_memory_that_the_evidence_recommends():
     """The request is that of a small cluster, and the limit that of the largest."""
-    text = (pages.DOCS / "evidence" / "performance.md").read_text()
+    text = (pages.DOCS / "evidence" / "status.md").read_text()
     for server in SERVERS:
         rows = re.findall(rf"^\| {server} \| [^|]+ \| (\d+[MG]i) \| (\d+[MG]i) \|", text, re.MULTILINE)
         documents = yaml.safe_load_all((pages.ROOT / "manifests" / "base" / f"{server}.yaml").read_text())
@@ -178,23 +178,27 @@ def test_every_reason_of_an_event_is_in_the_reference():
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str)
     ]
-    posted = {value for value in constants if value[:1].isupper() and value.isalpha()}
+    posted = {value for value in constants if value[:1].isupper() and value.isalpha()} | {installed_names.OVERWRITTEN}
     assert {row.reason for row in reference.EVENTS} == posted
 
 
-def test_every_test_that_the_security_page_names_exists():
-    page = pages.DOCS / "security.md"
-    threats, _, tests = page.read_text().partition("<details markdown>")
-    cited = {
-        number: re.findall(r"\[(test_\w+)\]\(([\w./-]+\.py)\)", row)
-        for number, row in re.findall(r"^\| T(\d+) \| (.*) \|$", tests.partition("</details>")[0], re.MULTILINE)
-    }
-    assert list(cited) == re.findall(r"^\| T(\d+) \| [^|]+ \| [^|]+ \|$", threats, re.MULTILINE)
-    for number, rows in cited.items():
-        assert rows, f"T{number} names no test"
-        for name, path in rows:
-            text = (page.parent / path).read_text()
-            assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), f"T{number}: {path} has no {name}"
+def test_each_threat_of_the_security_page_has_tests():
+    threats = re.findall(r"^\| (T\d+) \| [^|]+ \| [^|]+ \|$", (pages.DOCS / "security.md").read_text(), re.MULTILINE)
+    tests = yaml.safe_load((pages.ROOT / "tests" / "data" / "threats.yaml").read_text())
+    assert threats == list(tests)
+    for number, names_by_path in tests.items():
+        assert names_by_path, f"{number} names no test"
+        for path, test_names in names_by_path.items():
+            text = (pages.ROOT / "tests" / path).read_text()
+            for name in test_names:
+                assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), f"{number}: {path} has no {name}"
+
+
+def test_every_path_that_the_architecture_names_exists():
+    paths = set(re.findall(r"`((?:[\w-]+/)+[\w.-]*)`", (pages.ROOT / "ARCHITECTURE.md").read_text()))
+    folders = (pages.ROOT, pages.ROOT / "railwright" / "fabric" / "placement")  # paths within placement are short
+    assert paths
+    assert [path for path in sorted(paths) if not any((folder / path).exists() for folder in folders)] == []
 
 
 # --- the site -------------------------------------------------------------------------------------------------
@@ -209,8 +213,8 @@ class Page:
     ("page", "link", "plain", "expected"),
     [
         ("a.md", "[x](../tests/y.py)", "x", "[x](https://h/blob/main/tests/y.py)"),
-        ("sites/a.md", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)"),
-        ("sites/a.md", "[`x`](../../manifests/y)", "`x`", "[`x`](https://h/blob/main/manifests/y)"),
+        ("reference/a.md", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)"),
+        ("evidence/a.md", "[`x`](../../manifests/y)", "`x`", "[`x`](https://h/blob/main/manifests/y)"),
     ],
 )
 def test_on_the_site_a_link_out_of_the_documentation_leads_to_the_repository_or_is_plain_text(

@@ -80,7 +80,7 @@ class Shown:
     def __init__(self, state: states.State, **placement: object) -> None:
         self.policy = policy(**placement)
         self.incomplete = ""
-        self.counters = metrics.Metrics("extender")
+        self.counters = metrics.ExtenderMetrics()
         self.gaps = cluster_reports.TopologyLabelMonitor(
             state, self.counters, get_policy=lambda: self.policy, get_cache_problem=lambda: self.incomplete
         )

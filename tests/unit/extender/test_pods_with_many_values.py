@@ -28,7 +28,12 @@ class Watch:
         self.known, self.skipped = state.State(assume_seconds=30), []
         (spec,) = [watch for watch in state.list_watches(self.known) if watch.kind is resources.PLACED_PODS]
         self.source = reflector.Reflector(
-            None, spec.kind, self, excerpt=spec.excerpt, skipped=self.skipped.append, gradual=True
+            None,
+            spec.kind,
+            self,
+            excerpt=spec.excerpt,
+            count_failure=lambda *counted: self.skipped.append(counted),
+            gradual=True,
         )
         self.sink, self.pod = spec.sink, None
 
@@ -66,7 +71,7 @@ def test_a_pod_keeps_its_node_its_claims_its_controller_and_what_its_containers_
     assert [claim.name for claim in watch.pod.spec.resource_claims] == ["rails"]
     assert watch.pod.metadata.controller.name == "j"
     assert watch.known.cluster.pods["u"].requests["a.b/c"] == 2000
-    assert watch.skipped == ["pods", "pods"]
+    assert watch.skipped == [("pods", "skipped")] * 2
     (record,) = caplog.records
     assert record.message == "object read in part: shorten its lists and texts"
     assert (record.fields["kind"], record.fields["object"]) == ("pods", "prod/p")
@@ -78,7 +83,7 @@ def test_a_pod_that_is_shortened_is_read_in_full_again(watch):
     assert watch.pod.spec.tolerations is None
     watch.add(tolerations=[{"key": "k"}])
     assert [toleration.key for toleration in watch.pod.spec.tolerations] == ["k"]
-    assert watch.skipped == ["pods"]
+    assert watch.skipped == [("pods", "skipped")]
 
 
 def test_a_job_with_too_many_values_is_left_out():
@@ -88,7 +93,7 @@ def test_a_job_with_too_many_values_is_left_out():
         if watch.kind.name == "jobs.batch.volcano.sh"
     ]
     skipped = []
-    source = reflector.Reflector(None, spec.kind, spec.sink, skipped=skipped.append)
+    source = reflector.Reflector(None, spec.kind, spec.sink, count_failure=lambda *counted: skipped.append(counted))
     tree = {"metadata": {"name": "j", "uid": "u"}, "spec": {"tasks": [{}] * (frameworks.MAX_VALUES + 1)}}
     asyncio.run(source._apply_event(msgspec.json.encode({"type": "ADDED", "object": tree})))
-    assert (source.objects, skipped) == (0, [spec.kind.name])
+    assert (source.objects, skipped) == (0, [(spec.kind.name, "skipped")])

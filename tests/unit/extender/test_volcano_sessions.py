@@ -1,4 +1,4 @@
-"""Sessions of Volcano: one that the extender has not seen begin, one that preempts, and several for one gang."""
+"""Sessions of Volcano: one that preempts, and several for one gang."""
 
 import claimed
 import devices
@@ -43,38 +43,6 @@ class Door(extending.Site):
         return self.ask_volcano("prioritize", {"task": task, "nodes": nodes})["nodeScore"]
 
 
-def test_a_gang_with_pods_placed_before_the_start_of_the_extender_is_rejected_once():
-    door = Door()
-    error_message = door.announce(2)
-    assert "does not know where the gang's first pods are" in error_message
-    assert not list(door.state.assumed)
-    assert door.announce(3, "a-1") == TAKEN, "one is enough: a gang that lacks a pod is taken back whole"
-
-
-def test_a_gang_observed_from_its_first_pod_is_accepted():
-    door = Door()
-    assert [door.announce(index, f"a-{index}") for index in range(4)] == [TAKEN] * 4
-
-
-def test_after_a_session_of_its_scope_has_ended_every_gang_is_accepted():
-    door = Door()
-    door.close("east")
-    assert door.announce(2, scope="west") != TAKEN
-    assert Door().announce(2) != TAKEN
-    assert door.announce(2, scope="east") == TAKEN
-
-
-def test_bound_peers_and_peers_of_another_role_are_no_reason_to_reject():
-    door = Door()
-    door.state.cluster.upsert_pod(pod("job-worker-0", group="gang", on="a-0"))
-    door.state.cluster.upsert_pod(pod("job-master-1", group="gang", annotations={}))
-    assert door.announce(1, "a-1") == TAKEN
-
-
-def test_a_pipelined_pod_is_not_rejected():
-    assert Door().announce(2, Status=4) == TAKEN
-
-
 def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
     door = Door()
     first = door.scores(0, {})
@@ -85,23 +53,6 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
     second = door.scores(1, {best: 1})
     assert max(second, key=second.__getitem__) in {f"{leaf}-{i}" for i in range(4)} - {best}
     assert min(second[f"{leaf}-{i}"] for i in range(4) if f"{leaf}-{i}" != best) > second[best]
-
-
-def test_sessions_that_began_during_an_outage_may_hold_unseen_pods():
-    door = Door()
-    door.close()
-    door.verbs.decider.forget_sessions()
-    assert door.announce(2) != TAKEN
-    assert door.announce(2) == TAKEN, "once a gang"
-
-
-def test_forgetting_drops_the_assumed_pods():
-    door = Door()
-    door.close()
-    assert door.announce(2) == TAKEN
-    door.verbs.decider.forget()
-    assert len(door.state.assumed) == 0
-    assert len(door.state.cluster.pods) == 4
 
 
 # --- a gang that is tried in several sessions -----------------------------------------------------------------
@@ -174,14 +125,6 @@ def test_a_gang_that_was_tried_on_two_leaves_goes_to_the_one_that_became_free(tw
     assert leaves_of(volcano.session(set(volcano.names))) == "cccc"
 
 
-def test_numa_nodes_of_peers_with_stale_assumptions_are_free_as_well():
-    volcano = Volcano(3, {"a": 3, "b": 4}, build_policy(two_sided=True, numa="required"))
-    assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
-    request = {"task": extending.build_task(volcano.peers[0]), "node": {"Name": "a-1", "Idle": WHOLE}}
-    assert volcano.ask_volcano("predicate", request)["code"] == 0
-    assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
-
-
 def test_uncommitted_assumptions_stay_until_their_pod_is_retried():
     volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, build_policy())
     volcano.session({"a-0", "b-0"})
@@ -206,11 +149,10 @@ def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     size=st.integers(2, 6),
     two_sided=st.booleans(),
-    numa=st.sampled_from(["preferred", "required"]),
     data=st.data(),
 )
-def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_sided, numa, data):
-    given_ = build_policy(two_sided=two_sided, numa=numa)
+def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_sided, data):
+    given_ = build_policy(two_sided=two_sided)
     leaves = dict(zip("abcd", sizes, strict=False))
     size = min(size, sum(sizes))
     fresh, tried = (Volcano(size, leaves, given_) for _ in range(2))
@@ -230,7 +172,7 @@ class Claiming(extending.Site):
     """A node whose rails and GPUs are in slices."""
 
     def __init__(self) -> None:
-        super().__init__([claimed.build_node("n1", "a")], (), claimed.policy(rails="required"))
+        super().__init__([claimed.build_node("n1", "a"), node("bare", "a", rails_each=0)], (), claimed.policy())
         claimed.name_devices(self.state.cluster)
         claimed.add_slices(self.state.cluster, "n1")
         claimed.get_sink(self.state, "ResourceClaimTemplate").upsert(claimed.build_template("t", (0, 1)))
@@ -242,20 +184,21 @@ class Claiming(extending.Site):
         self.pods.upsert(created)
         return created
 
-    def predicate(self, of, scope: str) -> int:
-        offered = {"Name": "n1", "Idle": {"MilliCPU": 96_000, "Memory": 1 << 40}}
-        return self.ask_volcano("predicate", {"task": extending.build_task(of), "node": offered}, scope)["code"]
+    def prefers(self, of) -> bool:
+        """True if the node with devices of slices is better for a pod than a bare one."""
+        offered = [{"Name": name, "Idle": {"MilliCPU": 96_000, "Memory": 1 << 40}} for name in ("n1", "bare")]
+        scores = self.ask_volcano("prioritize", {"task": extending.build_task(of), "nodes": offered})["nodeScore"]
+        return scores["n1"] > scores["bare"]
 
 
-@pytest.mark.parametrize("scope", ["east", "west"], ids=["the same Volcano", "another one"])
-def test_devices_of_slices_are_free_unless_a_pod_is_announced_or_its_claim_holds_them(scope):
+def test_devices_of_slices_count_as_free_unless_a_pod_is_announced_or_its_claim_holds_them():
     site = Claiming()
     first, second = site.create("first"), site.create("second")
-    assert site.predicate(first, "east") == 0
+    assert site.prefers(first)
     assert site.allocate(first, "n1", "east") == TAKEN
-    assert site.predicate(second, scope) == 2
+    assert not site.prefers(second)
     site.ask_volcano("deallocate", {"task": extending.build_task(first)}, "east")
-    assert site.predicate(second, scope) == 0
-    held = claimed.build_claim("held", (1,), gpus=1, pod_uid="uid-other", on="n1")
-    site.state.cluster.upsert_claim(devices.read_claim(held))
-    assert site.predicate(second, scope) == 2
+    assert site.prefers(second)
+    held = claimed.build_claim("held", (0, 1), gpus=8, pod_uid="uid-other", on="n1")
+    site.state.cluster.change_devices(lambda known: known.claim_sink.upsert(devices.read_claim(held)))
+    assert not site.prefers(second)

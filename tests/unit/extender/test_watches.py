@@ -16,7 +16,7 @@ SNAPSHOT = textwrap.dedent("""
     ---
     {apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {namespace: b, name: g}, spec: {minMember: 3}}
     ---
-    apiVersion: scheduling.k8s.io/v1alpha2
+    apiVersion: scheduling.k8s.io/v1beta1
     kind: PodGroupList
     items: [{metadata: {namespace: c, name: g}, spec: {schedulingPolicy: {gang: {minCount: 4}}}}]
     ---
@@ -34,10 +34,6 @@ SNAPSHOT = textwrap.dedent("""
       kind: MPIJob
       metadata: {namespace: a, name: m}
       spec: {mpiReplicaSpecs: {Launcher: {replicas: 1}, Worker: {replicas: 8}}}
-    - apiVersion: scheduling.k8s.io/v1alpha1
-      kind: Workload
-      metadata: {namespace: a, name: w}
-      spec: {podGroups: [{name: p, policy: {gang: {minCount: 10}}}]}
     - apiVersion: topology.volcano.sh/v1alpha1
       kind: HyperNode
       metadata: {name: l0}
@@ -67,8 +63,6 @@ def cluster():
         ("a/volcano-job/v", 8),
         ("a/kubeflow-job/m/mpi-operator", 9),
         ("a/kubeflow-job/m", 9),
-        ("a/workload/w/p", 10),
-        ("a/workload/w/p/replica-3", 10),
     ],
 )
 def test_a_gangs_size_comes_from_the_object_of_its_own_api_group(cluster, gang, expected):

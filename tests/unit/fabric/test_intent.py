@@ -6,7 +6,7 @@ import admitting
 import pytest
 
 from railwright.fabric import intent
-from railwright.fabric.injection import pod_changes
+from railwright.fabric.injection import plan
 
 RAILS = ("rail0", "rail1", "rail2", "a-b")
 RESOURCES = {name: f"example.com/{name}" for name in RAILS}
@@ -31,13 +31,13 @@ def find_counted(tree: dict) -> tuple[str, ...]:
 def test_placement_counts_the_rails_that_admission_gives():
     for rails in (None, "1", " 4 ", "rail0", "rail2, rail0", "rail0-rail2", "a-b", "rail1-a-b,rail1"):
         planned = admitting.planned(pod(rails), POLICY)
-        assert isinstance(planned, pod_changes.Injection)
+        assert isinstance(planned, plan.Injection)
         assert find_counted(pod(rails)) == planned.rails, rails
 
 
 def test_placement_ignores_an_invalid_annotation():
     for rails in ("", "0", "5", "bogus", "rail0,bogus", "rail2-rail0", "rail0,,rail1", "-", "99999999999999999999"):
-        assert isinstance(admitting.planned(pod(rails), POLICY), pod_changes.Refusal), rails
+        assert isinstance(admitting.planned(pod(rails), POLICY), plan.Refusal), rails
         assert find_counted(pod(rails)) == RAILS
 
 

@@ -42,8 +42,7 @@ def test_the_views_of_placement_equal_those_of_the_whole_pod():
         assert membership.find_gang(placed) == membership.find_gang(full)
         assert membership.find_rank(placed) == membership.find_rank(full)
         assert placed.metadata == full.metadata
-        ours = {"init_container_statuses": placed.status.init_container_statuses}  # skipped in those of whole pods
-        assert msgspec.structs.asdict(placed.status) == msgspec.structs.asdict(full.status) | ours
+        assert placed.status == full.status
         for part in ("node_name", "node_selector", "affinity", "tolerations", "scheduling_group", "scheduler_name"):
             assert getattr(placed.spec, part) == getattr(full.spec, part), part
 
@@ -98,12 +97,14 @@ def test_the_memory_of_interned_texts_is_bounded():
     assert len(known) <= bounded_cache.MAX_STRINGS
 
 
-def test_nodes_of_the_webhook_share_their_labels():
+def test_nodes_of_the_webhook_are_amounts_of_resources_and_share_them():
     nodes = states.State().nodes
     excerpts = [nodes.excerpt(decode(node_views.Node, node(name))) for name in ("a", "b")]
-    assert excerpts[0] == decode(node_views.Node, node("a"))
-    assert is_shared(*(excerpt.metadata.labels for excerpt in excerpts))
+    whole = node("a")
+    whole["metadata"] = {"name": "a"}
+    assert excerpts[0] == decode(node_views.Node, whole)
     assert is_shared(*(excerpt.status.allocatable for excerpt in excerpts))
+    assert is_shared(*(excerpt.status.capacity for excerpt in excerpts))
 
 
 def test_nodes_and_pods_share_equal_values():

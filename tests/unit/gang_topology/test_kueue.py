@@ -4,66 +4,15 @@ import copy
 import json
 
 import admitting
-import msgspec
 import pytest
 import working
-from topology_reviews import HOST, JOB, LEAF, SPINE, ask, ask_for_segments, build_state, create, read_topology
-
-from railwright.fabric import kueue
+from topology_reviews import JOB, LEAF, SPINE, TOPOLOGY, ask, create, read_topology, review
 
 MPI, PYTORCH = (working.ALL[name][0] for name in ("MPIJob.kubeflow.org/v2beta1", "PyTorchJob.kubeflow.org/v1"))
 QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "q"}}
 REQUIRED, PREFERRED, TOGETHER = (
     f"kueue.x-k8s.io/podset-{name}" for name in ("required-topology", "preferred-topology", "group-name")
 )
-RESOURCES = ["cpu", "memory", "nvidia.com/gpu", "nvidia.com/mlx5_0", "nvidia.com/mlx5_1"]
-
-
-def group(*flavors, resources=RESOURCES):
-    return {"coveredResources": resources, "flavors": [{"name": name} for name in flavors]}
-
-
-CLUSTER = {
-    "LocalQueue": {"prod/q": {"clusterQueue": "cq"}},
-    "ClusterQueue": {"cq": {"resourceGroups": [group("fast")]}},
-    "ResourceFlavor": {
-        "fast": {"topologyName": "leaves", "nodeLabels": {"pool": "train"}},
-        "slow": {"topologyName": "leaves", "nodeLabels": {"pool": "slow"}},
-        "plain": {},
-        "hosts": {"topologyName": "hosts"},
-    },
-    "Topology": {
-        "leaves": {"levels": [{"nodeLabel": label} for label in (SPINE, LEAF, HOST)]},
-        "hosts": {"levels": [{"nodeLabel": HOST}]},
-    },
-}
-VIEWS = {
-    "LocalQueue": (kueue.LocalQueue, "local_queues"),
-    "ClusterQueue": (kueue.ClusterQueue, "cluster_queues"),
-    "ResourceFlavor": (kueue.ResourceFlavor, "flavors"),
-    "Topology": (kueue.Topology, "topologies"),
-}
-
-
-def cluster(leaves=(4,), unlabelled=0, **changed):
-    """Return the facts about leaves of these sizes, and the objects of CLUSTER with these changes by kind."""
-    known = build_state(unlabelled, **{f"l{number}": size for number, size in enumerate(leaves)})
-    for kind, (view, cache) in VIEWS.items():
-        specs = {**CLUSTER[kind], **changed.get(kind, {})}
-        metadata = [
-            dict(zip(("name", "namespace"), reversed(["", *name.split("/")][-2:]), strict=True)) for name in specs
-        ]
-        trees = [
-            {"metadata": data, "spec": spec}
-            for data, spec in zip(metadata, specs.values(), strict=True)
-            if spec is not None
-        ]
-        getattr(known, cache).replace([msgspec.convert(tree, view) for tree in trees])
-    return known.build_topology_facts()
-
-
-def queue_of(*groups):
-    return {"ClusterQueue": {"cq": {"resourceGroups": list(groups)}}}
 
 
 def job(pods=4, *, metadata=QUEUE, annotations=None, **spec):
@@ -89,41 +38,49 @@ def read_annotations(holder):
     return {key: text for key, text in annotations.items() if key.startswith("kueue.x-k8s.io/")}
 
 
-def test_a_queued_job_prefers_the_lowest_level_of_its_queue():
-    stored, warnings = create(job(9), ask("preferred"), cluster())
-    assert read_annotations(stored["spec"]) == {PREFERRED: LEAF}
+@pytest.mark.parametrize(("mode", "key", "level"), [("preferred", PREFERRED, LEAF), ("required", REQUIRED, SPINE)])
+def test_a_queued_job_prefers_the_closest_domain_or_requires_the_widest(mode, key, level):
+    stored, warnings = create(job(9), ask(mode))
+    assert read_annotations(stored["spec"]) == {key: level}
     record = read_topology(stored["spec"])
-    assert (record["scheduler"], record["level"], record["annotations"]) == ("Kueue", LEAF, [PREFERRED])
+    assert (record["scheduler"], record["mode"], record["level"]) == ("Kueue", mode, level)
+    assert (record["annotations"], record["reason"]["code"]) == ([key], "TopologyRequested")
     assert not [line for line in warnings if "Topology" in line]
 
 
-@pytest.mark.parametrize(("leaves", "level"), [((4, 4), LEAF), ((2, 2), SPINE)])
-def test_a_required_level_is_the_lowest_that_holds_the_gang(leaves, level):
-    stored, _ = create(job(4), ask(), cluster(leaves))
-    assert read_annotations(stored["spec"]) == {REQUIRED: level}
+@pytest.mark.parametrize(("mode", "level"), [("preferred", SPINE), ("required", SPINE)])
+def test_a_key_that_stands_for_several_labels_is_not_named(mode, level):
+    stored, _ = create(job(), ask(mode, domains=("example.com/leaf-{rail}", SPINE)))
+    assert [*read_annotations(stored["spec"]).values()] == [level]
 
 
-def test_only_nodes_with_all_labels_of_kueues_topology_count():
-    """Kueue leaves out nodes without one of them (pkg/cache/scheduler/tas_nodes_cache.go)."""
-    stored, _ = create(job(4), ask(), cluster(unlabelled=4))
+def test_levels_of_hyper_nodes_are_no_labels_that_kueue_knows():
+    stored, warnings = create(job(), ask(domains=("hypernode/level-1", "hypernode/level-2")))
     assert read_annotations(stored["spec"]) == {}
-    assert read_topology(stored["spec"])["reason"]["code"] == "TopologyGangTooLarge"
+    assert read_topology(stored["spec"])["reason"]["code"] == "TopologyNoKey"
+    (warning,) = [line for line in warnings if "Topology" in line]
+    assert "name keys of one node label there for Kueue" in warning
 
 
-def test_a_level_that_not_all_flavors_have_is_not_used():
-    spines = {"levels": [{"nodeLabel": SPINE}, {"nodeLabel": HOST}]}
-    at = cluster(**queue_of(group("fast", "slow")), Topology={"leaves": spines})
-    assert read_annotations(create(job(), ask("preferred"), at)[0]["spec"]) == {PREFERRED: SPINE}
+@pytest.mark.parametrize("mode", ["", '"off"'])
+def test_by_default_nothing_is_written(mode):
+    by = ask(mode) if mode else admitting.fabric(f"    placement: {{domains: [{LEAF}]}}\n")
+    stored, _ = create(job(), by)
+    assert "annotations" not in stored["spec"]["template"]["metadata"] or not read_annotations(stored["spec"])
+    assert TOPOLOGY not in json.dumps(stored)
 
 
-def test_resources_that_no_pod_requests_may_be_in_another_group():
-    at = cluster(**queue_of(group("fast"), group("plain", resources=["example.com/license", "pods"])))
-    assert read_annotations(create(job(), ask("preferred"), at)[0]["spec"]) == {PREFERRED: LEAF}
+def test_a_single_pod_is_no_gang():
+    assert TOPOLOGY not in json.dumps(create(job(1), ask())[0])
+
+
+def test_a_job_in_mode_warn_is_not_changed():
+    placement = f"    placement: {{domains: [{LEAF}], gangTopology: required}}\n"
+    assert "patch" not in review(job(), admitting.fabric(placement, top="mode: warn"))
 
 
 def test_a_launcher_without_devices_gets_no_annotation():
-    tree = training_job("mpiReplicaSpecs", Launcher=1, Worker=4)
-    stored, _ = create(tree, ask("preferred"), cluster(), MPI)
+    stored, _ = create(training_job("mpiReplicaSpecs", Launcher=1, Worker=4), ask("preferred"), MPI)
     roles = stored["spec"]["mpiReplicaSpecs"]
     assert read_annotations(roles["Worker"]) == {PREFERRED: LEAF}
     assert read_annotations(roles["Launcher"]) == {}
@@ -131,67 +88,43 @@ def test_a_launcher_without_devices_gets_no_annotation():
 
 OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "TrainJob", "name": "t", "uid": "u", "controller": True}]}
 CLAIMS = {"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]}
-NOT_WRITTEN = {  # the job, the mode, what differs in the cluster
-    "TopologyOfAuthor": (job(annotations={"kueue.x-k8s.io/podset-unconstrained-topology": "true"}), "preferred", {}),
-    "TopologyElastic": (
-        job(metadata={**QUEUE, "annotations": {"kueue.x-k8s.io/elastic-job": "true"}}),
-        "preferred",
-        {},
-    ),
-    "TopologyOfOwner": (job(metadata={**QUEUE, **OWNED}), "preferred", {}),
-    "TopologyOfClaims": (job(**CLAIMS), "preferred", {}),
-    "TopologyQueueUnknown, LocalQueue": (job(), "preferred", {"LocalQueue": {"prod/q": None, "other/q": {}}}),
-    "TopologyQueueUnknown, ClusterQueue": (job(), "preferred", {"ClusterQueue": {"cq": None}}),
-    "TopologyQueueUnknown, ResourceFlavor": (job(), "preferred", {"ResourceFlavor": {"fast": None}}),
-    "TopologyQueueUnknown, Topology": (job(), "preferred", {"Topology": {"leaves": None}}),
-    "TopologyNotInFlavor": (job(), "preferred", queue_of(group("fast", "plain"))),
-    "TopologyNotInQueue": (job(), "preferred", queue_of(group("fast", "hosts"))),
-    "TopologyNotInQueue, no flavor": (job(), "preferred", queue_of(group())),
-    "TopologyQueueGroups, two": (
-        job(),
-        "preferred",
-        queue_of(group("fast", resources=RESOURCES[2:]), group("plain", resources=["cpu"])),
-    ),
-    "TopologyQueueGroups, none": (job(), "preferred", queue_of(group("fast", resources=["example.com/license"]))),
-    "TopologyGangTooLarge": (job(5), "required", {}),
-    "TopologyGangTooLarge, on another flavor": (job(), "required", queue_of(group("fast", "slow"))),
-    "TopologyCapacityUnknown": (job(), "required", queue_of(group(*["fast"] * 5))),
+NOT_WRITTEN = {
+    "is set in the manifest": job(annotations={"kueue.x-k8s.io/podset-unconstrained-topology": "true"}),
+    "for an elastic job": job(metadata={**QUEUE, "annotations": {"kueue.x-k8s.io/elastic-job": "true"}}),
+    "TrainJob t controls the workload": job(metadata={**QUEUE, **OWNED}),
+    "for devices that come as claims": job(**CLAIMS),
 }
 
 
+@pytest.mark.parametrize("mode", ["required", "preferred"])
 @pytest.mark.parametrize("case", NOT_WRITTEN)
-def test_nothing_is_written_that_kueue_would_reject(case):
-    tree, mode, changed = NOT_WRITTEN[case]
-    stored, warnings = create(tree, ask(mode), cluster(**changed))
+def test_nothing_is_written_that_kueue_would_reject(case, mode):
+    tree = NOT_WRITTEN[case]
+    stored, warnings = create(tree, ask(mode))
     assert read_annotations(stored["spec"]) == read_annotations(tree["spec"])
-    code, _, detail = case.partition(", ")
     reason = read_topology(stored["spec"])["reason"]
-    assert reason["code"] == code
-    assert code != "TopologyQueueUnknown" or reason["parameters"]["kind"] == detail
-    assert any(code in line for line in warnings) == (
-        code in {"TopologyQueueUnknown", "TopologyGangTooLarge", "TopologyCapacityUnknown"}
-    )
+    assert reason["code"] == "TopologyNotWritten"
+    assert case in reason["message"]
+    assert not [line for line in warnings if "Topology" in line]
 
 
 def test_an_annotation_of_any_template_keeps_all_of_them_as_they_are():
     tree = training_job("pytorchReplicaSpecs", Master=1, Worker=3)
     written = {"kueue.x-k8s.io/podset-slice-size": "1"}
     tree["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["annotations"] = written
-    stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
+    stored, _ = create(tree, ask("preferred"), PYTORCH)
     roles = stored["spec"]["pytorchReplicaSpecs"]
     assert (read_annotations(roles["Master"]), read_annotations(roles["Worker"])) == (written, {})
 
 
 SLICE, SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
 SLICED = {SLICE: LEAF, SIZE: "2"}
-CUT = {  # pods, segment, mode, annotations of the job, what is written; leaves have 3 nodes
+CUT = {  # pods, segment, mode, annotations of the job, what is written
     "in leaves": (4, 2, "required", {}, {REQUIRED: SPINE, **SLICED}),
-    "in one leaf": (2, 2, "required", {}, {REQUIRED: LEAF}),
     "the last is smaller": (5, 3, "required", {}, {REQUIRED: SPINE}),
     "no segments": (4, 1, "required", {}, {REQUIRED: SPINE}),
     "soft": (4, 2, "preferred", {}, {PREFERRED: LEAF}),
     "fewer pods": (4, 2, "required", {"kueue.x-k8s.io/job-min-parallelism": "1"}, {REQUIRED: SPINE}),
-    "no room": (6, 2, "required", {}, {}),
 }
 
 
@@ -199,38 +132,46 @@ CUT = {  # pods, segment, mode, annotations of the job, what is written; leaves 
 def test_segments_are_slices_where_kueue_can_place_them(case):
     pods, segment, mode, annotations, expected = CUT[case]
     tree = job(pods, metadata={**QUEUE, "annotations": annotations})
-    stored, _ = create(tree, ask_for_segments(segment, mode), cluster((3, 3)))
+    stored, _ = create(tree, ask(mode, segment=segment))
     assert read_annotations(stored["spec"]) == expected
     reason = read_topology(stored["spec"])["reason"]
     is_left_out = expected == {REQUIRED: SPINE} and segment > 1
-    assert (reason["parameters"].get("segment") or 0) == (segment if is_left_out else 0)
+    assert (f"nothing asks it to keep each segment of {segment} ranks" in reason["message"]) == is_left_out
+
+
+def test_segments_in_the_only_domain_need_no_slices():
+    stored, _ = create(job(), ask(domains=(LEAF,), segment=2))
+    assert read_annotations(stored["spec"]) == {REQUIRED: LEAF}
+    assert "segment" not in read_topology(stored["spec"])["reason"]["message"]
 
 
 @pytest.mark.parametrize(
     ("masters", "by", "expected"),
     [
         (1, ask("preferred"), {PREFERRED: LEAF, TOGETHER: "railwright"}),
-        (1, ask_for_segments(2), {REQUIRED: SPINE, TOGETHER: "railwright"}),  # without slices
+        (1, ask(segment=2), {REQUIRED: SPINE, TOGETHER: "railwright"}),  # without slices
         (2, ask("preferred"), {}),
     ],
     ids=["soft", "segments", "two templates of several pods"],
 )
 def test_a_master_and_its_workers_are_one_group(masters, by, expected):
     tree = training_job("pytorchReplicaSpecs", Master=masters, Worker=3)
-    stored, _ = create(tree, by, cluster((3, 3)), PYTORCH)
+    stored, _ = create(tree, by, PYTORCH)
     for role in stored["spec"]["pytorchReplicaSpecs"].values():
         assert read_annotations(role) == expected
+    code = read_topology(stored["spec"]["pytorchReplicaSpecs"]["Worker"])["reason"]["code"]
+    assert code == ("TopologyRequested" if expected else "TopologyNotWritten")
 
 
-def test_the_queue_is_that_of_the_namespace_of_the_review():
-    tree = job()
-    del tree["metadata"]["namespace"]
-    assert read_annotations(create(tree, ask("preferred"), cluster())[0]["spec"]) == {PREFERRED: LEAF}
-
-
-def test_a_job_without_a_queue_gets_no_annotation():
-    stored, _ = create(job(metadata={}), ask("preferred"), cluster())
+@pytest.mark.parametrize(("scheduler", "shown"), [("", "kube-scheduler"), ("kai-scheduler", "kai-scheduler")])
+def test_a_job_without_a_queue_gets_no_annotation(scheduler, shown):
+    stored, warnings = create(job(metadata={}, schedulerName=scheduler), ask())
     assert read_annotations(stored["spec"]) == {}
+    assert read_topology(stored["spec"])["reason"] == {
+        "code": "TopologyNotWritten",
+        "message": f"railwright writes no topology for a Job.batch that {shown} places",
+    }
+    assert not [line for line in warnings if "Topology" in line]
 
 
 @pytest.mark.parametrize(
@@ -254,22 +195,52 @@ def test_kinds_whose_pods_come_and_go_get_no_annotation(kind, owner):
     for clique in tree["spec"].get("template", {}).get("cliques", ()):
         clique["spec"]["replicas"] = 4
     tree["spec"].get("leaderWorkerTemplate", {})["size"] = 4
-    stored, warnings = create(tree, ask(), cluster(), row)
+    stored, warnings = create(tree, ask(), row)
     assert "kueue.x-k8s.io/podset" not in json.dumps(stored)
-    assert r"\"code\":\"TopologyNoField\"" in json.dumps(stored)
+    assert r"\"code\":\"TopologyNotWritten\"" in json.dumps(stored)
     assert not [line for line in warnings if "Topology" in line]
 
 
 def test_the_second_review_of_a_creation_writes_nothing():
-    stored, _ = create(job(), ask("preferred"), cluster())
-    assert create(stored, ask(), cluster())[0] == stored
+    stored, _ = create(job(), ask("preferred"))
+    assert create(stored, ask())[0] == stored
+
+
+# --- updates ----------------------------------------------------------------------------------------------
 
 
 def test_an_update_with_its_own_topology_keeps_it_alone():
     tree = training_job("pytorchReplicaSpecs", Worker=4)
-    stored, _ = create(tree, ask("preferred"), cluster(), PYTORCH)
+    stored, _ = create(tree, ask("preferred"), PYTORCH)
     own = copy.deepcopy(tree)
     own["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"] = {REQUIRED: SPINE}
     for new, expected in ((tree, {PREFERRED: LEAF}), (own, {REQUIRED: SPINE})):
-        updated, _ = create(new, ask("preferred"), cluster(), PYTORCH, operation="UPDATE", oldObject=stored)
+        updated, _ = create(new, ask("preferred"), PYTORCH, operation="UPDATE", oldObject=stored)
         assert read_annotations(updated["spec"]["pytorchReplicaSpecs"]["Worker"]) == expected
+
+
+def test_the_unchanged_manifest_of_a_job_can_be_applied_again():
+    written = job()
+    written["spec"]["template"]["metadata"]["annotations"] = {TOPOLOGY: json.dumps({"scheduler": "Volcano"})}
+    stored, _ = create(written, ask())
+    assert read_topology(stored["spec"])["scheduler"] == "Kueue"
+    updated, _ = create(written, ask(), operation="UPDATE", oldObject=stored)
+    assert updated == stored
+
+
+def test_an_update_never_adds_a_topology():
+    old, _ = create(job(), ask('"off"'))
+    assert "patch" not in review(old, ask(), operation="UPDATE", oldObject=old)
+
+
+@pytest.mark.parametrize("label", [None, {"railwright.io/fabric": "f"}])
+def test_a_template_without_metadata_gets_one_for_the_record(monkeypatch, label):
+    tree = job()
+    if label is None:
+        tree["metadata"]["labels"] |= {"railwright.io/fabric": "f"}
+    else:
+        known = admitting.known
+        monkeypatch.setattr(admitting, "known", lambda namespace: known(namespace, namespace_labels=label))
+    del tree["spec"]["template"]["metadata"]
+    stored, _ = create(tree, ask())
+    assert read_annotations(stored["spec"]) == {REQUIRED: SPINE}

@@ -8,11 +8,14 @@ import exploration
 import msgspec
 import working
 from admitting import fabric, messages
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from railwright.fabric.injection import plan, pod_changes, template_plan
+from railwright.fabric.injection import plan, template_plan
+from railwright.fabric.nccl import derive
 from railwright.fabric.workloads import registry, roles
+from webhook import pods as reviewing
+from webhook import response_cache
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
@@ -22,44 +25,48 @@ UNNAMED = "[{name: rail0, resource: x.y/vf}, {name: rail1, resource: x.y/vf}]"
 POLICIES = (
     fabric(top=SHAPES, rails=UNNAMED),
     fabric(
-        "    preflight: {enabled: true, mtu: 4200}\n    nccl: {delivery: file}\n",
-        top=SHAPES + "roles: {launchers: never}\n",
+        "    resolve: always\n    preflight: {mtu: 4200}\n",
+        top=SHAPES,
         rails=UNNAMED,
     ),
-    fabric("    nccl: {delivery: both, trafficClass: 96}\n    forceEnv: [NCCL_IB_HCA, UCX_IB_TRAFFIC_CLASS]\n"),
+    fabric("    nccl: {trafficClass: 96}\n"),
+    fabric("    resolve: auto\n", rails="[{name: rail0, resource: x.y/vf}]"),
     fabric(transport="erdma", top=SHAPES, rails=UNNAMED),
     fabric(transport="efa", rails="[{name: rail0, resource: x.y/vf}]"),
-    fabric("    env: {NCCL_SOCKET_IFNAME: eth0}\n    forceEnv: [NCCL_SOCKET_IFNAME]\n", transport="tcp", rails=""),
+    fabric("    env: {NCCL_SOCKET_IFNAME: eth0}\n", transport="tcp", rails=""),
     fabric(
         "    mounts: {devInfiniband: true}\n    security: {privileged: true, capabilities: [IPC_LOCK]}\n",
         transport="pvrdma",
         rails="[{name: rail0, device: vmw0}]",
     ),
     fabric(
-        "    namespaces: {matchLabels: {kubernetes.io/metadata.name: prod}}\n    nccl: {derive: false}\n"
+        "    namespaces: {kubernetes.io/metadata.name: prod}\n    nccl: {derive: false}\n"
         "    env: {A: b, NCCL_X: ' #= '}\n",
         rails="[{name: rail0, network: prod/vf, resource: x.y/shared}]",
-        top="roles: {launchers: always, volcanoTasks: {t: always, u: never}}",
     ),
     fabric(
         "    annotations: {x/y: z}\n    devicesPerRail: 2\n    railsPerPod: proportional\n    gpusPerNode: 4\n",
         rails="[{name: rail0, network: prod/vf.a, interface: r0}, {name: rail1, network: prod/vf.a, interface: r1}]",
-        top="clusterWideNetworks: 1\n",
     ),
     fabric(
-        "    pod: {hostNetwork: true, runtimeClassName: r, tolerations: [{key: gpu}]}\n"
-        "    resources: {hugepages-2Mi: 2Mi}\n"
-        "    mounts: {hostPaths: [{path: /etc}], configMaps: [{name: n, key: k, mountPath: /dev/shm}]}\n"
-        "    deviceScope: pod\n    libraryPath: {directories: [/v], ifUnset: set}\n"
-        "    sourceScript: {path: /v/e.sh}\n    sidecars: [{name: a, image: i}, {name: fetch, image: i}]\n",
+        "    hostNetwork: true\n    resources: {hugepages-2Mi: 2Mi}\n"
+        "    mounts: {hostPaths: {/etc: /etc}, configMaps: {/dev/shm: n}}\n"
+        "    deviceScope: pod\n    libraryPath: [/v]\n"
+        "    sourceScript: /v/e.sh\n",
         rails=UNNAMED,
+    ),
+    fabric(
+        "    gpusPerNode: 8\n    railsPerPod: proportional\n    resolve: always\n    preflight: {image: i}\n"
+        "    claims: {deviceClass: dranet, acceleratorClass: gpu.nvidia.com}\n",
+        transport="efa",
+        rails="[{name: rail0, device: rdmap16s27}, {name: rail1, device: rdmap32s27}]",
     ),
 )
 FACTS = tuple(
-    admitting.known(namespace_labels=labels, networks=networks, offered=offered)
+    admitting.known(namespace_labels=labels, networks=networks, offered=offered, file_keys=offered is not None)
     for labels in (None, {}, {"pod-security.kubernetes.io/enforce": "restricted"}, {"railwright.io/fabric": "default"})
     for networks in (None, {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "vf.a"): "x.y/vf"})
-    for offered in (None, frozenset({"x.y/vf"}))
+    for offered in (None, {"x.y/vf": frozenset({1})})
 )
 
 words = st.text(max_size=12)
@@ -67,6 +74,9 @@ quantities = st.one_of(
     st.sampled_from(["0", "0.0", "1", "8", "500m", "2Gi", "1e400000", "-1", "", "many"]), st.integers(), st.floats()
 )
 resources = st.dictionaries(st.sampled_from(["nvidia.com/gpu", "x.y/vf", "x.y/shared", "cpu"]), quantities, max_size=3)
+uses = st.none() | st.lists(
+    st.sampled_from([{"name": "railwright"}, {"name": "railwright-2"}, {"name": "mine"}]), max_size=2
+)
 own_names = st.one_of(
     words,
     st.sampled_from(
@@ -81,6 +91,7 @@ own_names = st.one_of(
             "NVSHMEM_DEBUG",
             "NVSHMEM_HCA_LIST",
             "UCX_TLS",
+            *derive.FOUND,
         ]
     ),
 )
@@ -108,9 +119,11 @@ containers = st.fixed_dictionaries(
     optional={
         "env": st.none() | st.lists(entries, max_size=3),
         "envFrom": st.sampled_from([None, [], [{"secretRef": {"name": "s"}}]]),
-        "resources": st.none() | st.fixed_dictionaries({}, optional={"requests": resources, "limits": resources}),
+        "resources": st.none()
+        | st.fixed_dictionaries({}, optional={"requests": resources, "limits": resources, "claims": uses}),
         "volumeMounts": st.none() | st.lists(mounts, max_size=2),
         "securityContext": st.none() | contexts,
+        "command": st.sampled_from([None, [], ["train", "--fast"]]),
     },
 )
 volumes = st.one_of(
@@ -167,6 +180,10 @@ affinities = st.lists(
     st.builds(lambda terms: {"matchExpressions": terms}, st.lists(expressions, max_size=2)), max_size=2
 )
 OURS = {"name": "railwright-preflight", "command": ["railwright", "preflight", "--transport", "roce"]}
+OF_TEMPLATE = [  # names of templates that railwright wrote under another policy
+    {"name": name, "resourceClaimTemplateName": f"railwright-f-4x2-{digest}"}
+    for name, digest in (("railwright", "0123456789"), ("railwright-2", "abcdef0123"))
+]
 specs = st.fixed_dictionaries(
     {"containers": st.lists(containers, min_size=1, max_size=2)},
     optional={
@@ -177,6 +194,7 @@ specs = st.fixed_dictionaries(
         "hostIPC": st.booleans(),
         "nodeSelector": st.sampled_from([{}, {"gpu": "a"}, {"gpu": "c"}]),
         "volumes": st.none() | st.lists(volumes, max_size=2),
+        "resourceClaims": st.sampled_from([None, [], [{"name": "mine", "resourceClaimName": "c"}], OF_TEMPLATE]),
         "affinity": st.builds(
             lambda terms: {
                 "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
@@ -191,43 +209,55 @@ metadata = st.fixed_dictionaries(
 pods = st.fixed_dictionaries({"metadata": metadata, "spec": specs})
 
 
+def without_accelerator(*others: dict, **annotations: str) -> dict:
+    """Return a pod that gets rails by its annotation, with containers beside the first."""
+    written = {f"railwright.io/{key}": value for key, value in annotations.items()}
+    metadata = {"generateName": "p-", "labels": {"railwright.io/fabric": "f"}, "annotations": written}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "a"}, *others]}}
+
+
 @exploration.wide
+@example(without_accelerator({"name": "a"}, rails="1"), POLICIES[0], FACTS[0])
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_any_pod_gets_a_plan_and_a_second_plan_changes_nothing(tree, by, at):
     outcome = admitting.planned(tree, by, at)
     match outcome:
-        case pod_changes.NotOptedIn():
+        case plan.NotOptedIn():
             assert tree["metadata"]["labels"]["railwright.io/fabric"] == "none"
-        case pod_changes.Refusal():
+        case plan.Refusal():
             assert outcome.message.startswith("Pod prod/p-*: ")
-        case pod_changes.Injection():
-            again = admitting.planned(admitting.admitted(tree, by, at), by, at)
-            assert isinstance(again, pod_changes.Injection), again
+        case plan.Injection():
+            once = admitting.admitted(tree, by, at)
+            again = admitting.planned(once, by, at)
+            assert isinstance(again, plan.Injection), again
             assert again.changes == ()
+            if writable(once):
+                body, cached = admitting.review(once, namespace="prod"), msgspec.structs.replace(at, version=1)
+                assert reviewing.handle(body, by, lambda _: cached, response_cache.ResponseCache()).operations == 0
             assert (again.rails, again.role, again.containers) == (outcome.rails, outcome.role, outcome.containers)
             assert _lasting(again) <= _lasting(outcome)
 
 
-def _lasting(outcome: pod_changes.Injection) -> set[str]:
+def _lasting(outcome: plan.Injection) -> set[str]:
     """Return the warnings about the final pod, without those about a replaced value."""
     return {warning for warning in messages(outcome) if "was replaced" not in warning}
 
 
 @exploration.wide
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_values_of_a_container_stay_unless_the_policy_forces_others(tree, by, at):
-    if not isinstance(admitting.planned(tree, by, at), pod_changes.Injection):
+def test_values_of_a_container_stay(tree, by, at):
+    if not isinstance(admitting.planned(tree, by, at), plan.Injection):
         return
-    forced = set(by.document.fabrics["f"].force_env)
     after = admitting.admitted(tree, by, at)["spec"]["containers"]
+    extended = {"LD_LIBRARY_PATH"}  # by libraryPath
     for before, now in zip(tree["spec"]["containers"], after, strict=True):
         own = before.get("env") or []
         env_after = (now.get("env") or [])[: len(own)]
-        assert [variable for variable in env_after if variable["name"] not in forced] == [
-            e for e in own if e["name"] not in forced
+        assert [variable for variable in env_after if variable["name"] not in extended] == [
+            variable for variable in own if variable["name"] not in extended
         ]
         if before.get("envFrom"):
-            assert {entry["name"] for entry in (now.get("env") or [])[len(own) :]} <= forced
+            assert len(now.get("env") or []) == len(own)
         own_mounts = before.get("volumeMounts") or []
         assert (now.get("volumeMounts") or [])[: len(own_mounts)] == own_mounts
         for capability in ((before.get("securityContext") or {}).get("capabilities") or {}).get("add", []):
@@ -267,18 +297,23 @@ def writable(tree: dict) -> bool:
     )
 
 
+RAY = working.kind("RayCluster.ray.io")
+
+
 @exploration.wide
+@example(without_accelerator(rails="1"), RAY, "Worker", {}, POLICIES[-1], FACTS[0], False)
+@example(without_accelerator(containers="a"), RAY, "Worker", {}, POLICIES[-1], FACTS[0], False)
 @given(pods.filter(writable), ROWS, NAMES, SPECS, st.sampled_from(POLICIES), st.sampled_from(FACTS), st.booleans())
 def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, row, name, spec, by, at, above):
     label = tree["metadata"]["labels"].pop(LABEL) if above else None
     stored = working.workload(row, {"metadata": tree["metadata"], "spec": tree["spec"]}, name=name, label=label, **spec)
-    outcomes = working.planned(row, stored, by, at)
-    if any(isinstance(outcome, pod_changes.Refusal) for outcome in outcomes):
-        refused = next(outcome for outcome in outcomes if isinstance(outcome, pod_changes.Refusal))
+    planned = working.planned(row, stored, by, at)
+    if any(isinstance(outcome, plan.Refusal) for outcome in planned):
+        refused = next(outcome for outcome in planned if isinstance(outcome, plan.Refusal))
         fates = [
             plan.plan(template_plan.build_pod(template), by, at) for template in working.read(row, stored).templates
         ]
-        assert refused.reason in {fate.reason for fate in fates if isinstance(fate, pod_changes.Refusal)}
+        assert refused.reason in {fate.reason for fate in fates if isinstance(fate, plan.Refusal)}
         return
     after = working.patched(row, stored, by, at)
     assert working.patched(row, after, by, at) == after, "a second pass changes nothing"
@@ -288,15 +323,19 @@ def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, ro
             labelled["metadata"]["labels"].setdefault(LABEL, label)
         pod = working.made(now, after)
         outcome = admitting.planned(pod, by, at)
-        if isinstance(outcome, pod_changes.NotOptedIn | pod_changes.Refusal):  # "none", or what may have passed
+        if isinstance(outcome, plan.NotOptedIn | plan.Refusal):  # "none", or what may have passed
             assert type(outcome) is type(admitting.planned(labelled, by, at))
             continue
+        # Quotas count nothing more. The limit of 0 by which schedulers call the extender is no amount.
         assert not [
             change
             for change in outcome.changes
             if change.entry == "devices"
             or change.entry.startswith("mounts.")
-            or isinstance(change, pod_changes.AddResource)
+            or any(
+                "/resources/" in operation["path"] and operation.get("value") not in ({}, "0")
+                for operation in change.operations
+            )
         ]
         # Only the workload shows whether its job has accelerators, which decides whether a launcher is a rank. Its pods
         # learn it from the devices and mounts of an equipped template.

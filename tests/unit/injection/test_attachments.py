@@ -10,11 +10,6 @@ def networks(tree: dict) -> str:
     return tree["metadata"].get("annotations", {}).get(NETWORKS, "")
 
 
-def test_the_interface_of_a_cluster_wide_network_is_taken():
-    message = refusal(pod(annotations={NETWORKS: "mine@net1"}), fabric(top="clusterWideNetworks: 1"))
-    assert "network 1 of those attached to every pod" in message
-
-
 def test_without_a_known_cluster_networks_cause_no_warning():
     assert messages(planned(pod(annotations={NETWORKS: "mine"}), fabric(), known(networks=None))) == ()
 
@@ -33,11 +28,25 @@ def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
     assert skipped(tree)["networks"] == warning
 
 
+@pytest.mark.parametrize(
+    ("rails", "derive", "warned"),
+    [
+        ("[{name: r, resource: x/y}]", False, False),
+        ("[{name: r, resource: x/y}]", True, True),
+        ("[{name: r, resource: x/y, network: prod/lan2}]", False, True),
+    ],
+)
+def test_the_host_network_is_a_warning_only_where_the_pod_would_get_more_without_it(rails, derive, warned):
+    policy = fabric(f"    nccl: {{derive: {str(derive).lower()}}}\n", rails=rails)
+    warnings = messages(planned(pod(hostNetwork=True), policy, known(networks=None)))
+    assert any("hostNetwork is true" in warning for warning in warnings) is warned
+    assert derive or not any("NCCL_SOCKET_IFNAME" in warning for warning in warnings)
+
+
 def test_skipped_parts_are_left_out_and_in_the_record():
-    keys = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    pod: {runtimeClassName: x}\n"
-    keys += "    sidecars: [{name: d, image: i}]\n"
+    keys = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
     policy = fabric(keys)
-    skip = "pod,networks,devices,mounts,security,env,sidecars,preflight"
+    skip = "networks,devices,mounts,security,env,preflight"
     tree = admitted(pod(annotations={"railwright.io/skip": skip}), policy)
     assert set(record(tree)["skipped"]) == set(skip.split(","))
     assert record(tree)["added"] == []
@@ -80,15 +89,15 @@ def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_change
     )
 
 
-def test_a_rail_interface_that_every_pod_has_is_reported_to_the_operator():
-    """The policy is valid: only two networks of the user shift the rail's automatic name."""
-    policy = fabric(rails="[{name: rail0, network: prod/lan2}]", top="primaryInterface: net3")
-    message = refusal(pod(annotations={NETWORKS: "a@ok,b@well"}), policy)
+def test_rails_that_the_users_networks_shift_to_one_interface_are_reported_to_the_operator():
+    """The policy is valid: only a network of the user shifts the rail's automatic name."""
+    policy = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3, interface: net2}]")
+    message = refusal(pod(annotations={NETWORKS: "a@ok"}), policy)
     expected = (
-        "network prod/lan2 of the fabric: is given the automatic name 'net3', which is the pod's primary interface"
+        "network prod/lan3 of the fabric: asks for interface 'net2', which is the interface of network prod/lan2; "
+        "correct `interface` of its rail in the policy"
     )
     assert expected in message
-    assert "correct `interface` of its rail in the policy" in message
 
 
 def test_a_message_shows_a_network_of_usual_length_whole():

@@ -88,7 +88,97 @@ def test_proportional_rails_are_the_first_ones_rounded_up_and_at_least_one():
     policy = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four)
     for accelerators, rails in ((8, 4), (4, 2), (3, 2), (1, 1), (0, 1), (16, 4)):
         container = gpus(accelerators) if accelerators else cpu()
-        assert planned(pod(container), policy).rails == tuple(f"r{n}" for n in range(rails)), accelerators
+        tree = pod(container, annotations={"railwright.io/containers": "c"})
+        assert planned(tree, policy).rails == tuple(f"r{n}" for n in range(rails)), accelerators
+
+
+def test_accelerators_of_the_authors_own_claim_make_no_rails_proportional():
+    claimed = pod(cpu(resources={"claims": [{"name": "g"}]}), resourceClaims=[{"name": "g", "resourceClaimName": "g"}])
+    proportional = fabric("    gpusPerNode: 8\n    railsPerPod: proportional\n")
+    assert record(admitted(claimed, proportional))["rails"] == ["rail0", "rail1"]
+
+
+EXCLUSIVE = {f"x.y/r{number}": 1 for number in range(4)}
+SHARED = dict.fromkeys(EXCLUSIVE, 8)
+FOUR, EIGHT = {"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 8}
+LABEL = {"railwright.io/fabric": "f"}
+
+
+@pytest.mark.parametrize(
+    ("gpus_of_pod", "nodes", "text", "more", "rails"),
+    [
+        (1, [EXCLUSIVE | EIGHT, EXCLUSIVE | FOUR], "", {}, 1),
+        (2, [EXCLUSIVE | EIGHT], "", {}, 1),
+        (3, [EXCLUSIVE | EIGHT], "    gpusPerNode: 4\n", {}, 3),
+        (8, [EXCLUSIVE | EIGHT], "", {}, 4),
+        (4, [EXCLUSIVE | FOUR, EIGHT, {"x.y/r0": 1} | EIGHT], "", {}, 4),
+        (4, [EXCLUSIVE | FOUR, EXCLUSIVE | {"nvidia.com/mig-1g.10gb": 56}], "", {}, 4),
+        (1, [SHARED | EIGHT], "", {}, 4),
+        (1, [EIGHT], "    gpusPerNode: 8\n", {}, 4),
+        (1, None, "", {}, 4),
+        (1, [EXCLUSIVE | EIGHT], "    railsPerPod: all\n", {}, 4),
+        (1, [EXCLUSIVE | EIGHT], "", {"label": "f"}, 4),
+        (1, [EXCLUSIVE | EIGHT], "", {"annotations": {"railwright.io/rails": "3"}}, 3),
+    ],
+    ids=[
+        "one GPU",
+        "two",
+        "of four",
+        "all GPUs",
+        "larger nodes without the rails",
+        "nodes with another accelerator",
+        "shared rails",
+        "no node with the rails",
+        "unknown nodes",
+        "by policy",
+        "own label",
+        "annotation",
+    ],
+)
+def test_a_pod_that_its_namespace_opts_in_does_not_take_all_exclusive_rails(gpus_of_pod, nodes, text, more, rails):
+    top = "accelerators: [nvidia.com/gpu, nvidia.com/mig-1g.10gb]\n"
+    policy = fabric(
+        text, rails=str([{"name": f"r{number}", "resource": f"x.y/r{number}"} for number in range(4)]), top=top
+    )
+    known = admitting.known(namespace_labels=LABEL, node_devices=nodes)
+    tree = pod(gpus(gpus_of_pod), **{"label": None, **more})
+    outcome = planned(tree, policy, known)
+    assert outcome.rails == tuple(f"r{number}" for number in range(rails))
+    is_share = rails < 4 and "annotations" not in more
+    skipped = record(admitted(tree, policy, known))["skipped"]
+    assert [why["code"] for entry, why in skipped.items() if entry == "rails"] == ["RailsInProportion"] * is_share
+
+
+SHARES = (
+    "accelerators: [nvidia.com/gpu, nvidia.com/mig-1g.10gb, koordinator.sh/gpu]\n"
+    "acceleratorUnits: {koordinator.sh/gpu: 100, nvidia.com/mig-1g.10gb: 7}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "rails"),
+    [
+        ("koordinator.sh/gpu", 200, 1),
+        ("koordinator.sh/gpu", 201, 2),
+        ("koordinator.sh/gpu", 50, 1),
+        ("nvidia.com/mig-1g.10gb", 7, 1),
+        ("nvidia.com/mig-1g.10gb", 21, 2),
+        ("nvidia.com/gpu", 8, 4),
+    ],
+)
+def test_units_that_are_shares_of_an_accelerator_count_as_the_accelerators_that_they_make(resource, amount, rails):
+    four = str([{"name": f"r{n}", "resource": f"x.y/r{n}"} for n in range(4)])
+    policy = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four, top=SHARES)
+    outcome = planned(pod(cpu(resources={"limits": {resource: str(amount)}})), policy)
+    assert len(outcome.rails) == rails
+    assert not [line for line in messages(outcome) if "GpusExceedNode" in line]
+
+
+def test_more_units_than_accelerators_name_the_key_for_shares():
+    policy = fabric("    gpusPerNode: 8\n", top="accelerators: [nvidia.com/gpu, koordinator.sh/gpu]\n")
+    (message,) = messages(planned(pod(cpu(resources={"limits": {"koordinator.sh/gpu": "200"}})), policy))
+    assert message.startswith("the pod requests 200 koordinator.sh/gpu, and a node of fabric f has 8")
+    assert message.endswith("or acceleratorUnits if a unit is a share of an accelerator")
 
 
 def test_a_zero_in_one_chosen_container_stays_where_another_takes_part():
@@ -195,35 +285,6 @@ def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_b
 
 # --- warnings to the author of a pod about devices ------------------------------------------------------------
 
-MANY = "".join(f"\n    - {{name: rail{k}, network: prod/lan{k}}}" for k in range(16))
-
-
-def test_a_shortcoming_of_the_policy_is_reported_once_however_many_rails_have_it():
-    networks = {("prod", f"lan{k}"): None for k in range(16)}
-    (warning,) = messages(planned(pod(), fabric(rails=MANY), known(networks=networks)))
-    assert "for rail0, rail1, " in warning
-    assert " more, because neither the policy nor a network names a resource" in warning
-    some = MANY.replace("{name: rail0,", "{name: rail0, resource: rdma/ib,")
-    (warning,) = messages(planned(pod(), fabric(rails=some), known(networks=networks)))
-    assert warning.startswith("no device is requested for rail1, rail2, ")
-    other = dict.fromkeys(networks, "x.y/vf")
-    contradicting = fabric(rails=MANY.replace("{name", "{resource: rdma/ib, name"))
-    warnings = messages(planned(pod(), contradicting, known(networks=other)))
-    (warning,) = [warning for warning in warnings if "network uses" in warning]
-    assert warning.startswith("rail0: the policy requests rdma/ib and the network uses x.y/vf")
-
-
-def test_devices_that_are_left_from_an_older_policy_are_reported_where_no_node_offers_them():
-    container = gpus(8)
-    for part in ("requests", "limits"):
-        container["resources"][part] |= {"nvidia.com/old_0": "1", "nvidia.com/none": "0", "memory": "1Gi"}
-        container["resources"][part]["deviceclass.resource.kubernetes.io/nic"] = "1"
-    offered = frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"})
-    (warning,) = messages(planned(pod(container), fabric(), known(offered=offered)))
-    assert warning.startswith("container c requests nvidia.com/old_0, which no node offers: the pod stays pending")
-    assert messages(planned(pod(container), fabric(), known(offered=offered | {"nvidia.com/old_0"}))) == ()
-    assert messages(planned(pod(container), fabric(), known())) == (), "nothing is known of nodes"
-
 
 @pytest.mark.parametrize(("asked", "is_reported"), [(None, True), ("1", True), ("2", False), ("0", False)])
 def test_skipped_devices_of_a_pool_that_networks_draw_on_are_reported_unless_the_pod_requests_them(asked, is_reported):
@@ -249,12 +310,3 @@ def test_a_pod_without_rails_gets_a_warning_about_devices_that_its_networks_lack
     outcome = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL))
     assert not outcome.rails
     assert any("use x.y/vf, and the pod requests too few" in message for message in messages(outcome)) == is_reported
-
-
-@pytest.mark.parametrize(("container", "labels"), [(gpus(8), {}), (cpu(), LAUNCHER)], ids=["worker", "launcher"])
-def test_a_left_over_device_of_an_init_container_and_of_a_pod_without_rails_is_named(container, labels):
-    left_over = {"name": "side", "image": "i", "resources": {"limits": {"x.y/old": "1"}}}
-    tree = pod(container, labels=labels, initContainers=[left_over])
-    offered = frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"})
-    (warning,) = messages(planned(tree, fabric(), known(offered=offered)))
-    assert warning.startswith("container side requests x.y/old, which no node offers")

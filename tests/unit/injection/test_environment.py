@@ -1,9 +1,10 @@
 """Precedence and delivery of environment variables (docs/interface.md 2.3 and 3.3)."""
 
 import pytest
-from admitting import LAUNCHER, admitted, cpu, env, fabric, gpus, messages, mounts, planned, pod, record, skipped
+from admitting import LAUNCHER, admitted, cpu, env, fabric, gpus, known, messages, mounts, planned, pod, record, skipped
 
 CONF = "railwright.io/nccl.conf"
+BY_FILE = {"railwright.io/delivery": "file"}
 
 
 def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
@@ -22,25 +23,6 @@ def test_a_literal_beats_the_derived_value():
     assert env(admitted(pod(), fabric("    env: {NCCL_IB_HCA: mlx5}\n")))["NCCL_IB_HCA"] == "mlx5"
 
 
-def test_a_forced_name_replaces_the_whole_entry_with_a_warning():
-    policy = fabric("    env: {A: '1'}\n    forceEnv: [A, NCCL_IB_HCA]\n")
-    own = [
-        {"name": "A", "value": "first"},  # of two equal names the last counts
-        {"name": "B", "value": "b"},
-        {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "NCCL_IB_HCA", "value": "x"},
-    ]
-    tree = pod(gpus(8, env=own))
-    after = admitted(tree, policy)
-    assert after["spec"]["containers"][0]["env"][:4] == [
-        *own[:2],
-        {"name": "A", "value": "1"},
-        {"name": "NCCL_IB_HCA", "value": "=mlx5_0,mlx5_1"},
-    ]
-    assert len(messages(planned(tree, policy))) == 2
-    assert record(after)["kept"] == {}
-
-
 def test_a_container_with_envfrom_gets_the_file_and_no_entries():
     source = [{"configMapRef": {"name": "settings"}}]
     tree = pod(gpus(8, envFrom=source))
@@ -53,27 +35,25 @@ def test_a_container_with_envfrom_gets_the_file_and_no_entries():
         {"path": "nccl.conf", "fieldRef": {"fieldPath": "metadata.annotations['railwright.io/nccl.conf']"}}
     ]
     (warning,) = messages(planned(tree, fabric()))
-    assert "so GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME is not set: it would override envFrom; set it" in warning
+    assert "so railwright does not set GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME in env, which would override it" in warning
     own = pod(gpus(8, envFrom=source, env=[{"name": "GLOO_SOCKET_IFNAME", "value": "eth1"}]))
     (warning,) = messages(planned(own, fabric()))
-    assert "so TP_SOCKET_IFNAME is not set" in warning
+    assert "does not set TP_SOCKET_IFNAME in env" in warning
 
 
 @pytest.mark.parametrize(
-    ("delivery", "annotation", "in_env", "in_file"),
+    ("annotation", "in_env", "in_file"),
     [
-        ("env", None, True, False),
-        ("file", None, False, True),
-        ("both", None, True, True),
-        ("env", "file", False, True),
-        ("env", " file", False, True),
-        ("env", "file\n", False, True),
-        ("file", "env", True, False),
+        (None, True, False),
+        ("file", False, True),
+        (" file", False, True),
+        ("file\n", False, True),
+        ("env", True, False),
     ],
 )
-def test_delivery_is_the_policys_or_the_pods_choice(delivery, annotation, in_env, in_file):
+def test_settings_are_in_the_environment_unless_the_pod_asks_for_the_file(annotation, in_env, in_file):
     annotations = {"railwright.io/delivery": annotation} if annotation else None
-    after = admitted(pod(annotations=annotations), fabric(f"    nccl: {{delivery: {delivery}}}\n"))
+    after = admitted(pod(annotations=annotations), fabric())
     assert ("NCCL_IB_HCA" in env(after)) is in_env
     assert ("NCCL_IB_HCA" in after["metadata"]["annotations"].get(CONF, "")) is in_file
     assert ("/etc/nccl.conf" in mounts(after)) is in_file
@@ -84,20 +64,6 @@ def test_a_rail_without_a_device_leaves_the_list_out():
     after = admitted(pod(), fabric(rails="[{name: rail0, device: mlx5_0}, {name: rail1}]"))
     assert "NCCL_IB_HCA" not in env(after)
     assert "volumeMounts" not in after["spec"]["containers"][0]
-
-
-# --- forced names -----------------------------------------------------------------------------------------
-
-
-def test_a_forced_variable_overrides_envfrom_with_a_warning():
-    policy = fabric("    env: {A: '1', B: '2'}\n    forceEnv: [A, NCCL_IB_HCA, NOT_OURS]\n")
-    tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
-    after = admitted(tree, policy)
-    assert env(after) == {"A": "1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
-    forced = [message for message in messages(planned(tree, policy)) if "which overrides any" in message]
-    assert len(forced) == 2
-    assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in after["metadata"]["annotations"][CONF]
-    assert planned(after, policy).changes == ()
 
 
 # --- the file ---------------------------------------------------------------------------------------------
@@ -119,7 +85,7 @@ def test_nccl_conf_has_no_name_that_the_container_sets(own):
 
 def test_a_name_that_one_of_two_containers_has_set_is_in_the_file_for_the_other():
     both = gpus(4, name="a", env=[{"name": "NCCL_IB_HCA", "value": "mlx5_9"}]), gpus(4, name="b")
-    after = admitted(pod(*both), fabric("    nccl: {delivery: file}\n", rails="[{name: rail0, device: mlx5_0}]"))
+    after = admitted(pod(*both, annotations=BY_FILE), fabric(rails="[{name: rail0, device: mlx5_0}]"))
     assert "NCCL_IB_HCA==mlx5_0\n" in after["metadata"]["annotations"][CONF]
 
 
@@ -127,8 +93,8 @@ def test_a_name_that_one_of_two_containers_has_set_is_in_the_file_for_the_other(
 def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
     """In a ConfigMap at /etc the runtime could not make the file to mount on, and the container would not start."""
     container = gpus(8, volumeMounts=[{"name": "own", "mountPath": path}])
-    tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}])
-    policy = fabric("    nccl: {delivery: file}\n")
+    tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}], annotations=BY_FILE)
+    policy = fabric()
     after = admitted(tree, policy)
     assert mounts(after) == {path: "own"}
     assert after["spec"]["volumes"] == tree["spec"]["volumes"]
@@ -185,8 +151,8 @@ def test_a_file_of_the_users_does_not_stay_on_a_pod_that_gets_none(container, la
 
 
 def test_values_that_no_line_can_hold_go_into_the_environment():
-    policy = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n    nccl: {{delivery: file}}\n")
-    after = admitted(pod(), policy)
+    policy = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n")
+    after = admitted(pod(annotations=BY_FILE), policy)
     assert "NCCL_LONG" in env(after)
     assert "NCCL_SHORT" not in env(after)
     assert "NCCL_SHORT=" in after["metadata"]["annotations"][CONF]
@@ -200,8 +166,6 @@ def test_on_the_host_network_literals_that_name_a_pod_interface_are_left_out():
 def test_on_the_host_network_the_rails_address_range_is_left_out():
     literal = "    env: {NCCL_IB_ADDR_RANGE: 10.0.0.0/8}\n"
     assert "NCCL_IB_ADDR_RANGE" not in env(admitted(pod(hostNetwork=True), fabric(literal)))
-    said = fabric(literal + "    nccl: {addressRangeIncludesHost: true}\n")
-    assert env(admitted(pod(hostNetwork=True), said))["NCCL_IB_ADDR_RANGE"] == "10.0.0.0/8"
 
 
 # --- libraries beside NCCL --------------------------------------------------------------------------------
@@ -222,9 +186,13 @@ def test_a_partly_configured_nvshmem_is_completed():
         "NVSHMEM_HCA_LIST": "mlx5_0,mlx5_1",
         "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
         "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
-        "NVSHMEM_IB_TRAFFIC_CLASS": "96",
     }
     assert planned(after, fabric(FACTS)).changes == ()
+
+
+def test_symmetric_memory_of_pytorch_gets_nvshmems_own_list():
+    after = admitted(pod(gpus(8, env=[{"name": "TORCH_SYMMMEM", "value": "NVSHMEM"}])), fabric())
+    assert (env(after)["NCCL_IB_HCA"], env(after)["NVSHMEM_HCA_LIST"]) == ("=mlx5_0,mlx5_1", "mlx5_0,mlx5_1")
 
 
 @pytest.mark.parametrize(
@@ -242,9 +210,13 @@ def test_devices_that_the_user_chose_for_a_library_stay(name, value, others):
     assert beside(admitted(pod(gpus(8, env=own)), fabric())) == {name: value} | others
 
 
-def test_a_rank_whose_data_ucx_carries_gets_the_traffic_class_and_is_not_held_to_tcp():
+def test_a_rank_whose_data_ucx_carries_gets_rails_and_traffic_class_and_is_not_held_to_tcp():
     after = admitted(pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc,cuda"}])), fabric(FACTS))
-    assert beside(after) == {"UCX_TLS": "rc,cuda", "UCX_IB_TRAFFIC_CLASS": "96"}
+    assert beside(after) == {
+        "UCX_TLS": "rc,cuda",
+        "UCX_IB_TRAFFIC_CLASS": "96",
+        "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1",
+    }
 
 
 def test_ucx_of_nixl_uses_the_rails():
@@ -253,14 +225,31 @@ def test_ucx_of_nixl_uses_the_rails():
     assert planned(after, fabric(FACTS)).changes == ()
 
 
-def test_open_mpi_is_kept_off_the_rails_unless_its_exclude_list_is_set():
-    own = [{"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"}]
-    after = admitted(pod(gpus(8, env=own)), fabric())
-    assert beside(after) == {
-        "OMPI_MCA_btl_tcp_if_exclude": "lo",
-        "OMPI_MCA_oob_tcp_if_include": "eth0",
-        "PRTE_MCA_prte_if_include": "eth0",
-    }
+RENAMED = '[{"name": "r0", "namespace": "prod", "interface": "ib0"}, {"name": "r1", "namespace": "prod"}]'
+
+
+@pytest.mark.parametrize(
+    ("annotations", "has_interface"),
+    [
+        ({}, True),
+        ({"railwright.io/rails": "rail0"}, True),
+        ({"railwright.io/rails": "rail1"}, False),
+        ({"railwright.io/skip": "networks"}, False),
+        ({"k8s.v1.cni.cncf.io/networks": RENAMED}, False),
+    ],
+)
+def test_a_pod_gets_an_interface_variable_only_for_an_interface_that_it_has(annotations, has_interface):
+    rails = "\n" + "\n".join(
+        f"    - {{name: rail{index}, network: prod/r{index}, interface: rdma{index}, device: mlx5_{index}}}"
+        for index in (0, 1)
+    )
+    policy = fabric("    primaryInterface: rdma0\n    mounts: {devInfiniband: true}\n", rails=rails)
+    networks = known(networks={("prod", "r0"): None, ("prod", "r1"): None})
+    after = admitted(pod(annotations=annotations), policy, networks)
+    interfaces = {value for name, value in env(after).items() if name.endswith("IFNAME")}
+    assert interfaces == ({"rdma0", "=rdma0"} if has_interface else set())
+    assert ("env.NCCL_SOCKET_IFNAME" in record(after)["skipped"]) != has_interface
+    assert planned(after, policy, networks).changes == ()
 
 
 def test_a_literal_of_a_library_enables_its_variables_for_every_rank():
@@ -277,7 +266,15 @@ def test_variables_that_envfrom_may_set_are_left_out_with_a_reason():
     tree = pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc"}], envFrom=[{"secretRef": {"name": "s"}}]))
     assert beside(admitted(tree, fabric(FACTS))) == {"UCX_TLS": "rc"}
     (warning,) = messages(planned(tree, fabric(FACTS)))
-    assert ", UCX_IB_TRAFFIC_CLASS is not set: it would override envFrom; set it in env" in warning
+    assert "UCX_IB_TRAFFIC_CLASS" in warning
+
+
+def test_envfrom_with_another_prefix_does_not_hide_the_library_path():
+    policy = fabric("    libraryPath: [/opt/lib]\n")
+    sources = [{"prefix": "X_", "secretRef": {"name": "s"}}]
+    assert env(admitted(pod(gpus(8, envFrom=sources)), policy))["LD_LIBRARY_PATH"] == "/opt/lib"
+    sources[0]["prefix"] = "LD_"
+    assert "LD_LIBRARY_PATH" not in env(admitted(pod(gpus(8, envFrom=sources)), policy))
 
 
 def test_envfrom_with_a_prefix_sets_only_variables_with_that_prefix():

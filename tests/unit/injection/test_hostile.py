@@ -30,9 +30,9 @@ def test_more_than_256_chosen_containers_are_refused():
 
 
 def build_pod_of_many_containers(size: int) -> dict:
-    """Return a pod of which the last of many containers requests a rail."""
+    """Return a pod of which the last of many containers requests a GPU."""
     held = pod(*[cpu(f"c{number}", env=[{"name": "A", "value": "b"}]) for number in range(size)], cpu("last"))
-    held["spec"]["containers"][-1]["resources"] = {"limits": {"d/r": "1"}, "requests": {"d/r": "1"}}
+    held["spec"]["containers"][-1]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     return held
 
 
@@ -48,7 +48,7 @@ def build_pod_of_many_terms(size: int) -> dict:
     ("build", "policy"),
     [
         (build_pod_of_many_containers, fabric(rails="[{name: r, resource: d/r}]")),
-        (build_pod_of_many_terms, fabric("    preflight: {enabled: true}\n", top=SHAPES)),
+        (build_pod_of_many_terms, fabric("    resolve: always\n", top=SHAPES)),
     ],
 )
 def test_a_pod_twice_as_large_is_planned_in_twice_as_many_calls(build, policy):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from railwright.cli.explanation import previews, templates
 from railwright.fabric import names, views
-from railwright.fabric.injection import keys, pod_changes
-from railwright.fabric.reasons import rendering
+from railwright.fabric.injection import keys, plan
 from webhook import pods, reviews
 
 JOBSET, VOLCANO = working.kind("JobSet.jobset.x-k8s.io"), working.kind("Job.batch.volcano.sh")
@@ -77,8 +76,8 @@ def test_a_key_in_its_place_causes_no_warning_about_its_copy():
 
 
 def test_an_injected_pod_gets_no_warning():
-    policy = fabric("    nccl: {delivery: file}\n")
-    once = admitting.admitted(pod(annotations={OURS + "rails": "1"}), policy)
+    policy = fabric("")
+    once = admitting.admitted(pod(annotations={OURS + "rails": "1", OURS + "delivery": "file"}), policy)
     assert {OURS + "injection", OURS + "nccl.conf"} <= once["metadata"]["annotations"].keys()
     assert messages(planned(once, policy)) == ()
 
@@ -87,12 +86,12 @@ def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_reported():
     tree = pod(label=None)
     tree["metadata"]["labels"] = {OURS + "fabirc": "f"}
     outcome = planned(tree, BY)
-    assert outcome == pod_changes.NotOptedIn(outcome.warnings)
+    assert outcome == plan.NotOptedIn(outcome.warnings)
     assert len(messages(outcome)) == 1
     body = admitting.review(tree, namespace="prod")
     response = json.loads(pods.handle(body, BY, lambda _: known()).body)["response"]
     assert response["allowed"]
-    assert response["warnings"] == [f"KeyUnknown: {messages(outcome)[0]}"]
+    assert response["warnings"] == [f"KeyWithoutEffect: {messages(outcome)[0]}"]
     assert "patch" not in response
 
 
@@ -107,7 +106,7 @@ def test_a_typo_in_a_template_is_reported_with_its_place():
     tree = working.workload(VOLCANO, working.template(label="f", annotations={OURS + "skips": "env"}), name="w")
     (warning,) = list_warnings(VOLCANO, tree)
     assert warning.startswith(
-        "KeyUnknown: spec.tasks[w].template: annotation railwright.io/skips 'env' has no effect: "
+        "KeyWithoutEffect: spec.tasks[w].template: annotation railwright.io/skips 'env' has no effect: "
     )
 
 
@@ -117,8 +116,8 @@ def test_an_annotation_of_pods_on_the_workload_belongs_in_the_template(key):
     tree["metadata"]["annotations"] = {OURS + key: "2"}
     (warning,) = list_warnings(VOLCANO, tree)
     assert warning == (
-        f"KeyOnWorkload: annotation {OURS}{key} '2' of the Job has no effect: railwright reads it on pods; move it to "
-        "the annotations of the pod template (spec.tasks[w].template.metadata)"
+        f"KeyWithoutEffect: annotation {OURS}{key} '2' of the Job has no effect: railwright reads it as an annotation "
+        "of pods; move it to the annotations of the pod template (spec.tasks[w].template.metadata)"
     )
     tree["spec"]["tasks"][0]["template"]["metadata"] = {
         "annotations": {OURS + key: "c" if key == "containers" else "1"}
@@ -131,7 +130,7 @@ def test_keys_between_the_workload_and_its_template_are_reported_too():
     tree["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"annotations": {OURS + "rails": "1"}}
     (warning,) = list_warnings(JOBSET, tree)
     assert warning.startswith(
-        "KeyOnWorkload: spec.replicatedJobs[w].template: annotation railwright.io/rails '1' has no effect"
+        "KeyWithoutEffect: spec.replicatedJobs[w].template: annotation railwright.io/rails '1' has no effect"
     )
     assert "(spec.replicatedJobs[w].template.spec.template.metadata)" in warning
 
@@ -180,7 +179,7 @@ def test_an_update_that_leaves_the_keys_as_they_were_causes_no_warning():
 def test_many_wrong_keys_leave_room_for_other_warnings():
     shown = warnings(annotations={f"{OURS}k{number}": "x" * 50 for number in range(2000)})
     assert len(shown) == 4
-    assert shown[-1] == "more keys of railwright.io have no effect; correct these first"
+    assert shown[-1] == "and more keys without effect; fix these first to see them"
     assert all(len(warning) <= reviews.MAX_WARNING for warning in shown)
 
 
@@ -189,24 +188,61 @@ def test_every_wrong_key_has_at_most_one_warning_that_fits(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
     reasons = keys.check_pod(metadata)
     assert len(reasons) <= 1
-    assert all(len(rendering.describe(reason).line) <= reviews.MAX_WARNING + 8 * len(value + key) for reason in reasons)
+    assert all(len(reason.line) <= reviews.MAX_WARNING + 8 * len(value + key) for reason in reasons)
     right = {names.FABRIC} if label else {names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY}
-    written = set() if label else {names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES}
+    written = set() if label else {names.INJECTION, names.NCCL_CONF}
     assert bool(reasons) == (OURS + key not in right | written)
 
 
 def test_a_pod_that_did_not_opt_in_gets_no_warnings():
     assert keys.check_pod(views.ObjectMeta()) == ()
-    assert planned(pod(cpu(), label=None), BY) == pod_changes.NotOptedIn()
-    assert planned(pod(gpus(1), label=None), BY) == pod_changes.NotOptedIn()
+    assert planned(pod(cpu(), label=None), BY) == plan.NotOptedIn()
+    assert planned(pod(gpus(1), label=None), BY) == plan.NotOptedIn()
 
 
 def test_a_misspelt_domain_of_a_key_is_noticed():
     for domain in ("railwright", "railwrite.io", "ralwright.io", "railwright.com", "Railwright.io"):
         (warning,) = keys.check_pod(views.ObjectMeta(labels_or_none={f"{domain}/fabric": "roce"}))
-        assert "did you mean label railwright.io/fabric?" in rendering.render(warning)
+        assert "did you mean label railwright.io/fabric?" in warning.text
 
 
 def test_keys_of_others_are_left_alone():
     for key in ("railway.app/fabric", "example.com/fabric", "railwrite.io/team", "fabric"):
         assert keys.check_pod(views.ObjectMeta(labels_or_none={key: "x"}, annotations_or_none={key: "x"})) == ()
+
+
+# --- keys in the networks annotation -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"),
+    [
+        ("guid", "did you mean infiniband-guid?"),
+        ("infiniband_guid", "did you mean infiniband-guid?"),
+        ("interfaceName", "did you mean interface?"),
+        ("ip", "did you mean ips?"),
+        ("macAddress", "did you mean mac?"),
+        ("default_route", "did you mean default-route?"),
+        ("colour", "remove it"),
+        ("", "remove it"),
+        ("\x1b" + "x" * 5000, "remove it"),
+    ],
+)
+def test_a_key_that_multus_does_not_know_is_named_with_its_entry(key, fix):
+    networks = json.dumps([{"name": "lan2"}, {"name": "lan3", key: "1", "other": "2"}])
+    (warning,) = keys.check_pod(views.ObjectMeta(annotations_or_none={names.NETWORKS: networks}))
+    assert warning.text.startswith(f"annotation {names.NETWORKS}: entry 2: key '")
+    assert warning.line.endswith(f"has no effect: Multus has no such key; {fix}")
+    assert warning.line.isprintable()
+    assert len(warning.line) <= reviews.MAX_WARNING
+
+
+def test_keys_that_multus_knows_in_any_case_and_a_value_that_it_rejects_cause_no_warning():
+    known_keys = {"name": "a", "Namespace": "b", "IPS": ["10.0.0.1"], "infiniband-guid": "02:00:00:00:00:00:00:01"}
+    for networks in (json.dumps([known_keys]), "lan2,lan3", '[{"guid":', '{"guid": 1}', '[{"guid": 1}]'):
+        assert keys.check_pod(views.ObjectMeta(annotations_or_none={names.NETWORKS: networks})) == ()
+
+
+def test_entries_with_unknown_keys_leave_room_for_other_warnings():
+    networks = json.dumps([{"name": "a", "guid": "1"}] * 2000)
+    assert len(keys.check_pod(views.ObjectMeta(annotations_or_none={names.NETWORKS: networks}))) == 4

@@ -5,23 +5,25 @@ import json
 import msgspec
 from admitting import fabric, known, pod, view
 
-from railwright.fabric.injection import applied_pod, context, plan, pod_changes
+from railwright.fabric.injection import context, drafts, plan
 from webhook import patch
 
 SITE = "example.com/nic-count"
 
 
-def count_devices(pod_now: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Return a mutation of a site: an annotation with the devices and variables that the pod has by now."""
+def count_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+    """Add an annotation of a site: the devices and variables that the pod has by now."""
     if "nic-count" in ctx.options.skip:
-        return pod_changes.Contribution(skipped={"nic-count": context.SKIPPED})
+        draft.skip("nic-count", context.SKIPPED)
+        return
+    pod_now = draft.pod
     target = pod_now.container(ctx.targets[0])
     devices = sorted(name for name in target.requests if name.startswith("nvidia.com/mlx5"))
     _, hca = target.env_by_name["NCCL_IB_HCA"]
     value = f"{len(devices)} devices, {len(pod_now.networks)} networks, HCA {hca.value}"
-    change = pod_changes.SetAnnotation(entry="nic-count", reason="the site counts NICs", key=SITE, value=value)
-    changes = () if pod_now.metadata.annotations.get(SITE) == value else (change,)
-    return pod_changes.Contribution(changes=changes, entries=("nic-count",))
+    if pod_now.metadata.annotations.get(SITE) != value:
+        draft.set_annotation(SITE, value, drafts.Cause("nic-count", "the site counts NICs"))
+    draft.add_entry("nic-count")
 
 
 ROWS = (*plan.MUTATORS, plan.Row("nic-count", count_devices))
@@ -33,9 +35,9 @@ def plan_pod(tree, by, rows=ROWS):
 
 def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_record():
     outcome = plan_pod(pod(), fabric())
-    assert isinstance(outcome, pod_changes.Injection)
+    assert isinstance(outcome, plan.Injection)
     assert outcome.pod.metadata.annotations[SITE] == "2 devices, 2 networks, HCA =mlx5_0,mlx5_1"
-    operations = json.loads(msgspec.json.encode(patch.build_operations(view(pod()), outcome.changes)))
+    operations = json.loads(msgspec.json.encode(patch.build_operations(outcome.changes)))
     assert [operation["value"] for operation in operations if operation["path"].endswith("nic-count")] == [
         outcome.pod.metadata.annotations[SITE]
     ]
@@ -47,8 +49,6 @@ def test_an_author_may_skip_the_mutation_from_outside():
     skipped = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric())
     assert SITE not in skipped.pod.metadata.annotations
     refused = plan_pod(pod(annotations={"railwright.io/skip": "nobody"}), fabric())
-    assert refused.message.endswith(
-        "not one of pod, networks, devices, mounts, security, env, sidecars, preflight, nic-count"
-    )
+    assert refused.message.endswith("not one of networks, devices, mounts, security, env, preflight, nic-count")
     without_row = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), plan.MUTATORS)
-    assert isinstance(without_row, pod_changes.Refusal)
+    assert isinstance(without_row, plan.Refusal)

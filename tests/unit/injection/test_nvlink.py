@@ -18,8 +18,8 @@ CHANNELS = frozenset({"compute-domain-default-channel.nvidia.com"})
 DOMAINS = "    placement: {domains: [nvidia.com/gpu.clique, leaf]}\n"
 
 
-def nvlink_fabric(nvlink="{}", more="    gpusPerNode: 4\n", **changes):
-    return fabric(f"    nvlink: {nvlink}\n{DOMAINS}{more}", **changes)
+def nvlink_fabric(segment=1, more="    gpusPerNode: 4\n", **changes):
+    return fabric(f"    nvlinkSegment: {segment}\n{DOMAINS}{more}", **changes)
 
 
 def rank(job="train", count=4, **more):
@@ -31,7 +31,7 @@ def test_no_pod_gets_a_channel_that_its_author_does_not_name():
 
 
 CLAIMS = nvlink_fabric(
-    more="    gpusPerNode: 4\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
+    more="    gpusPerNode: 4\n    claims: {deviceClass: dranet, acceleratorClass: gpu.nvidia.com}\n",
     rails="[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]",
 )
 FACTS = known(claim_templates={("prod", "mine"): CHANNELS})
@@ -52,10 +52,8 @@ def test_a_channel_of_the_author_stays_beside_the_claims_of_rails(policy, names)
     assert admitted(copy.deepcopy(once), policy, FACTS) == once
 
 
-def test_nccl_gets_the_memory_that_nvlink_needs_and_fails_without_it_where_required():
+def test_nccl_gets_the_memory_that_nvlink_needs():
     assert env(admitted(rank(), nvlink_fabric()))["NCCL_CUMEM_ENABLE"] == "1"
-    assert "NCCL_MNNVL_ENABLE" not in env(admitted(rank(), nvlink_fabric()))
-    assert env(admitted(rank(), nvlink_fabric("{required: true}")))["NCCL_MNNVL_ENABLE"] == "1"
     assert "NCCL_CUMEM_ENABLE" not in env(admitted(rank(), fabric()))
 
 

@@ -5,9 +5,8 @@ import tables
 from admitting import admitted, fabric, gpus, planned, pod, record, skipped
 
 SHM, DEVICES, FILE = "/dev/shm", "/dev/infiniband", "/etc/nccl.conf"
-BY = fabric(
-    "    mounts: {sharedMemory: 1Gi, devInfiniband: true}\n    nccl: {delivery: file}\n    preflight: {enabled: true}\n"
-)
+BY_FILE = {"railwright.io/delivery": "file"}
+BY = fabric("    mounts: {sharedMemory: 1Gi, devInfiniband: true}\n    resolve: always\n")
 # All of them pass the API server's validation; container runtimes clean them (runc: filepath-securejoin).
 SPELLINGS = ["{0}", "{0}/", "/{0}", "//{0}", "/run/..{0}", "{0}/.", "/.{0}", "/../..{0}", "{1}", "./{1}"]
 
@@ -24,7 +23,9 @@ def ours(tree: dict, path: str) -> list[str]:
 @pytest.mark.parametrize(("path", "form"), tables.pair([SHM, DEVICES, FILE], [*SPELLINGS, "{0}//", "/dev//..{0}"]))
 def test_a_mount_at_the_path_is_left_alone_however_it_is_written(path, form):
     mount = {"name": "own", "mountPath": spell(form, path)}
-    tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "emptyDir": {}}]), BY)
+    tree = admitted(
+        pod(gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "emptyDir": {}}], annotations=BY_FILE), BY
+    )
     assert ours(tree, path) == []
     assert all(ours(tree, other) for other in {SHM, DEVICES, FILE} - {path})
     assert {f"mounts.{path}", "nccl.conf"} & record(tree)["skipped"].keys()
@@ -34,7 +35,7 @@ def test_a_mount_at_the_path_is_left_alone_however_it_is_written(path, form):
 def test_a_block_device_at_the_path_is_left_alone(path, form):
     device = {"name": "disk", "devicePath": spell(form, path)}
     claim = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
-    tree = admitted(pod(gpus(8, volumeDevices=[device]), volumes=[claim]), BY)
+    tree = admitted(pod(gpus(8, volumeDevices=[device]), volumes=[claim], annotations=BY_FILE), BY)
     assert ours(tree, path) == []
     assert all(ours(tree, other) for other in {SHM, DEVICES, FILE} - {path})
 
@@ -58,7 +59,12 @@ def test_a_dev_that_is_not_the_hosts_gets_shared_memory():
 
 def test_preflight_sees_the_device_files_where_the_users_mount_has_them():
     mount = {"name": "own", "mountPath": "/dev//infiniband"}
-    tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "hostPath": {"path": DEVICES}}]), BY)
+    tree = admitted(
+        pod(
+            gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "hostPath": {"path": DEVICES}}], annotations=BY_FILE
+        ),
+        BY,
+    )
     (check,) = tree["spec"]["initContainers"]
     assert {"name": "own", "mountPath": "/dev//infiniband"} in check["volumeMounts"]
 
@@ -73,8 +79,7 @@ def test_the_keys_of_an_ssh_launched_rank_are_found_however_their_path_is_writte
 
 @pytest.mark.parametrize("path", ["/opt/nvidia/", "/opt//nvidia", "//opt/nvidia", "/opt/./nvidia"])
 def test_a_path_of_the_policy_is_mounted_once_however_it_is_written(path):
-    config_maps = f"[{{name: a, mountPath: {path}/topo/}}]"
-    by = fabric(f"    mounts: {{hostPaths: [{{path: {path}}}], configMaps: {config_maps}}}\n")
+    by = fabric(f"    mounts: {{hostPaths: {{{path}: /opt/nvidia}}, configMaps: {{{path}/topo/: a}}}}\n")
     once = admitted(pod(gpus(8)), by)
     mounted = [mount["mountPath"] for mount in once["spec"]["containers"][0]["volumeMounts"]]
     assert mounted == ["/opt/nvidia", "/opt/nvidia/topo"]

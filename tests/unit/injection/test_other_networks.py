@@ -84,6 +84,42 @@ def test_any_list_keeps_its_items_and_a_second_plan_changes_nothing(own, case):
     assert planned(once, by).changes == ()
 
 
+TKE = "tke.cloud.tencent.com/networks"
+COMMAS = fabric(
+    f"    networkAnnotation: {{key: {TKE}, first: [tke-bridge], item: tke-rdma-ipvlan}}\n",
+    rails="[{name: rail0, resource: tke.cloud.tencent.com/eni-rdma, device: mlx5_bond_1, interface: eth1}]",
+)
+
+
+@pytest.mark.parametrize(
+    ("own", "merged"),
+    [
+        (None, "tke-bridge,tke-rdma-ipvlan"),
+        ("", "tke-bridge,tke-rdma-ipvlan"),
+        ("tke-bridge", "tke-bridge,tke-rdma-ipvlan"),
+        ("tke-bridge, tke-rdma-ipvlan", "tke-bridge, tke-rdma-ipvlan"),
+        ("mine", "mine,tke-bridge,tke-rdma-ipvlan"),
+    ],
+)
+def test_a_list_with_commas_keeps_the_items_of_the_author_and_gets_those_that_it_lacks(own, merged):
+    tree = admitted(pod(annotations={} if own is None else {TKE: own}), COMMAS)
+    assert tree["metadata"]["annotations"][TKE] == merged
+    assert planned(tree, COMMAS).changes == ()
+
+
+def test_a_list_with_commas_has_an_item_for_each_rail():
+    by = fabric("    networkAnnotation: {key: a.b/networks, item: 'net-{rail}'}\n", rails=NAMED)
+    assert admitted(pod(), by)["metadata"]["annotations"]["a.b/networks"] == "net-rdma-0,net-rdma-1"
+
+
+def test_an_annotation_that_the_author_has_with_another_value_is_recorded_as_kept():
+    by = fabric(f"    annotations: {{{TKE}: 'tke-bridge,tke-rdma-ipvlan', x.y/z: a}}\n", rails=NAMED)
+    tree = admitted(pod(annotations={TKE: "tke-bridge", "x.y/z": "a"}), by)
+    assert tree["metadata"]["annotations"][TKE] == "tke-bridge"
+    assert record(tree)["kept"] == {"metadata.annotations": [TKE]}
+    assert record(admitted(pod(), by))["kept"] == {}
+
+
 def test_the_rails_of_a_pod_with_fewer_are_attached_only():
     tree = admitted(pod(annotations={"railwright.io/rails": "rdma-1"}), BY_NAME)
     assert [item["network"] for item in read_list(tree, GKE)] == ["default", "gvnic-1", "rdma-1"]
@@ -109,9 +145,9 @@ def test_placement_counts_a_device_for_the_whole_pod_as_all_its_rails():
 TCPXO = policy(
     "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    transport: plugin\n"
     "    rails: [{name: vpc1, interface: eth1}, {name: vpc2, interface: eth2}]\n"
-    "    nccl:\n      forbidTcpFallback: true\n      plugin: {network: FasTrak, library: fastrak}\n"
+    "    nccl:\n      forbidTcpFallback: true\n      plugin: FasTrak\n"
     "      vendorVariables: [NCCL_SOCKET_IFNAME, NCCL_FASTRAK_*]\n"
-    "    preflight: {enabled: true}\n"
+    "    env: {NCCL_NET_PLUGIN: fastrak}\n    resolve: always\n"
 )
 
 

@@ -1,4 +1,4 @@
-"""Fields of the pod, resources, host paths and ConfigMaps that a fabric adds, and what stays the author's."""
+"""Host network, resources, host paths and ConfigMaps that a fabric adds, and what stays the author's."""
 
 import json
 
@@ -6,14 +6,14 @@ from admitting import admitted, env, fabric, gpus, limits, planned, pod, record,
 
 HOST_RAILS = "[{name: rail0, device: mlx5_0}]"
 ON_HOST = fabric(
-    "    pod: {hostNetwork: true, runtimeClassName: nvidia, tolerations: [{key: gpu}]}\n"
+    "    hostNetwork: true\n"
     "    mounts: {devInfiniband: true}\n    env: {UCX_TLS: tcp}\n    nccl: {addressRange: 10.0.0.0/8}\n",
     rails=HOST_RAILS,
 )
 MOUNTED = fabric(
     "    mounts:\n"
-    "      hostPaths: [{path: /opt/vendor, mountPath: /usr/local/vendor}, {path: /dev/aperture, readOnly: false}]\n"
-    "      configMaps: [{name: topo, key: a.xml, mountPath: /opt/a.xml}, {name: topo, mountPath: /etc/topo}]\n"
+    "      hostPaths: {/usr/local/vendor: /opt/vendor, /dev/aperture: /dev/aperture}\n"
+    "      configMaps: {/opt/topo: topo, /etc/topo: topo}\n"
     "    resources: {hugepages-2Mi: 5120Mi, a.b/flag: 1}\n"
 )
 
@@ -25,45 +25,50 @@ def with_memory(**more):
 def test_a_fabric_on_the_host_network_keeps_its_interfaces_and_addresses():
     tree = admitted(pod(), ON_HOST)
     spec = tree["spec"]
-    assert (spec["hostNetwork"], spec["dnsPolicy"], spec["runtimeClassName"]) == (
-        True,
-        "ClusterFirstWithHostNet",
-        "nvidia",
-    )
-    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert {"pod.hostNetwork", "pod.dnsPolicy"} <= {*record(tree)["added"]}
     assert env(tree)["NCCL_SOCKET_IFNAME"] == "=eth0"
     assert env(tree)["NCCL_IB_ADDR_RANGE"] == "10.0.0.0/8"
     assert planned(pod(), ON_HOST).warnings == ()
 
 
+def test_a_pod_with_a_user_namespace_is_refused_on_the_host_network():
+    outcome = planned(pod(hostUsers=False), ON_HOST)
+    assert outcome.reason == "security"
+    assert "spec.hostUsers is false" in outcome.message
+    assert "remove hostUsers" in outcome.message
+    assert admitted(pod(hostUsers=True), ON_HOST)["spec"]["hostNetwork"] is True
+
+
 def test_a_pod_that_is_not_in_the_network_that_the_policy_describes_gets_no_interface_names():
-    stays = admitted(pod(annotations={"railwright.io/skip": "pod"}), ON_HOST)
-    assert "NCCL_SOCKET_IFNAME" not in env(stays)
-    assert "hostNetwork" not in stays["spec"]
     moved = admitted(pod(hostNetwork=True), fabric(rails=HOST_RAILS))
     assert "NCCL_SOCKET_IFNAME" not in env(moved)
 
 
 def test_the_api_servers_default_dns_policy_counts_as_unset_and_no_other_does():
     assert admitted(pod(dnsPolicy="ClusterFirst"), ON_HOST)["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
-    tree = admitted(pod(dnsPolicy="Default", runtimeClassName="kata"), ON_HOST)
-    assert (tree["spec"]["dnsPolicy"], tree["spec"]["runtimeClassName"]) == ("Default", "kata")
-    assert skipped(tree)["pod.runtimeClassName"] == "the pod sets runtimeClassName itself, to kata"
-    assert not {"pod.dnsPolicy", "pod.runtimeClassName"} & {*record(tree)["added"]}
+    tree = admitted(pod(dnsPolicy="Default"), ON_HOST)
+    assert (tree["spec"]["hostNetwork"], tree["spec"]["dnsPolicy"]) == (True, "Default")
+    assert "pod.dnsPolicy" not in record(tree)["added"]
+    assert planned(tree, ON_HOST).changes == ()
 
 
-def test_tolerations_follow_those_of_the_pod_and_are_added_once():
-    own = [{"key": "x", "operator": "Exists"}]
-    once = admitted(pod(tolerations=own), ON_HOST)
-    assert once["spec"]["tolerations"] == [*own, {"key": "gpu", "operator": "Exists"}]
-    assert planned(once, ON_HOST).changes == ()
+def test_the_fabrics_scheduler_places_pods_that_name_no_other():
+    placed = fabric("    placement: {schedulerName: railwright-scheduler}\n")
+    for own in ({}, {"schedulerName": "default-scheduler"}):
+        tree = admitted(pod(**own), placed)
+        assert tree["spec"]["schedulerName"] == "railwright-scheduler"
+        assert "pod.schedulerName" in record(tree)["added"]
+        assert planned(tree, placed).changes == ()
+    assert admitted(pod(schedulerName="volcano"), placed)["spec"]["schedulerName"] == "volcano"
+    assert "schedulerName" not in admitted(pod(), fabric())["spec"]
 
 
-def test_host_paths_are_read_only_unless_the_policy_says_otherwise():
+def test_host_paths_are_read_only():
     tree = admitted(pod(with_memory()), MOUNTED)
     mounts = {mount["mountPath"]: mount for mount in tree["spec"]["containers"][0]["volumeMounts"]}
     assert mounts["/usr/local/vendor"]["readOnly"] is True
-    assert "readOnly" not in mounts["/dev/aperture"]
+    assert mounts["/dev/aperture"]["readOnly"] is True
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in tree["spec"]["volumes"] if "hostPath" in volume}
     assert paths[mounts["/usr/local/vendor"]["name"]] == "/opt/vendor"
 
@@ -72,8 +77,8 @@ def test_two_mounts_of_a_config_map_share_a_volume_and_the_record_names_what_was
     tree = admitted(pod(with_memory()), MOUNTED)
     volumes = [volume for volume in tree["spec"]["volumes"] if "configMap" in volume]
     assert [volume["configMap"] for volume in volumes] == [{"name": "topo"}]
-    mounts = {mount["mountPath"]: mount.get("subPath") for mount in tree["spec"]["containers"][0]["volumeMounts"]}
-    assert (mounts["/opt/a.xml"], mounts["/etc/topo"]) == ("a.xml", None)
+    mounts = {mount["mountPath"]: mount for mount in tree["spec"]["containers"][0]["volumeMounts"]}
+    assert mounts["/opt/topo"]["name"] == mounts["/etc/topo"]["name"]
     added = json.dumps(record(tree)["added"])
     for entry in ("mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"):
         assert entry in added
@@ -100,20 +105,3 @@ def test_the_interface_of_a_rail_may_carry_the_bootstrap_of_its_fabric():
     by = fabric("    primaryInterface: net1\n")
     assert env(admitted(pod(), by))["NCCL_SOCKET_IFNAME"] == "=net1"
     assert env(admitted(pod(gpus(8, env=variables(NCCL_SOCKET_IFNAME="eth0"))), by))["NCCL_SOCKET_IFNAME"] == "eth0"
-
-
-TOPOLOGIES = fabric(
-    "    nccl: {topologyFile: /t/default.xml}\n",
-    top="nodeShapes:\n- {name: a, match: {gpu: a}, topologyFile: /t/a.xml}\n- {name: b, match: {gpu: b}}\n",
-)
-
-
-def test_the_topology_file_follows_the_shape_that_the_pod_selects():
-    for shape, file in (("a", "/t/a.xml"), ("b", "/t/default.xml"), ("c", "/t/default.xml")):
-        assert env(admitted(pod(nodeSelector={"gpu": shape}), TOPOLOGIES))["NCCL_TOPO_FILE"] == file
-    tree = admitted(pod(), TOPOLOGIES)
-    assert "NCCL_TOPO_FILE" not in env(tree)
-    assert "/t/a.xml, /t/default.xml" in skipped(tree)["env.NCCL_TOPO_FILE"]
-    own = pod(gpus(8, env=variables(NCCL_TOPO_FILE="/mine")))
-    assert env(admitted(own, TOPOLOGIES))["NCCL_TOPO_FILE"] == "/mine"
-    assert planned(own, TOPOLOGIES).warnings == ()

@@ -3,6 +3,7 @@
 import copy
 import json
 
+import admitting
 import msgspec
 import pytest
 from admitting import admitted, fabric, gpus, known, planned, pod, record, refusal, skipped
@@ -14,14 +15,15 @@ from railwright.preflight import __main__ as program
 from railwright.preflight import expected
 
 NAME = "railwright-preflight"
-ON = "    preflight: {enabled: true, image: site/railwright:1, mtu: 4200}\n"
+NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+ON = "    resolve: always\n    preflight: {image: site/railwright:1, mtu: 4200}\n"
 LEVEL = "pod-security.kubernetes.io/enforce"
 
 
 def preflight(tree: dict) -> dict:
-    last = tree["spec"]["initContainers"][-1]
-    assert last["name"] == NAME
-    return last
+    first = tree["spec"]["initContainers"][0]
+    assert first["name"] == NAME
+    return first
 
 
 def parse_arguments(tree: dict):
@@ -31,27 +33,49 @@ def parse_arguments(tree: dict):
     return program._build_parser().parse_args(command[2:])
 
 
-def test_the_init_container_comes_last_with_the_policys_expectations():
+def test_the_init_container_comes_first_with_the_policys_expectations():
     tree = pod(
         initContainers=[{"name": "fetch", "image": "i"}, {"name": "log", "image": "i", "restartPolicy": "Always"}]
     )
     after = admitted(tree, fabric(ON))
-    assert [container["name"] for container in after["spec"]["initContainers"]] == ["fetch", "log", NAME]
+    assert [container["name"] for container in after["spec"]["initContainers"]] == [NAME, "fetch", "log"]
     assert preflight(after)["image"] == "site/railwright:1"
     arguments = parse_arguments(after)
     assert (arguments.transport, arguments.mtu, arguments.warn, arguments.non_root) == ("roce", 4200, False, False)
-    assert arguments.rail == [expected.Rail("rail0", "mlx5_0", "net1"), expected.Rail("rail1", "mlx5_1", "net2")]
-    assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "=mlx5_0,mlx5_1"}]
+    assert arguments.rail == [
+        expected.Rail(f"rail{k}", f"mlx5_{k}", f"net{k + 1}", resource=f"nvidia.com/mlx5_{k}") for k in range(2)
+    ]
+    assert (arguments.gid_index, arguments.address_range, arguments.isolated) == (None, None, False)
+    assert preflight(after)["env"] == [NODE_NAME]
+    assert {("NCCL_IB_HCA", "=mlx5_0,mlx5_1"), ("NCCL_SOCKET_IFNAME", "=eth0")} <= set(arguments.set)
+    assert arguments.write == "/run/railwright"
     assert "preflight" in record(after)["added"]
     assert "preflight" not in record(after)["skipped"]
 
 
 @pytest.mark.parametrize(
+    ("reader", "warned"),
+    [
+        ({}, False),
+        ({"volumeMounts": [{"name": "railwright-rails", "mountPath": "/x"}]}, True),
+        ({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "railwright-rails", "key": "A"}}}]}, True),
+        ({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": ["x"], "key": "A"}}}]}, False),
+    ],
+)
+def test_a_container_of_another_webhook_before_it_that_reads_its_volume_is_a_warning(reader, warned):
+    tree = admitted(pod(), fabric(ON))
+    tree["spec"]["initContainers"].insert(0, {"name": "agent", "image": "i", **reader})
+    warnings = [warning for warning in planned(tree, fabric(ON)).warnings if warning.code == "PreflightNotFirst"]
+    assert bool(warnings) is warned
+    after = admitted(tree, fabric(ON))
+    assert [container["name"] for container in after["spec"]["initContainers"]] == [NAME, "agent"]
+    assert planned(after, fabric(ON)).warnings == ()
+
+
+@pytest.mark.parametrize(
     ("annotations", "by", "why"),
     [
-        ({}, fabric(), "disabled by policy"),
         ({"railwright.io/skip": "preflight"}, fabric(ON), "by annotation railwright.io/skip"),
-        ({}, fabric(ON, transport="tcp", rails=""), "no rails"),
     ],
 )
 def test_a_left_out_preflight_has_a_reason_in_the_record(annotations, by, why):
@@ -62,7 +86,7 @@ def test_a_left_out_preflight_has_a_reason_in_the_record(annotations, by, why):
 
 @pytest.mark.parametrize("level", [None, "baseline", "restricted"])
 def test_admitting_an_admitted_pod_again_changes_nothing(level):
-    policy = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n    nccl: {delivery: both}\n")
+    policy = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n")
     at = known(namespace_labels={LEVEL: level} if level else {})
     once = admitted(pod(), policy, at)
     assert planned(once, policy, at).changes == ()
@@ -101,17 +125,22 @@ def test_the_init_container_requests_the_devices_of_one_chosen_container():
     assert preflight(admitted(skipping, fabric(ON)))["resources"]["limits"] == {"nvidia.com/mlx5_0": "3"}
 
 
+def test_the_init_container_knows_that_several_containers_request_devices():
+    assert parse_arguments(admitted(pod(), fabric(ON))).several_containers is False
+    both = pod(gpus(4, "a"), gpus(4, "b"), annotations={"railwright.io/containers": "a,b"})
+    assert parse_arguments(admitted(both, fabric(ON))).several_containers is True
+    skipping = copy.deepcopy(both)
+    skipping["metadata"]["annotations"]["railwright.io/skip"] = "devices"
+    skipping["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mlx5_0"] = "1"
+    assert parse_arguments(admitted(skipping, fabric(ON))).several_containers is False
+
+
 @pytest.mark.parametrize(
-    ("written", "wide", "interfaces"),
-    [
-        ("", 0, ["net1", "net2"]),
-        ("", 2, ["net3", "net4"]),
-        ("other/x", 0, ["net2", "net3"]),
-        ("lan3@mine", 0, ["net2", "mine"]),
-    ],
+    ("written", "interfaces"),
+    [("", ["net1", "net2"]), ("other/x", ["net2", "net3"]), ("lan3@mine", ["net2", "mine"])],
 )
-def test_each_rail_is_expected_at_the_interface_that_multus_creates(written, wide, interfaces):
-    policy = fabric(ON, top=f"clusterWideNetworks: {wide}\n")
+def test_each_rail_is_expected_at_the_interface_that_multus_creates(written, interfaces):
+    policy = fabric(ON)
     tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": written} if written else {})
     at = known(networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("other", "x"): None})
     assert [rail.interface for rail in parse_arguments(admitted(tree, policy, at)).rail] == interfaces
@@ -127,30 +156,53 @@ def test_rails_of_one_network_have_an_interface_each_by_their_own_names():
     ]
 
 
+def test_a_rail_without_a_device_hides_no_device_of_the_others():
+    rails = "[{name: rail0, device: mlx5_0}, {name: rail1}, {name: rail2}, {name: rail3}]"
+    policy = fabric(
+        ON, rails=rails,
+        top="nodeShapes:\n"
+        "- {name: a, match: {gpu: a}, devices: {rail1: mlx5_1, rail2: mlx5_2}}\n"
+        "- {name: b, match: {gpu: b}, devices: {rail1: mlx5_1, rail2: mlx5_9}}\n",
+    )  # fmt: skip
+    terms = [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a", "b"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    after = admitted(pod(affinity={"nodeAffinity": required}), policy)
+    assert [rail.device for rail in parse_arguments(after).rail] == ["mlx5_0", "mlx5_1", "", ""]
+    anywhere = parse_arguments(admitted(pod(), policy)).rail
+    assert [rail.device for rail in anywhere] == ["mlx5_0", "mlx5_1", "", ""]
+
+
 def test_on_the_host_network_no_interface_is_expected():
     assert parse_arguments(admitted(pod(hostNetwork=True), fabric(ON))).rail == [
-        expected.Rail("rail0", "mlx5_0"),
-        expected.Rail("rail1", "mlx5_1"),
+        expected.Rail(f"rail{k}", f"mlx5_{k}", resource=f"nvidia.com/mlx5_{k}") for k in range(2)
     ]
-
-
-def test_devices_that_only_the_node_decides_come_by_the_file():
-    shapes = "nodeShapes:\n- {name: a, match: {g: a}, devices: {rail0: x0}}\n"
-    after = admitted(pod(), fabric(ON, top=shapes))
-    assert [rail.device for rail in parse_arguments(after).rail] == ["", ""]
-    assert "env" not in preflight(after)
-    assert [mount["mountPath"] for mount in preflight(after)["volumeMounts"]] == ["/etc/nccl.conf"]
-    assert preflight(after)["volumeMounts"] == after["spec"]["containers"][0]["volumeMounts"]
 
 
 def test_the_users_own_list_of_devices_is_checked():
     after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), fabric(ON))
-    assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}]
+    assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}, NODE_NAME]
 
 
-def test_a_fixed_gid_index_is_checked_too():
-    after = admitted(pod(), fabric(ON + "    nccl: {gidIndex: 3}\n"))
-    assert {"name": "NCCL_IB_GID_INDEX", "value": "3"} in preflight(after)["env"]
+def test_a_users_value_that_kubelet_composes_is_not_copied():
+    """The variable that it names is not in the init container."""
+    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "=$(DEVICES)"}])), fabric(ON))
+    assert preflight(after)["env"] == [NODE_NAME]
+
+
+def test_a_value_with_a_dollar_is_not_expanded_by_kubelet():
+    after = admitted(pod(), fabric(ON + "    env: {NCCL_X: $(HOME)$}\n"))
+    assert "NCCL_X=$$(HOME)$$" in preflight(after)["command"]
+
+
+def test_what_the_policy_states_of_the_addresses_is_given_to_the_preflight():
+    policy = fabric(ON + "    nccl: {gidIndex: 3, addressRange: 192.168.0.0/16}\n    env: {NCCL_CROSS_NIC: '0'}\n")
+    arguments = parse_arguments(admitted(pod(), policy))
+    assert (arguments.gid_index, str(arguments.address_range), arguments.isolated) == (3, "192.168.0.0/16", True)
+    assert parse_arguments(admitted(pod(hostNetwork=True), policy)).address_range is None
+    negative = fabric(ON + "    nccl: {gidIndex: -1}\n")
+    assert parse_arguments(admitted(pod(), negative)).gid_index is None
+    vendors = fabric(ON + "    nccl: {vendorVariables: ['NCCL_IB_*', NCCL_NET]}\n")
+    assert parse_arguments(admitted(pod(), vendors)).vendor_variable == ["NCCL_IB_*", "NCCL_NET"]
 
 
 def test_device_files_and_privilege_are_those_of_the_ranks():
@@ -160,7 +212,7 @@ def test_device_files_and_privilege_are_those_of_the_ranks():
         transport="pvrdma",
     )
     ours = preflight(admitted(pod(), policy))
-    assert ours["volumeMounts"] == [{"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}]
+    assert ours["volumeMounts"][0] == {"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}
     assert ours["securityContext"]["privileged"] is True
     assert "allowPrivilegeEscalation" not in ours["securityContext"]  # the API server refuses it beside privileged
     assert parse_arguments(admitted(pod(), policy)).rail == [expected.Rail("rail0", "vmw_pvrdma0")]
@@ -195,7 +247,7 @@ def test_a_capability_does_not_count_in_a_user_namespace(own, counts):
 
 @pytest.mark.parametrize(("more", "warn"), [("", False), (", onFailure: fail", False), (", onFailure: warn", True)])
 def test_the_policy_says_whether_a_broken_rail_stops_the_pod(more, warn):
-    policy = fabric(ON.replace("enabled: true", f"enabled: true{more}"))
+    policy = fabric(ON.replace("mtu: 4200", f"mtu: 4200{more}"))
     assert parse_arguments(admitted(pod(), policy)).warn is warn
 
 
@@ -310,7 +362,6 @@ def test_a_quantity_that_cannot_be_read_counts_as_none():
         ("", {"nvidia.com/mlx5_0": "1"}, True),
         ("    mounts: {devInfiniband: true}\n", {}, True),
         ("    security: {privileged: true}\n", {}, True),
-        ("    nccl: {delivery: file}\n", {}, False),
     ],
 )
 def test_without_devices_the_preflight_checks_only_what_the_container_sees(more, own, checked):
@@ -320,3 +371,40 @@ def test_without_devices_the_preflight_checks_only_what_the_container_sees(more,
     assert bool(tree["spec"].get("initContainers")) == checked
     if not checked:
         assert "leaves out the devices" in skipped(tree)["preflight"]
+
+
+# --- who gets it ------------------------------------------------------------------------------------------
+
+UNSTATED = "\n    - {name: rail0, network: prod/lan2, resource: nvidia.com/mlx5_0}"
+INDEX = "    nccl: {gidIndex: 3}\n"
+AUTO = "    resolve: auto\n"
+
+
+@pytest.mark.parametrize(
+    ("transport", "rails", "more", "wanted"),
+    [
+        ("roce", UNSTATED, AUTO, True),
+        ("roce", admitting.RAILS, AUTO, True),  # UCX and Mooncake need the index
+        ("roce", admitting.RAILS, AUTO + INDEX, False),
+        ("roce", UNSTATED, "    resolve: never\n", False),
+        ("roce", admitting.RAILS, "    resolve: always\n" + INDEX, True),
+        ("infiniband", admitting.RAILS, AUTO, False),
+        ("infiniband", UNSTATED, AUTO, True),
+        ("erdma", UNSTATED, AUTO, True),
+        ("efa", UNSTATED, AUTO, False),
+        ("roce", UNSTATED, AUTO + "    nccl: {derive: false}\n", False),
+    ],
+)
+def test_it_is_added_where_the_policy_leaves_a_value_open(transport, rails, more, wanted):
+    after = admitted(pod(), fabric(more, rails=rails, transport=transport))
+    assert ("initContainers" in after["spec"]) is wanted
+    left_out = admitted(pod(annotations={"railwright.io/skip": "env"}), fabric(AUTO, rails=UNSTATED))
+    assert "initContainers" not in left_out["spec"]
+
+
+def test_its_image_is_the_webhooks_unless_the_policy_names_one():
+    at = admitting.known(image="registry/railwright@sha256:0")
+    (container,) = admitted(pod(), fabric(AUTO), at)["spec"]["initContainers"]
+    assert container["image"] == "registry/railwright@sha256:0"
+    (container,) = admitted(pod(), fabric(AUTO + "    preflight: {image: own}\n"), at)["spec"]["initContainers"]
+    assert container["image"] == "own"

@@ -10,10 +10,23 @@ import pathlib
 
 import admitting
 import pytest
-from admitting import PINS, admitted, cpu, env, fabric, known, limits, planned, pod, record, variables, view
+from admitting import (
+    OF_OPEN_MPI,
+    OPEN_MPI,
+    admitted,
+    cpu,
+    env,
+    fabric,
+    known,
+    limits,
+    planned,
+    pod,
+    record,
+    variables,
+    view,
+)
 
-from railwright.fabric.injection import accelerators, roles
-from railwright.fabric.policy import model as policies
+from railwright.fabric.injection import accelerators, context
 from railwright.fabric.workloads import membership
 from railwright.fabric.workloads import roles as shown_roles
 
@@ -27,12 +40,6 @@ GPU = "nvidia.com/gpu"
 
 def read_recorded(name: str) -> dict:
     return json.loads((DATA / f"{name}.json").read_text())
-
-
-def mark(tree: dict) -> dict:
-    """Return a pod with the annotation of a template without accelerators beside templates with them."""
-    tree["metadata"].setdefault("annotations", {})["railwright.io/rails"] = "none"
-    return tree
 
 
 def build_pod(
@@ -52,7 +59,7 @@ def build_pod(
 class Expected:
     word: str
     rails: bool
-    pins: bool
+    is_launcher: bool
     gang: str
     rank: tuple[int, int]
 
@@ -101,7 +108,7 @@ CASES = {
         Expected("worker", True, False, "recorded/kubeflow-job/flow/tfjob-controller", (FIRST, 0)),
     ),
     "JobSet: driver without GPUs": (
-        mark(read_recorded("jobset-driver")),
+        read_recorded("jobset-driver"),
         Expected("excluded", False, False, "recorded/jobset/set/0", (FIRST, 0)),
     ),
     "JobSet: worker": (
@@ -117,7 +124,7 @@ CASES = {
         Expected("worker", True, False, "recorded/leader-worker-set/group/0", (OTHER, 2)),
     ),
     # --- as their code makes them -------------------------------------------------------------------------
-    "mpi-operator later: runLauncherAsWorker without GPUs, recognized by its index": (
+    "mpi-operator later: runLauncherAsWorker without GPUs": (
         build_pod(
             "j-launcher-ab1cd",
             {
@@ -127,7 +134,7 @@ CASES = {
                 f"{KUBEFLOW}/replica-index": "0",
             },
         ),
-        Expected("launcher", True, True, "prod/kubeflow-job/j/mpi-operator", (FIRST, 0)),
+        Expected("launcher", False, True, "prod/kubeflow-job/j/mpi-operator", (FIRST, 0)),
     ),
     "training-operator MPIJob v1: launcher, whose job-role is master": (
         v1("launcher", labels={f"{KUBEFLOW}/job-role": "master"}, initContainers=LAUNCHER_INIT),
@@ -149,42 +156,12 @@ CASES = {
         build_pod("j-worker-2", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "worker"}, gpus=1),
         Expected("worker", True, False, "prod/mpi-job/j", (OTHER, 2)),
     ),
-    "mpi-operator v1alpha2: launcher, a Job's pod": (
-        build_pod(
-            "j-launcher-x7k2p",
-            {
-                "group_name": "kubeflow.org",
-                "mpi_job_name": "j",
-                "mpi_role_type": "launcher",
-                "batch.kubernetes.io/job-name": "j-launcher",
-            },
-            owner="Job",
-        ),
-        Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, membership._NO_INDEX)),
-    ),
-    "mpi-operator v1alpha2: worker, a StatefulSet's pod": (
-        build_pod(
-            "j-worker-1",
-            {"group_name": "kubeflow.org", "mpi_job_name": "j", "mpi_role_type": "worker"},
-            gpus=1,
-            owner="StatefulSet",
-        ),
-        Expected("worker", True, False, "prod/mpi-job/j", (OTHER, 1)),
-    ),
-    "arena's MPIJob: its own labels beside the operator's": (
-        build_pod(
-            "j-worker-0",
-            {"release": "j", "createdBy": "MPIJob", "mpi_job_name": "j", "mpi_role_type": "worker"},
-            gpus=1,
-        ),
-        Expected("worker", True, False, "prod/mpi-job/j", (OTHER, 0)),
-    ),
     "Trainer v2: node without GPUs": (
         job_set("js-node-0-1-abcde", "node", index=1),
-        Expected("worker", True, False, "prod/jobset/js/0", (OTHER, 1)),
+        Expected("excluded", False, False, "prod/jobset/js/0", (OTHER, 1)),
     ),
-    "Trainer v2: node under another name, told by its step": (
-        job_set("js-train-0-0-abcde", "train", labels={STEP: "trainer"}),
+    "Trainer v2: node under another name": (
+        job_set("js-train-0-0-abcde", "train", labels={STEP: "trainer"}, gpus=8),
         Expected("worker", True, False, "prod/jobset/js/0", (OTHER, 0)),
     ),
     "Trainer v2: launcher without GPUs": (
@@ -195,17 +172,13 @@ CASES = {
         job_set("js-launcher-0-0-abcde", "launcher", labels={STEP: "trainer"}, gpus=8),
         Expected("launcher", True, True, "prod/jobset/js/0", (FIRST, 0)),
     ),
-    "Trainer v2: initializer, told by its replicated job": (
+    "Trainer v2: initializer": (
         job_set("js-model-initializer-0-0-abcde", "model-initializer"),
-        Expected("initializer", False, False, "prod/jobset/js/0", (OTHER, 0)),
-    ),
-    "Trainer v2: initializer with a GPU, told by its step": (
-        job_set("js-load-0-0-abcde", "load", labels={STEP: "dataset-initializer"}, gpus=1),
-        Expected("initializer", False, False, "prod/jobset/js/0", (OTHER, 0)),
+        Expected("excluded", False, False, "prod/jobset/js/0", (OTHER, 0)),
     ),
     "KubeRay: head without GPUs": (
         ray("head"),
-        Expected("head", False, True, "prod/RayCluster/o/u", (FIRST, 0)),
+        Expected("head", False, False, "prod/RayCluster/o/u", (FIRST, 0)),
     ),
     "KubeRay: head with GPUs": (
         ray("head", gpus=8),
@@ -217,7 +190,7 @@ CASES = {
     ),
     "KubeRay: redis-cleanup": (
         ray("redis-cleanup"),
-        Expected("submitter", False, False, "prod/RayCluster/o/u", (OTHER, 0)),
+        Expected("excluded", False, False, "prod/RayCluster/o/u", (OTHER, 0)),
     ),
     "KubeRay: submitter, a Job's pod without node-type": (
         build_pod(
@@ -225,20 +198,18 @@ CASES = {
             {"batch.kubernetes.io/job-name": "job"},
             variables={"RAY_DASHBOARD_ADDRESS": "h:8265", "RAY_JOB_SUBMISSION_ID": "job-1"},
         ),
-        Expected("submitter", False, False, "prod/job/job", (OTHER, membership._NO_INDEX)),
+        Expected("excluded", False, False, "prod/job/job", (OTHER, membership._NO_INDEX)),
     ),
     **{
         f"TFJob: {replica} without GPUs": (
-            mark(
-                build_pod(
-                    f"j-{replica}-0",
-                    {
-                        f"{KUBEFLOW}/operator-name": "tfjob-controller",
-                        f"{KUBEFLOW}/job-name": "j",
-                        f"{KUBEFLOW}/replica-type": replica,
-                        f"{KUBEFLOW}/replica-index": "0",
-                    },
-                )
+            build_pod(
+                f"j-{replica}-0",
+                {
+                    f"{KUBEFLOW}/operator-name": "tfjob-controller",
+                    f"{KUBEFLOW}/job-name": "j",
+                    f"{KUBEFLOW}/replica-type": replica,
+                    f"{KUBEFLOW}/replica-index": "0",
+                },
             ),
             Expected("excluded", False, False, "prod/kubeflow-job/j/tfjob-controller", (OTHER, 0)),
         )
@@ -277,16 +248,15 @@ def add_labels(tree: dict, **more: str) -> dict:
     return tree | {"metadata": metadata}
 
 
-def role(tree: dict) -> roles.Role:
+def role(tree: dict) -> context.Role:
     pod = view(tree)
-    return roles.find_role(pod, policies.Roles(), accelerated=bool(accelerators.find_containers(pod, (GPU,))))
+    return context.find_role(pod, accelerated=bool(accelerators.find_containers(pod, (GPU,))))
 
 
 def read(tree: dict) -> Expected:
     own_role, pod = role(tree), view(tree)
     rank, gang = membership.find_rank(pod), membership.find_gang(pod)
-    pins = own_role.needs_launcher_settings
-    return Expected(own_role.name, own_role.rails, pins, gang, (rank.role, rank.index))
+    return Expected(own_role.name, own_role.rails, own_role.is_launcher, gang, (rank.role, rank.index))
 
 
 def test_role_gang_and_rank_are_read_from_what_the_controller_makes():
@@ -296,17 +266,18 @@ def test_role_gang_and_rank_are_read_from_what_the_controller_makes():
 
 
 FULL = fabric(
-    "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    env: {A: b}\n"
-    "    pod: {runtimeClassName: nvidia}\n    resources: {a.b/flag: 1}\n    preflight: {enabled: true}\n"
+    "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
+    "    env: {A: b, OMPI_MCA_btl_tcp_if_include: eth0}\n"
+    "    resources: {a.b/flag: 1}\n    resolve: always\n"
 )
 
 
 # one pod of each role, with rails and without
-OUTCOMES = {(expected.word, expected.rails, expected.pins): case for case, (_, expected) in CASES.items()}
+OUTCOMES = {(expected.word, expected.rails, expected.is_launcher): case for case, (_, expected) in CASES.items()}
 
 
 @pytest.mark.parametrize("case", OUTCOMES.values())
-def test_rails_pins_or_nothing_arrive_on_the_pod(case):
+def test_rails_settings_of_open_mpi_or_nothing_arrive_on_the_pod(case):
     tree, expected = CASES[case]
     at = known(tree["metadata"]["namespace"])
     after = admitted(add_labels(tree), FULL, at)
@@ -315,13 +286,13 @@ def test_rails_pins_or_nothing_arrive_on_the_pod(case):
     assert bool(record(after)["rails"]) == expected.rails
     assert all((device in limits(after)) == expected.rails for device in DEVICES)
     assert ("NCCL_IB_HCA" in new) == expected.rails
-    assert new & PINS == (PINS if expected.pins else set())
+    assert new & OPEN_MPI == (OPEN_MPI if expected.is_launcher or expected.rails else set())
     assert ("k8s.v1.cni.cncf.io/networks" in after["metadata"].get("annotations", {})) == expected.rails
     if not expected.rails:
         (container,) = tree["spec"]["containers"]
         container_after = after["spec"]["containers"][0] | {"env": container["env"]}
         assert after["spec"] | {"containers": [container_after]} == tree["spec"]
-        assert new <= PINS
+        assert new <= OPEN_MPI
         assert "rails" in record(after)["skipped"]
     assert planned(after, FULL, at).changes == ()
 
@@ -341,40 +312,58 @@ def test_a_trainers_mpi_node_is_started_by_ssh_wherever_its_keys_are_mounted():
     assert shown_roles.is_started_by_ssh(view(tree))
 
 
-@pytest.mark.parametrize("forbidden", ["never", "task"])
-def test_launchers_never_in_the_policy_overrides_all_labels(forbidden):
-    top = {"never": "roles: {launchers: never}", "task": "roles: {volcanoTasks: {ps: never}}"}[forbidden]
-    labels = {f"{KUBEFLOW}/job-role": "launcher", f"{KUBEFLOW}/replica-index": "0", "volcano.sh/task-spec": "ps"}
-    assert planned(add_labels(build_pod("p", labels, gpus=1)), fabric(top=top), known()).rails == ()
+LIST = "--mca btl_tcp_if_exclude lo,docker0"
 
 
 @pytest.mark.parametrize(
-    ("own", "pinned"),
+    "own",
     [
-        ({}, PINS),
-        ({"OMPI_MCA_btl_tcp_if_exclude": "lo"}, PINS - {"OMPI_MCA_btl_tcp_if_include"}),
-        # Open MPI 5's mpirun takes OMPI_MCA_oob_* as PRTE_MCA_oob_*: the two families are one there
-        ({"OMPI_MCA_oob_tcp_if_exclude": "lo"}, {"OMPI_MCA_btl_tcp_if_include"}),
-        ({"PRTE_MCA_prte_if_exclude": "lo"}, {"OMPI_MCA_btl_tcp_if_include"}),
-        ({"PRTE_MCA_oob_tcp_if_exclude": "lo"}, {"OMPI_MCA_btl_tcp_if_include"}),
-        ({"OMPI_MCA_oob_tcp_if_include": "eth1"}, {"OMPI_MCA_btl_tcp_if_include"}),
-        ({"OMPI_MCA_oob_tcp_if_include": "eth0"}, PINS - {"OMPI_MCA_oob_tcp_if_include"}),
+        {"command": ["mpirun", *LIST.split(), "train"]},
+        {"command": ["bash", "-c"], "args": [f"mpirun {LIST} train"]},
+        {"args": ["horovodrun", f"--mpi-args={LIST}"]},
+        {"args": ["--prtemca", "prte_if_exclude", "lo"]},
+        {"command": ["sh", "-c", "export OMPI_MCA_oob_tcp_if_exclude=lo; mpirun train"]},
+        {"env": variables(OMPI_MCA_oob_tcp_if_exclude="lo")},
+        {"env": variables(PRTE_MCA_prte_if_exclude="lo")},
+        {"env": variables(OMPI_MCA_btl_tcp_if_include="eth1")},
     ],
 )
-def test_a_launchers_pins_never_meet_a_list_of_its_own(own, pinned):
-    tree = add_labels(read_recorded("mpi-operator-launcher"))
-    tree["spec"]["containers"][0]["env"] += variables(**own)
-    at = known("recorded")
-    after = admitted(tree, fabric(), at)
-    assert (env(after).keys() - env(tree).keys()) & PINS == pinned
-    assert own.items() <= env(after).items()
-    assert planned(after, fabric(), at).changes == ()
+@pytest.mark.parametrize("gpus", [0, 8])
+def test_a_launcher_with_an_include_or_exclude_list_gets_no_setting_of_open_mpi(own, gpus):
+    container = (admitting.gpus(8) if gpus else cpu()) | own
+    tree, policy = pod(container, labels=admitting.LAUNCHER), fabric(OF_OPEN_MPI)
+    after = admitted(tree, policy)
+    new = env(after).keys() - {entry["name"] for entry in own.get("env", ())}
+    assert not new & OPEN_MPI
+    assert record(after)["skipped"]["env.OMPI_MCA_btl_tcp_if_include"]["code"] == "OpenMpiLists"
+    assert planned(after, policy).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("own", "more", "explained"),
+    [
+        ({}, "", True),
+        ({"command": ["mpirun", *LIST.split(), "train"]}, "", False),
+        ({}, OF_OPEN_MPI, False),
+    ],
+)
+def test_the_record_of_a_launcher_names_the_variables_that_keep_open_mpi_off_the_rails(own, more, explained):
+    after = admitted(pod(cpu() | own, labels=admitting.LAUNCHER), fabric(more))
+    unset = record(after)["skipped"].get("env.OMPI_MCA_*", {"fix": ""})
+    assert ("`env` of fabric f: OMPI_MCA_btl_tcp_if_include: eth0" in unset["fix"]) is explained
+
+
+def test_no_variable_of_open_mpi_is_derived():
+    for labels in (admitting.LAUNCHER, {}):
+        container = admitting.gpus(8, env=variables(OMPI_MCA_pml="ucx"))
+        assert {name for name in env(admitted(pod(container, labels=labels), fabric())) if "_MCA_" in name} == {
+            "OMPI_MCA_pml"
+        }
 
 
 # --- pods without accelerators in a job whose label counts for all of them -----------------------------------
 
 TENSORFLOW = {"training.kubeflow.org/operator-name": "tfjob-controller", "training.kubeflow.org/job-name": "j"}
-SUBMITTING = "if ! ray job status --address a x; then ray job submit --address a -- python t.py; fi"
 
 
 @pytest.mark.parametrize(
@@ -386,35 +375,37 @@ SUBMITTING = "if ! ray job status --address a x; then ray job submit --address a
         {},
     ],
 )
-def test_a_pod_that_is_marked_gets_rails_with_an_accelerator_or_by_annotation_only(labels):
-    marked = {"railwright.io/rails": "none"}
+def test_a_pod_gets_rails_with_an_accelerator_or_by_annotation_only(labels):
+    named = {"railwright.io/containers": "c"}
     for container, annotations, role in (
-        (cpu(), marked, "excluded"),
-        (cpu(), {}, "worker"),
-        (admitting.gpus(8), marked, "worker"),
-        (cpu(), {**marked, "railwright.io/containers": "c"}, "worker"),
+        (cpu(), {}, "excluded"),
+        (cpu(), {"railwright.io/rails": "2"}, "worker"),
+        (cpu(resources={"limits": {"nvidia.com/mlx5_0": "1"}}), {}, "excluded"),
+        (admitting.gpus(8), {}, "worker"),
+        (cpu(), named, "worker"),
     ):
         after = admitted(pod(container, labels=labels, annotations=annotations), fabric())
         assert record(after)["role"] == role
-        assert ("nvidia.com/mlx5_0" in limits(after)) == (role == "worker")
+        assert ("nvidia.com/mlx5_1" in limits(after)) == (role == "worker")
         assert planned(after, fabric()).changes == ()
 
 
-@pytest.mark.parametrize(
-    "container",
-    [
-        cpu(env=variables(RAY_JOB_SUBMISSION_ID="x")),
-        cpu(command=["/bin/bash", "-ce", "--"], args=[SUBMITTING]),
-        cpu(command=["ray", "job", "submit", "--", "python", "t.py"]),
-    ],
-)
-def test_the_submitter_of_a_ray_job_gets_no_rails_however_its_template_is_written(container):
-    after = admitted(pod(container), fabric())
-    assert record(after)["role"] == "submitter"
-    assert after["spec"] == pod(container)["spec"]
+def test_a_fabric_for_cpus_gives_rails_to_every_pod_but_launchers_and_heads():
+    policy = fabric("    accelerators: []\n")
+    for labels, rails in (({}, True), (admitting.LAUNCHER, False), ({"ray.io/node-type": "head"}, False)):
+        after = admitted(pod(cpu(), labels=labels), policy)
+        assert bool(record(after)["rails"]) is rails
+        assert ("nvidia.com/mlx5_1" in limits(after)) is rails
+        assert planned(after, policy).changes == ()
 
 
-def test_a_ray_worker_that_has_the_id_of_a_submission_is_a_rank():
-    own = admitting.gpus(1, env=variables(RAY_JOB_SUBMISSION_ID="x"))
-    for labels in ({"ray.io/node-type": "worker"}, {}):
-        assert record(admitted(pod(own, labels=labels), fabric()))["role"] == "worker"
+def test_a_pod_without_accelerators_gets_a_warning_unless_it_is_a_launcher_or_head():
+    (warning,) = planned(pod(cpu()), fabric()).warnings
+    assert warning.code == "NoAccelerator"
+    assert warning.code == record(admitted(pod(cpu()), fabric()))["skipped"]["rails"]["code"]
+    unlisted = pod(cpu("log-shipper"), admitting.cpu("train", resources={"limits": {"amd.com/gpu": "8"}}))
+    unlisted["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "uid": "u", "controller": True}]
+    (warning,) = planned(unlisted, fabric()).warnings
+    assert "container train requests amd.com/gpu, which `accelerators` of the policy does not have" in warning.message
+    for tree in (pod(cpu(), labels=admitting.LAUNCHER), pod(cpu(), labels={"ray.io/node-type": "head"})):
+        assert planned(tree, fabric()).warnings == ()

@@ -9,25 +9,26 @@ import pytest
 import working
 from admitting import cpu, fabric, messages
 
-from railwright.fabric.injection import pod_changes
 from railwright.fabric.workloads import registry
 
 FABRIC = "railwright.io/fabric"
-BY = fabric(
-    "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n",
-    top="roles: {volcanoTasks: {ps: never, default1: never}}\n",
-)
+BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
 DEPLOYMENT, VOLCANO = working.kind("Deployment.apps"), working.kind("Job.batch.volcano.sh")
 MPI_V1, MPI_V2 = (kind for kind in registry.INJECTED_KINDS if kind.name == "MPIJob")
 JOBSET, RAY = working.kind("JobSet.jobset.x-k8s.io"), working.kind("RayCluster.ray.io")
 
 
+LABEL_POINTER = "railwright.io~1fabric"
+
+
+def list_paths(plan) -> list[str]:
+    """Return the paths of the operations of a template's changes."""
+    return [operation["path"] for change in plan.changes for operation in change.operations]
+
+
 def devices(row, tree, at=None) -> list[bool]:
     """Return for each template whether it gets devices."""
-    return [
-        any(isinstance(change, pod_changes.AddResource) for change in plan.changes)
-        for plan in working.planned(row, tree, BY, at)
-    ]
+    return [any("/resources/" in path for path in list_paths(plan)) for plan in working.planned(row, tree, BY, at)]
 
 
 @pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.version}")
@@ -89,43 +90,49 @@ def test_in_a_namespace_that_opts_in_templates_with_accelerators_get_devices_and
 # What the controller will call the pod decides, not what the template's author calls it.
 MASTER = {"plugins": {"mpi": ["--master=boss", "--worker=worker"], "ssh": []}}
 ROLES = {
-    "mpi-operator launcher": (MPI_V2, "Launcher", {}, {}, [False]),
-    "mpi-operator worker": (MPI_V2, "Worker", {}, {}, [True]),
-    "forged worker": (MPI_V2, "Launcher", {}, {"training.kubeflow.org/job-role": "worker"}, [False]),
-    "forged launcher": (MPI_V2, "Worker", {}, {"training.kubeflow.org/job-role": "launcher"}, [True]),
-    "forged index": (MPI_V2, "Launcher", {}, {"training.kubeflow.org/replica-type": "worker"}, [False]),
-    "volcano mpi master": (VOLCANO, "boss", MASTER, {}, [False]),
-    "volcano mpi worker": (VOLCANO, "worker", MASTER, {}, [True]),
-    "volcano default master": (VOLCANO, "master", {"plugins": {"mpi": None}}, {}, [False]),
-    "volcano master in two words": (VOLCANO, "boss", {"plugins": {"mpi": ["-master", "boss"]}}, {}, [False]),
-    "volcano without mpi": (VOLCANO, "master", {"plugins": {"ssh": []}}, {}, [True]),
-    "volcano task of the policy": (VOLCANO, "ps", {}, {"volcano.sh/task-spec": "worker"}, [False]),
-    "jobset initializer": (JOBSET, "model-initializer", {}, {}, [False]),
-    "jobset forged worker": (JOBSET, "launcher", {}, {"jobset.sigs.k8s.io/replicatedjob-name": "node"}, [False]),
-    "ray head and worker": (RAY, "cpu-group", {}, {}, [False, True]),
+    "mpi-operator launcher": (MPI_V2, "Launcher", {}, {}, ["launcher"]),
+    "mpi-operator worker": (MPI_V2, "Worker", {}, {}, ["excluded"]),
+    "forged worker": (MPI_V2, "Launcher", {}, {"training.kubeflow.org/job-role": "worker"}, ["launcher"]),
+    "forged launcher": (MPI_V2, "Worker", {}, {"training.kubeflow.org/job-role": "launcher"}, ["excluded"]),
+    "forged index": (MPI_V2, "Launcher", {}, {"training.kubeflow.org/replica-type": "worker"}, ["launcher"]),
+    "volcano mpi master": (VOLCANO, "boss", MASTER, {}, ["launcher"]),
+    "volcano mpi worker": (VOLCANO, "worker", MASTER, {}, ["excluded"]),
+    "volcano default master": (VOLCANO, "master", {"plugins": {"mpi": None}}, {}, ["launcher"]),
+    "volcano master in two words": (VOLCANO, "boss", {"plugins": {"mpi": ["-master", "boss"]}}, {}, ["launcher"]),
+    "volcano without mpi": (VOLCANO, "master", {"plugins": {"ssh": []}}, {}, ["launcher"]),
+    "jobset forged worker": (JOBSET, "launcher", {}, {"jobset.sigs.k8s.io/replicatedjob-name": "node"}, ["launcher"]),
+    "ray head and worker": (RAY, "cpu-group", {}, {}, ["head", "excluded"]),
 }
 
 
-def test_the_role_of_the_controller_counts_and_a_forged_label_grants_no_more():
+def list_roles(row, tree) -> list[str]:
+    return [plan.injection.role for plan in working.planned(row, tree, BY)]
+
+
+def test_the_role_of_the_controller_counts_and_not_a_forged_label():
     found = {}
     for case, (row, name, spec, labels, _) in ROLES.items():
         written = working.template(cpu(), label="f")
         written["metadata"]["labels"] |= labels
-        found[case] = devices(row, working.workload(row, written, name=name, **spec))
+        tree = working.workload(row, written, name=name, **spec)
+        found[case] = list_roles(row, tree)
+        assert not any(devices(row, tree)), case
     assert found == {case: expected for case, (*_, expected) in ROLES.items()}
 
 
-def test_a_ray_head_cannot_be_forged_into_a_worker_that_an_annotation_makes_a_rank():
+def test_a_container_that_the_author_names_is_a_rank_in_any_role():
     written = working.template(cpu(), label="f")
-    written["metadata"]["labels"]["ray.io/node-type"] = "worker"
     written["metadata"]["annotations"] = {"railwright.io/containers": "c"}
-    assert devices(RAY, working.workload(RAY, written, name="cpu-group")) == [False, True]
+    tree = working.workload(RAY, written, name="cpu-group")
+    assert (devices(RAY, tree), list_roles(RAY, tree)) == ([True, True], ["head", "worker"])
 
 
 def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
-    tree = working.workload(VOLCANO, working.template(label="f"), name="")
+    tree = working.workload(
+        VOLCANO, working.template(cpu(), label="f"), name="", plugins={"mpi": ["--master=default1"]}
+    )
     tree["spec"]["tasks"] = [dict(tree["spec"]["tasks"][0]) for _ in range(2)]
-    assert devices(VOLCANO, tree) == [True, False]  # default0, default1
+    assert list_roles(VOLCANO, tree) == ["excluded", "launcher"]  # default0, default1
 
 
 @pytest.mark.parametrize(
@@ -133,7 +140,7 @@ def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
     [
         (BY, admitting.known(networks={}), "NetworkAttachmentDefinition prod/lan2"),
         (
-            fabric("    namespaces: {matchLabels: {team: a}}\n"),
+            fabric("    namespaces: {team: a}\n"),
             admitting.known(namespace_labels=None, watched=True),
             "labels of namespace prod are not known yet",
         ),
@@ -141,13 +148,14 @@ def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
 )
 def test_temporary_problems_are_warnings_and_the_label_is_copied(by, at, expected):
     (given_,) = working.planned(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(), label="f"), by, at)
-    assert [type(change) for change in given_.changes] == [pod_changes.SetLabel]
+    assert list_paths(given_)[-1] == f"/metadata/labels/{LABEL_POINTER}"
+    assert len(given_.changes) == 1
     assert expected in messages(given_)[0]
     assert "its pods are rejected until then" in messages(given_)[0]
 
 
 def test_warnings_name_the_template():
-    at = admitting.known(offered=frozenset())
+    at = admitting.known(offered={})
     (given_,) = working.planned(VOLCANO, working.workload(VOLCANO, working.template(label="f")), BY, at)
     assert messages(given_)[0].startswith("spec.tasks[worker].template: ")
     assert "no node offers nvidia.com/mlx5_0" in messages(given_)[0]
@@ -166,19 +174,19 @@ CLAIM = {"metadata": {"name": "railwright-shm"}, "spec": {"accessModes": ["ReadW
 )
 def test_a_claim_template_with_the_name_of_railwrights_volume_is_refused(row, spec):
     (refused,) = working.planned(row, working.workload(row, working.template(label="f"), **spec), BY)
-    assert refused.reason == "volume"
+    assert refused.reason == "name-taken"
     assert "volume named railwright-shm" in refused.message
     assert "claim template" in refused.message
     other = json.loads(json.dumps(spec).replace("railwright-shm", "scratch"))
     (planned,) = working.planned(row, working.workload(row, working.template(label="f"), **other), BY)
-    assert any(isinstance(change, pod_changes.AddVolume) for change in planned.changes)
+    assert "/spec/volumes/-" in list_paths(planned)
 
 
 def test_the_claim_templates_of_a_leader_worker_set_are_read_too():
     row = working.kind("LeaderWorkerSet.leaderworkerset.x-k8s.io")
     tree = working.workload(row, working.template(label="f"))
     tree["spec"]["leaderWorkerTemplate"]["volumeClaimTemplates"] = [CLAIM]
-    assert [refused.reason for refused in working.planned(row, tree, BY)] == ["volume", "volume"]
+    assert [refused.reason for refused in working.planned(row, tree, BY)] == ["name-taken", "name-taken"]
 
 
 def test_a_volume_of_a_volcano_job_at_dev_shm_is_kept():
@@ -186,7 +194,7 @@ def test_a_volume_of_a_volcano_job_at_dev_shm_is_kept():
         VOLCANO, working.template(label="f"), volumes=[{"mountPath": "/dev/shm/", "volumeClaimName": "x"}]
     )
     (planned,) = working.planned(VOLCANO, tree, BY)
-    assert not any(isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) for change in planned.changes)
+    assert not [path for path in list_paths(planned) if "volume" in path]
 
 
 def test_malformed_claim_templates_are_left_to_the_api_of_their_kind():
@@ -224,44 +232,35 @@ def build_pair(row, first: dict, second: dict, **metadata) -> dict:
     return json.loads(json.dumps({"metadata": {"name": "w", "labels": {FABRIC: "f"}}, "spec": spec}))
 
 
-def list_marks(row, tree) -> list[str | None]:
-    after = working.patched(row, tree, BY)
-    return [
-        (working.at(after, template.pointer)["metadata"].get("annotations") or {}).get("railwright.io/rails")
-        for template in working.read(row, after).templates
-    ]
+def list_codes(row, tree) -> list[list[str]]:
+    return [[warning.code for warning in plan.warnings] for plan in working.planned(row, tree, BY)]
 
 
 @pytest.mark.parametrize("row", [LWS, PYTORCH, RAY, JOBSET], ids=lambda row: row.name)
 def test_a_template_without_accelerators_beside_templates_with_them_gets_no_devices(row):
     tree = build_pair(row, cpu(), admitting.gpus(8))
     assert devices(row, tree)[-2:] == [False, True]
-    assert list_marks(row, tree)[-2:] == ["none", None]
+    assert not any(list_codes(row, tree))
     after = working.patched(row, tree, BY)
     assert working.patched(row, after, BY) == after
 
 
-def test_all_templates_are_ranks_if_none_has_accelerators_or_the_author_says_so():
-    assert devices(LWS, build_pair(LWS, cpu(), cpu())) == [True, True]
-    for key, value in (("containers", "c"), ("rails", "1")):
-        chosen = build_pair(PYTORCH, cpu(), admitting.gpus(8), annotations={f"railwright.io/{key}": value})
-        assert devices(PYTORCH, chosen) == [True, True]
+def test_a_workload_without_accelerators_gets_a_warning_and_no_devices_unless_the_author_names_its_containers():
+    assert devices(LWS, build_pair(LWS, cpu(), cpu())) == [False, False]
+    assert list_codes(LWS, build_pair(LWS, cpu(), cpu())) == [["NoAccelerator"], ["NoAccelerator"]]
+    chosen = build_pair(PYTORCH, cpu(), admitting.gpus(8), annotations={"railwright.io/containers": "c"})
+    assert devices(PYTORCH, chosen) == [True, True]
 
 
 def test_claims_of_another_template_count_as_accelerators():
     claiming = cpu(resources={"claims": [{"name": "gpus"}]})
     tree = build_pair(LWS, cpu(), claiming)
     tree["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["resourceClaims"] = [{"name": "gpus"}]
-    assert list_marks(LWS, tree) == ["none", None]
+    assert list_codes(LWS, tree) == [[], []]
+    assert devices(LWS, tree) == [False, True]
 
 
-def test_a_trainers_node_is_a_rank_by_its_framework():
-    tree = build_pair(JOBSET, cpu(), admitting.gpus(8))
-    tree["spec"]["replicatedJobs"][0]["name"] = "node"
-    assert devices(JOBSET, tree) == [True, True]
-
-
-def test_a_manifest_without_the_mark_is_applied_again_without_effect():
+def test_a_manifest_is_applied_again_without_effect():
     tree = build_pair(JOBSET, cpu(), admitting.gpus(8))
     stored = working.patched(JOBSET, tree, BY)
     answer = working.answer(working.review(JOBSET, tree, operation="UPDATE", oldObject=stored), BY)

@@ -1,8 +1,10 @@
 """Settings on command lines."""
 
+import time
+
 import pytest
 
-from railwright.fabric.lint import commands, rule_types
+from railwright.fabric.lint import commands
 
 
 def list_exported(*words):
@@ -15,12 +17,19 @@ def test_mpirun_passes_the_variables_of_its_options():
          "eth0", "--prtemca", "prte_if_include", "eth0", "-x", "PATH", "python", "train.py"]
     )  # fmt: skip
     assert result.launches
-    assert [(s.name, s.value, s.where, s.origin) for s in result.passed] == [
-        ("NCCL_DEBUG", "INFO", "command: -x", rule_types.Origin.MPIRUN),
-        ("NCCL_IB_HCA", None, "command: -x", rule_types.Origin.MPIRUN),
-        ("OMPI_MCA_btl_tcp_if_include", "eth0", "command: -mca", rule_types.Origin.MPIRUN),
-        ("PRTE_MCA_prte_if_include", "eth0", "command: --prtemca", rule_types.Origin.MPIRUN),
+    assert [(s.name, s.value, s.where) for s in result.passed] == [
+        ("NCCL_DEBUG", "INFO", "command: -x"),
+        ("NCCL_IB_HCA", None, "command: -x"),
+        ("OMPI_MCA_btl_tcp_if_include", "eth0", "command: -mca"),
+        ("PRTE_MCA_prte_if_include", "eth0", "command: --prtemca"),
     ]
+
+
+@pytest.mark.parametrize("options", [["--mpi-args=-mca btl_tcp_if_exclude lo -x NCCL_IB_SL=1"],
+                                     ["--mpi-args", "-mca btl_tcp_if_exclude lo -x NCCL_IB_SL=1"]])  # fmt: skip
+def test_horovodrun_hands_options_to_mpirun(options):
+    result = commands.read(["horovodrun", "-np", "16", *options, "python", "train.py"])
+    assert [(s.name, s.value) for s in result.passed] == [("OMPI_MCA_btl_tcp_if_exclude", "lo"), ("NCCL_IB_SL", "1")]
 
 
 def test_a_script_behind_a_shell_is_read_line_by_line():
@@ -93,6 +102,15 @@ def test_a_script_longer_than_the_limit_is_not_read():
     words = ["bash", "-c", "export NCCL_DEBUG=INFO\n" * 100]
     assert len(commands.read(words).exported) == 100
     assert commands.read(words, 2000) == commands.Commands()
+
+
+@pytest.mark.parametrize("piece", ["a", "'", '"', "\\", "$", "${NCCL_", ";", " ", "=", "-x NCCL_A", "bash -c ", "all_"])
+def test_the_time_to_read_a_line_grows_with_its_length(piece):
+    begin = time.process_time()
+    words = ["bash", "-c", "export NCCL_DEBUG=" + piece * (900_000 // len(piece))]
+    commands.read(words)
+    commands.list_own_names(words)
+    assert time.process_time() - begin < 3, "shlex alone takes ten seconds for such a word"
 
 
 @pytest.mark.parametrize(

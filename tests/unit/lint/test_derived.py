@@ -7,7 +7,7 @@ from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 
-RANGES = {None: "10.0.0.0/8", "AF_INET": "192.168.0.0/16", "AF_INET6": "fd00::/8"}
+RANGES = ("192.168.0.0/16", "fd00::/8")
 MAYBE = st.sampled_from([True, False, None])
 
 
@@ -19,19 +19,7 @@ FACTS = st.builds(
     policies.Nccl,
     forbid_tcp_fallback=st.booleans(),
     gid_index=maybe(-1, 15),
-    address_family=st.sampled_from(list(RANGES)),
     traffic_class=maybe(-1, 255),
-    fifo_traffic_class=maybe(-1, 255),
-    service_level=maybe(-1, 15),
-    rail_only=st.booleans(),
-    qps_per_connection=maybe(1, 128),
-    adaptive_routing=MAYBE,
-    timeout=maybe(1, 31),
-    retry_count=maybe(0, 7),
-    gdr_level=st.sampled_from([None, "LOC", "PIX", "SYS"]),
-    merge_vfs=MAYBE,
-    topology_file=st.sampled_from([None, "/opt/topo.xml"]),
-    debug=st.sampled_from([None, "VERSION", "WARN", "INFO", "TRACE"]),
 )
 
 
@@ -40,7 +28,7 @@ def draw_admitted(draw):
     """Return a container as injection leaves it, on a site that fits its policy."""
     transport = draw(st.sampled_from(list(policies.Transport)))
     facts = draw(FACTS)
-    ranged = {"address_range": RANGES[facts.address_family]} if draw(st.booleans()) else {}
+    ranged = {"address_range": draw(st.sampled_from(RANGES))} if draw(st.booleans()) else {}
     facts = policies.Nccl(**{name: getattr(facts, name) for name in facts.__struct_fields__} | ranged)
     count = draw(st.integers(1, 8)) if transport is not policies.Transport.PVRDMA else 1
     own, pooled, named = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
@@ -60,7 +48,7 @@ def draw_admitted(draw):
     fabric = policies.Fabric(transport=transport, rails=rails, nccl=facts, security=security)
     devices = tuple(f"{prefix}_{n}" for n in range(count))
     host_network = draw(st.booleans())
-    derived = derive.derive(derive.Case(fabric, rails, devices if draw(st.booleans()) else None, "eth0", host_network))
+    derived = derive.derive(derive.Case(fabric, rails, devices if draw(st.booleans()) else None, host_network))
     nets = tuple(f"net{n + 1}" for n in range(count)) if own and not host_network else ()
     site = rule_types.FabricContext(
         transport=transport,
@@ -75,16 +63,11 @@ def draw_admitted(draw):
         "a rank",
         tuple(rule_types.Setting(variable.name, variable.value, f"env[{at}]") for at, variable in enumerate(derived)),
         site,
-        count=4,
-        job=32,
         accelerators=8,
         devices=held,
-        networks=None if host_network else len(nets),
         capabilities=frozenset(security.capabilities),
         shared_memory=64 << 30,
         image="example.com/train:1",
-        images=frozenset({"example.com/train:1"}),
-        nccl=draw(st.sampled_from([None, (2, 30, 7)])),
     )
 
 

@@ -12,8 +12,8 @@ import yaml
 from admitting import EXAMPLES
 
 from documentation import rules as pages
-from railwright.cli import linted_files
-from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types, workloads
+from railwright.cli import linted_files, linted_workloads
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
 from railwright.fabric.lint.rules import claims
 
 DATA = pathlib.Path(__file__).parents[2] / "data"
@@ -28,37 +28,33 @@ READABLE = [
     for row in REVIEWED
     if path.startswith(f"{row['repository']}/")
 ]
-WORKER = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": ["IPC_LOCK"], "count": 2, "job": 16}
-# rules that the published templates violate, by name and shape; C08 is an info about every GPU
+WORKER = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": ["IPC_LOCK"]}
+# rules that the published templates violate, by name and shape
 CLAIM_CODES = {
-    ("gpu-efa-aligned", "eks-p4d"): {"C08"},
-    ("gpu-efa-unaligned", "eks-p4d"): {"C08"},
-    ("1-gpu with all its EFA devices", "eks-p5"): {"C08"},
-    ("gpu-efa-aligned", "eks-p5"): {"C08"},
-    ("aligned-resource-claim", "gke-a3-ultra"): {"C05", "C08"},
-    ("2-gpu-nic-aligned", "gke-a3-ultra"): {"C01", "C02", "C05", "C08"},
-    ("2-gpu-nic-aligned, without its selector on the index", "gke-a3-ultra"): {"C01", "C05", "C08"},
-    ("2-gpu-nic-aligned, without its selector on the index", "h100-8x8"): {"C01", "C05", "C08"},
-    ("1nic-aligned", "aks-gb300"): {"C02", "C03", "C08"},
-    ("2nic-aligned", "aks-gb300"): {"C02", "C03", "C08"},
-    ("1nic-aligned", "oke-gb200"): {"C02", "C03", "C04", "C08"},
-    ("2nic-aligned", "oke-gb200"): {"C02", "C03", "C04", "C08"},
+    ("gpu-efa-aligned", "eks-p4d"): set(),
+    ("gpu-efa-unaligned", "eks-p4d"): set(),
+    ("1-gpu with all its EFA devices", "eks-p5"): set(),
+    ("gpu-efa-aligned", "eks-p5"): set(),
+    ("aligned-resource-claim", "gke-a3-ultra"): {"C05"},
+    ("2-gpu-nic-aligned", "gke-a3-ultra"): {"C01", "C02", "C05"},
+    ("2-gpu-nic-aligned, without its selector on the index", "gke-a3-ultra"): {"C01", "C05"},
+    ("2-gpu-nic-aligned, without its selector on the index", "h100-8x8"): {"C01", "C05"},
+    ("1nic-aligned", "aks-gb300"): {"C02", "C03"},
+    ("2nic-aligned", "aks-gb300"): {"C02", "C03"},
+    ("1nic-aligned", "oke-gb200"): {"C02", "C03", "C04"},
+    ("2nic-aligned", "oke-gb200"): {"C02", "C03", "C04"},
 }
 
 
 @pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row["name"])
 def test_published_settings_are_reported_by_these_rules(row):
-    origin = row.get("origin", "env")
-    entries = [
-        {"name": name, "value": value, "where": "env", "origin": origin} for name, value in row["settings"].items()
-    ]
-    ranks = pages.build_ranks({**WORKER, **row, "settings": entries})
+    ranks = pages.build_ranks({**WORKER, **row})
     assert sorted({finding.code for finding in engine.check(ranks)}) == row["codes"]
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor["source"].split()[-1])
 def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
-    report = linted_files.check_file(linted_files.read_file("job.yaml", vendor["manifest"]), linted_files.Context())
+    report = linted_files.check_file(linted_files.read_file("job.yaml", vendor["manifest"]))
     codes = {item.finding.code for item in report.located if item.finding.severity is not rule_types.Severity.INFO}
     assert codes == set(vendor["codes"])
     assert report.templates == vendor.get("templates", 1)
@@ -71,10 +67,10 @@ def test_published_templates_violate_the_rules_of_their_traps(row):
 
 
 def check_example(site, name):
-    (workload,) = workloads.read(yaml.safe_load((EXAMPLES / site / name).read_text()))
+    (workload,) = linted_workloads.read(yaml.safe_load((EXAMPLES / site / name).read_text()))
     for template in workload.templates:
         networks = fabric_context.parse_networks(template.pod, "prod")
-        job = rank_contexts.JobContext(networks=networks, count=template.count)
+        job = rank_contexts.JobContext(networks=networks)
         yield engine.check(rank_contexts.build(template.pod, 0, job))
 
 
@@ -82,8 +78,8 @@ def check_example(site, name):
 def test_a_job_written_by_hand_is_reported_for_what_it_lacks(site):
     for findings in check_example(site, "handwritten.yaml"):
         codes = {finding.code for finding in findings if finding.code >= "N23"}
-        # Room in /dev/shm and memory that may be locked are what the site's own policy adds; the log level is a remark.
-        assert codes == {"N43", "N45", "N46"}
+        # Room in /dev/shm and memory that may be locked are what the site's own policy adds.
+        assert codes == {"N45", "N46"}
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
@@ -99,7 +95,7 @@ def test_a_reviewed_finding_is_reported_for_what_it_is_about(code, shown):
 
 def test_remarks_are_infos_only():
     codes = {code for row in REVIEWED for code in row.get("remarks", ())}
-    assert {rule_types.find_severity(code) for code in codes} == {rule_types.Severity.INFO}
+    assert {rule.severity for rule in pages.RULES if rule.code in codes} == {rule_types.Severity.INFO}
 
 
 @pytest.mark.parametrize(("row", "path", "manifest"), READABLE, ids=[path for _, path, _ in READABLE])

@@ -24,9 +24,8 @@ def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
     contexts = ranks(tree)
     names = ("NCCL_IB_TIMEOUT", "NCCL_IB_TC", "NCCL_IB_RETRY_CNT", "NCCL_IB_SL")
     assert [contexts.get_value(name) for name in names] == ["1", "2", "3", "4"]
-    assert [contexts.get_setting(name).origin for name in names] == [
-        rule_types.Origin.MPIRUN, rule_types.Origin.ENV, rule_types.Origin.ENV, rule_types.Origin.FILE,
-    ]  # fmt: skip
+    places = [contexts.get_setting(name).where for name in names]
+    assert places == ["command: -x", "command: export", "env[2]", "line 2"]
 
 
 def test_the_last_export_of_a_script_counts():
@@ -69,9 +68,9 @@ def test_the_context_of_a_container_is_read_from_its_pod():
         securityContext={"runAsUser": 1000},
     )
     contexts = ranks(tree)
-    assert (contexts.accelerators, contexts.devices, contexts.networks) == (8, {"rdma/hca": 2}, 2)
+    assert (contexts.accelerators, contexts.devices) == (8, {"rdma/hca": 2})
     assert (contexts.capabilities, contexts.run_as_user, contexts.privileged) == (frozenset({"IPC_LOCK"}), 1000, False)
-    assert (contexts.mounts, contexts.shared_memory) == ({"/dev/shm": "memory", "/h": "hostPath"}, 2 << 30)
+    assert (contexts.mounts, contexts.shared_memory) == ({"/dev/shm": "other", "/h": "hostPath"}, 2 << 30)
     assert contexts.fabric_context.interfaces == ("eth0", "net1", "rail1")
     assert contexts.fabric_context.rail_interfaces == ("net1", "rail1")
     assert contexts.image == "i"
@@ -102,8 +101,8 @@ def test_a_pod_that_opted_in_is_not_blamed_for_what_the_webhook_will_set():
     networks = {"k8s.v1.cni.cncf.io/networks": "a"}
     opted = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks)))
     alone = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks, label=None)))
-    assert "N19" not in {violation.code for violation in opted}
-    assert "N19" in {violation.code for violation in alone}
+    assert "N18" not in {violation.code for violation in opted}
+    assert "N18" in {violation.code for violation in alone}
 
 
 def test_a_container_that_neither_computes_nor_sets_anything_is_left_alone():

@@ -28,11 +28,11 @@ def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
     servers = {inventory.SECRETS[name] for name in ("ca", *inventory.SERVERS)}
     assert set(shipped) == servers
     assert not any({"data", "stringData", "type"} & set(secret) for secret in shipped.values())
-    (rule,) = [rule for rule in one("Role")["rules"] if rule["resources"] == ["secrets"]]
+    (rule,) = one("Role")["rules"]
+    assert rule["resources"] == ["secrets"]
     assert (set(rule["resourceNames"]), set(rule["verbs"])) == (servers, {"get", "patch", "create"})
-    (rule,) = [rule for rule in one("Role")["rules"] if rule["resources"] == ["leases"]]
-    assert (rule["resourceNames"], set(rule["verbs"])) == (["railwright-certs"], {"get", "update", "create"})
-    (rule,) = one("ClusterRole")["rules"]
+    rule, reports = one("ClusterRole")["rules"]
+    assert (reports["resources"], reports["verbs"]) == (["events"], ["create"])
     assert set(rule["resources"]) == set(installation.KINDS.values())
     assert (rule["resourceNames"], set(rule["verbs"])) == ([installation.CONFIGURATION], {"get", "patch"})
 
@@ -62,7 +62,11 @@ def test_the_command_accepts_the_arguments_of_the_deployment():
     assert parsed.watch
     (port,) = container["ports"]
     assert settings.parse_address(parsed.ops_listen).port == port["containerPort"]
-    assert parsed.lease == one("Lease")["metadata"]["name"]
+
+
+def test_one_rotator_runs_at_a_time():
+    spec = one("Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
 def test_the_components_for_callers_name_their_secrets():

@@ -160,15 +160,17 @@ def test_handwritten_pods_keep_every_value():
     assert result == pod
 
 
-def test_the_derived_environment_names_exact_devices():
+def test_the_derived_twin_states_no_device_and_finds_it_in_the_pod():
     pod = pod_of(load("360-roce", "job"))
     pod["metadata"]["labels"][names.FABRIC] = "default"
-    (container,) = meaning(admit("360-roce", pod))["spec"]["containers"]
+    spec = meaning(admit("360-roce", pod))["spec"]
+    assert [container["name"] for container in spec["initContainers"]] == [names.PREFLIGHT_CONTAINER]
+    (container,) = spec["containers"]
     assert container["env"] == {
         "NCCL_DEBUG": "INFO",
         "NCCL_NET_GDR_READ": "1",
-        "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3",
-        "NCCL_IB_ADDR_RANGE": "192.168.0.0/16",
+        "NCCL_CONF_FILE": "/run/railwright/nccl.conf",
+        "UCX_CONFIG_DIR": "/run/railwright",
         "NCCL_SOCKET_IFNAME": "=eth0",
         "GLOO_SOCKET_IFNAME": "eth0",
         "TP_SOCKET_IFNAME": "eth0",

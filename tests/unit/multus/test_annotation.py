@@ -16,7 +16,14 @@ def merge(text, ours, namespace):
     ("text", "said"),
     [
         ("a,,b", "entry 2: is empty"),
-        ("a,b/c/d", "entry 2: 'b/c/d' has more than one '/'; write namespace/name@interface"),
+        (
+            "a,b/c/d",
+            "entry 2: 'b/c/d' has more than one '/'; write namespace/name@interface, and commas between networks",
+        ),
+        ("a/b;a/c", "'a/b;a/c' has more than one '/'; write namespace/name@interface, and commas between networks"),
+        ("- a/b\n- a/c\n", "more than one '/'; write namespace/name@interface, and commas between networks"),
+        ("a b", "network 'a b' is not a DNS label (lower-case letters, digits and '-'); put commas between networks"),
+        ("a;b", "network 'a;b' is not a DNS label (lower-case letters, digits and '-'); put commas between networks"),
         ("a@b@c", "entry 1: 'a@b@c' has more than one '@'; write namespace/name@interface"),
         ("a@b/c", "entry 1: namespace 'a@b' is not a DNS label"),
         ("a.b", "entry 1: network 'a.b' is not a DNS label (lower-case letters, digits and '-'); other names"),
@@ -62,28 +69,25 @@ def test_annotations_that_multus_would_reject_are_refused_with_item_and_fix(text
 
 
 @pytest.mark.parametrize(
-    ("text", "cluster_wide", "said"),
+    ("text", "said"),
     [
-        ("a@rail0,b@rail0", 0, "entry 2: asks for interface 'rail0', which is the interface of entry 1"),
-        ("a,b@net1", 0, "entry 2: asks for interface 'net1', which is the interface of entry 1"),
-        ("a@net2,b", 0, "entry 2: is given the automatic name 'net2', which is the interface of entry 1"),
-        ("a@net3,b", 1, "entry 2: is given the automatic name 'net3'"),
-        ("a@net1", 1, "entry 1: asks for interface 'net1', which is network 1 of those attached to every pod"),
-        ("a@eth0", 0, "which is the pod's cluster network; rename it"),
-        ("a@ens3", 0, "which is the pod's primary interface; rename it"),
-        ("a@lo", 0, "which is the loopback interface; rename it"),
+        ("a@rail0,b@rail0", "entry 2: asks for interface 'rail0', which is the interface of entry 1"),
+        ("a,b@net1", "entry 2: asks for interface 'net1', which is the interface of entry 1"),
+        ("a@net2,b", "entry 2: is given the automatic name 'net2', which is the interface of entry 1"),
+        ("a@eth0", "which is the pod's cluster network; rename it"),
+        ("a@lo", "which is the loopback interface; rename it"),
     ],
 )
-def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, cluster_wide, said):
+def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, said):
     selections = annotation.parse(text, "team")
     with pytest.raises(network_selection.InvalidNetworksError) as caught:
-        network_selection.check_interfaces(selections, cluster_wide, "ens3")
+        network_selection.check_interfaces(selections)
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "cluster_wide"), [("a@net9,b,c@rail2", 0), ("a,b,c", 3), ("a@net1,b", 0), ("", 2)])
-def test_distinct_interfaces_pass(text, cluster_wide):
-    network_selection.check_interfaces(annotation.parse(text, "team"), cluster_wide, "eth0")
+@pytest.mark.parametrize("text", ["a@net9,b,c@rail2", "a,b,c", "a@net1,b", ""])
+def test_distinct_interfaces_pass(text):
+    network_selection.check_interfaces(annotation.parse(text, "team"))
 
 
 @pytest.mark.parametrize(

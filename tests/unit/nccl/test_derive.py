@@ -21,37 +21,24 @@ FIXED = {  # what a transport says whatever the facts are, beside the common blo
 COMMON = {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}
 ROWS = """
 fact                        variable                   roce       infiniband erdma      pvrdma     efa           tcp
-debug="WARN"                 NCCL_DEBUG                 WARN       WARN       WARN       WARN       WARN          WARN
 forbid_tcp_fallback=true    NCCL_NET                   IB         IB         IB         IB         AWS_Libfabric Socket
 gid_index=3                 NCCL_IB_GID_INDEX          3          -          3          3          -             -
+gid_index=3                 MC_GID_INDEX               3          -          3          3          -             -
 gid_index=-1                NCCL_IB_GID_INDEX          -1         -          -1         -1         -             -
 address_range="10.0.0.0/8"  NCCL_IB_ADDR_RANGE         10.0.0.0/8 -          10.0.0.0/8 10.0.0.0/8 -             -
-address_family="AF_INET6"   NCCL_IB_ADDR_FAMILY        AF_INET6   -          AF_INET6   AF_INET6   -             -
 traffic_class=96            NCCL_IB_TC                 96         -          -          -          -             -
-fifo_traffic_class=84       NCCL_IB_FIFO_TC            84         -          -          -          -             -
-service_level=0             NCCL_IB_SL                 0          0          -          -          -             -
-rail_only=true              NCCL_CROSS_NIC             0          0          0          -          -             -
-qps_per_connection=4        NCCL_IB_QPS_PER_CONNECTION 4          4          4          -          -             -
-adaptive_routing=true       NCCL_IB_ADAPTIVE_ROUTING   1          1          -          -          -             -
-adaptive_routing=false      NCCL_IB_ADAPTIVE_ROUTING   0          0          -          -          -             -
-timeout=22                  NCCL_IB_TIMEOUT            22         22         22         22         -             -
-retry_count=7               NCCL_IB_RETRY_CNT          7          7          7          7          -             -
-gdr_level="SYS"             NCCL_NET_GDR_LEVEL         SYS        SYS        SYS        SYS        -             -
-merge_vfs=false             NCCL_IB_MERGE_VFS          0          0          -          -          -             -
-topology_file="/t.xml"      NCCL_TOPO_FILE             /t.xml     /t.xml     /t.xml     /t.xml     /t.xml        -
 """
 
 
 def read_table():
     """Return for each fact what it becomes: variables by transport."""
     head, *rows = [line.split() for line in ROWS.strip().splitlines()]
-    return {
-        fact: {
-            transport: {} if value == "-" else {variable: value.replace("_L", " L")}
-            for transport, value in zip(head[2:], values, strict=True)
-        }
-        for fact, variable, *values in rows
-    }
+    table: dict[str, dict[str, dict[str, str]]] = {}
+    for fact, variable, *values in rows:
+        for transport, value in zip(head[2:], values, strict=True):
+            variables = {} if value == "-" else {variable: value.replace("_L", " L")}
+            table.setdefault(fact, {}).setdefault(transport, {}).update(variables)
+    return table
 
 
 FACTS_TABLE = read_table()
@@ -66,8 +53,8 @@ EVERY = read_facts(*FACTS_TABLE)
 
 
 def derive_variables(transport, nccl=EVERY, devices=("mlx5_bond_0",), primary="eth0", *, is_foreign=False):
-    fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
-    return derive.derive(derive.Case(fabric, ONE, devices, primary, is_foreign))
+    fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl, primary_interface=primary)
+    return derive.derive(derive.Case(fabric, ONE, devices, is_foreign))
 
 
 def settings(*args, **more):
@@ -86,13 +73,14 @@ def test_a_fact_becomes_its_one_variable_or_none_of_each_transport():
 
 
 @pytest.mark.parametrize("transport", FIXED)
-def test_all_facts_together_have_values_reasons_and_sources_and_fit_the_file(transport):
+def test_all_facts_together_have_values_and_reasons_and_fit_the_file(transport):
     expected = COMMON | FIXED[transport]
     for variables in FACTS_TABLE.values():
         expected |= variables[transport]
+    expected.pop("MC_GID_INDEX", None)  # the last index is NCCL's own choice, -1
     assert settings(transport) == expected
     for variable in derive_variables(transport):
-        assert variable.reason.code.source
+        assert variable.code.meaning
         assert conf.fits(variable.name, variable.value)
 
 
@@ -116,20 +104,24 @@ def test_the_primary_interface_is_the_policys():
     assert settings("roce", primary="ens3").items() >= named.items()
 
 
+def test_the_family_of_the_addresses_is_that_of_their_range():
+    six, four = read_facts('address_range="fd00::/8"'), read_facts('address_range="10.0.0.0/8"')
+    assert settings("roce", six)["NCCL_IB_ADDR_FAMILY"] == "AF_INET6"
+    assert settings("roce", six)["NCCL_IB_ADDR_RANGE"] == "fd00::/8"
+    assert "NCCL_IB_ADDR_FAMILY" not in settings("roce", four)
+    assert "NCCL_IB_ADDR_FAMILY" not in settings("infiniband", six)
+    assert "NCCL_IB_ADDR_FAMILY" not in settings("roce", six, is_foreign=True), "its GIDs are others"
+
+
 def test_with_derive_false_nothing_is_derived():
     for transport in FIXED:
         assert settings(transport, msgspec.structs.replace(EVERY, derive=False)) == {}
 
 
-def test_a_launcher_gets_the_pins_of_mpirun_and_no_nccl():
-    fabric = model.Fabric(transport=model.Transport.ROCE, rails=ONE, nccl=EVERY)
-    pins = derive.derive_launcher_settings(fabric, "eth0", is_foreign=False)
-    assert {variable.name: variable.value for variable in pins} == {
-        "OMPI_MCA_oob_tcp_if_include": "eth0",
-        "OMPI_MCA_btl_tcp_if_include": "eth0",
-        "PRTE_MCA_prte_if_include": "eth0",
-    }
-    assert derive.derive_launcher_settings(fabric, "eth0", is_foreign=True) == ()
+def test_a_pod_without_the_primary_interface_gets_no_variable_of_it():
+    fabric = model.Fabric(transport=model.Transport.ROCE, rails=ONE, primary_interface="net1")
+    variables = derive.derive(derive.Case(fabric, ONE, ("mlx5_0",), is_foreign=False, has_interface=False))
+    assert {variable.name for variable in variables} == {"NCCL_IB_HCA"}
 
 
 # --- libraries beside NCCL -----------------------------------------------------------------------------------
@@ -139,42 +131,42 @@ def beside(transport: str, nccl: model.Nccl = model.Nccl(), devices=("mlx5_0", "
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     return {
         variable.name: variable.value
-        for variable in derive.derive_library_variables(derive.Case(fabric, ONE, devices, "eth0", False))
+        for variable in derive.derive_library_variables(derive.Case(fabric, ONE, devices, False))
     }
 
 
-PINS = {
-    "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
-    "OMPI_MCA_oob_tcp_if_include": "eth0",
-    "OMPI_MCA_btl_tcp_if_include": "eth0",
-    "PRTE_MCA_prte_if_include": "eth0",
-}
+BOOTSTRAP = {"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0"}
 FACTS = model.Nccl(traffic_class=96, address_range="10.0.0.0/8", gid_index=3)
 
 
-NIXL = {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1"}
+DEVICES = {
+    "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1",
+    "NVSHMEM_HCA_LIST": "mlx5_0,mlx5_1",
+    "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
+}
 
 
-@pytest.mark.parametrize(("transport", "devices"), [("infiniband", NIXL), ("erdma", {}), ("pvrdma", {}), ("tcp", {})])
-def test_other_libraries_are_only_kept_off_the_rails(transport, devices):
-    assert beside(transport, FACTS) == PINS | devices
+@pytest.mark.parametrize(
+    ("transport", "devices"), [("infiniband", DEVICES), ("erdma", {}), ("pvrdma", {}), ("tcp", {})]
+)
+def test_other_libraries_get_the_rails_devices_and_the_interface(transport, devices):
+    assert beside(transport, FACTS) == BOOTSTRAP | devices
 
 
 def test_nvshmem_and_ucx_get_the_facts_of_a_roce_fabric():
-    assert beside("roce", FACTS) == PINS | NIXL | {
-        "NVSHMEM_HCA_LIST": "mlx5_0,mlx5_1",
-        "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
+    assert beside("roce", FACTS) == BOOTSTRAP | DEVICES | {
         "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
-        "NVSHMEM_IB_TRAFFIC_CLASS": "96",
+        "NVSHMEM_IB_GID_INDEX": "3",
+        "UCX_IB_GID_INDEX": "3",
         "UCX_IB_TRAFFIC_CLASS": "96",
     }
-    assert beside("roce", devices=None) == PINS  # the list and its switch go together
-    six = model.Nccl(address_range="fd00::/8", address_family="AF_INET6")
-    assert "NVSHMEM_IB_ADDR_RANGE" not in beside("roce", six)
+    assert beside("roce", devices=None) == BOOTSTRAP  # the list and its switch go together
+    six = beside("roce", model.Nccl(address_range="fd00::/8"))
+    assert (six["NVSHMEM_IB_ADDR_FAMILY"], six["NVSHMEM_IB_ADDR_RANGE"]) == ("AF_INET6", "fd00::/8")
 
 
 def test_nvshmem_speaks_libfabric_on_efa():
-    assert beside("efa", FACTS) == PINS | {
+    assert beside("efa", FACTS) == BOOTSTRAP | {
         "NVSHMEM_REMOTE_TRANSPORT": "libfabric",
         "NVSHMEM_LIBFABRIC_PROVIDER": "efa",
     }
@@ -185,18 +177,12 @@ def test_ucx_is_never_held_to_tcp():
         assert "UCX_TLS" not in beside(transport, FACTS)
 
 
-def test_claims_name_the_devices_of_ucx():
-    assert "UCX_NET_DEVICES" in beside("infiniband", FACTS)
-    fabric = model.Fabric(transport=model.Transport.INFINIBAND, rails=ONE, claims=model.Claims(device_class="dranet"))
-    case = derive.Case(fabric, ONE, ("mlx5_0",), "eth0", False)
-    assert "UCX_NET_DEVICES" not in {variable.name for variable in derive.derive_library_variables(case)}
-
-
 def test_a_library_is_shown_by_the_first_word_of_a_name_and_by_no_part_of_it():
     assert libraries.detect(["A", "NVSHMEM_DEBUG"]) == {"NVSHMEM"}
-    assert libraries.detect(["UCX_TLS", "PRTE_MCA_x"]) == {"UCX", "Open MPI"}
-    assert libraries.detect(["OMPI_MCA_pml"]) == {"Open MPI"}
-    assert libraries.detect(["MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
+    assert libraries.detect(["UCX_TLS", "NVSHMEM_X"]) == {"UCX", "NVSHMEM"}
+    assert libraries.detect(["OMPI_MCA_pml", "MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
+    assert libraries.detect(["TORCH_SYMMMEM"]) == {"NVSHMEM"}
+    assert libraries.detect(["TORCH_SYMMMEM_X", "MY_TORCH_SYMMMEM"]) == frozenset()
     assert libraries.detect([]) == frozenset()
 
 
@@ -206,20 +192,15 @@ def test_ucx_may_use_rdma_by_the_names_of_its_transports():
 
 
 @pytest.mark.parametrize(
-    ("transport", "host_network", "includes_host"),
-    [("roce", False, False), ("roce", True, False), ("erdma", True, True), ("pvrdma", True, False)],
+    ("transport", "host_network"), [("roce", False), ("roce", True), ("erdma", True), ("pvrdma", True)]
 )
-def test_the_rails_addresses_select_no_gid_of_the_hosts_unless_the_policy_says_so(
-    transport, host_network, includes_host
-):
-    nccl = model.Nccl(address_range="10.0.0.0/8", address_range_includes_host=includes_host)
+def test_the_rails_addresses_select_no_gid_of_the_hosts(transport, host_network):
+    nccl = model.Nccl(address_range="10.0.0.0/8")
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     variables = {
         variable.name
         for derivation in (derive.derive, derive.derive_library_variables)
-        for variable in derivation(derive.Case(fabric, ONE, ("mlx5_bond_0",), "eth0", host_network))
+        for variable in derivation(derive.Case(fabric, ONE, ("mlx5_bond_0",), host_network))
     }
     names = {"NCCL_IB_ADDR_RANGE"} | ({"NVSHMEM_IB_ADDR_RANGE"} if transport == "roce" else set())
-    assert variables & {"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"} == (
-        names if includes_host or not host_network else set()
-    )
+    assert variables & {"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"} == (set() if host_network else names)

@@ -11,8 +11,8 @@ from railwright.fabric.overview import overview_types, pods_and_events
 
 RECORD = {
     "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],
-    "kept": {"NCCL_ALGO": ["user"]}, "skipped": {"mounts": {"code": "SkippedByAnnotation"}},
-    "reasons": {"env A": {"code": "b" * 999}},
+    "kept": {"NCCL_ALGO": ["user"]}, "skipped": {"mounts": {"code": "SkippedByAnnotation", "message": "left out"}},
+    "reasons": {"env A": "b" * 999},
 }  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def rows(*pods) -> list[overview_types.Admission]:
 def test_a_record_is_shown_in_numbers():
     (row,) = rows(pod("p"))
     assert (row.outcome, row.rails, row.added, row.user_values, row.skipped) == (overview_types.INJECTED, 2, 2, 1, 1)
-    assert row.message == "mounts: by annotation railwright.io/skip"
+    assert row.message == "mounts: left out"
 
 
 def test_a_role_without_rails_is_left_alone():
@@ -131,7 +131,7 @@ def test_only_events_of_railwright_are_rows_and_a_repeated_one_is_one_row():
 def test_the_code_in_front_of_a_message_is_a_field_of_its_own(code):
     events = pods_and_events.RecentEvents()
     message = f"{code}: 8 pods remain; the cluster has slots for 6"
-    events.upsert(event("railwright-extender", reason="GangUnplaceable", message=message))
+    events.upsert(event("railwright-extender", reason="GangNeverFits", message=message))
     (row,) = events.list_newest()
     assert (row.code, row.message) == (code, "8 pods remain; the cluster has slots for 6")
 

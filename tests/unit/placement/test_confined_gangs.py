@@ -15,15 +15,13 @@ from scheduling_loop import Loop, gang
 from railwright.fabric import views
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.gangs import planner, segments
-from railwright.fabric.policy import model
-from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import kubeflow, volcano
 
 LEAVES = tuple((name, "s") for name in "abcd")
 
 
 def build_policy(segment=None):
-    return placing.change_fabric(placing.policy(), nvlink=model.NvLink(domain=LEAF, segment=segment))
+    return placing.change_fabric(placing.policy(), nvlink_segment=segment)
 
 
 class FilteringLoop(Loop):
@@ -36,11 +34,14 @@ class FilteringLoop(Loop):
         self.has_plan = self.has_plan and decision.plan.is_complete and decision.gang.target_leaf is not None
         return decision
 
-    def filter(self, waiting):
-        return self.engine.filter(build_request(waiting, super().feasible(waiting), self.policy))
+    def find_refusals(self, waiting):
+        """Return why the nodes with room are refused, as texts by node."""
+        refusals = self.engine.find_refusals(build_request(waiting, super().feasible(waiting), self.policy))
+        return {node: refusal.text for node, refusal in refusals.items()}
 
     def feasible(self, pod):
-        return list(self.filter(pod).feasible)
+        refused = self.find_refusals(pod)
+        return [name for name in super().feasible(pod) if name not in refused]
 
     def try_all(self, pods, domain=LEAF):
         """Place the pods that fit, in this order. Return the domain of each by name."""
@@ -76,19 +77,22 @@ def holds(free, segments):
 def test_a_segment_never_crosses_and_gangs_of_whole_segments_use_the_fewest_domains(
     sizes, size, count, random, announces
 ):
-    """The last segment may be smaller. A gang has a plan then, if its ranks come in order."""
+    """The last segment may be smaller. A gang has a plan then, if its ranks come in order.
+
+    Only a scheduler that starts a gang as a whole leaves nodes alone that cannot hold it.
+    """
     nodes = leaves(**{f"a{number}": free for number, free in enumerate(sizes)})
     loop = FilteringLoop(nodes, given=build_policy(size), announces=announces)
     pods = gang(count, pod)
     size, is_whole = min(size, count), not count % min(size, count)
     loop.submit(pods)
+    fewest = count_fewest(sizes, [min(size, count - start) for start in range(0, count, size)])
     placed = loop.try_all(random.sample(pods, len(pods)) if is_whole else pods)
     homes = {}
     for rank, one in enumerate(pods):
         if one.metadata.name in placed:
             homes.setdefault(rank // size, set()).add(placed[one.metadata.name])
     assert all(len(domains) == 1 for domains in homes.values())
-    fewest = count_fewest(sizes, [min(size, count - start) for start in range(0, count, size)])
     if fewest is not None:
         assert len(placed) == len(pods)
         assert loop.has_plan
@@ -101,9 +105,9 @@ def test_a_gang_without_room_for_its_segments_does_not_fit_though_nodes_are_free
     """Nodes without a domain hold no segment."""
     loop = FilteringLoop(nodes, given=build_policy(4))
     pods = loop.create(8)
-    diagnosis = loop.decide(pods[0]).diagnose()
+    diagnosis = loop.diagnose(pods[0])
     assert not diagnosis.fits
-    assert [rendering.describe(why).message for why in diagnosis.why] == [
+    assert [why.text for why in diagnosis.why] == [
         "the gang never fits: it needs 8 slots, and without any other pod the eligible nodes have 4",
         "8 pods remain, each with rail0..rail3; the cluster has slots for 4",
     ]
@@ -118,36 +122,42 @@ def test_neighbouring_segments_share_a_domain_whichever_rank_comes_first():
     assert loop.has_plan
 
 
-def list_refusals(result):
-    return {
-        node: rendering.describe(result.rejections[known].reason).message for node, known in result.rejected.items()
-    }
+def test_a_refused_node_says_why():
+    loop = FilteringLoop([*leaves(a=3, b=2), node("bare", "")], given=build_policy(2))
+    pods = loop.create(4)
+    unlabelled = {"bare": "the node is in no NVLink domain, and segment 0 of the gang stays in one"}
+    assert loop.find_refusals(pods[0]) == unlabelled
+    assert loop.leaves(pods[:1]) == ["a"]
+    elsewhere = "segment 0 of the gang is in a in s-a, and b in s-b is another NVLink domain"
+    assert loop.find_refusals(pods[1]) == unlabelled | dict.fromkeys(("b-00", "b-01"), elsewhere)
 
 
-def test_a_filtered_node_says_why():
+def test_a_leaf_without_room_for_a_segment_is_not_refused_and_not_planned():
+    """What is free there may be more than the extender believes."""
     loop = FilteringLoop(leaves(a=3, b=2), given=build_policy(2))
     pods = loop.create(4)
-    assert loop.leaves(pods[:1]) == ["a"]
-    assert list_refusals(loop.filter(pods[1])) == {
-        f"b-0{number}": "segment 0 of the gang is in a in s-a, and b in s-b is another NVLink domain"
-        for number in range(2)
-    }
-    assert list_refusals(loop.filter(pods[2])) == {
-        f"a-0{number}": "segment 1 of the gang needs room for 2 pods in one NVLink domain, and a in s-a has room for 1"
-        for number in (1, 2)
-    }
+    loop.place(pods[:1])
+    assert loop.find_refusals(pods[2]) == {}
+    assert loop.decide(pods[2]).gang.target_leaf == ("b", "s-b")
 
 
-def test_a_pod_waits_while_peers_before_it_do_not_exist():
-    loop = FilteringLoop(leaves(a=8), given=build_policy(2))
-    pods = gang(6, pod)
-    loop.submit([pods[0], *pods[3:]])
-    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 6))
-    assert set(list_refusals(loop.filter(pods[3])).values()) == {
-        "2 pods of the gang do not exist yet, so the segment of this one is not known"
-    }
+@pytest.mark.parametrize("indexed", [True, False])
+def test_segments_are_numbered_by_the_index_of_their_framework(indexed):
+    """Ranks 0 and 2 are gone for good. Where pods have no index, no segment is known until all pods exist."""
+    loop = FilteringLoop(leaves(a=2, b=2), given=build_policy(2))
+    pods = gang(4, pod)
+    if not indexed:
+        pods = [
+            placing.change_pod(one, metadata={"name": f"g-{letter}"}) for letter, one in zip("abcd", pods, strict=True)
+        ]
+    loop.submit([pods[1], pods[3]])
+    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 4))
+    loop.place(pods[1:2])
+    home = {loop.leaf_of(node) for node in loop.feasible(pods[3])}
+    assert loop.decide(pods[3]).gang.target_leaf[0] in home
+    assert len(home) == 2, "segment 1 has begun nowhere"
     loop.submit(pods)
-    assert loop.filter(pods[3]).feasible
+    assert len({loop.leaf_of(node) for node in loop.feasible(pods[0])}) == 1
 
 
 MPI_WORKER = {kubeflow.JOB: "mpi", kubeflow.OPERATOR: "mpi-operator", kubeflow.ROLE: "worker"}
@@ -174,7 +184,7 @@ def test_pods_that_come_after_all_others_have_room_in_their_segment(labels, exis
     ]
     loop.submit(pods[:existing])
     loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 4))
-    assert {loop.leaf_of(node) for node in loop.filter(pods[0]).feasible} == homes
+    assert loop.decide(pods[0]).gang.target_leaf[0] in homes
 
 
 @pytest.mark.parametrize(
@@ -207,7 +217,7 @@ def test_segments_are_whole_while_the_size_that_a_controller_declares_is_not_see
     pods = [placing.change_pod(one, metadata=changes) for one in gang(existing, pod)]
     loop.submit(pods)
     loop.place(pods[:-1])
-    assert {loop.leaf_of(node) for node in loop.filter(pods[-1]).feasible} == homes
+    assert loop.decide(pods[-1]).gang.target_leaf[0] in homes
 
 
 def test_the_last_segment_may_be_smaller_once_the_size_is_seen():
@@ -245,7 +255,7 @@ def test_a_declared_size_beyond_the_room_costs_no_more_and_changes_no_target(pla
     plan = msgspec.structs.replace(planner.NO_PLAN, leaves=tuple(slots_by_leaf), slots_by_leaf=slots_by_leaf)
     targets = set()
     for count, existing in ((60, 60), (75_000, 6)):
-        numbered = segments.Segments(2, own, 2, 0, placed, count, existing, {}, 0, None, {})
+        numbered = segments.Segments(2, own, 2, placed, count, existing, {}, 0, None, {})
         with mock.patch.object(segments, "_rank", wraps=segments._rank) as ranks:
             targets.add(numbered.find_target_leaf(plan))
         assert ranks.call_count <= 70
@@ -366,8 +376,8 @@ def build_parts(size, per_part):
 def test_a_part_is_planned_alone_where_the_whole_gang_does_not_fit():
     trial = Trial({("s0", "a"): 4, ("s0", "b"): 4}, build_parts(8, 4))
     first, last = trial.run("s0-a", trial.pods[:4]), trial.run("s0-b", trial.pods[4:])
-    assert {decision.part for decision, _ in first} == {"worker/0"}
-    assert {decision.part for decision, _ in last} == {""}, "the rest of the gang is one part"
+    assert {decision.planned.part for decision, _ in first} == {"worker/0"}
+    assert {decision.planned.part for decision, _ in last} == {""}, "the rest of the gang is one part"
     for placed in (first, last):
         assert all(decision.plan.is_complete for decision, _ in placed)
         assert [decision.gang.remaining for decision, _ in placed] == [4, 3, 2, 1]
@@ -376,5 +386,5 @@ def test_a_part_is_planned_alone_where_the_whole_gang_does_not_fit():
 def test_the_whole_gang_is_planned_where_it_fits():
     trial = Trial({("s0", "a"): 5, ("s0", "b"): 8}, build_parts(8, 4))
     placed = trial.run("s0")
-    assert {decision.part for decision, _ in placed} == {""}
+    assert {decision.planned.part for decision, _ in placed} == {""}
     assert {node.rpartition("-")[0] for _, node in placed} == {"s0-b"}

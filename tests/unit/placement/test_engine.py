@@ -23,19 +23,20 @@ from placing import (
     policy,
     score_once,
 )
-from wording import text, texts
+from wording import texts
 
 from railwright.fabric import names, views
+from railwright.fabric.placement.explain import diagnosis
+from railwright.fabric.placement.gangs import gang_capacity
 from railwright.fabric.placement.nodes import score_terms
 
 LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "containers": [], "rails": []})}
 
 
-def decide(nodes, *bound, required=True, asking=None, assumed=None):
+def decide(nodes, assumed=None):
     """Return the explained nodes of a decision on a pod, to which all nodes are offered."""
-    state = build_cluster(nodes, bound)
-    request = build_request(asking or pod("p"), [node.metadata.name for node in nodes], policy(required=required))
-    return explain(score_once(request, state, assumed))
+    request = build_request(pod("p"), [node.metadata.name for node in nodes], policy())
+    return explain(score_once(request, build_cluster(nodes), assumed))
 
 
 def place_gang(size: int, nodes, pods=(), least=None, *, is_seen=True):
@@ -148,7 +149,7 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
         4,
         {
             "a-0": (1.0, "a in s has 0 placed peers and slots for 3 of the 4 pods to place"),
-            "a-1": (0.6, "a in s is the target leaf, but other nodes in it should be filled first"),
+            "a-1": (0.6, "other nodes of the target leaf come first"),
             "b-1": (0.6, "b in s is leaf 2 of 2 in the gang's plan"),
         },
     ),
@@ -160,7 +161,7 @@ def test_nodes_are_rated_by_their_place_in_the_plan_of_the_gang(nodes, pods, siz
     state = build_cluster(nodes, pods, {"train/g": size})
     task = pod("w-0", group="g", gpus=4 if pods else 8)
     explanations = explain(score_once(build_request(task, list(state.nodes), policy(goal="capacity")), state))
-    ratings = {name: describe_score(explanations[name].terms["locality"]) for name in expected}
+    ratings = {name: explanations[name].terms["locality"] for name in expected}
     assert {name: (value, why.partition(" (this node")[0]) for name, (value, why) in ratings.items()} == expected
     scores = [explanations[name].score for name in expected]
     assert scores == sorted(scores, reverse=True)
@@ -178,49 +179,34 @@ GONE = dict.fromkeys(RESOURCES[1:], 1)
     ],
     ids=["without domain labels", "without rails", "missing, degraded and free rail"],
 )
-def test_preferred_nodes_have_the_higher_scores_and_none_is_filtered(worse_first):
-    explanations = decide(worse_first, required=False)
-    assert not any(explanation.refusal for explanation in explanations.values())
+def test_better_nodes_have_the_higher_scores(worse_first):
+    explanations = decide(worse_first)
+    assert not any(explanation.fault for explanation in explanations.values())
     scores = [explanations[node.metadata.name].score for node in worse_first]
     assert scores == sorted(set(scores))
-
-
-def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():
-    others = pod("other", gpus=1, on="a-00"), pod("without-rails", gpus=1, rails=0, on="a-00")
-    refused = decide(leaves(a=1), *others)["a-00"]
-    assert not refused.is_unresolvable
-    assert text(refused.refusal) == "rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
-    assert refused.row.list_holders(RESOURCES[0]) == ("train/other",)
-
-
-def test_a_node_without_the_rail_is_refused_for_good():
-    bare = node("bare", "a", rails_each={RESOURCES[0]: 1, RESOURCES[1]: 1, RESOURCES[3]: 1})
-    explanation = decide([bare])["bare"]
-    assert explanation.is_unresolvable
-    assert "rail2" in text(explanation.refusal)
-    assert "0 allocatable" in text(explanation.refusal)
 
 
 def test_an_announced_pod_counts_once_like_a_bound_one():
     state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
     other = pod("other", gpus=1)
     assumed.assume(build_assumed_pod(other, "a-00"))
-    request = build_request(pod("p"), ["a-00"], policy(required=True))
-    assert explain(score_once(request, state, assumed))["a-00"].refusal
-    state.upsert_pod(pod("other", gpus=1, on="a-00"))
-    (rail, *_) = explain(score_once(request, state, assumed))["a-00"].row.evaluation.pools
-    assert rail.free == 0
+    request = build_request(pod("p"), ["a-00"], policy())
+    for _ in range(2):
+        (rail, *_) = explain(score_once(request, state, assumed))["a-00"].row.evaluation.pools
+        assert rail.free == 0
+        state.upsert_pod(pod("other", gpus=1, on="a-00"))
 
 
 def test_a_pods_earlier_announcement_does_not_count_against_it():
     assumed = create_assumed_pods()
     assumed.assume(build_assumed_pod(pod("p"), "a-00"))
-    assert not decide(leaves(a=1), assumed=assumed)["a-00"].refusal
+    (rail, *_) = decide(leaves(a=1), assumed)["a-00"].row.evaluation.pools
+    assert rail.free == 1000
 
 
-def test_an_unknown_node_is_not_filtered_and_scores_zero():
-    explanation = explain(score_once(build_request(pod("p"), ["new"], policy(required=True)), build_cluster([])))["new"]
-    assert (explanation.row.evaluation, explanation.refusal, explanation.score) == (None, None, 0.0)
+def test_an_unknown_node_scores_zero():
+    explanation = explain(score_once(build_request(pod("p"), ["new"], policy()), build_cluster([])))["new"]
+    assert (explanation.row.evaluation, explanation.fault, explanation.score) == (None, None, 0.0)
 
 
 _GPU_POOL = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["gpu"]}]}
@@ -248,11 +234,20 @@ def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacit
     assert max(decision.scores, key=decision.scores.get) == "h-0"
 
 
+def test_a_node_of_a_peer_that_the_pod_does_not_select_is_no_capacity_for_it():
+    nodes = [node(f"{pool}-{number}", "a", rails_each=8, labels={"pool": pool}) for pool in "xy" for number in range(2)]
+    asked = pod("p", group="g", gpus=2, nodeSelector={"pool": "y"})
+    peer = pod("peer", group="g", gpus=2, on="x-0", nodeSelector={"pool": "x"})
+    decision = score_once(build_request(asked, ["y-0"]), build_cluster(nodes, [asked, peer]))
+    assert gang_capacity.build_of_all(decision.planning_view).count_all_slots() == {("a", "s0"): 8}
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_an_ended_pod_frees_its_devices(phase):
     state = build_cluster(leaves(a=1), [pod("done", on="a-00")])
     state.upsert_pod(change_pod(pod("done", on="a-00"), status={"phase": phase}))
-    assert not explain(score_once(build_request(pod("p"), ["a-00"], policy(required=True)), state))["a-00"].refusal
+    (rail, *_) = explain(score_once(build_request(pod("p"), ["a-00"], policy()), state))["a-00"].row.evaluation.pools
+    assert rail.free == 1000
 
 
 def test_peers_share_a_nic_like_other_pods():
@@ -283,19 +278,15 @@ def build_pod(name, gpus, *rails, on=""):
     return build_pod_with(name, {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}, on=on)
 
 
-def given(where, numa="preferred", **placement):
-    return policy(numa=numa, shapes=[TWO_SIDED], domains=[LEAF] if where != "no domains" else [], **placement)
+def given(where, **placement):
+    return policy(shapes=[TWO_SIDED], domains=[LEAF] if where != "no domains" else [], **placement)
 
 
-def decide_single(where, asking, *bound, numa="preferred", rails_each=2, **placement):
+def decide_single(where, asking, *bound, rails_each=2, **placement):
     """Return the decision on two nodes, `a` and `b`."""
     nodes = [node(name, leaf, rails_each=rails_each) for name, leaf in zip("ab", WHERE[where], strict=True)]
-    policy = given(where, numa, **placement)
+    policy = given(where, **placement)
     return score_once(build_request(asking, ["a", "b"], policy), build_cluster(nodes, bound))
-
-
-def describe_score(score):
-    return score.value, text(score.reason)
 
 
 wheres = pytest.mark.parametrize("where", WHERE)
@@ -310,20 +301,9 @@ def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
     steps = score_terms.KubePriorities(best=decision.scores["b"])
     assert 1 <= 10 - steps[decision.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
     assert decision.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
-    scores = {name: describe_score(explanation.terms["numa"]) for name, explanation in explain(decision).items()}
+    scores = {name: explanation.terms["numa"] for name, explanation in explain(decision).items()}
     assert scores["a"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
     assert scores["b"] == (1.0, "GPUs and rails together on NUMA node 0")
-    required = explain(decide_single(where, build_pod("p", 4, 0, 1), *others, numa="required"))
-    assert required["a"].refusal
-    assert not required["a"].is_unresolvable
-    assert not required["b"].refusal
-
-
-def test_a_node_without_numa_nodes_that_have_gpus_and_rails_together_is_refused_for_good():
-    """One GPU is on one NUMA node; rails 0 and 2 are on both."""
-    refused = explain(decide_single("one leaf", build_pod("p", 1, 0, 2), numa="required"))["a"]
-    assert refused.is_unresolvable
-    assert text(refused.refusal).startswith("no NUMA nodes have the requested GPUs beside the requested rails on this")
 
 
 @wheres
@@ -338,13 +318,13 @@ def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
         assert decision.plan.bandwidth < decision.plan.upper_bound == 1.0, (
             "what it says is true of the node it leads to"
         )
-        (why,) = texts(decision.diagnose().why)
+        diagnosed = diagnosis.diagnose(diagnosis.build_input(decision.planning_view, decision.planned, lambda _: ()))
+        (why,) = texts(diagnosed.why)
         assert "a single-pod job fills partly used nodes first" in why
         assert (
-            text(explain(decision)["a"].terms["locality"].reason)
-            == "a single-pod job fills partly used nodes first, on any leaf"
+            explain(decision)["a"].terms["locality"][1] == "a single-pod job fills partly used nodes first, on any leaf"
         )
-    assert describe_score(explain(decision)["a"].terms["numa"]) == (
+    assert explain(decision)["a"].terms["numa"] == (
         0.0,
         "0 of 2 rails local to their GPUs, NUMA nodes 0+1",
     )
@@ -355,7 +335,7 @@ def test_a_node_in_use_is_completed_before_a_whole_one_is_broken_though_its_rail
     decision = decide_single(where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"))
     assert decision.scores["a"] > decision.scores["b"]
     if where != "no domains":
-        why = text(explain(decision)["b"].terms["locality"].reason)
+        why = explain(decision)["b"].terms["locality"][1]
         assert why == "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
 
 
@@ -390,4 +370,4 @@ def test_only_offered_nodes_are_completed():
     offered = [node.metadata.name for node in nodes[:120]]
     decision = score_once(build_request(build_pod("p", 4, 0, 1), offered, given("two leaves")), state)
     assert max(decision.scores, key=decision.scores.__getitem__) == "n-055"
-    assert decision.explainer.gang.target_leaf == ("leaf-5",)
+    assert decision.gang.target_leaf == ("leaf-5",)

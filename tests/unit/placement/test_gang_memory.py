@@ -8,7 +8,6 @@ from placing import (
     build_assumed_pod,
     build_cluster,
     build_pod_group,
-    build_pod_with,
     build_request,
     create_assumed_pods,
     explain,
@@ -18,7 +17,6 @@ from placing import (
     policy,
     score_once,
 )
-from wording import text
 
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.gangs import gang_memory
@@ -74,37 +72,7 @@ def test_the_memory_of_gangs_is_bounded():
     assert "train/g0" not in memory.gangs
 
 
-def test_an_inferred_pod_counts_for_one_request_and_changes_no_assumed_pod():
-    state = build_cluster(leaves(a=2), least={"train/g": 2})
-    peer = pod("w-0", group="g")
-    state.upsert_pod(peer)
-    assumed = create_assumed_pods()
-    placement = engine.PlacementEngine(state, assumed)
-    request = build_request(pod("w-1", group="g"), list(state.nodes), POLICY)
-    before = placement.score(request)
-    position = assumed.change_log.position
-    inferred = build_assumed_pod(peer, "a-00", state=assumed_pods.State.UNCONFIRMED)
-    with_peer = placement.score(request, inferred=[inferred])
-    assert (before.gang.remaining, with_peer.gang.remaining) == (2, 1)
-    assert with_peer.scores["a-00"] < with_peer.scores["a-01"], "the peer has its devices"
-    assert (len(assumed), assumed.change_log.position) == (0, position)
-    assert placement.score(request).scores == before.scores
-
-
-def test_inferred_pods_count_by_the_free_amounts_of_their_node():
-    """Both nodes are of one class at first: each has room for more pods than a class distinguishes by CPU."""
-    state = build_cluster(leaves(a=3), [build_pod_with("other", {"cpu": "27"}, on="a-01")], {"train/g": 3})
-    request = build_request(build_pod_with("w", {"cpu": "1"}, group="g"), list(state.nodes), POLICY)
-    placement = engine.PlacementEngine(state, create_assumed_pods())
-    peers = [build_pod_with(f"peer-{i}", {"cpu": "100"}) for i in range(2)]
-    inferred = [build_assumed_pod(peer, f"a-0{i}") for i, peer in enumerate(peers)]
-    rows = {row.node: row for row in placement.score(request, inferred=inferred).rows}
-    slots = {name: row.evaluation.facts.fits_by_other_resources for name, row in rows.items()}
-    assert slots == {"a-00": 28, "a-01": 1, "a-02": 64}
-
-
-def test_a_plan_made_with_an_inferred_pod_is_not_reused_without_it():
-    """The full offer of 100 nodes makes plans cacheable."""
+def test_a_plan_made_with_an_assumed_pod_is_not_reused_without_it():
     nodes = [*leaves(a=2, b=3), *(node(f"z-{i}", "z0", "s-z") for i in range(100))]
     busy = [pod(f"z-{i}", on=f"z-{i}") for i in range(100)]
     state, assumed = build_cluster(nodes, busy, {"train/g": 2, "train/other": 1}), create_assumed_pods()
@@ -113,12 +81,13 @@ def test_a_plan_made_with_an_inferred_pod_is_not_reused_without_it():
     state.upsert_pod(other)
     placement = engine.PlacementEngine(state, assumed)
     request = build_request(pod("w-1", group="g"), list(state.nodes), POLICY)
-    inferred = build_assumed_pod(other, "a-00", state=assumed_pods.State.UNCONFIRMED)
-    assert placement.score(request, inferred=[inferred]).plan.leaves == (("b", "s-b"),)
+    assumed.assume(build_assumed_pod(other, "a-00", state=assumed_pods.State.SCORED))
+    assert placement.score(request).plan.leaves == (("b", "s-b"),)
+    assumed.forget(other.metadata.uid)
     assert placement.score(request).plan.leaves == (("a", "s-a"),), "leaf a is the tightest again"
 
 
-# --- cached plans and node indexes ----------------------------------------------------------------------------
+# --- plans and node indexes -----------------------------------------------------------------------------------
 
 
 UNEVEN = policy(oversubscription=[1, 7])
@@ -134,7 +103,7 @@ def clusters(draw):
 
 
 @given(clusters(), st.integers(2, 40), st.data())
-def test_cached_plans_do_not_change_decisions(cluster, size, data):
+def test_earlier_requests_do_not_change_decisions(cluster, size, data):
     nodes, others = cluster
     state, assumed = build_cluster(nodes, others, {"train/gang": size}), create_assumed_pods()
     placement_engine = RememberingEngine(state, assumed)
@@ -157,10 +126,8 @@ def test_cached_plans_do_not_change_decisions(cluster, size, data):
             assumed.forget(task.metadata.uid)
 
 
-def test_a_cached_plan_is_dropped_when_its_gang_becomes_smaller():
-    """A hundred busy nodes are offered as well, so that plans are cached."""
-    busy = [pod(f"z-{i}", on=f"z0-{i:02}") for i in range(100)]
-    state = build_cluster(leaves(a=20, b=9, z0=100), busy, {"train/g": 16})
+def test_a_gang_that_becomes_smaller_gets_another_plan():
+    state = build_cluster(leaves(a=20, b=9), [], {"train/g": 16})
     placement_engine = RememberingEngine(state, create_assumed_pods())
     request = build_request(pod("job-0", group="g"), list(state.nodes), UNEVEN)
     assert placement_engine.score(request).gang.target_leaf == ("a", "s-a")
@@ -182,7 +149,7 @@ def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
     state.remove_pod("uid-busy")
     decision = placement_engine.score(build_request(last, ["a-02", "a-03"], UNEVEN))
     assert decision.plan.bandwidth == 1.0
-    assert "slow the gang down" in text(explain(decision)["a-03"].terms["locality"].reason)
+    assert "slow the gang down" in explain(decision)["a-03"].terms["locality"][1]
 
 
 def test_a_node_index_follows_added_changed_and_removed_nodes_and_pods():
@@ -207,14 +174,3 @@ def test_a_node_index_follows_added_changed_and_removed_nodes_and_pods():
     assert set(scores()) == {"a-00", "a-01", "a-02", "b-00", "b-01", "c-00", "c-01"}
     assumed.assume(build_assumed_pod(pod("y"), "c-00"))
     assert scores()["c-00"] < scores()["c-01"]
-
-
-def test_prewarming_changes_no_answer():
-    nodes = leaves(a=4, b=6)
-    state, assumed = build_cluster(nodes, [pod("x", on="a-00")]), create_assumed_pods()
-    placement_engine = RememberingEngine(state, assumed)
-    placement_engine.prewarm(UNEVEN.document)
-    state.upsert_pod(pod("y", on="b-00"))
-    state.remove_node("b-05")
-    request = build_request(pod("p"), list(state.nodes), UNEVEN)
-    assert placement_engine.score(request).scores == score_once(request, state, assumed).scores

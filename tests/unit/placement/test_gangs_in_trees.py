@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RESOURCES, SPINE, build_pod_with, explain, leaves, node, pod, policy
 from scheduling_loop import Loop, gang
-from wording import text, texts
+from wording import texts
 
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.policy import model, presets
@@ -70,7 +70,7 @@ def test_the_rest_of_a_gang_gets_the_node_type_of_its_peers():
 def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
     loop = Loop([*build_mixed_nodes(["A", "A", "B"], ["A", "A", "B"])])
     pods = loop.create(4)
-    messages = text(explain(loop.decide(pods[0]))["leaf-0-02"].terms["locality"].reason)
+    messages = explain(loop.decide(pods[0]))["leaf-0-02"].terms["locality"][1]
     assert "the gang uses only nodes of type A" in messages
     assert "slow" not in messages
 
@@ -160,21 +160,21 @@ def test_peers_share_rails_that_they_use_without_requesting_them():
 def test_the_reasons_say_that_the_bandwidth_leaves_out_shared_nics(goal, is_named):
     loop = Loop([*build_shared_nodes(1, 1)], [], policy(goal=goal))
     pods = loop.create(4, gpus=4)
-    assert ("shared with other pods" in " ".join(texts(loop.decide(pods[0]).diagnose().why))) == is_named
+    assert ("shared with other pods" in " ".join(texts(loop.diagnose(pods[0]).why))) == is_named
 
 
 def test_reasons_name_the_uplinks_and_their_bandwidth():
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[28]))
     half = loop.create(2, build_pod_with, requests=HALF)
-    messages = " ".join(texts(loop.decide(half[0]).diagnose().why))
+    messages = " ".join(texts(loop.diagnose(half[0]).why))
     assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in messages
 
 
 def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
     loop = Loop([*build_shared_nodes(1)], [], policy())
     pods = loop.create(2, gpus=4)
-    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.decide(pods[0]).diagnose().why))
+    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.diagnose(pods[0]).why))
 
 
 def test_fabrics_with_a_switch_for_every_rail_have_uplinks_for_every_rail():
@@ -225,7 +225,7 @@ def test_consecutive_small_pods_count_as_one_large_pod():
     first = loop.decide(pods[0])
     assert first.plan.leaves == (("leaf-1", "s0"),)
     assert first.gang.remaining == 5
-    assert "all 5 pods" in text(explain(first)["leaf-1-00"].terms["locality"].reason)
+    assert "all 5 pods" in explain(first)["leaf-1-00"].terms["locality"][1]
     placed = loop.place(pods)
     assert {loop.leaf_of(name) for name in placed} == {"leaf-1"}
     assert len(set(placed)) == 3
@@ -247,7 +247,7 @@ ORDERS = sorted(set(itertools.permutations("ooootttt")))
 
 def build_loop(sizes, pods, *, ratio=7.0, announces=False):
     """Return a cluster of these leaves, and the gangs of `pods`, which have so many pods, by name."""
-    given_policy = policy(domains=[LEAF], oversubscription=[ratio], required=True)
+    given_policy = policy(domains=[LEAF], oversubscription=[ratio])
     loop = Loop(leaves(**sizes), [], given_policy, announces=announces)
     return loop, {name: loop.create(count, group=name) for name, count in pods.items()}
 
@@ -333,4 +333,4 @@ def test_a_gang_that_only_waits_keeps_its_leaf_from_others_only_if_that_costs_th
 
 def test_the_explanation_names_the_gang_to_which_nodes_are_left():
     loop, gangs = begin()
-    assert texts(loop.decide(gangs["t"][0]).diagnose().why)[-1] == "nodes are left to gangs that have begun: train/o"
+    assert texts(loop.diagnose(gangs["t"][0]).why)[-1] == "nodes are left to gangs that have begun: train/o"

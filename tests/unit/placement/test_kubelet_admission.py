@@ -10,7 +10,6 @@ from placing import (
     GPU,
     RESOURCES,
     TWO_SIDED,
-    build_assumed_pod,
     build_cluster,
     build_pod_with,
     build_report,
@@ -162,13 +161,13 @@ def test_the_admission_error_agrees_with_merging_all_hints(rows, policy):
     assert (message == "") == admits(policy, hints_of_rows)
 
 
-# --- effect of NUMA nodes on a decision: `required` filters, `preferred` scores, `ignore` does neither --------
+# --- effect of NUMA nodes on a decision: `preferred` scores, `ignore` does not ------------------------------
 
 
 HALF = {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}
 
 
-def explain_both(numa, *, shapes=(TWO_SIDED,)):
+def explain_both():
     """Return a pod of 4 GPUs and rails 0 and 1: on `near` their NUMA node is free, on `far` its GPUs are taken."""
     nodes = [node("far", "leaf"), node("near", "leaf")]
     taken = [
@@ -176,23 +175,13 @@ def explain_both(numa, *, shapes=(TWO_SIDED,)):
         build_pod_with("b", {GPU: "3"}, on="far"),
     ]
     asking = build_pod_with("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
-    request = build_request(asking, ["far", "near"], policy(numa=numa, shapes=shapes))
+    request = build_request(asking, ["far", "near"], policy(shapes=[TWO_SIDED]))
     return explain(score_once(request, build_cluster(nodes, taken, {"train/g": 2})))
 
 
-def test_required_filters_a_node_with_free_gpus_away_from_the_rails_if_its_layout_is_known():
-    nodes = explain_both("required")
-    assert nodes["near"].refusal is None
-    assert "NUMA" in text(nodes["far"].refusal)
-    assert not nodes["far"].is_unresolvable, "once the other pod has gone it fits"
-    assert explain_both("required", shapes=())["far"].refusal is None
-
-
-def test_preferred_only_scores_and_ignore_does_not_look():
-    preferred, ignored = explain_both("preferred"), explain_both("ignore")
-    assert preferred["far"].refusal is ignored["far"].refusal is None
-    assert preferred["near"].score > preferred["far"].score
-    assert ignored["near"].score == pytest.approx(ignored["far"].score, abs=3), "packing alone"
+def test_rails_on_the_numa_node_of_the_gpus_are_preferred():
+    explained = explain_both()
+    assert explained["near"].score > explained["far"].score
 
 
 HALVES = [build_pod_with(f"half-{side}", {GPU: "2", RESOURCES[side]: "1"}, on="n") for side in (0, 2)]
@@ -218,47 +207,38 @@ def test_rails_that_are_partly_local_count_by_their_share():
     state = build_cluster([node("n", "leaf", rails_each=2)], HALVES, {"train/g": 2})
     asked = build_pod_with("p", {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}, group="g")
     request = build_request(asked, ["n"], policy(shapes=[TWO_SIDED]))
-    assert explain(score_once(request, state))["n"].terms["numa"].value == 1 / 2 / 2
+    assert explain(score_once(request, state))["n"].terms["numa"][0] == 1 / 2 / 2
 
 
 # --- what kubelet's topology manager would surely reject --------------------------------------------------
 
 
-def decide(asking, topology_report, *, numa: str, bound=(), entries=()):
-    state = build_cluster([node("n", "leaf")], bound)
+def find_fault(asking, topology_report, *, bound=()) -> str:
+    """Return why a node comes last; "" if it does not. The other node, without a report, always scores."""
+    state = build_cluster([node("n", "leaf"), node("other", "leaf")], bound)
     state.upsert_topology(topology_report)
-    assumed = create_assumed_pods()
-    for entry in entries:
-        assumed.assume(build_assumed_pod(entry, "n"))
-    request = build_request(asking, ["n"], policy(numa=numa))
-    filtered = engine.PlacementEngine(state, assumed).filter(request)
-    (explanation,) = explain(score_once(request, state, assumed)).values()
-    assert (explanation.refusal is not None) == ("n" not in filtered.feasible)
-    messages = {rejection.is_unresolvable: text(rejection.reason) for rejection in filtered.rejections.values()}
-    return messages.get(True, ""), messages.get(False, ""), explanation
+    request = build_request(asking, ["n", "other"], policy())
+    explained = explain(score_once(request, state))
+    assert not engine.PlacementEngine(state, create_assumed_pods()).find_refusals(request)
+    assert (explained["n"].score == 0) == (explained["n"].fault is not None)
+    assert explained["other"].score > 0
+    return "" if explained["n"].fault is None else text(explained["n"].fault)
 
 
-def test_a_pod_that_kubelet_rejects_on_the_empty_node_is_unresolvable():
+def test_a_node_whose_kubelet_would_reject_the_pod_comes_last_and_is_not_refused():
     asking, topology_report = build_pod_with("p", {GPU: "8"}), build_report(4, 4, manager="single-numa-node")
-    never, busy, explanation = decide(asking, topology_report, numa="preferred")
-    assert "kubelet would reject the pod (TopologyAffinityError)" in never
-    assert (busy, explanation.score) == ("", 0)
-    assert decide(asking, topology_report, numa="required")[0], "for this reason or for rails far away"
-    assert decide(asking, topology_report, numa="ignore")[2].refusal is None
+    assert "kubelet would reject the pod (TopologyAffinityError)" in find_fault(asking, topology_report)
 
 
 @pytest.mark.parametrize("manager", ["restricted", "single-numa-node"])
-def test_a_pod_that_kubelet_rejects_now_is_filtered_until_devices_are_free_and_never_with_ignore(manager):
+def test_a_node_whose_kubelet_would_reject_the_pod_now_comes_last_until_devices_are_free(manager):
     taken = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
     asking, topology_report = build_pod_with("p", {GPU: "4"}), build_report(2, 2, manager=manager)
-    never, busy, explanation = decide(asking, topology_report, numa="preferred", bound=taken)
-    assert never == ""
+    busy = find_fault(asking, topology_report, bound=taken)
     assert "TopologyAffinityError" in busy
     assert "free: node 0: 2 nvidia.com/gpu; node 1: 2 nvidia.com/gpu" in busy
-    assert explanation.score == 0
-    assert decide(asking, build_report(4, 0, manager=manager), numa="preferred", bound=taken)[1] == ""
-    assert decide(asking, topology_report, numa="ignore", bound=taken)[2].refusal is None
-    assert decide(asking, build_report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal is None
+    assert find_fault(asking, build_report(4, 0, manager=manager), bound=taken) == ""
+    assert find_fault(asking, build_report(2, 2, manager="best-effort"), bound=taken) == ""
 
 
 def test_with_the_scope_container_the_devices_of_each_container_count():
@@ -266,47 +246,24 @@ def test_with_the_scope_container_the_devices_of_each_container_count():
         views.Container(name=name, resources=views.ResourceRequirements(requests_or_none={GPU: "4"})) for name in "ab"
     ]
     asking = msgspec.structs.replace(pod("p"), spec=views.PodSpec(containers_or_none=halves))
-    assert decide(asking, build_report(4, 4, manager="single-numa-node"), numa="preferred")[2].refusal is None
-    assert (
-        "scope pod" in decide(asking, build_report(4, 4, manager="single-numa-node", scope="pod"), numa="preferred")[0]
-    )
+    assert find_fault(asking, build_report(4, 4, manager="single-numa-node")) == ""
+    assert "scope pod" in find_fault(asking, build_report(4, 4, manager="single-numa-node", scope="pod"))
 
 
-@pytest.mark.parametrize(
-    "doubt", ["bound since the report", "announced since the report", "a pod has left since", "none"]
-)
-def test_preferred_filters_nothing_by_an_estimate_of_free_devices(doubt):
-    """Which NUMA node a pod has is a guess until kubelet reports it, and devices of pods that left come back."""
-    old = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
-    topology_report = build_report(2, 2, manager="single-numa-node", written="2026-11-22T13:00:00Z")
-    bound = {
-        "bound since the report": (*old, build_pod_with("c", {GPU: "1"}, on="n")),
-        "a pod has left since": old[:1],
-    }.get(doubt, old)
-    entries = [build_pod_with("c", {GPU: "1"})] if doubt == "announced since the report" else []
-    asking = build_pod_with("p", {GPU: "3"})
-    _, busy, _ = decide(asking, topology_report, numa="preferred", bound=bound, entries=entries)
-    assert (busy != "") == (doubt == "none")
-
-
-def test_devices_of_terminating_pods_known_to_volcano_filter_nothing():
+def test_a_node_does_not_come_last_where_volcano_knows_of_more_devices():
     leaving = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
     state = build_cluster([node("n", "leaf")], leaving)
     state.upsert_topology(build_report(2, 2, manager="single-numa-node"))
-    request = build_request(build_pod_with("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
+    request = build_request(build_pod_with("p", {GPU: "4"}), ["n"], policy())
 
-    def is_refused(free: int, promised: int | None) -> bool:
+    def is_last(free: int, promised: int | None) -> bool:
         amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
         later = None if promised is None else resources.freeze(amounts | {GPU: promised * 1000})
         offers = {
             "n": scheduling_request.NodeOffer(idle=resources.freeze(amounts | {GPU: free * 1000}), future_idle=later)
         }
-        return bool(
-            engine.PlacementEngine(state, create_assumed_pods())
-            .filter(msgspec.structs.replace(request, offers=offers))
-            .rejected
-        )
+        return explain(score_once(msgspec.structs.replace(request, offers=offers), state))["n"].fault is not None
 
-    assert is_refused(4, None)
-    assert not is_refused(2, 6), "once a pod has gone kubelet admits it"
-    assert not is_refused(6, None), "Volcano has seen a pod go before our watch has"
+    assert is_last(4, None)
+    assert not is_last(2, 6), "once a pod has gone kubelet admits it"
+    assert not is_last(6, None), "Volcano has seen a pod go before our watch has"

@@ -17,21 +17,20 @@ from placing import (
     policy,
     score_once,
 )
-from wording import text
 
 from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.nodes import eligibility, node_evaluation, request_view, score_terms
+from railwright.fabric.placement.nodes import eligibility, node_evaluation, node_index, request_view, score_terms
 from railwright.fabric.placement.state import gang_status
-from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import Code
+from railwright.fabric.policy import model
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 
 
 def eligible(spec: dict, **node_fields) -> bool:
     state = build_cluster([node("n", "a", labels={"zone": "z1", "size": "8"}, **node_fields)])
-    return eligibility.is_eligible(state.nodes["n"], msgspec.convert(spec, views.PodSpec))
+    known, converted = state.nodes["n"], msgspec.convert(spec, views.PodSpec)
+    return eligibility.admits(known, converted) and eligibility.selects(known, converted)
 
 
 def require(key: str, operator: str, *values: str) -> dict:
@@ -85,6 +84,16 @@ def test_selectors_and_required_affinity_decide():
         assert eligible(spec) is expected, spec
 
 
+def test_a_pod_that_names_very_many_labels_selects_every_node():
+    """They would be compared with each node, and other requests wait meanwhile."""
+    for count, expected in ((100, True), (300, False)):
+        for spec in (
+            require("zone", "In", *map(str, range(count))),
+            {"nodeSelector": dict.fromkeys(map(str, range(count)), "")},
+        ):
+            assert eligibility.depends_on_labels(msgspec.convert(spec, views.PodSpec)) is expected
+
+
 def test_a_cordoned_node_is_not_eligible():
     assert not eligible({}, unschedulable=True)
 
@@ -92,24 +101,23 @@ def test_a_cordoned_node_is_not_eligible():
 def test_a_node_that_is_not_ready_is_not_eligible():
     tree = {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
     state = build_cluster([msgspec.convert(tree, node_views.Node)])
-    assert not eligibility.is_eligible(state.nodes["n"], views.PodSpec())
+    assert not eligibility.admits(state.nodes["n"], views.PodSpec())
 
 
 # --- terms of the score ---------------------------------------------------------------------------------------
 
 
-def score_power(evaluation: node_evaluation.NodeEvaluation) -> score_terms.TermScore:
+def score_power(evaluation: node_evaluation.NodeEvaluation) -> float:
     """Prefer nodes with few free devices, which draw less power when idle."""
-    free = sum(evaluation.facts.free)
-    detail = reason.make(Code.TERM_DETAIL, detail=f"{free} milli-devices free")
-    return score_terms.TermScore(1 / (1 + free), detail)
+    return 1 / (1 + sum(evaluation.facts.free))
 
 
 # its weight is above that of all other terms together
 POWER = score_terms.ScoreTerm(
     "power",
-    lambda placement: 4 * (placement.weights.rails + placement.weights.numa + placement.weights.packing),
+    4 * sum(term.weight for term in score_terms.TERMS),
     score_power,
+    lambda _: "draws less power",
 )
 
 
@@ -120,8 +128,8 @@ def test_a_term_added_to_the_table_changes_the_scores_and_is_explained(size, mon
     request = build_request(pod("w-0", group="g", gpus=2, rails=0), list(cluster.nodes), policy(domains=[]))
     decision = score_once(request, cluster)
     terms = {name: explanation.terms["power"] for name, explanation in explain(decision).items()}
-    assert terms["a-01"].value > terms["a-00"].value
-    assert text(terms["a-00"].reason) == "12000 milli-devices free"
+    assert terms["a-01"][0] > terms["a-00"][0]
+    assert terms["a-00"][1] == "draws less power"
     assert decision.scores["a-01"] > decision.scores["a-00"]
 
 
@@ -155,6 +163,26 @@ def test_past_states_of_nodes_do_not_fill_the_memory():
         tracemalloc.stop()
 
 
+def build_policy_of_fabrics(count: int):
+    """Return a policy of fabrics that differ in the labels of their domains."""
+    fabrics = {f"f{number}": policy(domains=[f"l{number}"]).document.fabrics["roce"] for number in range(count)}
+    return model.Policy(msgspec.structs.replace(policy().document, fabrics=fabrics), digest="sha256:fabrics")
+
+
+def test_the_nodes_of_every_fabric_are_current_and_read_once(monkeypatch):
+    built, build = [], node_index.NodeStates
+    monkeypatch.setattr(node_index, "NodeStates", lambda *given: built.append(given) or build(*given))
+    state, many = build_cluster([node("n")]), build_policy_of_fabrics(40)
+    placement = engine.PlacementEngine(state, create_assumed_pods())
+    asked = pod("p", label="f0")
+    assert placement.score(build_request(asked, ["n"], many)).scores["n"] > 0
+    placement.warm(many)
+    state.remove_node("n")
+    placement.warm(many)
+    assert placement.score(build_request(asked, ["n"], many)).scores["n"] == 0
+    assert len(built) == len(many.document.fabrics)
+
+
 def test_the_overrides_of_nodes_with_peers_are_in_one_order_in_every_process():
     peers = [pod(f"job-{number}", group="gang", gpus=4, on=f"n{number:02}") for number in range(12)]
     cluster = build_cluster([node(f"n{number:02}", "a", rails_each=100) for number in range(12)], peers)
@@ -164,7 +192,7 @@ def test_the_overrides_of_nodes_with_peers_are_in_one_order_in_every_process():
         build_request(asked, cluster.nodes), offers=dict.fromkeys(reversed(cluster.nodes), offer)
     )
     assumed = create_assumed_pods()
-    placed = gang_status.build_status(request, cluster, assumed).placed
+    gang = gang_status.build_status(request, cluster, assumed)
     index = engine.PlacementEngine(cluster, assumed).get_index(request)
-    overrides = request_view.find_overrides(request, index, cluster, assumed, placed=placed, retried_uids=())
+    overrides = request_view.find_overrides(request, index, gang, cluster, assumed)
     assert list(overrides) == sorted(cluster.nodes)

@@ -66,8 +66,8 @@ def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node()
     three_to_one = msgspec.structs.replace(
         TWO_SIDED,
         numa=(
-            model.NumaNode(node=1, gpus=(4,), rails=("rail3",)),
-            model.NumaNode(node=0, gpus=(0,), rails=("rail0", "rail1", "rail2")),
+            model.NumaNode(gpus=(0,), rails=("rail0", "rail1", "rail2")),
+            model.NumaNode(gpus=(4,), rails=("rail3",)),
         ),
     )
     built_zones = numa.build_zones_from_shape(three_to_one, ONE_POOL, {**FULL, POOL: 7000}, [GPU])
@@ -86,7 +86,7 @@ def test_lost_gpus_are_missing_from_the_last_numa_node():
 
 def test_a_shape_without_numa_nodes_or_devices_determines_nothing():
     assert numa.build_zones_from_shape(model.NodeShape(name="s", match={}), EACH, FULL, [GPU]) == ()
-    empty = model.NodeShape(name="s", match={}, numa=(model.NumaNode(node=0, gpus=(0,)),))
+    empty = model.NodeShape(name="s", match={}, numa=(model.NumaNode(gpus=(0,)),))
     assert numa.build_zones_from_shape(empty, EACH, FULL, ["amd.com/gpu"]) == ()
 
 
@@ -157,7 +157,7 @@ def test_the_charged_devices_are_the_requested_ones_in_any_order_of_pods(held, c
     rails = [*EACH, model.Rail(name="more", resource=POOL)]
     shape = msgspec.structs.replace(
         TWO_SIDED,
-        numa=(*TWO_SIDED.numa, model.NumaNode(node=2, rails=("more",))),
+        numa=(*TWO_SIDED.numa, model.NumaNode(rails=("more",))),
     )
     before = numa.build_zones_from_shape(shape, rails, {**FULL, POOL: 3000}, [GPU])
     before = tuple(

@@ -202,7 +202,7 @@ def build_problem(remaining, slots, used=(), started=None, carries=lambda *_: Tr
         unsplit_slots=unsplit or slots,
         slots_on_used_nodes=started or {},
         peer_leaves=tuple(used),
-        uplink_carries=carries,
+        select_carrying=lambda domains, level: {domain for domain in domains if carries(domain, level)},
     )
 
 

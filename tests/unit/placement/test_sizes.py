@@ -29,8 +29,6 @@ MPI_JOBS_V1 = KINDS["mpijobs.v1.kubeflow.org"]
 VOLCANO_POD_GROUPS = KINDS["podgroups.scheduling.volcano.sh"]
 PLUGINS_POD_GROUPS = KINDS["podgroups.scheduling.x-k8s.io"]
 IN_TREE_POD_GROUPS = KINDS["podgroups.scheduling.k8s.io"]
-IN_TREE_POD_GROUPS_ALPHA = KINDS["podgroups.v1alpha2.scheduling.k8s.io"]
-IN_TREE_WORKLOADS = KINDS["workloads.scheduling.k8s.io"]
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}
 
 
@@ -82,14 +80,6 @@ def train(operator: str, name: str = "x") -> views.Pod:
     return pod({f"{prefix}/job-name": name, f"{prefix}/operator-name": f"{operator}-controller"})
 
 
-def refer(**more: str) -> views.Pod:
-    return pod(spec={"workloadRef": {"name": "w", "podGroup": "workers", **more}})
-
-
-def declare(policy: dict) -> dict:
-    return obj("w", {"podGroups": [{"name": "workers", "policy": policy}]})
-
-
 def label(labels: dict, size: int, name: str = "j") -> dict:
     """Return a Job whose pods have these labels."""
     return obj(name, {"parallelism": size, "template": {"metadata": {"labels": labels}}})
@@ -135,9 +125,6 @@ SIZES = {
     "PaddleJob": (train("paddlejob"), PADDLE_JOBS, obj("x", {"paddleReplicaSpecs": types(Worker=2)}), 2),
     "MPIJob v1": (train("mpijob"), MPI_JOBS_V1, obj("x", {"mpiReplicaSpecs": types(Launcher=1, Worker=3)}), 4),
     "PodGroup of Kubernetes": (IN_GROUP, IN_TREE_POD_GROUPS, group(12), 12),
-    "PodGroup of Kubernetes, alpha": (IN_GROUP, IN_TREE_POD_GROUPS_ALPHA, group(12), 12),
-    "Workload": (refer(podGroupReplicaKey="3"), IN_TREE_WORKLOADS, declare({"gang": {"minCount": 6}}), 6),
-    "Workload without a gang": (refer(), IN_TREE_WORKLOADS, declare({"basic": {}}), 1),
 }
 
 
@@ -172,6 +159,31 @@ def test_sizes_from_annotations_are_forgotten_with_the_last_pod():
     assert state.get_gang_size(membership.find_gang(of), observed=1) > 1
     state.remove_pod(of.metadata.identity)
     assert state.get_gang_size(membership.find_gang(of), observed=1) == 1
+
+
+JOB_SETS = {
+    "leader and workers": ({"leader": 1, "workers": 7}, 8),
+    "prefill and decode": ({"prefill": 4, "decode": 4}, 8),
+    "three": ({"a": 2, "b": 3, "c": 4}, 9),
+    "more than a cluster holds": ({"a": 2**31 - 1, "b": 2**31 - 1}, declared_sizes.MAX_SIZE),
+}
+
+
+@pytest.mark.parametrize("case", JOB_SETS)
+def test_the_child_jobs_of_a_job_set_add_up_whichever_is_seen_first(case):
+    parts, expected = JOB_SETS[case]
+    labels = {part: JOB_SET | {"jobset.sigs.k8s.io/replicatedjob-name": part} for part in parts}
+    jobs = [(JOBS, label(labels[part], count, f"js-{part}-2")) for part, count in parts.items()]
+    for part in parts:
+        of = pod(labels[part] | {"batch.kubernetes.io/job-name": f"js-{part}-2"})
+        assert size(of, *jobs) == size(of, *reversed(jobs), *jobs) == expected
+
+
+def test_a_child_job_that_has_completed_has_no_pods_any_more():
+    labels = JOB_SET | {"jobset.sigs.k8s.io/replicatedjob-name": "initializer"}
+    done = label(labels, 1, "js-initializer-2")
+    done["spec"]["completions"] = done["status"]["succeeded"] = 1
+    assert size(pod(JOB_SET), (JOBS, done), (JOBS, label(JOB_SET, 4, "js-node-2"))) == 4
 
 
 def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
@@ -224,8 +236,8 @@ def test_the_size_of_a_pod_group_is_its_owners_until_one_is_deleted():
     assert state.version > before, "plans made without the size are void"
     state.upsert_size(JOBS, read(JOBS, obj("o", {"parallelism": 6})))
     assert get_size() == 6
-    state.replace_sizes(IN_TREE_POD_GROUPS_ALPHA, [])
-    assert get_size() == 6, "another version of the API lists its own objects only"
+    state.replace_sizes(PLUGINS_POD_GROUPS, [])
+    assert get_size() == 6, "another API lists its own objects only"
     state.replace_sizes(IN_TREE_POD_GROUPS, [])
     assert get_size() == 1
     state.upsert_size(IN_TREE_POD_GROUPS, grouped)

@@ -4,34 +4,45 @@ import subprocess
 import sys
 import tomllib
 
-import trees
+import sysfs_trees
 from admitting import ROOT
+from preflights import name_rails
 
 from railwright.fabric.injection import init_containers
 
 PROGRAM = """
 import sys
-import tomllib
 from railwright.cli.__main__ import main
-code = main(["preflight", "--transport", "erdma", "--root", sys.argv[1]])
+code = main(["preflight", *sys.argv[1:]])
 ours = {"railwright.fabric", "railwright.cluster", "railwright.serving"}
 ours |= {"webhook", "extender", "certs"}
 strangers = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"__main__"}
-print(code, sorted(strangers), sorted(ours & set(sys.modules)))
+import pathlib
+import time
+status = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
+print(code, sorted(strangers), sorted(ours & set(sys.modules)), time.process_time(), status["VmHWM"].split()[0])
 """
 
 
-def test_preflight_imports_only_the_standard_library_and_itself(tmp_path):
-    root = trees.lay_out("erdma", tmp_path)
+def test_preflight_imports_only_the_standard_library_and_itself_and_is_small(tmp_path):
+    """Eight NICs with GID tables of 256 entries, as mlx5 has. -S: no site-packages to fall back on."""
+    node = sysfs_trees.build_roce(tmp_path, rails=8)
+    for device in range(8):
+        for index in range(9, 256):
+            node.write_gid(f"/sys/class/infiniband/mlx5_{device}/ports/1", index, "", "", "")
+    options = ["--transport=roce", f"--root={tmp_path}", f"--write={tmp_path}", *name_rails(8)]
     done = subprocess.run(
-        [sys.executable, "-S", "-c", PROGRAM, str(root)],  # -S: no site-packages to fall back on
+        [sys.executable, "-S", "-c", PROGRAM, *options],
         capture_output=True,
         check=True,
         text=True,
         cwd=ROOT,
         env={"PYTHONPATH": "."},
     )
-    assert done.stdout.splitlines()[-1] == "0 ['railwright'] []"
+    *result, seconds, kibibytes = done.stdout.splitlines()[-1].rsplit(" ", 2)
+    assert result == ["0 ['railwright'] []"]
+    assert float(seconds) < 0.3
+    assert int(kibibytes) < 64 * 1024
 
 
 def test_the_image_has_every_package_of_the_wheel_and_starts_the_program_by_its_name():

@@ -1,65 +1,70 @@
 """Bodies on every path of both servers: too large, and no valid requests. Malformed reviews are fault 32."""
 
-import asyncio
+import io
 
 import admitting
 import extending
 import malformed
 import placing
 import pytest
+from aiohttp import test_utils
 
-from extender import app as extender_app
 from extender import state as extender_states
-from railwright.serving import dispatch, limits, metrics, routes
+from railwright.serving import metrics
 from webhook import app, state
 
-BOUNDS = limits.Limits(max_body=4096)
+MAX_BODY = 4096
+JSON = {"Content-Type": "application/json"}
 
 
-def build_dispatchers() -> list[tuple[dispatch.Dispatcher, list[str]]]:
-    """Return a dispatcher of the webhook and one of the extender, with the paths of their requests."""
+def build_webhook(max_body: int):
+    return app.build_application(state.State(), admitting.fabric, metrics.WebhookMetrics(), max_body=max_body)
+
+
+def build_extender(max_body: int):
     by = placing.policy()
-    deciding = extending.Extender(extender_states.State(assume_seconds=30), lambda: by, clock=lambda: 0.0).decider
-    reviews = app.build_routes(state.State(), admitting.fabric, metrics.Metrics("webhook"), lambda _: None)
-    requests = [*extender_app.build_routes(deciding, None), *extender_app.build_volcano_routes(deciding)]
-    return [
-        (dispatch.Dispatcher(reviews, BOUNDS, None), malformed.WEBHOOK),
-        (dispatch.Dispatcher(requests, BOUNDS, None), [*malformed.EXTENDER, malformed.ENDS]),
-    ]
+    verbs = extending.Extender(extender_states.State(assume_seconds=30), lambda: by, clock=lambda: 0.0)
+    return verbs.build_application(max_body=max_body)
 
 
-def find(dispatcher: dispatch.Dispatcher, path: str) -> tuple[routes.Route, dict[str, str]]:
-    return dispatcher._table.find("POST", path)
+async def post(client: test_utils.TestClient, path: str, body: bytes) -> tuple[int, dict]:
+    answer = await client.post(path, data=io.BytesIO(body), headers=JSON)
+    return answer.status, await answer.json()
 
 
-def test_a_body_over_the_limit_gets_413_on_every_path():
-    for dispatcher, paths in build_dispatchers():
+@pytest.mark.parametrize(
+    ("build", "paths"),
+    [(build_webhook, malformed.WEBHOOK), (build_extender, [*malformed.EXTENDER, malformed.ENDS])],
+)
+async def test_a_body_over_the_limit_gets_413_on_every_path(build, paths):
+    async with test_utils.TestClient(test_utils.TestServer(build(MAX_BODY))) as client:
         for path in paths:
-            route, _ = find(dispatcher, path)
-            dispatcher.check_size(4096, route)
-            with pytest.raises(routes.HttpError, match="4096") as refused:
-                dispatcher.check_size(4097, route)
-            assert refused.value.status == 413, path
+            status, body = await post(client, path, b" " * (MAX_BODY + 1))
+            assert (status, "4096 bytes" in body["error"]["reason"]) == (413, True), path
+            assert (await post(client, path, b" " * MAX_BODY))[0] == 400, path
 
 
-async def post(dispatcher: dispatch.Dispatcher, path: str, body: bytes) -> routes.Reply:
-    route, parameters = find(dispatcher, path)
-    reply = dispatcher.answer(route, routes.Call(body, parameters, {}, {}, ""))
-    return reply if isinstance(reply, routes.Reply) else await reply
+async def test_a_body_over_the_limit_of_its_path_gets_413_with_the_setting_to_change():
+    async with test_utils.TestClient(test_utils.TestServer(build_extender(1 << 28))) as client:
+        for path, size, advice in (
+            ("/scheduler/filter", 8 << 20, "set nodeCacheCapable: true"),
+            ("/volcano/east/allocate", 16 << 20, "send a smaller one"),
+        ):
+            status, body = await post(client, path, b" " * (size + 1))
+            assert (status, advice in body["error"]["reason"]) == (413, True), body
 
 
 @pytest.mark.parametrize("body", malformed.BODIES.values(), ids=malformed.BODIES)
-def test_a_malformed_body_gets_400_with_a_reason(body):
-    _, (extender, _) = build_dispatchers()
-    for path in malformed.EXTENDER:
-        reply = asyncio.run(post(extender, path, body))
-        assert reply.status == 400, (path, reply.body)
-        assert b'"reason":"' in reply.body.replace(b": ", b":"), path
+async def test_a_malformed_body_gets_400_with_a_reason(body):
+    async with test_utils.TestClient(test_utils.TestServer(build_extender(1 << 28))) as client:
+        for path in malformed.EXTENDER:
+            status, answer = await post(client, path, body)
+            assert (status, bool(answer["error"]["reason"])) == (400, True), path
 
 
 @pytest.mark.parametrize(
     ("body", "status"), [*((malformed.BODIES[name], 400) for name in ("empty", "not JSON", "a list")), (b"{}", 200)]
 )
-def test_the_end_of_a_session_is_any_object(body, status):
-    _, (extender, _) = build_dispatchers()
-    assert asyncio.run(post(extender, malformed.ENDS, body)).status == status
+async def test_the_end_of_a_session_is_any_object(body, status):
+    async with test_utils.TestClient(test_utils.TestServer(build_extender(1 << 28))) as client:
+        assert (await post(client, malformed.ENDS, body))[0] == status

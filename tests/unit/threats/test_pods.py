@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric import names
-from railwright.fabric.injection import pod_changes
+from railwright.fabric.injection import plan
 from railwright.fabric.workloads import jobset, kubeflow, ray, volcano
 from webhook import patch
 
-PLAIN = fabric("    nccl: {delivery: both}\n    mounts: {sharedMemory: 1Gi}\n")
+PLAIN = fabric("    mounts: {sharedMemory: 1Gi}\n")
 # What the namespace of the tenant may not use
 PRIVILEGED = """
   g:
     transport: infiniband
-    namespaces: {matchLabels: {team: other}}
+    namespaces: {team: other}
     rails: [{name: rail0, network: other/secret, resource: x.y/secret, device: mlx5_7}]
     security: {privileged: true, capabilities: [SYS_ADMIN]}
     mounts: {devInfiniband: true}
 """
-BESIDE_PRIVILEGED = fabric("    nccl: {delivery: both}\n    mounts: {sharedMemory: 1Gi}\n" + PRIVILEGED)
+BESIDE_PRIVILEGED = fabric("    mounts: {sharedMemory: 1Gi}\n" + PRIVILEGED)
 KEYS = (names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY, names.NETWORKS, names.INJECTION, names.NCCL_CONF)
 WORDS = ("all", "2", "c", "env", "file", "none", "prod/lan2", "default/hidden@net9", '[{"name":"x","namespace":"y"}]')
 LABELS = (
@@ -44,7 +44,7 @@ tenants = st.tuples(
 )
 WAYS = re.compile(
     r"/metadata/annotations(/[^/]+)?"
-    r"|/spec/(volumes|initContainers)(/-)?"
+    r"|/spec/(volumes|initContainers)(/[-0])?"
     r"|/spec/containers/\d+/(resources|env|volumeMounts|securityContext)(/.*)?"
 )
 ANNOTATIONS = {names.NETWORKS, names.INJECTION, names.NCCL_CONF}
@@ -55,9 +55,9 @@ def operations(tenant, by, **more: str) -> list[dict]:
     annotations, labels = tenant
     tree = pod(labels=labels | more, annotations=annotations)
     outcome = admitting.planned(tree, by, admitting.known(namespace_labels={"team": "ai"}))
-    if not isinstance(outcome, pod_changes.Injection):
+    if not isinstance(outcome, plan.Injection):
         return []
-    made = patch.build_operations(admitting.view(tree), outcome.changes)
+    made = patch.build_operations(outcome.changes)
     return json.loads(msgspec.json.encode(made))
 
 

@@ -7,10 +7,10 @@ import tomllib
 
 import extending
 import pytest
-from placing import LEAF, node, pod, policy
+from placing import LEAF, mark_broken, node, pod, policy
 
-from extender import app, state
-from railwright.serving import settings
+from extender import state
+from railwright.serving import application, settings
 
 ROOT = pathlib.Path(__file__).parents[3]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -19,7 +19,7 @@ VERBS = {"filter", "prioritize", "predicate", "allocate", "deallocate", "session
 
 
 def build_schedulers(known: state.State) -> extending.Extender:
-    by = policy(required=True, domains=[LEAF])
+    by = policy(domains=[LEAF])
     return extending.Extender(known, lambda: by, clock=lambda: 0.0)
 
 
@@ -30,31 +30,32 @@ def verbs():
 
 def test_t09_plain_http_needs_two_options_beyond_loopback():
     with pytest.raises(SystemExit):
-        settings.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"], {})
-    settings.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"], {})
+        settings.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"])
+    settings.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"])
     with pytest.raises(SystemExit):
-        settings.parse("webhook", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:9443"], {})
+        settings.parse("webhook", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:9443"])
 
 
 def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):
-    table = [*app.build_routes(verbs.decider, None), *app.build_volcano_routes(verbs.decider)]
-    assert {route.path.rpartition("/")[2] for route in table if route.method == "POST"} == VERBS
+    routes = verbs.build_application().router.routes()
+    assert {
+        route.resource.canonical.rpartition("/")[2] for route in routes if route.method == "POST" and route.resource
+    } == VERBS
 
 
 def test_t09_scheduler_paths_require_a_certificate(verbs):
-    table = [*app.build_routes(verbs.decider, None), *app.build_volcano_routes(verbs.decider)]
-    assert {route.path for route in table if not route.requires_certificate} == {"/explain/{namespace}/{pod}"}
+    assert verbs.build_application()[application.RULES].public == {"/explain/{namespace}/{pod}"}
 
 
 def test_t15_large_answers_stay_below_the_limit_of_schedulers():
-    known = state.State(assume_seconds=30)
+    known, by = state.State(assume_seconds=30), policy()
+    known.apply_policy(by)
     names = [f"{'n' * 50}-{number:04}.{'d' * 100}.example.com" for number in range(5000)]
     for name in names:
-        known.cluster.upsert_node(node(name, "leaf", rails_each=1))
-        known.cluster.upsert_pod(pod(f"holder-{name}", on=name))
+        known.cluster.upsert_node(mark_broken(node(name, "leaf"), "rail0"))
     asking = pod("p", annotations={"secret": "s3cr3t" * 1000})
-    answer = build_schedulers(known).kube.filter(extending.build_body(asking, names))
-    assert len(json.loads(answer)["FailedNodes"]) == len(names)
+    answer = extending.Extender(known, lambda: by, clock=lambda: 0.0).kube.filter(extending.build_body(asking, names))
+    assert len(json.loads(answer)["FailedAndUnresolvableNodes"]) == len(names)
     assert len(answer) < CAP / 4
     assert b"s3cr3t" not in answer, "nothing of the request comes back"
 

@@ -1,9 +1,8 @@
-"""The job on the page about `railwright verify`: one label is all that its author wrote of the network."""
+"""The shipped job of nccl-tests: one label is all that its author wrote of the network."""
 
 import itertools
-import re
 
-from admitting import EXAMPLES, ROOT
+from admitting import EXAMPLES
 
 from railwright.cli import object_files
 from railwright.cli.explanation import previews, templates
@@ -13,8 +12,8 @@ POLICY = policies.read((EXAMPLES / "360-roce" / "policy.yaml").read_text())
 
 
 def test_the_ranks_get_all_rails_and_log_which_network_they_take():
-    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "verify.md").read_text(), re.DOTALL)
-    (job,) = object_files.read_manifest(text, "the page")
+    text = (EXAMPLES / "nccl-tests" / "mpijob.yaml").read_text()
+    (job,) = object_files.read_manifest(text, "mpijob.yaml")
     caches = previews.load_caches(None)
     launcher, worker = (previews.preview_admission(pod, POLICY, caches) for pod in templates.expand(job, "prod"))
     assert (launcher.outcome, launcher.rails) == ("patched", ())

@@ -9,7 +9,7 @@ from admitting import cpu, fabric, gpus, pod, review
 from railwright.fabric.reasons import codes
 from webhook import pods, reviews
 
-BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n")
+BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
 
 
 def facts(namespace):
@@ -117,10 +117,10 @@ def test_audit_annotations_say_what_was_done():
 
 def test_audit_annotations_of_a_refusal_say_who_and_why_and_all_are_bounded():
     response = answer(review(pod(annotations={"railwright.io/rails": "9"})))
-    assert response["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "rails"}
+    assert response["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "annotation"}
     assert answer(review(pod(label="\x1b" * 9999)))["auditAnnotations"]["fabric"] == "unknown"
-    names = [f"rail-{number}-{'x' * 50}" for number in range(40)]
-    policy = fabric(rails="[" + ", ".join(f"{{name: {name}, device: mlx5_0}}" for name in names) + "]")
+    rails = [f"{{name: rail-{number}-{'x' * 50}, device: mlx5_{number}}}" for number in range(40)]
+    policy = fabric(rails=f"[{', '.join(rails)}]")
     assert len(answer(review(pod()), policy)["auditAnnotations"]["rails"]) == 1024
 
 
@@ -145,18 +145,43 @@ def test_a_refusal_is_an_event_of_the_owner_except_on_a_dry_run():
     assert pods.handle(review(tree, dryRun=True), BY, facts).events == ()
 
 
+def test_an_owned_pod_without_accelerators_is_an_event_of_its_owner():
+    tree = pod({"name": "c", "image": "i"})
+    tree["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "train", "uid": "u", "controller": True}]
+    (event,) = pods.handle(review(tree), BY, facts).events
+    assert (event.owner.name, event.rejected) == ("train", False)
+    assert event.messages[0].startswith("NoAccelerator: no container requests nvidia.com/gpu")
+
+
 def test_a_creation_without_an_object_is_malformed():  # other malformed reviews: test_reviews.py
     with pytest.raises(reviews.MalformedError, match=r"request\.object is missing"):
         pods.handle(review(None), BY, facts)
 
 
-def test_a_rejection_for_size_names_the_largest_field():
-    answered = pods.handle(
-        review(pod(gpus(8, env=[{"name": f"N{n}", "value": "v"} for n in range(10_000)]))), BY, facts
-    )
+MANY = [{"name": f"N{n}", "value": "v"} for n in range(10_000)]
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@pytest.mark.parametrize(
+    ("tree", "named"),
+    [
+        (pod(gpus(8, env=MANY)), "most in spec.containers[0].env (about 19999); the limit"),
+        (pod(*(gpus(1, f"c{n}", env=MANY[:60]) for n in range(200))), "most in spec.containers (about "),
+        (
+            pod(gpus(8, env=MANY), annotations={LAST_APPLIED: json.dumps(MANY), "note": "a,b"}),
+            f"spec.containers[0].env (about 19999) and annotation {LAST_APPLIED} (about 19999); the limit",
+        ),
+        (pod(gpus(8), annotations={"note": "," * 20_000}), "most in annotation note (about 20000); the limit"),
+        (pod(gpus(8, args=["," * 20_000])), "most in spec.containers[0].args[0] (about 20000); the limit"),
+        (pod(gpus(8), annotations={f"k{n}": "," * 100 for n in range(200)}), "entries and keys; the limit"),
+    ],
+)
+def test_a_rejection_for_size_names_the_limit_the_longest_list_and_what_to_do(tree, named):
+    answered = pods.handle(review(tree), BY, facts)
     response = json.loads(answered.body)["response"]
     assert not response["allowed"]
     assert answered.reason == codes.RejectionCode.TOO_LARGE
     message = response["status"]["message"]
-    assert "the object has about 200" in message
-    assert "in spec.containers; the limit is 10000 with label railwright.io/fabric: shorten" in message
+    assert "the object has about " in message
+    assert named in message
+    assert "limit is 10000 with label railwright.io/fabric: shorten its lists" in message

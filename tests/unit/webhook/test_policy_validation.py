@@ -1,20 +1,16 @@
 """A ConfigMap with an invalid policy is rejected with all its errors."""
 
-import asyncio
+import ipaddress
 import json
 
 import admitting
 import pytest
 
-from railwright.cluster import policies as reading
+from railwright.fabric.policy import shortcomings
 from webhook import policy_validation
 
-GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
+GOOD = (admitting.EXAMPLES / "360-infiniband" / "policy.yaml").read_text()
 BAD = "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
-
-
-async def read(text: str, _seconds: float):
-    return reading.read(text)
 
 
 NAME = {"name": "railwright-policy", "namespace": "railwright-system"}
@@ -30,19 +26,21 @@ def answer(data: dict | None, *, cluster: tuple = (), operation: str = "UPDATE",
         "object": {"metadata": NAME | metadata, "data": data},
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    checking = policy_validation.Validator(read)
-    return json.loads(asyncio.run(checking.handle(json.dumps(body).encode(), "", *cluster)).body)["response"]
+    return json.loads(policy_validation.handle(json.dumps(body).encode(), shortcomings.Cluster(*cluster)).answer.body)[
+        "response"
+    ]
 
 
 def test_a_good_policy_is_allowed():
     assert answer({"policy.yaml": GOOD}) == {"uid": "u", "allowed": True}
 
 
-def test_a_policy_with_a_kind_is_allowed_with_a_warning():
-    response = answer({"policy.yaml": f"kind: FabricPolicy\n{GOOD}"})
+def test_lint_of_the_variables_is_a_warning():
+    text = HEAD.replace("roce", "tcp").replace("    rails:\n", '    env: {NCCL_IB_RETRY_CNT: "10"}\n')
+    response = answer({"policy.yaml": text})
     assert response["allowed"]
     (warning,) = response["warnings"]
-    assert warning.startswith("PolicyKindIgnored: the key kind is ignored")
+    assert "env: NCCL_IB_RETRY_CNT=10: is out of range" in warning
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
@@ -94,26 +92,26 @@ POOLS = dict.fromkeys(NETWORKS, "x.y/vf")
     [
         (
             rails(16),
-            (NETWORKS, None),
-            "PolicyResourceUnset",
+            (NETWORKS,),
+            "RailWithoutResource",
             "no device is requested for rail0, rail1, rail2, rail3 and 12 more: neither",
         ),
         (
             rails(2),
-            ({}, None),
-            "PolicyNetworkMissing",
+            ({},),
+            "NetworkMissing",
             "NetworkAttachmentDefinition prod/lan0, prod/lan1 does not exist, so pods with rail0, ",
         ),
         (
             rails(2, ", resource: x.y/other"),
-            (POOLS, None),
-            "PolicyResourcesDiffer",
+            (POOLS,),
+            "RailResourcesDiffer",
             "rail0 has resource x.y/other, but its network prod/lan0 ",
         ),
         (
             rails(2),
-            (POOLS, frozenset({"cpu"})),
-            "PolicyResourceNotOffered",
+            (POOLS, None, {"nvidia.com/gpu"}),
+            "DevicesNotOffered",
             "no node offers x.y/vf now, so pods stay Pending; check the",
         ),
     ],
@@ -125,24 +123,83 @@ def test_shortcomings_of_a_valid_policy_are_reported_once_per_fabric(data, clust
     assert warning.startswith(f"{code}: fabrics.f.rails: {expected}")
 
 
-CLAIMED = {
-    "policy.yaml": rails(2, ", claim: {value: @}")["policy.yaml"].replace("@", "x.y/r0", 1).replace("@", "x.y/r1")
-    + "    claims: {deviceClass: sriov, driver: sriov-multus}\n"
-}
+def test_accelerators_that_no_node_offers_are_a_warning():
+    policy = {
+        "policy.yaml": HEAD.replace("roce", "tcp").replace("    rails:\n", "") + "accelerators: [nvidia.com/gpus]\n"
+    }
+    response = answer(policy, cluster=({}, None, {"nvidia.com/gpu"}))
+    assert response["allowed"]
+    (warning,) = response["warnings"]
+    assert warning.startswith(
+        "DevicesNotOffered: accelerators: no node offers nvidia.com/gpus now, so no pod that runs"
+    )
 
 
 @pytest.mark.parametrize(
     ("data", "cluster"),
     [
         (rails(2), ()),
-        (rails(2), (None, None)),
-        (rails(2), (POOLS, frozenset({"x.y/vf"}))),
-        (rails(2, ", resource: x.y/vf"), (NETWORKS, frozenset({"x.y/vf"}))),
-        ({"policy.yaml": rails(2)["policy.yaml"] + "    mounts: {devInfiniband: true}\n"}, (NETWORKS, frozenset())),
-        (CLAIMED, (POOLS, frozenset())),
-        (CLAIMED, (NETWORKS, frozenset())),
-        ({"policy.yaml": HEAD.replace("roce", "tcp").replace("    rails:\n", "")}, ({}, frozenset())),
+        (rails(2), (None,)),
+        (rails(2), (POOLS, None, {"nvidia.com/gpu", "x.y/vf"})),
+        (rails(2, ", resource: x.y/vf"), (NETWORKS, None, {"nvidia.com/gpu", "x.y/vf"})),
+        (
+            {"policy.yaml": rails(2)["policy.yaml"] + "    mounts: {devInfiniband: true}\n"},
+            (NETWORKS, None, {"nvidia.com/gpu"}),
+        ),
+        (
+            {"policy.yaml": HEAD.replace("roce", "tcp").replace("    rails:\n", "")},
+            ({}, None, {"nvidia.com/gpu"}),
+        ),
     ],
 )
 def test_a_policy_without_known_shortcomings_is_allowed_without_warnings(data, cluster):
     assert answer(data, cluster=cluster) == {"uid": "u", "allowed": True}
+
+
+ROCE = HEAD + "    - {name: rail0, network: prod/lan0}\n    - {name: rail1, network: prod/lan1}\n"
+LANS = dict.fromkeys((("prod", "lan0"), ("prod", "lan1")), "x.y/vf")
+
+
+def subnet(*texts: str):
+    return tuple(map(ipaddress.ip_network, texts))
+
+
+@pytest.mark.parametrize(
+    ("range_", "subnets", "warned"),
+    [
+        ("10.201.0.0/16", [subnet("10.200.1.0/24"), subnet("10.200.2.0/24")], True),
+        ("10.200.0.0/16", [subnet("10.200.1.0/24"), subnet("10.200.2.0/24")], False),
+        ("10.201.0.0/16", [subnet("10.200.1.0/24"), ()], False),
+        ("fd00::/64", [subnet("10.200.1.0/24"), subnet("10.200.2.0/24")], True),
+    ],
+    ids=["elsewhere", "contains them", "one network states none", "other family"],
+)
+def test_an_address_range_without_addresses_of_the_networks_is_a_warning(range_, subnets, warned):
+    text = ROCE + f'    nccl: {{addressRange: "{range_}"}}\n'
+    cluster = (LANS, dict(zip(LANS, subnets, strict=True)))
+    response = answer({"policy.yaml": text}, cluster=cluster)
+    assert response["allowed"]
+    assert [warning.partition(":")[0] for warning in response.get("warnings", ())] == ["AddressesDiffer"] * warned
+    if warned and range_.startswith("10"):
+        assert response["warnings"][0].startswith(
+            "AddressesDiffer: fabrics.f.nccl.addressRange: 10.201.0.0/16 has no address of the rails' networks "
+            "(prod/lan0 has 10.200.1.0/24, prod/lan1 has 10.200.2.0/24), so NCCL finds no GID there; "
+        )
+
+
+def test_gpus_that_no_node_has_are_a_warning():
+    text = ROCE + "    gpusPerNode: 16\n"
+    nodes = [{"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 8, "x.y/vf": 1}]
+    cluster = (LANS, {}, {"nvidia.com/gpu", "x.y/vf"}, nodes)
+    (warning,) = answer({"policy.yaml": text}, cluster=cluster)["warnings"]
+    assert warning == (
+        "GpusExceedNode: fabrics.f.gpusPerNode: 16, but nodes have 4, 8 of nvidia.com/gpu; set it to the number of "
+        "GPUs of a node"
+    )
+    assert "warnings" not in answer({"policy.yaml": text.replace("16", "8")}, cluster=cluster)
+
+
+def test_the_kind_of_earlier_documents_is_a_warning():
+    text = HEAD.replace("roce", "tcp").replace("    rails:\n", "")
+    (warning,) = answer({"policy.yaml": f"kind: FabricPolicy\n{text}"})["warnings"]
+    assert warning.startswith("PolicyKindIgnored: the key `kind: FabricPolicy`")

@@ -12,7 +12,7 @@ from railwright.fabric.workloads import registry
 from webhook import pods, response_cache
 
 RESOURCE = "nvidia.com/mlx5_0"
-POLICY = fabric("    mounts: {sharedMemory: 1Gi}\n    preflight: {enabled: true}\n")
+POLICY = fabric("    mounts: {sharedMemory: 1Gi}\n    resolve: always\n")
 LARGEST = 2**63 - 1  # Kubernetes caps every quantity there
 ENORMOUS = ["1e21", "100Ei", str(2**64), str(2**63), "1e40", "1e41", "1e99999", "+10E", 10**21, 2**64, 1e300, "9" * 64]
 TINY = ["1n", "1e-40", "1e-99999", "0.000000000000000000001", 1e-300]

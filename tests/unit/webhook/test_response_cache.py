@@ -1,9 +1,8 @@
 """Equal pods are planned once, and pods that differ get different answers.
 
-unit/fabric/test_pod_excerpt.py varies every field of a pod.
+test_excerpts.py varies every field of a pod.
 """
 
-import copy
 import json
 
 import admitting
@@ -19,7 +18,7 @@ ONE = "[{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]"
 CAPABLE = "    security: {capabilities: [IPC_LOCK]}\n"
 BY = fabric(
     "    mounts: {sharedMemory: 64Gi}\n    security: {capabilities: [IPC_LOCK]}\n"
-    "    env: {NCCL_IB_SL: '1', RANK: '9'}\n    forceEnv: [NODE_RANK]\n    preflight: {enabled: true}\n"
+    "    env: {NCCL_IB_SL: '1', RANK: '9'}\n    resolve: always\n"
 )
 KNOWN = admitting.known(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None})
 RESOURCE, ENFORCE = "k8s.v1.cni.cncf.io/resourceName", "pod-security.kubernetes.io/enforce"
@@ -45,6 +44,11 @@ def build_object(view: type, name: str, *, status: dict | None = None, **metadat
     return msgspec.convert({"metadata": {"name": name, "namespace": "prod", **metadata}, "status": status or {}}, view)
 
 
+def new_node(resource: str) -> node_views.Node:
+    status = {"allocatable": {resource: "1"}, "nodeInfo": {"kubeletVersion": "v1.35.0"}}
+    return build_object(node_views.Node, "new", status=status)
+
+
 def set_version(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
     return msgspec.structs.replace(known, version=version)
 
@@ -65,12 +69,13 @@ def test_peers_of_a_gang_are_planned_once():
     assert len(cache.by_key) == 1
 
 
-@pytest.mark.parametrize("change", ["policy", "network", "offer", "namespace"])
+@pytest.mark.parametrize("change", ["policy", "network", "offer", "namespace", "file keys"])
 def test_no_response_outlives_its_inputs(change):
     caches = state.State()
     caches.networks.replace([])
     caches.nodes.replace([])
-    cache, policy = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
+    caches.nodes.upsert(new_node("nvidia.com/mlx5_0" if change == "file keys" else "cpu"))
+    cache, policy = response_cache.ResponseCache(), fabric(f"{CAPABLE}    resolve: auto\n", rails=ONE)
     tree = pod(gpus(8), annotations={"k8s.v1.cni.cncf.io/networks": "prod/theirs"})
     body = admitting.review(tree, namespace="prod")
     first = pods.handle(body, policy, caches.build_facts, cache)
@@ -83,19 +88,13 @@ def test_no_response_outlives_its_inputs(change):
         )
     elif change == "offer":
         caches.nodes.upsert(build_object(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
+    elif change == "file keys":
+        caches.set_file_keys(True)
     else:
         caches.namespaces.upsert(build_object(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
     second = pods.handle(body, policy, caches.build_facts, cache)
     assert second == pods.handle(body, policy, caches.build_facts)
     assert json.loads(second.body) != json.loads(first.body)
-
-
-def test_very_long_responses_are_not_cached():
-    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
-    tree = pod(gpus(8, args=["NCCL_" + "x" * 20000]), annotations={})
-    for given_ in (tree, copy.deepcopy(tree)):
-        pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, cache)
-    assert not cache.by_key
 
 
 def with_secret(token_of_secret: str, token_of_memory: str) -> dict:

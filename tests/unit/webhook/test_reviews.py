@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric import views
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import reason as reasons
 from webhook import reviews
 
 PODS = reviews.Reader(views.Pod, "Pod")
-BINDINGS = reviews.Reader(reviews.Binding, "Binding")
 
 
 def read_captured(name: str) -> bytes:
@@ -51,43 +50,27 @@ def test_captured_pod_reviews_decode_to_what_was_sent(name):
     assert dict(request.object.metadata.labels) == there["object"]["metadata"]["labels"]
 
 
-def test_a_captured_binding_review_decodes_with_its_target():
-    request = BINDINGS.read(read_captured("bindings-admin"))
-    assert request.sub_resource == "binding"
-    assert request.object.target == reviews.Target("Node", "gpu-3")
-    assert request.object.metadata.uid == "961f63f0-c0a7-46b8-8d56-1be193c52103"
-    assert request.object.metadata.annotations_or_none is None
-
-
 def test_managed_fields_are_never_built_whatever_they_hold():
     strange = {"metadata": {"managedFields": {"not": ["even", {"a": "list"}]}, "name": "p"}}
     assert PODS.read(raw(review(object=strange))).object == views.Pod(metadata=views.ObjectMeta(name="p"))
 
 
 MALFORMED = {
-    "empty": (b"", "not JSON"),
-    "cut off": (b'{"kind": "AdmissionRev', "not JSON"),
-    "not UTF-8": (b'{"kind": "\xff\xfe"}', "not JSON"),
+    "empty": (b"", "does not decode"),
+    "cut off": (b'{"kind": "AdmissionRev', "does not decode"),
+    "not UTF-8": (b'{"kind": "\xff\xfe"}', "does not decode"),
     "a list": (b"[]", "array"),
-    "too deep": (b'{"request":' * 20_000, "not JSON"),
+    "too deep": (b'{"request":' * 20_000, "does not decode"),
     "another kind of document": (raw({"apiVersion": "v1", "kind": "Pod"}), "expected AdmissionReview"),
     "no kind": (raw({}), "expected AdmissionReview"),
     "v1beta1": (raw(review() | {"apiVersion": "admission.k8s.io/v1beta1"}), "admissionReviewVersions: [v1]"),
-    "v1beta1 whose object does not decode": (
-        raw(review(object=7) | {"apiVersion": "admission.k8s.io/v1beta1"}),
-        "admissionReviewVersions: [v1]",
-    ),
     "no request": (raw({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}), "no request"),
     "a request of another shape": (raw(review() | {"request": 7}), "does not decode"),
-    "a kind that is no text": (raw(review() | {"kind": 7}), "kind is 7; expected AdmissionReview"),
+    "a kind that is no text": (raw(review() | {"kind": 7}), "$.kind"),
     "no uid": (raw(review(uid="")), "uid"),
     "an object of another kind": (
         raw(review(kind={"group": "apps", "version": "v1", "kind": "Deployment"})),
         "request.kind is 'apps/v1/Deployment'; this path takes v1 Pod",
-    ),
-    "another kind whose object does not decode": (
-        raw(review(kind={"group": "x", "version": "v1", "kind": "Y"}, object={"spec": 1})),
-        "request.kind is 'x/v1/Y'",
     ),
     "no kind of object": (raw(review(kind=None)), "kind"),
     "an object of another shape": (raw(review(object={"spec": {"containers": 1}})), "$.request.object.spec.containers"),
@@ -124,7 +107,7 @@ def test_a_refusal_carries_code_and_message_and_never_a_patch():
 
 @given(st.lists(st.text(max_size=600), max_size=40))
 def test_warnings_fit_what_the_api_server_passes_on(warnings):
-    limited = reviews.limit_warnings([rendering.Message("Code", warning) for warning in warnings])
+    limited = reviews.limit_warnings([reasons.Reason("Code", warning) for warning in warnings])
     assert len(limited) <= 10
     assert all(len(warning) <= 256 for warning in limited)
     assert sum(map(len, limited)) <= 4096
@@ -132,13 +115,13 @@ def test_warnings_fit_what_the_api_server_passes_on(warnings):
 
 
 def test_warnings_that_fit_are_unchanged_and_the_rest_are_counted():
-    few = [rendering.Message("Code", f"warning {index}") for index in range(reviews.MAX_WARNINGS)]
+    few = [reasons.Reason("Code", f"warning {index}") for index in range(reviews.MAX_WARNINGS)]
     assert reviews.limit_warnings(few) == [f"Code: warning {index}" for index in range(reviews.MAX_WARNINGS)]
-    many = [rendering.Message("Code", f"warning {index}") for index in range(20)]
+    many = [reasons.Reason("Code", f"warning {index}") for index in range(20)]
     limited = reviews.limit_warnings(many)
     assert limited[:-1] == [warning.line for warning in many[: reviews.MAX_WARNINGS - 1]]
     assert limited[-1].startswith(f"MoreWarnings: and {20 - reviews.MAX_WARNINGS + 1} more warnings")
-    long = [rendering.Message("Code", "x" * 10_000)]
+    long = [reasons.Reason("Code", "x" * 10_000)]
     assert len(msgspec.json.encode(reviews.limit_warnings(long))) == reviews.MAX_WARNING + 4
 
 
@@ -146,21 +129,21 @@ def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():
     for place in (b'"namespace": "prod"', b'"name": "rdma-test-master-3"', b'"railwright.io/fabric": "roce"'):
         body = read_captured("pods-admin")
         assert place in body
-        with pytest.raises(reviews.MalformedError, match=r"not JSON|does not decode"):
+        with pytest.raises(reviews.MalformedError, match="does not decode"):
             PODS.read(body.replace(place, place[:-2] + b'\xff"'))
 
 
 @pytest.mark.parametrize("problem", ["p", "p" * 500, "a; " * 200 + "b"])
 def test_a_shortened_warning_keeps_its_beginning_and_its_fix(problem):
-    warning = rendering.Message("NetworkDevicesNotOffered", f"{problem}; correct the annotation, or ask the operator")
+    warning = reasons.Reason("DevicesNotOffered", f"{problem}; correct the annotation, or ask the operator")
     (line,) = reviews.limit_warnings([warning])
     assert len(line) <= reviews.MAX_WARNING
-    assert line.startswith("NetworkDevicesNotOffered: ")
+    assert line.startswith("DevicesNotOffered: ")
     assert line.endswith("; correct the annotation, or ask the operator")
 
 
 @pytest.mark.parametrize("text", ["x" * 500, "short; " + "y" * 500])
 def test_a_warning_that_is_one_long_part_is_cut_at_its_end(text):
-    (line,) = reviews.limit_warnings([rendering.Message("X", text)])
+    (line,) = reviews.limit_warnings([reasons.Reason("X", text)])
     assert len(line) <= reviews.MAX_WARNING
     assert line.endswith("...")

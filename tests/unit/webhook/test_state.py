@@ -1,13 +1,10 @@
 """The stored state of the cluster, and its effect on a decision."""
 
-import admitting
-import missed_pods
 import msgspec
+import pytest
 
-from railwright.cluster import resources, snapshots
+from railwright.cluster import snapshots
 from railwright.fabric import names, node_views, views
-from railwright.fabric.injection import opt_in
-from railwright.serving import metrics
 from webhook import __main__ as webhook
 from webhook import state
 
@@ -15,6 +12,25 @@ from webhook import state
 def node(name: str, **allocatable: str) -> node_views.Node:
     offers = {f"x.y/{key}": amount for key, amount in allocatable.items()}
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offers}}, node_views.Node)
+
+
+def test_resources_of_nodes_with_an_old_kubelet_are_known():
+    def of(name: str, version: str, **allocatable: str) -> node_views.Node:
+        return msgspec.structs.replace(
+            node(name, **allocatable),
+            status=msgspec.structs.replace(
+                node(name, **allocatable).status, node_info=node_views.NodeInfo(kubelet_version=version)
+            ),
+        )
+
+    known = state.State()
+    known.nodes.replace([of("a", "v1.35.0", r="1"), of("b", "v1.34.9-eks-1", r="1", s="0"), of("c", "", t="1")])
+    assert known.build_facts("x").offered_by_old == {"x.y/r", "x.y/s", "x.y/t"}
+    assert set(known.build_facts("x").offered) == {"x.y/r", "x.y/t"}
+    version = known.build_facts("x").version
+    known.nodes.upsert(of("b", "v1.36.1+k3s1", r="1", s="1"))
+    assert known.build_facts("x").offered_by_old == {"x.y/t"}
+    assert known.build_facts("x").version > version
 
 
 def network(name: str, resource: str | None = None) -> views.NetworkAttachmentDefinition:
@@ -34,11 +50,26 @@ def test_nothing_is_known_before_a_source_has_listed_all():
 def test_a_resource_is_offered_while_some_node_has_any_of_it():
     known = state.State()
     known.nodes.replace([node("a", r="1"), node("b", r="2", s="0")])
-    assert known.build_facts("x").offered == {"x.y/r"}
+    assert set(known.build_facts("x").offered) == {"x.y/r"}
     known.nodes.upsert(node("b", s="1"))
-    assert known.build_facts("x").offered == {"x.y/r", "x.y/s"}
+    assert set(known.build_facts("x").offered) == {"x.y/r", "x.y/s"}
     known.nodes.remove(node("a"))
-    assert known.build_facts("x").offered == {"x.y/s"}
+    assert set(known.build_facts("x").offered) == {"x.y/s"}
+
+
+def test_devices_of_a_node_are_those_of_its_capacity_while_some_are_unhealthy():
+    def of(name: str, capacity: int, healthy: int) -> node_views.Node:
+        status = {"capacity": {"x.y/r": capacity, "cpu": 8}, "allocatable": {"x.y/r": healthy, "cpu": 7}}
+        return msgspec.convert({"metadata": {"name": name}, "status": status}, node_views.Node)
+
+    known = state.State()
+    assert known.build_facts("x").node_devices is None
+    known.nodes.replace([of("a", 8, 8), of("b", 8, 7), of("c", 4, 0)])
+    facts = known.build_facts("x")
+    assert sorted(devices["x.y/r"] for devices in facts.node_devices) == [4, 8]
+    assert all(devices.keys() == {"x.y/r"} for devices in facts.node_devices)
+    known.nodes.upsert(known.nodes.excerpt(of("a", 8, 3)))
+    assert known.build_facts("x") == facts
 
 
 def test_networks_bring_the_resource_they_draw_on():
@@ -61,121 +92,23 @@ def test_labels_of_namespaces_are_followed():
     assert known.build_facts("a").namespace_labels is None
 
 
-def test_only_pods_that_may_have_opted_in_are_stored():
-    known = state.State()
-    mine = {"name": "m", "namespace": "a", "uid": "1", "labels": {"railwright.io/fabric": "f"}}
-    other = {"name": "o", "namespace": "a", "uid": "2"}
-    known.pods.replace([msgspec.convert({"metadata": metadata}, views.Pod) for metadata in (mine, other)])
-    assert len(known.pods) == 1
-    assert known.pods.find("a", "m", "1") is not None
-    assert known.pods.find("a", "m", "") is not None
-    assert known.pods.find("a", "m", "other") is None
-    assert known.pods.find("a", "o", "2") is None
-    assert known.pods.has_pod("a", "o", "2")
-    assert not known.pods.has_pod("a", "o", "3")
-    known.pods.remove(msgspec.convert({"metadata": mine}, views.Pod))
-    assert not known.pods.has_pod("a", "m", "1")
-
-
-def pending(uid: str = "1", containers: list | None = None, node: str | None = None, **annotations: str) -> views.Pod:
-    metadata = {"name": "p", "namespace": "a", "uid": uid, "annotations": annotations}
-    spec = {"containers": containers or [], "nodeName": node or ""}
-    return msgspec.convert({"metadata": metadata, "spec": spec}, views.Pod)
-
-
-RAIL = [{"name": "c", "resources": {"limits": {"x.y/vf": "1"}}}]
-
-
-def test_a_pod_is_kept_for_its_devices_until_it_is_bound():
-    known = state.State()
-    known.pods.upsert(pending(containers=RAIL))
-    assert known.pods.find("a", "p", "1") is not None
-    known.pods.upsert(pending(containers=RAIL, node="n"))
-    assert known.pods.find("a", "p", "1") is None
-    assert known.pods.has_pod("a", "p", "1")
-    assert len(known.pods) == 0
-    known.pods.upsert(pending(containers=[{"name": "c", "resources": {"limits": {"cpu": "1"}}}]))
-    assert len(known.pods) == 0
-
-
-def test_the_earlier_value_of_an_annotation_is_remembered_for_the_pod():
-    known = state.State()
-    known.pods.upsert(pending(containers=RAIL, k="1", same="x"))
-    known.pods.upsert(pending(containers=RAIL, k="2", same="x"))
-    known.pods.upsert(pending(containers=RAIL, same="x"))
-    known.pods.replace([pending(containers=RAIL, same="x")])
-    assert known.pods.find("a", "p", "1").outdated == {"k": {"1", "2"}}
-    known.pods.upsert(pending("2", containers=RAIL, same="y"))
-    assert known.pods.find("a", "p", "2").outdated == {}
-
-
-def phase(tree: dict, value: str) -> dict:
-    return {**tree, "status": {"phase": value}}
-
-
-def end(tree: dict) -> dict:
-    """Return a pod that is being deleted."""
-    return {**tree, "metadata": {**tree["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-
-
-def inject(tree: dict) -> dict:
-    return admitting.admitted(tree, admitting.fabric())
-
-
-def test_uninjected_pods_are_counted_by_the_current_label_of_the_namespace():
-    counter = state.Uninjected()
-    counter.upsert(admitting.view(admitting.pod(label=None)))
-    for labels, expected in (({}, 0), ({names.FABRIC: "f"}, 1), ({names.FABRIC: "none"}, 0)):
-        assert counter.count(admitting.fabric(), {"prod": labels}.get)["f"] == expected
-
-
-def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
-    counter = state.Uninjected()
-
-    def now() -> int:
-        return counter.count(admitting.fabric(), {}.get)["f"]
-
-    for leave in (
-        lambda: counter.upsert(admitting.view(phase(admitting.pod(), "Succeeded"))),
-        lambda: counter.upsert(admitting.view(inject(admitting.pod()))),
-        lambda: counter.upsert(admitting.view(end(admitting.pod()))),
-        lambda: counter.remove("prod", "p"),
-        counter.clear,
-    ):
-        counter.upsert(admitting.view(admitting.pod()))
-        counter.upsert(admitting.view(admitting.pod()))
-        assert now() == 1
-        leave()
-        assert now() == 0
-
-
-def test_before_a_policy_every_label_is_unknown():
-    counter = state.Uninjected()
-    counter.upsert(admitting.view(admitting.pod()))
-    assert counter.count(None, {}.get) == {"unknown": 1}
-
-
-def test_the_metric_counts_the_shared_cases_of_missed_pods():
-    for name, case in missed_pods.CASES.items():
-        counter, shown = state.Uninjected(), metrics.Metrics("webhook")
-        counter.upsert(admitting.view(missed_pods.pod(case)))
-        labels = {case.namespace: case.namespace_labels}
-        shown.show_uninjected(counter.count(admitting.fabric(), labels.get, opt_in.ALWAYS_EXCLUDED | case.excluded))
-        fabric = {None: None, "f": "f", "default": "f"}.get(case.label, "unknown")
-        for fabric_name in ("f", "unknown"):
-            value = shown.registry.get_sample_value("railwright_uninjected_pods", {"fabric": fabric_name})
-            assert value == (fabric_name == fabric), (name, fabric_name)
-
-
-def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_it():
-    known = state.State()
-    (watched,) = [watch for watch in webhook._list_watches(known) if watch.kind is resources.PODS]
-    tree = phase(admitting.pod(), "Running")
-    tree["spec"]["nodeName"] = "n"
-    watched.sink.upsert(watched.excerpt(admitting.view(tree)))
-    assert known.pods.uninjected.count(admitting.fabric(), known.get_labels)["f"] == 1
+def test_a_waiting_pod_is_forgotten_by_its_metadata_which_is_all_that_a_deletion_has():
+    claim = {"name": "railwright", "resourceClaimTemplateName": "railwright-f-4x4-0123456789"}
+    metadata = {"namespace": "prod", "name": "p"}
+    waiting = msgspec.convert({"metadata": metadata, "spec": {"resourceClaims": [claim]}}, views.Pod)
+    known = state.State().claiming_pods
+    known.upsert(waiting)
+    assert list(known.by_template.values()) == [{("prod", "p"): waiting}]
+    known.remove(msgspec.convert({"metadata": metadata}, views.Pod))
+    assert not known.by_template
 
 
 def test_a_snapshot_may_hold_every_kind_that_is_watched():
     watched = {watch.kind.snapshot_kind for watch in webhook._list_watches(state.State())}
     assert watched <= snapshots.KINDS.keys()
+
+
+@pytest.mark.parametrize(("variable", "image"), [("", names.IMAGE), ("r/a:1", "r/a:1")])
+def test_the_init_container_has_the_image_of_the_variable(monkeypatch, variable, image):
+    monkeypatch.setenv("RAILWRIGHT_IMAGE", variable)
+    assert state.State().build_facts("x").image == image

@@ -111,8 +111,9 @@ def test_only_the_changed_template_is_patched():
     old = build_stored(row)
     old["spec"]["pytorchReplicaSpecs"]["Master"] = {"template": working.template(label="f")}
     new = copy.deepcopy(old)
-    new["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["hostNetwork"] = True
-    new["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resources"] = {}
+    spec = new["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    spec["hostNetwork"] = True
+    spec["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
     paths = [operation["path"] for operation in admitting.operations(update(row, new, old))]
     assert paths
     assert all(path.startswith("/spec/pytorchReplicaSpecs/Worker/template/") for path in paths)
@@ -169,7 +170,7 @@ def test_an_immutable_template_gets_back_the_additions_of_its_creation(row, by, 
 
 
 CLAIMS = fabric(
-    "    gpusPerNode: 8\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
+    "    gpusPerNode: 8\n    claims: {deviceClass: dranet, acceleratorClass: gpu.nvidia.com}\n",
     rails="\n    - {name: rail0, device: mlx5_0}\n    - {name: rail1, device: mlx5_1}\n",
 )
 
@@ -263,6 +264,10 @@ CHANGES = {
         volumes=[{"name": "railwright-shm", "emptyDir": {}}]
     ),
     "host network": lambda template: template["spec"].update(hostNetwork=True),
+    "claims without names": lambda template: (
+        template["spec"].update(resourceClaims=[{"resourceClaimTemplateName": "railwright-f-8x8-0123456789"}]),
+        template["spec"]["containers"][0]["resources"].update(claims=[{"request": "gpu"}]),
+    ),
     "containers no list": lambda template: template["spec"].update(containers=None),
 }
 

@@ -5,8 +5,8 @@ import pytest
 import working
 import yaml
 
+from railwright.cli import linted_workloads as linted
 from railwright.cli.explanation import templates as explained
-from railwright.fabric.lint import workloads as linted
 from railwright.fabric.workloads import frameworks, registry
 
 FABRIC = "railwright.io/fabric"
@@ -56,7 +56,7 @@ def webhooks() -> dict[str, dict]:
     return {hook["name"]: hook for configuration in configurations for hook in configuration["webhooks"]}
 
 
-@pytest.mark.parametrize("name", ["workloads", "templates", "namespaced-workloads"])
+@pytest.mark.parametrize("name", ["workloads", "namespaced-workloads"])
 def test_the_manifests_have_exactly_the_registered_kinds(name):
     hook = webhooks()[f"{name}.railwright.io"]
     rules = hook["rules"]
@@ -68,16 +68,4 @@ def test_the_manifests_have_exactly_the_registered_kinds(name):
         for resource in rule["resources"]
     }
     assert reviewed == {(row.group, row.version, row.plural) for row in registry.INJECTED_KINDS}
-    operations = ("CREATE",) if hook["failurePolicy"] == "Fail" else ("CREATE", "UPDATE")
-    assert {tuple(rule["operations"]) for rule in rules} == {operations}
-
-
-def test_match_conditions_name_the_templates_of_every_kind():
-    conditions = {
-        condition["name"]: condition["expression"]
-        for condition in webhooks()["templates.railwright.io"]["matchConditions"]
-    }
-    for row, _ in working.ALL.values():
-        for site in row.templates:
-            steps = [step for step in site.path if step not in {frameworks.EACH, "spec", "template"}]
-            assert all(f"?{step}" in conditions["opts-in"] for step in steps), (row.display_name, steps)
+    assert {tuple(rule["operations"]) for rule in rules} == {("CREATE", "UPDATE")}

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from admitting import admitted, fabric, policy
 
+from railwright.cli import linted_workloads as workloads
 from railwright.cli.explanation import templates
-from railwright.fabric.lint import workloads
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "sources"
 FABRIC = "railwright.io/fabric"
@@ -75,7 +75,6 @@ def test_the_trainer_of_a_runtime_has_as_many_pods_as_its_policy_has_nodes(polic
     job["template"]["metadata"] = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": step}}
     job["template"]["spec"]["parallelism"] = 4
     assert [template.pods for template in templates.expand(tree, "train")] == [pods]
-    assert [template.count for workload in workloads.read(tree) for template in workload.templates] == [pods]
 
 
 def test_each_clique_opts_in_by_its_own_label():
@@ -113,7 +112,7 @@ fabrics:
       NCCL_NVLS_ENABLE: "1"
       NCCL_MNNVL_ENABLE: "1"
       NCCL_CUMEM_ENABLE: "1"
-    nvlink: {}
+    nvlinkSegment: 1
     placement: {domains: [nvidia.com/gpu.clique]}
     security: {capabilities: [IPC_LOCK]}
 """

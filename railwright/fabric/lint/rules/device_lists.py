@@ -1,88 +1,205 @@
-"""Rules about lists of devices: their grammar, and what they select of the pod's devices and networks."""
+"""Rules about lists of devices and interfaces: their grammar, and what they select of the pod's devices and networks.
+
+NCCL, UCX and NVSHMEM each have a grammar of their own. `_LISTS` has a row for each list.
+"""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from railwright.fabric import text
-from railwright.fabric.lint import rule_types
+from railwright.fabric.lint.rule_types import (
+    BLANKS,
+    QUOTES,
+    RankContext,
+    Setting,
+    Severity,
+    is_exclusive,
+    is_nvshmem_on,
+    is_virtual,
+    quote,
+    rule,
+)
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
 
 _HCA = "NCCL_IB_HCA"
-_LONGEST = {  # characters of a name in the list
-    _HCA: lists.MAX_DEVICE_LENGTH,
-    "NCCL_SOCKET_IFNAME": lists.MAX_INTERFACE_LENGTH,
-    "NCCL_OOB_NET_IFNAME": lists.MAX_INTERFACE_LENGTH,
-}
-_UNLIMITED = 1 << 20  # entries: only to count them
+_UCX_LIST = "UCX_NET_DEVICES"
 _NVSHMEM_LIST, _NVSHMEM_MAPPING = "NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING"
 _NVSHMEM_SWITCH = "NVSHMEM_ENABLE_NIC_PE_MAPPING"
-_NVSHMEM_ON = ("1", "y", "t")  # NVSHMEM looks at the first letter of a boolean
-_UNREAD = frozenset(
-    {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
-)  # no library opens rails by these names there
-_INTERFACES = ("eth", "ens", "enp", "eno", "bond", "net", "ib0")  # prefixes of interfaces, which UCX takes for TCP
-_LOOK_ALIKE = re.compile(r"(?:m[1i|]x|mxl|mlx[_-])_?([45])", re.IGNORECASE)  # of mlx4 and mlx5
-_MAX_NAMED = 8  # devices in a message
 
 
-def _check_grammar(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
-    text, longest = setting.text, _LONGEST[setting.name]
-    if not text:
-        return
-    if any(blank in text for blank in rule_types.BLANKS):
-        yield "a blank becomes part of the name behind it, which then matches nothing; remove the blanks"
-    if text.startswith("=^"):
+class _List(msgspec.Struct, frozen=True):
+    """How a library reads a list, and what happens if it selects nothing."""
+
+    library: str
+    longest: int = lists.MAX_DEVICE_LENGTH  # characters of a name in NCCL's lists
+    is_nccl: bool = False  # the grammar of NCCL: prefixes, or whole names after `=`
+    is_of_devices: bool = True  # False: only of interfaces
+    effect: str = ""
+
+
+# NCCL: src/misc/utils.cc; NVSHMEM's bootstrap has a copy of it (src/modules/bootstrap/uid/ncclSocket).
+# UCX: src/ucp/core/ucp_context.c. NVSHMEM: src/modules/transport/common/transport_common.cpp and ibrc/ibrc.cpp.
+_LISTS: Mapping[str, _List] = {
+    _HCA: _List("NCCL", is_nccl=True, effect="NCCL would use TCP"),
+    "NCCL_SOCKET_IFNAME": _List("NCCL", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
+    "NCCL_OOB_NET_IFNAME": _List("NCCL", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
+    "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": _List(
+        "NVSHMEM", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False
+    ),
+    _UCX_LIST: _List("UCX", effect="UCX finds no device and fails, or uses TCP"),
+    _NVSHMEM_LIST: _List("NVSHMEM", effect="NVSHMEM finds no device and fails"),
+    _NVSHMEM_MAPPING: _List("NVSHMEM", effect="NVSHMEM finds no device and fails"),
+}
+_OF_DEVICES = frozenset(name for name, row in _LISTS.items() if row.is_of_devices)
+# Names of drivers, with which those of RDMA devices begin; other names in a list of UCX are interfaces.
+_DRIVER = re.compile(r"(?:mlx[45]|bnxt_re|ionic|irdma|rocep|roceo|rdmap|erdma|qedr|hns|efa)(?P<rest>.*)", re.DOTALL)
+# How people write the names of drivers' devices, and how they begin: m1x5_0, MLX5-0, mlx50, bnxt_re_0, ionic0
+_BEGINNINGS = (
+    (re.compile(r"(?:m[l1i|]x|mxl)[_-]?([45])[_-]?(?=\d)", re.IGNORECASE), r"mlx\1_"),
+    (re.compile(r"(?:m[l1i|]x|mxl)[_-]?([45])", re.IGNORECASE), r"mlx\1"),
+    (re.compile(r"bnxt[_-]?re[_-]?(?=\d)", re.IGNORECASE), "bnxt_re"),
+    (re.compile(r"[i1l|]onic[_-]?(?=\d)", re.IGNORECASE), "ionic_"),
+)
+_PATTERNS = frozenset("*?[")  # some releases of UCX read them; what they select is not judged
+
+
+@rule("N12", Severity.ERROR, settings=frozenset(_LISTS))
+def check_grammar(setting: Setting, _: RankContext) -> Iterator[str]:
+    """An entry of a device or interface list matches nothing.
+
+    NCCL's grammar is: optional ^ (exclude), then optional = (exact), then names separated by commas without blanks. If
+    NCCL_IB_HCA matches nothing, NCCL reports no error and continues over TCP. NVSHMEM's bootstrap reads its interface
+    in the same way. Lists of devices of UCX and NVSHMEM have whole names, without prefixes and =; NVSHMEM reads ^ in
+    front as NCCL does. UCX names a device with its port, mlx5_0:1, and takes one without it only since January 2026.
+
+    Source: NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc, run on the extracted grammar; openucx/ucx
+    src/ucp/core/ucp_context.c and pull request 11142; NVIDIA/nvshmem src/modules/transport/common/transport_common.cpp.
+    """
+    if setting.text:
+        yield from _find_mistakes(setting.name, setting.text)
+
+
+def _find_mistakes(name: str, value: str) -> Iterator[str]:
+    row = _LISTS[name]
+    for word, characters in (("blank", BLANKS), ("quote", QUOTES)):
+        if any(character in value for character in characters):
+            yield f"a {word} becomes part of the name beside it, which then matches nothing; remove the {word}s"
+    yield from _check_nccl(value, row) if row.is_nccl else _check_whole_names(name, value, row)
+
+
+def _check_nccl(value: str, row: _List) -> Iterator[str]:
+    if value.startswith("=^"):
         yield "=^ matches nothing: ^ must stand before =; write ^="
         return
-    name_list = lists.parse(text)
+    name_list = lists.parse(value)
     if not name_list.entries:
         yield f"has no name: it selects {'nothing' if name_list.exclude else 'everything'}; name what is meant"
     for entry in name_list.entries:
         if entry.name.startswith(("^", "=")):
-            name = rule_types.quote(entry.name)
+            name = quote(entry.name)
             yield f"{name}: ^ and = count in front of the whole list only, so this entry matches nothing"
-        elif len(entry.name) > longest:
-            yield f"{rule_types.quote(entry.name)} is longer than {longest} characters and matches nothing; correct it"
+        elif len(entry.name) > row.longest:
+            yield f"{quote(entry.name)} is longer than {row.longest} characters and matches nothing; correct it"
         elif entry.port == 0:
-            yield f"{rule_types.quote(entry.name)}: its port is no number from 1 on and matches nothing; write name:1"
+            yield f"{quote(entry.name)}: its port is no number from 1 on and matches nothing; write name:1"
 
 
-def _check_prefix(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    name_list = lists.parse(setting.text)
-    if ranks.fabric_context.devices is None or name_list.exact:
+def _check_whole_names(name: str, value: str, row: _List) -> Iterator[str]:
+    if "=" in value:
+        yield f"= is NCCL's mark; {row.library} takes it as part of the name, which then matches nothing; remove it"
+        return
+    if _PATTERNS.intersection(value):
+        return
+    drivers = [(entry, driver) for entry in _parse(name, value).entries if (driver := _DRIVER.fullmatch(entry.name))]
+    prefixes = [entry.name for entry, driver in drivers if not driver["rest"].strip("_")]
+    without_port = [entry.name for entry, _ in drivers if entry.port < 0 and entry.name not in prefixes]
+    if prefixes:
+        names = quote(", ".join(prefixes))
+        yield f"{names}: {row.library} takes whole names, not prefixes, so this matches nothing; name the devices"
+    if without_port and name == _UCX_LIST:
+        ports = quote(",".join(f"{device}:1" for device in without_port))
+        yield f"a device without a port matches nothing in UCX before 2026; write {ports}"
+
+
+def _parse(name: str, value: str) -> lists.NameList:
+    """Return a list as its library reads it. In a list of UCX only the devices count, not interfaces."""
+    if _LISTS[name].is_nccl:
+        return lists.parse(value)
+    mark = "^" if value.startswith("^") else ""
+    name_list = lists.parse(f"{mark}={value.removeprefix('^')}", _UNLIMITED)
+    if name != _UCX_LIST:
+        return name_list
+    devices = [entry for entry in name_list.entries if entry.port >= 0 or _DRIVER.match(entry.name)]
+    return msgspec.structs.replace(name_list, entries=tuple(devices))
+
+
+_UNLIMITED = 1 << 20  # entries: only to count them
+# No library opens rails by these names there.
+_WITHOUT_LISTS = {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
+
+
+def _read(setting: Setting, ranks: RankContext) -> lists.NameList | None:
+    """Return the devices in a list; None if it has none, is not read on this fabric, or if N12 has to be mended first.
+
+    A launcher of benchmarks of NCCL sets UCX's list for MPI's control only, not for the data.
+    """
+    name, value = setting.name, setting.text
+    by_mpi = name == _UCX_LIST and ranks.is_benchmark
+    is_unread = ranks.fabric_context.transport in _WITHOUT_LISTS or ranks.is_on_efa
+    is_covered = name == _NVSHMEM_MAPPING and _NVSHMEM_LIST in ranks.effective  # NVSHMEM ignores the mapping
+    has_patterns = not _LISTS[name].is_nccl and bool(_PATTERNS.intersection(value))
+    if not value or by_mpi or is_unread or is_covered or has_patterns or any(_find_mistakes(name, value)):
+        return None
+    name_list = _parse(name, value)
+    return name_list if name_list.entries else None
+
+
+@rule("N13", Severity.WARNING, settings=frozenset({_HCA}))
+def check_prefix(setting: Setting, ranks: RankContext) -> Iterator[str]:
+    """A device name without = also matches longer names.
+
+    Without =, each entry of NCCL_IB_HCA is a prefix: mlx5_1 also matches mlx5_10 to mlx5_19. UCX and NVSHMEM compare
+    whole names.
+
+    Source: NVIDIA/nccl src/misc/utils.cc, run on the extracted grammar.
+    """
+    name_list = _read(setting, ranks)
+    if name_list is None or ranks.fabric_context.devices is None or name_list.exact:
         return
     devices = dict.fromkeys(device for devices in ranks.fabric_context.devices for device in devices)
     exactly = msgspec.structs.replace(name_list, exact=True, exclude=False)
+    verb, mark = ("excludes", "^=") if name_list.exclude else ("takes", "=")
     for entry in name_list.entries:
-        others = [
-            device
-            for device in devices
-            if entry.name[-1].isdigit() and _ends_inside_number(entry.name, device) and not exactly.selects(device)
-        ]
+        longer = [device for device in devices if device.startswith(entry.name) and not exactly.selects(device)]
+        # the entry was meant as a name if it ends inside a number of the other, as mlx5_1 does in mlx5_10
+        others = [device for device in longer if (entry.name[-1] + device[len(entry.name) :][:1]).isdigit()]
         if others:
-            verb, mark = ("excludes", "^=") if name_list.exclude else ("takes", "=")
             yield (
-                f"{rule_types.quote(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
+                f"{quote(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
                 f"put {mark} in front of the list for exact names"
             )
 
 
-def _ends_inside_number(prefix: str, name: str) -> bool:
-    """True if the prefix ends inside a number of the name, as mlx5_1 does in mlx5_10: it was meant as a name."""
-    return name.startswith(prefix) and name[len(prefix) :][:1].isdigit()
+@rule("N14", Severity.ERROR, settings=_OF_DEVICES)
+def check_count(setting: Setting, ranks: RankContext) -> Iterator[str]:
+    """More devices are named than the pod has.
 
+    If a device plugin assigns devices exclusively (SR-IOV, eRDMA, EFA), a pod has as many as it requests. NCCL reads at
+    most 32 entries of the list.
 
-def _check_count(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if not setting.value:
+    Source: NVIDIA/nccl src/transport/net_ib/init.cc; sriov-network-device-plugin.
+    """
+    name_list = _read(setting, ranks)
+    if name_list is None:
         return
-    name_list = lists.parse(setting.text, _UNLIMITED)
-    count = len(name_list.entries)
-    if count > lists.MAX_DEVICES:
-        yield f"names {count} devices; NCCL reads the first {lists.MAX_DEVICES}: shorten it"
-    requested = sum(ranks.rdma_devices.values())
+    if setting.name == _HCA:
+        name_list = lists.parse(setting.text, _UNLIMITED)
+        if len(name_list.entries) > lists.MAX_DEVICES:
+            yield f"names {len(name_list.entries)} devices; NCCL reads the first {lists.MAX_DEVICES}: shorten it"
+    count, requested = len(name_list.entries), sum(ranks.rdma_devices.values())
     if ranks.fabric_context.exclusive and not name_list.exclude and 0 < requested < count:
         yield (
             f"names {count} devices, and the container requests {requested}: the others are not in the pod; request "
@@ -90,154 +207,117 @@ def _check_count(setting: rule_types.Setting, ranks: rule_types.RankContext) -> 
         )
 
 
-def _check_presence(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    sets = ranks.fabric_context.devices
-    if not setting.value or not sets:
+@rule("N15", Severity.ERROR, settings=_OF_DEVICES)
+def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
+    """The list names devices that the nodes do not have.
+
+    If a list selects nothing, NCCL reports no error and continues over TCP; UCX and NVSHMEM fail, or use another
+    transport. The known devices are those that the policy gives the rails of the fabric. Without a policy, names are
+    reported that look like those of a driver and are none, such as m1x5_0: after ^ such an entry excludes nothing.
+
+    Source: NVIDIA/nccl src/transport/net_ib/init.cc; openucx/ucx src/ucp/core/ucp_context.c; NVIDIA/nvshmem
+    src/modules/transport/ibrc/ibrc.cpp; crusoecloud/solutions-library cmk-nccltests/nccl-gb200.yaml, which excludes
+    m1x5_0.
+    """
+    name_list = _read(setting, ranks)
+    if name_list is None:
         return
-    name_list = lists.parse(setting.text)
-    unmatched_sets = [devices for devices in sets if not any(map(name_list.selects, devices))]
-    if unmatched_sets:
-        rails = ", ".join(unmatched_sets[0])
-        yield f"selects none of {rails}, the devices of the rails: NCCL would use TCP; name those"
-        return
+    sets = ranks.fabric_context.devices or ()
     all_devices = dict.fromkeys(device for devices in sets for device in devices)
+    names = [entry.name for entry in name_list.entries if entry.name not in all_devices]  # not those of the policy
+    look_alikes = list(filter(None, map(describe_look_alike, names)))
+    yield from look_alikes
+    if not sets or look_alikes:
+        return
+    for devices in sets:
+        if not any(map(name_list.selects, devices)):
+            yield (
+                f"selects none of {', '.join(devices)}, the devices of the rails: {_LISTS[setting.name].effect}; name "
+                "those"
+            )
+            return
     absent = [
-        rule_types.quote(entry.name)
+        quote(entry.name)
         for entry in name_list.entries
-        if not (
-            entry.name in all_devices
-            or (not name_list.exact and any(entry.matches(device, -1, exact=False) for device in all_devices))
-        )
+        if not any(entry.matches(device, -1, exact=name_list.exact) for device in all_devices)
     ]
     if absent and not name_list.exclude:
         yield f"{', '.join(absent)}: no rail of the fabric has such a device; the rails have {', '.join(all_devices)}"
 
 
-def _check_exact_names(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    name_list = lists.parse(setting.text)
-    if name_list.exact and not name_list.exclude and _uses_virtual_functions(ranks):
-        named = {device for devices in ranks.fabric_context.devices or () for device in devices}
-        by_policy = bool(name_list.entries) and all(entry.name in named for entry in name_list.entries)
-        if not by_policy:
-            yield "names of virtual functions are not known before they are allocated; use a prefix, such as mlx5"
+def describe_look_alike(name: str) -> str:
+    """Return why no device has a name that looks like that of a driver's device; "" for other names."""
+    for pattern, beginning in _BEGINNINGS:
+        if match := pattern.match(name):
+            meant = match.expand(beginning) + name[match.end() :]
+            own, other = quote(name), quote(meant)
+            problem = f"{own} looks like {other} and is another name, which no device has; write {other}"
+            return "" if meant == name else problem
+    return ""
 
 
-def _uses_virtual_functions(ranks: rule_types.RankContext) -> bool:
+@rule("N16", Severity.WARNING, settings=_OF_DEVICES)
+def check_exact_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
+    """Exact device names for virtual functions.
+
+    A pod with SR-IOV gets any free functions, under names that differ from pod to pod. A list of physical functions
+    matches nothing inside it, and NCCL silently continues over TCP. UCX and NVSHMEM know no other names than exact
+    ones, so their lists have to be left out, or written by the pod's start script.
+
+    Source: oracle-quickstart/oci-hpc-oke, recommended NCCL parameters by shape.
+    """
+    name_list = _read(setting, ranks)
     requested = ranks.rdma_devices
-    return bool(ranks.fabric_context.exclusive) and (not requested or any(map(rule_types.is_virtual, requested)))
-
-
-def _check_networks(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    context = ranks.fabric_context
-    # A RoCE device needs an interface in the pod, unless SR-IOV brings both together.
-    if not ranks.networks or context.transport is not policies.Transport.ROCE or context.exclusive:
+    has_functions = any(map(is_virtual, requested)) if requested else bool(ranks.fabric_context.exclusive)
+    if name_list is None or not name_list.exact or name_list.exclude or not has_functions:
         return
-    name_list = lists.parse(setting.text)
-    devices = frozenset(name_list.entries) if name_list.exact and not name_list.exclude else frozenset()
-    without_network = sum(rail.network is None for rail in context.fabric.rails) if context.fabric else 0
-    if ranks.networks < len(devices) - without_network:
-        yield (
-            f"names {text.format_count(len(devices), 'device')}, and the pod selects "
-            f"{text.format_count(ranks.networks, 'secondary network')}: a RoCE device "
-            "without an interface in the pod has no GID there; select one network for each, or name fewer devices"
-        )
+    known = {device for devices in ranks.fabric_context.devices or () for device in devices}
+    if not all(entry.name in known for entry in name_list.entries):
+        fix = "use a prefix, such as mlx5" if setting.name == _HCA else "remove it"
+        yield f"names of virtual functions are not known before they are allocated; {fix}"
 
 
-def _check_look_alikes(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
-    for entry in lists.parse(setting.text).entries:
-        if match := _LOOK_ALIKE.match(entry.name):
-            name = f"mlx{match[1]}{entry.name[match.end() :]}"
-            yield (
-                f"{rule_types.quote(entry.name)} looks like {rule_types.quote(name)} and is another name, which no "
-                f"device has; write {rule_types.quote(name)}"
-            )
+@rule("N61", Severity.WARNING, settings=_OF_DEVICES)
+def check_left_out(setting: Setting, ranks: RankContext) -> Iterator[str]:
+    """A list of devices leaves out rails of the pod, or is not read.
 
+    A list that names two of four rails halves the bandwidth in silence: NCCL, UCX and NVSHMEM log nothing about the
+    rest. Without known device names, a list of exact names is compared with the number of rails, or with the exclusive
+    devices that the container requests. NVSHMEM reads NVSHMEM_HCA_LIST only with NVSHMEM_ENABLE_NIC_PE_MAPPING=1;
+    otherwise it uses the nearest devices, which may be those of storage or management.
 
-def _parse_nccl(text: str) -> lists.NameList | None:
-    name_list = lists.parse(text)
-    return name_list if name_list.entries else None
-
-
-def _parse_ucx(text: str) -> lists.NameList | None:
-    """Return the devices of a list of UCX: exact names with a port. Patterns and `all` are not read."""
-    return None if text == "all" or set(text) & set("^*?[") else lists.parse(f"={text}")
-
-
-def _parse_nvshmem(text: str) -> lists.NameList | None:
-    """Return the devices of a list of NVSHMEM: exact names, `^` in front excludes; a mapping adds a count."""
-    mark = "^" if text.startswith("^") else ""
-    return lists.parse(f"{mark}={text.removeprefix('^')}")
-
-
-# UCX: documentation of UCX_NET_DEVICES. NVSHMEM: src/modules/transport/ibrc/ibrc.cpp.
-_PARSERS: Mapping[str, Callable[[str], lists.NameList | None]] = {
-    _HCA: _parse_nccl,
-    "UCX_NET_DEVICES": _parse_ucx,
-    _NVSHMEM_LIST: _parse_nvshmem,
-    _NVSHMEM_MAPPING: _parse_nvshmem,
-}
-
-
-def _check_left_out(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    if not setting.value or ranks.fabric_context.transport in _UNREAD or rule_types.is_on_efa(ranks):
-        return
-    if setting.name == _NVSHMEM_MAPPING and _NVSHMEM_LIST in ranks.effective:
-        return  # NVSHMEM ignores the mapping beside the list
-    name_list = _PARSERS[setting.name](setting.text)
-    selection = None if name_list is None else _describe_selection(name_list, ranks)
-    if selection is not None and not rule_types.is_policy_value(setting, ranks):
+    Source: NVIDIA/nccl src/transport/net_ib/init.cc; UCX, UCX_NET_DEVICES; NVIDIA/nvshmem src/modules/transport/ibrc
+    and src/include/host/env.
+    """
+    if setting.name == _NVSHMEM_LIST:
+        switch = ranks.get_setting(_NVSHMEM_SWITCH)
+        if switch is None or (switch.value is not None and not is_nvshmem_on(switch.value)):
+            yield f"NVSHMEM reads the list only with {_NVSHMEM_SWITCH}=1; set it too"
+    name_list = _read(setting, ranks)
+    if name_list is not None and (selection := _describe_selection(name_list, ranks)):
         yield (
             f"selects {selection}: the others carry nothing, and no log says so; "
             "remove it, or request fewer rails by the annotation railwright.io/rails"
         )
 
 
-def _describe_selection(name_list: lists.NameList, ranks: rule_types.RankContext) -> str | None:
-    """Return how many rails a list selects, and which it leaves out; None if it selects all or none of them."""
-    for devices in ranks.fabric_context.devices or ():
+_MAX_NAMED = 8  # devices in a message
+
+
+def _describe_selection(name_list: lists.NameList, ranks: RankContext) -> str:
+    """Return how many rails a list selects, and which it leaves out; "" if it selects all or none of them."""
+    context = ranks.fabric_context
+    for devices in context.devices or ():
         left_out = [device for device in devices if not name_list.selects(device)]
         if left_out and len(left_out) < len(devices):
-            names = ", ".join(left_out[:_MAX_NAMED]) + (", ..." if len(left_out) > _MAX_NAMED else "")
-            return f"{len(devices) - len(left_out)} of the pod's {len(devices)} rails and leaves out {names}"
-    if ranks.fabric_context.devices is not None:
-        return None
-    total, named = _count_rails(ranks), _count_named(name_list)
-    return f"{named} of the pod's {total} rails" if 0 < named < total else None
-
-
-def _count_rails(ranks: rule_types.RankContext) -> int:
-    """Return the number of rails whose device names are not known: those of the policy, or requested one by one."""
-    if ranks.fabric_context.rails:
-        return len(ranks.fabric_context.rails)
-    if ranks.fabric_context.fabric is not None:
-        return 0
-    return sum(amount for name, amount in ranks.rdma_devices.items() if rule_types.is_exclusive(name))
-
-
-def _count_named(name_list: lists.NameList) -> int:
-    """Return the number of devices that a list of exact names selects at most; 0 if that cannot be told.
-
-    Entries without a number at the end are interfaces.
-    """
-    names = {entry.name for entry in name_list.entries}
-    is_list_of_devices = all(name[-1].isdigit() and not name.startswith(_INTERFACES) for name in names)
-    return len(names) if name_list.exact and not name_list.exclude and is_list_of_devices else 0
-
-
-def _check_nvshmem(_: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
-    switch = ranks.get_setting(_NVSHMEM_SWITCH)
-    if switch is None or (switch.value is not None and not switch.value.lower().startswith(_NVSHMEM_ON)):
-        yield f"NVSHMEM reads the list only with {_NVSHMEM_SWITCH}=1; set it too"
-
-
-RULES = (
-    rule_types.Rule("N12", frozenset(_LONGEST), _check_grammar),
-    rule_types.Rule("N13", frozenset({_HCA}), _check_prefix),
-    rule_types.Rule("N14", frozenset({_HCA}), _check_count),
-    rule_types.Rule("N15", frozenset({_HCA}), _check_presence),
-    rule_types.Rule("N16", frozenset({_HCA}), _check_exact_names),
-    rule_types.Rule("N47", frozenset({_HCA}), _check_networks),
-    rule_types.Rule("N53", frozenset({_NVSHMEM_LIST}), _check_nvshmem),
-    rule_types.Rule("N61", frozenset(_PARSERS), _check_left_out),
-    rule_types.Rule("N67", frozenset(_PARSERS), _check_look_alikes),
-)
+            selected = f"{len(devices) - len(left_out)} of the pod's {len(devices)} rails"
+            return f"{selected} and leaves out {text.join_first(left_out, _MAX_NAMED)}"
+    if context.devices is not None or not name_list.exact or name_list.exclude:
+        return ""
+    total = len(
+        context.rails
+    )  # without known names of devices: the rails of the policy, or what is requested one by one
+    if context.fabric is None and not total:
+        total = sum(amount for name, amount in ranks.rdma_devices.items() if is_exclusive(name))
+    named = len({entry.name for entry in name_list.entries})
+    return f"{named} of the pod's {total} rails" if named < total else ""

@@ -1,8 +1,7 @@
 """Explains why a plan is no better: why not fewer leaves, why not more bandwidth, why the gang does not fit.
 
-The input is a value, so that a decision can be explained at any time after it. Questions like "what if only these
-leaves were used" are answered by the planner itself, so that explanations agree with the plan. All bandwidths are
-modelled. A gang on one leaf at full bandwidth needs no explanation.
+Questions like "what if only these leaves were used" are answered by the planner itself, so that explanations agree with
+the plan. All bandwidths are modelled. A gang on one leaf at full bandwidth needs no explanation.
 """
 
 import itertools
@@ -11,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import topology
+from railwright.fabric import text, topology
+from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_capacity, gang_planning, planner
 from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view
-from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.codes import Code
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import membership
 
 CLOSE = 1e-6  # bandwidth (0..1); smaller differences are rounding
@@ -34,15 +34,14 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     peers_by_leaf: Mapping[topology.Domain, int]  # leaf -> number of placed peers
     view: request_view.RequestView
     is_single_pod: bool  # single-pod job: partly used nodes are preferred to bandwidth
-    same_rails: tuple[str, ...]  # rails of claims that all pods of the gang must take; () if others would do
     begun: Sequence[membership.GangKey]  # other gangs, whose nodes are not in `capacity`
-    devices_in_use: Sequence[reason.Reason]  # who uses the missing devices of a few nodes, if the gang does not fit
+    devices_in_use: Sequence[str]  # who uses the missing devices of a few nodes, if the gang does not fit
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
     """The explanation of a plan."""
 
-    fits: bool = True  # False: the cluster has too few slots for the gang, offered or not
+    fits: bool = True  # False: the cluster has too few slots for the gang
     fits_without_others: bool = True  # False: too few slots even if no other pod ran
     why: tuple[reason.Reason, ...] = ()  # most important first; () if the plan is optimal
 
@@ -55,27 +54,19 @@ def build_input(
 ) -> DiagnosisInput | None:
     """Return the input of a diagnosis; None if there is nothing to explain.
 
-    `view` is that of the plan. The node index changes, so the numbers of nodes are copied.
+    `view` is that of the plan, with all nodes as candidates. Diagnose it at once: the node index changes.
     """
     plan, gang, signature = planned.plan, planned.summary, view.index.signature
     if planned.capacity is None or is_optimal(plan, gang.peers_by_leaf):
         return None
-    request = view.request
-    # of the topology domains that come in turn, one may be too small
-    is_short = not plan.is_complete and not planned.begun and (request.is_confined or not request.offers)
-    is_partial = request.is_confined or len(request.nodes) < gang_capacity.MAX_FULL_OFFER
-    capacity = planned.capacity
-    if is_short and is_partial:  # segments stay whole
-        capacity = msgspec.structs.replace(capacity, nodes=gang_capacity.build_of_all(view).nodes)
     return DiagnosisInput(
         remaining=gang.remaining_slots,
         unplaced=gang.remaining,
         plan=plan,
-        capacity=capacity.copy(),
+        capacity=planned.capacity,
         peers_by_leaf=gang.peers_by_leaf,
         view=view,
         is_single_pod=signature.is_single_pod,
-        same_rails=signature.same_rails,
         begun=planned.begun,
         devices_in_use=() if plan.is_complete else tuple(_list_devices_in_use(view, list_holders)),
     )
@@ -86,17 +77,8 @@ def is_optimal(plan: planner.Plan, peers_by_leaf: Mapping[topology.Domain, int])
     return (
         plan.is_complete
         and len({*plan.leaves, *peers_by_leaf} - {topology.NO_DOMAIN}) <= 1
-        and plan.bandwidth >= rendering.FULL_BANDWIDTH
+        and plan.bandwidth >= bandwidth.FULL
     )
-
-
-def still_applies(old: planner.Plan, old_remaining: int, new: planner.Plan, remaining: int) -> bool:
-    """True if `new` is the unplaced remainder of `old`, so the old explanation still applies."""
-    if remaining > old_remaining or old.is_complete != new.is_complete or old.rails != new.rails:
-        return False
-    if not new.is_complete:
-        return sum(old.slots_by_leaf.values()) - sum(new.slots_by_leaf.values()) == old_remaining - remaining
-    return abs(old.bandwidth - new.bandwidth) < CLOSE and set(new.leaves) <= set(old.leaves)
 
 
 def diagnose(inputs: DiagnosisInput | None) -> Diagnosis:
@@ -105,15 +87,13 @@ def diagnose(inputs: DiagnosisInput | None) -> Diagnosis:
         return NO_ISSUES
     plan = inputs.plan
     if not plan.is_complete:
-        total_slots = sum(_count_slots_by_leaf(inputs, 0, 0.0).values())
-        fits = total_slots >= inputs.remaining
         return Diagnosis(
-            fits=fits,
-            fits_without_others=fits or _fits_without_others(inputs),
-            why=(*_explain_shortage(inputs, total_slots), *_explain_prior_rights(inputs)),
+            fits=False,
+            fits_without_others=_fits_without_others(inputs),
+            why=(*_explain_shortage(inputs), *_explain_prior_rights(inputs)),
         )
     if inputs.is_single_pod:
-        return Diagnosis(why=(reason.make(Code.SINGLE_POD_PACKED, bandwidth=plan.bandwidth),))
+        return Diagnosis(why=(_explain_single_pod(plan),))
     return Diagnosis(why=tuple(_list_reasons(inputs)))
 
 
@@ -124,14 +104,32 @@ def _list_reasons(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     yield from _explain_prior_rights(inputs)
     if not inputs.plan.is_exact:
         gap = max(0.0, inputs.plan.upper_bound - inputs.plan.bandwidth)
-        yield reason.make(Code.PLAN_NOT_EXACT, gap=gap)
+        better = (
+            f"be better by at most {gap:.2f} of the bandwidth"
+            if gap >= 1 - bandwidth.FULL
+            else "be tighter at the same bandwidth"
+        )
+        yield reason.Reason(PlacementCode.PLAN_NOT_EXACT, f"not every choice was tried: another could {better}")
     if any(node_class.capacity.fills_nodes for node_class in inputs.capacity.classes):
-        yield reason.make(Code.NODES_FILLED)
+        yield reason.Reason(
+            PlacementCode.NODES_FILLED,
+            "the bandwidth leaves out NICs shared with other pods and NUMA nodes: the gang shares them rather than "
+            "take an idle node (`placement.goal: capacity`)",
+        )
+
+
+def _explain_single_pod(plan: planner.Plan) -> reason.Reason:
+    return reason.Reason(
+        PlacementCode.NODES_FILLED,
+        f"modelled at {plan.bandwidth:.2f} of the bandwidth: a single-pod job fills partly used nodes first, and none "
+        "of the fullest nodes that fit has more bandwidth",
+    )
 
 
 def _explain_prior_rights(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     if inputs.begun:
-        yield reason.make(Code.EARLIER_GANGS, gangs=reason.take_first(inputs.begun))
+        gangs = text.join_first(inputs.begun, node_explainer.MAX_NAMED)
+        yield reason.Reason(PlacementCode.EARLIER_GANGS, f"nodes are left to gangs that have begun: {gangs}")
 
 
 # --- why not fewer leaves -----------------------------------------------------------------------------------
@@ -147,14 +145,17 @@ def _explain_leaf_count(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     largest = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: count - 1]
     largest_slots = sum(slots_by_leaf[leaf] for leaf in largest)
     if largest_slots < remaining:
-        yield reason.make(
-            Code.LEAVES_MINIMUM,
-            pods=inputs.unplaced,
-            slots_needed=remaining,
-            min_leaves=count,
-            bandwidth=plan.bandwidth,
-            slots=largest_slots,
-            leaves=reason.take_first((topology.format_domain(leaf), slots_by_leaf[leaf]) for leaf in largest),
+        speed = "full bandwidth" if plan.bandwidth >= bandwidth.FULL else f"{plan.bandwidth:.2f} of the bandwidth"
+        enough = text.format_count(largest_slots, "slot")
+        counts = node_explainer.count_on_leaves((leaf, slots_by_leaf[leaf]) for leaf in largest)
+        room = (
+            f"the largest leaf at {speed}, {topology.format_domain(largest[0])}, has {enough}"
+            if len(largest) == 1
+            else f"the {len(largest)} largest leaves at {speed} have {enough} ({counts})"
+        )
+        yield reason.Reason(
+            PlacementCode.LEAVES_MINIMUM,
+            f"{_format_remaining(inputs)}; {room}; {text.format_count(count, 'leaf')} is the minimum",
         )
         return
     yield from _explain_fewer_leaves(inputs, largest)
@@ -163,7 +164,7 @@ def _explain_leaf_count(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
 def _explain_fewer_leaves(inputs: DiagnosisInput, fewer: Sequence[topology.Domain]) -> Iterable[reason.Reason]:
     """Explain why fewer leaves with enough slots are not used."""
     plan = inputs.plan
-    leaves = node_explainer.name_leaves(fewer)
+    start = f"fewer leaves ({node_explainer.name_leaves(fewer)}) have enough slots, but"
     weak = [uplink for leaf in fewer for uplink in _list_weak_uplinks(inputs, leaf, plan.bandwidth)]
     shapes = {
         node_capacity.shape
@@ -171,20 +172,21 @@ def _explain_fewer_leaves(inputs: DiagnosisInput, fewer: Sequence[topology.Domai
         if node_slots.count(node_capacity, plan.rails, plan.bandwidth)
     }
     peer_leaves = [leaf for leaf in inputs.peers_by_leaf if leaf]
-    not_offered = _find_not_offered(inputs, fewer)
-    if not_offered.items:
-        yield reason.make(Code.FEWER_LEAVES_NOT_OFFERED, leaves=leaves, not_offered=not_offered)
-    elif weak:
+    if weak:
         if plan.min_leaves == len(fewer):
             return  # `_explain_slower_choice` explains it, with the bandwidth of these leaves
-        yield reason.make(Code.FEWER_LEAVES_UPLINKS, leaves=leaves, causes=reason.take_first(weak))
+        yield reason.Reason(PlacementCode.UPLINKS_LIMIT, f"{start} {_join(weak)}")
     elif peer_leaves and not set(peer_leaves) <= set(fewer):
-        counts = reason.take_first((topology.format_domain(leaf), inputs.peers_by_leaf[leaf]) for leaf in peer_leaves)
-        yield reason.make(Code.FEWER_LEAVES_PEERS, leaves=leaves, peer_leaves=counts)
+        counts = node_explainer.count_on_leaves((leaf, inputs.peers_by_leaf[leaf]) for leaf in peer_leaves)
+        yield reason.Reason(
+            PlacementCode.LEAVES_MINIMUM,
+            f"{start} other pods of the gang are placed elsewhere (pods by leaf: {counts}), and these leaves are "
+            "filled first",
+        )
     elif plan.shape is not None and shapes - {plan.shape}:
-        yield reason.make(Code.FEWER_LEAVES_NODE_TYPE, leaves=leaves, node_type=plan.shape)
-    else:
-        yield reason.make(Code.FEWER_LEAVES_UNTRIED, leaves=leaves)
+        yield reason.Reason(
+            PlacementCode.LEAVES_MINIMUM, f"{start} not on nodes of {plan.node_type} alone; a gang uses one node type"
+        )
 
 
 def _explain_slower_choice(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
@@ -203,15 +205,14 @@ def _explain_slower_choice(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     value, chosen = max(rated_choices, key=lambda rated: rated[0])
     if value > plan.bandwidth - CLOSE:
         return
-    weak: list[reason.Reason] = []
+    weak: list[str] = []
     if len(chosen) > 1:
         weak = [uplink for leaf in chosen for uplink in _list_weak_uplinks(inputs, leaf, value + CLOSE)]
-    yield reason.make(
-        Code.FEWER_LEAVES_SLOWER,
-        min_leaves=plan.min_leaves,
-        leaves=node_explainer.name_leaves(chosen),
-        bandwidth=value,
-        causes=reason.take_first([*weak, *_count_degradations(inputs, chosen, value)]),
+    causes = _join([*weak, *_count_degradations(inputs, chosen, value)])
+    yield reason.Reason(
+        PlacementCode.LEAVES_MINIMUM,
+        f"{text.format_count(plan.min_leaves, 'leaf', 'has')} enough slots ({node_explainer.name_leaves(chosen)}), but "
+        f"at {value:.2f} of the bandwidth{f': {causes}' if causes else ''}",
     )
 
 
@@ -231,36 +232,30 @@ def _list_capacities(inputs: DiagnosisInput, leaves: Iterable[topology.Domain]) 
 def _explain_bandwidth(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     """Yield the reasons why nodes or uplinks allow no more bandwidth; nothing at full bandwidth."""
     plan, remaining = inputs.plan, inputs.remaining
-    if plan.bandwidth >= rendering.FULL_BANDWIDTH:
+    if plan.bandwidth >= bandwidth.FULL:
         return
     if not any(leaf != topology.NO_DOMAIN for leaf in plan.leaves):
-        yield reason.make(Code.UNLABELLED_NODES, slots_needed=remaining)
+        pods = text.format_count(remaining, "pod")
+        yield reason.Reason(
+            PlacementCode.UNLABELLED_NODES,
+            f"only nodes without a topology label have slots for the {pods} still to be placed",
+            fix="label these nodes",
+        )
         return
+    at_most = f"at most {plan.bandwidth:.2f} of the bandwidth"
     better = _count_slots_by_leaf(inputs, plan.rails, plan.bandwidth + CLOSE)
     if sum(better.values()) >= remaining:
-        yield _explain_unused_bandwidth(inputs, better)
+        weak = [row for leaf in plan.leaves for row in _list_weak_uplinks(inputs, leaf, plan.bandwidth + 2 * CLOSE)]
+        if weak:
+            yield reason.Reason(PlacementCode.UPLINKS_LIMIT, f"{at_most}: {_join(weak)}")
         return
-    yield reason.make(
-        Code.FASTER_NODES_TOO_FEW,
-        bandwidth=plan.bandwidth,
-        slots=sum(better.values()),
-        slots_needed=remaining,
-        causes=reason.take_first(_count_degradations(inputs, inputs.capacity.nodes, plan.bandwidth)),
-    )
+    causes = _join(_count_degradations(inputs, inputs.capacity.nodes, plan.bandwidth))
+    few = f"faster nodes have slots for {sum(better.values())} of the {text.format_count(remaining, 'pod')}"
+    message = f"{at_most}: {few}{f'; {causes}' if causes else ''}"
+    yield reason.Reason(PlacementCode.FASTER_NODES_TOO_FEW, message)
     if lost := _list_lost_rails(inputs):
-        yield reason.make(Code.RAILS_LOST, rails=reason.take_first(lost))
-
-
-def _explain_unused_bandwidth(inputs: DiagnosisInput, better: Iterable[topology.Domain]) -> reason.Reason:
-    """Explain why the plan does not use leaves with enough slots at a higher bandwidth."""
-    value = inputs.plan.bandwidth
-    weak = [uplink for leaf in inputs.plan.leaves for uplink in _list_weak_uplinks(inputs, leaf, value + 2 * CLOSE)]
-    if weak:
-        return reason.make(Code.BANDWIDTH_UPLINKS, bandwidth=value, causes=reason.take_first(weak))
-    not_offered = _find_not_offered(inputs, better)
-    if not_offered.items:
-        return reason.make(Code.BANDWIDTH_NOT_OFFERED, bandwidth=value, not_offered=not_offered)
-    return reason.make(Code.BANDWIDTH_UNTRIED, bandwidth=value)
+        message = f"the gang runs without {_join(lost)}, which too few nodes have free"
+        yield reason.Reason(PlacementCode.RAILS_LOST, message)
 
 
 def _list_lost_rails(inputs: DiagnosisInput) -> list[str]:
@@ -282,31 +277,22 @@ def _list_lost_rails(inputs: DiagnosisInput) -> list[str]:
 # --- why the gang does not fit ------------------------------------------------------------------------------
 
 
-def _explain_shortage(inputs: DiagnosisInput, total_slots: int) -> Iterable[reason.Reason]:
-    """Yield why the gang does not fit. `total_slots` are the slots of all labelled leaves, offered or not."""
-    if total_slots >= inputs.remaining:
-        yield reason.make(
-            Code.CAPACITY_NOT_OFFERED,
-            pods=inputs.unplaced,
-            slots_needed=inputs.remaining,
-            slots=sum(inputs.plan.slots_by_leaf.values()),
-            not_offered=_find_not_offered(inputs, _count_slots_by_leaf(inputs, 0, 0.0)),
-        )
-        return
+def _explain_shortage(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
+    """Yield why the gang does not fit."""
     if not _fits_without_others(inputs):
-        yield reason.make(
-            Code.CAPACITY_NEVER, slots_needed=_count_gang_slots(inputs), slots=_count_slots_without_others(inputs)
+        needed = _count_gang_slots(inputs)
+        yield reason.Reason(
+            PlacementCode.CAPACITY_NEVER,
+            f"the {'pod' if needed == 1 else 'gang'} never fits: it needs {text.format_count(needed, 'slot')}, and "
+            f"without any other pod the eligible nodes have {_count_slots_without_others(inputs)}",
         )
     rails = next((node_explainer.list_rail_names(node_class.evaluation) for node_class in inputs.capacity.classes), [])
-    yield reason.make(
-        Code.CAPACITY_INSUFFICIENT,
-        pods=inputs.unplaced,
-        slots_needed=inputs.remaining,
-        slots=total_slots,
-        rails=tuple(rails),
+    shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
+    slots = sum(_count_slots_by_leaf(inputs, 0, 0.0).values())
+    yield reason.Reason(
+        PlacementCode.CAPACITY_INSUFFICIENT,
+        f"{_format_remaining(inputs)}{f', each with {shown}' if shown else ''}; the cluster has slots for {slots}",
     )
-    if inputs.same_rails:
-        yield reason.make(Code.GANG_RAILS_SAME, rails=reason.take_first(inputs.same_rails))
     totals: node_evaluation.Counts = {}
     for class_counts in inputs.capacity.nodes.values():
         for node_class, nodes in class_counts.items():
@@ -316,10 +302,18 @@ def _explain_shortage(inputs: DiagnosisInput, total_slots: int) -> Iterable[reas
         if nodes and not node_class.capacity.slot_numa_factors:
             blocked[node_explainer.find_blocking_reason(node_class.evaluation)] += nodes
     if blocked:
-        causes = (reason.make(Code.BLOCKED_NODES, nodes=nodes, reason=cause) for cause, nodes in blocked.most_common())
-        yield reason.make(Code.NODES_BLOCKED, causes=reason.take_first(causes))
+        most = blocked.most_common(node_explainer.MAX_NAMED)
+        causes = [f"{text.format_count(nodes, 'node')}: {cause.text}" for cause, nodes in most]
+        yield reason.Reason(PlacementCode.NODES_BLOCKED, "; ".join(causes))
     if inputs.devices_in_use:
-        yield reason.make(Code.DEVICES_IN_USE, causes=reason.take_first(inputs.devices_in_use))
+        yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(inputs.devices_in_use))
+
+
+def _format_remaining(inputs: DiagnosisInput) -> str:
+    pods, slots_needed = inputs.unplaced, inputs.remaining
+    if pods <= slots_needed:
+        return text.format_count(slots_needed, "pod", "remains")
+    return f"{pods} pods remain, which need as much as {slots_needed} of the largest"
 
 
 def _fits_without_others(inputs: DiagnosisInput) -> bool:
@@ -342,34 +336,33 @@ def _count_slots_without_others(inputs: DiagnosisInput) -> int:
 
 
 def _count_slots_of_empty_node(evaluation: node_evaluation.NodeEvaluation) -> int:
-    if not evaluation.facts.eligible or evaluation.is_unresolvable:
+    if not evaluation.facts.eligible or evaluation.facts.broken:
         return 0
     by_device = (allocatable // requested for _, allocatable, requested in evaluation.usage.values())
     return min(by_device, default=node_evaluation.MAX_SLOTS_PER_NODE)
 
 
-def _list_devices_in_use(
-    view: request_view.RequestView, list_holders: node_explainer.ListHolders
-) -> Iterable[reason.Reason]:
+def _list_devices_in_use(view: request_view.RequestView, list_holders: node_explainer.ListHolders) -> Iterable[str]:
     """Yield the pods that use the missing accelerator or rail, for a few nodes."""
+    class_of_node = view.index.class_of_node
     lacking = {
         node_class: names[0]
-        for node_class in view.index.classes
+        for node_class in set(class_of_node.values())
         if node_class.evaluation.facts.eligible
         and not node_class.capacity.slot_numa_factors
         and (names := node_explainer.list_short_resources(node_class.evaluation))
     }
     named = 0
-    short = ((node, known) for node, known in view.index.class_of_node.items() if known in lacking)
+    short = ((node, known) for node, known in class_of_node.items() if known in lacking)
     for node, node_class in itertools.islice(short, _MAX_SEARCHED):
-        if named == reason.MAX_NAMED:
+        if named == node_explainer.MAX_NAMED:
             return
         resource = lacking[node_class]
         keys = [pod.key for pod in list_holders(node) if pod.requests.get(resource, 0) > 0]
         if keys:
             named += 1
             label = node_explainer.get_label(node_class.evaluation, resource)
-            yield reason.make(Code.DEVICE_IN_USE, device=label, node=node, pods=reason.take_first(keys))
+            yield f"{label} on {node} is used by {_join(keys)}"
 
 
 # --- numbers ------------------------------------------------------------------------------------------------
@@ -391,38 +384,33 @@ def _count_slots_by_leaf(
     return slots_by_leaf
 
 
-def _find_not_offered(inputs: DiagnosisInput, leaves: Iterable[topology.Domain]) -> reason.Some:
-    """Return the leaves without an offered node."""
-    offered = inputs.view.offered_leaves
-    return node_explainer.name_leaves(leaf for leaf in leaves if leaf not in offered)
-
-
 def _count_degradations(
     inputs: DiagnosisInput, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
-) -> list[reason.Reason]:
+) -> list[str]:
     """Return the degradations of nodes of these leaves at or below `min_bandwidth`, with the number of nodes."""
-    nodes: Counter[reason.Reason] = Counter()
+    nodes: Counter[str] = Counter()
     for leaf in leaves:
         for node_class, count in inputs.capacity.nodes[leaf].items():
             node_capacity = node_class.capacity
             better = node_slots.count(node_capacity, inputs.plan.rails, min_bandwidth + 2 * CLOSE)
             if node_capacity.slot_numa_factors and not better:
-                nodes.update(dict.fromkeys(node_explainer.list_degradations(node_class.evaluation), count))
+                degradations = node_explainer.list_degradations(node_class.evaluation)
+                nodes.update(dict.fromkeys([degradation.text for degradation in degradations], count))
             elif better < len(node_capacity.slot_numa_factors) and node_capacity.crowded_shares:
-                nodes[reason.make(Code.TOO_FEW_NICS, pods=better + 1)] += count
-    return [
-        reason.make(Code.DEGRADED_NODES, nodes=count, reason=degradation)
-        for degradation, count in nodes.most_common(reason.MAX_NAMED)
-    ]
+                nodes[f"too few NICs for {text.format_count(better + 1, 'pod')} of the gang"] += count
+    most = nodes.most_common(node_explainer.MAX_NAMED)
+    return [f"{degradation} on {text.format_count(count, 'node')}" for degradation, count in most]
 
 
-def _list_weak_uplinks(
-    inputs: DiagnosisInput, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth
-) -> list[reason.Reason]:
+def _list_weak_uplinks(inputs: DiagnosisInput, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth) -> list[str]:
     """Return the domains above a leaf with uplinks that carry less than `min_bandwidth`."""
     uplinks = inputs.capacity.uplinks
     return [
-        node_explainer.describe_uplinks(uplinks, leaf[level:], level)
+        node_explainer.describe_uplinks(uplinks, leaf[level:], level).text
         for level in range(len(leaf))
         if uplinks.compute_bandwidth(leaf[level:], level) < min_bandwidth
     ]
+
+
+def _join(causes: Iterable[str]) -> str:
+    return text.join_first(causes, node_explainer.MAX_NAMED)

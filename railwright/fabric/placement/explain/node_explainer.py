@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from railwright.fabric import resources, topology
+from railwright.fabric import resources, text, topology
 from railwright.fabric.placement import bandwidth, locality
 from railwright.fabric.placement.gangs import gang_planning, planner
 from railwright.fabric.placement.nodes import node_evaluation, request_view, score_terms
-from railwright.fabric.placement.state import pod_usage, rail_health
-from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.codes import Code
+from railwright.fabric.placement.state import pod_usage
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import PlacementCode
 
 # --- what limits a node ---------------------------------------------------------------------------------------
 
@@ -26,10 +26,15 @@ _CLOSE = 1e-6
 def find_blocking_reason(evaluation: node_evaluation.NodeEvaluation) -> reason.Reason:
     """Return why nodes of this class have no slot."""
     if not evaluation.facts.eligible:
-        return reason.make(Code.NODE_INELIGIBLE)
+        return reason.Reason(
+            PlacementCode.NODE_INELIGIBLE,
+            "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity",
+        )
     if lacking := list_short_resources(evaluation):
         return describe_shortage(evaluation, lacking[0])
-    return evaluation.refusal or reason.make(Code.OTHER_RESOURCES)
+    return evaluation.fault or reason.Reason(
+        PlacementCode.OTHER_RESOURCES, "too little CPU or memory, or too many pods"
+    )
 
 
 def list_short_resources(evaluation: node_evaluation.NodeEvaluation) -> list[str]:
@@ -40,13 +45,13 @@ def list_short_resources(evaluation: node_evaluation.NodeEvaluation) -> list[str
 def describe_shortage(evaluation: node_evaluation.NodeEvaluation, resource: str) -> reason.Reason:
     """Return the reason that states the free and the needed amount of one resource."""
     free, allocatable, requested = evaluation.usage[resource]
-    return reason.make(
-        Code.DEVICE_SHORTAGE,
-        device=get_label(evaluation, resource),
-        free=max(0, free) // resources.UNIT,
-        allocatable=allocatable // resources.UNIT,
-        needed=requested // resources.UNIT,
-    )
+    message = _format_shortage(get_label(evaluation, resource), free, allocatable, requested)
+    return reason.Reason(PlacementCode.DEVICE_SHORTAGE, message)
+
+
+def _format_shortage(label: str, free: int, allocatable: int, requested: int) -> str:
+    free_devices, all_devices = max(0, free) // resources.UNIT, allocatable // resources.UNIT
+    return f"{label} has {free_devices} of {all_devices} free, {requested // resources.UNIT} needed"
 
 
 def get_label(evaluation: node_evaluation.NodeEvaluation, resource: str) -> str:
@@ -59,16 +64,16 @@ def list_degradations(evaluation: node_evaluation.NodeEvaluation) -> tuple[reaso
     degradations = []
     node_capacity = evaluation.capacity
     if node_capacity.slot_numa_factors and node_capacity.slot_numa_factors[0] < 1:
-        degradations.append(reason.make(Code.NUMA_SPLIT))
+        degradations.append(reason.Reason(PlacementCode.NUMA_SPLIT, "NUMA splits"))
     for pool in evaluation.pools:
         if not pool.is_sufficient:
-            code = Code.RAIL_NOT_FREE if pool.allocatable > 0 else Code.RAIL_DEAD
-            degradations.append(reason.make(code, rail=pool.need.label))
+            shortage = reason.Reason(PlacementCode.DEVICE_SHORTAGE, f"{pool.need.label} not free")
+            dead = reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} dead or absent")
+            degradations.append(shortage if pool.allocatable > 0 else dead)
         elif not pool.is_healthy:
-            degradations.append(reason.make(Code.RAIL_DEGRADED, rail=pool.need.label))
-        degradations += map(node_evaluation.describe_reported, pool.reported)
+            degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} degraded"))
     if not degradations and node_capacity.shares and sum(node_capacity.shares) < 1 - _CLOSE:
-        degradations.append(reason.make(Code.NICS_SHARED))
+        degradations.append(reason.Reason(PlacementCode.NICS_SHARED, "NICs shared with other pods"))
     return tuple(degradations)
 
 
@@ -81,31 +86,33 @@ def describe_uplinks(
     uplinks: bandwidth.Uplinks, domain: topology.Domain, level: int, crossings: int = 1
 ) -> reason.Reason:
     """Return the reason that states the bandwidth, 0..1, of each ring edge over the domain's uplinks."""
-    return reason.make(
-        Code.UPLINKS_LIMIT,
-        domain=topology.format_domain(domain),
-        nodes=uplinks.count_nodes(domain),
-        oversubscription=uplinks.get_ratio(level),
-        carried=uplinks.compute_bandwidth(domain, level, crossings),
-        crossings=crossings,
-        has_unused_links=uplinks.links_per_rail > 1,
-    )
+    size = f"{text.format_count(uplinks.count_nodes(domain), 'node')}, {uplinks.get_ratio(level):g}:1"
+    if uplinks.links_per_rail > 1:
+        size += ", including the uplinks of rails that the gang does not use"
+    carried = f"{uplinks.compute_bandwidth(domain, level, crossings):.2f}"
+    share = f" for each of {crossings} crossings" if crossings > 1 else ""
+    message = f"the uplinks of {topology.format_domain(domain)} ({size}) carry {carried}{share}"
+    return reason.Reason(PlacementCode.UPLINKS_LIMIT, message)
 
 
 # --- one node -------------------------------------------------------------------------------------------------
 
 ListHolders = Callable[[str], tuple[pod_usage.Holder, ...]]
 """Node -> pods and claims that use its devices."""
-ListReports = Callable[[str], Sequence[rail_health.RailState]]
-"""Node -> reports about the rails of the pod's fabric."""
 
 MAX_ROWS = 50  # feasible nodes stored for explanations, and as many infeasible ones
-MAX_HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
+MAX_NAMED = 3  # items of a list in a reason
+_MAX_HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
 
 
-def name_leaves(leaves: Iterable[topology.Domain]) -> reason.Some:
+def name_leaves(leaves: Iterable[topology.Domain]) -> str:
     """Return the names of a few leaves and the number of the others."""
-    return reason.take_first(map(topology.format_domain, leaves))
+    return text.join_first(map(topology.format_domain, leaves), MAX_NAMED)
+
+
+def count_on_leaves(counts: Iterable[tuple[topology.Domain, int]]) -> str:
+    """Return the names of a few leaves with their numbers, and the number of the others."""
+    return text.join_first([f"{topology.format_domain(leaf)} {count}" for leaf, count in counts], MAX_NAMED)
 
 
 class NodeRow(NamedTuple):
@@ -117,16 +124,14 @@ class NodeRow(NamedTuple):
     evaluation: node_evaluation.NodeEvaluation | None
     leaf: topology.Domain
     holders: tuple[pod_usage.Holder, ...]  # pods of the node, if it has too few free devices of a rail
-    reports: Sequence[rail_health.RailState] = ()  # about rails of the fabric on the node
-
-    @property
-    def refusal(self) -> reason.Reason | None:
-        """Return why the node is filtered; None if the pod fits."""
-        return self.evaluation.refusal if self.evaluation is not None else None
+    refusal: reason.Reason | None = None  # why the pod may not go there
 
     def list_holders(self, resource: str) -> tuple[str, ...]:
         """Return the pods (namespace/name) that use a resource."""
         return tuple(dict.fromkeys(holder.key for holder in self.holders if holder.requests.get(resource, 0) > 0))
+
+
+_UNKNOWN = reason.Reason(PlacementCode.NODE_UNKNOWN, "the cache does not contain this node yet: it scores 0")
 
 
 class Explainer(msgspec.Struct, frozen=True):
@@ -141,58 +146,47 @@ class Explainer(msgspec.Struct, frozen=True):
         entry: dict[str, Any] = {"node": row.node, "score": round(row.score, 1)}
         evaluation = row.evaluation
         if evaluation is None:
-            return {**entry, "reason": rendering.describe(reason.make(Code.NODE_UNKNOWN))}
+            return {**entry, "reason": _UNKNOWN}
         entry["leaf"] = topology.format_domain(row.leaf)
-        if evaluation.refusal:
-            entry["rejection"] = rendering.describe(evaluation.refusal)
+        main = row.refusal or evaluation.fault
+        if row.refusal is not None:
+            entry["rejection"] = row.refusal
+        elif evaluation.fault is not None:
+            entry["fault"] = evaluation.fault
         lists = {
             "rails": _list_rail_shortages(row, evaluation.pools),
             "short": _list_other_shortages(evaluation),
             "degradations": _list_other_degradations(evaluation),
-            "reports": map(describe_report, row.reports),
+            "broken": [rail.describe() for rail in evaluation.facts.broken if rail.describe() != main],
         }
-        entry |= {key: described for key, reasons in lists.items() if (described := rendering.describe_all(reasons))}
+        entry |= {key: described for key, reasons in lists.items() if (described := tuple(reasons))}
         if terms := self.explain_terms(row):
             entry["terms"] = {
-                name: {"value": round(term.value, 3), **msgspec.to_builtins(rendering.describe(term.reason))}
-                for name, term in terms.items()
+                name: {"value": round(value, 3), "message": message} for name, (value, message) in terms.items()
             }
         return entry
 
-    def explain_terms(self, row: NodeRow) -> Mapping[str, score_terms.TermScore]:
-        """Return the terms of a node's score by name; none if the node is filtered or unknown."""
-        if row.evaluation is None or row.refusal:
+    def explain_terms(self, row: NodeRow) -> Mapping[str, tuple[float, str]]:
+        """Return the terms of a node's score by name, each with its value and why.
+
+        There are none if the node is refused, comes last, or is unknown.
+        """
+        if row.evaluation is None or row.refusal is not None or row.evaluation.fault is not None:
             return {}
         terms = {}
         if self.gang.has_domains:
             terms[locality.NAME] = locality.explain(row.leaf, row.evaluation.capacity, self.gang, self.plan)
-        return terms | {term.name: term.score(row.evaluation) for term in self.terms}
-
-
-def describe_report(state: rail_health.RailState, node: str = "") -> reason.Reason:
-    """Return the reason that states who reports a rail, and since when."""
-    return reason.make(
-        Code.RAIL_REPORTED,
-        node=node,
-        rail=state.rail,
-        source=state.source,
-        belief=state.belief,
-        since=state.since,
-        detail=state.detail,
-        held=state.is_held,
-    )
+        return terms | {term.name: (term.score(row.evaluation), term.explain(row.evaluation)) for term in self.terms}
 
 
 def _list_rail_shortages(row: NodeRow, pools: Iterable[node_evaluation.PoolAvailability]) -> Iterator[reason.Reason]:
     for pool in pools:
         if not pool.is_sufficient:
-            yield reason.make(
-                Code.RAIL_SHORTAGE,
-                rail=pool.need.label,
-                free=max(0, pool.free) // resources.UNIT,
-                allocatable=pool.allocatable // resources.UNIT,
-                holders=reason.take_first(row.list_holders(pool.need.resource), MAX_HOLDERS_NAMED),
-            )
+            message = _format_shortage(pool.need.label, pool.free, pool.allocatable, pool.need.amount)
+            if holders := row.list_holders(pool.need.resource):
+                others = " and others" if len(holders) > _MAX_HOLDERS_NAMED else ""
+                message += f", held by {', '.join(holders[:_MAX_HOLDERS_NAMED])}{others}"
+            yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, message)
 
 
 def _list_other_shortages(evaluation: node_evaluation.NodeEvaluation) -> Iterator[reason.Reason]:
@@ -204,9 +198,8 @@ def _list_other_shortages(evaluation: node_evaluation.NodeEvaluation) -> Iterato
 
 
 def _list_other_degradations(evaluation: node_evaluation.NodeEvaluation) -> Iterator[reason.Reason]:
-    """Yield the degradations; rails that are in use are among the shortages already, and others among the reports."""
-    listed = (Code.RAIL_NOT_FREE, Code.RAIL_EXCLUDED, Code.RAIL_AVOIDED)
-    return (cause for cause in list_degradations(evaluation) if cause.code not in listed)
+    """Yield the degradations; rails that are in use are among the shortages already."""
+    return (cause for cause in list_degradations(evaluation) if cause.code is not PlacementCode.DEVICE_SHORTAGE)
 
 
 # --- which nodes are stored ---------------------------------------------------------------------------------
@@ -215,13 +208,13 @@ def _list_other_degradations(evaluation: node_evaluation.NodeEvaluation) -> Iter
 def build_rows(  # noqa: PLR0913 - one argument a fact
     view: request_view.RequestView,
     list_holders: ListHolders,
-    list_reports: ListReports,
     gang: gang_planning.GangSummary,
-    scores: locality.NodeScores,
+    score: Callable[[Sequence[str]], Mapping[str, float]],
     *,
+    refusals: Mapping[str, reason.Reason],
     first: Iterable[str] = (),
 ) -> list[NodeRow]:
-    """Return rows of up to MAX_ROWS candidate nodes, and of up to MAX_ROWS infeasible ones.
+    """Return rows of up to MAX_ROWS candidate nodes, and of up to MAX_ROWS refused ones.
 
     The nodes `first` come first, then those of the target leaf and of the planned leaves.
     """
@@ -232,20 +225,17 @@ def build_rows(  # noqa: PLR0913 - one argument a fact
     chosen = dict.fromkeys(itertools.islice(filter(view.request.offered.__contains__, names), MAX_ROWS))
     others = (name for name in view.request.nodes if name not in chosen)
     chosen |= dict.fromkeys(itertools.islice(others, MAX_ROWS - len(chosen)))
-    refused = {known for known in view.distinct_classes if known is not None and known.evaluation.refusal}
-    if refused:
-        infeasible = itertools.compress(view.request.nodes, map(refused.__contains__, view.classes))
-        chosen |= dict.fromkeys(itertools.islice(infeasible, MAX_ROWS))
+    chosen |= dict.fromkeys(itertools.islice(refusals, MAX_ROWS))
     # the nodes of a leaf belong to few classes
     lacks_rail = {
         node_class: any(not pool.is_sufficient for pool in node_class.evaluation.pools)
         for node_class in view.list_classes(chosen)
     }
-    rows = []
+    rows, scores = [], score([name for name in chosen if name in view.request.offered])
     for name in chosen:
         node_class = get_class(name)
         evaluation = None if node_class is None else node_class.evaluation
         holders = list_holders(name) if node_class is not None and lacks_rail[node_class] else ()
-        score = scores.get(name, node_class)
-        rows.append(NodeRow(name, score, evaluation, view.get_leaf(name), holders, list_reports(name)))
+        leaf, refusal = view.get_leaf(name), refusals.get(name)
+        rows.append(NodeRow(name, scores.get(name, 0.0), evaluation, leaf, holders, refusal))
     return rows

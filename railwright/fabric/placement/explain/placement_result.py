@@ -1,12 +1,12 @@
-"""Compares where a gang was placed with what was possible: leaves and modelled bandwidth.
+"""Computes the placement that a gang has: its leaves, its modelled bandwidth, and what limits that.
 
 Uses the planner's model: the slowest pod over the rails that all pods have, and the slowest uplink crossing of a ring
-in rank order. The input is the node of each pod, the node's evaluation when the pod was placed, and the best plan.
+in rank order. The input is the node of each pod, and the node's evaluation without the gang's pods.
 """
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -14,39 +14,20 @@ import msgspec
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import node_explainer
-from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_slots
 from railwright.fabric.placement.state import object_info
-from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.codes import Code
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import PlacementCode
 
-COMPACT, SPREAD, DEGRADED = "compact", "spread", "degraded"
 _TOLERANCE = 0.005  # bandwidth (0..1); smaller differences would be formatted as equal
 
 
 class PlacedPod(msgspec.Struct, frozen=True):
     """One placed pod of the gang."""
 
-    pod: str  # its name
     node: str
     leaf: topology.Domain
-    evaluation: node_evaluation.NodeEvaluation | None  # of the node just before the pod was placed; None if unknown
-
-
-class PlannedPlacement(msgspec.Struct, frozen=True):
-    """The best plan for the whole gang at the time it was planned."""
-
-    leaves: tuple[topology.Domain, ...]  # also those of the peers placed then
-    bandwidth: node_slots.Bandwidth
-    upper_bound: node_slots.Bandwidth
-    is_exact: bool
-    members: int  # unplaced pods when the plan was made
-
-    @classmethod
-    def build(cls, plan: planner.Plan, members: int, peer_leaves: Iterable[topology.Domain] = ()) -> "PlannedPlacement":
-        """Return the placement by a plan for the unplaced members, beside the leaves of the placed ones."""
-        leaves = tuple(dict.fromkeys((*peer_leaves, *plan.leaves)))
-        return cls(leaves, plan.bandwidth, plan.upper_bound, plan.is_exact, members)
+    evaluation: node_evaluation.NodeEvaluation | None  # of the node without the pod; None if the node is unknown
 
 
 class PlacementResult(msgspec.Struct, frozen=True):
@@ -56,7 +37,6 @@ class PlacementResult(msgspec.Struct, frozen=True):
     leaves: Mapping[topology.Domain, int]  # leaf -> number of pods, in rank order
     bandwidth: node_slots.Bandwidth  # modelled
     causes: tuple[reason.Reason, ...]  # reasons for less than full bandwidth
-    outside_plan: tuple[str, ...]  # pods on leaves outside the plan, as "pod on node (leaf)"
 
 
 def select_workers(members: Sequence[object_info.PodInfo], devices: AbstractSet[str]) -> Sequence[object_info.PodInfo]:
@@ -65,8 +45,8 @@ def select_workers(members: Sequence[object_info.PodInfo], devices: AbstractSet[
     return sorted(workers, key=lambda pod: pod.rank)
 
 
-def assess(pods: Sequence[PlacedPod], planned: PlannedPlacement, uplinks: bandwidth.Uplinks) -> PlacementResult:
-    """Assess the placement of pods given in rank order."""
+def compute(pods: Sequence[PlacedPod], uplinks: bandwidth.Uplinks) -> PlacementResult:
+    """Return the placement of pods given in rank order."""
     slowest_pod, degradations = _find_slowest_pods([pod for pod in pods if pod.evaluation is not None])
     slowest_crossing, crossings = _find_slowest_crossing([pod.leaf for pod in pods], uplinks)
     value = min(slowest_pod, slowest_crossing)
@@ -78,35 +58,7 @@ def assess(pods: Sequence[PlacedPod], planned: PlannedPlacement, uplinks: bandwi
         members=len(pods),
         leaves=Counter(pod.leaf for pod in pods),
         bandwidth=value,
-        causes=tuple(causes) if value < rendering.FULL_BANDWIDTH else (),
-        outside_plan=tuple(
-            f"{pod.pod} on {pod.node} ({topology.format_domain(pod.leaf)})"
-            for pod in pods
-            if pod.leaf not in planned.leaves
-        ),
-    )
-
-
-def classify(result: PlacementResult, planned: PlannedPlacement) -> str:
-    """Return SPREAD if more leaves are used than necessary, DEGRADED if only bandwidth is lower, else COMPACT."""
-    if len(result.leaves) > len(planned.leaves) > 0:
-        return SPREAD
-    return DEGRADED if result.bandwidth < planned.bandwidth - _TOLERANCE else COMPACT
-
-
-def describe(result: PlacementResult, planned: PlannedPlacement) -> reason.Reason:
-    """Summarize the placement, compared with the plan."""
-    has_bound = not planned.is_exact and planned.upper_bound > planned.bandwidth + _TOLERANCE
-    return reason.make(
-        Code.PLACEMENT,
-        pods=result.members,
-        leaves=reason.take_first((topology.format_domain(leaf), count) for leaf, count in result.leaves.items()),
-        min_leaves=len(planned.leaves),
-        bandwidth=result.bandwidth,
-        best=planned.bandwidth,
-        bound=planned.upper_bound if has_bound else planned.bandwidth,
-        causes=reason.take_first(result.causes),
-        outside=reason.take_first(result.outside_plan if classify(result, planned) != COMPACT else ()),
+        causes=tuple(causes) if value < bandwidth.FULL else (),
     )
 
 
@@ -131,8 +83,10 @@ def _describe_member(node: str, evaluation: node_evaluation.NodeEvaluation) -> r
     """Return the degradations of a slow pod's node. If it has none, a peer's node lacks a rail."""
     degradations = node_explainer.list_degradations(evaluation)
     if not degradations:
-        return reason.make(Code.PEER_RAIL_MISSING, node=node)
-    return reason.make(Code.DEGRADED_MEMBER, node=node, causes=reason.take_first(degradations, len(degradations)))
+        message = f"{node}: a rail is missing on another pod's node"
+        return reason.Reason(PlacementCode.PEER_RAIL_MISSING, message)
+    causes = ", ".join([degradation.text for degradation in degradations])
+    return reason.Reason(PlacementCode.NODES_BLOCKED, f"{node}: {causes}")
 
 
 def _compute_pod_bandwidth(capacity: node_slots.NodeCapacity, rails: int) -> node_slots.Bandwidth:
@@ -154,6 +108,6 @@ def _find_slowest_crossing(
             carried = uplinks.compute_bandwidth(domain, level, edges) if edges else 1.0
             if carried < worst - _TOLERANCE:
                 worst, limits = carried, []
-            if carried < rendering.FULL_BANDWIDTH and carried <= worst + _TOLERANCE:
+            if carried < bandwidth.FULL and carried <= worst + _TOLERANCE:
                 limits.append(node_explainer.describe_uplinks(uplinks, domain, level, edges))
     return worst, limits

@@ -61,10 +61,6 @@ class GangCapacity(msgspec.Struct, frozen=True):
         """Return the slots of each leaf at any bandwidth."""
         return self.count_slots({node_class: len(node_class.capacity.slot_numa_factors) for node_class in self.classes})
 
-    def copy(self) -> "GangCapacity":
-        """Return a copy that does not change with the node index, which replaces the counts of leaves that change."""
-        return msgspec.structs.replace(self, classes=tuple(self.classes), nodes=dict(self.nodes))
-
 
 def build(view: request_view.RequestView) -> GangCapacity:
     """Return the capacity that the planner may use for the gang of a request.
@@ -76,44 +72,41 @@ def build(view: request_view.RequestView) -> GangCapacity:
     observed may be there, and until then it counts as unplaced (docs/interface.md 7.7).
     """
     index, request = view.index, view.request
-    leaves: dict[topology.Domain, node_evaluation.Counts] = {}
     if len(request.nodes) < MAX_FULL_OFFER and request.offers:
+        leaves: dict[topology.Domain, node_evaluation.Counts] = {}
         for name in request.nodes:
             if (node_class := view.get_class(name)) is not None:
                 node_evaluation.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
         return build_on(index, leaves)
     if len(request.nodes) >= MAX_FULL_OFFER and not request.is_confined:
         return build_of_all(view)
-    leaves = {leaf: index.nodes_by_class[leaf] for leaf in sorted(view.offered_leaves)}
+    leaves = index.count_classes(sorted(view.offered_leaves))
     replace_classes(leaves, index, view.overrides)
-    return build_on(view.index, leaves)
+    return build_on(index, leaves)
 
 
 def build_of_all(view: request_view.RequestView) -> GangCapacity:
     """Return the capacity of all eligible nodes, offered or not."""
-    leaves: dict[topology.Domain, node_evaluation.Counts] = dict(view.index.nodes_by_class)
+    leaves = view.index.nodes_by_class
     replace_classes(leaves, view.index, view.overrides)
     return build_on(view.index, leaves)
 
 
 def replace_classes(
-    leaves: dict[topology.Domain, node_evaluation.Counts],
+    leaves: Mapping[topology.Domain, node_evaluation.Counts],
     index: node_index.NodeIndex,
     overrides: Mapping[str, node_evaluation.NodeClass],
 ) -> None:
-    """Count the nodes in `overrides` by their class there instead of the index's. The index itself does not change."""
-    copied: set[topology.Domain] = set()
-    for name, node_class in overrides.items():
-        leaf, old = index.leaf_by_node.get(name, topology.NO_DOMAIN), index.class_of_node.get(name)
-        if leaf in leaves and old is not None and old is not node_class:
-            if leaf not in copied:
-                leaves[leaf] = dict(leaves[leaf])
-                copied.add(leaf)
-            node_evaluation.move_node(leaves[leaf], old, node_class)
+    """Count the nodes in `overrides` by their class there instead of the index's."""
+    olds = index.find_classes(overrides)
+    for (name, new), old in zip(overrides.items(), olds, strict=True):
+        if old is not None and (counts := leaves.get(index.leaf_by_node[name])) is not None:
+            node_evaluation.move_node(counts, old, new)
 
 
 def build_on(
     index: node_index.NodeIndex, leaves: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]
 ) -> GangCapacity:
     """Return the capacity of these nodes of an index: leaf -> class -> number of nodes."""
-    return GangCapacity(index.classes, leaves, index.uplinks)
+    classes = dict.fromkeys([node_class for counts in leaves.values() for node_class in counts])
+    return GangCapacity(classes.keys(), leaves, index.uplinks)

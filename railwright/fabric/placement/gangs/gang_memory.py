@@ -103,13 +103,13 @@ EMPTY = PlacementMemory()
 
 
 def list_finished(
-    memory: PlacementMemory, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+    memory: PlacementMemory, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
 ) -> list[membership.GangKey]:
     """Return the gangs with a reservation that have no unplaced pod any more."""
     return [
         key
         for key, remembered in memory.gangs.items()
-        if remembered.reserved and not gang_status.has_unplaced(key, cluster, assumed)
+        if remembered.reserved and not gang_status.count_unplaced(key, cluster, assumed)
     ]
 
 
@@ -125,7 +125,7 @@ def list_others(
     devices: frozenset[str],
     memory: PlacementMemory,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.Assumptions,
+    assumed: assumed_pods.AssumedPods,
 ) -> OtherGangs:
     """Return the other gangs with a reservation. Only those that take any of `devices` have a prior right.
 
@@ -144,7 +144,7 @@ def sum_reserved(
     gangs: Sequence[membership.GangKey],
     memory: PlacementMemory,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.Assumptions,
+    assumed: assumed_pods.AssumedPods,
 ) -> ReservedNodes:
     """Return the nodes reserved for these gangs, at most one for each of their unplaced pods."""
     nodes: dict[topology.Domain, int] = {}

@@ -6,25 +6,23 @@ leaves it prefers those in spines and higher domains with the fewest slots, so t
 gangs.
 """
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from railwright.fabric import topology
 
-_MAX_SPINE_CHOICES = 256  # combinations of spines that are tried, about 2 ms; above that only the promising ones
-_MAX_PRICES = 4  # prices of a leaf that the spine search tries; 1 ms at a thousand leaves
+_MAX_SPINE_CHOICES = 256  # combinations of spines that are tried, about 2 ms; above that only the largest spines
 
 _MAX_EXACT_CELLS = 4096  # number of leaves x leaves to choose, for which the fit is exact; about 2 ms
 
 Slots = Mapping[topology.Domain, int]
 
 
-class LeafProblem(msgspec.Struct, frozen=True, dict=True):
+class LeafProblem(msgspec.Struct, frozen=True):
     """The input of the leaf selection. A leaf that a mapping does not contain has no such slots."""
 
     remaining: int  # pods to place
@@ -32,19 +30,9 @@ class LeafProblem(msgspec.Struct, frozen=True, dict=True):
     unsplit_slots: Slots | None  # slots that use no more NUMA nodes than necessary; None: all of them
     slots_on_used_nodes: Slots  # such slots on partly used nodes
     peer_leaves: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
-    uplink_carries: Callable[[topology.Domain, int], bool] | None  # (domain, level) carries a crossing; None: all do
+    # (domains, level): those of the domains whose uplinks carry a crossing; None: all do
+    select_carrying: Callable[[Collection[topology.Domain], int], Collection[topology.Domain]] | None
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
-
-    @functools.cached_property
-    def candidates(self) -> Sequence[Slots]:
-        """Return the candidate leaves without peers, for each domain that may enclose the whole gang."""
-        return list(_list_candidates(self))
-
-    def rank(self, unsplit_slots: Slots | None, slots_on_used_nodes: Slots) -> "LeafProblem":
-        """Return the problem with the slots that are preferred."""
-        ranked = msgspec.structs.replace(self, unsplit_slots=unsplit_slots, slots_on_used_nodes=slots_on_used_nodes)
-        vars(ranked)["candidates"] = self.candidates  # the cached property
-        return ranked
 
 
 class LeafCost(NamedTuple):
@@ -83,7 +71,7 @@ def fits(problem: LeafProblem) -> bool:
     left = _count_remaining(problem)
     if left <= 0:
         return True
-    return any(sum(candidates.values()) >= left for candidates in problem.candidates)
+    return any(sum(candidates.values()) >= left for candidates in _list_candidates(problem))
 
 
 def choose_leaves(problem: LeafProblem) -> LeafChoice | None:
@@ -100,7 +88,7 @@ def choose_leaves(problem: LeafProblem) -> LeafChoice | None:
         return LeafChoice(leaves=tuple(needed), cost=LeafCost(), is_exact=True)
     best: LeafChoice | None = None
     above = _sum_higher_domains(problem.slots)
-    for candidates in problem.candidates:
+    for candidates in _list_candidates(problem):
         if sum(candidates.values()) < left:
             continue
         choice = _choose_fewest(left, candidates, problem, above)
@@ -145,10 +133,10 @@ def _list_candidates(problem: LeafProblem) -> Iterator[Slots]:
                     groups.setdefault(leaf[level:], {})[leaf] = slots
             yield from (group for domain, group in groups.items() if not domain or domain[0])  # unlabelled: not common
         # at the next level ring edges cross the uplinks of these domains
-        if problem.uplink_carries is not None and level < depth:
-            if not all(problem.uplink_carries(domain, level) for domain in peer_domains):
+        if problem.select_carrying is not None and level < depth:
+            carrying = problem.select_carrying({leaf[level:] for leaf in fresh} | peer_domains, level)
+            if not peer_domains.issubset(carrying):
                 return
-            carrying = {domain for domain in {leaf[level:] for leaf in fresh} if problem.uplink_carries(domain, level)}
             fresh = {leaf: slots for leaf, slots in fresh.items() if leaf[level:] in carrying}
 
 
@@ -233,20 +221,14 @@ def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafPro
     others = sorted(spine for spine in spines if spine not in peer_spines)
     order = sorted((max_slots[spine] for spine in others), reverse=True)
     free_slots = sum(max_slots[spine] for spine in free)
-    prices: Sequence[_Price] = ()
-    # The fewest spines first. All sets of a size are tried while they are few; of many sets only those that are best at
-    # some price of a leaf, which also shows when no set of this size can have enough slots.
+    # The fewest spines first: all sets of a size while they are few, otherwise only promising ones.
     for size in range(min(count, len(others)) + 1):
         if free_slots + sum(order[:size]) < left:
             continue
         is_enumerable = math.comb(len(others), size) <= _MAX_SPINE_CHOICES
-        if not is_enumerable and not prices:
-            prices = [_price_spines(price, spines, candidates, count) for price in _list_prices(candidates, count)]
-        sets = (
-            itertools.combinations(others, size)
-            if is_enumerable
-            else _list_promising_sets(free, others, size, prices, left)
-        )
+        sets: Iterable[Sequence[topology.Domain]] = itertools.combinations(others, size)
+        if not is_enumerable:
+            sets = [spine_order[:size] for spine_order in _list_spine_orders(others, spines, candidates, count)]
         fitting = (
             _choose_tightest(left, count, inside, candidates)
             for more in sets
@@ -258,71 +240,33 @@ def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafPro
             )
             and sum([candidates[leaf] for leaf in inside[-count:]]) >= left
         )
-        if is_enumerable:
-            best = min(
-                fitting,
-                key=lambda choice: (
-                    _compute_distance(choice.leaves, problem),
-                    *_sum_slots(choice.leaves, candidates, above),
-                ),
-                default=None,
-            )
-        else:
-            best = next(fitting, None)
+        best = min(
+            fitting,
+            key=lambda choice: (
+                _compute_distance(choice.leaves, problem),
+                *_sum_slots(choice.leaves, candidates, above),
+            ),
+            default=None,
+        )
         if best is not None:
             return _Selection(best.leaves, best.is_exact and is_enumerable)
     return _Selection(_choose_tightest(left, count, ascending, candidates).leaves, is_exact=False)
 
 
-class _Price(NamedTuple):
-    """The value of each spine if each leaf costs `price` slots (Lagrangian relaxation of the number of leaves)."""
-
-    price: int
-    leaves: int  # number of leaves to choose
-    value_by_spine: Mapping[topology.Domain, int]  # spine -> slots of its leaves above the price
-    order: Sequence[topology.Domain]  # spines, best first
-
-    def compute_upper_bound(self, free: Sequence[topology.Domain], more: Sequence[topology.Domain]) -> int:
-        """Return an upper bound for the slots of `leaves` leaves in these spines, if `more` are the best spines."""
-        return sum(self.value_by_spine[spine] for spine in (*free, *more)) + self.price * self.leaves
-
-
-def _list_prices(candidates: Slots, count: int) -> Sequence[int]:
-    """Return the prices to try: 0, and leaf sizes up to the `count`-th largest leaf."""
+def _list_spine_orders(
+    others: Sequence[topology.Domain],
+    spines: Mapping[topology.Domain, Sequence[topology.Domain]],
+    candidates: Slots,
+    count: int,
+) -> Sequence[Sequence[topology.Domain]]:
+    """Return the spines by their slots, most first, if a leaf costs some: `count` leaves leave small ones no use."""
     marginal = sorted(candidates.values(), reverse=True)[count - 1]
-    return [0, *sorted({slots for slots in candidates.values() if slots <= marginal}, reverse=True)[:_MAX_PRICES]]
 
+    def sum_above(price: int) -> Mapping[topology.Domain, int]:
+        return {spine: sum([max(0, candidates[leaf] - price) for leaf in spines[spine][:count]]) for spine in others}
 
-def _price_spines(
-    price: int, spines: Mapping[topology.Domain, Sequence[topology.Domain]], candidates: Slots, count: int
-) -> _Price:
-    value_by_spine = {
-        spine: sum([max(0, candidates[leaf] - price) for leaf in spine_leaves[:count]])
-        for spine, spine_leaves in spines.items()
-    }
-    return _Price(
-        price, count, value_by_spine, sorted(value_by_spine, key=lambda spine: (-value_by_spine[spine], spine))
-    )
-
-
-def _list_promising_sets(
-    free: Sequence[topology.Domain],
-    others: Collection[topology.Domain],
-    size: int,
-    prices: Sequence[_Price],
-    left: int,
-) -> Iterator[Sequence[topology.Domain]]:
-    """Yield promising sets of `size` spines: for each price the best ones, with the last one as small as possible.
-
-    Yield nothing if the upper bound of a price shows that no such set has `left` slots.
-    """
-    allowed = frozenset(others)
-    best = [(price, [spine for spine in price.order if spine in allowed]) for price in prices]
-    if any(price.compute_upper_bound(free, order[:size]) < left for price, order in best):
-        return
-    for _, order in best:
-        for last in reversed(order[size - 1 :]):
-            yield (*order[: size - 1], last)
+    values = [sum_above(price) for price in (0, marginal - 1, marginal)]
+    return [sorted(others, key=value.__getitem__, reverse=True) for value in values]
 
 
 def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Sequence[topology.Domain]:

@@ -23,6 +23,7 @@ degraded: 3.5 of 4 rails. Leaf b has 4 nodes, 3 free. Leaf c has 2 nodes, both f
 | ranks (`rank_order`) | 0 to 3 | 4 to 6 | | neighbours on one leaf, one ring edge out of each |
 """
 
+import functools
 import itertools
 import operator
 from collections.abc import Collection, Mapping, Sequence
@@ -64,9 +65,12 @@ class PlanProblem:
         rails: int,
         bandwidth_limit: node_slots.Bandwidth,
         next_leaf: topology.Domain | None,
+        crossings: Mapping[topology.Domain, int],
     ) -> None:
         self._next_leaf = next_leaf
-        self._problems: dict[tuple[node_slots.Bandwidth, str | None], leaf_selection.LeafProblem] = {}
+        self._bandwidth_of_return = {
+            leaf: capacity.uplinks.compute_bandwidth(leaf, 0, edges) for leaf, edges in crossings.items()
+        }
         self._remaining = remaining
         self._capacity = capacity
         self._peer_leaves = peer_leaves
@@ -132,27 +136,24 @@ class PlanProblem:
         return leaf_selection.fits(self._build_leaf_problem(min_bandwidth, None))
 
     def _build_leaf_problem(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafProblem:
-        """Return the leaf problem at `min_bandwidth`, without what only ranks the choices. It is built once."""
-        known = self._problems.get((min_bandwidth, shape))
-        if known is not None:
-            return known
+        """Return the leaf problem at `min_bandwidth`, without what only ranks the choices."""
         slots_by_leaf = self._capacity.count_slots(self._count_slots(min_bandwidth, shape))
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
-        uplinks, least = self._capacity.uplinks, min_bandwidth - node_slots.TOLERANCE
-
-        def carries(domain: topology.Domain, level: int) -> bool:
-            return uplinks.compute_bandwidth(domain, level) >= least
-
-        problem = self._problems[min_bandwidth, shape] = leaf_selection.LeafProblem(
+        for leaf, value in self._bandwidth_of_return.items():
+            if value < min_bandwidth - node_slots.TOLERANCE:
+                slots_by_leaf.pop(leaf, None)
+        select_carrying = functools.partial(
+            self._capacity.uplinks.select_carrying, least=min_bandwidth - node_slots.TOLERANCE
+        )
+        return leaf_selection.LeafProblem(
             remaining=self._remaining,
             slots=slots_by_leaf,
             unsplit_slots=None,
             slots_on_used_nodes={},
             peer_leaves=self._peer_leaves,
             next_leaf=self._next_leaf,
-            uplink_carries=carries if self._oversubscribed else None,
+            select_carrying=select_carrying if self._oversubscribed else None,
         )
-        return problem
 
     def _count_slots(
         self, min_bandwidth: node_slots.Bandwidth, shape: str | None
@@ -181,7 +182,8 @@ class PlanProblem:
             node_class: 0 if node_class.capacity.is_idle else count for node_class, count in unsplit_slots.items()
         }
         has_splits, has_used_nodes = unsplit_slots != slots, any(slots_on_used_nodes.values())
-        return problem.rank(
+        return msgspec.structs.replace(
+            problem,
             unsplit_slots=self._capacity.count_slots(unsplit_slots) if has_splits else None,
             slots_on_used_nodes=self._capacity.count_slots(slots_on_used_nodes) if has_used_nodes else {},
         )
@@ -191,12 +193,13 @@ class PlanProblem:
         if not self._oversubscribed:
             return set()
         depth = max((len(leaf) for leaf in self._capacity.nodes), default=0)
-        return {
+        values = {
             self._capacity.uplinks.compute_bandwidth(leaf[level:], level)
             for leaf in (*self._capacity.nodes, *self._peer_leaves)
             if leaf != topology.NO_DOMAIN
             for level in range(depth)
         }
+        return values.union(self._bandwidth_of_return.values())
 
 
 def _list_bandwidths(capacity: gang_capacity.GangCapacity, rails: int) -> set[node_slots.Bandwidth]:
@@ -228,6 +231,11 @@ class Plan(msgspec.Struct, frozen=True):
     min_leaves_with_placed: int = 0  # minimum number of leaves for the whole gang, placed peers included
     shape: str | None = None  # the only node shape used; None if all nodes have one shape, or one shape cannot hold all
 
+    @property
+    def node_type(self) -> str:
+        """Return the name of the node shape for people."""
+        return f"type {self.shape}" if self.shape else "unknown type"
+
     def uses_shape_of(self, node_capacity: node_slots.NodeCapacity) -> bool:
         """True if the plan uses nodes of this shape."""
         return self.shape is None or node_capacity.shape == self.shape
@@ -252,6 +260,8 @@ class PlacedPeers(msgspec.Struct, frozen=True):
     leaves: Sequence[topology.Domain] = ()  # nearest in rank first
     ring: Sequence[topology.Domain] = ()  # one for each peer, by rank
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
+    # ring edges out of a leaf with one more pod there, for the leaves that the ring would come back to
+    crossings: Mapping[topology.Domain, int] = {}
     bandwidth: node_slots.Bandwidth = 1.0  # their bandwidth; better nodes than that do not make the gang faster
     shapes: Collection[str] = ()  # of their nodes; one shape is preferred for the rest, several shapes are ignored
     rails: int = node_slots.ALL_RAILS  # bit mask of the rails that all of them have; the gang cannot use others
@@ -280,6 +290,7 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
             common,
             min(crossing_limit, peers.limit_bandwidth(common)),
             peers.next_leaf,
+            peers.crossings,
         )
         for common in rail_sets.masks
     ]

@@ -4,7 +4,9 @@ The planner chooses the leaves. This module says which of them a rank goes to, a
 """
 
 import bisect
+import itertools
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -41,6 +43,25 @@ def list_nearest_leaves(
     leaves = dict.fromkeys([*before[:1], *next_leaves, *before, *after])
     leaves.pop(topology.NO_DOMAIN, None)
     return NearestLeaves(list(leaves), (next_leaves[0] if next_leaves else topology.NO_DOMAIN) or None)
+
+
+def count_crossings(
+    gang: gang_status.GangStatus,
+    peer_leaves: Sequence[topology.Domain],
+    leaf_by_node: Mapping[str, topology.Domain],
+) -> Mapping[topology.Domain, int]:
+    """Return how many edges of the ring would leave a leaf of placed peers with one more pod there.
+
+    Only leaves beside no unplaced rank are in it: one more pod makes the ring come back to them. `peer_leaves` has the
+    leaf of each placed worker, by rank.
+    """
+    runs = _list_runs(gang, leaf_by_node)
+    beside = {*peer_leaves[:1], *peer_leaves[-1:], topology.NO_DOMAIN}
+    beside.update(leaf for run in runs for leaf in (run.previous_leaf, run.next_leaf) if leaf is not None)
+    if beside.issuperset(peer_leaves):
+        return {}
+    entered = Counter(leaf for before, leaf in itertools.pairwise(peer_leaves) if leaf != before)
+    return {leaf: count + 1 for leaf, count in entered.items() if leaf not in beside}
 
 
 def find_target_leaf(

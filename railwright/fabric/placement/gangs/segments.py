@@ -1,28 +1,29 @@
 """Keeps the segments of a gang in one leaf each: consecutive ranks that share an NVLink domain, the closest one.
 
 The planner counts the slots of a leaf that whole segments can use (`GangCapacity.cut`). This module numbers the
-segments by rank, and decides for the requesting pod's: which leaf it goes to by the plan, and which leaves the filter
-leaves to it. For example a gang of 12 in segments of 4, with rank 5 placed in leaf b:
+segments by rank, and decides for the requesting pod's: which leaf it goes to by the plan, and which leaves are refused,
+because the segment has begun in another one. Which leaves have room decides the plan only: it may be wrong about that.
+For example a gang of 12 in segments of 4, with rank 5 placed in leaf b:
 
 | | a: 6 free nodes | b: 4 free nodes | c: 3 free nodes |
 |---|---|---|---|
 | slots of the plan | 4 | 3, the rest of segment 1 | 0 |
-| rank 4, of segment 1 | filtered: its segment is in b | goes here | filtered |
-| rank 0, of segment 0 | goes here | filtered: 1 node is left beside segment 1 | filtered: holds 3 of 4 pods |
-| rank 8, of segment 2 | goes here, unless segment 0 did | filtered | filtered |
+| rank 4, of segment 1 | refused: its segment is in b | goes here | refused |
+| rank 0, of segment 0 | planned here | 1 node is left beside segment 1 | holds 3 of 4 pods |
+| rank 8, of segment 2 | planned here, unless segment 0 is | | |
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.gangs import gang_capacity, planner, rank_order
-from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
+from railwright.fabric.placement.state import assumed_pods, cluster_state, declared_sizes, gang_status
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import Code
+from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import membership
 
 
@@ -32,10 +33,9 @@ class Segments(msgspec.Struct, frozen=True):
     size: int  # pods of a whole segment, at most those of the gang
     own: int  # number of the requesting pod's segment
     own_pods: int  # the last segment may have fewer than `size`
-    missing: int  # pods that do not exist yet, if the numbers are therefore not known
     leaves: Mapping[int, topology.Domain]  # of the segments that have a placed pod
     count: int  # of all segments; an author declares it
-    existing: int  # of those that have a pod that exists, which are the first ones
+    existing: int  # of those up to the last one that has a pod that exists
     peers: Mapping[topology.Domain, int]  # leaf -> placed peers of segments of the full size
     rest: int  # unplaced pods of the last segment if it has fewer than `size`
     rest_leaf: topology.Domain | None  # of its placed pods
@@ -79,20 +79,17 @@ class Segments(msgspec.Struct, frozen=True):
         leaf_by_node = {str(number): leaf for number, leaf in self.leaves.items()}
         return rank_order.find_target_leaf(_rank(self.own), whole, plan.leaves, free, leaf_by_node)
 
-    def find_refusal(self, leaf: topology.Domain, slots: int) -> reason.Reason | None:
-        """Return why the requesting pod may not go to a leaf with this number of free slots; None if it may."""
-        if self.missing:
-            return reason.make(Code.SEGMENT_UNKNOWN, missing=self.missing)
-        name = topology.format_domain(leaf)
+    def find_refusal(self, leaf: topology.Domain) -> reason.Reason | None:
+        """Return why a leaf is not the NVLink domain of the requesting pod's segment; None if it may be."""
+        if not leaf:
+            message = f"the node is in no NVLink domain, and segment {self.own} of the gang stays in one"
+            return reason.Reason(PlacementCode.SEGMENT_ELSEWHERE, message)
         home = self.leaves.get(self.own)
-        if home is not None:
-            if leaf == home:
-                return None
-            return reason.make(Code.SEGMENT_ELSEWHERE, segment=self.own, home=topology.format_domain(home), leaf=name)
-        free = max(0, slots - self.reserved.get(leaf, 0)) if leaf else 0
-        if free >= self.own_pods:
+        if home is None or leaf == home:
             return None
-        return reason.make(Code.SEGMENT_TOO_LARGE, segment=self.own, pods=self.own_pods, free=free, leaf=name)
+        here, there = topology.format_domain(leaf), topology.format_domain(home)
+        message = f"segment {self.own} of the gang is in {there}, and {here} is another NVLink domain"
+        return reason.Reason(PlacementCode.SEGMENT_ELSEWHERE, message)
 
 
 def _rank(number: int) -> membership.Rank:
@@ -102,51 +99,62 @@ def _rank(number: int) -> membership.Rank:
 def find_segments(
     request: scheduling_request.SchedulingRequest,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.Assumptions,
+    assumed: assumed_pods.AssumedPods,
     find_leaf: Callable[[str], topology.Domain],
+    uncertain: Collection[str] = (),
 ) -> Segments | None:
     """Return the segments of the requesting pod's gang; None if it has none, or the pod takes no devices.
 
-    Pods that do not exist yet count after all others, unless their indexes are missing among those that exist. A single
-    one counts as no rank if it may be the launcher, which MPI's operator can create after the workers. While the size
-    that a controller declares is not known, because its watch is later than that of the pods, all segments are whole.
+    Pods are numbered by the index of their framework, whichever of them exist. Pods without one are numbered in order,
+    and those that do not exist yet count after all others; until all exist, no segment has a domain. A pod that has
+    ended keeps its number and needs no slot. A single missing one counts as no rank if it may be the launcher, which
+    MPI's operator can create after the workers. While the size that a controller declares is not known, because its
+    watch is later than that of the pods, all segments are whole. The assumptions about the pods with the UIDs
+    `uncertain` do not count.
     """
     devices = request.devices
-    if request.segment < 2 or not request.gang or devices.isdisjoint(request.requests):
+    if not request.has_segment:
         return None
     placed = gang_status.list_placed(
         request.gang,
         cluster,
         assumed,
         except_uid=request.uid,
-        ignored_uids=assumed_pods.find_stale(assumed, request.uid),
+        ignored_uids=assumed_pods.find_stale(assumed, request.uid).union(uncertain),
     )
     pods = cluster.get_gang(request.gang)
+    ended = {pod.uid: pod.rank for pod in cluster.list_ended(request.gang) if not devices.isdisjoint(pod.requests)}
     ranks = {uid: pod.rank for uid, pod in pods.items() if not devices.isdisjoint(pod.requests)}
     ranks |= {peer.uid: peer.rank for peer in placed if not devices.isdisjoint(peer.requests)}
     ranks[request.uid] = request.rank
-    order = sorted(ranks, key=ranks.__getitem__)
-    position = {uid: place for place, uid in enumerate(order)}
     observed = len({*pods, *ranks})
+    declared = cluster.get_declared_size(request.gang)
     missing = cluster.get_gang_size(request.gang, observed=observed) - observed
     may_be_launcher = missing == 1 and request.has_late_launcher
+    ranks = {**ended, **ranks}
     if may_be_launcher and all(rank.role for rank in (*ranks.values(), *(pod.rank for pod in pods.values()))):
-        total = len(order)
-    elif request.is_size_declared and not cluster.get_declared_size(request.gang):
-        total = -(-len(order) // request.segment) * request.segment
+        total = len(ranks)
+    elif request.is_size_declared and not declared:
+        total = -(-len(ranks) // request.segment) * request.segment
     else:
-        total = len(order) + missing
+        total = len(ranks) + missing
+    position, is_known = number_pods(ranks, total, is_elastic=observed + len(ended) > declared)
+    total = max(total, max(position.values()) + 1)
     size = min(request.segment, total)
-    indexes = sorted(rank.index for rank in ranks.values() if rank.role)
     leaves: dict[int, topology.Domain] = {}
     peers: Counter[topology.Domain] = Counter()
     counts: Counter[int] = Counter()
     for peer in placed:  # by rank
-        if peer.uid in position and (leaf := find_leaf(peer.node)):
+        if (is_known or not missing) and peer.uid in position and (leaf := find_leaf(peer.node)):
             number = position[peer.uid] // size
             leaves.setdefault(number, leaf)
             peers[leaf] += number < total // size
             counts[number] += 1
+    for uid in ended:
+        number = position[uid] // size
+        counts[number] += 1
+        if number in leaves:  # its slot there is no longer needed
+            peers[leaves[number]] += number < total // size
     last = (total - 1) // size
 
     def count_pods(number: int) -> int:
@@ -160,12 +168,45 @@ def find_segments(
         size=size,
         own=own,
         own_pods=count_pods(own),
-        missing=missing if indexes != list(range(len(indexes))) else 0,
         leaves=leaves,
         count=last + 1,
-        existing=(len(order) - 1) // size + 1,
+        existing=max(position.values()) // size + 1,
         peers=peers,
         rest=count_pods(last) - counts[last] if total % size else 0,
         rest_leaf=leaves.get(last) if total % size else None,
         reserved=reserved,
     )
+
+
+_MAX_INDEX = declared_sizes.MAX_SIZE  # of pods of a gang; a longer number is none
+
+
+def number_pods(
+    ranks: Mapping[str, membership.Rank], total: int, *, is_elastic: bool
+) -> tuple[Mapping[str, int], bool]:
+    """Return the place of each pod in its gang, and True if pods that do not exist yet will not change it.
+
+    The index of a framework numbers all pods, or the workers after their leaders. It may exceed the `total` of an
+    elastic gang, which has more pods than it declares, and of one whose pods have ended.
+    """
+    indexes = {uid: rank.index for uid, rank in ranks.items()}
+    numbers = {*indexes.values()}
+    if len(numbers) < len(indexes) or any(not rank.role and rank.index > _MAX_INDEX for rank in ranks.values()):
+        leaders = sorted((uid for uid, rank in ranks.items() if not rank.role), key=ranks.__getitem__)
+        workers = {uid: len(leaders) + rank.index for uid, rank in ranks.items() if rank.role}
+        indexes = {**workers, **{uid: place for place, uid in enumerate(leaders)}}
+        numbers = {*indexes.values()}
+    first, last = min(numbers), max(numbers)
+    if len(numbers) == len(indexes):
+        if last < total:
+            return indexes, True
+        if last < _MAX_INDEX and all(not rank.role or rank.is_numbered for rank in ranks.values()):
+            is_labelled = any(rank.is_labelled for rank in ranks.values())
+            start = int(first > 0 and last == total and not is_labelled and not is_elastic)  # names may begin with 1
+            return {uid: index - start for uid, index in indexes.items()}, True
+    return {uid: place for place, uid in enumerate(sorted(ranks, key=ranks.__getitem__))}, False
+
+
+def look_up(leaves: Mapping[str, topology.Domain]) -> Callable[[str], topology.Domain]:
+    """Return the function that returns a node's leaf, or NO_DOMAIN if it has none."""
+    return lambda node: leaves.get(node, topology.NO_DOMAIN)

@@ -7,16 +7,17 @@ gang.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from railwright.fabric import label_selectors, views
+from railwright.fabric import integers, label_selectors, views
 from railwright.fabric.placement.state import object_info
 
 
-def is_eligible(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
-    """True if the node is schedulable and the pod tolerates its taints and selects it."""
-    if not node.schedulable:
-        return False
-    if node.taints and any(taint.is_blocking(spec.tolerations or ()) for taint in node.taints):
-        return False
+def admits(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
+    """True if the node is schedulable and the pod tolerates its taints."""
+    return node.schedulable and not any(taint.is_blocking(spec.tolerations or ()) for taint in node.taints)
+
+
+def selects(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
+    """True if the node selector and the required node affinity of the pod match the node."""
     selector = spec.node_selector
     if selector and any(node.labels.get(key) != value for key, value in selector.items()):
         return False
@@ -26,9 +27,16 @@ def is_eligible(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
     return any(_matches_term(term, node) for term in required.node_selector_terms or ())
 
 
+_MAX_REQUIREMENTS = 256  # labels, terms, requirements and values of a pod, compared with each of 5,000 nodes
+
+
 def depends_on_labels(spec: views.PodSpec) -> bool:
-    """True if the pod selects nodes, so that nodes with equal taints may differ."""
-    return bool(spec.node_selector or (spec.affinity and spec.affinity.node_affinity))
+    """True if the pod selects nodes by their labels. One that names very many counts as selecting every node."""
+    required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
+    terms = (required and required.node_selector_terms) or ()
+    requirements = [row for term in terms for row in (*(term.match_expressions or ()), *(term.match_fields or ()))]
+    count = len(terms) + len(requirements) + sum(len(row.values or ()) for row in requirements)
+    return 0 < count + len(spec.node_selector or ()) + bool(required) <= _MAX_REQUIREMENTS
 
 
 def _matches_term(term: views.NodeSelectorTerm, node: object_info.NodeInfo) -> bool:
@@ -47,10 +55,10 @@ def _matches(requirement: views.Requirement, labels: Mapping[str, str]) -> bool:
 
 def _build_comparison(compare: Callable[[int, int], bool]) -> label_selectors.Compare:
     def test(value: str | None, values: Sequence[str]) -> bool:
-        try:
-            return value is not None and bool(values) and compare(int(value), int(values[0]))
-        except ValueError:
+        if value is None or len(values) != 1:
             return False
+        left, right = integers.parse_int64(value), integers.parse_int64(values[0])
+        return left is not None and right is not None and compare(left, right)
 
     return test
 

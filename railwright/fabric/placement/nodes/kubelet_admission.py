@@ -12,7 +12,7 @@ from typing import NamedTuple
 from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement.nodes import numa
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import Code
+from railwright.fabric.reasons.codes import PlacementCode
 
 RESTRICTED, SINGLE_NUMA_NODE = "restricted", "single-numa-node"
 _STRICT = frozenset({RESTRICTED, SINGLE_NUMA_NODE})
@@ -53,15 +53,6 @@ def is_current(report: node_views.NodeResourceTopology, bound: BoundPods, names:
         return False
     last, written = max((bound_at for bound_at, _ in bound), default=""), report.written_at
     return not last or not written or written > last
-
-
-def is_exact(report: node_views.NodeResourceTopology, bound: BoundPods, names: Collection[str]) -> bool:
-    """True if the report is current and its used devices are exactly those of the bound pods.
-
-    If more devices are used, a pod has terminated since, or devices are unhealthy: they may become free at any moment.
-    """
-    exact = all(used == requested for used, requested in _compare_usage(report, bound, names))
-    return exact and is_current(report, bound, names)
 
 
 def _compare_usage(
@@ -145,29 +136,36 @@ def _find_affinity(
     manager: TopologyManager, demanded: Sequence[tuple[str, int]], devices: _Nodes, free: _Nodes
 ) -> tuple[int, ...] | reason.Reason:
     """Return the NUMA nodes that all resources would be allocated from, or the reason why there are none."""
-    policy, scope = manager
+    policy = manager.policy
     zones_by_resource = {
         name: 1 if policy == SINGLE_NUMA_NODE else _count_min_zones(name, amount, devices) for name, amount in demanded
     }
     if len(set(zones_by_resource.values())) > 1:
-        needs = tuple((name, amount // resources.UNIT, zones_by_resource[name]) for name, amount in demanded)
-        return reason.make(Code.TOPOLOGY_SIZES_DIFFER, policy=policy, scope=scope, needs=needs)
+        sizes = [f"{amount // resources.UNIT} {name} on {zones_by_resource[name]}" for name, amount in demanded]
+        cause = f"the resources need different numbers of NUMA nodes ({', '.join(sizes)}), which {policy} rejects"
+        return _describe(manager, cause)
     size = next(iter(zones_by_resource.values()))
     zones_with_devices = [node for node in free if any(free[node].get(name, 0) > 0 for name, _ in demanded)]
     others = sorted(free.keys() - zones_with_devices)[:size]  # equivalent NUMA nodes: limits the number of combinations
     for nodes in itertools.combinations(sorted([*zones_with_devices, *others]), size):
         if all(sum(free[node].get(name, 0) for node in nodes) >= amount for name, amount in demanded):
             return nodes
-    return reason.make(
-        Code.TOPOLOGY_DEVICES_BUSY,
-        policy=policy,
-        scope=scope,
-        numa_nodes=size,
-        requested=tuple((name, amount // resources.UNIT) for name, amount in demanded),
-        free=tuple(
-            (node, tuple((name, here.get(name, 0) // resources.UNIT) for name, _ in demanded))
-            for node, here in sorted(free.items())
-        ),
+    subject = "no NUMA node has" if size == 1 else f"no {size} NUMA nodes have"
+    needed = _format_amounts(dict(demanded), demanded)
+    shown = "; ".join([f"node {node}: {_format_amounts(here, demanded)}" for node, here in sorted(free.items())])
+    return _describe(manager, f"{subject} {needed} free together (free: {shown})")
+
+
+def _format_amounts(amounts: Mapping[str, int], demanded: Sequence[tuple[str, int]]) -> str:
+    return ", ".join([f"{amounts.get(name, 0) // resources.UNIT} {name}" for name, _ in demanded])
+
+
+def _describe(manager: TopologyManager, cause: str) -> reason.Reason:
+    return reason.Reason(
+        PlacementCode.TOPOLOGY_AFFINITY,
+        "kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
+        f"{manager.policy}, scope {manager.scope}, and {cause}",
+        fix="request fewer devices or set topologyManagerPolicy: best-effort",
     )
 
 

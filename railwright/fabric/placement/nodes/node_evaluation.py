@@ -1,21 +1,19 @@
 """Evaluates a class of nodes for one scheduling signature, once for all equal nodes and equal pods.
 
-The input is the state of a node (`NodeFacts`, hashable). The output (`NodeEvaluation`) has the reason to filter the
-node, the modelled bandwidth per slot, and the inputs of all score terms except locality.
+The input is the state of a node (`NodeFacts`, hashable). The output (`NodeEvaluation`) has the modelled bandwidth per
+slot, the inputs of all score terms except locality, and why a node comes last. Devices that are taken leave no slot.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from railwright.fabric import intent, resources
-from railwright.fabric.claims import device_pairs, objects
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import node_slots, numa, scheduling_signature
-from railwright.fabric.placement.state import rail_health
+from railwright.fabric.placement.state import broken_rails
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import Code
 
 MAX_SLOTS_PER_NODE = 64  # upper limit for the slots of one node; a larger number counts as this
 
@@ -34,12 +32,7 @@ class NodeFacts(NamedTuple):
     zones: numa.Zones
     allocatable_zones: numa.Zones  # allocatable, as if no pod ran on the node
     admission_error: reason.Reason | None  # kubelet's admission error for such a pod
-    is_never_admissible: bool  # kubelet would reject the pod even on the empty node
-    used_elsewhere: tuple[int, ...] = ()  # taken by assumed pods of other schedulers, not in `free`; () if none is
-    # of the pod's claims; UNLIMITED if other resources allow as few pods
-    pairs: device_pairs.FreePairs = device_pairs.UNLIMITED
-    further: tuple[int, ...] = ()  # free devices, included in `free`, that only pods with such claims may get
-    reported: tuple[rail_health.ReportedRail, ...] = ()  # rails of the pod that are reported not to work
+    broken: tuple[broken_rails.BrokenRail, ...] = ()  # rails of the pod
 
 
 class PoolAvailability(msgspec.Struct, frozen=True):
@@ -52,7 +45,7 @@ class PoolAvailability(msgspec.Struct, frozen=True):
     free: int
     allocatable: int
     capacity: int
-    reported: tuple[rail_health.ReportedRail, ...] = ()  # its rails that are reported not to work
+    broken: frozenset[str] = frozenset()  # its rails that are
 
     @property
     def is_sufficient(self) -> bool:
@@ -60,141 +53,14 @@ class PoolAvailability(msgspec.Struct, frozen=True):
         return self.free >= self.need.amount
 
     @property
-    def is_possible(self) -> bool:
-        """True if the node has enough allocatable devices; otherwise waiting does not help."""
-        return self.allocatable >= self.need.amount > 0
-
-    @property
     def is_healthy(self) -> bool:
         """True if all devices of the plugin are allocatable."""
         return self.allocatable >= self.capacity
 
-    @property
-    def excluded(self) -> rail_health.ReportedRail | None:
-        """Return the first rail that reports exclude, or None."""
-        return next((row for row in self.reported if row.is_excluded), None)
-
     def rate_rails(self) -> tuple[float, ...]:
-        """Return what a free device of each of its rails is worth: 1, less if it is degraded, 0 if excluded."""
+        """Return what a free device of each of its rails is worth: 1, less if it is degraded, 0 if broken."""
         healthy = 1.0 if self.is_healthy else bandwidth.DEGRADED
-        rated = {row.rail: 0.0 if row.is_excluded else bandwidth.DEGRADED for row in self.reported}
-        return tuple([rated.get(rail, healthy) for rail in self.need.rails])
-
-
-class Refusal(NamedTuple):
-    """The reason to filter a node."""
-
-    cause: reason.Reason | None = None  # None if the pod fits
-    is_unresolvable: bool = False  # the pod would not fit even if all other pods left the node
-
-
-def find_refusal(
-    signature: scheduling_signature.SchedulingSignature,
-    facts: NodeFacts,
-    pools: tuple[PoolAvailability, ...],
-) -> Refusal:
-    """Return why the node is filtered, by docs/interface.md 7.3."""
-    placement = signature.fabric.placement
-    refusal = _find_rails_refusal(_list_strict_pools(signature, pools))
-    if not refusal.cause and facts.used_elsewhere:
-        refusal = Refusal(_find_assumed_elsewhere(signature, facts))
-    if not refusal.cause and facts.pairs.missing is not None:
-        refusal = Refusal(_describe_pair(signature, facts.pairs.missing))
-    if not refusal.cause and placement.numa == "required":
-        refusal = _find_numa_refusal(signature, facts)
-    return refusal if refusal.cause else Refusal(facts.admission_error, facts.is_never_admissible)
-
-
-def _list_strict_pools(
-    signature: scheduling_signature.SchedulingSignature, pools: tuple[PoolAvailability, ...]
-) -> Sequence[PoolAvailability]:
-    """Return the pools without which the pod cannot run on a node.
-
-    A rail that a claim names is one of them, whatever the policy says, because the allocator gives no other one. Where
-    it is not known which rails a claim takes, the other rails of the policy are none.
-    """
-    if signature.fabric.claims is not None or signature.pairs.is_open:
-        return [pool for pool in pools if signature.requests.get(pool.need.resource, 0) > 0]
-    return pools if signature.fabric.placement.rails == "required" else ()
-
-
-def _find_assumed_elsewhere(
-    signature: scheduling_signature.SchedulingSignature, facts: NodeFacts
-) -> reason.Reason | None:
-    """Return a reason if a requested device is free except for an assumed pod of another scheduler.
-
-    Applies with any policy: the requesting scheduler does not know that pod, and kubelet would reject the later one.
-    """
-    for name, free, used_elsewhere in zip(signature.devices, facts.free, facts.used_elsewhere, strict=True):
-        amount = signature.requests.get(name, 0)
-        if free < amount <= free + used_elsewhere:
-            label = next((need.label for need in signature.needs if need.resource == name), name)
-            return describe_assumed_elsewhere(label, name, free, amount)
-    return None
-
-
-def describe_assumed_elsewhere(label: str, resource: str, free: int, needed: int, node: str = "") -> reason.Reason:
-    """Return the reason that an unbound pod of another scheduler has the device; amounts in milli-units."""
-    return reason.make(
-        Code.DEVICE_ASSUMED_ELSEWHERE,
-        device=label,
-        resource=intent.format_resource(resource),
-        free=max(0, free) // resources.UNIT,
-        needed=needed // resources.UNIT,
-        node=node,
-    )
-
-
-def _find_rails_refusal(pools: Sequence[PoolAvailability]) -> Refusal:
-    busy = None
-    for pool in pools:
-        if not pool.is_possible:
-            return Refusal(_describe_rail(Code.RAIL_UNAVAILABLE, pool), is_unresolvable=True)
-        if pool.excluded is not None:
-            return Refusal(describe_reported(pool.excluded), is_unresolvable=True)
-        if not pool.is_sufficient and busy is None:
-            busy = _describe_rail(Code.RAIL_BUSY, pool)
-    return Refusal(busy)
-
-
-def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
-    return reason.make(
-        code,
-        rail=pool.need.label,
-        resource=intent.format_resource(pool.need.resource),
-        free=max(0, pool.free // resources.UNIT),
-        allocatable=pool.allocatable // resources.UNIT,
-        needed=pool.need.amount // resources.UNIT,
-    )
-
-
-def describe_reported(row: rail_health.ReportedRail) -> reason.Reason:
-    """Return the reason that a rail is excluded or avoided."""
-    if row.is_excluded:
-        return reason.make(Code.RAIL_EXCLUDED, rail=row.rail, source=row.source)
-    return reason.make(Code.RAIL_AVOIDED, rail=row.rail, source=row.source)
-
-
-def _describe_pair(signature: scheduling_signature.SchedulingSignature, pair: device_pairs.Pair) -> reason.Reason:
-    labels = {need.resource: need.label for need in signature.needs}
-    devices = [
-        (labels.get(kind.name, kind.name.removeprefix(objects.IMPLICIT_RESOURCE_PREFIX)), count)
-        for kind, count in pair.devices
-    ]
-    return reason.make(Code.PAIR_BUSY, devices=reason.take_first(devices), attribute=pair.attribute)
-
-
-def _find_numa_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> Refusal:
-    demand = signature.full_demand
-    if not facts.zones or not demand.accelerators or not demand.pools:
-        return Refusal()
-    best = numa.assign(facts.zones, demand)
-    if best is None or not best.is_aligned:
-        ideal = numa.assign(facts.allocatable_zones, demand)
-        if ideal is None or not ideal.is_aligned:
-            return Refusal(reason.make(Code.NUMA_ALIGNMENT_UNAVAILABLE), is_unresolvable=True)
-        return Refusal(reason.make(Code.NUMA_ALIGNMENT_BUSY))
-    return Refusal()
+        return tuple([0.0 if rail in self.broken else healthy for rail in self.need.rails])
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------
@@ -216,8 +82,7 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
     pools: tuple[PoolAvailability, ...]
     numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
     capacity: node_slots.NodeCapacity
-    refusal: reason.Reason | None  # why the node is filtered; None if the pod fits
-    is_unresolvable: bool  # the pod would not fit even if all other pods left the node
+    fault: reason.Reason | None  # why the node comes last: a broken rail, or kubelet would reject the pod
     is_aligned: bool | None  # GPUs and rails can be on the same NUMA nodes; None if the layout is unknown
     usage: Mapping[str, ResourceUsage]  # of each requested accelerator and pool
 
@@ -233,11 +98,10 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
 def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeEvaluation:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
-    refusal = find_refusal(signature, facts, pools)
+    fault = facts.broken[0].describe() if facts.broken else facts.admission_error
     slots = min(
         facts.fits_by_other_resources,
         *_count_slots(signature, facts),
-        facts.pairs.pods,
         MAX_SLOTS_PER_NODE,
     )
     numa_assignments = (
@@ -251,10 +115,9 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
         pools=pools,
         numa_assignments=numa_assignments,
         capacity=_build_capacity(
-            signature, facts, pools, numa_assignments, 0 if refusal.cause or not facts.eligible else slots
+            signature, facts, pools, numa_assignments, slots if not fault and facts.eligible else 0
         ),
-        refusal=refusal.cause,
-        is_unresolvable=refusal.is_unresolvable,
+        fault=fault,
         is_aligned=_compute_numa_factor(signature, numa_assignments[0]) >= 1.0 if numa_assignments else None,
         usage={
             name: ResourceUsage(free, allocatable, signature.requests.get(name, 0))
@@ -272,16 +135,8 @@ def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: Node
     if rails := signature.uncounted_rails:
         amount = len(rails) * resources.UNIT
         rows.append((intent.Need(rails, "", amount), (amount, amount, amount)))
-    return tuple(
-        [
-            PoolAvailability(
-                need,
-                *counted,
-                tuple([row for row in facts.reported if row.rail in need.rails]) if facts.reported else (),
-            )
-            for need, counted in rows
-        ]
-    )
+    broken = frozenset([row.rail for row in facts.broken])
+    return tuple([PoolAvailability(need, *counted, broken) for need, counted in rows])
 
 
 def _count_slots(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> list[int]:
@@ -309,7 +164,7 @@ def _build_capacity(
     is_idle = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
     fills_nodes = signature.fills_nodes(facts.allocatable)
     slot_numa_factors, unsplit_slots = (1.0,) * slots, slots
-    if signature.fabric.placement.numa != "ignore" and numa_assignments:
+    if numa_assignments:
         if fills_nodes:
             slot_numa_factors = (1.0,) * min(slots, len(numa_assignments))
         else:
@@ -397,13 +252,6 @@ def _count_pods_per_nic(
     return max(1, -(-(others + gang) // one_pod_per_nic))
 
 
-def has_room(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> bool:
-    """True if the requested amounts are free on nodes with these facts."""
-    return facts.fits_by_other_resources > 0 and all(
-        free >= signature.requests.get(name, 0) for name, free in zip(signature.devices, facts.free, strict=True)
-    )
-
-
 # --- classes --------------------------------------------------------------------------------------------------
 
 
@@ -417,7 +265,6 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     capacity: node_slots.NodeCapacity
     score: float  # without locality, 0..100
     fill_order: tuple[float, ...] = ()  # sort key for a single-pod job, lower first; () for other jobs
-    has_room: bool = True  # the requested amounts are free, whatever else keeps the pod off such nodes
 
 
 Counts = dict[NodeClass, int]

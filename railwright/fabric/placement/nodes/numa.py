@@ -62,7 +62,7 @@ def build_zones_from_shape(
     The allocatable amount of a resource is divided in proportion to the GPUs, or to the rails that use the resource, of
     each NUMA node. A dead rail (allocatable 0 or absent) is listed with 0; a rail that the shape lacks is not listed.
     """
-    numa = sorted(shape.numa, key=lambda zone: zone.node)
+    numa = shape.numa
     weights = {name: [len(zone.gpus) for zone in numa] for name in accelerators if name in allocatable}
     for resource in dict.fromkeys(rail.resource for rail in rails if rail.resource):
         rails_on_resource = {rail.name for rail in rails if rail.resource == resource}
@@ -72,7 +72,7 @@ def build_zones_from_shape(
         for here, share, weight in zip(free, _divide(allocatable.get(resource, 0), by), by, strict=True):
             if weight:
                 here[resource] = share
-    return build_zones((zone.node, here) for zone, here in zip(numa, free, strict=True))
+    return build_zones(enumerate(free))
 
 
 def read_available_zones(report: node_views.NodeResourceTopology, names: Collection[str]) -> Zones:

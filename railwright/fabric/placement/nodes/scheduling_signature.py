@@ -8,7 +8,6 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from railwright.fabric import intent, resources, views
-from railwright.fabric.claims import device_pairs
 from railwright.fabric.placement import bandwidth, scheduling_request
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 from railwright.fabric.policy import model, presets
@@ -21,7 +20,6 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
 
     key: Hashable
     spec: views.PodSpec  # only node selector, tolerations and affinity are used
-    fabric_name: str
     fabric: model.Fabric
     domains: tuple[str, ...]
     shapes: tuple[model.NodeShape, ...]
@@ -32,9 +30,8 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
     full_demand: numa.NumaDemand  # needed devices, requested or not
     requested_demand: numa.NumaDemand  # requested devices, which kubelet allocates
-    container_demands: tuple[numa.NumaDemand, ...]  # requested by container; () if the policy ignores NUMA nodes
+    container_demands: tuple[numa.NumaDemand, ...]  # requested by container
     is_single_pod: bool  # single-pod job, which fills partly used nodes first
-    pairs: device_pairs.PairDemand  # devices that claims ask for beside each other
 
     def count_devices_of_nics(self, need: intent.Need) -> int:
         """Return the devices, in milli-units, that pods use of a pool if one pod is on every NIC."""
@@ -57,13 +54,6 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         return all(2 * self.requests.get(name, 0) <= there for name, there in amounts)
 
     @property
-    def same_rails(self) -> tuple[str, ...]:
-        """Return the rails of claims that all pods of the gang must take; () if it may take others or takes all."""
-        claims, rails = self.fabric.claims, tuple([rail for need in self.needs for rail in need.rails])
-        has_choice = self.is_single_pod or claims is None or claims.gang_rails != "same"
-        return () if has_choice or len(rails) == len(self.fabric.rails) else rails
-
-    @property
     def links(self) -> float:
         """Return the number of uplinks available to each rail that a pod with this signature uses."""
         used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
@@ -74,11 +64,10 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
 def build_signature(
     request: scheduling_request.SchedulingRequest,
     requests: resources.Amounts,
-    pairs: device_pairs.PairDemand,
     *,
     is_single_pod: bool,
 ) -> SchedulingSignature:
-    """Build the signature of pods with these requests and pairs in the requesting pod's gang."""
+    """Build the signature of pods with these requests in the requesting pod's gang."""
     spec = request.spec
     needs = request.needs if requests == request.requests else intent.find_requested(requests, request.fabric.rails)
     accelerator_names = tuple(name for name in request.accelerators if requests.get(name, 0) > 0)
@@ -92,13 +81,11 @@ def build_signature(
     requested = numa.NumaDemand(
         accelerators, tuple((name, requests[name]) for name in pools if requests.get(name, 0) > 0)
     )
-    ignored = request.fabric.placement.numa == "ignore"
-    containers = () if ignored else kubelet_admission.list_container_demands(spec, requested)
+    containers = kubelet_admission.list_container_demands(spec, requested)
     fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.uncounted_rails, request.domains)
     return SchedulingSignature(
-        key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod, pairs),
+        key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod),
         spec=spec,
-        fabric_name=request.fabric_name,
         fabric=request.fabric,
         domains=request.domains,
         shapes=request.shapes,
@@ -111,5 +98,4 @@ def build_signature(
         requested_demand=requested,
         container_demands=containers,
         is_single_pod=is_single_pod,
-        pairs=pairs,
     )

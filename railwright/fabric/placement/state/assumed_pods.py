@@ -1,4 +1,8 @@
-"""Assumed pods: allocations that a scheduler has announced and whose binding has not been observed yet.
+"""Assumed pods: allocations whose binding has not been observed yet. Volcano announces them.
+
+kube-scheduler announces nothing, so that a pod which it has asked about is assumed on its best node for a moment. Plans
+and ranks follow from assumed pods. One refusal does too: that of other NVLink domains, once a pod of the segment was
+announced in one, or could go to no other.
 
 Entries are keyed by pod UID, so events may be duplicated, late or unpaired: `assume` adds or replaces, `forget`
 removes if present (docs/interface.md 7.7). The entries of one scheduler instance form a scope (docs/interface.md 4.3).
@@ -11,7 +15,7 @@ ends soon otherwise.
 """
 
 import enum
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -23,7 +27,7 @@ from railwright.fabric.workloads import membership
 DEFAULT_SCOPE = ""
 UNSEEN_SECONDS = 5.0  # a scheduler knows a pod from its own watch; ours shows it a moment earlier or later
 MIN_UNSEEN = 2000  # unseen pods that are kept in any cluster: a gang may be announced before its pods are seen
-KUBE_SCOPE = "/scheduler"  # pods that kube-scheduler has very likely placed; names of Volcano instances have no slash
+KUBE_SCOPE = "/scheduler"  # of pods that kube-scheduler has asked about; names of Volcano instances have no slash
 
 
 class State(enum.StrEnum):
@@ -32,6 +36,8 @@ class State(enum.StrEnum):
     ALLOCATED = "allocated"  # the scheduler will bind the pod or send deallocate
     PIPELINED = "pipelined"  # waits for another pod to terminate; ends with the session
     UNCONFIRMED = "unconfirmed"  # the session has closed and no binding has been observed
+    SCORED = "scored"  # kube-scheduler, which announces nothing, was told that this node is the best
+    CONFINED = "confined"  # so too, and was left no node outside of this node's NVLink domain
 
 
 class AssumedPod(msgspec.Struct, gc=False, frozen=True):
@@ -57,8 +63,6 @@ class _ScopedPod(NamedTuple):
 
 class AssumedPods:
     """The assumed pods of all scopes, indexed by node and by gang."""
-
-    inferred: Sequence[AssumedPod] = ()  # none: `InferredPods` has some
 
     def __init__(self, *, assume_seconds: float) -> None:
         self._assume_seconds = assume_seconds
@@ -155,25 +159,9 @@ class AssumedPods:
         """Return the entries on a node."""
         return self._by_node.get(node, {}).values()
 
-    @property
-    def nodes(self) -> Collection[str]:
-        """Return the nodes that have an entry."""
-        return self._by_node.keys()
-
     def list_of_gang(self, gang: membership.GangKey) -> Collection[AssumedPod]:
         """Return the entries of a gang."""
         return self._by_gang.get(gang, {}).values() if gang else ()
-
-    def get_scope(self, uid: str) -> str:
-        """Return the scope that announced a pod, or the default scope."""
-        entry = self._entries.get(uid)
-        return entry.scope if entry else DEFAULT_SCOPE
-
-    def list_of_other_scopes(self, scope: str) -> Iterator[AssumedPod]:
-        """Yield the entries of all other scopes."""
-        return (
-            assumed_pod for other, pods in self._by_scope.items() if other != scope for assumed_pod in pods.values()
-        )
 
     def count(self, state: State) -> int:
         """Return the number of entries in a state."""
@@ -201,48 +189,23 @@ def _remove(index: dict[Key, dict[str, AssumedPod]], key: Key, uid: str) -> None
         del index[key]
 
 
-class InferredPods:
-    """Assumed pods together with pods of kube-scheduler that count as assumed for one request only."""
-
-    def __init__(self, assumed: AssumedPods, inferred: Iterable[AssumedPod]) -> None:
-        self._assumed = assumed
-        self.inferred = tuple(pod for pod in inferred if assumed.get(pod.uid) is None)
-        self._by_uid = {pod.uid: pod for pod in self.inferred}
-        self._by_node: dict[str, list[AssumedPod]] = {}
-        self._by_gang: dict[membership.GangKey, list[AssumedPod]] = {}
-        for pod in self.inferred:
-            self._by_node.setdefault(pod.node, []).append(pod)
-            self._by_gang.setdefault(pod.gang, []).append(pod)
-
-    def get(self, uid: str) -> AssumedPod | None:
-        """Return an assumed pod, or None."""
-        return self._assumed.get(uid) or self._by_uid.get(uid)
-
-    def list_on_node(self, node: str) -> Collection[AssumedPod]:
-        """Return the assumed pods on a node."""
-        announced, inferred = self._assumed.list_on_node(node), self._by_node.get(node, ())
-        return [*announced, *inferred] if announced else inferred
-
-    def list_of_gang(self, gang: membership.GangKey) -> Collection[AssumedPod]:
-        """Return the assumed pods of a gang."""
-        return [*self._assumed.list_of_gang(gang), *self._by_gang.get(gang, ())] if gang else ()
-
-    def get_scope(self, uid: str) -> str:
-        """Return the scope that announced a pod, or the default scope."""
-        return KUBE_SCOPE if uid in self._by_uid else self._assumed.get_scope(uid)
-
-
-Assumptions = AssumedPods | InferredPods
-
-
-def find_stale(assumptions: Assumptions, uid: str) -> frozenset[str]:
+def find_stale(assumed: AssumedPods, uid: str) -> frozenset[str]:
     """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (always includes `uid`).
 
     Volcano commits all allocations of a gang in a session or none, and does not request a pod that it is binding. The
     nodes of stale assumptions stay reserved until re-assumed but no longer count as placed peers.
     """
-    old = assumptions.get(uid)
+    old = assumed.get(uid)
     if old is None or old.state is not State.UNCONFIRMED:
         return frozenset((uid,))
-    gang = assumptions.list_of_gang(old.gang)
+    gang = assumed.list_of_gang(old.gang)
     return frozenset((uid, *(pod.uid for pod in gang if pod.state is State.UNCONFIRMED and pod.since == old.since)))
+
+
+def find_uncertain(assumed: AssumedPods, gang: membership.GangKey, seen: Collection[str]) -> Collection[str]:
+    """Return the UIDs of a gang whose NVLink domain is a guess, or which the watch has not shown.
+
+    `seen` are the UIDs that it has shown.
+    """
+    pods = assumed.list_of_gang(gang)
+    return [pod.uid for pod in pods if pod.state is State.SCORED or pod.uid not in seen]

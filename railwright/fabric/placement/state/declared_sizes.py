@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from railwright.fabric import views
-from railwright.fabric.workloads import frameworks, pod_groups
+from railwright.fabric.workloads import frameworks
 
 MAX_SIZE = 150_000  # limit for declared sizes: pods of a cluster (Kubernetes, "Considerations for large clusters")
 
@@ -29,21 +29,26 @@ class Sizes:
         self._owners: dict[str, dict[str, tuple[str, str]]] = {}
         self._confined: dict[str, set[str]] = {}  # kind -> PodGroups with a constraint to HyperNodes
         self._names: dict[str, dict[str, None]] = {}  # KIND.GROUP -> the names under which its kinds are reported
+        self._excluding_ended: set[str] = set()  # names of kinds
 
-    def get_declared(self, key: frameworks.GangKey) -> int:
-        """Return the size of a gang by the first source that reports it, or 0.
+    def get_declared(self, key: frameworks.GangKey, *, ended: int = 0) -> int:
+        """Return the size of a gang by the first source that reports it, or 0; less its pods that have ended.
 
-        A PodGroup without a number has the size of the object that controls it.
+        Objects of one kind add up, such as the Jobs of a JobSet. Those of several kinds report the same pods: an MPIJob
+        has those of its launcher's Job. A PodGroup without a number has the size of the object that controls it.
         """
         for reported in self._reported.values():
-            rows = reported.get(key) or reported.get(pod_groups.find_pod_group(key))
-            if rows:
-                return max(size for _, size in rows)
-        return max((self._get_size_of(*owners[key]) for owners in self._owners.values() if key in owners), default=0)
+            if rows := reported.get(key):
+                sizes: dict[str, int] = {}
+                for label, size in rows:
+                    kind = label.partition(" ")[0]
+                    sizes[kind] = sizes.get(kind, 0) + size
+                return max(self._subtract(kind, size, ended) for kind, size in sizes.items())
+        owned = (self._get_size_of(*owners[key], ended=ended) for owners in self._owners.values() if key in owners)
+        return max(owned, default=0)
 
-    def has_min_count(self, key: frameworks.GangKey) -> bool:
-        """True if a PodGroup of Kubernetes says how many pods of the gang start together: all of these or none."""
-        return key in self._reported[frameworks.SizeSource.IN_TREE]
+    def _subtract(self, kind: str, size: int, ended: int) -> int:
+        return min(size if kind in self._excluding_ended else max(0, size - ended), MAX_SIZE)
 
     def is_confined(self, key: frameworks.GangKey) -> bool:
         """True if Volcano offers this gang the nodes of one HyperNode at a time."""
@@ -57,6 +62,8 @@ class Sizes:
             has_changed = self._set_owner(kind, source_object, obj.metadata.controller)
             has_changed |= self._set_confined(kind, source_object, is_confined=obj.spec.is_confined)
         self._names.setdefault(kind.snapshot_kind, {})[kind.name] = None
+        if kind.excludes_ended:
+            self._excluding_ended.add(kind.name)
         return self.set_report(kind, source_object, kind.read_sizes(obj)) or has_changed
 
     def remove(self, kind: frameworks.SizeKind, source_object: str) -> bool:
@@ -106,11 +113,11 @@ class Sizes:
         (groups.add if is_confined else groups.discard)(pod_group)
         return has_changed
 
-    def _get_size_of(self, display_kind: str, source_object: str) -> int:
+    def _get_size_of(self, display_kind: str, source_object: str, *, ended: int) -> int:
         """Return the size that an object reports, or 0. A controller's releases differ in the keys, not in the size."""
         labels = [(name, f"{name} {source_object}") for name in self._names.get(display_kind, ())]
         sizes = [
-            size
+            self._subtract(name, size, ended)
             for name, label in labels
             for key in self._keys.get(name, {}).get(source_object, ())
             for reported in self._reported.values()

@@ -1,7 +1,7 @@
 """Reports on the nodes of a fabric, for metrics: the devices of each rail by state, and nodes without topology labels.
 
 A device counts as dead if it is in capacity but not in allocatable: its plugin reports it unhealthy or does not run, or
-its slice or a DeviceTaintRule taints it. Devices of claims count as those of device plugins. Rails that share a pool
+its slice taints it. Devices of claims count as those of device plugins. Rails that share a pool
 are counted together, because the rail of an allocated device is unknown.
 
 Nodes without a topology label are used last. Only nodes with an accelerator or a rail device of the fabric count. For a
@@ -39,7 +39,7 @@ def count_devices(
     """Count the devices of these resources on these nodes, by resource and state."""
     counts: Counter[tuple[str, State]] = Counter()
     for node in nodes:
-        used = _count_used(node.name, cluster)
+        used = cluster.get_used(node.name)
         for name in resource_names:
             allocatable = node.allocatable.get(name, 0)
             capacity = max(node.capacity.get(name, 0), allocatable)
@@ -66,15 +66,6 @@ def count_missing(nodes: Iterable[object_info.NodeInfo], resource_names: Collect
     return counts
 
 
-def _count_used(node: str, cluster: cluster_state.ClusterState) -> resources.Amounts:
-    """Return what is in use of a node, also devices whose taint came while a claim held them."""
-    used = cluster.get_used(node)
-    names = cluster.list_claimable(node)
-    if not names or not (tainted := cluster.claimed.inventory.count_devices(node).held_tainted):
-        return used
-    return {**used, **{name: used.get(name, 0) + amount for name, amount in tainted.items() if name in names}}
-
-
 def count_overcommitted(
     nodes: Iterable[object_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Sequence[str]
 ) -> Mapping[str, int]:
@@ -84,7 +75,7 @@ def count_overcommitted(
     """
     counts: Counter[str] = Counter()
     for node in nodes:
-        used = _count_used(node.name, cluster)
+        used = cluster.get_used(node.name)
         for name in resource_names:
             beyond = used.get(name, 0) - node.allocatable.get(name, 0)
             if beyond > 0:

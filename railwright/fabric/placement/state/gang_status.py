@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import operator
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -29,7 +29,7 @@ _Pod = TypeVar("_Pod", object_info.PodInfo, PlacedPeer)
 def list_placed(
     gang: membership.GangKey,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.Assumptions,
+    assumed: assumed_pods.AssumedPods,
     *,
     except_uid: str,
     ignored_uids: Collection[str],
@@ -55,7 +55,7 @@ def list_placed(
 
 
 def has_placed(
-    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
 ) -> bool:
     """True if a pod of a gang is placed."""
     unbound = cluster.get_unbound(gang)
@@ -64,40 +64,20 @@ def has_placed(
     return cluster.has_slices and any(find_node(pod, cluster) for pod in unbound.values())
 
 
-def has_unplaced(
-    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
-) -> bool:
-    """True if a pod of a gang exists that is not placed; in constant time while fewer pods are assumed than unbound."""
-    if not cluster.has_slices and len(cluster.get_unbound(gang)) > len(assumed.list_of_gang(gang)):
-        return True
-    return any(True for _ in list_unplaced(gang, cluster, assumed))
-
-
-def list_unplaced(
-    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
-) -> Iterator[object_info.PodInfo]:
-    """Return the existing pods of a gang that are not placed."""
-    assumed_uids = {pod.uid for pod in assumed.list_of_gang(gang)}
-    pods = cluster.get_unbound(gang).items()
-    return (pod for uid, pod in pods if uid not in assumed_uids and not find_node(pod, cluster))
-
-
 def count_unplaced(
-    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
 ) -> int:
-    """Return the number of the pods that `list_unplaced` returns; in constant time if no pod is assumed."""
-    if cluster.has_slices:  # a pod that is not bound may have devices of a node
-        return sum(1 for _ in list_unplaced(gang, cluster, assumed))
+    """Return the number of existing pods of a gang that are not placed."""
     unbound = cluster.get_unbound(gang)
-    return len(unbound) - sum(1 for pod in assumed.list_of_gang(gang) if pod.uid in unbound)
+    placed = {pod.uid for pod in assumed.list_of_gang(gang) if pod.uid in unbound}
+    if cluster.has_slices:  # a pod that is not bound may have devices of a node
+        placed |= {uid for uid, pod in unbound.items() if find_node(pod, cluster)}
+    return len(unbound) - len(placed)
 
 
 def find_node(pod: object_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
     """Return the node of a pod that is bound or whose claims hold devices; otherwise ""."""
-    devices = cluster.claimed.inventory
-    if pod.node or not devices.claims.has_allocated(pod.uid, pod.claim_names):
-        return pod.node
-    return min(devices.list_allocated_nodes(pod.claims), default="")
+    return pod.node or min(cluster.devices.list_allocated_nodes(pod.claims), default="")
 
 
 class GangStatus(msgspec.Struct, frozen=True):
@@ -131,7 +111,7 @@ class GangStatus(msgspec.Struct, frozen=True):
 def build_status(
     request: scheduling_request.SchedulingRequest,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.Assumptions,
+    assumed: assumed_pods.AssumedPods,
     *,
     part: str = "",
 ) -> GangStatus:
@@ -174,7 +154,9 @@ def build_status(
         if distinct.keys() | {own_requests} == {largest}:
             ranks = [request.rank, *[pod.rank for pod in workers]]
             if missing:
-                late = _list_late_ranks([*ranks, *[peer.rank for peer in placed_workers]], size, missing)
+                ended = [pod.rank for pod in cluster.list_ended(request.gang)]
+                known = [*ranks, *[peer.rank for peer in placed_workers], *ended]
+                late = _list_late_ranks(known, size + len(ended), missing)
                 missing -= len(late)
                 ranks += late
             return build(sorted(ranks), len(ranks), largest)
@@ -250,98 +232,3 @@ def is_single_pod(request: scheduling_request.SchedulingRequest, cluster: cluste
 
 def _list_devices(request: scheduling_request.SchedulingRequest) -> set[str]:
     return {*request.accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
-
-
-# --- a gang that is announced pod by pod -------------------------------------------------------------------
-
-
-class GangStatuses:
-    """Builds the states of gangs, like `build_status`.
-
-    A scheduler that announces its placements asks about one pod of a gang after the other. Then the latest state is
-    continued by the pods announced since, so that a gang of hundreds is not visited for each of them.
-    """
-
-    def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
-        self._cluster, self._assumed = cluster, assumed
-        self._latest: _AnnouncedGang | None = None
-
-    def build(self, request: scheduling_request.SchedulingRequest, assumed: assumed_pods.Assumptions) -> GangStatus:
-        """Return the state of the requesting pod's gang."""
-        if assumed is not self._assumed or not request.offers:
-            return build_status(request, self._cluster, assumed)
-        latest, inputs = self._latest, self._read_inputs(request)
-        status = latest.continue_for(request, self._assumed) if latest is not None and latest.inputs == inputs else None
-        if status is None:
-            status = build_status(request, self._cluster, assumed)
-            pods = self._cluster.get_gang(request.gang)
-            is_exact = not (self._cluster.has_slices or self._assumed.unseen or self._assumed.get(request.uid))
-            can_continue = is_exact and _is_uniform(request, status, pods)
-            self._latest = _AnnouncedGang(inputs, status, pods, self._assumed) if can_continue else None
-        return status
-
-    def _read_inputs(self, request: scheduling_request.SchedulingRequest) -> tuple[object, ...]:
-        """Return what a state follows from, except the requesting pod and the assumed ones that the watch has shown."""
-        cluster, gang = self._cluster, request.gang
-        pods = cluster.get_gang_change(gang), cluster.get_gang_size(gang, observed=0)
-        return gang, *pods, request.requests, _list_devices(request), cluster.has_slices, self._assumed.unseen
-
-
-def _is_uniform(
-    request: scheduling_request.SchedulingRequest, status: GangStatus, pods: Mapping[str, object_info.PodInfo]
-) -> bool:
-    """True if all pods of a gang exist and request the same, so that each unplaced one has a slot of its own."""
-    own, kinds = pods.get(request.uid), {id(pod.requests): pod.requests for pod in pods.values()}
-    return (
-        own is not None
-        and not own.node
-        and own.rank == request.rank
-        and set(kinds.values()) == {request.requests}
-        and len(pods) == status.size == len(status.placed_workers) + len(status.slot_ranks)
-        and len(status.placed) == len(status.placed_workers)
-    )
-
-
-class _AnnouncedGang:
-    """The state of a gang of equal pods, to which announced pods are added."""
-
-    def __init__(
-        self,
-        inputs: tuple[object, ...],
-        status: GangStatus,
-        pods: Mapping[str, object_info.PodInfo],
-        assumed: assumed_pods.AssumedPods,
-    ) -> None:
-        self.inputs, self._status, self._position = inputs, status, assumed.change_log.position
-        self._placed, self._slot_ranks = list(status.placed), list(status.slot_ranks)
-        self._nodes = {peer.node for peer in status.placed}
-        placed_uids = {peer.uid for peer in status.placed}
-        self._waiting = {uid: pod for uid, pod in pods.items() if uid not in placed_uids}
-
-    def continue_for(
-        self, request: scheduling_request.SchedulingRequest, assumed: assumed_pods.AssumedPods
-    ) -> GangStatus | None:
-        """Return the state for the next request; None if something else has changed, after which this is invalid."""
-        nodes, self._position = assumed.change_log.read_since(self._position), assumed.change_log.position
-        if nodes is None or not self._nodes.isdisjoint(nodes):
-            return None
-        for assumed_pod in [pod for node in nodes for pod in assumed.list_on_node(node) if pod.gang == request.gang]:
-            pod = self._waiting.pop(assumed_pod.uid, None)
-            if pod is None or assumed_pod.requests != request.requests:
-                return None
-            del self._slot_ranks[bisect.bisect_left(self._slot_ranks, pod.rank)]
-            bisect.insort(self._placed, PlacedPeer(assumed_pod.rank, pod.uid, assumed_pod.node, pod.requests))
-            self._nodes.add(assumed_pod.node)
-        own = self._waiting.get(request.uid)
-        if own is None or own.rank != request.rank:
-            return None
-        placed, slot_ranks = list(self._placed), list(self._slot_ranks)  # decisions keep them
-        return msgspec.structs.replace(
-            self._status,
-            placed=placed,
-            slot_ranks=slot_ranks,
-            unplaced=len(slot_ranks),
-            planning_request=request.requests,
-            placed_workers=placed,
-            retried_uids=frozenset((request.uid,)),
-        )

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from railwright.fabric import bounded_cache, intent, names, node_views, resources, views
-from railwright.fabric.claims import claim_index
+from railwright.fabric.claims import inventory
 from railwright.fabric.workloads import membership
 
+_GATED = "SchedulingGated"  # reason of a condition (k8s.io/api/core/v1, PodReasonSchedulingGated)
+_MAX_TEXT, _MAX_NAMES = 4096, 64  # characters and names of an annotation of a node
 Share = Callable[[resources.Amounts], resources.FrozenAmounts]  # returns one object for equal amounts
 
 
@@ -21,6 +23,7 @@ class NodeInfo(msgspec.Struct, gc=False, frozen=True):
     capacity: resources.FrozenAmounts
     taints: tuple[node_views.Taint, ...]
     schedulable: bool  # Ready and not cordoned
+    broken_rails: tuple[str, ...] = ()  # names in its annotation
 
 
 def read_node(node: node_views.Node, interner: bounded_cache.StringInterner, share: Share) -> NodeInfo:
@@ -33,7 +36,17 @@ def read_node(node: node_views.Node, interner: bounded_cache.StringInterner, sha
         capacity=share(resources.parse_amounts(node.status.capacity)),
         taints=tuple(node.spec.taints or ()),
         schedulable=is_schedulable(node),
+        broken_rails=read_broken_rails(node.metadata.annotations),
     )
+
+
+def read_broken_rails(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names in the annotation of a node, each once; most nodes have none."""
+    value = annotations.get(names.BROKEN_RAILS)
+    if not value:
+        return ()
+    rails = (part.strip() for part in value[:_MAX_TEXT].split(",", _MAX_NAMES)[:_MAX_NAMES])
+    return tuple(dict.fromkeys(filter(None, rails)))
 
 
 def is_schedulable(node: node_views.Node) -> bool:
@@ -54,19 +67,25 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     requests: resources.FrozenAmounts  # of its containers and of its claims
     container_requests: resources.FrozenAmounts
     claim_names: tuple[str, ...]  # namespace/name of the claims that its spec names
-    templates: tuple[claim_index.NamedTemplate, ...] = ()  # from which claims are generated for it
+    templates: tuple[str, ...] = ()  # namespace/name of the templates from which claims are generated for it
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
     policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
-    priority: int = 0
-    scheduler: str = ""  # spec.schedulerName
+    is_held: bool = False  # a scheduling gate keeps schedulers from it
     part: str = ""  # of its gang, placed as a unit; "" for the whole gang
     fabric: str = ""  # that it was injected with; "" if it was not
     rails: tuple[str, ...] = ()  # of that fabric, counted by a resource or not
+    is_ending: bool = False  # it is being deleted
 
     @property
-    def claims(self) -> claim_index.PodKey:
+    def place(self) -> str:
+        """Return what a pod and its successor have in common: the name, or its part that the index of a Job ends."""
+        rank = self.rank
+        return self.key if not rank.is_labelled or self.key.endswith(f"-{rank.index}") else self.key.rpartition("-")[0]
+
+    @property
+    def claims(self) -> inventory.PodKey:
         """Return the key of its claims."""
-        return claim_index.PodKey(self.uid, self.claim_names, self.templates)
+        return inventory.PodKey(self.uid, self.key.partition("/")[0], self.claim_names, self.templates)
 
 
 _MAX_RAILS = 4096  # characters of the names in a record, which a forged one may exceed
@@ -79,7 +98,7 @@ def _limit_rails(record: intent.Record) -> tuple[str, ...]:
 
 def read_pod(
     pod: views.Pod,
-    claims: claim_index.PodKey,
+    claims: inventory.PodKey,
     interner: bounded_cache.StringInterner,
     requests: resources.FrozenAmounts,
     container_requests: resources.FrozenAmounts,
@@ -97,9 +116,9 @@ def read_pod(
         claims.claims,
         claims.templates,
         bound_at=pod.status.bound_at if spec.node_name else "",
-        priority=spec.priority or 0,
-        scheduler=intern(spec.scheduler_name),
+        is_held=any(condition.reason == _GATED for condition in pod.status.conditions or ()),
         part=intern(membership.find_part(pod)),
+        is_ending=bool(metadata.deletion_timestamp),
     )
     if names.INJECTION not in metadata.annotations:  # most pods of a cluster
         return info

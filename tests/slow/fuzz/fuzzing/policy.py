@@ -6,15 +6,16 @@ from collections.abc import Iterator
 import msgspec
 
 from railwright.cluster import policies
-from railwright.fabric.injection import env_tables
+from railwright.fabric.injection import environment
+from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model
 
 EXECUTIONS = 3_000  # a document takes the schema's validator several milliseconds
 TOKENS = (
-    *b"fabrics rails transport roce tcp efa nccl preflight nodeShapes env forceEnv".split(),
+    *b"fabrics rails transport roce tcp efa nccl preflight nodeShapes env".split(),
     *(b"!!int x", b"!!bool x", b"!!float x", b"!!null x", b"2026-99-99", b".inf", b"0b2", b"1:70", b"? [a]"),
     *b"null ~ true 1e3 0x10 010 <<: *a &a !!".split(),
-    *b"placement weights namespaces matchLabels matchExpressions devices match".split(),
+    *b"placement claims namespaces acceleratorClass pairBy devices match".split(),
     *b"oversubscription preset security".split(),
     *(
         b": ",
@@ -45,7 +46,7 @@ fabrics:
     <<: *a
     transport: infiniband
 nodeShapes:
-- {name: s, match: {k: v}, devices: {r0: d1}, numa: [{node: 0, gpus: [0], rails: [r0]}]}
+- {name: s, match: {k: v}, devices: {r0: d1}, numa: [{gpus: [0], rails: [r0]}]}
 """
 
 
@@ -75,4 +76,5 @@ def check(data: bytes) -> None:
     assert not isinstance(again, policies.Rejected), again
     assert again.document == result.document
     for name, fabric in result.document.fabrics.items():
-        result.compile_once(env_tables.Tables).get_rank_settings(name, fabric.rails, None, host_network=False)
+        case = derive.Case(fabric, tuple(fabric.rails), None, is_foreign=False)
+        environment.Tables(result.document).get_rank_settings(name, case)

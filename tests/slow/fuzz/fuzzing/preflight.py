@@ -3,11 +3,14 @@
 Whatever they hold, there is a report, and it fits one line. A sandboxed runtime writes files of its own there.
 """
 
+import argparse
+import fnmatch
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from railwright.preflight import checks, expected, report
+from railwright.preflight import __main__ as program
+from railwright.preflight import checks, expected, files, resolution
 from railwright.preflight import host as hosts
 
 EXECUTIONS = 4_000
@@ -44,7 +47,13 @@ _FILES = {
     "/proc/net/if_inet6": "fd000000000000000000000000000007 05 40 00 80 net1\n",
     "/proc/self/limits": "Max locked memory         unlimited            unlimited            bytes\n",
     "/proc/self/status": "Name: x\nCapBnd:\t0000000000004000\n",
-    "/etc/nccl.conf": "NCCL_IB_GID_INDEX=3\n",
+    "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/c/rail0/dra.net-metadata.json": json.dumps(
+        {"requests": [{"name": "rail0", "devices": [{"attributes": {"dra.net/rdmaDevice": {"string": "mlx5_0"}}}]}]}
+    ),
+    f"{_SYS}/device": "/sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.0",
+    "/sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.0/numa_node": "0",
+    "/sys/bus/pci/devices/0000:3c:00.0/class": "0x030200",
+    "/sys/bus/pci/devices/0000:3c:00.0": "/sys/devices/pci0000:00/0000:00:01.0/0000:3c:00.0",
 }
 
 _ODD = {  # no kernel writes so
@@ -70,12 +79,22 @@ class _Files(hosts.Host):
         text = self._files.get(path)
         return None if text is None else text.encode("utf-8", "replace").decode("utf-8", "replace").strip()
 
+    def read_lines(self, path: str) -> Iterator[str]:
+        yield from (self.read_text(path) or "").splitlines()
+
     def list_names(self, path: str) -> list[str]:
         below = [file.removeprefix(f"{path}/") for file in self._files if file.startswith(f"{path}/")]
         return sorted({name.partition("/")[0] for name in below}, key=hosts.build_sort_key)
 
+    def find(self, pattern: str) -> list[str]:
+        return [path for path in self._files if fnmatch.fnmatchcase(path, pattern)]
+
     def exists(self, path: str) -> bool:
         return any(file == path or file.startswith(f"{path}/") for file in self._files)
+
+    def find_real_path(self, path: str) -> str:
+        target = self._files.get(path, "")
+        return target if target.startswith("/") else ""
 
     def find_open_error(self, path: str) -> str:
         return "" if self.exists(path) else "No such file or directory"
@@ -97,30 +116,36 @@ def seeds() -> Iterator[bytes]:
 
 
 def check(data: bytes) -> None:
-    """Only a rail's own ValueError leaves; one line of bounded length that a terminal takes."""
+    """Only the error of a rail leaves; the files have the form that their readers need, and the line fits."""
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError):
         return
-    files, environment = _texts(tree, "files"), _texts(tree, "environment")
-    host = _Files({path: text for path, text in files.items() if path.startswith("/") and _fits(path)})
+    tree_files, environment = _texts(tree, "files"), _texts(tree, "environment")
+    host = _Files({path: text for path, text in tree_files.items() if path.startswith("/") and _fits(path)})
     transport = tree.get("transport") if isinstance(tree, dict) else None
-    chosen = expected.get_value(expected.HCA, environment, host)
+    index = environment.get(expected.GID_INDEX)
     expectation = expected.Expected(
         transport=transport if isinstance(transport, str) and transport in expected.RULES else "roce",
         rails=tuple(_rails(tree)),
-        hca=chosen,
         mtu=4200,
-        gid_index=expected.get_gid_index(environment, host),
+        gid_index=hosts.parse_number(index),
+        environment=environment,
     )
-    for device in (*expected.parse_exact_list(chosen or ""), "mlx5_0"):
-        expected.selects(chosen or "", device, 1)
-    result = checks.check(host, expectation)
-    assert result.problems or result.rails
-    line = report.format_line(result, warn=False)
+    view = resolution.read_view(host, expectation)
+    rails = resolution.resolve(view)
+    problems = list(checks.check(view, rails))
+    assert problems or rails
+    variables = files.derive_variables(view, rails)
+    texts, unfit = files.format_files(expectation, variables)
+    for name, line in ((name, line) for name, text in texts.items() for line in text.splitlines()):
+        assert line.isprintable()
+        assert name != files.RAILS_ENV or (line.count("'") == 2 and line.endswith("'") and "=''" not in line)
+        assert name != files.UCX_CONF or len(line.encode()) < 200
+    line = checks.format_line({rail.rail.name: rail.name for rail in rails}, [*problems, *unfit], warn=False)
     assert line.isprintable()
-    assert len(line) <= report.MAX
-    json.dumps([problem._asdict() for problem in (*result.problems, *result.rails)])
+    assert len(line) <= checks.MAX
+    files.format_json(files.describe(view, rails, variables, problems))
 
 
 def _fits(path: str) -> bool:
@@ -138,6 +163,6 @@ def _rails(tree: Any) -> Iterator[expected.Rail]:
     for written in rails[:16] if isinstance(rails, list) else ():
         if isinstance(written, str):
             try:
-                yield expected.parse_rail(written)
-            except ValueError as error:
+                yield program._parse_rail(written)
+            except argparse.ArgumentTypeError as error:
                 assert str(error)

@@ -14,7 +14,7 @@ from webhook import pods, response_cache, reviews
 EXECUTIONS = 5_000
 TOKENS = (
     *b"railwright.io/fabric railwright.io/rails railwright.io/skip railwright.io/containers".split(),
-    *b"railwright.io/delivery railwright.io/injection railwright.io/placement railwright.io/nccl.conf".split(),
+    *b"railwright.io/delivery railwright.io/injection railwright.io/nccl.conf".split(),
     *b"k8s.v1.cni.cncf.io/networks".split(),
     *b"f default none rail0 rail0-rail1 env file networks preflight railwright-preflight IPC_LOCK".split(),
     *b"NCCL_IB_HCA NCCL_DEBUG nvidia.com/gpu nvidia.com/mlx5_0 cpu memory 1 0 1e9 -1 500m".split(),
@@ -23,8 +23,8 @@ TOKENS = (
     *(b'"', b"{", b"}", b"[", b"]", b":", b",", b"null", b"\\ud800", b"\\u0000", b"\xff"),
 )
 _POLICY = admitting.fabric(
-    "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n"
-    "    env: {NCCL_DEBUG: INFO}\n    forceEnv: [NCCL_DEBUG]\n    preflight: {enabled: true, mtu: 4200}\n",
+    "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
+    "    env: {NCCL_DEBUG: INFO}\n    resolve: always\n    preflight: {mtu: 4200}\n",
     top="nodeShapes:\n- {name: a, match: {gpu: a}, devices: {rail0: mlx5_7}}\n",
 )
 

@@ -1,0 +1,62 @@
+"""Counts a pod that kube-scheduler has asked about on its best node, for a moment.
+
+kube-scheduler announces no placements, and sends the request for the next pod before the previous binding is written.
+So a pod counts on the node that was ranked first for it, or on the one node that filter left, until the watch shows the
+pod there, for two seconds, or until that node is offered again: then the pod is not there, or does not fill it. Only
+plans and ranks follow from it, and for a pod of a segment, that the others of the segment go to the same NVLink domain.
+Such a pod counts although its node is offered again: it is on another node of the domain.
+"""
+
+from railwright.fabric.placement import scheduling_request
+from railwright.fabric.placement.state import assumed_pods, cluster_state
+
+SECONDS = 2.0  # on a busy machine a binding is seen after 0.03 s in the median, 99 % within 0.7 s
+
+
+class ScoredPods:
+    """The pods that kube-scheduler has just asked about."""
+
+    def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
+        self._cluster, self._assumed = cluster, assumed
+        self._pods: dict[str, assumed_pods.AssumedPod] = {}  # by UID, the oldest first
+
+    def count(
+        self, request: scheduling_request.SchedulingRequest, node: str, now: float, *, is_confined: bool = False
+    ) -> None:
+        """Count the pod of a request on a node, unless Volcano has announced it.
+
+        `is_confined`: filter has left it no node outside of this node's NVLink domain.
+
+        Callers are not always authenticated, so that only a pod which the watch has shown counts.
+        """
+        known = self._assumed.get(request.uid)
+        if (known is not None and known is not self._pods.get(request.uid)) or request.uid not in self._cluster.pods:
+            return
+        pod = self._pods[request.uid] = assumed_pods.AssumedPod(
+            uid=request.uid,
+            key=request.key,
+            gang=request.gang,
+            rank=request.rank,
+            node=node,
+            requests=request.requests,
+            state=assumed_pods.State.CONFINED if is_confined else assumed_pods.State.SCORED,
+            since=now,
+        )
+        self._assumed.assume(pod, assumed_pods.KUBE_SCOPE)
+
+    def end(self, now: float, request: scheduling_request.SchedulingRequest | None = None) -> None:
+        """Stop to count pods whose time is over, those on nodes that a request offers, and the pod of the request.
+
+        `request` is one of filter, the first about a pod. A pod that counts by then has come back: kube-scheduler
+        releases all pods of a gang that it starts as a whole, or tries them in another domain.
+        """
+        offered = frozenset[str]() if request is None else request.offered
+        back = self._pods.get(request.uid) if request is not None else None
+        for uid, pod in list(self._pods.items()):
+            is_back = back is not None and (pod is back or (pod.gang and pod.gang == back.gang))
+            is_over = is_back or now - pod.since > SECONDS
+            if is_over:
+                del self._pods[uid]
+            is_elsewhere = pod.node in offered and pod.state is assumed_pods.State.SCORED
+            if (is_over or is_elsewhere) and self._assumed.get(uid) is pod:
+                self._assumed.forget(uid)

@@ -1,0 +1,396 @@
+"""Rows about the rails of each fabric on the nodes: networks, device pools, node shapes, domains.
+
+Rows about rails run once for each fabric; the subject of the assessment is the fabric.
+"""
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from railwright.cli.checking import rows, snapshots
+from railwright.cli.checking.rows import (
+    Assessment,
+    Phase,
+    assess_problems,
+    fail,
+    for_each,
+    ok,
+    require,
+    require_policy,
+    row,
+    skip,
+    warn,
+)
+from railwright.cli.checking.snapshots import Snapshot, get_map, get_name, get_path
+from railwright.fabric import hypernodes, intent, names, resources, text, topology
+from railwright.fabric.placement.state import cluster_state, object_info
+from railwright.fabric.policy import claimed_rails, model, presets
+
+GROUP = "nodes and rails"
+
+CLUSTER_SOURCES = ("nodes", "device-classes", "device-slices", "networks", "policy")  # of `read_cluster`
+_DEVICES = "device-classes device-slices"
+_WITHOUT_POOLS = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
+
+
+def read_cluster(snapshot: Snapshot) -> cluster_state.ClusterState:
+    """Return the nodes as placement sees them, with the devices of slices."""
+    cluster = cluster_state.ClusterState()
+    cluster.change_devices(lambda devices: devices.class_sink.replace(snapshot.get_all("device-classes")))
+    cluster.change_devices(lambda devices: devices.slice_sink.replace(snapshot.get_all("device-slices")))
+    if snapshot.policy is not None:
+        fabrics = claimed_rails.list_fabrics(snapshot.policy)
+        cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))
+    cluster.replace_nodes(snapshot.get_all("nodes"))
+    return cluster
+
+
+def get_cluster(snapshot: Snapshot) -> cluster_state.ClusterState:
+    """Return the cluster that was read for the snapshot."""
+    cluster: cluster_state.ClusterState = snapshot.get_all(snapshots.CLUSTER)[0]
+    return cluster
+
+
+def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
+    """Return the fabrics with rails. A rail without a resource of its own has the one that its network names."""
+    networks = _read_networks(snapshot)
+    return {
+        name: intent.fill_resources(name, fabric, networks)
+        for name, fabric in snapshot.fabrics.items()
+        if fabric.transport is not model.Transport.TCP and fabric.rails
+    }
+
+
+def _read_networks(snapshot: Snapshot) -> intent.Networks:
+    """Return each network with the resource that its annotation names."""
+    networks = [get_map(item, "metadata") for item in snapshot.get_all("networks")]
+    return {
+        (str(network.get("namespace")), str(network.get("name"))): get_map(network, "annotations").get(
+            names.NAD_RESOURCE_NAME
+        )
+        for network in networks
+    }
+
+
+def _require_pools(snapshot: Snapshot, fabric: model.Fabric) -> None:
+    """Raise SkipError if the device pool of a rail is not known, because its network cannot be read."""
+    if any(rail.network and not rail.resource for rail in fabric.rails):
+        rows.require_read(snapshot, "networks")
+
+
+def _list_pools(fabric: model.Fabric) -> list[str]:
+    return list(dict.fromkeys(rail.resource for rail in fabric.rails if rail.resource))
+
+
+def _list_accelerated(snapshot: Snapshot) -> list[object_info.NodeInfo]:
+    """Return the nodes with at least one accelerator, healthy or not."""
+    return [node for node in get_cluster(snapshot).nodes.values() if _has_any(node, snapshot.accelerators)]
+
+
+def _has_any(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> bool:
+    """True if a node has at least one device of these resources, healthy or not."""
+    return any(node.capacity.get(name) or node.allocatable.get(name) for name in names_of_resources)
+
+
+def _list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
+    """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
+    pools = _list_pools(fabric)
+    return [node for node in _list_accelerated(snapshot) if not pools or any(map(node.capacity.get, pools))]
+
+
+def _find_shape(snapshot: Snapshot, node: object_info.NodeInfo) -> model.NodeShape | None:
+    return model.find_shape(require_policy(snapshot).document.node_shapes, node.labels)
+
+
+# --- networks and pools -----------------------------------------------------------------------------------
+
+
+@row(
+    "install Multus (multus-cni) and its kind, or remove `network` from the rails", reads="networks", phase=Phase.ALWAYS
+)
+def check_multus(snapshot: Snapshot) -> Assessment:
+    """Multus is installed (kind NetworkAttachmentDefinition)."""
+    if "networks" not in snapshot.unknown:
+        return ok(text.format_count(len(snapshot.get_all("networks")), "network"))
+    if any(rail.network for fabric in snapshot.fabrics.values() for rail in fabric.rails):
+        return fail("the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`")
+    if snapshot.policy is None:
+        return warn("the API server has no kind NetworkAttachmentDefinition; only rails without `network` work")
+    return skip("not installed, and no rail of the policy has `network`")
+
+
+@row(
+    "check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE",
+    reads="nodes",
+    phase=Phase.ALWAYS,
+)
+def check_accelerators(snapshot: Snapshot) -> Assessment:
+    """Nodes offer accelerators and device pools.
+
+    Without a policy, lists the other extended resources that nodes offer: the values for `rails[].resource`. If there
+    are none, install the RDMA shared device plugin, the SR-IOV network device plugin or your cloud's, unless all rails
+    use `mounts.devInfiniband`.
+    """
+    accelerators, nodes = ", ".join(snapshot.accelerators), get_cluster(snapshot).nodes.values()
+    accelerated = len(_list_accelerated(snapshot))
+    pools = Counter(
+        name
+        for node in nodes
+        for name, amount in node.allocatable.items()
+        if "/" in name and amount > 0 and name not in snapshot.accelerators
+    )
+    listed = text.join_first((f"{name} on {count}" for name, count in sorted(pools.items())), 8)
+    if not accelerated:
+        others = f"; they have {listed}" if listed else ""
+        return warn(f"none of {text.format_count(len(nodes), 'node')} has any of {accelerators}{others}")
+    share = f"{text.format_count(len(nodes), 'node', 'has', part=accelerated)} {accelerators}"
+    if snapshot.policy is not None:
+        return ok(share)
+    if listed:
+        return ok(f"{share}; device pools: {listed}")
+    return warn(
+        f"{share}, and no other extended resource: rails need a device pool, or devInfiniband",
+        "install an RDMA or SR-IOV device plugin on the nodes; to verify: kubectl describe node NODE",
+    )
+
+
+@row(
+    "create it, or correct its name in the policy: kubectl get net-attach-def -A; {edit policy}",
+    reads="policy networks",
+    after="policy multus",
+)
+@for_each(list_fabrics)
+def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+    """Each rail's network is valid and names its device pool.
+
+    The NetworkAttachmentDefinition of every rail exists under its `namespace/name`. Pods are rejected while one is
+    missing.
+
+    Its `spec.config` is JSON that names a plugin. Empty is valid too: Multus then reads the file of that name on the
+    node.
+
+    Where both the policy (`rails[].resource`) and the network (annotation `k8s.v1.cni.cncf.io/resourceName`) name a
+    device pool, both are equal.
+    """
+    rails = require([rail for rail in fabric.rails if rail.network], "no rail has a network")
+    networks = {get_name(network): network for network in snapshot.get_all("networks")}
+    if missing := text.join_first(
+        (f"{rail.name}: {rail.network}" for rail in rails if rail.network not in networks), 4
+    ):
+        return fail(f"there is no NetworkAttachmentDefinition for {missing}: pods are rejected")
+    configurations = {rail.network: get_path(networks[rail.network or ""], "spec", "config") for rail in rails}
+    problems = [
+        f"{name}: {problem}"
+        for name, configuration in configurations.items()
+        if (problem := _find_configuration_problem(configuration))
+    ]
+    if problems:
+        return fail(text.join_first(problems, 4), "kubectl -n NAMESPACE edit net-attach-def NAME")
+    pools = {
+        rail: get_map(networks[rail.network or ""], "metadata", "annotations").get(names.NAD_RESOURCE_NAME)
+        for rail in rails
+    }
+    different = (
+        f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}"
+        for rail, annotated in pools.items()
+        if annotated and annotated != rail.resource and not fabric.claims
+    )
+    equal = f"set both to the same value: {{edit policy}}, or annotation {names.NAD_RESOURCE_NAME} of the network"
+    return assess_problems(different, text.format_count(len(rails), "network"), bad=functools.partial(fail, fix=equal))
+
+
+def _find_configuration_problem(configuration: Any) -> str:
+    """Return what is wrong with spec.config, or "". Empty is valid: Multus then reads the CNI file on the node."""
+    if not configuration:
+        return ""
+    try:
+        tree = json.loads(configuration)
+    except (ValueError, TypeError) as error:
+        return f"spec.config is not JSON: {error}"
+    if not isinstance(tree, dict):
+        return "spec.config is not a JSON object"
+    plugins = tree.get("plugins") if isinstance(tree.get("plugins"), list) else [tree]
+    if not plugins or not all(isinstance(plugin, dict) and plugin.get("type") for plugin in plugins):
+        return "spec.config names no plugin (`type`)"
+    return ""
+
+
+@row(
+    "check the device plugin's pods and configuration: kubectl describe node NODE", reads="policy nodes", after="policy"
+)
+@for_each(list_fabrics)
+def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+    """Nodes with accelerators offer each rail's device pool.
+
+    At least one node offers each rail's device pool; the detail has the number of nodes. Without any, pods stay
+    Pending. Admission only warns about this, because an autoscaler may add such nodes.
+
+    Warns about nodes with accelerators that lack the device pool of a rail. Nodes with rails of another fabric only are
+    left out. Pods go there last. Also warns about rails without a device pool, unless `/dev/infiniband` is mounted, the
+    containers are privileged, or the transport needs none.
+    """
+    _require_pools(snapshot, fabric)
+    require(not fabric.claims, "the rails come as claims: see claim-devices")
+    pools, networks = _list_pools(fabric), _read_networks(snapshot)
+    unbound = [
+        rail.name
+        for rail in fabric.rails
+        if not rail.resource and (rail.network_key is None or rail.network_key in networks)
+    ]
+    has_devices = fabric.mounts.dev_infiniband or fabric.security.privileged
+    if unbound and not has_devices and fabric.transport not in _WITHOUT_POOLS:
+        return warn(
+            f"no device pool for {text.join_first(unbound, 5)}, and /dev/infiniband is not mounted",
+            "set `resource` of the rails, or `mounts.devInfiniband`: {edit policy}",
+        )
+    require(pools, "no rail has a device pool")
+    nodes = get_cluster(snapshot).nodes.values()
+    counts = {name: sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools}
+    if unavailable := [name for name in pools if not counts[name]]:
+        return fail(f"no node offers {text.join_first(unavailable, 4)}: pods stay Pending")
+    if problem := _find_missing(snapshot, pools):
+        return problem
+    fewest, most = min(counts.values()), max(counts.values())
+    number = fewest if fewest == most else f"{fewest} to {most}"
+    return ok(f"on {number} of {text.format_count(len(nodes), 'node')}")
+
+
+def _find_missing(snapshot: Snapshot, pools: Sequence[str]) -> Assessment | None:
+    """Return a warning if nodes with accelerators lack the device pool of a rail."""
+    others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
+    accelerated = [node for node in _list_accelerated(snapshot) if _has_any(node, pools) or not _has_any(node, others)]
+    missing = {
+        node.name: lacking
+        for node in accelerated
+        if (lacking := [name for name in pools if not node.capacity.get(name)])
+    }
+    problems = [
+        f"{node} lacks {text.join_first(lacking, 2)}" for node, lacking in missing.items() if len(lacking) < len(pools)
+    ]
+    if without_rails := [node for node, lacking in missing.items() if len(lacking) == len(pools)]:
+        problems.append(f"{text.join_first(without_rails, 4)} lack all rails")
+    if not problems:
+        return None
+    affected = text.format_count(len(accelerated), "node", part=len(missing))
+    return warn(
+        f"{affected} with accelerators: {text.join_first(problems, 4)}",
+        "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
+    )
+
+
+@row(
+    "check the NIC's link and the device plugin's log on that node: kubectl describe node NODE",
+    reads="policy nodes",
+    after="policy rail-offered",
+)
+@for_each(list_fabrics)
+def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+    """No node has lost all devices of a rail.
+
+    Warns about nodes that have devices of a pool (`capacity`) but none allocatable. The link is down, or the device
+    plugin reports them unhealthy. Devices of slices count, too: a taint `NoSchedule` or `NoExecute` takes them out.
+    """
+    _require_pools(snapshot, fabric)
+    dead = (
+        f"{node.name}: {name} 0 of {capacity // resources.UNIT}"
+        for node in get_cluster(snapshot).nodes.values()
+        for name in _list_pools(fabric)
+        if (capacity := node.capacity.get(name)) and not node.allocatable.get(name)
+    )
+    return assess_problems(dead, bad=warn)
+
+
+@row(
+    "correct the names, separated by commas: kubectl annotate node NODE railwright.io/broken-rails=rail0 --overwrite",
+    reads="policy nodes",
+    after="policy",
+)
+def check_broken_rails(snapshot: Snapshot) -> Assessment:
+    """Annotations about broken rails name rails of the policy.
+
+    Other names in the annotation `railwright.io/broken-rails` are ignored, so that pods still get the rail that was
+    meant.
+    """
+    known = {rail.name for fabric in list_fabrics(snapshot).values() for rail in fabric.rails}
+    unknown = (
+        f"{node.name}: {text.join_first(others, 2)}"
+        for node in get_cluster(snapshot).nodes.values()
+        if (others := [rail for rail in node.broken_rails if rail not in known])
+    )
+    return assess_problems(unknown, bad=warn)
+
+
+# --- shapes and domains -----------------------------------------------------------------------------------
+
+
+@row(
+    "correct `nodeShapes[].match`: {edit policy}; to list labels: kubectl get nodes --show-labels",
+    reads="policy nodes",
+    after="policy",
+)
+def check_node_shapes(snapshot: Snapshot) -> Assessment:
+    """Node shapes match the nodes.
+
+    Skipped if the policy has no `nodeShapes`.
+    """
+    known = require(require_policy(snapshot).document.node_shapes, "the policy has no nodeShapes")
+    accelerated = require(_list_accelerated(snapshot), "no node has accelerators")
+    shapes = {node.name: _find_shape(snapshot, node) for node in accelerated}
+    used = {shape.name for shape in shapes.values() if shape}
+    count_text = text.format_count(len(accelerated), "node")
+    if shapeless := [name for name, shape in shapes.items() if shape is None]:
+        share = text.format_count(len(shapeless), "node", "matches")
+        return warn(f"of {count_text} with accelerators, {share} no shape: {text.join_first(shapeless, 3)}")
+    if unused := [shape.name for shape in known if shape.name not in used]:
+        return warn(f"no node matches the shape {text.join_first(unused, 5)}")
+    return ok(f"{count_text}, {text.format_count(len(used), 'shape')}")
+
+
+@row(
+    "label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
+    reads="policy nodes",
+    after="policy",
+)
+@for_each(list_fabrics)
+def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+    """Nodes are in the fabric's topology domains.
+
+    Nodes with rails have the label of the closest topology domain. Nodes without it belong to no leaf switch, and gangs
+    avoid them.
+
+    With `preset: volcano`: HyperNodes exist, form a valid tree, and contain every node with rails. Volcano's topology
+    discovery creates them.
+    """
+    _require_pools(snapshot, fabric)
+    nodes = _list_nodes(snapshot, fabric)
+    if fabric.placement.preset == "volcano" and not fabric.placement.domains:
+        rows.require_read(snapshot, "hypernodes")
+        create = "Volcano's topology discovery creates them; to list: kubectl get hypernodes"
+        if "hypernodes" in snapshot.unknown:
+            return fail("the API server has no kind HyperNode (topology.volcano.sh)", create)
+        hyper_nodes = snapshot.get_all("hypernodes")
+        if not hyper_nodes:
+            return fail("there is no HyperNode", create)
+        good = text.format_count(len(hyper_nodes), "HyperNode")
+        return assess_problems(_list_tree_problems(snapshot, nodes), good, bad=functools.partial(warn, fix=create))
+    no_domains = "the fabric has no topology domains: all nodes count as equally close"
+    keys = require(presets.list_domain_keys(fabric.placement), no_domains)
+    require(nodes, "no node has accelerators and rails of this fabric")
+    labels = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
+    unlabelled = [node.name for node in nodes if not {*labels} <= node.labels.keys()]
+    if not unlabelled:
+        return ok(f"{text.format_count(len(nodes), 'node', 'has')} {keys[0]}")
+    share = text.format_count(len(nodes), "node", "has", part=len(unlabelled))
+    bad = fail if len(unlabelled) == len(nodes) else warn
+    return bad(f"{share} no label {keys[0]}: {text.join_first(unlabelled, 3)}")
+
+
+def _list_tree_problems(snapshot: Snapshot, members: Sequence[object_info.NodeInfo]) -> Iterator[str]:
+    tree = hypernodes.Tree()
+    tree.replace(snapshot.get_all("hypernodes"))
+    yield from tree.find_problems({node.metadata.name: node.metadata.labels for node in snapshot.get_all("nodes")})
+    if outside := [node.name for node in members if not tree.read_values(node.name, node.labels)]:
+        share = text.format_count(len(outside), "node", "is")
+        yield f"{share} in no HyperNode: {text.join_first(outside, 3)}"

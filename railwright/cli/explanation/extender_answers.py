@@ -1,0 +1,97 @@
+"""Asks a running extender to explain a pod, through the API server's proxy.
+
+The proxy strips the header of a token, so the extender gets it in a header of its own.
+"""
+
+import contextlib
+from urllib import parse
+
+import msgspec
+
+from railwright.cli import cluster_access, options, output
+from railwright.cluster import client as clients
+from railwright.cluster import errors, installed_names
+from railwright.fabric import names
+
+SECONDS = 30.0  # for one answer
+_SERVICES = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services"
+_SERVICE = f"{_SERVICES}/{installed_names.EXTENDER}"
+_IDENTIFY = (
+    "give one of an account that may get pods in that namespace: kubectl create token NAME, and --token-file FILE"
+)
+_FULL = (
+    f"the Role {installed_names.USER_ROLE} in namespace {installed_names.NAMESPACE}, and a token "
+    "(kubectl create token NAME, and --token-file FILE), allow to ask the extender"
+)
+_BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the backend does not respond by that scheme
+_UNREVIEWED = 503  # of the extender, if the API server does not review a token
+
+
+class NoExtenderError(output.UnreadableError):
+    """The extender explained nothing. The message has the cause, and what would allow to ask it."""
+
+
+class _ErrorDetail(msgspec.Struct):
+    reason: str = ""
+
+
+class _Answer(msgspec.Struct):
+    """An error of the extender or of the API server, or an explanation."""
+
+    error: _ErrorDetail | None = None
+    message: str = ""
+    pod: str = ""  # of an explanation
+
+
+def fetch_explanation(namespace: str, name: str, token_file: str, cluster: options.ClusterOptions) -> bytes:
+    """Return the JSON of an explanation. Raises UnreadableError with the fix."""
+    try:
+        given = output.read_text(token_file).strip() if token_file else ""
+    except output.UnreadableError as error:
+        raise output.UnreadableError(f"--token-file {error}") from error
+    path = f"/explain/{parse.quote(namespace, safe='')}/{parse.quote(name, safe='')}"
+    return cluster_access.run(cluster, lambda client: _ask(client, path, given), call_seconds=SECONDS)
+
+
+async def _ask(client: clients.Client, path: str, given: str) -> bytes:
+    token = given or await client.get_token()
+    if not token:
+        raise NoExtenderError(f"this kubeconfig has no token, and the extender requires one; {_IDENTIFY}")
+    status, body = 0, b""
+    for scheme in ("https", "http"):  # the default of the manifests, and plain HTTP for Volcano
+        proxy = f"{_SERVICES}/{scheme}:{installed_names.EXTENDER}:{names.EXTENDER_PORT}/proxy{path}"
+        try:
+            body = await client.get(proxy, headers={names.PROXIED_AUTHORIZATION: f"Bearer {token}"})
+            status = 200
+        except errors.ApiError as error:
+            status, body = error.status, error.body
+        if status not in _BAD_GATEWAY or _read_error(body)[1]:
+            break
+    return _read_answer(status, body)
+
+
+def _read_error(body: bytes) -> tuple[str, bool]:
+    """Return the message of an error, and whether it is the extender's and not the proxy's."""
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        answer = msgspec.json.decode(body, type=_Answer)
+        return errors.quote_message(answer.error.reason if answer.error else answer.message), answer.error is not None
+    return "", False
+
+
+def _read_answer(status: int, body: bytes) -> bytes:
+    where = "the API server's proxy"
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if status == 200 and msgspec.json.decode(body, type=_Answer).pod:
+            return body
+    reason, is_own = _read_error(body)
+    if status == 200:
+        cause = f"{where} responds, but not as railwright's extender does; check `server:` in the kubeconfig"
+    elif is_own:
+        cause = f"{where}: {reason or 'no explanation'} (status {status})"
+    else:
+        cause = errors.ApiError(status, "", reason, f"{_SERVICE}/proxy", where=where, foreign=not reason).sentence
+    if is_own and status == _UNREVIEWED:
+        raise NoExtenderError(f"{cause}; if the extender lacks a permission, `railwright check` names it")
+    if is_own and status == 404:  # the extender does not know the pod
+        raise NoExtenderError(cause)
+    raise NoExtenderError(f"{cause}; {_IDENTIFY if is_own and status == 401 else _FULL}")

@@ -1,0 +1,168 @@
+"""Reads the pod templates of any Kubernetes object as plain data.
+
+A template is recognized by its form: a `spec` with `containers`, or that of a clique of Grove, with `spec.podSpec`. So
+kinds without a row in `railwright.fabric.workloads` are read as well.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.cli import object_files
+from railwright.fabric import names, views
+from railwright.fabric.workloads import frameworks, grove, registry
+
+Path = tuple[str | int, ...]
+_SPECS = "ReplicaSpecs"  # suffix of mpiReplicaSpecs, pytorchReplicaSpecs and those of unknown kinds
+_CLIQUE = grove.POD_SPEC
+_CONTAINERS = {row.kind: row for framework in registry.FRAMEWORKS for row in framework.containers}
+_NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in registry.KINDS for path in kind.templates)]))
+
+
+class Template(msgspec.Struct, frozen=True):
+    """One pod template of an object."""
+
+    part: str  # "task master", "Worker"; "" if the object has one template
+    path: Path  # of the template in the document
+    containers: Path | None  # of the list of its containers; None: the template itself is the container
+    pod: views.Pod
+
+    def container(self, index: int) -> Path:
+        """Return the path of a container."""
+        return self.path if self.containers is None else (*self.containers, index)
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """An object and its templates."""
+
+    title: str  # "Job prod/llm"
+    namespace: str
+    templates: tuple[Template, ...]
+
+
+def list_objects(tree: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the objects of a document with their paths, also those in Lists."""
+    if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
+        return
+    items = tree.get("items")
+    if not (tree["kind"].endswith("List") and isinstance(items, list)):
+        yield path, tree
+        return
+    for index, item in enumerate(items):
+        yield from list_objects(item, (*path, "items", index))
+
+
+def read(root: Any) -> Iterator[Workload]:
+    """Yield the workloads of a document, also those in a List. Raises msgspec.ValidationError for a wrong type."""
+    for path, tree in list_objects(root):
+        row = _CONTAINERS.get(tree["kind"])
+        templates = () if row is None else tuple(_read_container(row, tree, path))
+        templates += tuple(_find_templates(tree, path, ()))
+        if templates:
+            namespace = str(frameworks.get_mapping(tree, "metadata").get("namespace") or "default")
+            yield Workload(object_files.format_title(tree), namespace, templates)
+
+
+def _find_templates(node: Any, path: Path, above: tuple[Any, ...]) -> Iterator[Template]:
+    if isinstance(node, dict):
+        spec = node.get("spec")
+        if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+            yield _build_template(node.get("metadata"), ("spec",), node, path, above)
+            return
+        if isinstance(spec, dict) and isinstance(frameworks.get_mapping(spec, *_CLIQUE[1:]).get("containers"), list):
+            yield _build_template({"labels": node.get("labels") or {}}, _CLIQUE, node, path, above)
+            return
+        for key, value in node.items():
+            yield from _find_templates(value, (*path, str(key)), (*above, node))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _find_templates(value, (*path, index), (*above, node))
+
+
+def _build_template(
+    metadata: Any, spec: tuple[str, ...], node: Mapping[str, Any], path: Path, above: Sequence[Any]
+) -> Template:
+    pod = _build_pod(metadata, frameworks.get_mapping(node, *spec), above)
+    return Template(_find_part(path, above), path, (*path, *spec, "containers"), pod)
+
+
+def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path: Path) -> Iterator[Template]:
+    """Yield the template of a container that the object sets in a template of another object."""
+    container = frameworks.get_mapping(root, "spec").get(row.field)
+    if isinstance(container, dict):
+        container = {**container, "name": row.name, "resources": container.get(row.resources_field)}
+        pod = _build_pod(None, {"containers": [container]}, (root,))
+        yield Template(row.field, (*path, "spec", row.field), None, pod)
+
+
+def _build_pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> views.Pod:
+    """Return the template as a pod, with the opt-in label of its closest parent (docs/interface.md 1.2)."""
+    own = dict(metadata) if isinstance(metadata, dict) else {}
+    label = next(
+        (label for node in reversed(above) if (label := _get_labels(node).get(names.FABRIC)) is not None), None
+    )
+    if label is not None:
+        own["labels"] = {names.FABRIC: label, **_get_labels({"metadata": own})}
+    tree = {
+        "metadata": own,
+        "spec": {**spec, "containers": [_convert_values(container) for container in spec["containers"]]},
+    }
+    return msgspec.convert(tree, views.Pod)
+
+
+def _convert_values(container: Any) -> Any:
+    """Return a container with numbers and booleans of env, command and args as text, as their author meant them."""
+    if not isinstance(container, dict):
+        return container
+    changed = dict(container)
+    for key in ("command", "args"):
+        if isinstance(changed.get(key), list):
+            changed[key] = [_format_value(word) for word in changed[key]]
+    if isinstance(changed.get("env"), list):
+        changed["env"] = [
+            {**entry, "value": _format_value(entry["value"])} if isinstance(entry, dict) and "value" in entry else entry
+            for entry in changed["env"]
+        ]
+    return changed
+
+
+def _format_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def find_unquoted(tree: Any, workloads: Iterable[Workload]) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of each value of env in a document that is a number or boolean, not text."""
+    for template in (template for workload in workloads for template in workload.templates):
+        for index in range(len(template.pod.spec.containers)):
+            container = template.container(index)
+            entries = functools.reduce(lambda node, step: node[step], container, tree).get("env")
+            for at, entry in enumerate(entries if isinstance(entries, list) else ()):
+                if isinstance(entry, dict) and isinstance(entry.get("value"), bool | int | float):
+                    yield str(entry.get("name")), (*container, "env", at, "value")
+
+
+def _find_part(path: Path, above: Sequence[Any]) -> str:
+    """Return the name of the template: the innermost name of a list's entry or key of a replica type on its path."""
+    part = ""
+    for at, step in enumerate(path[-len(above) :] if above else ()):
+        node = above[at]
+        if isinstance(step, int) and isinstance(node[step], dict):
+            part = next((str(node[step][key]) for key in _NAME_FIELDS if key in node[step]), part)
+        elif isinstance(step, str) and (_is_under_specs(path, above, at) or step.endswith(("GroupSpec", "rTemplate"))):
+            part = step
+    return part
+
+
+def _is_under_specs(path: Path, above: Sequence[Any], at: int) -> bool:
+    steps = path[-len(above) :]
+    return at > 0 and str(steps[at - 1]).endswith(_SPECS)
+
+
+def _get_labels(node: Any) -> Mapping[str, Any]:
+    metadata = node.get("metadata") if isinstance(node, dict) else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) else {}

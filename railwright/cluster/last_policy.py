@@ -1,0 +1,120 @@
+"""Keeps the last valid policy in a second ConfigMap, so that a restart does not lose it.
+
+The webhook's replicas write it; the newest version of the policy wins. A server that starts while the policy is invalid
+uses the copy, and says so. As soon as the policy is valid, the copy has no effect. Without the ConfigMap, which an
+installation brings, nothing is kept.
+"""
+
+import asyncio
+import logging
+
+import msgspec
+
+from railwright.cluster import client as clients
+from railwright.cluster import errors, installed_names, policies, sources, watch_wire
+from railwright.fabric import names, views
+
+_PATH = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.LAST_POLICY}"
+# annotations of the copy: resourceVersion and UID of the policy. Versions are compared within one UID only: those of a
+# backup are another cluster's, or of an object that was deleted since.
+_VERSION, _UID = f"{names.DOMAIN}/policy-version", f"{names.DOMAIN}/policy-uid"
+_RETRY_SECONDS = 30.0
+_CONFLICT = 409
+_MERGE = "application/merge-patch+json"
+_LOG = logging.getLogger(__name__)
+_decode = msgspec.json.Decoder(views.ConfigMap).decode
+
+
+class LastPolicy:
+    """Restores the last valid policy into the store of a server, and stores each valid one if it `writes`."""
+
+    def __init__(
+        self,
+        client: clients.Client,
+        store: policies.PolicyStore,
+        policy_object: sources.PolicyConfigMap,
+        *,
+        writes: bool,
+    ) -> None:
+        self._client, self._store, self._policy_object, self._writes = client, store, policy_object, writes
+        self._changed = asyncio.Event()
+        store.subscribe(lambda _: self._changed.set())
+
+    async def run(self) -> None:
+        """Follow the policy until cancelled."""
+        said = ""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._follow()
+                said = ""
+            except (errors.ClusterError, *watch_wire.UNREADABLE) as error:
+                if str(error) != said:
+                    said = str(error)
+                    _LOG.warning("the last valid policy is not kept", extra={"fields": {"error": said}})
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._changed.set()
+
+    async def _follow(self) -> None:
+        present = self._policy_object.current
+        if present is None or (self._store.valid and not self._writes):
+            return
+        if not self._store.valid and self._store.current is not None:
+            return
+        body = await clients.find(self._client, _PATH)
+        if body is None:
+            return
+        copy = _decode(body)
+        if self._store.valid:
+            await self._keep(present, copy)
+        else:
+            self._restore(copy)
+
+    async def _keep(self, present: views.ConfigMap, copy: views.ConfigMap) -> None:
+        """Store the policy, unless the copy is of a newer version of the same object."""
+        version, text = present.metadata.resource_version, (present.data or {}).get(names.POLICY_KEY, "")
+        uid, annotations = present.metadata.uid, copy.metadata.annotations
+        copied = annotations.get(_VERSION, "")
+        if annotations.get(_UID) == uid and _is_newer(copied, version):
+            fields = {"version": version, "copied": copied, "copy": installed_names.LAST_POLICY}
+            _LOG.info("the copy of the policy is newer and stays", extra={"fields": fields})
+            return
+        if (copy.data or {}).get(names.POLICY_KEY) == text:
+            return
+        metadata = {"resourceVersion": copy.metadata.resource_version, "annotations": {_VERSION: version, _UID: uid}}
+        try:
+            await self._client.patch(_PATH, {"metadata": metadata, "data": {names.POLICY_KEY: text}}, _MERGE)
+        except errors.ApiError as error:
+            if error.status != _CONFLICT:
+                raise
+            self._changed.set()  # the other replica was first: compare again
+
+    def _restore(self, copy: views.ConfigMap) -> None:
+        text = (copy.data or {}).get(names.POLICY_KEY)
+        if text is None:  # as an installation brings it
+            return
+        result = policies.read(text)
+        fields: dict[str, object] = {
+            "version": copy.metadata.annotations.get(_VERSION, ""),
+            "copy": installed_names.LAST_POLICY,
+        }
+        if isinstance(result, policies.Rejected):
+            fields |= {"errors": list(map(str, result.errors))}
+            _LOG.warning("the copy of the last valid policy is invalid and not used", extra={"fields": fields})
+        else:
+            fields |= {"errors": list(map(str, self._store.errors))}
+            _LOG.warning("the policy is invalid; the last valid one is in force", extra={"fields": fields})
+            self._store.restore(result)
+
+
+def build(origin: sources.Sources, *, writes: bool) -> LastPolicy | None:
+    """Return what keeps the last valid policy of a server's sources; None without an API server."""
+    if origin.client is None:
+        return None
+    return LastPolicy(origin.client, origin.store, origin.policy_object, writes=writes)
+
+
+def _is_newer(one: str, other: str) -> bool:
+    """True if a resourceVersion is newer than another one."""
+    return one.isdecimal() and other.isdecimal() and int(one) > int(other)

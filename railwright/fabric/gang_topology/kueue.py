@@ -1,0 +1,70 @@
+"""The outlet for jobs in Kueue's queues: annotations `kueue.x-k8s.io/podset-...` of pod templates (Kueue 0.19).
+
+Kueue chooses the domains before pods exist. Its webhook rejects a job whose annotations contradict each other
+(pkg/controller/jobframework/tas_validation.go), so nothing is written where it would. It never admits a job that asks
+for a level which the Topology of its queue lacks; `railwright check` finds that.
+"""
+
+from railwright.fabric.gang_topology import requests
+
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"  # label of a workload that Kueue admits
+KINDS = frozenset(  # other kinds have pods that come and go, and are no gang of a fixed size
+    {
+        "Job.batch",
+        "JobSet.jobset.x-k8s.io",
+        *(f"{kind}.kubeflow.org" for kind in ("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")),
+    }
+)
+_GROUP = QUEUE_NAME.partition("/")[0]
+_PREFIX = f"{_GROUP}/podset-"
+_REQUIRED, _PREFERRED, _TOGETHER = f"{_PREFIX}required-topology", f"{_PREFIX}preferred-topology", f"{_PREFIX}group-name"
+_SLICE, _SLICE_SIZE = f"{_PREFIX}slice-required-topology", f"{_PREFIX}slice-size"
+_ELASTIC = f"{_GROUP}/elastic-job"  # annotation of a job
+_FEWER = f"{_GROUP}/job-min-parallelism"  # annotation of a Job that may be admitted with fewer pods
+_TOGETHER_NAME = "railwright"  # of the two pod sets that are placed together
+
+
+def write(request: requests.TopologyRequest) -> requests.Writing:
+    """Return the annotations of the templates with ranks."""
+    _refuse_obstacles(request)
+    level = request.choose(requests.is_label)
+    annotations = {_REQUIRED if request.is_required else _PREFERRED: level}
+    if len(request.ranks) > 1:
+        annotations[_TOGETHER] = _TOGETHER_NAME
+    elif _needs_slices(request, level):
+        annotations |= {_SLICE: request.closest, _SLICE_SIZE: str(request.segment)}
+    written = {part.template.title: annotations for part in request.ranks}
+    return requests.Writing(level, annotations=written, has_segments=_SLICE in annotations)
+
+
+def _needs_slices(request: requests.TopologyRequest, level: str) -> bool:
+    """True if segments need domains of their own in that of `level`.
+
+    Kueue divides pods into whole slices only, and forbids slices of pod sets that are placed together.
+    """
+    return (
+        request.is_required
+        and request.segment > 1
+        and request.closest != level
+        and request.pods % request.segment == 0
+        and _FEWER not in request.workload.metadata.annotations
+    )
+
+
+def _refuse_obstacles(request: requests.TopologyRequest) -> None:
+    """Raise NotWrittenError if Kueue would reject the annotations, or not read them."""
+    for template in request.workload.templates:
+        for key in template.pod.metadata.annotations:
+            if key.startswith(_PREFIX):
+                raise requests.refuse_written(f"{template.title}: annotation {key[:128]}")
+    request.refuse_owner("an annotation")
+    sizes = [part.pods for part in request.ranks]
+    if _ELASTIC in request.workload.metadata.annotations:
+        cause = "for an elastic job"
+    elif any(part.pod.spec.resource_claims for part in request.ranks):  # KEP-2941
+        cause = "for devices that come as claims"
+    elif len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):
+        cause = f"for ranks in {len(sizes)} templates, unless these are two and one of them has a single pod"
+    else:
+        return
+    raise requests.NotWrittenError(f"Kueue accepts no topology {cause}")

@@ -1,0 +1,16 @@
+"""Reads integers in labels and taints as Kubernetes does."""
+
+import re
+
+_PARSE_INT = re.compile(r"[+-]?[0-9]+", re.ASCII)  # Go's strconv.ParseInt in base 10: no underscores, no other digits
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)  # apimachinery's IsDecimalInteger: also no sign +, no zeros first
+_MAX_DIGITS = 4096  # of zeros before a number; labels have at most 63 characters
+_MAX = 2**63
+
+
+def parse_int64(text: str, *, canonical: bool = False) -> int | None:
+    """Return the number that a text is; None if it is none of 64 bits, or not in the one form with `canonical`."""
+    if len(text) > _MAX_DIGITS or not (_CANONICAL if canonical else _PARSE_INT).fullmatch(text):
+        return None
+    number = int(text)
+    return number if -_MAX <= number < _MAX else None

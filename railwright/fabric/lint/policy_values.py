@@ -1,0 +1,95 @@
+"""Lints the values of a policy: what lint says of the variables and devices of a pod, it says of the policy's."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from railwright.fabric import quantity
+from railwright.fabric.lint import engine, fabric_context, rule_types
+from railwright.fabric.lint.rules import containers, device_lists, interfaces, manifests
+from railwright.fabric.multus import network_selection
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason
+
+# Resources that count parts of an accelerator, and how many usually make one: slices of MIG, replicas of a time-sliced
+# GPU, percent (Koordinator; gpu-core and others of plugins for sharing)
+_SHARES = (
+    (re.compile(r".+/(?:mig-.+|gpu\.shared)", re.IGNORECASE), 7),
+    (re.compile(r"koordinator\.sh/gpu|.+/v?gpu-?(?:cores?|percentage|memory-ratio)(?:\..+)?", re.IGNORECASE), 100),
+)
+
+
+def list_warnings(document: model.PolicyDocument) -> tuple[reason.Reason, ...]:
+    """Return a warning for each finding about a value of the policy. It names the key."""
+    found = [*_check_shares(document)]
+    for index, shape in enumerate(document.node_shapes):
+        devices = {f"nodeShapes[{index}].devices.{rail}": device for rail, device in shape.devices.items()}
+        found += _check_devices(devices)
+    warnings = [*engine.list_warnings(found)]
+    for name, fabric in document.fabrics.items():
+        warnings += engine.list_warnings([*_check_fabric(f"fabrics.{name}", fabric)])
+        of_env = engine.list_warnings(_check_variables(document, fabric))
+        warnings += [warning.locate(f"fabrics.{name}.env") for warning in of_env]
+    return tuple(warnings)
+
+
+def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Finding]:
+    """Yield the findings about the values of a fabric but for `env`."""
+    devices = {f"{path}.rails[{index}].device": rail.device or "" for index, rail in enumerate(fabric.rails)}
+    yield from _check_devices(devices)
+    present, primary = _name_interfaces(fabric), fabric.primary_interface
+    if present is not None and fabric.nccl.derive and primary not in present:
+        problem = f"no pod has it, but {', '.join(present)}: NCCL fails to start; write {present[0]}"
+        yield interfaces.check_absent.build_finding(f"{path}.primaryInterface: {primary}: {problem}")
+    amount = fabric.mounts.shared_memory
+    if amount is not None and quantity.read_units(amount) < containers.LEAST_SHARED_MEMORY:
+        problem = f"{path}.mounts.sharedMemory: {amount}: several accelerators need 1Gi or more; raise it"
+        yield containers.check_shared_memory.build_finding(problem)
+
+
+def _check_devices(devices: Mapping[str, str]) -> Iterator[rule_types.Finding]:
+    """Yield a finding for each device, by key of the policy, whose name looks like that of a driver and is none."""
+    for path, device in devices.items():
+        if problem := device_lists.describe_look_alike(device):
+            yield device_lists.check_presence.build_finding(f"{path}: {problem}")
+
+
+def _check_shares(document: model.PolicyDocument) -> Iterator[rule_types.Finding]:
+    """Yield a finding for each accelerator that counts shares without their number, where a fabric counts them."""
+    rule, is_counted = manifests.describe_shares, any(fabric.gpus_per_node for fabric in document.fabrics.values())
+    for resource in document.accelerators:
+        usual = next((number for pattern, number in _SHARES if pattern.fullmatch(resource)), None)
+        if is_counted and usual is not None and resource not in document.accelerator_units:
+            yield rule.build_finding(rule.check(resource, usual))
+
+
+def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> list[rule_types.Finding]:
+    """Return the findings about `env` of a fabric, as if a pod that gets all its rails set the variables itself."""
+    use = fabric_context.use_all_rails(document, msgspec.structs.replace(fabric, env={}))  # rules accept the policy's
+    present = _name_interfaces(fabric)
+    context = msgspec.structs.replace(
+        fabric_context.build(use), interfaces=present, rail_interfaces=(present or ())[1:]
+    )
+    ranks = rule_types.RankContext(
+        "",
+        settings=tuple(rule_types.Setting(name, value, "") for name, value in fabric.env.items()),
+        fabric_context=context,
+        devices=use.devices,
+        host_network=fabric.host_network,
+        privileged=fabric.security.privileged,
+        own_capabilities=frozenset(fabric.security.capabilities),
+    )
+    return [finding for finding in engine.check(ranks) if finding.name in fabric.env]
+
+
+def _name_interfaces(fabric: model.Fabric) -> tuple[str, ...] | None:
+    """Return the interfaces of a pod, that of the cluster network first; None if the policy does not tell them."""
+    if fabric.host_network or fabric.network_annotation is not None or fabric.claims is not None:
+        return None
+    selections = [
+        network_selection.Selection(*rail.network_key, interface=rail.interface or "")
+        for rail in fabric.rails
+        if rail.network_key is not None
+    ]
+    return (network_selection.CRI_INTERFACE, *network_selection.name_interfaces(selections))

@@ -1,0 +1,36 @@
+"""Reads rails.json, in which the preflight of a pod says what rails it expected and found (docs/interface.md 5.3)."""
+
+import msgspec
+
+
+class FoundRail(msgspec.Struct, frozen=True):
+    """A rail. None where nothing was found."""
+
+    name: str
+    device: str | None = None
+    port: int | None = None
+    interface: str | None = None
+    pci: str | None = None
+
+
+class ExpectedRails(msgspec.Struct, frozen=True):
+    """What the policy states."""
+
+    transport: str = ""
+
+
+class FoundRails(msgspec.Struct, frozen=True):
+    """The rails of a container. `rails` is () if there is no file."""
+
+    rails: tuple[FoundRail, ...] = ()
+    expected: ExpectedRails = ExpectedRails()
+
+
+def read(text: str) -> FoundRails:
+    """Return the rails of a text that is rails.json or has it as one of its lines, as the preflight's log does."""
+    for candidate in (text, *(line for line in text.splitlines() if line.startswith("{"))):
+        try:
+            return msgspec.json.decode(candidate, type=FoundRails)
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+    return FoundRails()

@@ -1,0 +1,70 @@
+"""Tells who uses the fabrics that a new policy removes or renames.
+
+Running pods are not affected. But pods that their controllers create again are rejected, because their label names no
+fabric.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from railwright.fabric import names, text, views
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import membership
+
+_MAX_NAMED = 4  # namespaces in a message
+
+
+class LabelledPods(NamedTuple):
+    """Pods with labels of fabrics, and whether these are all."""
+
+    pods: Sequence[views.Pod]
+    is_complete: bool
+
+
+class Users(NamedTuple):
+    """Who may use the fabrics: labelled pods, None if unknown, and the labels of each namespace."""
+
+    labelled: LabelledPods | None
+    namespaces: Mapping[str, Mapping[str, str]]
+
+
+def list_lost(before: model.PolicyDocument, after: model.PolicyDocument) -> Sequence[str]:
+    """Return the values of the label that named a fabric before, and name none after a change of the policy."""
+    lost = [name for name in before.fabrics if name not in after.fabrics]
+    return [*lost, *([names.FABRIC_DEFAULT] if before.default_fabric and not after.default_fabric else [])]
+
+
+def describe(lost: Sequence[str], users: Users) -> Sequence[reason.Reason]:
+    """Return a reason for each lost label that somebody uses, or of which that is unknown."""
+    return [found for label in lost if (found := _describe_label(label, users)) is not None]
+
+
+def _describe_label(label: str, users: Users) -> reason.Reason | None:
+    path = "defaultFabric is" if label == names.FABRIC_DEFAULT else f"fabrics.{label} is"
+    namespaces = [name for name, labels in users.namespaces.items() if labels.get(names.FABRIC) == label]
+    opted_in = f"namespace {text.join_first(namespaces, _MAX_NAMED)} opts in with it" if namespaces else ""
+    if users.labelled is None:
+        counted = "how many pods use it is not known"
+    else:
+        pods = [pod for pod in users.labelled.pods if pod.metadata.labels.get(names.FABRIC) == label]
+        if not pods and not namespaces:
+            return None
+        counted = _count(pods, is_complete=users.labelled.is_complete) if pods else ""
+    found = " and ".join(filter(None, (counted, opted_in)))
+    return reason.Reason(
+        AdmissionCode.FABRIC_IN_USE,
+        f"{path} removed or renamed, but {found}: pods that are created again are rejected",
+        fix="keep it until they have ended",
+    )
+
+
+def _count(pods: Sequence[views.Pod], *, is_complete: bool) -> str:
+    """Return the number of pods, of jobs, and of the pods in the namespaces with the most."""
+    jobs = len({membership.find_gang(pod) or pod.metadata.identity for pod in pods})
+    by_namespace = Counter(pod.metadata.namespace for pod in pods).most_common()
+    where = text.join_first((f"{namespace} {count}" for namespace, count in by_namespace), _MAX_NAMED)
+    least = "" if is_complete else "at least "
+    return f"{least}{text.format_count(len(pods), 'pod')} of {text.format_count(jobs, 'job')} ({where}) have its label"

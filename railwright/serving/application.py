@@ -1,0 +1,234 @@
+"""Builds the web applications of the servers: a middleware applies limits, counts requests, and describes errors.
+
+A handler finds the body of a request in `request[BODY]`, and raises HttpError for a status of its own. Each error is
+JSON: {"error": {"code": 400, "reason": "..."}}.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import cast
+
+import msgspec
+from aiohttp import hdrs, typedefs, web
+
+from railwright.serving import metrics, tls
+
+_LOG = logging.getLogger(__name__)
+JSON = "application/json"
+BODY = web.RequestKey("body", bytes)
+DEADLINE = web.RequestKey("deadline", asyncio.Timeout)
+"""When the connection of a request is cut. A handler that streams reschedules it."""
+OUTCOME = web.ResponseKey("outcome", str)
+"""Label of a response in the request counter; without it the status decides."""
+
+_SMALL = 64 << 10  # bytes; smaller bodies are always accepted (a review of a pod has 10 KB)
+_OTHERS = 64 << 20  # bytes of bodies that may be there at once beside one of the largest size
+_HEADERS = {hdrs.CONTENT_TYPE: JSON, hdrs.SERVER: "railwright"}  # aiohttp's names its version and Python's
+
+
+class HttpError(Exception):
+    """An error response with a status and a reason for the caller."""
+
+    def __init__(self, status: int, reason: str, **headers: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class Rules(msgspec.Struct, kw_only=True):
+    """What an application accepts, and where it is counted. Sizes are bytes.
+
+    Each port has bodies of its own, so that callers of Volcano's, who need no certificate, do not use up those of
+    kube-scheduler.
+    """
+
+    max_body: int
+    counters: metrics.Metrics | None = None  # None: nothing is counted
+    malformed: tuple[type[Exception], ...] = ()  # raised by handlers for a body of the caller's making: 400
+    client_names: frozenset[str] | None = None  # of clients' certificates, empty for any. None: none is needed
+    public: frozenset[str] = frozenset()  # paths for which no client needs a certificate
+    body_seconds: float = 20.0  # for a body to arrive
+    request_seconds: float = 30.0  # until the answer is sent; API servers wait 30 s at most
+    closing: bool = False  # every response asks its client to reconnect, to another replica
+    in_flight: int = 0  # requests
+    bodies: int = 0  # bytes of bodies, from their arrival until the handler ends
+
+
+RULES = web.AppKey("rules", Rules)
+
+
+def build(rules: Rules, routes: Iterable[web.RouteDef], *middlewares: typedefs.Middleware) -> web.Application:
+    """Return an application with these routes. The caller adds what its handlers read.
+
+    `middlewares` are inside of that of this module: they may raise HttpError.
+    """
+    app = web.Application(middlewares=[answer, *middlewares], client_max_size=rules.max_body)
+    app[RULES] = rules
+    app.add_routes(routes)
+    return app
+
+
+def reply(body: bytes, *, outcome: str = "", status: int = 200, content_type: str = JSON) -> web.Response:
+    """Return a response of JSON, or of another type."""
+    response = web.Response(body=body, status=status, headers=_HEADERS)
+    if content_type is not JSON:
+        response.headers[hdrs.CONTENT_TYPE] = content_type
+    if outcome:
+        response[OUTCOME] = outcome
+    return response
+
+
+def get_path(request: web.Request) -> str:
+    """Return the path of the route, such as /volcano/{scope}/allocate."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else ""
+
+
+# --- the middleware -------------------------------------------------------------------------------------------
+
+
+@web.middleware
+async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamResponse:
+    """Check a request, receive its body, run its handler and send the response, all before the deadline.
+
+    A client that does not read the response is disconnected.
+    """
+    rules = request.app[RULES]
+    rules.in_flight += 1
+    try:
+        async with asyncio.timeout(rules.request_seconds) as deadline:
+            request[DEADLINE] = deadline
+            response = await _respond(request, handler, rules)
+            if rules.closing:
+                response.force_close()
+            await response.prepare(request)
+            await response.write_eof()
+            return response
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+    except ConnectionError:  # the client has hung up
+        pass
+    finally:
+        rules.in_flight -= 1
+    return web.Response(status=400)  # nobody receives it
+
+
+async def _respond(request: web.Request, handler: typedefs.Handler, rules: Rules) -> web.StreamResponse:
+    try:
+        if request.match_info.http_exception is not None:
+            raise request.match_info.http_exception
+        if rules.client_names is not None and (path := get_path(request)) not in rules.public:
+            _check_client(request, rules.client_names, path)
+        body = await _receive(request, rules) if request.method == hdrs.METH_POST else b""
+    except (HttpError, web.HTTPException, web.RequestPayloadError) as error:
+        response = _describe(error, rules)
+        if rules.counters is not None:
+            rules.counters.http_rejected.labels(str(response.status)).inc()
+        return response
+    request[BODY] = cast("bytes", body)  # nobody changes it, or asks for its class
+    try:
+        return await _run(request, handler, rules)
+    finally:
+        rules.bodies -= len(body)
+        del request[BODY]  # the connection keeps the request until the next one
+
+
+async def _run(request: web.Request, handler: typedefs.Handler, rules: Rules) -> web.StreamResponse:
+    """Return the response of the handler, or that of its error. Count the request by path and outcome."""
+    start = time.perf_counter()
+    response: web.StreamResponse
+    outcome = "cancelled"  # if the caller hangs up, probably because its own time is over
+    try:
+        response = await handler(request)
+        outcome = response.get(OUTCOME, "") or ("ok" if response.status < 400 else str(response.status))
+    except HttpError as error:
+        response, outcome = _describe(error, rules), str(error.status)
+    except rules.malformed as error:
+        response, outcome = _build_error(400, str(error)), "malformed"
+    except Exception:  # noqa: BLE001 - the server must survive any error of a handler
+        path = get_path(request)
+        _LOG.exception("a handler failed", extra={"fields": {"path": path}})
+        advice = 'see "a handler failed" in this server\'s log, and report it'
+        response, outcome = _build_error(500, f"{path} failed because of a bug in railwright; {advice}"), "failed"
+    finally:
+        if rules.counters is not None:
+            path = get_path(request)
+            rules.counters.requests.labels(path, outcome).inc()
+            rules.counters.request_duration_seconds.labels(path).observe(time.perf_counter() - start)
+    return response
+
+
+def _check_client(request: web.Request, names: frozenset[str], path: str) -> None:
+    """Raise HttpError unless the client has presented a certificate with one of the names."""
+    certificate = request.get_extra_info("peercert")
+    given = tls.read_client_names(certificate)
+    if not certificate or (names and not given & names):
+        shown = f"that of this client names {', '.join(sorted(given)) or 'nobody'}" if certificate else "there is none"
+        raise HttpError(403, f"{path} requires a client certificate: {shown}; see --client-ca and --client-names")
+
+
+def _describe(error: Exception, rules: Rules) -> web.Response:
+    if isinstance(error, HttpError):
+        return _build_error(error.status, error.reason, error.headers.items())
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        verbs = ", ".join(sorted(error.allowed_methods))
+        return _build_error(405, f"this path accepts {verbs} only", [(hdrs.ALLOW, verbs)])
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return _build_error(413, f"the body is larger than {rules.max_body} bytes, the limit set by --max-body")
+    if isinstance(error, web.HTTPException):
+        return _build_error(error.status, "no such path" if error.status == 404 else error.reason)
+    return _build_error(400, f"the body does not match its headers: {error}")
+
+
+def _build_error(status: int, reason: str, headers: Iterable[tuple[str, str]] = ()) -> web.Response:
+    """Return the response of an error."""
+    printable = reason.encode("utf-8", "replace").decode()  # UTF-8 cannot encode a lone surrogate
+    response = reply(msgspec.json.encode({"error": {"code": status, "reason": printable}}), status=status)
+    response.headers.update(headers)
+    return response
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------
+
+
+async def _receive(request: web.Request, rules: Rules) -> bytes | bytearray:
+    """Return the body, and count it. Raises HttpError if it is of the wrong type, too large, or one too many."""
+    headers = request.headers
+    if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:  # the first is faster
+        raise HttpError(415, f"expected Content-Type: {JSON}")
+    if headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
+        raise HttpError(415, "compressed bodies are not accepted: send the body without Content-Encoding")
+    if (request.content_length or 0) > rules.max_body:
+        raise web.HTTPRequestEntityTooLarge(max_size=rules.max_body, actual_size=request.content_length or 0)
+    if request.content.is_eof():  # it has arrived with the headers
+        whole = await request.read()
+        rules.bodies += len(whole)
+        return whole
+    body = bytearray()
+    try:
+        async with asyncio.timeout(rules.body_seconds):
+            await _read_into(body, request, rules)
+    except TimeoutError:
+        rules.bodies -= len(body)
+        raise HttpError(408, f"the body did not arrive within {rules.body_seconds:g} s") from None
+    except BaseException:
+        rules.bodies -= len(body)
+        raise
+    return body
+
+
+async def _read_into(body: bytearray, request: web.Request, rules: Rules) -> None:
+    """Read a body. Unlike `request.read`, this copies it once only, and no copy stays with the request.
+
+    What has arrived counts, not what is announced: a caller that announces much and sends nothing keeps nobody out.
+    """
+    async for chunk in request.content.iter_any():
+        body += chunk
+        rules.bodies += len(chunk)
+        if len(body) > rules.max_body:
+            raise web.HTTPRequestEntityTooLarge(max_size=rules.max_body, actual_size=len(body))
+        if len(body) > _SMALL and rules.bodies > rules.max_body + _OTHERS:
+            raise HttpError(429, "too many large bodies arrive at once; try again in 1 s", Retry_After="1")

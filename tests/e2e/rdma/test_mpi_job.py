@@ -1,0 +1,90 @@
+"""An MPIJob whose ranks ssh starts, with Open MPI over UCX: bytes in both directions over the rails.
+
+ssh passes no environment on, so the ranks read what railwright has found from its file, as the record of a pod says.
+"""
+
+import re
+
+import pytest
+from plane import manifests, waiting
+from realnode import layout, mpi_image, rails, ranks, traffic
+
+pytestmark = pytest.mark.timeout(1800)
+SIZE, TIMES = 1 << 20, 20
+UCX_RAILS = 2  # on which UCX sends one message, unless UCX_MAX_RNDV_RAILS says otherwise
+SCRIPT = f"""
+import ctypes
+
+mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
+assert mpi.MPI_Init(None, None) == 0
+world, byte = (ctypes.byref(ctypes.c_char.in_dll(mpi, f"ompi_mpi_{{name}}")) for name in ("comm_world", "byte"))
+number = ctypes.c_int()
+mpi.MPI_Comm_rank(world, ctypes.byref(number))
+rank, other = number.value, 1 - number.value
+sent = ctypes.create_string_buffer(bytes([65 + rank]) * {SIZE}, {SIZE})
+received = ctypes.create_string_buffer({SIZE})
+for _ in range({TIMES}):
+    ends = (other, 0, received, {SIZE}, byte, other, 0, world, None)
+    assert mpi.MPI_Sendrecv(sent, {SIZE}, byte, *ends) == 0
+assert received.raw == bytes([65 + other]) * {SIZE}
+print("RANK", rank, "received all", flush=True)
+mpi.MPI_Finalize()
+"""
+RANK = "set -a; . /run/railwright/rails.env; exec python3 /script/exchange.py"
+LAUNCH = (
+    *("orterun", "--allow-run-as-root", "-np", "2", "-bind-to", "none", "-map-by", "node"),
+    *("-mca", "plm_rsh_args", "-o StrictHostKeyChecking=no -o ConnectionAttempts=10"),
+    *("-mca", "oob_tcp_if_include", "eth0", "-mca", "pml", "ucx", "-mca", "btl", "self,vader"),
+    *("-x", "UCX_UD_VERBS_ETH_DGID_CHECK=n"),  # for soft RoCE
+)
+AGAIN = ("sh", "-c", 'until "$@"; do sleep 1; done', "sh")  # workers have no name before they are ready
+
+
+def describe_job() -> dict:
+    """Return pvrdma-mpi's job in the namespace of the rails, with two workers on virtual nodes."""
+    job = rails.read_job("pvrdma-mpi")
+    labels = {"railwright.io/fabric": "checked"}
+    job["metadata"] = {"name": "exchange", "namespace": rails.NAMESPACE, "labels": labels}
+    launcher, worker = (job["spec"]["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
+    ranks.simplify(launcher["template"], mpi_image.NAME, [*AGAIN, *LAUNCH, "sh", "-c", RANK])
+    ranks.simplify(worker["template"], mpi_image.NAME, ["sh", "-c", mpi_image.SSHD])
+    launcher["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": layout.NODES[0]}
+    worker["replicas"] = 2
+    (container,) = worker["template"]["spec"]["containers"]
+    container["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
+    container["volumeMounts"] = [{"name": "script", "mountPath": "/script"}]
+    worker["template"]["spec"]["volumes"] = [{"name": "script", "configMap": {"name": "script"}}]
+    return job
+
+
+async def test_ranks_exchange_bytes_over_the_rails(resolving_nodes, real_site, load_image):
+    await load_image(mpi_image.build)
+    plane = real_site.plane
+    await plane.controllers.start("mpi-operator")
+    script = manifests.build("ConfigMap", "script", data={"exchange.py": SCRIPT})
+    await plane.api.create(script, namespace=rails.NAMESPACE)
+    before = await traffic.count_all_packets(resolving_nodes)
+
+    async def find_log() -> str:
+        pods = await plane.api.list("Pod", rails.NAMESPACE, labels="training.kubeflow.org/job-role=launcher")
+        ended = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Succeeded"]
+        return await plane.kubectl("logs", f"--namespace={rails.NAMESPACE}", ended[0]) if ended else ""
+
+    async def explain() -> str:
+        options = (f"--namespace={rails.NAMESPACE}",)
+        seen = await plane.kubectl("get", "pods,events", *options, "--output=wide")
+        labels = "--selector=training.kubeflow.org/job-role=launcher"
+        return seen + await plane.kubectl("logs", *options, labels, "--tail=30", check=False)
+
+    async with ranks.run_job(
+        real_site, describe_job(), "training.kubeflow.org/job-role=worker", 2, seconds=900
+    ) as workers:
+        assert {worker.node for worker in workers} == set(resolving_nodes)
+        log = await waiting.wait(find_log, seconds=600, describe=explain)
+        segments = [await traffic.count_segments(worker) for worker in workers]
+    await plane.api.delete("ConfigMap", "script", rails.NAMESPACE)
+    assert sorted(re.findall(r"^RANK (\d) received all$", log, re.MULTILINE)) == ["0", "1"], log
+    packets = 2 * SIZE * TIMES // traffic.MTU // UCX_RAILS  # of both directions
+    devices = [layout.name_device(rail) for rail in range(UCX_RAILS)]
+    await traffic.check_packets(resolving_nodes, before, dict.fromkeys(devices, packets * 9 // 10))
+    assert max(segments) < traffic.SEGMENTS, "by ssh and Open MPI's daemons"

@@ -1,0 +1,117 @@
+"""Bytes over RDMA by pods that railwright made: jobs with one label, on nodes whose kernel has soft RoCE devices."""
+
+import json
+import re
+
+import pytest
+from plane import waiting
+from realnode import layout, pods, rails, ranks, rdma_image, traffic
+
+pytestmark = pytest.mark.timeout(1800)
+NODE = layout.VIRTUAL_NODES[0]
+SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
+
+
+async def check_job(nodes, site, name: str, fabric: str, get_gid) -> None:
+    """Run 360 Smart Cloud's job with a rank on each node, and write on each rail."""
+    await site.plane.call_extender()
+    job = rails.describe_job(name, fabric, rdma_image.NAME, traffic.SLEEP)
+    async with ranks.run_job(site, job, f"volcano.sh/job-name={name}", 2, seconds=900) as (client, server):
+        assert {client.node, server.node} == set(nodes)
+        used = await traffic.write_on_each_rail(nodes, client, server, SUBNETS, get_gid)
+    assert not used[client] & used[server], "the index of a pod's GID differs by node"
+
+
+@pytest.mark.main
+async def test_without_the_resource_there_is_no_device(virtual_nodes, real_site, create):
+    pod = pods.describe("no-resource", "roce", on=NODE, command=traffic.SLEEP, image=rdma_image.NAME, skip="devices")
+    name = (await create(pod))["metadata"]["name"]
+    await pods.wait_ready(real_site.plane.api, rails.NAMESPACE, name, seconds=900)
+    output = await ranks.Rank(real_site, rails.NAMESPACE, name).run("sh", "-c", "ib_write_bw -d mlx5_0 2>&1 || true")
+    assert "Unable to find the Infiniband/RoCE device" in output, output
+
+
+@pytest.mark.main
+async def test_each_rail_carries_its_bytes_and_no_other_does(virtual_nodes, real_site):
+    await check_job(virtual_nodes, real_site, "rdma-traffic", "roce", traffic.find_gid)
+
+
+async def test_each_rail_carries_its_bytes_by_what_the_file_of_railwright_says(resolving_nodes, real_site):
+    await check_job(resolving_nodes, real_site, "rdma-found", "checked", traffic.read_gid)
+
+
+async def test_pods_that_share_a_node_write_on_each_rail(virtual_nodes, real_site):
+    await real_site.plane.call_extender()
+    job = rails.read_job("vivo-roce")
+    (task,) = job["spec"]["tasks"]
+    job["metadata"]["labels"]["railwright.io/fabric"] = "vivo"
+    task["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODE}
+    ranks.simplify(task["template"], rdma_image.NAME, traffic.SLEEP)
+    namespace = job["metadata"]["namespace"]
+    await real_site.plane.make_namespace(namespace)
+    try:
+        async with ranks.run_job(real_site, job, "volcano.sh/job-name=llm", 2, seconds=900) as (client, server):
+            subnets = [f"172.16.{rail}" for rail in range(layout.RAILS)]
+            await traffic.write_on_each_rail({NODE: virtual_nodes[NODE]}, client, server, subnets)
+    finally:
+        await real_site.plane.remove_namespace(namespace)
+
+
+async def read_preflight(site, name: str, phase: str) -> str:
+    """Return what a pod's preflight said when the pod has a phase."""
+
+    async def find_message() -> str:
+        seen = await site.plane.api.get("Pod", name, rails.NAMESPACE)
+        assert seen["status"]["phase"] == phase, seen["status"]
+        (preflight,) = seen["status"]["initContainerStatuses"]
+        return str(preflight["state"]["terminated"]["message"])
+
+    return await waiting.wait(find_message, seconds=900, describe=f"preflight of {name} to end, and {phase}")
+
+
+async def run_on(site, create, pod: dict) -> tuple[ranks.Rank, str]:
+    """Create a pod, and return it when it runs, with what its preflight said."""
+    name = (await create(pod))["metadata"]["name"]
+    message = await read_preflight(site, name, "Running")
+    print(f"{name}: {message}")
+    return ranks.Rank(site, rails.NAMESPACE, name), message
+
+
+async def test_a_rail_without_link_stops_the_pod_with_the_reason(real_site, resolving_nodes, create):
+    async with traffic.cut(resolving_nodes[NODE], 2):
+        name = (await create(pods.describe("no-link", "checked", on=NODE, restartPolicy="Never")))["metadata"]["name"]
+        message = await read_preflight(real_site, name, "Failed")
+    assert set(re.findall(r"rail\d", message)) == {"rail2"}, message
+    assert "port 1 is DOWN" in message, message
+
+
+async def test_a_pod_without_the_network_is_stopped_with_the_reason(real_site, resolving_nodes, create):
+    pod = pods.describe("no-network", "checked", on=NODE, restartPolicy="Never", skip="networks")
+    message = await read_preflight(real_site, (await create(pod))["metadata"]["name"], "Failed")
+    for rail in range(layout.RAILS):
+        assert f"rail{rail} mlx5_{rail}: interface net{rail + 1} is not in the pod" in message, message
+
+
+async def test_without_ipc_lock_memory_cannot_be_registered(real_site, resolving_nodes, create):
+    pod = pods.describe("no-lock", "checked", on=NODE, command=traffic.SLEEP, image=rdma_image.NAME, skip="security")
+    rank, message = await run_on(real_site, create, pod)
+    assert re.search(r"warning: memlock: is limited to \d+ bytes: grant IPC_LOCK", message), message
+    output = await rank.run("sh", "-c", f"{traffic.write('mlx5_0', 0)} -s 16777216 || true")
+    assert re.search("Couldn't (allocate|register) (memory region|MR)|ibv_reg_mr", output), output
+
+
+async def test_wrong_variables_of_the_author_are_named_before_the_start(
+    real_site, installed, resolving_nodes, create, tmp_path
+):
+    variables = {"NCCL_IB_HCA": "mlx5_bond", "NCCL_IB_GID_INDEX": "0"}
+    pod = pods.describe("wrong", "stated", on=NODE, command=traffic.SLEEP, image=rdma_image.NAME, env=variables)
+    manifest = tmp_path / "pod.json"
+    manifest.write_text(json.dumps(pod))
+    findings = await installed.run("lint", str(manifest))
+    assert "N15 NCCL_IB_HCA=mlx5_bond: selects none of mlx5_0, mlx5_1, mlx5_2, mlx5_3" in findings, findings
+    assert "N21 NCCL_IB_GID_INDEX=0" in findings, findings
+    rank, message = await run_on(real_site, create, pod)
+    assert "NCCL_IB_HCA=mlx5_bond" in message, message
+    assert "NCCL_IB_GID_INDEX=0 selects RoCE v2" in message, message
+    output = await rank.run("sh", "-c", "ib_write_bw -d $NCCL_IB_HCA 2>&1 || true")
+    assert "IB device mlx5_bond not found" in output, output

@@ -1,0 +1,73 @@
+"""Kinds that the webhook watches only while a policy in force needs them, against an API server over real sockets."""
+
+import asyncio
+
+import admitting
+import pytest_asyncio
+import shell
+from api_stub import listing, node
+
+from railwright.cluster import policies, sources
+from webhook import __main__ as webhook
+from webhook import state as states
+
+ALWAYS = {"namespaces", "nodes", "network-attachment-definitions"}
+TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
+PLAIN = admitting.fabric()
+CLAIMED = admitting.fabric(
+    "    gpusPerNode: 8\n    claims: {deviceClass: dranet}\n", rails="[{name: r, device: mlx5_0}]"
+)
+NVLINK = admitting.fabric("    nvlinkSegment: 1\n    placement: {domains: [a/clique]}\n")
+
+
+class Running:
+    """The sources of a webhook whose policy the test sets, and its caches."""
+
+    def __init__(self, client) -> None:
+        self.state = states.State()
+        self.origin = sources.Sources(policies.PolicyStore(), client)
+        for spec in webhook._list_watches(self.state):
+            self.origin.watch(spec, count_failure=lambda *_: None)
+        self.tasks = [asyncio.create_task(task()) for task in self.origin.tasks]
+
+    @property
+    def watched(self) -> set[str]:
+        """Return the kinds that are watched now."""
+        return {name for name, _, _ in self.origin.read_metrics()["caches"]}
+
+    async def use(self, policy, *expected: str) -> None:
+        """Put a policy in force, and wait until exactly these kinds are watched and read."""
+        self.origin.store.take(policy)
+        await shell.until(lambda: self.watched == ALWAYS | {*expected} and not self.origin.cache_problem())
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def running(stub, client):
+    stub.lists.append(listing(node("a"), version=5))
+    stub.watches.append([None])
+    made = Running(client)
+    yield made
+    stub.hold.set()
+    for task in made.tasks:
+        task.cancel()
+    await asyncio.gather(*made.tasks, return_exceptions=True)
+
+
+async def test_claims_are_watched_while_a_fabric_has_them(running, stub):
+    await running.use(PLAIN)
+    assert not [request for request in stub.asked if "resource.k8s.io" in request.path]
+    await running.use(CLAIMED, "pods", TEMPLATES)
+    assert running.state.claim_templates.classes
+    await running.use(PLAIN)
+    assert not running.state.claim_templates.classes, "what is not watched is forgotten"
+
+
+async def test_templates_are_watched_with_nvlink_too(running):
+    await running.use(NVLINK, TEMPLATES)
+
+
+async def test_the_caches_are_incomplete_until_what_a_new_policy_needs_is_read(running):
+    await running.use(PLAIN)
+    running.origin.store.take(CLAIMED)
+    assert TEMPLATES in running.origin.cache_problem()
+    await shell.until(lambda: not running.origin.cache_problem())

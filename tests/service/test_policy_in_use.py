@@ -1,0 +1,82 @@
+"""A policy that removes a fabric in use: a warning at the write, and before by `policy validate --from-cluster`."""
+
+import json
+
+import msgspec
+import varied_clusters
+from aiohttp import test_utils
+
+from railwright.cluster import policies
+from railwright.fabric import views
+from railwright.fabric.workloads import fabric_users
+from railwright.serving import metrics
+from webhook import app, state
+
+OTHER = varied_clusters.POLICY.replace('"roce":', '"roce-v2":').replace(': "roce",', ': "roce-v2",', 1)
+COUNTED = (
+    "FabricInUse: fabrics.roce is removed or renamed, but 3 pods of 2 jobs (prod 2, research 1) have its label and "
+    "namespace labs opts in with it: pods that are created again are rejected; keep it until they have ended"
+)
+
+
+def build_pod(name: str, namespace: str, job: str) -> dict:
+    labels = {"railwright.io/fabric": "roce", "batch.kubernetes.io/job-name": job}
+    return {"metadata": {"name": name, "namespace": namespace, "uid": name, "labels": labels}}
+
+
+PODS = [build_pod("a-0", "prod", "a"), build_pod("a-1", "prod", "a"), build_pod("b-0", "research", "b")]
+LABS = {"metadata": {"name": "labs", "labels": {"railwright.io/fabric": "roce"}}}
+NAMESPACES = [LABS, {"metadata": {"name": "prod"}}]
+
+
+def review(text: str) -> bytes:
+    name = {"name": "railwright-policy", "namespace": "railwright-system"}
+    kind = {"group": "", "version": "v1", "kind": "ConfigMap"}
+    stored = {"metadata": name, "data": {"policy.yaml": text}}
+    request = {"uid": "u", "kind": kind, **name, "operation": "UPDATE", "object": stored}
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+async def store(text: str, pods) -> list[str]:
+    known, asked = state.State(), []
+
+    async def list_pods(labels):
+        asked.append(labels)
+        return pods
+
+    known.namespaces.replace([msgspec.convert(LABS, views.Namespace)])
+    present, counters = policies.read(varied_clusters.POLICY), metrics.WebhookMetrics()
+    application = app.build_application(known, lambda: present, counters, list_pods=list_pods, max_body=1 << 20)
+    async with test_utils.TestClient(test_utils.TestServer(application)) as client:
+        answer = await client.post("/validate/policy", data=review(text), headers={"Content-Type": "application/json"})
+        response = (await answer.json())["response"]
+    assert response["allowed"]
+    assert asked == ([["roce"]] if "roce-v2" in text else [])
+    return response.get("warnings", [])
+
+
+async def test_a_removed_fabric_in_use_is_a_warning_with_counts_at_the_write():
+    pods = fabric_users.LabelledPods([msgspec.convert(pod, views.Pod) for pod in PODS], is_complete=True)
+    (warning,) = await store(OTHER, pods)
+    assert warning == COUNTED
+    assert await store(varied_clusters.POLICY, pods) == []
+
+
+async def test_without_an_answer_of_the_api_server_the_warning_has_no_count():
+    (warning,) = await store(OTHER, None)
+    assert "but how many pods use it is not known and namespace labs opts in with it" in warning
+
+
+async def test_validate_counts_before_the_write(cluster, run, tmp_path):
+    cluster.keep(varied_clusters.CONFIGMAP_PATH, varied_clusters.CONFIGMAP)
+    cluster.lists |= {"/api/v1/pods": PODS, "/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": []}
+    file = tmp_path / "policy.yaml"
+    file.write_text(OTHER)
+    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
+    assert (code, err) == (0, "")
+    assert f": warning: {COUNTED}" in out
+    file.write_text(varied_clusters.POLICY)
+    code, out, _ = await run("policy", "validate", "--from-cluster", str(file), "-o", "json")
+    (document,) = json.loads(out)
+    assert (code, document["valid"]) == (0, True)
+    assert not [warning for warning in document["warnings"] if "FabricInUse" in warning]

@@ -1,0 +1,182 @@
+"""Two extender processes on one API server: either answers and explains, both write one Event, and one is enough."""
+
+import json
+import signal
+
+import aiohttp
+import api_stub
+import child_processes
+import objects_stub
+import processes
+import pytest_asyncio
+import shell
+import yaml
+from aiohttp import web
+
+GROUP, RAIL = "scheduling.x-k8s.io/pod-group", "rdma/rail0"
+POLICY = {
+    "apiVersion": "railwright.io/v1alpha1",
+    "fabrics": {
+        "roce": {
+            "transport": "roce",
+            "rails": [{"name": "rail0", "resource": RAIL, "device": "mlx5_0"}],
+            "placement": {"domains": ["leaf"]},
+        }
+    },
+}
+NODES = [f"gpu-{number}" for number in range(8)]
+LEAVES = {name: "ab"[number // 4] for number, name in enumerate(NODES)}
+
+
+def build_node(name: str) -> dict:
+    amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8", RAIL: "1"}
+    return {
+        "metadata": {"name": name, "uid": name, "labels": {"leaf": LEAVES[name]}},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def build_pod(rank: int, gang: str = "train") -> dict:
+    """Return a pod of a gang of four. The first pods of `train` were admitted under another version of the policy."""
+    record = {"fabric": "roce", "policy": f"sha256:{'ab'[rank // 2] if gang == 'train' else 'c'}"}
+    name = f"{gang}-{rank}"
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "prod",
+            "uid": name,
+            "labels": {"railwright.io/fabric": "roce", GROUP: gang},
+            "annotations": {"railwright.io/injection": json.dumps(record)},
+        },
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8", RAIL: "1"}}}]},
+        "status": {"phase": "Pending"},
+    }
+
+
+class Objects(objects_stub.Objects):
+    """An API server that knows every token, and allows everything."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("reviews"):
+            return web.json_response({"status": {"authenticated": True, "allowed": True, "user": {"username": "u"}}})
+        return await super().answer(request)
+
+
+class Replica:
+    """One extender process."""
+
+    def __init__(self, server: processes.Process, session: aiohttp.ClientSession) -> None:
+        self.server, self.session, self.url = server, session, f"http://127.0.0.1:{server.port}"
+
+    async def ask(self, verb: str, rank: int) -> object:
+        """Return the answer to a request of kube-scheduler about a pod of the gang."""
+        body = {"Pod": build_pod(rank), "Nodes": None, "NodeNames": NODES}
+        async with self.session.post(f"{self.url}/scheduler/{verb}", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def explain(self, name: str) -> dict:
+        url = f"{self.url}/explain/prod/{name}"
+        async with self.session.get(url, headers={"Authorization": "Bearer t"}) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def is_ready(self) -> bool:
+        return (await self.server.ops("/readyz")).status == 200
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def objects():
+    async with objects_stub.serving(Objects()) as served:
+        served.lists["/api/v1/nodes"] = list(map(build_node, NODES))
+        served.lists["/api/v1/pods"] = [build_pod(rank, gang) for gang in ("train", "other") for rank in range(4)]
+        yield served
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def start(objects, tmp_path_factory):
+    """`await start()`: start a replica."""
+    folder = tmp_path_factory.mktemp("replicas")
+    api_stub.kubeconfig(folder, objects.port)
+    (folder / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+    started = []
+
+    async with aiohttp.ClientSession() as session:
+
+        async def begin() -> Replica:
+            sources = (f"--kubeconfig={folder / 'kubeconfig'}", f"--policy={folder / 'policy.yaml'}")
+            server = await processes.begin("extender", "--plain-http", *sources)
+            child_processes.share(server.pid)
+            started.append(server)
+            return Replica(server, session)
+
+        yield begin
+        for server in started:
+            await server.end()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def pair(objects, start):
+    made = [await start(), await start()]
+    for replica in made:
+        await replica.server.ready()
+    return made
+
+
+async def test_a_replica_is_ready_once_its_caches_are_full(objects, start):
+    objects.fault = lambda request: 500 if request.path == "/api/v1/pods" else None
+    replica = await start()
+    answer = await replica.server.ops("/readyz")
+    assert (answer.status, "pods" in json.loads(answer.body)["checks"]["caches"]) == (503, True)
+    objects.fault = lambda _: None
+    await shell.until(replica.is_ready)
+    assert await replica.server.end() == 0
+
+
+async def test_either_replica_explains_and_answers_the_same(pair):
+    first, second = pair
+    explained = [[await replica.explain(f"train-{rank}") for rank in range(4)] for replica in pair]
+    assert explained[0] == explained[1]
+    gangs = [one["gang"] for one in explained[0]]
+    assert {(gang["state"], gang["size"], gang["leaves"]) for gang in gangs} == {("waiting", 4, 1)}
+    for rank in range(4):
+        left = [(await replica.ask("filter", rank))["NodeNames"] for replica in pair]
+        assert left[0] == left[1]
+        assert len({LEAVES[name] for name in left[0]}) == 1, "the leaf of the plan"
+        assert await first.ask("prioritize", rank) == await second.ask("prioritize", rank)
+
+
+async def test_no_decision_of_one_replica_is_in_an_explanation(pair):
+    first, _ = pair
+    for rank in range(2):
+        await first.ask("filter", rank)
+        await first.ask("prioritize", rank)
+
+    async def explain_undecided() -> list[list[dict]]:
+        """Return what each replica says once the pods no longer count where they were ranked first."""
+        explained = [[await replica.explain(name) for name in ("train-2", "other-0")] for replica in pair]
+        return explained if all(one["gang"]["placed"] == 0 for both in explained for one in both) else []
+
+    explained = await shell.until(explain_undecided)
+    assert explained[0] == explained[1]
+
+
+async def test_both_replicas_write_one_event(objects, pair):
+    async def count_written() -> bool:
+        counts = [await replica.server.metric("railwright_events_total") for replica in pair]
+        return all(count >= 1 for count in counts)
+
+    await shell.until(count_written)
+    written = objects.get_all("events")
+    assert [event["reason"] for event in written.values()] == ["GangMixedPolicies"], written
+    asked = [path for method, path in objects.asked if method == "POST" and path.endswith("/events")]
+    assert len(asked) >= 2, "each replica has tried"
+
+
+async def test_the_other_replica_answers_when_one_is_killed(pair):
+    first, second = pair
+    first.server.process.send_signal(signal.SIGKILL)
+    await first.server.process.wait()
+    assert await second.is_ready()
+    assert (await second.ask("filter", 0))["NodeNames"]
+    assert (await second.explain("train-0"))["gang"]["state"] == "waiting"

@@ -1,0 +1,189 @@
+"""The rotator beside another writer: one that refuses a caBundle, and one that overwrites it whenever it is written."""
+
+import argparse
+import asyncio
+import base64
+import datetime as dt
+import json
+import time
+
+import msgspec
+import pytest
+from cryptography import x509
+
+from certs import installation, inventory, rotation, schedules
+from railwright.cli import certificate_watching as watching
+from railwright.cluster import errors, installed_names
+
+NAMESPACE = "railwright-system"
+SPECS = inventory.list_specs(NAMESPACE, more=(), clients=False)
+ADMISSION = "/apis/admissionregistration.k8s.io/v1/"
+MUTATING = f"{ADMISSION}mutatingwebhookconfigurations/railwright"
+VALIDATING = f"{ADMISSION}validatingwebhookconfigurations/railwright"
+OTHER = base64.b64encode(b"other").decode()
+
+
+class Cluster:
+    """The API server's objects that the rotator reads and writes. `refused` are paths whose writes it rejects."""
+
+    host = "https://x"
+
+    def __init__(self) -> None:
+        self.objects, self.version, self.patched, self.refused, self.overwritten = {}, 0, [], set(), ""
+        self.events = []
+        for path in (MUTATING, VALIDATING):
+            service = {"namespace": NAMESPACE, "name": "railwright-webhook"}
+            hooks = [{"name": "pods.railwright.io", "clientConfig": {"service": service}}]
+            self.put(path, {"metadata": {"name": "railwright", "uid": "u"}, "webhooks": hooks})
+
+    def put(self, path: str, tree: dict) -> None:
+        self.version += 1
+        tree["metadata"] |= {"resourceVersion": str(self.version), "generation": self.version}
+        self.objects[path] = tree
+
+    async def get(self, path, _query=None) -> bytes:
+        if path not in self.objects:
+            raise errors.ApiError(404, "NotFound", "", path)
+        return json.dumps(self.objects[path]).encode()
+
+    async def post(self, _path, body) -> bytes:
+        self.events.append(msgspec.to_builtins(body))
+        return b"{}"
+
+    async def patch(self, path, body, _content_type) -> bytes:
+        path, changes = path.partition("?")[0], body
+        if path in self.refused:
+            raise errors.ApiError(403, "Forbidden", "denied", path)
+        self.patched.append(path)
+        tree = json.loads(json.dumps(self.objects.get(path, {"metadata": {}, "data": {}})))
+        if isinstance(changes, list):
+            for change in changes[1:]:
+                tree["webhooks"][int(change["path"].split("/")[2])]["clientConfig"]["caBundle"] = change["value"]
+            self.put(path, tree)
+            if path == self.overwritten:
+                self.overwrite(path)
+            return b"{}"
+        for key, value in (changes.get("data") or {}).items():
+            tree.setdefault("data", {})[key] = value
+        tree["data"] = {key: value for key, value in tree["data"].items() if value is not None}
+        tree["metadata"].setdefault("annotations", {}).update(changes["metadata"].get("annotations") or {})
+        self.put(path, tree)
+        return json.dumps(tree).encode()
+
+    def overwrite(self, path: str) -> None:
+        """Write another caBundle, as cert-manager's cainjector does to an object with its annotation."""
+        tree = json.loads(json.dumps(self.objects[path]))
+        tree["webhooks"][0]["clientConfig"]["caBundle"] = OTHER
+        owned = {'k:{"name":"pods.railwright.io"}': {"f:clientConfig": {"f:caBundle": {}}}}
+        tree["metadata"]["managedFields"] = [
+            {"manager": "cainjector", "fieldsV1": {"f:webhooks": owned}},
+            {"manager": "kubectl", "fieldsV1": {"f:webhooks": {'k:{"name":"pods.railwright.io"}': {"f:name": {}}}}},
+        ]
+        self.put(path, tree)
+
+
+class Site:
+    """A rotator with clocks that only move when a test says so."""
+
+    def __init__(self) -> None:
+        self.cluster, self.passed = Cluster(), dt.timedelta()
+        self.rotator = installation.Rotator(
+            self.cluster,
+            NAMESPACE,
+            SPECS,
+            schedule=schedules.Schedule(),
+            clock=lambda: time.monotonic() + self.passed.total_seconds(),
+            now=lambda: dt.datetime.now(dt.UTC) + self.passed,
+        )
+
+    async def settle(self, most: int = 60) -> list[str]:
+        """Rotate until nothing is due, or `most` times. Return the steps and the statuses of errors."""
+        done = []
+        for _ in range(most):
+            try:
+                result = await self.rotator.step()
+            except errors.ClusterError as error:
+                done.append(str(error.status))
+                self.passed += dt.timedelta(seconds=30)
+                continue
+            if isinstance(result, rotation.Step):
+                done.append(result.action.value)
+            elif not result.soon:
+                break
+            else:
+                self.passed += dt.timedelta(seconds=20)
+        return done
+
+    async def get_days_left(self) -> int:
+        state = await installation.read_state(self.cluster, NAMESPACE, [spec.name for spec in SPECS], ())
+        ends = [
+            x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc for pair in state.pairs.values()
+        ]
+        return (min(ends) - dt.datetime.now(dt.UTC) - self.passed).days
+
+
+@pytest.mark.parametrize("refused", [MUTATING, VALIDATING])
+@pytest.mark.parametrize("days", [25, 40], ids=["due", "expired"])
+async def test_certificates_are_renewed_while_one_ca_bundle_cannot_be_written(refused, days):
+    site = Site()
+    await site.settle()
+    site.cluster.refused = {refused}
+    if refused == VALIDATING or days == 25:  # of pods, with an expired certificate: no CA can be trusted any more
+        site.cluster.overwrite(refused)
+    site.passed += dt.timedelta(days=days)
+    assert "renew" in await site.settle()
+    assert await site.get_days_left() > 25
+
+
+async def test_everything_else_is_written_though_one_ca_bundle_is_refused():
+    site = Site()
+    await site.settle()
+    good = site.cluster.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"]
+    secrets = [path for path in site.cluster.objects if path.endswith("-tls")]
+    for path in (MUTATING, VALIDATING):
+        site.cluster.overwrite(path)
+    for path in secrets:
+        site.cluster.objects[path]["data"]["ca.crt"] = OTHER
+    site.cluster.refused = {MUTATING}
+    assert set(await site.settle(5)) == {"403"}
+    assert site.cluster.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == good
+    assert len(secrets) == 2
+    assert {site.cluster.objects[path]["data"]["ca.crt"] for path in secrets} == {good}
+
+
+async def test_a_ca_bundle_that_is_overwritten_at_once_is_written_with_pauses_and_reported(monkeypatch):
+    site, pauses = Site(), []
+    await site.settle()
+    site.cluster.patched.clear()
+    site.cluster.overwritten = MUTATING
+    site.cluster.overwrite(MUTATING)
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 8:
+            raise asyncio.CancelledError
+
+    arguments = argparse.Namespace(every=dt.timedelta(seconds=3))
+    watcher = watching.Watcher(arguments, site.cluster, site.rotator)
+    monkeypatch.setattr(watching.asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await watcher._rotate()
+    monkeypatch.undo()
+    assert pauses == [6.0, 12.0, 24.0, *[30.0] * 5]
+    assert site.cluster.patched.count(MUTATING) == len(pauses) + 1
+    writing = asyncio.create_task(watcher._events.run())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    writing.cancel()
+    (event,) = site.cluster.events
+    assert (event["reason"], event["type"]) == (installed_names.OVERWRITTEN, "Warning")
+    assert event["metadata"]["namespace"] == "default"
+    assert event["involvedObject"]["kind"] == "MutatingWebhookConfiguration"
+    assert event["message"].startswith("cainjector overwrites the caBundle of pods.railwright.io whenever")
+
+
+def test_a_step_that_is_made_again_after_a_while_does_not_repeat():
+    repeats = watching.Repeats()
+    publish, renew = (rotation.Step(action, "because") for action in (rotation.Action.PUBLISH, rotation.Action.RENEW))
+    made = [(publish, 0), (renew, 1), (publish, 5), (publish, 10), (publish, 700), (renew, 701)]
+    assert [repeats.count(step, now) for step, now in made] == [0, 0, 1, 2, 0, 0]

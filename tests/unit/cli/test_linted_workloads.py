@@ -1,0 +1,150 @@
+"""Templates of every kind."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railwright.cli import linted_workloads as workloads
+
+POD = {"spec": {"containers": [{"name": "c"}]}}
+
+
+def pods(replicas, **more):
+    return {"replicas": replicas, "template": POD, **more}
+
+
+PARALLEL = {"spec": {"parallelism": 3, "template": POD}}
+
+
+def read(kind, spec, **more):
+    (workload,) = workloads.read({"kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec, **more})
+    assert workload.title == f"{kind} ns/n"
+    return [(template.part, template.container(0)) for template in workload.templates]
+
+
+def locate(*path):
+    return ("spec", *path, "spec", "containers", 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "templates"),
+    [
+        ("Pod", POD["spec"], [("", ("spec", "containers", 0))]),
+        ("Deployment", {"replicas": 3, "template": POD}, [("", locate("template"))]),
+        ("StatefulSet", {"replicas": 2, "template": POD}, [("", locate("template"))]),
+        ("DaemonSet", {"template": POD}, [("", locate("template"))]),
+        ("Job", {"parallelism": 4, "completions": 8, "template": POD}, [("", locate("template"))]),
+        (
+            "CronJob",
+            {"jobTemplate": {"spec": {"parallelism": 2, "template": POD}}},
+            [("", locate("jobTemplate", "spec", "template"))],
+        ),
+        (
+            "Job",
+            {"tasks": [pods(1, name="master"), pods(7, name="worker")]},
+            [("master", locate("tasks", 0, "template")), ("worker", locate("tasks", 1, "template"))],
+        ),
+        (
+            "MPIJob",
+            {"mpiReplicaSpecs": {"Launcher": pods(1), "Worker": pods(4)}},
+            [("Launcher", locate("mpiReplicaSpecs", "Launcher", "template")),
+             ("Worker", locate("mpiReplicaSpecs", "Worker", "template"))],
+        ),
+        (
+            "JobSet",
+            {"replicatedJobs": [{"name": "w", "replicas": 2, "template": PARALLEL}]},
+            [("w", locate("replicatedJobs", 0, "template", "spec", "template"))],
+        ),
+        (
+            "LeaderWorkerSet",
+            {"replicas": 9, "leaderWorkerTemplate": {"size": 4, "leaderTemplate": POD, "workerTemplate": POD}},
+            [("leaderTemplate", locate("leaderWorkerTemplate", "leaderTemplate")),
+             ("workerTemplate", locate("leaderWorkerTemplate", "workerTemplate"))],
+        ),
+        (
+            "RayCluster",
+            {"headGroupSpec": {"template": POD}, "workerGroupSpecs": [pods(2, groupName="gpu")]},
+            [
+                ("headGroupSpec", locate("headGroupSpec", "template")),
+                ("gpu", locate("workerGroupSpecs", 0, "template")),
+            ],
+        ),
+        (
+            "RayJob",
+            {"rayClusterSpec": {"workerGroupSpecs": [pods(2, groupName="g", numOfHosts=4)]}},
+            [("g", locate("rayClusterSpec", "workerGroupSpecs", 0, "template"))],
+        ),
+        ("TrainJob", {"trainer": {"numNodes": 2, "env": []}}, [("trainer", ("spec", "trainer"))]),
+        ("Unheard", {"deep": [{"er": {"template": POD}}]}, [("", locate("deep", 0, "er", "template"))]),
+    ],
+)  # fmt: skip
+def test_the_templates_of_a_kind_are_found_with_their_place(kind, spec, templates):
+    assert read(kind, spec) == templates
+
+
+def test_a_pod_template_object_is_one():
+    (workload,) = workloads.read({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
+    assert workload.templates[0].path == ("template",)
+
+
+def test_a_list_is_read_item_by_item():
+    items = [{"kind": "Pod", "metadata": {"name": name}, **POD} for name in "ab"]
+    result = list(workloads.read({"kind": "List", "items": items}))
+    assert [workload.title for workload in result] == ["Pod a", "Pod b"]
+    assert result[1].templates[0].container(0) == ("items", 1, "spec", "containers", 0)
+
+
+def test_the_label_of_the_object_counts_for_its_templates_and_yields_to_theirs():
+    labels = {"labels": {"railwright.io/fabric": "roce"}}
+    own = {"metadata": {"labels": {"railwright.io/fabric": "none"}}, **POD}
+    (workload,) = workloads.read(
+        {"kind": "Job", "metadata": labels, "spec": {"tasks": [{"template": POD}, {"template": own}]}}
+    )
+    assert [template.pod.metadata.labels["railwright.io/fabric"] for template in workload.templates] == ["roce", "none"]
+
+
+def test_numbers_in_env_are_the_text_that_was_meant():
+    container = {
+        "name": "c",
+        "env": [{"name": "NCCL_IB_TIMEOUT", "value": 22}, {"name": "X", "value": True}],
+        "args": [1],
+    }
+    (workload,) = workloads.read({"kind": "Pod", "spec": {"containers": [container]}})
+    assert [entry.value for entry in workload.templates[0].pod.spec.containers[0].env] == ["22", "true"]
+
+
+def test_objects_without_pods_have_no_findings():
+    for tree in ({"kind": "ConfigMap", "data": {}}, None, [], "text", {"kind": "List", "items": [1]}):
+        assert not list(workloads.read(tree))
+
+
+trees = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["spec", "template", "kind", "items", "replicas", "name", "tasks", "metadata"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(trees)
+def test_any_tree_is_read(tree):
+    list(workloads.read(tree))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Job", {"metadata": "text"}),
+        ("TrainJob", {"spec": [1]}),
+        ("TrainJob", {"spec": {"trainer": {"env": []}}, "metadata": [1]}),
+    ],
+)
+def test_parts_of_a_wrong_type_have_no_name_and_no_templates(kind, changes):
+    template = {"spec": {"containers": [{"name": "a"}]}}
+    tree = {"kind": kind, "metadata": {"name": "a"}, "spec": {"template": template}} | changes
+    (*objects,) = workloads.read(tree)
+    assert [item.title for item in objects] == ([] if changes == {"spec": [1]} else [f"{kind} *"])

@@ -1,0 +1,197 @@
+"""What kube-scheduler's filter leaves to a pod of a gang, and where such a pod counts until its binding is seen."""
+
+import extending
+import pytest
+from placing import LEAF, leaves, node, pod, policy
+
+from extender import scored_pods
+from railwright.fabric.placement.state import assumed_pods
+
+A = [f"a-{number:02}" for number in range(3)]
+B = [f"b-{number:02}" for number in range(6)]
+
+
+class Site(extending.Site):
+    """Leaves of 3 and 6 nodes, and a gang of 3, for which leaf a is the tightest."""
+
+    def __init__(self, nodes=None, size: int = 3, **kinds) -> None:
+        super().__init__(nodes or leaves(a=3, b=6), (), policy(domains=[LEAF]))
+        self.peers = [pod(f"w-{rank}", group="g", **kinds) for rank in range(size)]
+        self.add_gang(self.peers, "g")
+
+    def list_counted(self) -> dict[str, str]:
+        return {entry.key.partition("/")[2]: entry.node for entry in self.state.assumed}
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+def test_a_pod_of_a_gang_is_left_with_the_nodes_of_its_leaf(site):
+    assert site.filter(site.peers[0]) == A
+    assert site.filter(site.peers[1], [*A[1:], *B]) == A[1:]
+
+
+def test_each_rank_is_left_with_the_leaf_that_the_plan_has_for_it():
+    site = Site(size=8)
+    assert [site.filter(site.peers[rank]) for rank in (0, 5, 6, 7)] == [B, B, A, A]
+
+
+def test_nodes_left_out_for_the_sake_of_the_plan_are_not_reported_as_failed(site):
+    answer = site.ask_kube("filter", {"Pod": extending.build_tree(site.peers[0]), "NodeNames": site.names})
+    assert answer == {"NodeNames": A, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""}
+
+
+def test_all_nodes_are_left_if_none_of_the_leaf_is_offered(site):
+    for offered in (B, B[:1], []):
+        assert site.filter(site.peers[0], offered) == offered
+
+
+def test_all_nodes_are_left_to_a_gang_that_does_not_fit_and_to_a_single_pod(site):
+    big = [pod(f"big-{rank}", group="big") for rank in range(10)]
+    site.add_gang(big, "big")
+    assert site.filter(big[0]) == site.names
+    assert site.filter(pod("alone")) == site.names
+
+
+PREFERRED = {"weight": 1, "preference": {"matchExpressions": [{"key": "k", "operator": "Exists"}]}}
+PREFERENCES = {
+    "a preferred node affinity": {
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [PREFERRED]}}
+    },
+    "a soft topology spread": extending.PREFERRING,
+}
+
+
+@pytest.mark.parametrize("spec", PREFERENCES.values(), ids=PREFERENCES)
+def test_all_nodes_are_left_to_a_pod_whose_author_states_preferences(site, spec):
+    assert site.filter(site.peers[0], **spec) == site.names
+
+
+@pytest.mark.parametrize(("avoided", "left"), [(2, A), (3, [*A, *B])])
+def test_all_nodes_are_left_if_each_of_the_leaf_prefers_no_pods(avoided, left):
+    taints = [{"key": "k", "effect": "PreferNoSchedule"}]
+    site = Site(
+        [
+            *(node(name, "a", taints=taints if number < avoided else []) for number, name in enumerate(A)),
+            *(node(name, "b") for name in B),
+        ]
+    )
+    assert site.filter(site.peers[0]) == left
+
+
+def test_a_pod_that_comes_back_unbound_gets_all_nodes_once(site):
+    left = [site.filter(site.peers[0]) for _ in range(4)]
+    assert left == [A, site.names, A, site.names]
+
+
+def test_a_pod_that_has_waited_for_room_is_left_with_a_leaf_again(site):
+    """The nodes that it was left with are full now, so that nothing else has refused them."""
+    assert site.filter(site.peers[0]) == A
+    for name in A:
+        site.pods.upsert(pod(f"on-{name}", on=name))
+    assert site.filter(site.peers[0], B) == B
+    for name in A:
+        site.pods.remove(pod(f"on-{name}", on=name))
+    assert site.filter(site.peers[0]) == A
+
+
+def test_the_next_pod_of_a_gang_is_not_the_one_that_came_back(site):
+    assert [site.filter(peer) for peer in site.peers] == [A, A, A]
+
+
+# --- where a pod counts ---------------------------------------------------------------------------------------
+
+
+def ask(site, rank, names=None):
+    """Ask about a pod as kube-scheduler does. Return the node that it takes: the best, and the first of equal ones."""
+    left = site.filter(site.peers[rank], names)
+    if len(left) == 1:
+        return left[0]
+    scores = site.score(site.peers[rank], left)
+    return min(scores, key=lambda name: (-scores[name], name))
+
+
+def test_one_of_equal_nodes_is_the_best_for_a_pod_of_a_gang_and_counts_as_its_own(site):
+    scores = site.score(site.peers[0], site.filter(site.peers[0]))
+    assert sorted(scores.values()) == [9, 9, 10]
+    assert site.list_counted() == {"w-0": max(scores, key=scores.__getitem__)}
+    assert [entry.state for entry in site.state.assumed] == [assumed_pods.State.SCORED]
+
+
+def test_pods_of_a_gang_that_are_not_seen_bound_count_as_placed(site):
+    free, taken = list(site.names), []
+    for rank in range(3):
+        taken.append(ask(site, rank, free))
+        free.remove(taken[-1])
+    assert sorted(taken) == A
+    other = [pod(f"o-{rank}", group="o") for rank in range(3)]
+    site.add_gang(other, "o")
+    assert site.filter(other[0]) == B, "though every node is offered"
+
+
+def test_a_single_pod_counts_if_one_node_is_better_than_all_others(site):
+    single = pod("single")
+    site.score(single, A[:1])
+    assert site.list_counted() == {}, "the watch has not shown it"
+    site.pods.upsert(single)
+    site.score(single)
+    assert site.list_counted() == {}
+    site.score(single, A[:1])
+    assert site.list_counted() == {"single": A[0]}
+
+
+def test_the_one_node_that_filter_leaves_counts_without_scores(site):
+    site.filter(site.peers[0], [A[0], *B])
+    assert site.list_counted() == {"w-0": A[0]}
+
+
+def test_a_pod_counts_for_two_seconds(site):
+    node = ask(site, 0)
+    site.now += scored_pods.SECONDS
+    site.verbs.decider.scored.end(site.now)
+    assert site.list_counted() == {"w-0": node}
+    site.now += 0.1
+    site.verbs.decider.scored.end(site.now)
+    assert site.list_counted() == {}
+
+
+def test_a_pod_counts_until_its_node_is_offered_again(site):
+    node = ask(site, 0)
+    site.filter(pod("other"), [name for name in site.names if name != node])
+    assert "w-0" in site.list_counted()
+    site.filter(pod("other"))
+    assert "w-0" not in site.list_counted()
+
+
+def test_a_pod_does_not_count_against_itself_when_it_comes_back(site):
+    node = ask(site, 0)
+    others = [name for name in site.names if name != node]
+    site.filter(site.peers[0], others)
+    assert "w-0" not in site.list_counted()
+
+
+def test_the_pods_of_a_gang_do_not_count_once_one_of_them_comes_back(site):
+    """It was not started as a whole, or is tried in another domain."""
+    ask(site, 0, A)
+    ask(site, 1, A)
+    site.filter(site.peers[0], B)
+    assert site.list_counted() == {}
+
+
+@pytest.mark.parametrize("on", ["", "a-00"])
+def test_the_watch_ends_it(site, on):
+    ask(site, 0)
+    site.pods.upsert(pod("w-0", group="g", on=on)) if on else site.pods.remove(site.peers[0])
+    assert site.list_counted() == {}
+
+
+def test_an_announcement_of_volcano_is_kept(site):
+    """The pod has moved from one scheduler to the other, in either order."""
+    ask(site, 0)
+    assert site.allocate(site.peers[0], B[0]) == ""
+    site.filter(site.peers[1])
+    assert site.list_counted() == {"w-0": B[0]}
+    site.score(site.peers[0])
+    assert site.list_counted()["w-0"] == B[0]

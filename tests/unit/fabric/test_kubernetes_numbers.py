@@ -1,0 +1,111 @@
+"""Numbers and amounts as kube-scheduler 1.37 reads them: comparisons of taints and labels, pods that are resized."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railwright.fabric import node_views, resources, views
+from railwright.fabric.placement.nodes import eligibility
+from railwright.fabric.placement.state import cluster_state
+
+NO_NUMBERS = ("", " 1", "1 ", "1_000", "\u0661", "\u00b2", "0x10", "1.5", "1e3", "--1", "9" * 19, "9" * 5000, "inf")
+FORMS_OF_GO = ("+5", "007")  # numbers for a label, but not for a taint, whose form is canonical
+
+
+def tolerates(operator: str, taint: str, value: str, key: str = "sla") -> bool:
+    toleration = views.Toleration(key=key, operator=operator, value=value, effect="NoSchedule")
+    return not node_views.Taint(key="sla", value=taint, effect="NoSchedule").is_blocking([toleration])
+
+
+def matches(operator: str, label: str, *values: str) -> bool:
+    return eligibility._matches(views.Requirement(key="x", operator=operator, values=list(values)), {"x": label})
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+def test_gt_and_lt_compare_a_taint_and_a_label_with_the_value(number, bound):
+    for compare in (tolerates, matches):
+        assert compare("Gt", str(number), str(bound)) is (number > bound)
+        assert compare("Lt", str(number), str(bound)) is (number < bound)
+
+
+@pytest.mark.parametrize("text", NO_NUMBERS, ids=lambda text: text[:8])
+def test_a_text_that_is_no_number_of_64_bits_is_neither_greater_nor_less(text):
+    for operator in ("Gt", "Lt"):
+        for compare in (tolerates, matches):
+            assert not compare(operator, text, "7")
+            assert not compare(operator, "7", text)
+
+
+@pytest.mark.parametrize("text", FORMS_OF_GO)
+def test_a_taint_has_the_canonical_form_and_a_label_any_of_go(text):
+    assert not tolerates("Gt", text, "1")
+    assert not tolerates("Lt", "1", text)
+    assert matches("Gt", text, "1")
+    assert matches("Lt", "1", text)
+
+
+def test_other_operators_of_tolerations():
+    assert tolerates("", "a", "a")
+    assert tolerates("Equal", "a", "a")
+    assert not tolerates("Equal", "a", "b")
+    assert not tolerates("Equal", "a", "a", key="other")
+    assert tolerates("Exists", "a", "")
+    assert tolerates("Exists", "a", "", key="")
+    assert not tolerates("In", "a", "a")
+    assert not matches("Gt", "7", "1", "2")
+    assert not matches("Gt", "7")
+
+
+def build(spec, *, allocated=None, actual=None, infeasible=False, kind="container", restart=None) -> views.Pod:
+    """Return a pod whose container is resized to `spec` CPUs; kubelet reserved `allocated` and it has `actual`."""
+    status = {"name": "c"}
+    status |= {"allocatedResources": {"cpu": allocated}} if allocated else {}
+    status |= {"resources": {"requests": {"cpu": actual}}} if actual else {}
+    container = {"name": "c", "resources": {"requests": {"cpu": spec, "nvidia.com/gpu": "8"}}, "restartPolicy": restart}
+    other = {"name": "other", "resources": {"requests": {"cpu": "1"}}}
+    is_init = kind == "initContainer"
+    tree = {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u"},
+        "spec": {
+            "nodeName": "node",
+            "containers": [other] if is_init else [container, other],
+            "initContainers": [container] if is_init else [],
+            "overhead": {"cpu": "2"},
+        },
+        "status": {
+            "containerStatuses": [
+                *([] if is_init else [status]),
+                {"name": "other", "allocatedResources": {"cpu": "1"}},
+            ],
+            "initContainerStatuses": [status] if is_init else [],
+            "conditions": [
+                {"type": "PodResizePending", "status": "True", "reason": "Infeasible" if infeasible else "Deferred"}
+            ],
+        },
+    }
+    return msgspec.convert(tree, views.Pod)
+
+
+RESIZES = {
+    "no resize": (build("4", allocated="4", actual="4"), 4),
+    "no status": (build("4"), 4),
+    "down, not done": (build("1", allocated="64", actual="64"), 64),
+    "down, reserved": (build("1", allocated="1", actual="64"), 64),
+    "up, not done": (build("64", allocated="1", actual="1"), 64),
+    "up, infeasible": (build("64", allocated="1", actual="1", infeasible=True), 1),
+    "up, infeasible, actual alone": (build("64", actual="2", infeasible=True), 2),
+    "a sidecar": (build("1", allocated="8", actual="8", kind="initContainer", restart="Always"), 8),
+}
+
+
+@pytest.mark.parametrize("case", RESIZES)
+def test_a_pod_that_is_resized_counts_with_the_largest_of_what_it_may_have(case):
+    pod, expected = RESIZES[case]
+    cpu = (expected + 1 + 2) * 1000  # the other container and the overhead
+    assert resources.compute_pod_requests(pod)["cpu"] == cpu
+    state = cluster_state.ClusterState()
+    for earlier, _ in RESIZES.values():
+        state.upsert_pod(earlier)
+    state.upsert_pod(pod)
+    assert state.get_used("node")["cpu"] == cpu

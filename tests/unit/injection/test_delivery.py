@@ -1,0 +1,218 @@
+"""How the ranks get what the init container finds: by their environment, by files, and what reaches them on no way."""
+
+import admitting
+import pytest
+from admitting import admitted, env, gpus, mounts, planned, pod, record, skipped, variables
+
+from railwright.fabric import names
+from railwright.fabric.nccl import derive
+from railwright.preflight import expected, files
+from railwright.preflight import host as hosts
+
+RAILS = "\n    - {name: rail0, network: prod/lan2, resource: nvidia.com/mlx5_0}"
+NEW = {"file_keys": True, "offered": frozenset(("nvidia.com/mlx5_0", "nvidia.com/gpu", "cpu"))}
+FOUND = {
+    *("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY", "UCX_NET_DEVICES", "UCX_IB_GID_INDEX"),
+    *("NVSHMEM_HCA_LIST", "NVSHMEM_ENABLE_NIC_PE_MAPPING", "NVSHMEM_IB_GID_INDEX", "NVSHMEM_IB_ADDR_FAMILY"),
+    *("MC_GID_INDEX", "UCCL_IB_GID_INDEX", "MORI_RDMA_DEVICES", "MORI_IB_GID_INDEX"),
+}
+SSH = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-role": "worker"}
+
+
+def fabric(more: str = "", transport: str = "roce"):
+    return admitting.fabric(f"    resolve: auto\n{more}", rails=RAILS, transport=transport)
+
+
+def list_read(tree: dict) -> set[str]:
+    """Return the variables that kubelet reads from the file."""
+    (container,) = tree["spec"]["containers"]
+    read = {}
+    for entry in container["env"]:
+        if reference := entry.get("valueFrom", {}).get("fileKeyRef"):
+            assert reference == {
+                "volumeName": "railwright-rails", "path": "rails.env", "key": entry["name"], "optional": True
+            }  # fmt: skip
+            read[entry["name"]] = reference
+    return set(read)
+
+
+def admit(tree: dict, more: str = "", transport: str = "roce", **known) -> dict:
+    policy, at = fabric(more, transport), admitting.known(**(NEW | known))
+    after = admitted(tree, policy, at)
+    assert planned(after, policy, at).changes == ()
+    return after
+
+
+def test_kubelet_reads_what_is_found_into_the_environment():
+    after = admit(pod())
+    assert list_read(after) == FOUND
+    assert {"name": "railwright-rails", "emptyDir": {}} in after["spec"]["volumes"]
+    (container,) = after["spec"]["containers"]
+    assert {"name": "railwright-rails", "mountPath": "/run/railwright", "readOnly": True} in container["volumeMounts"]
+    assert "/etc/nccl.conf" not in mounts(after)
+    (init,) = after["spec"]["initContainers"]
+    assert {"name": "railwright-rails", "mountPath": "/run/railwright"} in init["volumeMounts"]
+    assert init["command"][init["command"].index("--write") + 1] == "/run/railwright"
+    assert "NCCL_SOCKET_IFNAME==eth0" in init["command"]
+
+
+@pytest.mark.parametrize(
+    ("more", "known"),
+    [
+        ("", {"file_keys": False}),
+        ("", {"offered_by_old": frozenset({"nvidia.com/mlx5_0"})}),
+        ("", {"offered": frozenset(("nvidia.com/gpu", "cpu"))}),
+        ("", {"offered": None}),
+        ("    delivery: files\n", {}),
+    ],
+    ids=["old API server", "old node of the fabric", "no node of the fabric", "unknown nodes", "policy"],
+)
+def test_otherwise_the_libraries_read_files(more, known):
+    after = admit(pod(), more, **known)
+    assert list_read(after) == set()
+    assert env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
+    assert env(after)["UCX_CONFIG_DIR"] == "/run/railwright"
+    (container,) = after["spec"]["containers"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == "/etc/nccl.conf"]
+    assert mount == {
+        "name": "railwright-rails", "mountPath": "/etc/nccl.conf", "subPath": "nccl.conf", "readOnly": True
+    }  # fmt: skip
+    assert names.NCCL_CONF not in after["metadata"].get("annotations", {})
+    assert {entry for entry in record(after)["skipped"] if entry.startswith("found.")} == {
+        "found.NVSHMEM",
+        "found.Mooncake",
+        "found.UCCL",
+        "found.MORI",
+    }
+
+
+def test_an_old_node_of_another_fabric_does_not_matter():
+    assert list_read(admit(pod(), offered_by_old=frozenset({"cpu", "other.com/nic"}))) == FOUND
+
+
+@pytest.mark.parametrize(
+    ("by_old", "offered", "reads"),
+    [([], ["cpu"], True), (["cpu"], ["cpu", "nvidia.com/gpu"], False), ([], [], False)],
+    ids=["new nodes", "an old node", "no node"],
+)
+def test_without_a_resource_every_node_of_the_cluster_has_to_be_new(by_old, offered, reads):
+    at = admitting.known(file_keys=True, offered=frozenset(offered), offered_by_old=frozenset(by_old))
+    policy = admitting.fabric("    resolve: auto\n    accelerators: []\n", rails="[{name: rail0, network: prod/lan2}]")
+    assert bool(list_read(admitted(pod(admitting.cpu()), policy, at))) is reads
+
+
+def test_ranks_that_ssh_starts_get_the_file_and_the_record_says_what_does_not_reach_them():
+    after = admit(pod(labels=SSH))
+    assert list_read(after) == FOUND
+    assert "/etc/nccl.conf" in mounts(after)
+    assert "ssh starts the ranks without it" in skipped(after)["found.Mooncake"]
+    assert (mounts(after)["/root/ucx.conf"], "found.UCX" in skipped(after)) == ("railwright-rails", False)
+    home = [{"name": "home", "mountPath": "/root"}]
+    for other in (
+        pod(gpus(8, volumeMounts=home), labels=SSH, volumes=[{"name": "home", "emptyDir": {}}]),
+        pod(labels=SSH, securityContext={"runAsUser": 1000}),
+    ):
+        after = admit(other)
+        assert ("/root/ucx.conf" in mounts(after), "found.UCX" in skipped(after)) == (False, True)
+
+
+@pytest.mark.parametrize("name", sorted(FOUND))
+@pytest.mark.parametrize("own", [{"value": "x"}, {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}])
+def test_a_name_of_the_author_is_never_added_again(name, own):
+    after = admit(pod(gpus(8, env=[{"name": name, **own}])))
+    assert name not in list_read(after)
+    (container,) = after["spec"]["containers"]
+    assert len({entry["name"] for entry in container["env"]}) == len(container["env"])
+
+
+@pytest.mark.parametrize("known", [{}, {"file_keys": False}])
+def test_files_that_the_author_names_stay(known):
+    own = variables(NCCL_CONF_FILE="/own/nccl.conf", UCX_CONFIG_DIR="/own")
+    after = admit(pod(gpus(8, env=own)), **known)
+    assert env(after)["NCCL_CONF_FILE"] == "/own/nccl.conf"
+    assert env(after)["UCX_CONFIG_DIR"] == "/own"
+    assert ("c" in record(after)["kept"]) is bool(known)
+
+
+def test_files_are_named_only_where_they_are_mounted():
+    own = {"volumeMounts": [{"name": "own", "mountPath": "/run/railwright"}]}
+    tree = pod(gpus(8, **own), gpus(1, "d"), volumes=[{"name": "own", "emptyDir": {}}])
+    after = admit(tree, file_keys=False)
+    assert env(after).keys().isdisjoint({"NCCL_CONF_FILE", "UCX_CONFIG_DIR"})
+    assert mounts(after)["/etc/nccl.conf"] == "railwright-rails"
+    assert {"NCCL_CONF_FILE", "UCX_CONFIG_DIR"} <= {entry["name"] for entry in after["spec"]["containers"][1]["env"]}
+    assert record(after)["skipped"]["found.UCX"]["code"] == "LibraryNotReached"
+    assert "container c mounts /run/railwright itself" in skipped(after)["found.UCX"]
+
+
+def test_the_policys_own_settings_hide_nothing_that_is_found_on_a_second_admission():
+    policy, at = fabric("    nccl: {addressRange: 10.0.0.0/8}\n"), admitting.known(**NEW)
+    once = admitted(pod(gpus(8, env=variables(NVSHMEM_DEBUG="INFO"))), policy, at)
+    assert {"env.NVSHMEM_IB_ADDR_RANGE", "env.NVSHMEM_IB_GID_INDEX"} <= set(record(once)["added"])
+    assert record(admitted(once, policy, at)) == record(once)
+    del once["metadata"]["annotations"][names.INJECTION]
+    assert "env.NVSHMEM_IB_GID_INDEX" in record(admitted(once, policy, at))["added"]
+
+
+@pytest.mark.parametrize(("transports", "reads"), [("tcp,self", False), ("^ib", False), ("rc,cuda", True)])
+@pytest.mark.parametrize("by_policy", [True, False])
+def test_ucx_gets_devices_only_if_it_may_use_rdma(transports, reads, by_policy):
+    more = f"    env: {{UCX_TLS: '{transports}'}}\n" if by_policy else ""
+    own = [] if by_policy else variables(UCX_TLS=transports)
+    read = list_read(admit(pod(gpus(8, env=own)), more))
+    assert ({"UCX_NET_DEVICES", "UCX_IB_GID_INDEX"} <= read) is reads
+
+
+def test_what_the_policy_states_is_not_found():
+    more = "    env: {NCCL_IB_HCA: mlx5}\n    nccl: {gidIndex: 3, vendorVariables: ['NVSHMEM_*']}\n"
+    after = admit(pod(), more)
+    of_mori = {"MORI_RDMA_DEVICES", "MORI_IB_GID_INDEX"}
+    of_others = {"UCX_NET_DEVICES", "UCX_IB_GID_INDEX", "UCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY"}
+    assert list_read(after) == of_others | of_mori
+    assert (env(after)["NCCL_IB_HCA"], env(after)["MC_GID_INDEX"]) == ("mlx5", "3")
+
+
+def test_a_container_with_env_from_gets_the_file_and_a_warning():
+    tree = pod(gpus(8, envFrom=[{"secretRef": {"name": "s"}}]))
+    after = admit(tree)
+    (container,) = after["spec"]["containers"]
+    assert "env" not in container
+    assert "/etc/nccl.conf" in mounts(after)
+    (warning,) = [w for w in planned(tree, fabric(), admitting.known(**NEW)).warnings if w.code.startswith("Var")]
+    assert "UCX_NET_DEVICES" in warning.text
+    prefixed = admit(pod(gpus(8, envFrom=[{"prefix": "APP_", "secretRef": {"name": "s"}}])))
+    assert list_read(prefixed) == FOUND
+
+
+@pytest.mark.parametrize("transport", ["infiniband", "erdma", "pvrdma", "roce"])
+def test_what_the_init_container_writes_is_what_the_ranks_read(transport):
+    rails = [make_rail(transport)]
+    expectations = expected.Expected(transport, isolated=True)
+    view = files.resolution.View(None, expectations, {}, None, ())
+    written = files.derive_variables(view, [*rails, *rails])
+    assert written.keys() - {"NCCL_IB_ADDR_RANGE"} <= derive.FOUND.keys()
+    assert all(transport in derive.FOUND[name] for name in written)
+
+
+def make_rail(transport: str):
+    gid = hosts.Gid(*[None] * len(hosts.Gid._fields))._replace(position=3)
+    import ipaddress
+
+    gid = gid._replace(address=ipaddress.ip_address("fd00::1"))
+    port = hosts.Port(*[None] * len(hosts.Port._fields))._replace(number=1)
+    device = hosts.Device(*[None] * len(hosts.Device._fields))._replace(name="mlx5_0", ports=(port,))
+    rail = expected.Rail("rail0")
+    return files.resolution.ResolvedRail(rail, "mlx5_0", "interface", device, port, None, (gid,), (gid,))
+
+
+# --- the first of all init containers -----------------------------------------------------------------------
+
+
+def test_it_is_the_first_also_after_another_webhook_has_put_its_own_before_it():
+    policy, at = fabric(), admitting.known(**NEW)
+    once = admitted(pod(initContainers=[{"name": "own", "image": "i"}]), policy, at)
+    assert [init["name"] for init in once["spec"]["initContainers"]] == ["railwright-preflight", "own"]
+    once["spec"]["initContainers"].insert(0, {"name": "istio-init", "image": "i"})
+    again = admitted(once, policy, at)
+    assert [init["name"] for init in again["spec"]["initContainers"]] == ["railwright-preflight", "istio-init", "own"]
+    assert planned(again, policy, at).changes == ()

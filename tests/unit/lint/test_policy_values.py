@@ -1,0 +1,120 @@
+"""Lint says of the values of a policy what it says of those of a pod."""
+
+import pytest
+
+from railwright.cluster import policies
+from railwright.fabric.lint import policy_values
+from railwright.fabric.policy import model
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+fabrics:
+  roce:
+    transport: roce
+    rails:
+    - {{name: rail0, network: prod/net0, resource: rdma/a, device: mlx5_0}}
+    - {{name: rail1, network: prod/net1, interface: rdma1, resource: rdma/b, device: mlx5_1}}
+    env: {{{}}}
+"""
+
+
+def lint(env: str) -> list[str]:
+    return lint_policy(POLICY.format(env))
+
+
+def lint_policy(text: str) -> list[str]:
+    policy = policies.read(text)
+    assert isinstance(policy, model.Policy), policy
+    return [warning.line for warning in policy_values.list_warnings(policy.document)]
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "says"),
+    [
+        ('NCCL_IB_HCA: "mlx5_0, mlx5_1"', "N12", "a blank becomes part of the name"),
+        ("NCCL_IB_HCA: mlx5_7", "N15", "mlx5_7"),
+        ('NCCL_SOCKET_IFNAME: "eth0 "', "N11", "write eth0"),
+        ("NCCL_SOCKET_IFNAME: ens3", "N17", "the pod, which has eth0, net1, rdma1"),
+        ("NCCL_SOCKET_IFNAME: rdma1", "N18", "a rail"),
+        ("NCCL_IBHCA: mlx5", "N01", "did you mean NCCL_IB_HCA?"),
+        ('NCCL_IB_DISABLE: "1"', "N31", "turns RDMA off"),
+        ('NCCL_IB_RETRY_CNT: "10"', "N09", "it takes 0 to 7"),
+        ("NCCL_DEBUG: WARNING", "N10", "NCCL does not know this word"),
+        ('GLOO_SOCKET_IFNAME: "=eth0"', "N20", "write eth0"),
+        ('NCCL_IB_GID_INDEX: "5"', "N21", "remove it"),
+        ('UCX_NET_DEVICES: "=mlx5_0:1"', "N1", "mlx5_0"),
+    ],
+)
+def test_a_wrong_value_is_a_warning_with_the_key_of_the_policy(env, code, says):
+    warnings = lint(env)
+    assert warnings
+    assert all(line.partition(": ")[2].startswith(f"fabrics.roce.env: {env.partition(':')[0]}=") for line in warnings)
+    assert any(line.startswith(code) and says in line for line in warnings), warnings
+
+
+def test_good_values_give_no_warning():
+    assert lint('NCCL_IB_HCA: "=mlx5_0,mlx5_1", NCCL_SOCKET_IFNAME: "=eth0", NCCL_DEBUG: WARN, MY_OWN: x') == []
+    assert lint("") == []
+
+
+HEAD = "apiVersion: railwright.io/v1alpha1\n"
+RAIL = "{name: r0, network: p/a, resource: rdma/a}"
+COUNTED = "fabrics: {f: {transport: tcp, gpusPerNode: 8}}"
+SHAPES = "nodeShapes: [{name: s, match: {}, devices: {r0: MLX5_1}}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "fabrics: {f: {transport: roce, rails: [{name: r0, resource: rdma/a, device: m1x5_0}]}}",
+            "N15: fabrics.f.rails[0].device: m1x5_0 looks like mlx5_0 and is another name",
+        ),
+        (
+            f"fabrics: {{f: {{transport: roce, rails: [{RAIL}]}}}}\n{SHAPES}",
+            "N15: nodeShapes[0].devices.r0: MLX5_1 looks like mlx5_1 and is another name",
+        ),
+        (
+            f"fabrics: {{f: {{transport: roce, primaryInterface: bond0, rails: [{RAIL}]}}}}",
+            "N17: fabrics.f.primaryInterface: bond0: no pod has it, but eth0, net1: NCCL fails to start; write eth0",
+        ),
+        (
+            "fabrics: {f: {transport: tcp, mounts: {sharedMemory: 64Mi}}}",
+            "N46: fabrics.f.mounts.sharedMemory: 64Mi: several accelerators need 1Gi or more; raise it",
+        ),
+        (
+            f"accelerators: [nvidia.com/gpu, nvidia.com/mig-1g.10gb]\n{COUNTED}",
+            "M05: accelerators: nvidia.com/mig-1g.10gb counts shares, and each counts as an accelerator; set how many",
+        ),
+        (
+            f"accelerators: [koordinator.sh/gpu]\n{COUNTED}",
+            "M05: accelerators: koordinator.sh/gpu counts shares, and each counts as an accelerator; set how many make",
+        ),
+    ],
+)
+def test_a_value_that_no_pod_can_use_is_a_warning_with_its_key(text, says):
+    (warning,) = lint_policy(HEAD + text)
+    assert warning.startswith(says)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fabrics: {f: {transport: roce, rails: [{name: r0, resource: rdma/a, device: mlx5_bond_0}]}}",
+        f"fabrics: {{f: {{transport: roce, primaryInterface: net1, rails: [{RAIL}]}}}}",
+        "fabrics: {f: {transport: tcp, primaryInterface: bond0, hostNetwork: true}}",
+        f"fabrics: {{f: {{transport: roce, primaryInterface: b0, nccl: {{derive: false}}, rails: [{RAIL}]}}}}",
+        "fabrics: {f: {transport: tcp, mounts: {sharedMemory: 1Gi}}}",
+        f"accelerators: [a/vgpu-core]\nacceleratorUnits: {{a/vgpu-core: 100}}\n{COUNTED}",
+        "accelerators: [nvidia.com/mig-1g.10gb]\nfabrics: {f: {transport: tcp}}",  # nothing counts them
+        f"accelerators: [amd.com/gpu, habana.ai/gaudi]\n{COUNTED}",
+    ],
+)
+def test_a_value_that_pods_can_use_gives_no_warning(text):
+    assert lint_policy(HEAD + text) == []
+
+
+def test_rails_of_one_pool_count_each_as_a_device():
+    rails = ", ".join(f"{{name: r{n}, resource: x.io/sriov, device: mlx5_{n}}}" for n in range(4))
+    env = '{NCCL_IB_HCA: "=mlx5_0,mlx5_1,mlx5_2,mlx5_3"}'
+    assert lint_policy(f"{HEAD}fabrics: {{f: {{transport: roce, rails: [{rails}], env: {env}}}}}") == []

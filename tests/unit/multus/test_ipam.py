@@ -1,0 +1,35 @@
+"""Subnets in the CNI configuration of a network."""
+
+import ipaddress
+import json
+
+import pytest
+
+from railwright.fabric.multus import ipam
+
+
+@pytest.mark.parametrize(
+    ("state", "subnets"),
+    [
+        ({"type": "host-local", "subnet": "10.1.0.0/24"}, ["10.1.0.0/24"]),
+        ({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]]}, 2),
+        ({"type": "whereabouts", "range": "10.2.0.225-10.2.0.230/28"}, ["10.2.0.224/28"]),
+        ({"type": "whereabouts", "ipRanges": [{"range": "10.2.0.0/24"}, {"range": "10.3.0.0/24"}]}, 2),
+        ({"type": "static", "addresses": [{"address": "10.4.0.5/24", "gateway": "10.9.0.1"}]}, ["10.4.0.0/24"]),
+        ({"type": "dhcp"}, []),
+        ({"type": "host-local", "subnet": "nonsense", "range": 3}, []),
+    ],
+)
+@pytest.mark.parametrize("is_list", [False, True])
+def test_subnets_of_each_plugin_are_read(state, subnets, is_list):
+    plugin = {"type": "sriov", "ipam": state}
+    found = ipam.read_subnets(json.dumps({"plugins": [plugin, {"type": "rdma"}]} if is_list else plugin))
+    if isinstance(subnets, int):
+        assert len(found) == subnets
+    else:
+        assert found == tuple(map(ipaddress.ip_network, subnets))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"ipam": 3}', '{"plugins": [3]}', "[" * 100_000])
+def test_other_configurations_have_no_subnets(text):
+    assert ipam.read_subnets(text) == ()

@@ -1,0 +1,167 @@
+"""Broken rails: which rails of a node count as broken, and what a plan makes of them."""
+
+import claimed
+import devices
+import msgspec
+import placing
+import pytest
+
+from railwright.fabric import intent, names, node_views
+from railwright.fabric.placement import engine
+from railwright.fabric.placement.state import broken_rails, object_info
+from railwright.fabric.workloads import volcano
+
+POLICY = placing.policy()
+
+
+def find(cluster, name, policy=POLICY):
+    """Return the broken rails of a node of the fabric: `rail0 named`, by the annotation, or `rail0 dead`."""
+    if name not in cluster.nodes_with_broken_rails:
+        return []
+    fabric = intent.fill_resources("roce", policy.document.fabrics["roce"], {})
+    rows = broken_rails.find_broken(cluster.nodes[name], fabric.rails)
+    return [f"{row.rail} {'named' if row.is_named else 'dead'}" for row in rows]
+
+
+def offer(node: node_views.Node, **amounts: str) -> node_views.Node:
+    """Return a node with fewer allocatable devices of the rails with these names."""
+    allocatable = dict(node.status.allocatable)
+    allocatable |= {placing.RESOURCES[placing.RAILS.index(rail)]: amount for rail, amount in amounts.items()}
+    return msgspec.structs.replace(node, status=node_views.NodeStatus(node.status.capacity, allocatable))
+
+
+# --- which rails ----------------------------------------------------------------------------------------------
+
+
+def test_a_rail_is_broken_while_the_annotation_of_its_node_names_it():
+    cluster = placing.build_cluster(
+        [placing.node("n", "a"), placing.mark_broken(placing.node("m", "a"), "rail1,rail3")]
+    )
+    assert find(cluster, "m") == ["rail1 named", "rail3 named"]
+    assert find(cluster, "n") == []
+    cluster.upsert_node(placing.node("m", "a"))
+    assert find(cluster, "m") == []
+
+
+def test_a_rail_is_broken_while_none_of_its_devices_is_allocatable():
+    node = placing.node("n", "a", rails_each=2)
+    cluster = placing.build_cluster([offer(node, rail0="0", rail1="1")])
+    assert find(cluster, "n") == ["rail0 dead"]
+    cluster.upsert_node(node)
+    assert find(cluster, "n") == []
+
+
+@pytest.mark.parametrize(("left", "rails"), [(0, 4), (1, 0)])
+def test_the_rails_of_a_shared_resource_break_together_when_no_device_is_left(left, rails):
+    known = POLICY.document.fabrics["roce"].rails
+    by = placing.change_fabric(
+        POLICY, rails=tuple(msgspec.structs.replace(rail, resource="rdma/shared") for rail in known)
+    )
+    node = placing.node("n", "a", rails_each={"rdma/shared": left}, capacity={"rdma/shared": "4"})
+    assert len(find(placing.build_cluster([node]), "n", by)) == rails
+
+
+def test_a_rail_that_a_node_never_had_is_not_broken():
+    cluster = placing.build_cluster([placing.node("bare", "a", rails_each={placing.RESOURCES[0]: 1})])
+    assert not cluster.nodes_with_broken_rails
+
+
+def test_a_rail_whose_devices_a_slice_taints_is_broken_until_the_taint_ends():
+    cluster = placing.build_cluster([claimed.build_node("n")])
+    claimed.name_devices(cluster)
+    taints = {device["name"]: "NoSchedule" for device in devices.build_slices("n")[0]["spec"]["devices"]}
+    claimed.add_slices(cluster, "n", taints=taints)
+    rails = {row.split()[0] for row in find(cluster, "n", claimed.policy())}
+    assert rails == {rail.name for rail in claimed.policy().document.fabrics["roce"].rails}
+    claimed.add_slices(cluster, "n")
+    assert find(cluster, "n", claimed.policy()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "rails"),
+    [
+        ("", ()),
+        (" , ,", ()),
+        (" rail1 ,rail1,, rail0", ("rail1", "rail0")),
+        ("mlx5_0 is down; rail1", ("mlx5_0 is down; rail1",)),
+    ],
+)
+def test_the_annotation_has_names_separated_by_commas(value, rails):
+    assert object_info.read_broken_rails({names.BROKEN_RAILS: value}) == rails
+
+
+def test_a_long_annotation_is_cut():
+    many = ",".join(f"rail{number}" for number in range(10_000))
+    assert len(object_info.read_broken_rails({names.BROKEN_RAILS: many})) == 64
+    assert sum(map(len, object_info.read_broken_rails({names.BROKEN_RAILS: "r" * 100_000}))) == 4096
+
+
+def test_a_name_of_no_rail_breaks_none():
+    cluster = placing.build_cluster([placing.mark_broken(placing.node("n", "a"), "mlx5_9")])
+    assert find(cluster, "n") == []
+
+
+def test_a_deleted_node_leaves_nothing():
+    cluster = placing.build_cluster([placing.mark_broken(placing.node("n", "a"), "rail1")])
+    cluster.remove_node("n")
+    assert not cluster.nodes_with_broken_rails
+
+
+# --- what follows ---------------------------------------------------------------------------------------------
+
+
+def decide(cluster, by=POLICY, *, size=1):
+    cluster.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "gang", size))
+    request = placing.build_request(placing.pod("job-worker-0", group="gang"), list(cluster.nodes), by)
+    return placing.score_once(request, cluster)
+
+
+def test_a_gang_leaves_out_the_node_and_the_node_comes_last():
+    nodes = placing.leaves(a=4, b=3)
+    cluster = placing.build_cluster([placing.mark_broken(nodes[1], "rail3"), nodes[0], *nodes[2:]])
+    decision = decide(cluster, size=3)
+    assert decision.plan.bandwidth == 1.0
+    broken = placing.explain(decision)["a-01"]
+    assert (broken.fault.code, broken.score) == ("RailBroken", 0)
+    assert not decide(cluster, size=7).plan.is_complete
+
+
+def without_resources(count):
+    """Return the policy with this number of rails that no device counts, such as those of a host network."""
+    rails = POLICY.document.fabrics["roce"].rails
+    changed = [msgspec.structs.replace(rail, resource=None) for rail in rails[:count]]
+    return placing.change_fabric(POLICY, rails=(*changed, *rails[count:]))
+
+
+@pytest.mark.parametrize("count", [1, 4], ids=["beside counted rails", "all rails"])
+def test_a_gang_leaves_out_a_broken_rail_without_a_resource(count):
+    by, nodes = without_resources(count), placing.leaves(a=4, b=3)
+    cluster = placing.build_cluster(nodes)
+    assert [leaf for leaf, *_ in decide(cluster, by, size=3).plan.leaves] == ["b"]
+    cluster.upsert_node(placing.mark_broken(nodes[5], "rail0"))
+    assert [leaf for leaf, *_ in decide(cluster, by, size=3).plan.leaves] == ["a"]
+
+
+def test_nodes_with_the_same_broken_rails_are_of_one_class():
+    marked = [placing.mark_broken(node, "rail3") for node in placing.leaves(a=8)]
+    cluster = placing.build_cluster(marked)
+    request = placing.build_request(placing.pod("p"), list(cluster.nodes), POLICY)
+    placement_engine = engine.PlacementEngine(cluster, placing.create_assumed_pods())
+    index = placement_engine.get_index(request)
+    assert len(set(index.class_of_node.values())) == 1
+    cluster.upsert_node(placing.mark_broken(placing.leaves(a=1)[0], "rail2"))
+    index = placement_engine.get_index(request)
+    assert len(set(index.class_of_node.values())) == 2
+
+
+def test_a_plan_is_made_again_after_the_event():
+    nodes = {node.metadata.name: node for node in placing.leaves(a=3, b=3)}
+    cluster = placing.build_cluster(list(nodes.values()))
+    cluster.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "gang", 3))
+    engine_of_gang = placing.RememberingEngine(cluster, placing.create_assumed_pods())
+    request = placing.build_request(placing.pod("job-worker-0", group="gang"), list(cluster.nodes), POLICY)
+    [leaf] = engine_of_gang.score(request).plan.leaves
+    name = next(iter(engine_of_gang.get_index(request).nodes_by_leaf[leaf]))
+    cluster.upsert_node(placing.mark_broken(nodes[name], "rail3"))
+    [other] = engine_of_gang.score(request).plan.leaves
+    assert other != leaf

@@ -1,0 +1,420 @@
+"""The rails of each kind of node are found in the container, and written for each library."""
+
+import pytest
+import sysfs_trees
+from preflights import name_rails, read_conf, read_env, run
+
+ROCE = "--transport=roce"
+INFINIBAND = "--transport=infiniband"
+
+
+def find(result, key: str) -> list:
+    return [rail[key] for rail in result.found["rails"]]
+
+
+def test_shared_mlx5_devices_are_found_by_the_interfaces_that_the_pod_has(tmp_path):
+    sysfs_trees.build_roce(tmp_path)
+    result = run(tmp_path, ROCE, *name_rails(4))
+    assert (result.code, read_env(result)) == (
+        0,
+        {
+            "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3",
+            "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1",
+            "NVSHMEM_HCA_LIST": "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1",
+            "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
+            "MORI_RDMA_DEVICES": "mlx5_0,mlx5_1,mlx5_2,mlx5_3",
+            "NCCL_IB_GID_INDEX": "7",
+            "MC_GID_INDEX": "7",
+            "UCX_IB_GID_INDEX": "7",
+            "NVSHMEM_IB_GID_INDEX": "7",
+            "UCCL_IB_GID_INDEX": "7",
+            "MORI_IB_GID_INDEX": "7",
+        },
+    )
+    assert read_conf(result.files["nccl.conf"]) == {
+        "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3",
+        "NCCL_IB_GID_INDEX": "7",
+    }
+    assert read_conf(result.files["ucx.conf"]) == {
+        "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1",
+        "UCX_IB_GID_INDEX": "7",
+    }
+    assert result.line == "4 rails ready: " + ", ".join(
+        f"rail{k} mlx5_{k} 192.168.{k + 2}.7 GID 7 mtu 9000" for k in range(4)
+    )
+
+
+def test_the_description_has_what_was_expected_and_found(tmp_path):
+    node = sysfs_trees.build_roce(tmp_path, rails=2)
+    node.add_accelerator("pci0000:00/0000:00:01.0/0000:80:00.0")
+    node.add_accelerator("pci0000:80/0000:80:02.0/0000:81:00.0", numa=1)
+    options = ("--gid-index=7", "--address-range=192.168.0.0/16", "--mtu=4200", "--isolated")
+    rails = name_rails(2, "rail{0},resource=nvidia.com/mlx5_{0},interface=net{1}")
+    found = run(tmp_path, ROCE, *rails, *options, environment={"NODE_NAME": "node-a"}).found
+    assert found | {"variables": {}} == {
+        "version": 1,
+        "node": "node-a",
+        "ready": True,
+        "expected": {
+            "transport": "roce",
+            "rails": [
+                {"name": f"rail{k}", "device": "", "interface": f"net{k + 1}", "resource": f"nvidia.com/mlx5_{k}"}
+                for k in range(2)
+            ],
+            "gidIndex": 7,
+            "addressRange": "192.168.0.0/16",
+            "mtu": 4200,
+            "isolated": True,
+        },
+        "rails": [
+            {
+                "name": f"rail{k}",
+                "device": f"mlx5_{k}",
+                "basis": "interface",
+                "port": 1,
+                "state": "ACTIVE",
+                "rate": "400 Gb/sec (4X NDR)",
+                "gidIndex": 7,
+                "address": f"192.168.{k + 2}.7",
+                "interface": f"net{k + 1}",
+                "mtu": 9000,
+                "pci": f"0000:1{k}:00.0",
+                "numaNode": 0,
+            }
+            for k in range(2)
+        ],
+        "accelerators": [
+            {"pci": "0000:80:00.0", "numaNode": 0, "nearestRails": ["rail0"]},  # below the switch of rail 0
+            {"pci": "0000:81:00.0", "numaNode": 1, "nearestRails": []},
+        ],
+        "variables": {},
+        "problems": [],
+    }
+    assert found["variables"]["MC_ENABLE_DEST_DEVICE_AFFINITY"] == "1"
+    assert found["variables"]["NVSHMEM_IB_ADDR_RANGE"] == "192.168.0.0/16"
+
+
+def test_accelerators_without_a_common_switch_have_the_rails_of_their_numa_node(tmp_path):
+    node = sysfs_trees.build_roce(tmp_path)
+    node.add_accelerator("pci0000:80/0000:80:02.0/0000:81:00.0", numa=1, kind="0x120000")
+    node.add_accelerator("pci0000:80/0000:80:03.0/0000:82:00.0", numa=1, kind="0x038000")
+    node.add_accelerator("pci0000:80/0000:80:04.0/0000:83:00.0", kind="0x030000")  # a BMC's display
+    found = run(tmp_path, ROCE, *name_rails(4)).found
+    assert {one["pci"]: one["nearestRails"] for one in found["accelerators"]} == {
+        "0000:81:00.0": ["rail2", "rail3"],
+        "0000:82:00.0": ["rail2", "rail3"],
+    }
+
+
+def test_rails_with_different_indexes_get_no_index_and_a_warning(tmp_path):
+    sysfs_trees.build_roce(tmp_path, rails=2, offsets=(0, 2))
+    result = run(tmp_path, ROCE, *name_rails(2))
+    assert result.code == 0
+    assert find(result, "gidIndex") == [7, 9]
+    assert not [name for name in read_env(result) if name.endswith("GID_INDEX")]
+    assert "2 rails ready" in result.line
+    assert "warning: GID indexes: differ (rail0 7, rail1 9), so none is written: NCCL 2.21" in result.line
+
+
+def test_soft_roce_shows_the_gids_of_other_pods_with_their_values(tmp_path):
+    """Devices mlx5_0 and mlx5_1 are virtual ones of rdma_rxe, as in the tests' virtual machine; uverbs are shared."""
+    node = sysfs_trees.Node(tmp_path)
+    for rail in range(2):
+        subnet, interface = f"192.168.{rail + 2}", f"net{rail + 1}"
+        node.add_interface(interface, f"{subnet}.9/24")
+        own = (f"{subnet}.9", sysfs_trees.V2, interface)
+        others = [(f"{subnet}.{host}", sysfs_trees.V2, f"net{rail + 1}") for host in (10, 11)]
+        node.add_device(f"mlx5_{rail}", [(f"{subnet}.101", sysfs_trees.V2, f"lan{rail + 2}"), *others, own])
+    result = run(tmp_path, ROCE, *name_rails(2))
+    assert (find(result, "device"), find(result, "gidIndex")) == (["mlx5_0", "mlx5_1"], [3, 3])
+    assert find(result, "pci") == [None, None]
+
+
+def test_rails_in_one_subnet_have_the_gid_of_their_own_interface(tmp_path):
+    """Routes of both interfaces cover both addresses; only the GID's interface tells them apart."""
+    node = sysfs_trees.Node(tmp_path)
+    for rail in range(2):
+        node.add_interface(f"net{rail + 1}", f"10.1.0.{rail + 5}/16")
+        gids = sysfs_trees.list_gids((f"10.1.0.{rail + 5}", f"net{rail + 1}"))
+        node.add_device(f"rocep{rail}s0", gids, pci=sysfs_trees.name_function(rail))
+    result = run(tmp_path, ROCE, *name_rails(2))
+    assert (find(result, "address"), find(result, "device")) == (["10.1.0.5", "10.1.0.6"], ["rocep0s0", "rocep1s0"])
+
+
+def test_a_virtual_function_in_the_pod_is_found_by_its_pci_function(tmp_path):
+    """Mode exclusive: the namespace has only the moved device, and the table only the pod's own entries."""
+    node = sysfs_trees.Node(tmp_path)
+    for rail, name in enumerate(("mlx5_65", "mlx5_9")):
+        function = sysfs_trees.name_function(rail, function=2)
+        gids = sysfs_trees.list_gids(("fe80::3", f"net{rail + 1}"), (f"192.168.{rail + 2}.7", f"net{rail + 1}"))
+        node.add_device(name, gids, pci=function)
+        node.add_interface(f"net{rail + 1}", f"192.168.{rail + 2}.7/24", pci=f"/sys/devices/{function}")
+    result = run(tmp_path, ROCE, *name_rails(2))
+    assert (result.code, find(result, "device"), find(result, "gidIndex")) == (0, ["mlx5_65", "mlx5_9"], [3, 3])
+
+
+@pytest.mark.parametrize(
+    ("interface", "device", "index"),
+    [("net1", "mlx5_bond_0", 7), ("net1.100", "mlx5_bond_0", 9)],
+    ids=["macvlan or ipvlan on a bond", "a VLAN in the pod"],
+)
+def test_interfaces_above_a_bond_are_found_by_their_gid(tmp_path, interface, device, index):
+    node = sysfs_trees.Node(tmp_path)
+    node.add_interface("net1", "10.8.1.40/24")
+    node.add_interface("net1.100", "10.9.1.40/24")
+    others = [("fe80::1", "bond0"), ("10.8.1.11", "bond0"), ("10.8.1.12", "bond0.7")]
+    gids = sysfs_trees.list_gids(*others, ("10.8.1.40", "net1"), ("10.9.1.40", "net1.100"))
+    node.add_device("mlx5_bond_0", gids, pci=sysfs_trees.name_function(0))
+    result = run(tmp_path, ROCE, f"--rail=rail0,interface={interface}")
+    assert (find(result, "device"), find(result, "gidIndex")) == ([device], [index])
+
+
+def build_ipv6(root, *, both: bool):
+    """Return a node whose rails have IPv6 addresses, and IPv4 addresses too if `both`."""
+    node = sysfs_trees.Node(root)
+    for rail in range(2):
+        addresses = [f"fd00:{rail}::7", *([f"192.168.{rail + 2}.7"] if both else [])]
+        gids = sysfs_trees.list_gids(
+            ("fe80::1", f"net{rail + 1}"), *((address, f"net{rail + 1}") for address in addresses)
+        )
+        node.add_interface(f"net{rail + 1}", *(f"{address}/24" for address in addresses))
+        node.add_device(f"mlx5_{rail}", gids, pci=sysfs_trees.name_function(rail))
+
+
+@pytest.mark.parametrize(
+    ("both", "options", "environment", "index"),
+    [
+        (False, [], {}, 3),
+        (True, [], {}, 5),  # IPv4 is NCCL's default
+        (True, ["--address-range=fd00::/8"], {}, 3),
+        (True, [], {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}, 3),
+    ],
+)
+def test_the_family_is_the_stated_one_otherwise_that_of_all_rails(tmp_path, both, options, environment, index):
+    build_ipv6(tmp_path, both=both)
+    result = run(tmp_path, ROCE, *name_rails(2), *options, environment=environment)
+    assert (result.code, find(result, "gidIndex")) == (0, [index, index])
+    names = {name for name in result.found["variables"] if name.endswith("ADDR_FAMILY")}
+    assert names == ({"NCCL_IB_ADDR_FAMILY", "NVSHMEM_IB_ADDR_FAMILY"} if index == 3 else set())
+
+
+def test_infiniband_functions_are_found_by_their_interfaces(tmp_path):
+    sysfs_trees.build_infiniband(tmp_path)
+    result = run(tmp_path, INFINIBAND, *name_rails(8), "--mtu=4000")
+    devices = [f"mlx5_{9 * rail + 2}" for rail in range(8)]
+    assert result.code == 0
+    assert read_env(result) == {
+        "NCCL_IB_HCA": f"={','.join(devices)}",
+        "UCX_NET_DEVICES": ",".join(f"{device}:1" for device in devices),
+        "NVSHMEM_HCA_LIST": ",".join(f"{device}:1" for device in devices),
+        "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
+        "MORI_RDMA_DEVICES": ",".join(devices),
+    }
+    assert "rail7 mlx5_65 10.17.0.5 mtu 4092" in result.line
+
+
+def test_infiniband_functions_without_interfaces_are_the_container_s_in_natural_order(tmp_path):
+    sysfs_trees.build_infiniband(tmp_path, interfaces=False)
+    result = run(tmp_path, INFINIBAND, *name_rails(8, "rail{0},resource=nvidia.com/ib"))
+    assert (result.code, find(result, "device")) == (0, [f"mlx5_{9 * rail + 2}" for rail in range(8)])
+    assert set(find(result, "basis")) == {"order"}
+    assert "rail0 mlx5_2 400 Gb/sec (4X NDR)" in result.line
+
+
+def test_functions_are_those_that_the_device_plugin_names_for_the_resource(tmp_path):
+    sysfs_trees.build_infiniband(tmp_path, rails=3, interfaces=False)
+    environment = {"PCIDEVICE_OPENSHIFT_IO_IB_1": "0000:12:00.1,0000:10:00.1", "PCIDEVICE_X_Y_B": "0000:11:00.1"}
+    rails = [
+        f"--rail=rail{k},resource={name}" for k, name in enumerate(("openshift.io/ib-1", "openshift.io/ib-1", "x.y/b"))
+    ]
+    result = run(tmp_path, INFINIBAND, *rails, environment=environment)
+    assert (find(result, "device"), set(find(result, "basis"))) == (["mlx5_20", "mlx5_2", "mlx5_11"], {"resource"})
+
+
+def test_a_rail_has_all_functions_of_its_resource(tmp_path):
+    node = sysfs_trees.build_infiniband(tmp_path, rails=4, interfaces=False)
+    node.add_accelerator("pci0000:80/0000:80:02.0/0000:81:00.0")
+    environment = {"PCIDEVICE_X_Y_A": "0000:10:00.1,0000:11:00.1", "PCIDEVICE_X_Y_B": "0000:12:00.1,0000:13:00.1"}
+    rails = [f"--rail=rail{k},resource=x.y/{name}" for k, name in enumerate("ab")]
+    result = run(tmp_path, INFINIBAND, *rails, environment=environment)
+    assert find(result, "name") == ["rail0", "rail0", "rail1", "rail1"]
+    assert read_env(result) == {
+        "NCCL_IB_HCA": "=mlx5_2,mlx5_11,mlx5_20,mlx5_29",
+        "UCX_NET_DEVICES": "mlx5_2:1,mlx5_11:1,mlx5_20:1,mlx5_29:1",
+        "NVSHMEM_HCA_LIST": "mlx5_2:1,mlx5_11:1,mlx5_20:1,mlx5_29:1",
+        "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
+        "MORI_RDMA_DEVICES": "mlx5_2,mlx5_11,mlx5_20,mlx5_29",
+    }
+    assert result.line.startswith("2 rails ready: rail0 mlx5_2 400 Gb/sec (4X NDR), rail0 mlx5_11 ")
+    (accelerator,) = result.found["accelerators"]
+    assert accelerator["nearestRails"] == ["rail0", "rail1"]
+    interfaces = name_rails(2, "rail{0},resource=x.y/r{0},interface=net{1}")
+    environment = {f"PCIDEVICE_X_Y_R{k}": f"0000:1{k}:00.1,0000:1{k + 2}:00.1" for k in range(2)}
+    (tmp_path / "second").mkdir()
+    sysfs_trees.build_infiniband(tmp_path / "second", rails=4)
+    result = run(tmp_path / "second", INFINIBAND, *interfaces, environment=environment)
+    assert (result.code, find(result, "device")) == (0, ["mlx5_2", "mlx5_20", "mlx5_11", "mlx5_29"])
+    environment = {"PCIDEVICE_X_Y_A": ",".join(f"0000:1{k}:00.1" for k in range(4))}
+    result = run(tmp_path, INFINIBAND, *name_rails(2, "rail{0},resource=x.y/a"), environment=environment)
+    assert sorted(find(result, "device")) == ["mlx5_11", "mlx5_2", "mlx5_20", "mlx5_29"]
+
+
+def test_functions_of_one_of_several_containers_are_not_listed_for_all(tmp_path):
+    sysfs_trees.build_infiniband(tmp_path, rails=2, interfaces=False)
+    environment = {"PCIDEVICE_X_Y_A": "0000:10:00.1"}
+    options = (INFINIBAND, "--rail=rail0,resource=x.y/a")
+    result = run(tmp_path, *options, "--several-containers", environment=environment)
+    assert (result.code, find(result, "device"), read_env(result)) == (0, ["mlx5_2"], {})
+    assert (result.files["nccl.conf"], result.files["ucx.conf"]) == ("", "")
+    assert "rail0 mlx5_2: is of one container, and several request such devices, so no list is written" in result.line
+    assert read_env(run(tmp_path, *options, environment=environment))["NCCL_IB_HCA"] == "=mlx5_2"
+    shared = run(tmp_path, *options, "--several-containers")  # a plugin that shares devices sets no such variable
+    assert read_env(shared)["NCCL_IB_HCA"] == "=mlx5_2"
+
+
+def test_a_rail_whose_one_device_is_broken_is_not_ready(tmp_path):
+    node = sysfs_trees.build_infiniband(tmp_path, rails=2, interfaces=False)
+    node.write("/sys/class/infiniband/mlx5_11/ports/1/state", "1: DOWN")
+    environment = {"PCIDEVICE_X_Y_A": "0000:10:00.1,0000:11:00.1"}
+    result = run(tmp_path, INFINIBAND, "--rail=rail0,resource=x.y/a", environment=environment)
+    assert (result.code, "rail0 mlx5_11: port 1 is DOWN" in result.line) == (1, True)
+
+
+def test_shared_infiniband_devices_that_are_ready_come_first_and_the_choice_is_named(tmp_path):
+    """A privileged container sees every device: a storage NIC has another link layer, and one port has no link."""
+    node = sysfs_trees.build_infiniband(tmp_path, rails=3, interfaces=False)
+    node.add_device("mlx5_1", pci=sysfs_trees.name_function(5))
+    node.add_device("mlx5_3", pci=sysfs_trees.name_function(6), link_layer="InfiniBand", state="1: DOWN")
+    result = run(tmp_path, INFINIBAND, *name_rails(2, "rail{0}"))
+    assert (result.code, find(result, "device")) == (0, ["mlx5_2", "mlx5_11"])
+    assert "rail0 mlx5_2, rail1 mlx5_11: chosen in natural order, and mlx5_20 left: state `device`" in result.line
+
+
+def test_another_device_that_is_ready_is_no_choice_where_interfaces_tell_the_rails(tmp_path):
+    node = sysfs_trees.build_roce(tmp_path, rails=2)
+    gids = sysfs_trees.list_gids(("10.244.1.20", "eth0"))
+    node.add_device("mlx5_9", gids, pci=sysfs_trees.name_function(5))
+    assert "warning" not in run(tmp_path, ROCE, *name_rails(2)).line
+
+
+def test_on_the_host_network_roce_devices_have_a_gid_of_the_node(tmp_path):
+    node = sysfs_trees.Node(tmp_path)
+    for rail in range(3):
+        node.add_interface(
+            f"ens{rail}", f"192.168.{rail + 2}.101/24", pci=f"/sys/devices/{sysfs_trees.name_function(rail)}"
+        )
+        gids = sysfs_trees.list_gids(("fe80::1", f"ens{rail}"), (f"192.168.{rail + 2}.101", f"ens{rail}"))
+        node.add_device(f"mlx5_{rail}", gids if rail else gids[:2], pci=sysfs_trees.name_function(rail))
+    result = run(tmp_path, ROCE, *name_rails(2, "rail{0}"))
+    assert (find(result, "device"), find(result, "gidIndex")) == (["mlx5_1", "mlx5_2"], [3, 3])
+    assert find(result, "interface") == ["ens1", "ens2"]
+
+
+def build_erdma(root, *, visible: bool = True) -> sysfs_trees.Node:
+    node = sysfs_trees.Node(root)
+    node.add_interface("eth0", "10.20.0.7/24", mtu=1500)
+    gids = [("fe80::216:3eff:fe2d:1", sysfs_trees.V2, "eth1"), ("172.16.4.8", sysfs_trees.V2, "eth1")]
+    node.add_device("erdma_0", gids, pci="pci0000:00/0000:00:06.0", visible=visible)
+    return node
+
+
+def test_erdma_needs_no_gid_of_the_pod(tmp_path):
+    build_erdma(tmp_path)
+    result = run(tmp_path, "--transport=erdma", "--rail=rail0,resource=aliyun/erdma")
+    assert (result.code, read_env(result)) == (0, {"NCCL_IB_HCA": "=erdma_0"})
+
+
+def test_an_erdma_gid_of_the_pod_gives_the_index(tmp_path):
+    build_erdma(tmp_path).add_interface("eth1", "172.16.4.8/24")
+    result = run(tmp_path, "--transport=erdma", "--rail=rail0,interface=eth1")
+    assert read_env(result) == {"NCCL_IB_HCA": "=erdma_0", "NCCL_IB_GID_INDEX": "1", "MC_GID_INDEX": "1"}
+
+
+def test_pvrdma_may_have_version_1_and_the_host_s_devices(tmp_path):
+    node = sysfs_trees.Node(tmp_path)
+    node.add_interface("eth0", "10.1.1.4/24", mtu=1500)
+    node.add_device("vmw_pvrdma0", [("fe80::1", sysfs_trees.V1, "ens192"), ("10.1.1.4", sysfs_trees.V1, "ens192")])
+    result = run(tmp_path, "--transport=pvrdma", "--rail=rail0")
+    assert read_env(result) == {"NCCL_IB_HCA": "=vmw_pvrdma0", "NCCL_IB_GID_INDEX": "1", "MC_GID_INDEX": "1"}
+
+
+def test_efa_has_nothing_to_resolve(tmp_path):
+    node = sysfs_trees.Node(tmp_path)
+    for number in (79, 95):
+        node.add_device(f"rdmap{number}s0", [("fe80::efa", "", "")], link_layer="Unspecified", rate="100 Gb/sec")
+    node.add_device("mlx5_0", link_layer="InfiniBand")
+    result = run(tmp_path, "--transport=efa", *name_rails(2, "rail{0},resource=vpc.amazonaws.com/efa"))
+    assert (result.code, read_env(result), result.files["nccl.conf"]) == (0, {}, "")
+    assert result.line == "2 rails ready: rail0 rdmap79s0 100 Gb/sec, rail1 rdmap95s0 100 Gb/sec"
+    assert run(tmp_path, "--transport=efa").line.startswith("2 rails ready: rdmap79s0 100 Gb/sec")
+
+
+METADATA = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/railwright"
+
+
+def describe_claim(node, request: str, device: str, interface: str = "", *, text: str = "") -> None:
+    """Write the file of a driver (KEP-5304): one JSON object for each version of the API."""
+    tree = (
+        f'{{"requests": [{{"name": "{request}", "devices": [{{"name": "pci", "attributes": {{"dra.net/rdmaDevice": '
+        f'{{"string": "{device}"}}}}, "networkData": {{"interfaceName": "{interface}"}}}}]}}]}}'
+    )
+    node.write(f"{METADATA}/{request}/dra.net-metadata.json", text or f"{tree}\n{tree}")
+
+
+def test_devices_of_claims_are_those_of_the_requests_with_the_rails_names(tmp_path):
+    node = sysfs_trees.build_roce(tmp_path)
+    for rail, other in enumerate((2, 0)):
+        describe_claim(node, f"rail{rail}", f"mlx5_{other}", f"net{other + 1}")
+    result = run(tmp_path, ROCE, *name_rails(2, "rail{0}"))
+    assert (find(result, "device"), find(result, "interface")) == (["mlx5_2", "mlx5_0"], ["net3", "net1"])
+    assert set(find(result, "basis")) == {"claim"}
+
+
+def test_a_rail_has_all_devices_of_its_request(tmp_path):
+    node = sysfs_trees.build_roce(tmp_path)
+    devices = ", ".join(
+        f'{{"attributes": {{"dra.net/rdmaDevice": {{"string": "mlx5_{k}"}}}}, "networkData": {{"interfaceName": '
+        f'"net{k + 1}"}}}}'
+        for k in (2, 0)
+    )
+    describe_claim(node, "rail0", "", text=f'{{"requests": [{{"name": "rail0", "devices": [{devices}]}}]}}')
+    result = run(tmp_path, ROCE, "--rail=rail0", "--isolated")
+    assert (find(result, "device"), find(result, "interface")) == (["mlx5_2", "mlx5_0"], ["net3", "net1"])
+    assert read_env(result)["NCCL_IB_HCA"] == "=mlx5_2,mlx5_0"
+    assert "MC_ENABLE_DEST_DEVICE_AFFINITY" not in read_env(result)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"requests": 1}', '{"requests": [1, {"name": "rail0", "devices": {}}]}'])
+def test_claims_of_drivers_that_say_nothing_are_the_devices_of_the_container(tmp_path, text):
+    node = sysfs_trees.build_roce(tmp_path, rails=2)
+    describe_claim(node, "rail0", "", text=text)
+    assert find(run(tmp_path, ROCE, *name_rails(2, "rail{0}")), "device") == ["mlx5_0", "mlx5_1"]
+
+
+def test_a_claimed_device_that_is_not_there_is_named(tmp_path):
+    node = sysfs_trees.build_roce(tmp_path, rails=2)
+    describe_claim(node, "rail0", "mlx5_7")
+    result = run(tmp_path, ROCE, "--rail=rail0")
+    assert (result.code, "rail0 mlx5_7: device not found (found: mlx5_0, mlx5_1, mlx5_2)" in result.line) == (1, True)
+
+
+def test_a_device_with_two_ports_is_named_with_its_port(tmp_path):
+    node = sysfs_trees.Node(tmp_path)
+    folder = node.add_device("mlx4_0", link_layer="InfiniBand", ports=2)
+    node.write(f"{folder}/ports/1/state", "1: DOWN")
+    result = run(tmp_path, INFINIBAND, "--rail=rail0")
+    assert (read_env(result)["NCCL_IB_HCA"], read_env(result)["UCX_NET_DEVICES"]) == ("=mlx4_0:2", "mlx4_0:2")
+
+
+def test_every_rank_of_a_mixed_cluster_is_right_without_a_device_name_in_the_policy(tmp_path):
+    """The same options on an H100 with eight NICs and an A100 with four of other names."""
+    expectations = (ROCE, *name_rails(4), "--address-range=192.168.0.0/16")
+    sysfs_trees.build_roce(tmp_path / "h100", rails=8)
+    node = sysfs_trees.Node(tmp_path / "a100")
+    for rail in range(4):
+        gids = sysfs_trees.list_gids((f"192.168.{rail + 2}.21", f"net{rail + 1}"))
+        node.add_interface(f"net{rail + 1}", f"192.168.{rail + 2}.21/24")
+        node.add_device(f"bnxt_re{3 - rail}", gids, pci=sysfs_trees.name_function(rail))
+    h100, a100 = (read_env(run(tmp_path / name, *expectations)) for name in ("h100", "a100"))
+    assert (h100["NCCL_IB_HCA"], h100["MC_GID_INDEX"]) == ("=mlx5_0,mlx5_1,mlx5_2,mlx5_3", "7")
+    assert (a100["NCCL_IB_HCA"], a100["MC_GID_INDEX"]) == ("=bnxt_re3,bnxt_re2,bnxt_re1,bnxt_re0", "1")

@@ -1,0 +1,95 @@
+"""Finds out whether the API server keeps `fileKeyRef` of variables (KEP-3721), which is on from Kubernetes 1.35."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+
+from railwright.cluster import client as clients
+from railwright.cluster import errors, installed_names
+from railwright.fabric.injection import mounts
+
+_FIRST = (1, 35)
+_VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,4})")
+_INVALID = 422
+_SECONDS = 10.0  # for an answer
+_RETRY_SECONDS = 15.0  # after an error
+_PAUSE_SECONDS = 300.0  # after an answer, which an upgrade changes
+_LOG = logging.getLogger("railwright.webhook")
+
+
+def is_known_to(version: str) -> bool:
+    """True if a kubelet of this version knows `fileKeyRef` by default."""
+    match = _VERSION.match(version)
+    return match is not None and (int(match[1]), int(match[2])) >= _FIRST
+
+
+class Support:
+    """Asks whether the API server keeps `fileKeyRef`, and asks again: it may fail to answer, or be upgraded.
+
+    `apply` gets each answer. After an error the last one stays.
+    """
+
+    def __init__(self, client: clients.Client, apply: Callable[[bool], None]) -> None:
+        self._client, self._apply = client, apply
+        self._has_failed = True  # the last question, or none was asked
+        self._last_error = ""
+
+    async def read(self) -> None:
+        """Ask once."""
+        try:
+            async with asyncio.timeout(_SECONDS):
+                is_kept = await _is_kept(self._client)
+        except (errors.ClusterError, TimeoutError) as error:
+            self._has_failed = True
+            self._warn(str(error) or "no answer in time")
+        else:
+            self._has_failed, self._last_error = False, ""
+            self._apply(is_kept)
+
+    async def run(self) -> None:
+        """Ask every few minutes until cancelled, and sooner after an error."""
+        while True:
+            await asyncio.sleep(_RETRY_SECONDS if self._has_failed else _PAUSE_SECONDS)
+            await self.read()
+
+    def _warn(self, error: str) -> None:
+        """Log a warning, once for equal errors."""
+        if error != self._last_error:
+            self._last_error = error
+            _LOG.warning(
+                "cannot find out whether the API server keeps fileKeyRef; until then its last answer counts, "
+                "and without one what is found in pods reaches them by files",
+                extra={"fields": {"error": error}},
+            )
+
+
+async def _is_kept(client: clients.Client) -> bool:
+    """Return whether the API server keeps `fileKeyRef`, which can be switched off in any version.
+
+    A dry run creates a PodTemplate, whose pod the API server checks like any other, and which nothing runs.
+    """
+    path = f"/api/v1/namespaces/{installed_names.NAMESPACE}/podtemplates?dryRun=All"
+    try:
+        return b'"fileKeyRef"' in await client.post(path, _build_example())
+    except errors.ApiError as error:
+        if error.status != _INVALID:
+            raise
+        return False  # without the field, the variable has no source
+
+
+def _build_example() -> object:
+    container = {
+        "name": "rank",
+        "image": "none",
+        "env": [{"name": "NCCL_IB_HCA", "valueFrom": mounts.refer_to_found("NCCL_IB_HCA")}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"generateName": "railwright-"},
+        "template": {
+            "metadata": {"labels": {"app.kubernetes.io/name": "railwright"}},
+            "spec": {"containers": [container], "volumes": [mounts.FOUND.volume]},
+        },
+    }
