@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from plane import api
+
 T = TypeVar("T")
 _FIRST, _LONGEST = 0.01, 0.25  # seconds between looks: quick at first, then gentle on two cores
 
@@ -22,8 +24,9 @@ async def wait(
 ) -> T:
     """Return the first true value of `condition` (plain or async); AssertionError after `seconds`.
 
-    A condition may also raise AssertionError or OSError for "not yet". The failure tells what was waited for, and
-    the last value or exception; `describe` may be a function, called only then.
+    A condition may also raise AssertionError, OSError or ApiError for "not yet": an object that it reads may be absent
+    until then. The failure tells what was waited for, and the last value or exception; `describe` may be a function,
+    called only then.
     """
     deadline = time.monotonic() + seconds
     pause = _FIRST
@@ -36,7 +39,7 @@ async def wait(
             last = f"last seen: {value!r}"
         except HopelessError:
             raise
-        except (AssertionError, OSError) as error:
+        except (AssertionError, OSError, api.ApiError) as error:
             last = f"last seen: {type(error).__name__}: {error}"
         if time.monotonic() > deadline:
             awaited = describe() if callable(describe) else describe
