@@ -88,13 +88,13 @@ async def _list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_us
 
 
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
-    """Return what is watched beside the policy. Pods are those that name claim templates."""
+    """Return what is watched beside the policy. Of pods without a node, those that name claim templates are kept."""
     watch = sources.WatchSpec
     return [
         watch(resources.NAMESPACES, state.namespaces),
         watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
         watch(resources.NADS, sinks.Several(state.networks, state.subnets)),
-        watch(resources.PODS, state.claiming_pods, gradual=True, is_needed=_has_claims),
+        watch(resources.WAITING_PODS, state.claiming_pods, gradual=True, is_needed=_has_claims),
         watch(resources.CLAIM_TEMPLATES, state.claim_templates, is_needed=_needs_templates),
     ]
 

@@ -46,7 +46,9 @@ class Kind(msgspec.Struct, frozen=True):
 MAX_POD_VALUES = 15_000  # the webhook admits pods with at most 10,000; controllers and kubelets add to them later
 
 NODES = Kind("nodes", "/api/v1/nodes", node_views.Node)
-PODS = Kind("pods", "/api/v1/pods", views.Pod, max_values=MAX_POD_VALUES)
+WAITING_PODS = Kind(  # without a node; a pod that gets one leaves the watch
+    "pods", "/api/v1/pods", views.Pod, field_selector="spec.nodeName=", max_values=MAX_POD_VALUES
+)
 PLACED_PODS = Kind(  # without what placement does not read
     "pods",
     "/api/v1/pods",

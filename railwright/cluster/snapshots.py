@@ -17,7 +17,7 @@ KINDS: Mapping[str, resources.Kind] = {
     kind.snapshot_kind: kind
     for kind in (
         resources.NODES,
-        resources.PODS,
+        resources.WAITING_PODS,
         resources.NAMESPACES,
         resources.NADS,
         resources.NODE_TOPOLOGIES,

@@ -163,7 +163,7 @@ Task = Callable[[], Coroutine[Any, Any, None]]
 CountFailure = Callable[[str, str], None]
 """Called with (kind, reason) when a watch starts again, and with "skipped" for an object that cannot be decoded."""
 # kinds without which no decision is possible
-_NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)
+_NEEDED = (resources.NODES.name, resources.WAITING_PODS.name, resources.POLICY.name)
 _SILENT_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than two are missing
 
 

@@ -58,6 +58,8 @@ async def test_claims_are_watched_while_a_fabric_has_them(running, stub):
     assert not [request for request in stub.asked if "resource.k8s.io" in request.path]
     await running.use(CLAIMED, "pods", TEMPLATES)
     assert running.state.claim_templates.classes
+    selectors = {request.query["fieldSelector"] for request in stub.asked if request.path == "/api/v1/pods"}
+    assert selectors == {"spec.nodeName="}, "pods that have a node are not watched"
     await running.use(PLAIN)
     assert not running.state.claim_templates.classes, "what is not watched is forgotten"
 

@@ -341,7 +341,7 @@ def test_the_cost_of_two_fields_of_a_watched_object_is_bounded(kind):
 
 def test_a_watched_pod_with_the_most_values_is_read_within_the_budget():
     """It has as many entries as a pod may have; one with more is left out of the watch."""
-    most = cost_budget.Size(values=resources.PODS.max_values - 100)
+    most = cost_budget.Size(values=resources.WAITING_PODS.max_values - 100)
     rows = [
         row
         for row in cost_budget.list_objects(views.Pod, BASE, size=most, themes=(*THEMES, cost_budget.write_quantity))
