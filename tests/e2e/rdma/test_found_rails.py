@@ -5,7 +5,7 @@ Only nodes with a recent kubelet offer the fabric's resources, so that its ranks
 
 import pytest
 import pytest_asyncio
-from realnode import layout, mpi_image, rails, ranks, traffic
+from realnode import layout, mooncake, mpi_image, rails, ranks, traffic
 
 pytestmark = pytest.mark.timeout(1800)
 SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
@@ -60,6 +60,19 @@ async def test_ucx_sends_over_two_rails(resolving_nodes, pair):
     assert "Final:" in output, output
     packets = UCX_SIZE * UCX_MESSAGES // traffic.MTU // UCX_RAILS
     await traffic.check_packets(resolving_nodes, before, dict.fromkeys(DEVICES[:UCX_RAILS], packets * 9 // 10))
+    for rank in pair:
+        assert await traffic.count_segments(rank) - segments[rank] < traffic.SEGMENTS
+
+
+async def test_mooncake_writes_over_each_rail(resolving_nodes, pair):
+    for rank in pair:
+        assert (await rank.read_environment())["MC_ENABLE_DEST_DEVICE_AFFINITY"] == "1"
+    before = await traffic.count_all_packets(resolving_nodes)
+    segments = {rank: await traffic.count_segments(rank) for rank in pair}
+    await mooncake.transfer(*pair)
+    # it chooses a rail at random for each 64 KiB: a tenth of an even share is far below what chance leaves
+    packets = mooncake.SIZE * mooncake.TIMES // traffic.MTU // layout.RAILS // 10
+    await traffic.check_packets(resolving_nodes, before, dict.fromkeys(DEVICES, packets))
     for rank in pair:
         assert await traffic.count_segments(rank) - segments[rank] < traffic.SEGMENTS
 

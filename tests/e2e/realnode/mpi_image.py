@@ -1,4 +1,4 @@
-"""An image with Open MPI, sshd and Python, for ranks that ssh starts: Debian's packages on the base image's files.
+"""An image for ranks: Open MPI, sshd, UCX, perftest and Mooncake of Debian and PyPI, on the base image's files.
 
 SSHD is the command of a pod that takes such ranks: it makes host keys and serves without PAM and sshd_config, which the
 image lacks.
@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import debian
 from plane import binaries
@@ -18,6 +19,14 @@ from realnode import base_image, builds, images
 NAME = "localhost/mpi:1"
 SSHD = "ssh-keygen -A && exec /usr/sbin/sshd -f /dev/null -D -e -o UsePAM=no -o StrictModes=no -o PermitRootLogin=yes"
 _PACKAGES = ("openmpi-bin", "openssh-server", "openssh-client", "ibverbs-providers", "perftest", "ucx-utils")
+_MOONCAKE = pathlib.Path(__file__).parents[1] / "mooncake.txt"
+_UNUSED = (
+    "mooncake/store.so",
+    "mooncake/mooncake_client",
+    "mooncake/mooncake_master",
+    "mooncake/transfer_engine_bench",
+    "*.libs/libetcd_wrapper-*",
+)
 _MERGE = (
     'tar --create --directory "$0" --exclude ./apt --exclude ./complete . |'
     ' tar --extract --keep-directory-symlink --directory "$1"'
@@ -28,12 +37,14 @@ _ACCOUNTS = "root:x:0:0:root:/root:/bin/sh\nsshd:x:100:65534:sshd:/run/sshd:/bin
 def build() -> images.Image:
     """Make the image unless it is cached. Raises debian.UnavailableError."""
     source = b"".join(pathlib.Path(module.__file__ or "").read_bytes() for module in (base_image, debian))
-    source += pathlib.Path(__file__).read_bytes() + pathlib.Path("/etc/os-release").read_bytes()
+    paths = (pathlib.Path(__file__), pathlib.Path("/etc/os-release"), _MOONCAKE)
+    source += b"".join(path.read_bytes() for path in paths)
     folder = binaries.cache() / f"node-mpi-{hashlib.sha256(source).hexdigest()[:16]}"
     image = images.Image(NAME, folder / "mpi.tar")
     with binaries.alone(folder):
         if not image.archive.exists():
             debian.unpack(folder / "packages", _PACKAGES)
+            _install_mooncake(folder / "packages")
             shutil.rmtree(folder / "root", ignore_errors=True)
             _make(folder / "root", folder / "packages")
             images.write_layers(image, [folder / "root"], {"Cmd": ["/bin/sh"]})
@@ -52,6 +63,18 @@ def _make(root: pathlib.Path, packages: pathlib.Path) -> None:
     (root / "etc/passwd").write_text(_ACCOUNTS)
     (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
     (root / "run/sshd").mkdir()
+
+
+def _install_mooncake(packages: pathlib.Path) -> None:
+    """Install the transfer engine where the image's Python looks. Raises debian.UnavailableError."""
+    modules = packages / "usr/local/lib" / "python{}.{}".format(*sys.version_info) / "site-packages"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps", "--upgrade"]
+    try:
+        subprocess.run([*pip, "--require-hashes", "--target", modules, "-r", _MOONCAKE], check=True)
+    except subprocess.CalledProcessError as error:
+        raise debian.UnavailableError(f"pip could not fetch Mooncake: {error}") from None
+    for path in [path for pattern in _UNUSED for path in modules.glob(pattern)]:
+        path.unlink()
 
 
 def _list_libraries(root: pathlib.Path, packages: pathlib.Path) -> set[str]:
