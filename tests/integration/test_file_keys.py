@@ -1,6 +1,8 @@
 """What is found in a pod is read into its environment (fileKeyRef): on a real API server the field stays intact."""
 
-from plane import binaries, gangs, manifests, waiting
+import peers
+import pytest
+from plane import binaries, gangs, manifests, peer, waiting
 
 from webhook import file_keys
 
@@ -36,3 +38,28 @@ async def test_a_pod_keeps_the_field_unless_a_node_of_its_fabric_is_old(plane, n
     await plane.api.create(tree, namespace=namespace)
     stored = await plane.api.get("Pod", "p", namespace)
     assert read_found(stored) == (expected if KNOWN else set())
+
+
+@pytest.mark.skipif(not KNOWN, reason="the API server does not know fileKeyRef")
+@pytest.mark.parametrize("reinvocation", ["Never", "IfNeeded"])
+async def test_a_pod_gets_files_where_a_webhook_of_an_older_api_drops_the_field(
+    plane, namespace, nodes, installed, reinvocation
+):
+    await nodes.make("gpu-0", rails={RAIL: 1})
+    await report_kubelet(plane, "gpu-0", "v1.36.0")
+    tree = gangs.pod("p", rails={}, fabric="found")
+    tree["metadata"].setdefault("annotations", {})[peer.AFTER] = "drop_file_keys"
+    other = peer.Peer(plane.api, plane.certificates, {"drop_file_keys": peers.drop_file_keys})
+    await other.start(namespace, reinvocation=reinvocation)
+
+    async def admit():
+        created = await plane.api.create(tree, namespace=namespace, dry_run=True)
+        env = {entry["name"]: entry.get("value") for entry in created["spec"]["containers"][0]["env"]}
+        return env if "NCCL_CONF_FILE" in env and plane.api.warnings else None
+
+    try:
+        env = await waiting.wait(admit, describe="a pod that both webhooks have changed")
+        assert any("another webhook dropped valueFrom.fileKeyRef" in text for text in plane.api.warnings)
+    finally:
+        await other.stop()
+    assert "NCCL_IB_HCA" not in env

@@ -143,6 +143,15 @@ def defaulted(tree: dict) -> dict:
     return tree
 
 
+def drop_file_keys(tree: dict) -> dict:
+    """Change a pod as a webhook does that decodes it by an API before Kubernetes 1.34, and encodes it again."""
+    tree = copy.deepcopy(tree)
+    for container in tree["spec"]["containers"]:
+        for entry in container.get("env", []):
+            entry.get("valueFrom", {}).pop("fileKeyRef", None)
+    return tree
+
+
 def acted(tree: dict, names: Iterable[str]) -> dict:
     """Return the pod after the named ACTIONS, in this order."""
     for name in names:

@@ -305,6 +305,13 @@ class Part:
         """Set a variable to a literal. `index` is the entry to replace, None for a new entry."""
         self._put("env", index, {"name": name, "value": value}, why, "" if index is None else " (replaced)")
 
+    def remove_env(self, variables: Collection[str], why: Why) -> None:
+        """Remove variables. Edits after this one count without them."""
+        entries = self.edit_list("env_or_none")
+        operations = _remove_named(f"{self._path}/env", entries, variables)
+        entries[:] = [entry for entry in entries if entry.name not in variables]
+        self._record(f"env {', '.join(sorted(variables))} (removed)", why, ENVIRONMENT, operations)
+
     def set_field(self, name: str, value: Any, why: Why, title: str) -> None:
         """Set a field, whether it exists or not."""
         field, order = _FIELDS[name]
@@ -429,9 +436,9 @@ def _remove(path: str) -> Operation:
     return {"op": "remove", "path": path}
 
 
-def _remove_named(path: str, entries: Collection[Any], claims: Collection[str]) -> list[Operation]:
+def _remove_named(path: str, entries: Collection[Any], names: Collection[str]) -> list[Operation]:
     """Remove entries of a list, the last one first: a removal changes the indexes of those after it."""
-    indexes = [index for index, entry in enumerate(entries) if entry.name in claims]
+    indexes = [index for index, entry in enumerate(entries) if entry.name in names]
     return [_remove(f"{path}/{index}") for index in reversed(indexes)]
 
 

@@ -139,7 +139,9 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
             if advice and not any(_names_interface_list(pod.container(index), ctx.fabric) for index in ctx.targets):
                 draft.skip("env.OMPI_MCA_*", advice)
     else:
-        route = _build_route(draft, pod, ctx)
+        has_emptied = _remove_emptied(draft, pod, ctx)
+        pod = draft.pod
+        route = _build_route(draft, pod, ctx, by_env=not has_emptied)
         draft.rank_settings = route.settings.all
         for index in ctx.targets:
             _set_in_container(draft, pod, ctx, index, route)
@@ -288,8 +290,8 @@ def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: It
 # --- delivery -------------------------------------------------------------------------------------------------
 
 
-def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Route:
-    """Choose how the variables of a rank are delivered."""
+def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, *, by_env: bool) -> Route:
+    """Choose how the variables of a rank are delivered. Without `by_env`, kubelet reads none into the environment."""
     rails, tables = ctx.selected.policy_rails, ctx.policy.compile_once(Tables)
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
     case = derive.Case(
@@ -302,7 +304,8 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
     settings = tables.get_rank_settings(ctx.fabric_name, case)
     found = tables.found[ctx.fabric_name] if init_containers.finds_rails(pod, ctx) else ()
     by_file, by_ssh = ctx.options.delivery == "file", workload_roles.is_started_by_ssh(pod)
-    found_in_env = bool(found) and not by_file and ctx.fabric.delivery == "auto" and _has_file_keys(ctx)
+    by_env = by_env and not by_file and ctx.fabric.delivery == "auto" and not _has_files(pod, ctx)
+    found_in_env = bool(found) and by_env and _has_file_keys(ctx)
     everywhere = by_file or by_ssh or (bool(found) and not found_in_env)
     groups = (settings.all, settings.optional_library_vars, found)
     receivers = [index for index in ctx.targets if everywhere or _env_from_may_set(pod.container(index), *groups)]
@@ -383,6 +386,35 @@ def _deliver_file(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Inje
 
 
 # --- what the init container finds ------------------------------------------------------------------------------
+
+
+def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
+    """Remove found variables that have lost their source; return whether there were any.
+
+    A webhook built on an API without `fileKeyRef` drops the field from every pod that it changes, and the API server
+    rejects a variable with an empty `valueFrom`. It may be called once more, so the ranks of this pod get files.
+    """
+    found, has_emptied = derive.list_found(ctx.fabric), False
+    for index in ctx.targets:
+        container = pod.container(index)
+        emptied = [entry.name for entry in container.env if entry.value_from == {} and entry.name in found]
+        if emptied:
+            has_emptied = True
+            dropped = reasons.Reason(
+                AdmissionCode.LIBRARY_NOT_REACHED,
+                f"another webhook dropped valueFrom.fileKeyRef of {text.join_fitting(emptied)} in container "
+                f"{container.name}, because it knows only an older Kubernetes API; the ranks get files",
+                fix="update that webhook",
+            )
+            draft.container(index).remove_env(emptied, drafts.Cause("env", dropped.message))
+            draft.warn(dropped)
+    return has_emptied
+
+
+def _has_files(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
+    """True if an earlier call has chosen files: the pod is admitted once more after another webhook has changed it."""
+    names_file = {(setting.name, setting.value) for setting in _FILES}
+    return any((entry.name, entry.value) in names_file for index in ctx.targets for entry in pod.container(index).env)
 
 
 def _select_files(

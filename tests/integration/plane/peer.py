@@ -28,15 +28,18 @@ class Peer:
         application.router.add_post("/{when}", self._answer)
         self._runner = web.AppRunner(application)
 
-    async def start(self, *namespaces: str) -> None:
-        """Serve, and have the API server call for pods of these namespaces."""
+    async def start(self, *namespaces: str, reinvocation: str = "Never") -> None:
+        """Serve, and have the API server call for pods of these namespaces.
+
+        `reinvocation` is the reinvocationPolicy; Network Resources Injector has `Never`.
+        """
         await self._runner.setup()
         self._certificates.server("peer")
         listener = socket.create_server(("127.0.0.1", 0))
         await web.SockSite(self._runner, listener, ssl_context=self._certificates.serving("peer")).start()
         port = self._runner.addresses[0][1]
         for name in _CONFIGURATIONS:
-            await self._client.create(self._document(name, port, namespaces))
+            await self._client.create(self._document(name, port, namespaces, reinvocation))
 
     async def stop(self) -> None:
         """Unregister and end."""
@@ -58,7 +61,7 @@ class Peer:
             response |= {"patchType": "JSONPatch", "patch": patch}
         return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
-    def _document(self, name: str, port: int, namespaces: tuple[str, ...]) -> api.Object:
+    def _document(self, name: str, port: int, namespaces: tuple[str, ...], reinvocation: str) -> api.Object:
         authority = base64.b64encode(self._certificates.authority.certificate_pem).decode()
         scope = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
         rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
@@ -70,7 +73,7 @@ class Peer:
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             "failurePolicy": "Fail",
-            "reinvocationPolicy": "Never",  # as that of Network Resources Injector
+            "reinvocationPolicy": reinvocation,
         }
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",

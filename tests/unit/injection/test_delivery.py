@@ -1,6 +1,7 @@
 """How the ranks get what the init container finds: by their environment, by files, and what reaches them on no way."""
 
 import admitting
+import peers
 import pytest
 from admitting import admitted, env, gpus, mounts, planned, pod, record, skipped, variables
 
@@ -216,3 +217,17 @@ def test_it_is_the_first_also_after_another_webhook_has_put_its_own_before_it():
     again = admitted(once, policy, at)
     assert [init["name"] for init in again["spec"]["initContainers"]] == ["railwright-preflight", "istio-init", "own"]
     assert planned(again, policy, at).changes == ()
+
+
+def test_the_ranks_get_files_where_another_webhook_drops_the_source_of_their_variables():
+    emptied = peers.drop_file_keys(admit(pod()))
+    policy, at = fabric(), admitting.known(**NEW)
+    outcome = planned(emptied, policy, at)
+    (warning,) = [reason for reason in outcome.warnings if "fileKeyRef" in reason.message]
+    assert "NCCL_IB_GID_INDEX" in warning.message
+    after = admitted(emptied, policy, at)
+    (container,) = after["spec"]["containers"]
+    assert not [entry for entry in container["env"] if "valueFrom" in entry]
+    assert env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
+    assert "the ranks get files" in skipped(after)["found.NVSHMEM"]
+    assert planned(peers.drop_file_keys(after), policy, at).changes == (), "it may be called once more"
