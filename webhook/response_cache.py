@@ -48,7 +48,6 @@ class Read:
         fabrics = document.fabrics.values()
         self.annotations = {names.NETWORKS, names.DEFAULT_NETWORK, names.DEFAULT_CONTAINER}
         self.annotations.update(fabric_context.OTHER_INTERFACES, *[fabric.annotations for fabric in fabrics])
-        self.annotations.update(fabric.network_annotation.key for fabric in fabrics if fabric.network_annotation)
         self.variables = {
             environment.LIBRARY_PATH,
             *derive.NAMES,

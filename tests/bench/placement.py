@@ -1,10 +1,9 @@
 """Compares the modelled quality of placements on every shape with targets.
 
 All bandwidths are modelled; equal seeds give equal figures on any machine. `--week` also simulates a week of jobs like
-those of Acme Seren on 847 hosts and measures its CPU seconds on one core. `--waiting` compares the values of
-`placement.goal` with binpack instead (`placement_goals`), on `--seeds` streams of each kind. `--schedulers` has real
-schedulers place gangs instead (`scheduler_gangs`), on `--patterns` random choices of busy nodes, and `--only
-Volcano/hard` some of its cells.
+those of Acme Seren on 847 hosts and measures its CPU seconds on one core. `--schedulers` has real schedulers place
+gangs instead (`scheduler_gangs`), on `--patterns` random choices of busy nodes, and `--only Volcano/hard` some of its
+cells.
 """
 
 import argparse
@@ -15,7 +14,6 @@ from collections.abc import Iterator, Sequence
 
 import machine
 import msgspec
-import placement_goals
 from simulator import cluster, cluster_specs, experiments
 
 LEAST_SHARE = 0.98  # of the exact optimum, GPU-time weighted
@@ -81,8 +79,6 @@ def main() -> int:
         load=0.9,
         seed=1,
         week=False,
-        waiting=False,
-        seeds=6,
         schedulers=False,
         only="",
         patterns=2,
@@ -91,8 +87,6 @@ def main() -> int:
         import scheduler_gangs
 
         return asyncio.run(scheduler_gangs.main(arguments.only, arguments.patterns))
-    if arguments.waiting:
-        return placement_goals.compare(range(arguments.seed, arguments.seed + arguments.seeds), arguments.jobs)
     print(f"modelled, not measured; {arguments.jobs} jobs a run, load {arguments.load:g}, Volcano, all nodes offered")
     print(_HEAD)
     missed = False

@@ -23,9 +23,10 @@ POLICY = manifests.policy(
             "transport": "plugin",
             "rails": [{"name": f"vpc{number}", "interface": f"eth{number}"} for number in (1, 2)],
             "gpusPerNode": 8,
-            "networkAnnotation": {
-                "key": "networking.gke.io/interfaces",
-                "item": {"interfaceName": "{interface}", "network": "{rail}"},
+            "annotations": {
+                "networking.gke.io/interfaces": json.dumps(
+                    [{"interfaceName": f"eth{number}", "network": f"vpc{number}"} for number in (1, 2)]
+                )
             },
             "mounts": {
                 "hostPaths": {"/usr/local/nvidia": "/home/kubernetes/bin/nvidia"},

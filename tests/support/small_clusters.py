@@ -2,7 +2,7 @@
 
 A gang has the rails that all its nodes have. A NIC that k pods share, of one gang or not, gives each 1/k. Each ring
 edge out of a domain has nodes x links / (ratio x edges) of a pod's bandwidth on an empty node, at most all of it; links
-is 1 if each rail has its own uplinks, else the fabric's rails over the gang's. The bandwidth of a gang is that of its
+are the fabric's rails over the gang's. The bandwidth of a gang is that of its
 slowest pod or edge, relative to its rails on an empty node.
 """
 
@@ -39,7 +39,6 @@ class Cluster(NamedTuple):
 
     hosts: tuple[Host, ...]
     ratios: tuple[float, ...]  # by level
-    bundled: bool
     taken: tuple[tuple[int, Mapping[int, int]], ...]  # of each host: GPUs, and rail -> pods on its NIC
 
 
@@ -100,7 +99,7 @@ def edge(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edge
     if not edges:
         return 1.0
     nodes = sum(host.chain[level] == domain for host in cluster.hosts)
-    links = RAILS / job.rails if cluster.bundled else 1.0
+    links = RAILS / job.rails
     return min(1.0, nodes * links / (max(1.0, ratio) * edges))
 
 
@@ -217,7 +216,7 @@ def case(seed: int, *, large: bool = False) -> Case:
     if large:
         hosts += [Host(f"z{index:03}", ("z",) * levels, "A", devices=devices) for index in range(100)]
     ratios = tuple(chance.choice([1.0, 1.0, 2.0, 4.0, 7.0]) for _ in range(levels))
-    cluster = Cluster(tuple(hosts), ratios, chance.random() < 0.5, ((0, {}),) * len(hosts))
+    cluster = Cluster(tuple(hosts), ratios, ((0, {}),) * len(hosts))
     share, others = chance.choice([0.0, 0.3, 0.6]), []
     for index, host in enumerate(hosts):
         job = Job(1, *chance.choice([(8, 4), (8, 4), (4, 4), (4, 2)]))

@@ -238,7 +238,7 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
         needs += [Need(Kind.NODE, pool, fabric.count_devices(pools.count(pool))) for pool in dict.fromkeys(pools)]
     networks = dict.fromkeys(rail.network for rail in fabric.rails if rail.network)
     needs += [Need(Kind.NETWORK, network) for network in networks]
-    if fabric.network_annotation is not None and fabric.network_annotation.key == GKE_INTERFACES:
+    if GKE_INTERFACES in fabric.annotations:
         needs += [Need(Kind.GKE_NETWORK, rail.name) for rail in fabric.rails]
     return needs
 

@@ -1,21 +1,13 @@
 """Merges the networks of the rails into the pod's network selection, and adds the annotations of the fabric.
 
-A fabric may attach rails by the annotation of another system than Multus instead: a list with an item for each rail, in
-JSON or with commas.
-
 `railwright.fabric.multus` owns the grammar of the selection. The rules are in docs/interface.md 3.1.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-import msgspec
-
-from railwright.fabric import names, text, topology
+from railwright.fabric import names, text
 from railwright.fabric.injection import context, drafts
 from railwright.fabric.multus import annotation, network_selection
-from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -109,91 +101,3 @@ def _add_fabric_annotations(draft: drafts.Draft, ctx: context.InjectionContext, 
             draft.add_entry(entry)
         else:
             draft.keep(_ANNOTATIONS, [key])
-
-
-# --- networks by the annotation of another system than Multus ---------------------------------------------
-
-Item = Mapping[str, Any] | str
-
-_INTERFACE = "{interface}"
-_MAX_ITEMS = 256  # no pod has as many networks, and each is compared with the rails
-_decoder = msgspec.json.Decoder(list[msgspec.Raw])
-_item_decoder = msgspec.json.Decoder(dict[str, Any])
-_encode = msgspec.json.Encoder(order="sorted").encode
-
-
-def attach_by_annotation(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Add the items of the pod's rails that it does not have. Raises RefusedError for a value that is no such list.
-
-    The user's items stay first and as they are written. A rail for whose interface the user has an item is the user's
-    (docs/interface.md 3.1).
-    """
-    pod, other = draft.pod, ctx.fabric.network_annotation
-    if other is None or not ctx.rails or pod.host_network or "networks" in ctx.options.skip:
-        return
-    entry = f"annotations.{other.key}"
-    value = pod.metadata.annotations.get(other.key)
-    read = _split_items if isinstance(other.item, str) else _read_items
-    own = [] if value is None else read(other.key, value)
-    required = (*other.first, *[_fill(other.item, rail.rail) for rail in ctx.rails])
-    missing = [*_find_missing(own, required, _list_interface_keys(other.item))]
-    if missing:
-        reason = f"attaches the pod to the rails of fabric {ctx.fabric_name}"
-        items = [*own, *missing]
-        text = ",".join(items) if isinstance(other.item, str) else msgspec.json.encode(items).decode()
-        draft.set_annotation(other.key, text, drafts.Cause(entry, reason))
-    draft.add_entry(entry)
-
-
-def _split_items(key: str, value: str) -> list[Any]:
-    return _check_count(key, [item.strip() for item in value.split(",") if item.strip()])
-
-
-def _read_items(key: str, value: str) -> list[Any]:
-    try:
-        items = _decoder.decode(value)
-        for item in items if len(items) <= _MAX_ITEMS else ():
-            _item_decoder.decode(item)
-    except (msgspec.MsgspecError, RecursionError):
-        message = f"annotation {key} {text.quote(value)} is not a list of JSON objects, to which rails could be added"
-        raise reasons.RefusedError("annotation", f"{message}; correct or remove it") from None
-    return _check_count(key, items)
-
-
-def _check_count(key: str, items: list[Any]) -> list[Any]:
-    if len(items) > _MAX_ITEMS:
-        message = f"annotation {key} has {len(items)} items, and the limit is {_MAX_ITEMS}"
-        raise reasons.RefusedError("annotation", f"{message}; remove some")
-    return items
-
-
-def _list_interface_keys(item: Item) -> list[str]:
-    """Return the keys of an item whose value is the interface of its rail."""
-    return [] if isinstance(item, str) else [key for key, value in item.items() if value == _INTERFACE]
-
-
-def _fill(value: Any, rail: policies.Rail) -> Any:
-    """Return an item of the policy for one rail."""
-    if isinstance(value, str):
-        return value.replace(topology.RAIL, rail.name).replace(_INTERFACE, rail.interface or "")
-    if isinstance(value, dict):
-        return {key: _fill(part, rail) for key, part in value.items()}
-    return [_fill(part, rail) for part in value] if isinstance(value, list) else value
-
-
-def _find_missing(own: Sequence[Any], required: Sequence[Item], interface_keys: Sequence[str]) -> Iterator[Item]:
-    """Yield the required items that are not among the user's. An equal item counts as often as it occurs."""
-    decoded = [item if isinstance(item, str) else _item_decoder.decode(item) for item in own]
-    counts = Counter(map(_encode, decoded))
-    taken = {_read_text(item, key) for item in decoded for key in interface_keys}
-    for item in required:
-        encoded = _encode(item)
-        if counts[encoded] > 0:
-            counts[encoded] -= 1
-        elif not any((name := _read_text(item, key)) and name in taken for key in interface_keys):
-            yield item
-
-
-def _read_text(item: Item, key: str) -> str | None:
-    value = None if isinstance(item, str) else item.get(key)
-    return value if isinstance(value, str) else None

@@ -147,7 +147,6 @@ MUTATORS = (
     Row("", pod_fields.set_host_network),  # networks and variables depend on the host network
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
-    Row("", attachments.attach_by_annotation),
     Row("devices", devices.request_devices),
     Row("", devices.request_resources),
     Row("", claim_requests.request_call),

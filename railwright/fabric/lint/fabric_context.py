@@ -51,11 +51,8 @@ def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_ty
     if pod.spec.host_network or attached is None or awaits_injection(pod, use):
         return context
     own = network_selection.name_interfaces(attached)
-    other = use.fabric.network_annotation if use.fabric else None
-    has_other = other is not None and other.key in pod.metadata.annotations
-    has_unknown = (
-        pod.spec.resource_claims or has_other or any(key in pod.metadata.annotations for key in OTHER_INTERFACES)
-    )
+    has_other = has_other_interfaces(use.fabric) or any(key in pod.metadata.annotations for key in OTHER_INTERFACES)
+    has_unknown = pod.spec.resource_claims or has_other
     interfaces = None if has_unknown else (network_selection.CRI_INTERFACE, *own)
     return msgspec.structs.replace(context, interfaces=interfaces, rail_interfaces=own)
 
@@ -75,6 +72,11 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
         topology_file=fabric.env.get(_TOPOLOGY_FILE, ""),
         exclusive=rule_types.are_exclusive(fabric.transport, use.resources),
     )
+
+
+def has_other_interfaces(fabric: policies.Fabric | None) -> bool:
+    """True if another system than Multus attaches rails: they have an interface and no network."""
+    return fabric is not None and any(rail.interface and not rail.network for rail in fabric.rails)
 
 
 def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:

@@ -85,7 +85,7 @@ def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> li
 
 def _name_interfaces(fabric: model.Fabric) -> tuple[str, ...] | None:
     """Return the interfaces of a pod, that of the cluster network first; None if the policy does not tell them."""
-    if fabric.host_network or fabric.network_annotation is not None or fabric.claims is not None:
+    if fabric.host_network or fabric.claims is not None or fabric_context.has_other_interfaces(fabric):
         return None
     selections = [
         network_selection.Selection(*rail.network_key, interface=rail.interface or "")

@@ -7,7 +7,7 @@ has the rules about several keys.
 import enum
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Literal, TypeVar, cast
 
 import msgspec
 
@@ -210,28 +210,6 @@ class Rail(Section, frozen=True):
         return tuple(dict.fromkeys(device for device in devices if device is not None))
 
 
-class NetworkAnnotation(Section, frozen=True):
-    """Annotation by which another system than Multus attaches the rails. Its value is a list, in JSON or with commas.
-
-    Items of the pod itself stay first.
-    """
-
-    key: Annotated[AnnotationKey, describe("Key of the annotation.", "networking.gke.io/interfaces")]
-    item: Annotated[
-        dict[str, Any] | str,  # a pattern of the text beside the mapping makes msgspec 0.22 crash when Python ends
-        describe(
-            "Item of a rail: a mapping for a list in JSON, or a text for a list with commas, as on TKE. In its texts, "
-            "`{rail}` stands for the rail's name and `{interface}` for its `interface`.",
-            {"interfaceName": "{interface}", "network": "{rail}"},
-        ),
-    ]
-    first: Annotated[
-        tuple[dict[str, Any] | str, ...],
-        describe("Items before those of the rails.", [{"interfaceName": "eth0", "network": "default"}]),
-        msgspec.Meta(max_length=64),
-    ] = ()
-
-
 class Mounts(Section, frozen=True):
     """Mounts added to the target containers. A path where a container mounts something else is left unchanged."""
 
@@ -371,15 +349,6 @@ class Placement(Section, frozen=True):
             [1, 7],
         ),
     ] = ()
-    uplinks: Annotated[
-        Literal["rail", "bundle"] | None,
-        describe(
-            "`rail`: each rail has its own uplinks, as in rail-optimized fabrics. `bundle`: all rails of a node share"
-            " the uplinks of their switch, as with top-of-rack switches. A gang that uses half the rails then has "
-            "twice the bandwidth for each. If unset, `rail` if `domains` contains `{rail}`, otherwise `bundle`.",
-            "rail",
-        ),
-    ] = None
     preset: Annotated[
         Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None,
         describe("Well-known node labels to use as `domains`. `volcano` reads HyperNode objects instead.", "topograph"),
@@ -402,16 +371,6 @@ class Placement(Section, frozen=True):
             "railwright-scheduler",
         ),
     ] = None
-    goal: Annotated[
-        Literal["bandwidth", "capacity"],
-        describe(
-            "What counts first for pods that take a part of a node. `bandwidth`: the modelled bandwidth of each gang, "
-            "so that pods take idle nodes rather than share NICs. `capacity`: idle nodes stay free for pods that need "
-            "whole ones, so that pods share NICs and span NUMA nodes rather than take an idle node. Uplinks, broken "
-            "rails and the number of leaves count before idle nodes in both.",
-            "capacity",
-        ),
-    ] = "bandwidth"
 
 
 class Claims(Section, frozen=True):
@@ -546,10 +505,6 @@ class Fabric(Section, frozen=True):
             False,
         ),
     ] = False
-    network_annotation: Annotated[
-        NetworkAnnotation | None,
-        describe("Annotation by which another system than Multus attaches the rails. They have no `network` then."),
-    ] = None
     library_path: Annotated[
         tuple[MountPath, ...],
         describe(
@@ -562,7 +517,8 @@ class Fabric(Section, frozen=True):
     annotations: Annotated[
         dict[AnnotationKey, str],
         describe(
-            "Annotations added to the pods that do not have them, such as IPAM pools.",
+            "Annotations added to the pods that do not have them, such as IPAM pools, or the list by which another "
+            "system than Multus attaches the rails, which then have an `interface` and no `network`.",
             {"ipam.example.com/pool": "rails"},
         ),
     ] = {}

@@ -1,7 +1,6 @@
 """Keys of a fabric's domains, closest first, for well-known node labels and for HyperNodes."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 from railwright.fabric import hypernodes, topology
 from railwright.fabric.policy import model
@@ -33,11 +32,6 @@ def list_single_keys(placement: model.Placement) -> tuple[str, ...]:
     return tuple([key for key in list_domain_keys(placement) if topology.RAIL not in key])
 
 
-def find_uplinks(placement: model.Placement) -> Literal["rail", "bundle"]:
-    """Return whether each rail has its own uplinks ("rail") or all rails of a node share them ("bundle").
-
-    If the policy does not set it, a domain key with {rail} means "rail" (docs/interface.md 2.5).
-    """
-    if placement.uplinks is not None:
-        return placement.uplinks
-    return "rail" if any(topology.RAIL in key for key in list_domain_keys(placement)) else "bundle"
+def has_own_uplinks(placement: model.Placement) -> bool:
+    """True if each rail has a leaf and uplinks of its own: a domain key has {rail}. Otherwise the rails share them."""
+    return any(topology.RAIL in key for key in list_domain_keys(placement))

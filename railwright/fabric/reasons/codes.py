@@ -106,8 +106,7 @@ class PlacementCode(ReasonCode):
     )
     NODES_FILLED = (
         "NodesFilled",
-        "Used nodes are filled first, so that idle ones stay free for pods that need whole ones.",
-        "Set `placement.goal: bandwidth` if gangs are to take idle nodes instead.",
+        "A job of one pod fills used nodes first, so that idle ones stay free for pods that need whole ones.",
     )
     UNLABELLED_NODES = (
         "UnlabelledNodes",

@@ -69,9 +69,8 @@ POLICIES = {
     rails: [{name: rail0, interface: eth1, resource: a.b/c}, {name: rail1, interface: eth2, resource: a.b/c}]
     deviceScope: pod
     primaryInterface: eth0
-    networkAnnotation: {key: a.b/networks, item: {name: "{interface}"}, first: [{name: eth0}]}
     libraryPath: [/v]
-    annotations: {note: y}
+    annotations: {note: y, a.b/networks: '[{"name": "eth1"}, {"name": "eth2"}]'}
     nccl: {plugin: Libfabric, vendorVariables: [NCCL_DEBUG, FI_*]}
     env: {NCCL_IB_SL: "1"}
     sourceScript: /v/e.sh""",

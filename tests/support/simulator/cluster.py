@@ -71,12 +71,6 @@ def list_grants(hardware: Hardware, state: State, demand: Demand) -> tuple[Grant
     return tuple(grants)
 
 
-def ignore_sharing(grant: Grant) -> Grant:
-    """Return a grant whose rails count as if the pod had its NICs alone, beside its GPUs."""
-    uses = tuple([(rail, 1.0) for rail, _ in grant.uses])
-    return msgspec.structs.replace(grant, uses=uses, value=1.0, other_pods=(0,) * len(uses), is_alone=True)
-
-
 def release(state: State, grant: Grant) -> State:
     """Return what is free after a pod with this grant ended."""
     gpus, devices = state
@@ -228,7 +222,7 @@ class Cluster:
         self.spec = spec
         self.levels = presets.list_domain_keys(spec.fabric.placement)
         self.oversubscription = list_oversubscription(spec)
-        self.is_bundled = presets.find_uplinks(spec.fabric.placement) == "bundle"  # the rails of a node share uplinks
+        self.is_bundled = not presets.has_own_uplinks(spec.fabric.placement)  # the rails of a node share uplinks
         self.rails = len(spec.fabric.rails)
         self.domains: list[Domain] = []
         self.counted, self.named = _find_rails_mode(spec)
@@ -299,23 +293,6 @@ class Cluster:
             Domain(level, sizes[number], topology.format_domain(key)) for (level, key), number in numbers.items()
         ]
         return chains
-
-
-def apply_goal(sim_cluster: Cluster, free: FreeCapacity) -> FreeCapacity:
-    """Return what is free as `placement.goal` counts it.
-
-    For `capacity`, a pod that leaves room for another one on a node loses nothing by a shared NIC or another NUMA node.
-    """
-    demand = free.demand
-    is_part = any(2 * demand.gpus <= sum(host.hardware.gpus) for host in sim_cluster.hosts)
-    if sim_cluster.spec.fabric.placement.goal != "capacity" or not is_part:
-        return free
-    counted: dict[int, tuple[Grant, ...]] = {}
-    for host, group, grants in zip(sim_cluster.hosts, free.groups, free.grants, strict=True):
-        if group not in counted:
-            is_filled = 2 * demand.gpus <= sum(host.hardware.gpus)
-            counted[group] = tuple(map(ignore_sharing, grants)) if is_filled else grants
-    return FreeCapacity(demand, [counted[group] for group in free.groups], free.groups, free.total)
 
 
 class CapacityIndex:

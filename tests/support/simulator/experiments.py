@@ -32,8 +32,7 @@ class PlacedJob(msgspec.Struct, frozen=True):
     waited: float
     hosts: tuple[int, ...]
     value: float  # modelled bandwidth, 0..1
-    reached: float  # the same as `placement.goal` counts it
-    best: float  # `reached` of the optimum on what was free
+    best: float  # `value` of the optimum on what was free
     leaves: int
     min_leaves: int  # fewest leaves with enough slots
     avoidable_crossings: int  # ring edges between leaves, if one leaf had enough slots at no less bandwidth
@@ -44,8 +43,8 @@ class PlacedJob(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Return `reached` relative to the optimum."""
-        return self.reached / self.best if self.best else 1.0
+        """Return `value` relative to the optimum."""
+        return self.value / self.best if self.best else 1.0
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -78,23 +77,18 @@ def assess(
 ) -> PlacedJob:
     """Assess a placement, given the resources that were free before it."""
     splits = sum(grant.split for grant in grants)
-    counted = cluster.apply_goal(sim_cluster, free)
-    best = bandwidth_model.find_best(sim_cluster, counted, job.pods) if job.pods > 1 else None
-    value, reached, best_value, min_leaves, crossings = 1.0, 1.0, 1.0, 1, 0
+    best = bandwidth_model.find_best(sim_cluster, free, job.pods) if job.pods > 1 else None
+    value, best_value, min_leaves, crossings = 1.0, 1.0, 1, 0
     actual = bandwidth_model.GangBandwidth(1.0, 1.0, 1.0, 1, 0, 0)
     if job.pods > 1:
         ranks = bandwidth_model.grant_ranks(free, hosts)
         actual = bandwidth_model.assess_gang(sim_cluster, free.demand, ranks)
         value = actual.total
-        ranks = bandwidth_model.grant_ranks(counted, hosts)
-        reached = bandwidth_model.assess_gang(sim_cluster, free.demand, ranks).total
-        best_value = best.value if best else reached
+        best_value = best.value if best else value
         min_leaves = bandwidth_model.count_min_leaves(sim_cluster, free, job.pods)
-        if actual.leaves > 1 and bandwidth_model.fits_one_leaf(sim_cluster, counted, job.pods, reached):
+        if actual.leaves > 1 and bandwidth_model.fits_one_leaf(sim_cluster, free, job.pods, value):
             crossings = actual.crossings
-    can_unsplit = (
-        splits and counted is free and bandwidth_model.fits_unsplit(sim_cluster, free, job.pods, value, actual.leaves)
-    )
+    can_unsplit = splits and bandwidth_model.fits_unsplit(sim_cluster, free, job.pods, value, actual.leaves)
     avoidable_splits = splits if can_unsplit else 0
     return PlacedJob(
         job=job,
@@ -102,7 +96,6 @@ def assess(
         waited=now - job.arrival,
         hosts=tuple(hosts),
         value=value,
-        reached=reached,
         best=best_value,
         leaves=actual.leaves,
         min_leaves=min_leaves,
@@ -123,7 +116,7 @@ def summarize(placed: Sequence[PlacedJob], *, horizon: float, busy: float, gpus:
         jobs=len(jobs),
         gangs=len(gangs),
         modelled_busbw_of_optimum=_compute_ratio(
-            gangs, lambda gang: gang.reached * gang.job.gpu_seconds, lambda gang: gang.best * gang.job.gpu_seconds
+            gangs, lambda gang: gang.value * gang.job.gpu_seconds, lambda gang: gang.best * gang.job.gpu_seconds
         ),
         modelled_busbw_of_optimum_per_gang=sum(shares) / len(shares) if shares else 1.0,
         worst_gang=min(shares, default=1.0),

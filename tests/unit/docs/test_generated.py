@@ -51,7 +51,7 @@ def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
             assert f"| `{key}` |" in reference
     assert "| `gidIndex` | integer | unset |" in reference
     assert "-1 to 255." in reference
-    assert '| `goal` | `bandwidth`, `capacity` | `"bandwidth"` |' in reference
+    assert '| `delivery` | `auto`, `files` | `"auto"` |' in reference
 
 
 def test_every_rule_has_a_section_with_its_source_and_an_example():

@@ -23,7 +23,7 @@ NAMES = [f"{leaf}-{number:02}" for leaf, size in {"a": 3, "b": 2, "c": 1}.items(
 POLICIES = {
     "plain": placing.policy(),
     "shapes": placing.policy(shapes=[placing.TWO_SIDED]),
-    "capacity": placing.policy(goal="capacity", oversubscription=[7.0, 2.0]),
+    "oversubscribed": placing.policy(oversubscription=[7.0, 2.0]),
     "no domains": placing.policy(domains=[]),
     "claims": claimed.policy(),
     "segments": placing.change_fabric(placing.policy(), nvlink_segment=2),

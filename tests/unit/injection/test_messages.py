@@ -182,16 +182,6 @@ REFUSALS = {
         by=fabric("    hostNetwork: true\n", rails=UNNAMED),
         **enforcing("baseline"),
     ),
-    "networks of another system that are no list": Case(
-        ("annotation a.b/networks '{}'", "is not a list of JSON objects", "correct or remove it"),
-        lambda name: pod(gpus(8, name), annotations={"a.b/networks": "{}"}),
-        by=fabric("    networkAnnotation: {key: a.b/networks, item: {name: x}}\n", rails=UNNAMED),
-    ),
-    "too many networks of another system": Case(
-        ("annotation a.b/networks has 257 items", "the limit is 256", "remove some"),
-        lambda name: pod(gpus(8, name), annotations={"a.b/networks": f"[{'{},' * 256}{{}}]"}),
-        by=fabric("    networkAnnotation: {key: a.b/networks, item: {name: x}}\n", rails=UNNAMED),
-    ),
     "the only way is privilege": Case(
         ("level restricted", "privileged", "fabric f", "run the pod in a privileged namespace or name"),
         by=fabric("    security: {privileged: true}\n", rails=UNNAMED),

@@ -160,7 +160,7 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
 def test_nodes_are_rated_by_their_place_in_the_plan_of_the_gang(nodes, pods, size, expected):
     state = build_cluster(nodes, pods, {"train/g": size})
     task = pod("w-0", group="g", gpus=4 if pods else 8)
-    explanations = explain(score_once(build_request(task, list(state.nodes), policy(goal="capacity")), state))
+    explanations = explain(score_once(build_request(task, list(state.nodes), policy()), state))
     ratings = {name: explanations[name].terms["locality"] for name in expected}
     assert {name: (value, why.partition(" (this node")[0]) for name, (value, why) in ratings.items()} == expected
     scores = [explanations[name].score for name in expected]
@@ -340,11 +340,10 @@ def test_a_node_in_use_is_completed_before_a_whole_one_is_broken_though_its_rail
 
 
 @wheres
-@pytest.mark.parametrize(("goal", "is_idle"), [("bandwidth", True), ("capacity", False)])
-def test_a_whole_node_is_broken_before_gpus_are_split_over_numa_nodes_unless_capacity_counts(where, goal, is_idle):
+def test_a_whole_node_is_broken_before_gpus_are_split_over_numa_nodes(where):
     two_and_two = build_pod("left", 2, 0, 1, on="a"), build_pod("right", 2, 2, 3, on="a")
-    decision = decide_single(where, build_pod("p", 4, 0, 1), *two_and_two, goal=goal)
-    assert (decision.scores["b"] > decision.scores["a"]) == is_idle
+    decision = decide_single(where, build_pod("p", 4, 0, 1), *two_and_two)
+    assert decision.scores["b"] > decision.scores["a"]
 
 
 @wheres

@@ -156,13 +156,6 @@ def test_peers_share_rails_that_they_use_without_requesting_them():
     assert len(set(loop.place(loop.create(2, gpus=4, rails=0)))) == 2
 
 
-@pytest.mark.parametrize(("goal", "is_named"), [("bandwidth", False), ("capacity", True)])
-def test_the_reasons_say_that_the_bandwidth_leaves_out_shared_nics(goal, is_named):
-    loop = Loop([*build_shared_nodes(1, 1)], [], policy(goal=goal))
-    pods = loop.create(4, gpus=4)
-    assert ("shared with other pods" in " ".join(texts(loop.diagnose(pods[0]).why))) == is_named
-
-
 def test_reasons_name_the_uplinks_and_their_bandwidth():
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[28]))
@@ -178,10 +171,8 @@ def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
 
 
 def test_fabrics_with_a_switch_for_every_rail_have_uplinks_for_every_rail():
-    levels = {"domains": ["example.com/leaf-{rail}", SPINE]}
-    assert presets.find_uplinks(fabric(**levels).placement) == "rail"
-    assert presets.find_uplinks(fabric(**levels, uplinks="bundle").placement) == "bundle"
-    assert presets.find_uplinks(fabric().placement) == "bundle"
+    assert presets.has_own_uplinks(fabric(domains=["example.com/leaf-{rail}", SPINE]).placement)
+    assert not presets.has_own_uplinks(fabric().placement)
 
 
 def fabric(**placement):

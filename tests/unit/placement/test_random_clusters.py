@@ -32,7 +32,6 @@ def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], 
     policy = placing.policy(
         domains=list(LEVELS[: len(cluster.ratios)]),
         oversubscription=list(cluster.ratios),
-        uplinks="bundle" if cluster.bundled else "rail",
     )
     pods = [build_pod(job, f"other-{number}", on=cluster.hosts[at].name) for number, (at, job) in enumerate(others)]
     return Loop(nodes, pods, policy, announces=announces)

@@ -31,8 +31,8 @@ def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> cluster_sp
     return cluster_specs.set_oversubscription(made, over)
 
 
-def town(spines, over=(1.0,), *, goal="bandwidth", **options) -> clusters.Cluster:
-    return clusters.Cluster(cluster_specs.set_placement(site(spines, over, **options), goal=goal))
+def town(spines, over=(1.0,), **options) -> clusters.Cluster:
+    return clusters.Cluster(site(spines, over, **options))
 
 
 def fill(on: clusters.Cluster, host: int, *sizes: int) -> None:
@@ -166,9 +166,7 @@ def situations(draw):
         st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(1, 3), min_size=1, max_size=2), min_size=1)
     )
     oversubscription = draw(st.sampled_from([(1.0, 1.0), (7.0, 7.0), (1.0, 3.0), (2.0, 1.0)]))
-    cluster = town(
-        spines, oversubscription, goal=draw(st.sampled_from(["bandwidth", "capacity"])), mixed=draw(st.booleans())
-    )
+    cluster = town(spines, oversubscription, mixed=draw(st.booleans()))
     for host in range(len(cluster.hosts)):
         for gpus in draw(st.lists(st.sampled_from([1, 2, 4, 8]), max_size=2)):
             if cluster.get_capacity(cluster.build_demand(gpus)).slots[host]:
@@ -186,7 +184,7 @@ def every_placement(cluster, capacity, free, pods):
 def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(situation):
     cluster, pods, gpus = situation
     capacity = cluster.get_capacity(cluster.build_demand(gpus))
-    free = clusters.apply_goal(cluster, capacity.snapshot())
+    free = capacity.snapshot()
     best = bandwidth_model.find_best(cluster, free, pods)
     tried = list(every_placement(cluster, capacity, free, pods))
     if not tried:
@@ -378,7 +376,7 @@ def test_the_jobs_of_a_study_are_the_same_for_all_policies():
     assert results[3].decisions > 0
 
 
-# --- placement.goal: keep idle nodes free, or take them for more bandwidth ------------------------------------
+# --- gangs that take a part of a node -----------------------------------------------------------------------------
 
 
 def build_nodes():
@@ -390,9 +388,9 @@ def build_nodes():
         )
 
 
-def place(goal, *sizes):
+def place(*sizes):
     """Return the outcome of jobs of (pods, GPUs of each) that come one after another."""
-    spec = cluster_specs.set_placement(site({}, mixed=True, nodes=list(build_nodes())), goal=goal)
+    spec = site({}, mixed=True, nodes=list(build_nodes()))
 
     def build_policy(cluster):
         return policies.RailwrightPolicy(cluster, has_events=True)
@@ -401,19 +399,10 @@ def place(goal, *sizes):
     return experiments.Simulation(spec, build_policy, experiments.Settings()).run(jobs)
 
 
-@pytest.mark.parametrize(("goal", "nodes", "bandwidth"), [("bandwidth", 6, 1.0), ("capacity", 3, 0.63 / 2)])
-def test_half_node_gangs_take_idle_nodes_or_share_nics(goal, nodes, bandwidth):
-    outcome = place(goal, (3, 4), (3, 4))
-    assert len({host for job in outcome.placed for host in job.hosts}) == nodes
-    assert outcome.placed[1].value == pytest.approx(bandwidth)
-    assert outcome.summary.modelled_busbw_of_optimum == 1.0, "the optimum follows the goal"
-
-
-@pytest.mark.parametrize("goal", ["bandwidth", "capacity"])
-def test_a_gang_of_whole_nodes_is_placed_alike(goal):
-    small, large = place(goal, (1, 2), (3, 8)).placed
-    assert set(small.hosts).isdisjoint(large.hosts)
-    assert large.value == 1.0
+def test_half_node_gangs_take_idle_nodes_rather_than_share_nics():
+    outcome = place((3, 4), (3, 4))
+    assert len({host for job in outcome.placed for host in job.hosts}) == 6
+    assert outcome.placed[1].value == 1.0
 
 
 # --- generated streams against the published tables -----------------------------------------------------------

@@ -60,7 +60,6 @@ def test_a_short_fabric_gets_the_documented_defaults():
     assert fabric.primary_interface == "eth0"
     assert (fabric.rails_per_pod, fabric.devices_per_rail, fabric.nccl.plugin) == (None, 1, None)
     assert (fabric.security, fabric.nccl.derive) == (model.Security(), True)
-    assert fabric.placement.goal == "bandwidth"
 
 
 def test_a_null_value_means_unset_for_every_optional_key():
@@ -124,13 +123,12 @@ def test_a_policy_has_a_limited_number_of_values(domains, is_valid):
         ("mounts: {hostPaths: {%s}}", "mounts.hostPaths"),
         ("mounts: {configMaps: {%s}}", "mounts.configMaps"),
         ("libraryPath: [%s]", "libraryPath"),
-        ("networkAnnotation: {key: a.b/c, item: {}, first: [%s]}", "networkAnnotation.first"),
         ("resources: {%s}", "resources"),
     ],
 )
 def test_what_every_pod_gets_is_limited(key, path):
     """Each entry becomes a change of each target container, while the API server waits."""
-    forms = {"resources": "a.b/c{0}: 1", "libraryPath": "/p{0}", "networkAnnotation.first": "{{a: {0}}}"}
+    forms = {"resources": "a.b/c{0}: 1", "libraryPath": "/p{0}"}
     entry = forms.get(path, "/p{0}: a")
     entries = ", ".join(entry.format(number) for number in range(65))
     errors = policies.read(HEAD + f"  f: {{transport: tcp, {key % entries}}}\n").errors

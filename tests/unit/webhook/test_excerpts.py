@@ -95,7 +95,7 @@ POLICIES = {
         rails="[{name: rail0, device: mlx5_0}]",
     ),
     "vendor": fabric(
-        "    networkAnnotation: {key: a.b/networks, item: {name: '{interface}'}}\n"
+        "    annotations: {a.b/networks: '[{name: eth1}]'}\n"
         "    libraryPath: [/v]\n    deviceScope: pod\n"
         "    nccl: {vendorVariables: [NCCL_DEBUG, FI_*]}\n    sourceScript: /v/e.sh\n",
         rails="[{name: rail0, interface: eth1, resource: a.b/c}, {name: rail1, interface: eth2, resource: a.b/c}]",

@@ -100,11 +100,12 @@ fabrics:
     - {name: rdma-1, interface: rdma1, resource: networking.gke.io.networks/rdma-1}
     - {name: rdma-2, interface: rdma2, resource: networking.gke.io.networks/rdma-2}
     - {name: rdma-3, interface: rdma3, resource: networking.gke.io.networks/rdma-3}
-    networkAnnotation:
-      key: networking.gke.io/interfaces
-      first: [{interfaceName: eth0, network: default}]
-      item: {interfaceName: "{interface}", network: "{rail}"}
-    annotations: {networking.gke.io/default-interface: eth0}
+    annotations:
+      networking.gke.io/default-interface: eth0
+      networking.gke.io/interfaces: >-
+        [{"interfaceName": "eth0", "network": "default"},
+        {"interfaceName": "rdma0", "network": "rdma-0"}, {"interfaceName": "rdma1", "network": "rdma-1"},
+        {"interfaceName": "rdma2", "network": "rdma-2"}, {"interfaceName": "rdma3", "network": "rdma-3"}]
     nccl: {derive: false}
     env:
       NCCL_SOCKET_IFNAME: eth0

@@ -110,12 +110,6 @@ def _list_reasons(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
             else "be tighter at the same bandwidth"
         )
         yield reason.Reason(PlacementCode.PLAN_NOT_EXACT, f"not every choice was tried: another could {better}")
-    if any(node_class.capacity.fills_nodes for node_class in inputs.capacity.classes):
-        yield reason.Reason(
-            PlacementCode.NODES_FILLED,
-            "the bandwidth leaves out NICs shared with other pods and NUMA nodes: the gang shares them rather than "
-            "take an idle node (`placement.goal: capacity`)",
-        )
 
 
 def _explain_single_pod(plan: planner.Plan) -> reason.Reason:

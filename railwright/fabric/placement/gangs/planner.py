@@ -169,14 +169,10 @@ class PlanProblem:
     def _rank_slots(
         self, problem: leaf_selection.LeafProblem, min_bandwidth: node_slots.Bandwidth, shape: str | None
     ) -> leaf_selection.LeafProblem:
-        """Return the problem with the slots that are preferred.
-
-        Pods that fill nodes take slots that split them over NUMA nodes before they take an idle node.
-        """
+        """Return the problem with the slots that are preferred."""
         slots = self._count_slots(min_bandwidth, shape)
         unsplit_slots = {
-            node_class: count if node_class.capacity.fills_nodes else min(node_class.capacity.unsplit_slots, count)
-            for node_class, count in slots.items()
+            node_class: min(node_class.capacity.unsplit_slots, count) for node_class, count in slots.items()
         }
         slots_on_used_nodes = {
             node_class: 0 if node_class.capacity.is_idle else count for node_class, count in unsplit_slots.items()

@@ -162,14 +162,10 @@ def _build_capacity(
         else tuple(compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
     )
     is_idle = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
-    fills_nodes = signature.fills_nodes(facts.allocatable)
     slot_numa_factors, unsplit_slots = (1.0,) * slots, slots
     if numa_assignments:
-        if fills_nodes:
-            slot_numa_factors = (1.0,) * min(slots, len(numa_assignments))
-        else:
-            factors = [_compute_numa_factor(signature, assignment) for assignment in numa_assignments[:slots]]
-            slot_numa_factors = tuple(sorted(factors, reverse=True))
+        factors = [_compute_numa_factor(signature, assignment) for assignment in numa_assignments[:slots]]
+        slot_numa_factors = tuple(sorted(factors, reverse=True))
         unsplit_slots = _count_unsplit_slots(signature, facts, numa_assignments[:slots])
     return node_slots.NodeCapacity(
         shape=facts.shape,
@@ -177,7 +173,6 @@ def _build_capacity(
         shares=shares,
         slot_numa_factors=slot_numa_factors,
         is_idle=is_idle,
-        fills_nodes=fills_nodes,
         unsplit_slots=unsplit_slots,
         crowded_shares=crowded_shares if any(pod_shares != shares for pod_shares in crowded_shares) else (),
     )
@@ -218,16 +213,14 @@ def compute_shares(
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
 
     With 0, for the peers that the node runs: where on it they are is not known, so their rails count as aligned. Pods
-    share NICs with each other, with peers and with other jobs, which does not count for pods that fill nodes. Degraded
-    rails count less.
+    share NICs with each other, with peers and with other jobs. Degraded rails count less.
     """
     rail_count = sum(len(pool.need.rails) for pool in pools)
     offset = len(signature.devices) - len(signature.needs)
-    fills_nodes = signature.fills_nodes(facts.allocatable)
     shares: list[float] = []
     for index, pool in enumerate(pools):
         others = 0
-        if index < len(signature.needs) and not fills_nodes:
+        if index < len(signature.needs):
             others = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods) - 1
         use = bandwidth.RailUse(aligned=True, others=others)
         free_share = min(1.0, max(0, pool.free) / pool.need.amount) if further_pods else 1.0

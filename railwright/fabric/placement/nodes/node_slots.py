@@ -21,7 +21,6 @@ class NodeCapacity(msgspec.Struct, frozen=True, cache_hash=True):
     # one item per slot, best first: 1 if GPUs and NICs share a NUMA node, else less
     slot_numa_factors: tuple[float, ...]
     is_idle: bool  # no accelerator or rail of the node is in use
-    fills_nodes: bool = False  # its pods share NICs and NUMA nodes rather than take an idle node
     unsplit_slots: int = 1 << 30  # number of slots that use no more NUMA nodes than necessary
     # `shares` with 2, 3, ... more pods; () if each pod has its own NICs
     crowded_shares: tuple[tuple[float, ...], ...] = ()
@@ -33,11 +32,8 @@ class NodeCapacity(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def fill_priority(self) -> int:
-        """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA.
-
-        Pods that fill nodes take those that would split NUMA like other partly used nodes.
-        """
-        return 2 * (self.unsplit_slots <= 0 and not self.fills_nodes) + self.is_idle
+        """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
+        return 2 * (self.unsplit_slots <= 0) + self.is_idle
 
 
 def sum_shares(shares: Sequence[Bandwidth], rails: int) -> Bandwidth:

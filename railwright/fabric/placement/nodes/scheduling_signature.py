@@ -3,7 +3,7 @@
 Pods with the same signature (usually all workers of a gang) share the cached evaluations of all nodes.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 import msgspec
 
@@ -43,21 +43,11 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         """Return the resources of rails that the pod needs and does not request."""
         return frozenset([need.resource for need in self.needs if not self.requests.get(need.resource, 0)])
 
-    def fills_nodes(self, allocatable: Sequence[int]) -> bool:
-        """Return whether pods share NICs and NUMA nodes of a node rather than take an idle one (`placement.goal`).
-
-        Pods that take more than half of a node's devices leave no room for another. `allocatable` is by `devices`.
-        """
-        if self.fabric.placement.goal != "capacity":
-            return False
-        amounts = zip(self.devices, allocatable, strict=True)
-        return all(2 * self.requests.get(name, 0) <= there for name, there in amounts)
-
     @property
     def links(self) -> float:
         """Return the number of uplinks available to each rail that a pod with this signature uses."""
         used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
-        bundled = presets.find_uplinks(self.fabric.placement) == "bundle"
+        bundled = not presets.has_own_uplinks(self.fabric.placement)
         return bandwidth.compute_links_per_rail(len(self.fabric.rails), used, bundled=bundled)
 
 

@@ -145,8 +145,6 @@ def _score_fill_order(evaluation: node_evaluation.NodeEvaluation) -> float:
     is_unsplit = evaluation.capacity.unsplit_slots > 0
     utilization = (_compute_utilization(evaluation) + tie * NUMA.score(evaluation)) / (1 + tie)
     weight = NUMA.weight + PACKING.weight
-    if evaluation.capacity.fills_nodes:
-        return weight * utilization  # an idle node is the least full one
     return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)
 
 
