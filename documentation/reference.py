@@ -54,15 +54,14 @@ def _format_row(name: str, command: parsers.Parser, summary: str) -> tuple[str, 
 # --- metrics ----------------------------------------------------------------------------------------------
 
 LABELS = {
-    "code": "HTTP status",
+    "code": "reason code of a warning or of a node",
     "digest": "`sha256:...` of the policy, as in the record of every pod",
-    "domain": "key of a topology domain in the policy",
     "fabric": "name of a fabric in the policy; `unknown` for any other value",
     "kind": "watched resource, such as `nodes`",
-    "outcome": "result, such as `patched`, `allowed`, `refused`, `ok`, `malformed`, `failed`, `cancelled` if the "
-    "caller has hung up; in mode `warn` `would-patch` and `would-refuse`; for Events `written`, `held_back`, "
-    "`dropped`, `failed`",
-    "path": "route of the server, with parameters as `{name}`",
+    "outcome": "result, such as `patched`, `allowed`, `refused`, `ok`, `malformed`, `failed`, an HTTP status, "
+    "`cancelled` if the caller has hung up; in mode `warn` `would-patch` and `would-refuse`; for Events `written`, "
+    "`held_back`, `dropped`, `failed`",
+    "path": "route of the server, with parameters as `{name}`; empty for an unknown path",
     "rail": "name of a rail in the policy; `rail0..rail3` where rails share a device pool",
     "reason": "reason code; that of the audit annotation `refused`; for watches that of the log, or `skipped`",
     "role": "`worker`, `launcher`, `head`, ...; `unknown`",

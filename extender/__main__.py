@@ -66,7 +66,7 @@ async def serve(options: settings.Settings) -> int:
     )
     gangs = gang_tracker.Gangs(state, assessor)
     label_monitor = cluster_reports.TopologyLabelMonitor(
-        state, counters, get_policy=deciding.policy, get_cache_problem=origin.cache_problem
+        state, get_policy=deciding.policy, get_cache_problem=origin.cache_problem
     )
 
     def find_cache_problem() -> str:
@@ -86,7 +86,6 @@ async def serve(options: settings.Settings) -> int:
             state.assumed.expire(state.clock())
 
     def refresh() -> None:
-        label_monitor.update()
         counters.show_sources(**origin.read_metrics())
         for entry_state in assumed_pods.State:
             counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))

@@ -1,4 +1,4 @@
-"""Reports on the cluster in metrics and log: devices of rails, topology labels.
+"""Reports on the cluster: devices of rails in metrics, topology labels in the log.
 
 Devices are counted between requests in batches of nodes, because that visits all nodes; a scrape reads the last count.
 Missing topology labels and invalid HyperNodes are logged once for each change, and not before the caches are complete.
@@ -81,19 +81,18 @@ class TopologyLabelMonitor:
     def __init__(
         self,
         state: states.State,
-        counters: metrics.ExtenderMetrics,
         *,
         get_policy: Callable[[], model.Policy | None],
         get_cache_problem: Callable[[], str],
     ) -> None:
-        self._state, self._counters = state, counters
+        self._state = state
         self._get_policy, self._get_cache_problem = get_policy, get_cache_problem
         self._version: tuple[int, str] | None = None
         self._missing_labels: fabric_report.MissingLabels = {}
         self._problems: Sequence[str] = ()
 
     def update(self) -> None:
-        """Update the gauge, and log what has changed."""
+        """Log what has changed."""
         policy = self._get_policy()
         if policy is None or self._get_cache_problem():
             return
@@ -102,9 +101,7 @@ class TopologyLabelMonitor:
             return
         self._version = version
         missing = fabric_report.find_missing_labels(policy.document, self._state.cluster, self._state.pools)
-        self._counters.nodes_without_domain.clear()
         for level, nodes in missing.items():
-            self._counters.nodes_without_domain.labels(level).set(len(nodes))
             if nodes != self._missing_labels.get(level, ()):
                 fields = {"domain": level, "nodes": len(nodes), "first": nodes[:_MAX_NAMED]}
                 if nodes:

@@ -118,7 +118,6 @@ class ClaimTemplateController:
         """Write each missing template that is due. Anybody's pods may name some, so requests are answered meanwhile."""
         existing, waiting = self._state.claim_templates.own, self._state.claiming_pods.by_template
         missing = waiting.keys() - existing
-        self._parts.counters.claim_templates_missing.set(len(missing))
         self._attempts = {key: last for key, last in self._attempts.items() if key in missing}
         for key in missing:
             await asyncio.sleep(0)

@@ -163,7 +163,7 @@ class PolicyStore:
         self.current: model.Policy | None = None
         self.valid = False
         self.errors: tuple[PolicyError, ...] = ()
-        self.generation = 0  # number of valid reads, as in the metric railwright_policy_generation
+        self.generation = 0  # number of valid reads
         self._callbacks: list[Callable[[PolicyStore], None]] = []
 
     def subscribe(self, callback: Callable[["PolicyStore"], None]) -> None:

@@ -269,7 +269,6 @@ class Sources:
         current = self.store.current
         return {
             "policy_valid": self.store.valid,
-            "policy_generation": self.store.generation,
             "policy_digest": current.digest if current else "",
             "caches": [
                 (name, reflector.get_age_seconds(), reflector.objects) for name, reflector in self._reflectors.items()

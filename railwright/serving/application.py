@@ -126,7 +126,7 @@ async def _respond(request: web.Request, handler: typedefs.Handler, rules: Rules
     except (HttpError, web.HTTPException, web.RequestPayloadError) as error:
         response = _describe(error, rules)
         if rules.counters is not None:
-            rules.counters.http_rejected.labels(str(response.status)).inc()
+            rules.counters.requests.labels(get_path(request), str(response.status)).inc()
         return response
     request[BODY] = cast("bytes", body)  # nobody changes it, or asks for its class
     try:

@@ -38,21 +38,18 @@ class Metrics:
         self.build_info = self._gauge(
             "build_info", "Always 1; the labels identify the running version.", ["version", "server"]
         )
-        self.requests = self._counter(
-            "requests", "AdmissionReviews, or requests of schedulers, answered.", ["path", "outcome"]
+        text = (
+            "AdmissionReviews, or requests of schedulers, answered. The outcome of one that no handler got is its HTTP "
+            "status; the path is empty for an unknown one."
         )
+        self.requests = self._counter("requests", text, ["path", "outcome"])
         text = "Time from the last byte of the request to the response."
         self.request_duration_seconds = self._histogram("request_duration_seconds", text, ["path"], _FAST)
-        text = "Requests rejected before they reached a handler."
-        self.http_rejected = self._counter("http_rejected", text, ["code"])
-        text = "Longest delay of the event loop in the last 30 seconds."
-        self.event_loop_lag_seconds = self._gauge("event_loop_lag_seconds", text)
         self.events = self._counter("events", "Kubernetes Events by result.", ["outcome"])
         text = "Time at which the serving certificate expires; +Inf without one."
         self.certificate_expiry_timestamp_seconds = self._gauge("certificate_expiry_timestamp_seconds", text)
         text = "1 if the newest policy is in force, 0 if it is invalid and an older one is."
         self.policy_valid = self._gauge("policy_valid", text)
-        self.policy_generation = self._gauge("policy_generation", "Number of valid policies loaded since the start.")
         text = "Always 1; the label is the digest of the policy in force."
         self.policy_info = self._gauge("policy_info", text, ["digest"])
         text = "Time since the last contact with the source of a cache."
@@ -85,13 +82,11 @@ class Metrics:
         self,
         *,
         policy_valid: bool,
-        policy_generation: int,
         policy_digest: str,
         caches: Iterable[tuple[str, float, int]],
     ) -> None:
         """Set the gauges of the policy and of the caches: (kind, age in seconds, objects)."""
         self.policy_valid.set(policy_valid)
-        self.policy_generation.set(policy_generation)
         self.policy_info.clear()  # of an older one
         if policy_digest:
             self.policy_info.labels(policy_digest).set(1)
@@ -115,8 +110,6 @@ class WebhookMetrics(Metrics):
         self.webhook_injections = self._counter("webhook_injections", "Opted-in pods.", labels)
         self.webhook_refusals = self._counter("webhook_refusals", "Rejected objects.", ["fabric", "reason"])
         self.webhook_warnings = self._counter("webhook_warnings", "Admission warnings, by reason code.", ["code"])
-        text = "ResourceClaimTemplates that pods wait for."
-        self.claim_templates_missing = self._gauge("claim_templates_missing", text)
 
 
 class ExtenderMetrics(Metrics):
@@ -129,8 +122,6 @@ class ExtenderMetrics(Metrics):
             "pods that the API server has not shown: they use no devices, and end after 5 s."
         )
         self.assumed_pods = self._gauge("assumed_pods", text, ["state"])
-        text = "Nodes of a fabric without the label of a topology domain."
-        self.nodes_without_domain = self._gauge("nodes_without_domain", text, ["domain"])
         text = "Nodes that were filtered, or whose allocation was rejected, by reason code."
         self.extender_rejected_nodes = self._counter("extender_rejected_nodes", text, ["code"])
         self.gangs = self._counter("gangs", "Gangs that were placed, or never fit, by state.", ["state"])

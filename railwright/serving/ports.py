@@ -55,7 +55,7 @@ class Port:
             if not self._has_room(place[0]):
                 connection.close()
                 if (counters := self._runner.app[application.RULES].counters) is not None:
-                    counters.http_rejected.labels("503").inc()
+                    counters.requests.labels("", "503").inc()
                 continue
             self._open.setdefault(place[0], []).append(connection)
             task = loop.create_task(self._start(connection))

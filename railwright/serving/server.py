@@ -7,7 +7,6 @@ with stale caches must not look healthy.
 """
 
 import asyncio
-import collections
 import contextlib
 import logging
 import resource
@@ -23,8 +22,6 @@ from aiohttp import web
 from railwright.serving import application, metrics, ports, probes, settings, tls
 
 _LOG = logging.getLogger(__name__)
-_LAG_SECONDS = 0.5  # between two measurements of the event loop's delay
-_LAG_SAMPLES = 60  # measurements: 30 s, so that a scrape every 15 or 30 s sees every stall
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 OnListening = Callable[[Mapping[str, settings.Address]], None]
@@ -75,7 +72,6 @@ class Server:
                 is_client_optional=options.server == "extender",  # its application says who needs a certificate
             )
             checks.add("certificate", self._certificate.check)
-        self._lags: collections.deque[float] = collections.deque([0.0], maxlen=_LAG_SAMPLES)
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
 
     def stop(self) -> None:
@@ -87,7 +83,7 @@ class Server:
 
         `on_listening` is called with the actual addresses of the ports once they are open. Raises ports.ListenError.
         """
-        background = [*tasks, self._measure_lag]
+        background = [*tasks]
         if self._certificate is not None:
             background.append(self._certificate.watch)
         running: list[asyncio.Task[None]] = []
@@ -130,17 +126,9 @@ class Server:
 
     def _format_metrics(self) -> bytes:
         self._refresh()
-        self._counters.event_loop_lag_seconds.set(max(self._lags))
         if self._certificate is not None:
             self._counters.certificate_expiry_timestamp_seconds.set(self._certificate.not_after.timestamp())
         return self._counters.format_exposition()
-
-    async def _measure_lag(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + _LAG_SECONDS
-            await asyncio.sleep(_LAG_SECONDS)
-            self._lags.append(max(0.0, loop.time() - due))
 
 
 def start(options: settings.Settings, main: Callable[[], Coroutine[Any, Any, int]]) -> int:

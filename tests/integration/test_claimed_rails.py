@@ -26,8 +26,9 @@ def build_document():
 async def claims(plane, device_classes):
     """Yield the installation beside kube-scheduler with a policy whose rails come as claims, and the device classes."""
     async with gangs.running(plane) as running:
-        await running.policy(yaml.safe_dump(build_document()))
-        await site.wait_metric(running.extender, "railwright_policy_generation", 2)
+        text = yaml.safe_dump(build_document())
+        await running.policy(text)
+        await site.wait_policy(running.extender, text)
         yield running
 
 

@@ -27,7 +27,7 @@ async def test_only_the_api_servers_certificate_is_accepted(plane, namespace, si
         await plane.strangers.post(url, json={})
     async with plane.session.post(url, json={}) as answer:  # with one of the same authority: `admin`
         assert answer.status == 403
-    assert "railwright_http_rejected_total" in await running.metrics()
+    assert 'railwright_requests_total{outcome="403",path="/mutate/pods"} 1.0' in await running.metrics()
 
 
 async def test_callers_have_the_paths_of_their_certificates(plane, namespace, nodes, site):

@@ -23,7 +23,7 @@ async def warning(site, namespace):
     await site.plane.api.patch("Namespace", namespace, passing)
     await site.guard(namespace)
     await site.policy(policy("warn"))
-    await sites.wait_metric(site.webhook, "railwright_policy_generation", 2)
+    await sites.wait_policy(site.webhook, policy("warn"))
     return site
 
 
@@ -52,7 +52,7 @@ async def test_mode_warn_changes_and_denies_nothing(plane, namespace, warning):
     assert await sites.metric(warning.webhook, name, outcome="would-refuse", **counted) == 1
 
     await warning.policy(policy("enforce"))
-    await sites.wait_metric(warning.webhook, "railwright_policy_generation", 3)
+    await sites.wait_policy(warning.webhook, policy("enforce"))
     enforced = await plane.api.create(pod("injected"), namespace=namespace)
     assert enforced["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mlx5_0"] == "1"
     assert INJECTION in enforced["metadata"]["annotations"]

@@ -254,9 +254,9 @@ def build_unchanged(kind: str) -> dict:
 
 async def test_an_update_patches_only_a_changed_template(plane, namespace, installed):
     created = await plane.api.create(app("Deployment"), namespace=namespace)
-    generation = await sites.metric(installed.webhook, "railwright_policy_generation")
-    await installed.policy(policy(devInfiniband=True))
-    await sites.wait_metric(installed.webhook, "railwright_policy_generation", generation + 1)
+    text = policy(devInfiniband=True)
+    await installed.policy(text)
+    await sites.wait_policy(installed.webhook, text)
     before = await calls(installed)
     await plane.api.patch("Deployment", "t", {"metadata": {"annotations": {"a": "b"}}}, namespace)
     assert await calls(installed) == before, "an update of metadata is no call"

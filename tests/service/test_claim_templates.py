@@ -171,7 +171,7 @@ async def test_a_change_of_the_policy_that_a_replica_has_soon_is_no_event(server
     old, new = build_policy(2), build_policy(2, first=4)
     replica = start(old)
     replica.observe(build_pod(new, 0))
-    await shell.until(lambda: replica.parts.counters.registry.get_sample_value("railwright_claim_templates_missing"))
+    await shell.until(lambda: replica.controller._attempts)
     await asyncio.sleep(0.1)
     assert not replica.messages
 

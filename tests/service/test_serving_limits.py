@@ -226,7 +226,7 @@ async def test_a_body_that_does_not_arrive_in_time_gets_408_and_reaches_no_handl
     assert (answer.status, reason(answer)) == (408, f"the body did not arrive within {DEADLINE:g} s")
     assert await caller.hung_up()
     assert b'outcome="ok"' not in counters.format_exposition()
-    assert counters.http_rejected.labels("408")._value.get() == 1
+    assert counters.requests.labels("/echo", "408")._value.get() == 1
     assert await still_answers(hasty)
 
 
@@ -376,7 +376,7 @@ async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(
     assert 'railwright_requests_total{outcome="allowed",path="/picky"} 1.0' in text
     assert 'railwright_requests_total{outcome="malformed",path="/picky"} 1.0' in text
     assert 'railwright_requests_total{outcome="failed",path="/picky"} 1.0' in text
-    assert 'railwright_http_rejected_total{code="404"} 1.0' in text
+    assert 'railwright_requests_total{outcome="404",path=""} 1.0' in text
     assert "nowhere" not in text
     assert "railwright_extender" not in text
 

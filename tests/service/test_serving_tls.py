@@ -163,7 +163,7 @@ async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_p
         assert (await caller.ask(b"1")).status == 403
         await caller.close()
         exposition = (await running.ops("/metrics")).body.decode()
-        assert 'railwright_http_rejected_total{code="403"} 1.0' in exposition
+        assert 'railwright_requests_total{outcome="403",path="/echo"} 1.0' in exposition
 
 
 CERTIFIED, PUBLIC = (web.post("/certified", shell.echo), *shell.ECHO), frozenset({"/echo", "/long"})
@@ -192,7 +192,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
             assert (await caller.ask(b"1")).status == 200
             await caller.close()
         exposition = (await running.ops("/metrics")).body.decode()
-        assert 'railwright_http_rejected_total{code="403"} 4.0' in exposition
+        assert 'railwright_requests_total{outcome="403",path="/certified"} 4.0' in exposition
         caller = await running.open(ours.context(foreign))
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
             await caller.ask(b"1")

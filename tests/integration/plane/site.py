@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import pathlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Self
@@ -15,7 +16,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "manifests" / "base"
 NAMESPACE, CONFIGMAP, KEY = "railwright-system", "railwright-policy", "policy.yaml"
 _ROLES = ("webhook-rbac.yaml", "extender-rbac.yaml")
-_GENERATION = "railwright_policy_generation"
 _QUICK = ("--drain-seconds=0.2",)  # no replica takes over in a test
 
 
@@ -66,10 +66,9 @@ class Site:
         running = [server for server in (self.webhook, self.extender) if server and server.process.running]
         if running and text == self._text:
             return
-        generations = [await metric(server, _GENERATION) for server in running]
         await self.policy(text)
-        for server, generation in zip(running, generations, strict=True):
-            await wait_metric(server, _GENERATION, generation + 1)
+        for server in running:
+            await wait_policy(server, text)
 
     async def start(self, text: str, *namespaces: str) -> servers.Server:
         """Start both servers with a policy, and have the API server call for these namespaces. Return the extender."""
@@ -163,6 +162,16 @@ async def metric(server: servers.Server, name: str, **labels: str) -> float:
         if given.split("{")[0] == name and all(f'{key}="{value}"' in given for key, value in labels.items()):
             total += float(value)
     return total
+
+
+async def wait_policy(server: servers.Server, text: str, *, seconds: float = 30) -> None:
+    """Wait until a policy is in force."""
+    digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    async def is_in_force() -> bool:
+        return await metric(server, "railwright_policy_info", digest=digest) == 1
+
+    await waiting.wait(is_in_force, describe=f"policy {digest} to be in force", seconds=seconds)
 
 
 async def wait_metric(server: servers.Server, name: str, value: float, **labels: str) -> None:

@@ -58,11 +58,13 @@ async def own(tmp_path_factory):
         yield running
 
 
-async def put_policy(own: bare.Bare, number: int) -> None:
+async def put_policy(own: bare.Bare, number: int) -> str:
+    """Put a policy, and return its text."""
     rail = {"name": "rail0", "resource": "x.y/hca", "device": f"mlx5_{number}"}
-    data = {sites.KEY: manifests.policy({"ib": manifests.fabric([rail])})}
-    manifest = manifests.build("ConfigMap", sites.CONFIGMAP, {"namespace": sites.NAMESPACE}, data=data)
-    await own.api.put(manifest)
+    text = manifests.policy({"ib": manifests.fabric([rail])})
+    metadata = {"namespace": sites.NAMESPACE}
+    await own.api.put(manifests.build("ConfigMap", sites.CONFIGMAP, metadata, data={sites.KEY: text}))
+    return text
 
 
 class Reviews:
@@ -112,18 +114,9 @@ REVIEW = {
 
 async def assert_heard(own: bare.Bare, running: list[servers.Server], number: int) -> None:
     """Assert that every server has the new policy, so that its watch works again."""
-    before = [await sites.metric(server, "railwright_policy_generation") for server in running]
-    await put_policy(own, number)
-
-    async def have_moved() -> bool:
-        return all(
-            [
-                await sites.metric(server, "railwright_policy_generation") > old
-                for server, old in zip(running, before, strict=True)
-            ]
-        )
-
-    await waiting.wait(have_moved, describe="the new policy in every server", seconds=60)
+    text = await put_policy(own, number)
+    for server in running:
+        await sites.wait_policy(server, text, seconds=60)
 
 
 async def test_06_a_restarted_api_server_is_listed_once(fault, own):

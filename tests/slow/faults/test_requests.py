@@ -133,7 +133,6 @@ async def test_61_a_bad_network_stays_within_the_timeout(fault, tmp_path, starte
     assert seconds[0] >= 0.3
     assert seconds[-1] < 5.0
     assert await server.metric("railwright_requests_total") == len(seconds)
-    assert await server.metric("railwright_http_rejected_total") == 0
     fault.saw(
         f"{len(seconds)} reviews over 20 connections, {stalls} stalls: median {seconds[len(seconds) // 2]:.2f} s, "
         f"slowest {seconds[-1]:.2f} s of 5 s; {len(seconds)} requests arrived, none twice"

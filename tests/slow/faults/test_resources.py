@@ -255,19 +255,14 @@ async def test_60_a_relist_leaves_requests_their_turns(fault, tmp_path, started,
         if latencies.find_p99(busy) < 0.5 + latencies.find_p99(calm) and busy[-1] < 1.5 + calm[-1]:
             break
         assert attempt < 2, (calm[-20:], busy[-20:])
-    lag = await server.metric("railwright_event_loop_lag_seconds")
     assert await server.metric("railwright_cache_objects") >= pods
     fault.saw(
         f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {latencies.describe(busy)} (without: "
-        f"{latencies.describe(calm)}), loop lag "
-        f"{lag * 1000:.0f} ms, resident {server.memory() / MIB:.0f} MiB (after the first list {resident / MIB:.0f})"
+        f"{latencies.describe(calm)}), resident {server.memory() / MIB:.0f} MiB "
+        f"(after the first list {resident / MIB:.0f})"
     )
     os.kill(server.pid, signal.SIGSTOP)
     await asyncio.sleep(2.0)  # how long it stands
     os.kill(server.pid, signal.SIGCONT)
     assert await admits(server)
-    async with asyncio.timeout(shell.PATIENCE):
-        while (stalled := await server.metric("railwright_event_loop_lag_seconds")) < 1.4:  # noqa: ASYNC110 - a gauge
-            await asyncio.sleep(0.05)  # until the next look at the lag
-    assert stalled < 10
-    fault.saw(f"blocked for 2 s: the metric shows {stalled:.1f} s, keeps answering")
+    fault.saw("blocked for 2 s: keeps answering")

@@ -10,7 +10,6 @@ from extender import cluster_reports
 from extender import state as states
 from railwright.fabric import hypernodes, node_views, views
 from railwright.fabric.placement.state import fabric_report
-from railwright.serving import metrics
 
 
 def build_state(*nodes: node_views.Node) -> states.State:
@@ -75,19 +74,14 @@ def test_with_hypernodes_a_node_in_none_of_them_is_reported():
 
 
 class Shown:
-    """The gauge and the log of one extender."""
+    """The log of one extender."""
 
     def __init__(self, state: states.State, **placement: object) -> None:
         self.policy = policy(**placement)
         self.incomplete = ""
-        self.counters = metrics.ExtenderMetrics()
         self.gaps = cluster_reports.TopologyLabelMonitor(
-            state, self.counters, get_policy=lambda: self.policy, get_cache_problem=lambda: self.incomplete
+            state, get_policy=lambda: self.policy, get_cache_problem=lambda: self.incomplete
         )
-
-    def gauge(self) -> dict[str, float]:
-        (family,) = self.counters.nodes_without_domain.collect()
-        return {sample.labels["domain"]: sample.value for sample in family.samples}
 
 
 @pytest.fixture
@@ -98,37 +92,34 @@ def read_logs(caplog):
     ]
 
 
-def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(read_logs):
+def test_nodes_without_a_domain_are_logged_once_for_each_change(read_logs):
     state = build_state(node("ok", "l0"), *(node(f"n{i}", "") for i in range(7)))
     shown = Shown(state)
     shown.gaps.update()
     shown.gaps.update()
     state.cluster.upsert_pod(msgspec.convert({"metadata": {"name": "p"}}, views.Pod))
     shown.gaps.update()
-    assert shown.gauge() == {LEAF: 7, SPINE: 0}
     ((level, message, fields),) = read_logs()
     assert (level, message) == ("WARNING", "nodes without a domain")
     assert (fields["domain"], fields["nodes"], fields["first"]) == (LEAF, 7, ("n0", "n1", "n2", "n3", "n4"))
     for i in range(7):
         state.cluster.upsert_node(node(f"n{i}", "l1"))
     shown.gaps.update()
-    assert shown.gauge() == {LEAF: 0, SPINE: 0}
     assert [row[:2] for row in read_logs()[1:]] == [("INFO", "every node has its domain")]
 
 
-def test_domains_of_an_old_policy_are_no_longer_shown(read_logs):
+def test_the_domains_of_a_new_policy_are_logged(read_logs):
     shown = Shown(build_state(node("a", "")))
     shown.gaps.update()
     shown.policy = msgspec.structs.replace(policy(domains=["rack"]), digest="sha256:new")
     shown.gaps.update()
-    assert shown.gauge() == {"rack": 1}
+    assert [fields["domain"] for _, _, fields in read_logs()] == [LEAF, "rack"]
 
 
 def test_nothing_is_reported_before_the_caches_are_complete(read_logs):
     shown = Shown(build_state(node("a", "")))
     shown.incomplete = "not read yet: nodes"
     shown.gaps.update()
-    assert shown.gauge() == {}
     assert read_logs() == []
 
 

@@ -10,7 +10,7 @@ from documentation import reference
 from railwright.serving import metrics
 
 ROOT = pathlib.Path(__file__).parents[3]
-TIMES = {"age", "lag", "duration", "left", "lifetime", "wait", "expiry"}
+TIMES = {"age", "duration", "left", "lifetime", "wait", "expiry"}
 
 
 SERVERS = {"webhook": metrics.WebhookMetrics, "extender": metrics.ExtenderMetrics}
@@ -43,7 +43,7 @@ def test_two_servers_of_one_process_count_apart():
 def test_exactly_one_policy_digest_is_shown():
     def change(registry):
         for digest in ("sha256:old", "sha256:new"):
-            registry.show_sources(policy_valid=True, policy_generation=1, policy_digest=digest, caches=())
+            registry.show_sources(policy_valid=True, policy_digest=digest, caches=())
 
     (sample,) = families(change=change)["railwright_policy_info"].samples
     assert (sample.labels, sample.value) == ({"digest": "sha256:new"}, 1.0)
