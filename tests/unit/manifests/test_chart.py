@@ -73,12 +73,9 @@ def test_unknown_keys_and_invalid_values_are_refused(path, value):
     assert not VALIDATOR.is_valid(made)
 
 
-PODS = {"webhook", "extender", "certificates"}  # tables that helpers of _pods.tpl get as `.values`
+PODS = {"webhook", "extender"}  # tables that helpers of _pods.tpl get as `.values`
 WITHIN = {  # tables that a file reads by `with .Values.TABLE`
     "image": "_helpers.tpl",
-    "metrics.dashboards": "dashboards.yaml",
-    "metrics.prometheusRule": "alerts.yaml",
-    "metrics.serviceMonitor": "service-monitor.yaml",
 }
 
 
