@@ -3,9 +3,12 @@
 ssh passes no environment on, so the ranks read what railwright has found from its file, as the record of a pod says.
 """
 
+import contextlib
 import re
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
+import pytest_asyncio
 from plane import manifests, waiting
 from realnode import layout, mpi_image, rails, ranks, traffic
 
@@ -34,19 +37,22 @@ RANK = "set -a; . /run/railwright/rails.env; exec python3 /script/exchange.py"
 LAUNCH = (
     *("orterun", "--allow-run-as-root", "-np", "2", "-bind-to", "none", "-map-by", "node"),
     *("-mca", "plm_rsh_args", "-o StrictHostKeyChecking=no -o ConnectionAttempts=10"),
+)
+OVER_UCX = (
     *("-mca", "oob_tcp_if_include", "eth0", "-mca", "pml", "ucx", "-mca", "btl", "self,vader"),
     *("-x", "UCX_UD_VERBS_ETH_DGID_CHECK=n"),  # for soft RoCE
 )
+OVER_TCP = ("-mca", "pml", "ob1", "-mca", "btl", "self,tcp")
 AGAIN = ("sh", "-c", 'until "$@"; do sleep 1; done', "sh")  # workers have no name before they are ready
 
 
-def describe_job() -> dict:
+def describe_job(fabric: str, transport: Sequence[str]) -> dict:
     """Return pvrdma-mpi's job in the namespace of the rails, with two workers on virtual nodes."""
     job = rails.read_job("pvrdma-mpi")
-    labels = {"railwright.io/fabric": "checked"}
-    job["metadata"] = {"name": "exchange", "namespace": rails.NAMESPACE, "labels": labels}
+    labels = {"railwright.io/fabric": fabric}
+    job["metadata"] = {"name": f"exchange-{fabric}", "namespace": rails.NAMESPACE, "labels": labels}
     launcher, worker = (job["spec"]["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
-    ranks.simplify(launcher["template"], mpi_image.NAME, [*AGAIN, *LAUNCH, "sh", "-c", RANK])
+    ranks.simplify(launcher["template"], mpi_image.NAME, [*AGAIN, *LAUNCH, *transport, "sh", "-c", RANK])
     ranks.simplify(worker["template"], mpi_image.NAME, ["sh", "-c", mpi_image.SSHD])
     launcher["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": layout.NODES[0]}
     worker["replicas"] = 2
@@ -57,13 +63,15 @@ def describe_job() -> dict:
     return job
 
 
-async def test_ranks_exchange_bytes_over_the_rails(resolving_nodes, real_site, load_image):
+@pytest_asyncio.fixture(loop_scope="session")
+async def exchange(resolving_nodes, real_site, load_image):
+    """Yield `async with exchange(fabric, transport) as workers`: workers of a job whose ranks have exchanged all."""
     await load_image(mpi_image.build)
     plane = real_site.plane
     await plane.controllers.start("mpi-operator")
-    script = manifests.build("ConfigMap", "script", data={"exchange.py": SCRIPT})
-    await plane.api.create(script, namespace=rails.NAMESPACE)
-    before = await traffic.count_all_packets(resolving_nodes)
+    await plane.api.create(
+        manifests.build("ConfigMap", "script", data={"exchange.py": SCRIPT}), namespace=rails.NAMESPACE
+    )
 
     async def find_log() -> str:
         pods = await plane.api.list("Pod", rails.NAMESPACE, labels="training.kubeflow.org/job-role=launcher")
@@ -76,15 +84,32 @@ async def test_ranks_exchange_bytes_over_the_rails(resolving_nodes, real_site, l
         labels = "--selector=training.kubeflow.org/job-role=launcher"
         return seen + await plane.kubectl("logs", *options, labels, "--tail=30", check=False)
 
-    async with ranks.run_job(
-        real_site, describe_job(), "training.kubeflow.org/job-role=worker", 2, seconds=900
-    ) as workers:
-        assert {worker.node for worker in workers} == set(resolving_nodes)
-        log = await waiting.wait(find_log, seconds=600, describe=explain)
-        segments = [await traffic.count_segments(worker) for worker in workers]
+    @contextlib.asynccontextmanager
+    async def run_exchange(fabric: str, transport: Sequence[str]) -> AsyncIterator[list[ranks.Rank]]:
+        job, selector = describe_job(fabric, transport), "training.kubeflow.org/job-role=worker"
+        async with ranks.run_job(real_site, job, selector, 2, seconds=900) as workers:
+            assert {worker.node for worker in workers} == set(resolving_nodes)
+            log = await waiting.wait(find_log, seconds=600, describe=explain)
+            assert sorted(re.findall(r"^RANK (\d) received all$", log, re.MULTILINE)) == ["0", "1"], log
+            yield workers
+
+    yield run_exchange
     await plane.api.delete("ConfigMap", "script", rails.NAMESPACE)
-    assert sorted(re.findall(r"^RANK (\d) received all$", log, re.MULTILINE)) == ["0", "1"], log
+
+
+async def test_ranks_exchange_bytes_over_the_rails(resolving_nodes, exchange):
+    before = await traffic.count_all_packets(resolving_nodes)
+    async with exchange("checked", OVER_UCX) as workers:
+        segments = [await traffic.count_segments(worker) for worker in workers]
     packets = 2 * SIZE * TIMES // traffic.MTU // UCX_RAILS  # of both directions
     devices = [layout.name_device(rail) for rail in range(UCX_RAILS)]
     await traffic.check_packets(resolving_nodes, before, dict.fromkeys(devices, packets * 9 // 10))
     assert max(segments) < traffic.SEGMENTS, "by ssh and Open MPI's daemons"
+
+
+async def test_tcp_of_open_mpi_stays_off_the_rails_by_the_env_that_explain_advises(exchange):
+    async with exchange("off-rails", OVER_TCP) as workers:
+        for worker in workers:
+            sent = await traffic.count_bytes(worker)
+            assert sent["eth0"] > SIZE * TIMES, sent
+            assert max(sent[f"net{rail + 1}"] for rail in range(layout.RAILS)) < SIZE, sent

@@ -13,6 +13,7 @@ from realnode import hardware, images, layout
 EXAMPLES = releases.ROOT / "manifests" / "examples"
 EXAMPLE = EXAMPLES / "360-roce"
 NAMESPACE = "prod"
+_OFF_RAILS = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
 # fabrics of other deployments, by the name that they have in the policy of a site
 _FABRICS = {
     "vivo": ("vivo-roce", "roce"),
@@ -55,7 +56,8 @@ def describe_policy(image: images.Image) -> str:
 def describe_soft_roce_policy(image: images.Image) -> str:
     """Return the policy with fabrics of resources that only virtual nodes offer, which all are of one kubelet.
 
-    With `warn`, a pod starts whatever preflight says. `stated` names the devices, so that lint knows them.
+    With `warn`, a pod starts whatever preflight says. `stated` names the devices, so that lint knows them. `off-rails`
+    has the variables by which TCP of Open MPI stays off the rails, as `railwright explain` advises.
     """
     policy = json.loads(describe_policy(image))
     checked = policy["fabrics"]["checked"]
@@ -68,6 +70,7 @@ def describe_soft_roce_policy(image: images.Image) -> str:
     more = {
         "soft-roce": soft,
         "warn": {**soft, **warn},
+        "off-rails": {**checked, "env": dict.fromkeys(_OFF_RAILS, "eth0")},
         "stated": {**checked, "rails": stated, "resolve": "always", **warn},
     }
     return json.dumps({**policy, "fabrics": {**policy["fabrics"], **more}})

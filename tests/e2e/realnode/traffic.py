@@ -45,6 +45,12 @@ async def count_segments(rank: ranks.Rank) -> int:
     return int(dict(zip(names, values, strict=True))["OutSegs"])
 
 
+async def count_bytes(rank: ranks.Rank) -> dict[str, int]:
+    """Return how many bytes each network interface of a pod has sent."""
+    table = await rank.run("cat", "/proc/net/dev")
+    return {name: int(sent) for name, sent in re.findall(r"^ *(\w+):(?: +\d+){8} +(\d+)", table, re.MULTILINE)}
+
+
 async def find_gid(rank: ranks.Rank, device: str, address: str) -> int:
     """Return the GID index of an address on a device."""
     first, second, third, fourth = map(int, address.split("."))
