@@ -112,7 +112,7 @@ class Components:
             f"--client-ca-file={self.certificates.ca}",
             "--endpoint-reconciler-type=none",  # a loopback address is refused as an endpoint
             "--anonymous-auth=false",
-            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-issuer={credentials.ISSUER}",
             f"--service-account-key-file={folder / 'sa.pub'}",
             f"--service-account-signing-key-file={folder / 'sa.key'}",
             "--authorization-mode=Node,RBAC",
