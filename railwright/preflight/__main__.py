@@ -78,15 +78,17 @@ def _run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
 def _wait(
     host: hosts.Host, expectations: expected.Expected, seconds: float
 ) -> tuple[resolution.View, tuple[resolution.ResolvedRail, ...], list[checks.Problem]]:
-    """Resolve and check until nothing that is stated is missing or the time is over: GIDs and active ports appear
-    moments after address and link.
+    """Resolve and check until nothing that is stated is missing, and no address has two GIDs, or the time is over.
+
+    GIDs and active ports appear moments after address and link, and the GID of an earlier pod goes after its interface.
     """
     deadline, pauses = time.monotonic() + seconds, iter(_PAUSES)
     while True:
         view = resolution.read_view(host, expectations)
         rails = resolution.resolve(view)
         problems = list(checks.check(view, rails))
-        if not any(problem.stated for problem in problems) or time.monotonic() >= deadline:
+        is_settled = not any(problem.stated for problem in problems) and all(len(rail.equal_gids) < 2 for rail in rails)
+        if is_settled or time.monotonic() >= deadline:
             return view, rails, problems
         time.sleep(next(pauses, _PAUSES[-1]))
 

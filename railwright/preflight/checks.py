@@ -227,6 +227,11 @@ def _check_gid(view: resolution.View, rail: resolution.ResolvedRail, where: str)
     if rail.gid is not None:
         yield from _check_stated_index(view, rail, rail.gid, where)
         yield from _check_addresses(view, rail.gid, where)
+        if len(rail.equal_gids) > 1:
+            listed = ", ".join(str(gid.position) for gid in rail.equal_gids)
+            what = f"{rail.gid.address} has GIDs {listed}, of which the first is used"
+            fix = "another pod of the node has or had this address: check the network's IPAM, and recreate the pod"
+            yield Problem(where, what, fix, stated=False)
         return
     is_required = rule.needs_gid or (rule.gid_kinds and rail.rail.interface)
     if not is_required or (rail.rail.interface and interface is None):

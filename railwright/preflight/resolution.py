@@ -47,6 +47,17 @@ class ResolvedRail(NamedTuple):
         return self.usable_gids[0] if self.usable_gids else None
 
     @property
+    def equal_gids(self) -> tuple[hosts.Gid, ...]:
+        """Those with its address and type, itself included.
+
+        The interface of a pod that ends on the node may have the address for moments after the IPAM has given it away.
+        """
+        first = self.gid
+        return tuple(
+            gid for gid in self.usable_gids if first and (gid.address, gid.kind) == (first.address, first.kind)
+        )
+
+    @property
     def address(self) -> str:
         """The address of the GID, otherwise the interface's first; "" if there is none."""
         addresses = [self.gid.address] if self.gid else self.interface.addresses if self.interface else ()

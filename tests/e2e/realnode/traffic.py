@@ -52,11 +52,16 @@ async def count_bytes(rank: ranks.Rank) -> dict[str, int]:
 
 
 async def find_gid(rank: ranks.Rank, device: str, address: str) -> int:
-    """Return the GID index of an address on a device."""
+    """Return the GID index of an address on a device, once a pod that had the address before has left the table."""
     first, second, third, fourth = map(int, address.split("."))
     gid = f"ffff:{first:02x}{second:02x}:{third:02x}{fourth:02x}"
-    (found,) = (await rank.run("grep", "-rl", gid, f"/sys/class/infiniband/{device}/ports/1/gids")).split()
-    return int(found.rpartition("/")[2])
+
+    async def find_entry() -> str:
+        files = await rank.run("sh", "-c", f"grep -rl {gid} /sys/class/infiniband/{device}/ports/1/gids || true")
+        (file,) = files.split() if files.count("\n") == 1 else ("",)
+        return file.rpartition("/")[2]
+
+    return int(await waiting.wait(find_entry, seconds=300, describe=f"one GID of {address} on {device}"))
 
 
 async def read_gid(rank: ranks.Rank, device: str, address: str) -> int:

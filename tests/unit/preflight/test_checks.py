@@ -334,6 +334,19 @@ def test_a_port_that_comes_up_a_moment_later_is_waited_for(tmp_path):
     timer.join()
 
 
+def test_the_gid_of_an_ended_pod_with_the_same_address_is_waited_for(tmp_path):
+    """Soft RoCE shows the GIDs of all pods of a node, and an address is given away before its interface is gone."""
+    node = sysfs_trees.build_roce(tmp_path, 1)
+    set_gid(node, 0, 3, "192.168.2.7", interface="net1")
+    options = ("--transport=roce", *name_rails(1))
+    line = run(tmp_path, *options).line
+    assert "rail0 mlx5_0: 192.168.2.7 has GIDs 3, 7, of which the first is used: another pod of the node" in line
+    timer = threading.Timer(0.2, set_gid, [node, 0, 3, ""])
+    timer.start()
+    assert "GID 7 mtu" in run(tmp_path, *options, "--wait=20").line
+    timer.join()
+
+
 @pytest.mark.parametrize(
     "options",
     [
