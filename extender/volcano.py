@@ -1,19 +1,17 @@
 """Answers Volcano: prioritize, predicate, allocate, deallocate and session-close. Decodes, asks the decider, encodes.
 
-Volcano sends each node with the free resources of its session, and announces what it places. So only its allocate,
-deallocate and session-close requests change the assumed pods. Each of its instances has its own scope
-(docs/interface.md 4.3).
+Volcano announces what it places, so only its allocate, deallocate and session-close requests change the assumed pods.
+Each of its instances has its own scope (docs/interface.md 4.3).
 
-The handler of prioritize is a generator: it yields while nodes and offers are read. The decision is made at once.
+The handler of prioritize is a generator: it yields while nodes are read. The decision is made at once.
 """
 
 from collections.abc import Sequence
 
-import msgspec
-
 from extender import decider, scheduling_requests, volcano_wire
+from railwright.fabric import resources
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.state import assumed_pods
+from railwright.fabric.placement.state import assumed_pods, object_info
 from railwright.fabric.workloads import membership
 from railwright.serving import turns
 
@@ -29,11 +27,9 @@ class Volcano:
     def prioritize(self, body: volcano_wire.Body) -> turns.Steps[bytes]:
         """POST /volcano/prioritize: scores of 0..100 times 10, because Volcano adds the raw scores of its plugins."""
         task, nodes = yield from volcano_wire.read_prioritize(body)
-        request = self._build_request(task, list(nodes))
+        request = self._build_request(task, nodes)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
-        offers = yield from scheduling_requests.build_offers(nodes, request.requests, self._decider.state)
-        request = msgspec.structs.replace(request, offers=offers)
         decision = self._decider.score(request)
         scores = {name: score * _FACTOR for name, score in decision.scores.items()}
         return volcano_wire.encode_priorities(scores)
@@ -50,9 +46,14 @@ class Volcano:
     def allocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/allocate: assume a task that Volcano has placed tentatively."""
         task, state = volcano_wire.read_event(body), self._decider.state
-        bound = state.cluster.pods.get(task.uid)
-        if task.node_name and not (bound and bound.node):
-            self._assume(self._build_entry(task), scope)
+        known = state.cluster.pods.get(task.uid)
+        if not task.node_name or (known and known.node):
+            return volcano_wire.EVENT_ACCEPTED
+        entry = self._build_entry(task, known)
+        if known is None:
+            state.assumed.assume_unseen(entry, scope, len(state.cluster.pods))
+        else:
+            state.assumed.assume(entry, scope)
         return volcano_wire.EVENT_ACCEPTED
 
     def deallocate(self, body: bytes) -> bytes:
@@ -74,25 +75,20 @@ class Volcano:
     ) -> scheduling_request.SchedulingRequest | None:
         return scheduling_requests.build_volcano_request(task, nodes, self._decider.policy(), self._decider.state)
 
-    def _assume(self, assumed_pod: assumed_pods.AssumedPod, scope: str) -> None:
-        """Assume a pod. What it requests is what the API server shows, not what the caller says."""
-        cluster, assumed = self._decider.state.cluster, self._decider.state.assumed
-        known = cluster.pods.get(assumed_pod.uid)
-        if known is None:
-            assumed.assume_unseen(assumed_pod, scope, len(cluster.pods))
-        else:
-            assumed.assume(msgspec.structs.replace(assumed_pod, requests=known.requests), scope)
-
-    def _build_entry(self, task: volcano_wire.Task) -> assumed_pods.AssumedPod:
-        pod, is_pipelined = task.pod, task.status == volcano_wire.PIPELINED
-        node = self._decider.state.cluster.nodes.get(task.node_name)
+    def _build_entry(self, task: volcano_wire.Task, known: object_info.PodInfo | None) -> assumed_pods.AssumedPod:
+        """Return the entry of a task. What it requests is what the API server shows, if it has shown the pod."""
+        pod, is_pipelined, cluster = task.pod, task.status == volcano_wire.PIPELINED, self._decider.state.cluster
+        requests = resources.NO_AMOUNTS if known is None else known.requests
+        if known is None and pod is not None:
+            requests = scheduling_requests.compute_requests(pod, cluster)
+        node = cluster.nodes.get(task.node_name)
         return assumed_pods.AssumedPod(
             uid=task.uid,
             key=f"{task.namespace}/{task.name}",
             gang=membership.find_gang(pod, task.job) if pod else membership.GangKey(task.job),
             rank=membership.find_rank(pod) if pod else membership.Rank(role=1, index=0, name=task.name),
             node=task.node_name if node is None else node.name,  # one object, which is found faster
-            requests=scheduling_requests.get_requests(task, self._decider.state.cluster),
+            requests=requests,
             state=assumed_pods.State.PIPELINED if is_pipelined else assumed_pods.State.ALLOCATED,
             since=self._decider.clock(),
         )

@@ -5,7 +5,7 @@ protocol.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,15 +13,6 @@ from railwright.fabric import intent, resources, views
 from railwright.fabric.claims import claim_templates
 from railwright.fabric.policy import model, presets
 from railwright.fabric.workloads import membership, roles
-
-
-class NodeOffer(msgspec.Struct, frozen=True, cache_hash=True):
-    """The scheduler's own view of the free resources of a node, in its running session."""
-
-    idle: resources.FrozenAmounts  # Volcano: Idle
-    # Volcano: FutureIdle, with resources of terminating pods; None if equal
-    future_idle: resources.Amounts | None = None
-    if_preempted: bool = False  # `idle` is what would be free after preempting the node's pods
 
 
 class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
@@ -47,7 +38,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
     has_late_launcher: bool = False  # a launcher may be created after all other pods; only read with segments
     is_size_declared: bool = False  # by the pod's controller, though we may see the pod first; only read with segments
-    offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
+    is_announced: bool = False  # the scheduler announces what it places, and scores nodes to preempt: Volcano
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
 
     @functools.cached_property
@@ -90,10 +81,10 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     networks: intent.Networks,
     nodes: Sequence[str],
     *,
-    offers: Mapping[str, NodeOffer] | None = None,
     requests: resources.FrozenAmounts,
     volcano_job: str = "",
     uid: str = "",
+    is_announced: bool = False,
 ) -> SchedulingRequest | None:
     """Build the request for a pod. Return None without a policy or opt-in; then all nodes score 0.
 
@@ -128,7 +119,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         segment=segment,
         has_late_launcher=segment > 1 and roles.has_late_launcher(pod),
         is_size_declared=segment > 1 and membership.has_controller_with_size(pod),
-        offers=offers or {},
+        is_announced=is_announced,
     )
     if len(request.offered) < len(nodes):
         return msgspec.structs.replace(request, nodes=tuple(dict.fromkeys(nodes)))

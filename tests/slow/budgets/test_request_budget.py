@@ -42,10 +42,6 @@ class Node(msgspec.Struct):
     """volcano_wire.Node, likewise."""
 
     name: str = msgspec.field(default="", name="Name")
-    idle: volcano_wire.Amounts | None = msgspec.field(default=None, name="Idle")
-    releasing: volcano_wire.Amounts | None = msgspec.field(default=None, name="Releasing")
-    pipelined: volcano_wire.Amounts | None = msgspec.field(default=None, name="Pipelined")
-    allocatable: volcano_wire.Amounts | None = msgspec.field(default=None, name="Allocatable")
 
 
 class Prioritize(msgspec.Struct):
@@ -167,10 +163,6 @@ MANY = {
     "names": ("filter", '{"Pod":{},"NodeNames":[' + repeat('"a"', 700_000) + "]}"),
     "values that are not read": ("filter", '{"x":[' + repeat("{}", 1_000_000) + '],"Pod":{},"NodeNames":[]}'),
     "fields of a session": ("volcano_close_session", "{" + ",".join(f'"{n}":1' for n in range(200_000)) + "}"),
-    "resources": (
-        "volcano_allocate",
-        '{"task":{"InitResreq":{"ScalarResources":{' + ",".join(f'"{n}":1' for n in range(200_000)) + "}}}}",
-    ),
 }
 
 

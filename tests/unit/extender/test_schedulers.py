@@ -12,7 +12,7 @@ import pytest
 from admitting import WIRE
 from hypothesis import given as given_
 from hypothesis import strategies as st
-from placing import GPU, LEAF, RESOURCES, TWO_SIDED, change_fabric, change_pod, node, pod, policy
+from placing import LEAF, RESOURCES, TWO_SIDED, change_fabric, change_pod, node, pod, policy
 
 from extender import decoding, kube_scheduler, state
 from railwright.fabric import names, views
@@ -142,36 +142,6 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     request = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
     assert handlers.ask_kube("filter", request)["NodeNames"] == ["gpu-0", "gpu-1"]
     assert {row["Score"] for row in handlers.ask_kube("prioritize", request)} == {0}
-
-
-def test_idle_amounts_of_the_session_replace_the_cached_free_amounts(handlers):
-    request_body = body("volcano-prioritize")
-    for offer in request_body["nodes"]:
-        offer["Allocatable"] = None  # Volcano may evict nobody
-    before = handlers.ask_volcano("prioritize", request_body)["nodeScore"]
-    for offer in request_body["nodes"]:
-        if offer["Name"] == "gpu-0":
-            offer["Idle"]["ScalarResources"][RESOURCES[1]] = 0
-    after = handlers.ask_volcano("prioritize", request_body)["nodeScore"]
-    assert after["gpu-0"] < before["gpu-0"]
-    assert after["gpu-1"] == before["gpu-1"]
-
-
-def test_devices_being_released_count_unless_pipelined_pods_wait_for_them():
-    handlers = Handlers(nodes=[node("gpu-0")])
-    request_body = body("volcano-prioritize")
-    offered = request_body["nodes"][0]
-    offered["Allocatable"] = None  # Volcano may evict nobody
-
-    def score() -> float:
-        return handlers.ask_volcano("prioritize", request_body | {"nodes": [offered]})["nodeScore"]["gpu-0"]
-
-    offered["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 0)
-    busy = score()
-    offered["Releasing"]["ScalarResources"] = dict.fromkeys(RESOURCES, 1000)
-    assert score() > busy
-    offered["Pipelined"]["ScalarResources"] = dict.fromkeys(RESOURCES, 1000)
-    assert score() == busy
 
 
 def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
@@ -381,13 +351,6 @@ def network(name, resource):
     return msgspec.convert(tree, views.NetworkAttachmentDefinition)
 
 
-def test_an_unrepresentable_number_counts_as_the_largest_amount(handlers):
-    given, event = body("volcano-prioritize"), body("volcano-allocate")
-    given["nodes"][0]["Idle"]["Memory"] = event["task"]["InitResreq"]["Memory"] = 1e308
-    assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
-    assert handlers.verbs.volcano.allocate(raw(event), "") == b'{"errorMessage":""}'
-
-
 def test_a_node_named_twice_counts_once(handlers):
     request_body = body("volcano-prioritize")
     request_body["nodes"] = [request_body["nodes"][0]] * 8
@@ -396,32 +359,27 @@ def test_a_node_named_twice_counts_once(handlers):
     assert handlers.ask_kube("filter", request)["NodeNames"] == ["gpu-0"]
 
 
-def whole_node(given, **amounts):
-    """Return the first node of the request, and its task with a request for the whole node."""
-    requested = {GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
-    given["task"]["InitResreq"]["ScalarResources"] = requested
-    given["nodes"] = given["nodes"][:1]
-    for name, share in amounts.items():
-        given["nodes"][0][name]["ScalarResources"] = {
-            resource: amount * share for resource, amount in requested.items()
-        }
-    return given
+def prioritize_one(handlers: Handlers, waiting) -> float:
+    """Return the score of the only node for a pod that Volcano asks about."""
+    asked = {"task": extending.build_task(waiting), "nodes": [{"Name": "gpu-0"}]}
+    return handlers.ask_volcano("prioritize", asked)["nodeScore"]["gpu-0"]
 
 
 def test_a_pods_earlier_announcement_does_not_occupy_its_numa_node():
-    handlers = Handlers(policy(domains=[LEAF], shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
-    given = whole_node(body("volcano-prioritize"), Idle=1)
-    handlers.verbs.volcano.allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
-    handlers.verbs.volcano.close_session(b"{}", "")
+    handlers, waiting = Handlers(policy(domains=[LEAF], shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")]), pod("w")
+    free = prioritize_one(handlers, waiting)
+    handlers.pods.upsert(waiting)
+    handlers.allocate(waiting, "gpu-0")
+    handlers.close()
     assert len(handlers.state.assumed) == 1, "its binding failed, and the next session asks again"
-    assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
+    assert prioritize_one(handlers, waiting) == free > 0
 
 
 def test_a_node_that_preemption_will_empty_has_empty_numa_nodes():
     handlers = Handlers(policy(domains=[LEAF], shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
-    handlers.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
-    given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
-    assert handlers.ask_volcano("prioritize", given)["nodeScore"]["gpu-0"] > 0
+    empty = prioritize_one(handlers, pod("waiting"))
+    handlers.pods.upsert(pod("victim", on="gpu-0"))
+    assert prioritize_one(handlers, pod("waiting")) == empty > 0
 
 
 def test_an_announcement_of_volcano_survives_the_next_request_of_kube_scheduler(handlers):

@@ -6,15 +6,10 @@ import math
 from collections.abc import Iterator
 
 import extending
-import pytest
-import tables
 from admitting import WIRE
 from hypothesis import given
 from hypothesis import strategies as st
 from placing import node
-
-from extender import decoding, volcano_wire
-from railwright.serving import turns
 
 PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
 EVENT = json.loads((WIRE / "volcano-allocate.json").read_bytes())
@@ -127,7 +122,7 @@ def test_scores_cover_exactly_the_requested_nodes_with_any_field_null(paths):
 
 
 @given(paths=some_of(PREDICATE))
-def test_a_predicate_refuses_a_free_node_only_if_its_idle_resources_are_null(paths):
+def test_a_predicate_never_refuses_a_free_node(paths):
     answer = Handlers().predicate(set_null(PREDICATE, paths))
     assert set(answer) == {"status", "code"}
     assert (answer["code"] == 0) == (answer["status"] == "")
@@ -152,55 +147,5 @@ def test_a_session_closes_with_nothing_null_or_anything():
         assert handlers.ask_volcano("close_session", body) == {}
 
 
-def test_free_amounts_of_a_node_without_idle_come_from_the_cluster_state():
-    handlers = Handlers()
-    answer = handlers.prioritize(set_null(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
-    assert answer == Handlers().prioritize(PRIORITIZE)
-    assert min(answer["nodeScore"].values()) > 0
-    assert handlers.prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}
-
-
-# --- offers of nodes ------------------------------------------------------------------------------------------
-
-
-def read_nodes(*given: dict) -> list[volcano_wire.NodeAmounts]:
-    body = json.dumps({"task": {"UID": "u"}, "nodes": list(given)}).encode()
-    return list(turns.complete(volcano_wire.read_prioritize(body))[1].values())
-
-
-def test_amounts_of_nodes_are_converted_to_milli_units():
-    idle = {"MilliCPU": 190000, "Memory": 2048, "ScalarResources": {"nvidia.com/gpu": 8000, "pods": 98}, "New": None}
-    (node,) = read_nodes({"Name": "a", "Idle": idle})
-    offer = volcano_wire.decode_offer(node)
-    assert offer.idle == {"cpu": 190000, "memory": 2048000, "nvidia.com/gpu": 8000, "pods": 98000}
-    assert offer.future_idle is None
-
-
-def test_future_idle_adds_released_and_subtracts_pipelined_resources():
-    node = {"Name": "a", "Idle": {"ScalarResources": {"r": 1000}}, "Releasing": {"ScalarResources": {"r": 2000}}}
-    (decoded,) = read_nodes(node | {"Pipelined": {"ScalarResources": {"r": 500}}})
-    assert volcano_wire.decode_offer(decoded).future_idle["r"] == 2500
-
-
-def test_only_nodes_with_equal_json_share_one_offer():
-    one, two, three = read_nodes(
-        *({"Name": name, "Idle": {"MilliCPU": cpu}} for name, cpu in (("a", 1), ("b", 1), ("c", 2)))
-    )
-    assert volcano_wire.decode_offer(one) is volcano_wire.decode_offer(two)
-    assert volcano_wire.decode_offer(one) != volcano_wire.decode_offer(three)
-
-
-@pytest.mark.parametrize("absent", [{}, {"Idle": None}])
-def test_a_node_without_idle_makes_no_offer(absent):
-    (node,) = read_nodes({"Name": "a", **absent, "Releasing": {"ScalarResources": {"r": 1}}})
-    assert volcano_wire.decode_offer(node) is None
-
-
-@pytest.mark.parametrize(
-    ("field", "wrong"),
-    tables.pair(["Idle", "Releasing", "Pipelined"], ["much", [], {"MilliCPU": "1"}, {"ScalarResources": {"r": "1"}}]),
-)
-def test_a_value_of_the_wrong_type_in_any_field_is_refused(field, wrong):
-    (node,) = read_nodes({"Name": "a", "Idle": {"MilliCPU": 1}} | {field: wrong})
-    with pytest.raises(decoding.MalformedError, match="not the expected JSON"):
-        volcano_wire.decode_offer(node)
+def test_a_request_without_nodes_gets_no_scores():
+    assert Handlers().prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}

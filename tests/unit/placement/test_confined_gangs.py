@@ -13,7 +13,6 @@ from placing import LEAF, build_request, leaves, node, pod
 from scheduling_loop import Loop, gang
 
 from railwright.fabric import views
-from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.gangs import planner, segments
 from railwright.fabric.workloads import kubeflow, volcano
 
@@ -295,8 +294,7 @@ class Trial:
 
     def decide(self, pod, offered, *, is_confined=True):
         request = placing.build_request(pod, offered)
-        offers = {name: scheduling_request.NodeOffer(idle=self.cluster.get_free(name)) for name in offered}
-        return self.engine.score(msgspec.structs.replace(request, offers=offers, is_confined=is_confined))
+        return self.engine.score(msgspec.structs.replace(request, is_announced=True, is_confined=is_confined))
 
     def run(self, domain, pods=None):
         """Place the pods in a domain; return (decision, node) of each."""

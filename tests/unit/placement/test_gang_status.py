@@ -12,7 +12,6 @@ from placing import (
 )
 
 from railwright.fabric import views
-from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import gang_status
 
 LEAST = 12
@@ -29,9 +28,7 @@ class Gang:
 
     def ask(self, one: views.Pod, **fields: object) -> gang_status.GangStatus:
         """Return the state for a request about a pod."""
-        request = build_request(one, self.nodes)
-        offer = scheduling_request.NodeOffer(idle=request.requests)
-        request = msgspec.structs.replace(request, offers=dict.fromkeys(self.nodes, offer), **fields)
+        request = msgspec.structs.replace(build_request(one, self.nodes), **fields)
         return gang_status.build_status(request, self.cluster, self.assumed)
 
     def announce(self, one: views.Pod, on: str, **fields: object) -> None:

@@ -24,8 +24,8 @@ from placing import (
 )
 from wording import text
 
-from railwright.fabric import resources, views
-from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric import views
+from railwright.fabric.placement import engine
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 
 IDLE = (
@@ -250,20 +250,15 @@ def test_with_the_scope_container_the_devices_of_each_container_count():
     assert "scope pod" in find_fault(asking, build_report(4, 4, manager="single-numa-node", scope="pod"))
 
 
-def test_a_node_does_not_come_last_where_volcano_knows_of_more_devices():
-    leaving = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
-    state = build_cluster([node("n", "leaf")], leaving)
+def test_a_node_that_volcano_offers_comes_last_unless_its_pods_have_to_leave_first():
+    state = build_cluster([node("n", "leaf")], [build_pod_with(name, {GPU: "2"}, on="n") for name in "ab"])
     state.upsert_topology(build_report(2, 2, manager="single-numa-node"))
-    request = build_request(build_pod_with("p", {GPU: "4"}), ["n"], policy())
 
-    def is_last(free: int, promised: int | None) -> bool:
-        amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
-        later = None if promised is None else resources.freeze(amounts | {GPU: promised * 1000})
-        offers = {
-            "n": scheduling_request.NodeOffer(idle=resources.freeze(amounts | {GPU: free * 1000}), future_idle=later)
-        }
-        return explain(score_once(msgspec.structs.replace(request, offers=offers), state))["n"].fault is not None
+    def is_last(gpus: int) -> bool:
+        request = build_request(build_pod_with("p", {GPU: str(gpus)}), ["n"], policy())
+        decision = score_once(msgspec.structs.replace(request, is_announced=True), state)
+        return explain(decision)["n"].fault is not None
 
-    assert is_last(4, None)
-    assert not is_last(2, 6), "once a pod has gone kubelet admits it"
-    assert not is_last(6, None), "Volcano has seen a pod go before our watch has"
+    assert is_last(4), "4 of 8 are free, on two NUMA nodes"
+    state.upsert_pod(build_pod_with("c", {GPU: "2"}, on="n"))
+    assert not is_last(4)

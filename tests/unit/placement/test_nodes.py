@@ -18,8 +18,8 @@ from placing import (
     score_once,
 )
 
-from railwright.fabric import node_views, resources, views
-from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric import node_views, views
+from railwright.fabric.placement import engine
 from railwright.fabric.placement.nodes import eligibility, node_evaluation, node_index, request_view, score_terms
 from railwright.fabric.placement.state import gang_status
 from railwright.fabric.policy import model
@@ -187,10 +187,7 @@ def test_the_overrides_of_nodes_with_peers_are_in_one_order_in_every_process():
     peers = [pod(f"job-{number}", group="gang", gpus=4, on=f"n{number:02}") for number in range(12)]
     cluster = build_cluster([node(f"n{number:02}", "a", rails_each=100) for number in range(12)], peers)
     asked = pod("job-12", group="gang", gpus=4)
-    offer = scheduling_request.NodeOffer(idle=resources.FrozenAmounts({GPU: 3000}))
-    request = msgspec.structs.replace(
-        build_request(asked, cluster.nodes), offers=dict.fromkeys(reversed(cluster.nodes), offer)
-    )
+    request = build_request(asked, [*reversed(cluster.nodes)])
     assumed = create_assumed_pods()
     gang = gang_status.build_status(request, cluster, assumed)
     index = engine.PlacementEngine(cluster, assumed).get_index(request)

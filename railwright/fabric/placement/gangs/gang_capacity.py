@@ -72,7 +72,7 @@ def build(view: request_view.RequestView) -> GangCapacity:
     observed may be there, and until then it counts as unplaced (docs/interface.md 7.7).
     """
     index, request = view.index, view.request
-    if len(request.nodes) < MAX_FULL_OFFER and request.offers:
+    if len(request.nodes) < MAX_FULL_OFFER and request.is_announced:
         leaves: dict[topology.Domain, node_evaluation.Counts] = {}
         for name in request.nodes:
             if (node_class := view.get_class(name)) is not None:

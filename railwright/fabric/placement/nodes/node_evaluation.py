@@ -87,6 +87,11 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
     usage: Mapping[str, ResourceUsage]  # of each requested accelerator and pool
 
     @property
+    def is_full(self) -> bool:
+        """True if too few resources are free for a pod."""
+        return not self.facts.fits_by_other_resources or any(row.free < row.requested for row in self.usage.values())
+
+    @property
     def available_rails(self) -> int:
         """Return the bit mask of the needed rails that the node has, free or not; all bits if the pod needs no rail."""
         if not self.pools:

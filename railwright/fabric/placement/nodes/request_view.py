@@ -1,6 +1,7 @@
-"""Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node."""
+"""Shows the node index to one request, with overrides for nodes of peers, and for the pod's own old node."""
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from railwright.fabric import resources, topology
@@ -69,34 +70,37 @@ def find_overrides(
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
     peer_requests = _list_peer_requests(index, gang.placed)
     absent = facts_builder.Absent(request.uid, gang.retried_uids)
-    overrides |= _find_offered_classes(request, index)
     for name in sorted(changed_nodes | peer_requests.keys()):  # between equal plans, the order of classes decides
-        if name not in cluster.nodes:
+        if name in cluster.nodes:
+            facts = index.facts.build(cluster.nodes[name], None, peer_requests.get(name, ()), absent=absent)
+            overrides[name] = index.get_class(facts._replace(eligible=False) if name in unselected else facts)
+    return overrides | _find_emptied(request, index, overrides, cluster, assumed) if request.is_announced else overrides
+
+
+def _find_emptied(
+    request: scheduling_request.SchedulingRequest,
+    index: node_index.NodeIndex,
+    overrides: Mapping[str, node_evaluation.NodeClass],
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.AssumedPods,
+) -> Overrides:
+    """Return the classes of candidate nodes with too few free resources, as if their bound pods were gone.
+
+    Volcano scores such nodes to choose pods to preempt, or because pods there terminate. It does not count devices of
+    ResourceSlices, so that these may just be taken.
+    """
+    emptied: Overrides = {}
+    for name, known in zip(request.nodes, index.find_classes(request.nodes), strict=True):
+        node_class = overrides.get(name, known)
+        if node_class is None or not node_class.evaluation.is_full:
             continue
-        offer = request.offers.get(name)
-        free = None if offer is None else _select_offered(index, offer)
-        facts = index.facts.build(cluster.nodes[name], free, peer_requests.get(name, ()), absent=absent)
-        if name in unselected:
-            facts = facts._replace(eligible=False)
-        overrides[name] = index.get_class(facts) if offer is None else _apply_offer(index, facts, offer)
-    return overrides
-
-
-def _find_offered_classes(request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex) -> Overrides:
-    """Return the classes of offered nodes that differ in the offer only. Few offers are different objects."""
-    if not request.offers:
-        return {}
-    offers = list(map(request.offers.get, request.nodes))
-    known = index.find_classes(request.nodes)
-    kinds = list(zip(known, map(id, offers), strict=True))
-    different = {}
-    for kind, offer in dict(zip(kinds, offers, strict=True)).items():
-        in_index = kind[0]
-        if in_index is not None and offer is not None:
-            offered = _apply_offer(index, in_index.evaluation.facts, offer)
-            if offered is not in_index:
-                different[kind] = offered
-    return {name: different[kind] for name, kind in zip(request.nodes, kinds, strict=True) if kind in different}
+        free = Counter(cluster.nodes[name].allocatable)
+        for pod in assumed.list_on_node(name):
+            free.subtract(pod.requests)
+        for device in cluster.list_claimable(name):
+            free[device] = index.facts.compute_free(name).get(device, 0)
+        emptied[name] = index.get_class(index.facts.replace_free(node_class.evaluation.facts, free, if_preempted=True))
+    return emptied
 
 
 def _list_peer_requests(
@@ -111,18 +115,3 @@ def _list_peer_requests(
         if known is not None and (known.capacity.slot_numa_factors or index.facts.needs_peer_usage):
             peer_requests.setdefault(peer.node, []).append(peer.requests)
     return peer_requests
-
-
-def _apply_offer(
-    index: node_index.NodeIndex, facts: node_evaluation.NodeFacts, offer: scheduling_request.NodeOffer
-) -> node_evaluation.NodeClass:
-    """Return the class of a node with these facts and the free resources that the scheduler offers."""
-    free = _select_offered(index, offer)
-    return index.get_class(index.facts.replace_free(facts, free, if_preempted=offer.if_preempted))
-
-
-def _select_offered(index: node_index.NodeIndex, offer: scheduling_request.NodeOffer) -> resources.Amounts:
-    """Return the idle resources of an offer, or if these are too few, those after terminating pods have left."""
-    if offer.future_idle is None or all(offer.idle.get(name, 0) >= amount for name, amount in index.facts.demanded):
-        return offer.idle
-    return offer.future_idle
