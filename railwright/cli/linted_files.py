@@ -4,6 +4,8 @@ Recognizes the kind of a file, applies a policy, and relates the templates of on
 """
 
 import contextlib
+import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -403,6 +405,7 @@ def _build_warned(warning: reason.Reason) -> rule_types.Finding:
 Path = documents.Path
 LAUNCHER = "launcher's "  # prefix of `where` for settings that another template's mpirun passes
 _SCRIPTS = ("command", "args")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def find_line(document: documents.Document, container: Path, template: Path, name: str, where: str) -> int:
@@ -420,19 +423,21 @@ def find_line(document: documents.Document, container: Path, template: Path, nam
 def _find_script_line(document: documents.Document, container: Path, name: str) -> int | None:
     """Return the line of a container's command or arguments that contains a name, if any."""
     short = name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
-    for key in _SCRIPTS:
-        sequence = document.find_node((*container, key))
-        for item in sequence.value if isinstance(sequence, yaml.SequenceNode) else ():
-            if isinstance(item, yaml.ScalarNode) and short in item.value:
-                return documents.get_line(item) + _count_lines(item, short)
-    return None
+    lines = (_index_names(document.find_node((*container, key))).get(short) for key in _SCRIPTS)
+    return next(filter(None, lines), None)
 
 
-def _count_lines(item: yaml.ScalarNode, name: str) -> int:
-    """Return the number of lines below the start of a scalar; only a literal block keeps its lines."""
-    if item.style != "|":
-        return 0
-    return next(number for number, text in enumerate(item.value.split("\n"), start=1) if name in text)
+@functools.lru_cache(maxsize=16)  # a command may have thousands of settings, each with a finding
+def _index_names(words: yaml.Node | None) -> Mapping[str, int]:
+    """Return the first line of each name in a command. Only a literal block keeps the lines of its text."""
+    lines: dict[str, int] = {}
+    for item in words.value if isinstance(words, yaml.SequenceNode) else ():
+        if isinstance(item, yaml.ScalarNode):
+            is_block = item.style == "|"
+            for number, line in enumerate(item.value.split("\n") if is_block else [item.value], start=int(is_block)):
+                for name in _NAME.findall(line):
+                    lines.setdefault(name, documents.get_line(item) + number)
+    return lines
 
 
 # --- claims ---------------------------------------------------------------------------------------------

@@ -138,12 +138,12 @@ class _Parser:
             elif match is None and not word.startswith("-") and where == _PLACE:
                 return  # the command itself; its arguments follow
 
-    def _parse_options(self, words: list[str]) -> None:
+    def _parse_options(self, words: list[str], *, is_nested: bool = False) -> None:
         for index, word in enumerate(words):
             following = words[index + 1 : index + 3]
             option, _, options = word.partition("=")
-            if option == _MPI_OPTIONS:
-                self._parse_options((options or " ".join(following[:1])).split())
+            if option == _MPI_OPTIONS and not is_nested:
+                self._parse_options((options or " ".join(following[:1])).split(), is_nested=True)
             if word == "-x" and following:
                 match = _ASSIGNMENT.fullmatch(following[0])  # or one name, or several as older releases accept them
                 pairs: list[tuple[str, str | None]] = (

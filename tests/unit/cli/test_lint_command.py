@@ -2,11 +2,13 @@ import io
 import json
 import sys
 
+import call_counts
 import pytest
 from admitting import EXAMPLES
 
 from documentation import rules
 from railwright.cli import __main__ as command_line
+from railwright.cli import linted_files
 
 DEPLOYMENT = """\
 apiVersion: apps/v1
@@ -186,6 +188,21 @@ def test_with_a_policy_the_injected_pod_is_linted(lint):
     assert "selects none of mlx5_0, mlx5_1, mlx5_2, mlx5_3" in by_code["N15"]["message"]
     assert by_code["N15"]["line"] == 21
     assert "N18" not in by_code  # injection sets it
+
+
+def test_the_line_of_each_of_many_options_is_found_in_calls_in_proportion_to_their_number():
+    def lint_options(size: int) -> int:
+        words = [word for number in range(size) for word in ("-x", f"NCCL_UNKNOWN_{number}=1")]
+        container = {"name": "c", "command": ["mpirun", *words, "train"]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
+        text = json.dumps(pod, indent=0)  # each word in a line of its own
+        file = linted_files.read_file("p.json", text)
+        last = text.split("\n").index(f'"NCCL_UNKNOWN_{size - 1}=1",') + 1
+        assert max(one.line for one in linted_files.check_file(file).located) == last
+        file = linted_files.read_file("p.json", text)
+        return call_counts.count(lambda: linted_files.check_file(file))
+
+    assert lint_options(800) < 2.5 * lint_options(400)
 
 
 def test_a_finding_about_a_value_of_the_policy_says_so(lint):

@@ -32,6 +32,10 @@ def test_horovodrun_hands_options_to_mpirun(options):
     assert [(s.name, s.value) for s in result.passed] == [("OMPI_MCA_btl_tcp_if_exclude", "lo"), ("NCCL_IB_SL", "1")]
 
 
+def test_options_inside_options_are_not_followed_without_end():
+    assert commands.read(["horovodrun", "--mpi-args=" * 20_000 + "-x", "NCCL_IB_SL=1"]).launches
+
+
 def test_a_script_behind_a_shell_is_read_line_by_line():
     script = """
     set -euo pipefail   # -x NCCL_NOT_HERE=1
