@@ -65,13 +65,21 @@ def count_at_once(pod: views.Pod, accelerators: Collection[str], units: Mapping[
 def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
     """Return the indexes of the app containers that request an accelerator; without any, of those that use a claim.
 
-    Init containers do not count (docs/interface.md 1.4).
+    Init containers do not count (docs/interface.md 1.4), nor do claims that railwright added to a template for its
+    rails alone: the role of a pod is the same before and after.
     """
     counts = count_in_containers(pod, accelerators)
     requesting = tuple([index for index, amount in enumerate(counts) if amount > 0])
     if requesting or not pod.spec.resource_claims:
         return requesting
-    return tuple([index for index, container in enumerate(pod.spec.containers) if uses_claims(container)])
+    own = {claim.name for claim in claim_templates.list_claims(pod)}
+    return tuple(
+        [
+            index
+            for index, container in enumerate(pod.spec.containers)
+            if container.resources is not None and any(claim.name not in own for claim in container.resources.claims)
+        ]
+    )
 
 
 def uses_claims(container: views.Container) -> bool:
