@@ -108,14 +108,14 @@ class Nodes:
 
 
 def _read_resources(node: node_views.Node) -> _Resources:
-    """Return the resources of a node.
+    """Return the resources of a node. A snapshot may lack the capacity.
 
     kubelet names a resource of its capacity with 0 allocatable while the device plugin is stopped.
     """
     allocatable = node.status.allocatable
     devices = frozenset(
         (name, int(amount))
-        for name, amount in node.status.capacity.items()
+        for name, amount in (node.status.capacity or allocatable).items()
         if "/" in name and quantity.is_positive(amount) and str(amount).isdecimal()
     )
     is_new = file_keys.is_known_to(node.status.node_info.kubelet_version)

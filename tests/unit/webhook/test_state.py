@@ -72,6 +72,12 @@ def test_devices_of_a_node_are_those_of_its_capacity_while_some_are_unhealthy():
     assert known.build_facts("x") == facts
 
 
+def test_a_node_of_a_snapshot_without_capacity_has_the_devices_that_are_allocatable():
+    known = state.State()
+    known.nodes.replace([msgspec.convert({"status": {"allocatable": {"x.y/r": "8", "cpu": "7"}}}, node_views.Node)])
+    assert known.build_facts("x").node_devices == [{"x.y/r": 8}]
+
+
 def test_networks_bring_the_resource_they_draw_on():
     known = state.State()
     known.networks.replace([network("a", "x.y/vf"), network("b")])
