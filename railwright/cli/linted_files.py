@@ -265,7 +265,7 @@ def _check_workload(
         _inject_template(template, created.get(template.path), workload, policy) for template in workload.templates
     ]
     located: list[Located] = [
-        Located(path, document.find_line(template.template.path), workload.title, answer)
+        Located(path, _find_answer_line(document, template.template.path, answer.message), workload.title, answer)
         for template in prepared
         for answer in template.answers
     ]
@@ -334,6 +334,19 @@ def _find_line(
         lines = (_find_script_line(document, launcher, finding.name) for launcher in launchers)
         return next(filter(None, lines), None) or document.find_line(container)
     return find_line(document, container, template.template.path, finding.name, finding.where)
+
+
+def _find_answer_line(document: documents.Document, template: workloads.Path, message: str) -> int:
+    """Return the line of the key that an answer of admission names: the template's own, or that of an object above."""
+    if key := _KEY.search(message):
+        for depth in range(len(template), -1, -1):
+            place = (*template[:depth], "metadata", f"{key['type']}s", key["name"])
+            if document.find_node(place) is not None:
+                return document.find_line(place)
+    return document.find_line(template)
+
+
+_KEY = re.compile(r"\b(?P<type>label|annotation) (?P<name>[\w.-]+/[\w.-]+)")
 
 
 def _mark_injected(finding: rule_types.Finding, template: _InjectedTemplate, index: int) -> rule_types.Finding:

@@ -146,7 +146,7 @@ def format_difference(before: Tree, after: Tree, context: int | None = None) -> 
 def decode_record(pod: Tree) -> Tree:
     """Return the pod with its injection record, which is one line of JSON, as a mapping under RECORD.
 
-    Returns the pod as it is if the annotation is missing or was written by a user.
+    Empty values are left out. Returns the pod as it is if the annotation is missing or was written by a user.
     """
     annotations = dict(frameworks.get_mapping(pod, "metadata", "annotations"))
     try:
@@ -155,7 +155,9 @@ def decode_record(pod: Tree) -> Tree:
         return pod
     if not isinstance(record, dict):
         return pod
-    fields = {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in record.items()}
+    fields = {
+        key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in record.items() if value
+    }
     return {**pod, "metadata": {**pod["metadata"], "annotations": {**annotations, RECORD: fields}}}
 
 

@@ -157,5 +157,6 @@ class Parser(Options):
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` with the closest known word, "" if none is close."""
-    matches = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {matches[0]}?" if matches else ""
+    names = {name.lstrip("-"): name for name in known}  # dashes make any two options alike
+    matches = difflib.get_close_matches(word.lstrip("-"), names, n=1)
+    return f"; did you mean {names[matches[0]]}?" if matches else ""

@@ -91,6 +91,7 @@ def find_namespace(kubeconfig: str, context: str | None) -> str:
     """
     from kubernetes_asyncio.config import kube_config  # noqa: PLC0415 - see the module's docstring
 
+    _silence_library()
     with contextlib.suppress(Exception):
         merger = kube_config.KubeConfigMerger(kubeconfig or find() or "")
         loader = kube_config.KubeConfigLoader(merger.config, active_context=context or _find_current(merger))
@@ -105,7 +106,7 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
     """
     from kubernetes_asyncio import client  # noqa: PLC0415 - see the module's docstring
 
-    logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)  # it also logs the errors that it raises
+    _silence_library()
     configuration = client.Configuration(host="")
     try:
         async with asyncio.timeout(READ_SECONDS):
@@ -119,6 +120,11 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
         raise build_error(kubeconfig, reason, "run the plugin by hand: it may be waiting for you to log in") from None
     except Exception as error:  # the library raises whatever a malformed file, a plugin or an identity provider causes
         raise build_error(kubeconfig, _describe(error)) from error
+
+
+def _silence_library() -> None:
+    """Keep the library from logging what it also raises, such as that a file does not exist."""
+    logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)
 
 
 def _load_pod(configuration: Any, impersonation: Headers) -> Access:

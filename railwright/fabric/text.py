@@ -93,11 +93,11 @@ def limit_warning(text: str, max_length: int) -> str:
     return limit(f"{truncate(problem, room)}{separator}{remedy}", max_length)
 
 
-def join_fitting(items: Iterable[str]) -> str:
-    """Return the first items, each once, in about 60 characters, and the number of the others."""
+def join_fitting(items: Iterable[str], max_length: int = _MAX_LIST) -> str:
+    """Return the first items, each once, in about `max_length` characters, and the number of the others."""
     distinct = list(dict.fromkeys(items))
-    shown, count = abbreviate(distinct[0], _MAX_LIST), 1
-    while count < len(distinct) and len(shown) + len(distinct[count]) <= _MAX_LIST:
+    shown, count = abbreviate(distinct[0], max_length), 1
+    while count < len(distinct) and len(shown) + len(distinct[count]) <= max_length:
         shown = f"{shown}, {distinct[count]}"
         count += 1
     return shown if count == len(distinct) else f"{shown} and {len(distinct) - count} more"

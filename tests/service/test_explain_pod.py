@@ -269,6 +269,22 @@ async def test_a_pod_that_the_extender_does_not_know_is_explained_by_its_own_obj
     assert "token" not in err.partition("Or:")[0]
 
 
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        (403, "you may not ask the extender; Role railwright-user of namespace railwright-system allows it"),
+        (404, "no extender is installed in namespace railwright-system"),
+    ],
+)
+async def test_who_cannot_ask_the_extender_reads_one_short_sentence(cluster, run, status, cause):
+    tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}, "spec": {}}
+    cluster.keep(f"{PODS}/p", tree)
+    cluster.lists[EVENTS] = []
+    cluster.proxied = {"p": (status, {"kind": "Status", "message": 'services "https:railwright-extender:8713" ...'})}
+    code, _, err = await run("explain", "pod/p", "-n", "prod")
+    assert (code, err) == (0, f"railwright: without scores of nodes: {cause}\n")
+
+
 async def test_what_admission_left_out_and_a_container_that_waits_for_ever_are_named(cluster, run):
     preflight = {"name": "railwright-preflight", "command": ["railwright", "preflight"]}
     early = {"name": "agent", "volumeMounts": [{"name": "railwright-rails", "mountPath": "/x"}]}

@@ -108,7 +108,7 @@ def check_caller_permissions(snapshot: Snapshot) -> Assessment:
     if not snapshot.forbidden:
         return ok()
     return warn(
-        f"you may not {', '.join(snapshot.forbidden)}; checks that need it are skipped",
+        f"you may not {text.join_first(snapshot.forbidden, 5)}; checks that need it are skipped",
         "ask a cluster administrator for these permissions (the ClusterRole view has most of them); to verify: "
         f"kubectl auth can-i {snapshot.forbidden[0]}",
     )

@@ -333,6 +333,8 @@ def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> _Sect
         comments.append(f"LEFT OUT: {', '.join(storage)}, by their names networks for storage or management.")
     if uncounted := _list_uncounted(nodes[0], cluster):
         comments.append(f"NOT COUNTED as accelerators, by `accelerators` of the policy: {', '.join(uncounted)}.")
+    if unnamed := _describe_unnamed(cluster):
+        comments.append(f"NOT USED: {unnamed}.")
     comments.append(
         "Not known: whether the transport is roce or infiniband (`ibv_devinfo` on a node: link_layer); whether the "
         "nodes limit locked memory, else remove security. Names of devices are found in each pod."
@@ -373,10 +375,25 @@ def _describe_unknown(nodes: Sequence[node_views.Node], cluster: Cluster) -> str
         )
     resources = _list_resources(nodes[0])
     has = f"; they have {text.join_first(resources, 8)}" if resources else ""
+    unnamed = _describe_unnamed(cluster)
+    perhaps = f"Perhaps their rails are {unnamed}. " if unnamed else ""
     return (
         f"NO FABRIC for {_name_nodes(nodes)}: no profile fits, and no NetworkAttachmentDefinition names a resource of "
-        f"them{has}. {by_hand}"
+        f"them{has}. {perhaps}{by_hand}"
     )
+
+
+def _describe_unnamed(cluster: Cluster) -> str:
+    """Return the networks without a resource, which shared devices of a plugin often have; "" if there are none."""
+    used = {network.metadata.full_name for network, _ in cluster.networks}
+    unnamed = [
+        network.metadata.full_name
+        for network in cluster.objects[Kind.NETWORK]
+        if not (network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or _is_storage(network, ""))
+        and network.metadata.full_name not in used
+    ]
+    listed = text.join_first(sorted(unnamed, key=text.build_natural_key), 8)
+    return f"{listed}, without annotation {names.NAD_RESOURCE_NAME}" if unnamed else ""
 
 
 # --- the document -------------------------------------------------------------------------------------------

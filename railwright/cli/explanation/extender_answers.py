@@ -19,10 +19,11 @@ _SERVICE = f"{_SERVICES}/{installed_names.EXTENDER}"
 _IDENTIFY = (
     "give one of an account that may get pods in that namespace: kubectl create token NAME, and --token-file FILE"
 )
-_FULL = (
-    f"the Role {installed_names.USER_ROLE} in namespace {installed_names.NAMESPACE}, and a token "
-    "(kubectl create token NAME, and --token-file FILE), allow to ask the extender"
-)
+_WITHOUT_ANSWER = {  # of the API server, which has not asked the extender
+    403: f"you may not ask the extender; Role {installed_names.USER_ROLE} of namespace {installed_names.NAMESPACE} "
+    "allows it",
+    404: f"no extender is installed in namespace {installed_names.NAMESPACE}",
+}
 _BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the backend does not respond by that scheme
 _UNREVIEWED = 503  # of the extender, if the API server does not review a token
 
@@ -84,6 +85,8 @@ def _read_answer(status: int, body: bytes) -> bytes:
         if status == 200 and msgspec.json.decode(body, type=_Answer).pod:
             return body
     reason, is_own = _read_error(body)
+    if not is_own and reason and status in _WITHOUT_ANSWER:
+        raise NoExtenderError(_WITHOUT_ANSWER[status])
     if status == 200:
         cause = f"{where} responds, but not as railwright's extender does; check `server:` in the kubeconfig"
     elif is_own:
@@ -94,4 +97,4 @@ def _read_answer(status: int, body: bytes) -> bytes:
         raise NoExtenderError(f"{cause}; if the extender lacks a permission, `railwright check` names it")
     if is_own and status == 404:  # the extender does not know the pod
         raise NoExtenderError(cause)
-    raise NoExtenderError(f"{cause}; {_IDENTIFY if is_own and status == 401 else _FULL}")
+    raise NoExtenderError(f"{cause}; {_IDENTIFY}" if is_own and status == 401 else cause)

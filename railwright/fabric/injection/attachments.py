@@ -34,7 +34,8 @@ def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
                 f"create it or correct `network` of rail {rail.name} in the policy",
             )
     if merged.added:
-        reason = f"attaches the pod to {merged.added} rail networks of fabric {ctx.fabric_name}"
+        count = text.format_count(merged.added, "rail network")
+        reason = f"attaches the pod to {count} of fabric {ctx.fabric_name}"
         draft.set_networks(merged.text, merged.selections, drafts.Cause("networks", reason))
     if rail_selections:
         draft.add_entry("networks")

@@ -223,22 +223,28 @@ def _explain_not_offered(resources: Sequence[str], users: Sequence[str], remedy:
 
 
 def check_capacity(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Warn of accelerators beyond `gpusPerNode`. Such a pod is not rejected: a larger node type may be added."""
-    limit = ctx.fabric.gpus_per_node
-    accelerator_names = ctx.document.accelerators
-    count = (
-        accelerators.count_at_once(draft.pod, accelerator_names, ctx.document.accelerator_units)
-        if limit is not None
-        else 0
-    )
-    if limit is None or count <= limit:
+    """Warn of more accelerators than a node has. Such a pod is not rejected: a larger node type may be added."""
+    requested = [name for name in ctx.document.accelerators if name in accelerators.list_mentioned(draft.pod)]
+    of_nodes, of_policy = _count_of_largest_node(requested, ctx), ctx.fabric.gpus_per_node
+    limit = of_policy or of_nodes
+    count = accelerators.count_at_once(draft.pod, requested, ctx.document.accelerator_units) if limit else 0
+    if count <= limit:
         return
-    mentioned = [name for name in accelerator_names if name in accelerators.list_mentioned(draft.pod)]
-    requested = f"{count} {' and '.join(mentioned)}"
+    has = f"a node of fabric {ctx.fabric_name} has {limit}" if of_policy else f"no node has more than {limit}"
+    key = f"fabrics.{ctx.fabric_name}.gpusPerNode, or " if of_policy else ""
     warning = reasons.Reason(
         AdmissionCode.GPUS_EXCEED_NODE,
-        f"the pod requests {requested}, and a node of fabric {ctx.fabric_name} has {limit}: it stays pending",
-        fix=f"request at most {limit}, or ask the operator to correct fabrics.{ctx.fabric_name}.gpusPerNode, or "
-        "acceleratorUnits if a unit is a share of an accelerator",
+        f"the pod requests {count} {' and '.join(requested)}, and {has}: it stays pending",
+        fix=f"request at most {limit}, or ask the operator to correct {key}acceleratorUnits if a unit is a share of an "
+        "accelerator",
     )
     draft.warn(warning)
+
+
+def _count_of_largest_node(requested: Sequence[str], ctx: context.InjectionContext) -> int:
+    """Return the most accelerators of one resource on a node, 0 if nodes are not known or have none."""
+    units = ctx.document.accelerator_units
+    counts = [
+        devices.get(name, 0) // units.get(name, 1) for devices in ctx.known.node_devices or () for name in requested
+    ]
+    return max(counts, default=0)

@@ -425,8 +425,10 @@ def _select_files(
         return ()
     if not mounts.has_other_mount(container, mounts.FOUND):
         return [setting for setting in _FILES if setting.name not in fabric.env]
-    why = f"container {container.name} mounts {names.RAILS_PATH} itself, where {{library}} finds its file"
-    _explain_unreached(draft, route, _BY_VARIABLE, why, "mount that volume at another path")
+    if any(setting.name.startswith(_BY_VARIABLE) for setting in route.found):
+        why = f"container {container.name} mounts {names.RAILS_PATH} itself, where UCX finds its file"
+        fix = "mount that volume at another path"
+        draft.skip("found.UCX", reasons.Reason(AdmissionCode.LIBRARY_NOT_REACHED, why, fix))
     return ()
 
 
@@ -440,26 +442,23 @@ def _is_ours(entry: views.EnvVar) -> bool:
 
 def _explain_missed(draft: drafts.Draft, route: Route) -> None:
     """Record the libraries that the found values do not reach."""
-    if not route.found_in_env or route.by_ssh:
-        cause = "ssh starts the ranks without it" if route.by_ssh else "the ranks get files"
-        why = f"{{library}} reads what is found in the pod from the environment alone, and {cause}"
-        fix = f"export it in the program's script from {names.RAILS_PATH}/{mounts.RAILS_ENV}"
-        _explain_unreached(
-            draft, route, (*_WITHOUT_FILE, *(_BY_VARIABLE if route.by_ssh and not route.at_home else ())), why, fix
+    if route.found_in_env and not route.by_ssh:
+        return
+    prefixes = {**_WITHOUT_FILE, **({"UCX": _BY_VARIABLE} if route.by_ssh and not route.at_home else {})}
+    missed = [name for name, prefix in prefixes.items() if any(one.name.startswith(prefix) for one in route.found)]
+    cause = "ssh starts the ranks without it" if route.by_ssh else "the ranks get files"
+    if missed:
+        why = reasons.Reason(
+            AdmissionCode.LIBRARY_NOT_REACHED,
+            f"what is found in the pod does not reach {', '.join(missed)}: they read only the environment, and {cause}",
+            fix=f"if the job uses one, let its script export {names.RAILS_PATH}/{mounts.RAILS_ENV}",
         )
+        draft.skip("found", why)
 
 
-def _explain_unreached(draft: drafts.Draft, route: Route, rows: Iterable[tuple[str, str]], why: str, fix: str) -> None:
-    """Record for each library with found variables why they do not reach it."""
-    for library, prefix in rows:
-        if any(setting.name.startswith(prefix) for setting in route.found):
-            message = why.replace("{library}", library)
-            draft.skip(f"found.{library}", reasons.Reason(AdmissionCode.LIBRARY_NOT_REACHED, message, fix))
-
-
-# Libraries that read no file, and one that finds its file by a variable, with the prefix of their variables.
-_WITHOUT_FILE = (("NVSHMEM", "NVSHMEM_"), ("Mooncake", "MC_"), ("UCCL", "UCCL_"), ("MORI", "MORI_"))
-_BY_VARIABLE = (("UCX", "UCX_"),)
+# Libraries that read no file, with the prefix of their variables; and that of UCX, which finds its file by a variable.
+_WITHOUT_FILE = {"NVSHMEM": "NVSHMEM_", "Mooncake": "MC_", "UCCL": "UCCL_", "MORI": "MORI_"}
+_BY_VARIABLE = "UCX_"
 _FILES = tuple(
     derive.Variable(name, path, VariableCode.FOUND_IN_POD)
     for name, path in (("NCCL_CONF_FILE", f"{names.RAILS_PATH}/nccl.conf"), ("UCX_CONFIG_DIR", names.RAILS_PATH))

@@ -5,7 +5,7 @@ The policy is still accepted, because networks and nodes may be added later.
 
 import ipaddress
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import text
@@ -14,7 +14,7 @@ from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
-_MAX_NAMED = 4  # rails, networks or resources in a message
+_MAX_SHORT = 30  # characters of a list in a message with two lists, or with a long remedy
 Networks = Mapping[tuple[str, str], str | None]
 Subnets = Mapping[tuple[str, str], Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]]
 
@@ -63,7 +63,8 @@ def _check_accelerators(document: model.PolicyDocument, offered: Collection[str]
     if not come_as_claims and not any(resource in offered for resource in document.accelerators):
         yield reasons.Reason(
             AdmissionCode.DEVICES_NOT_OFFERED,
-            f"accelerators: no node offers {_join(document.accelerators)} now, so no pod that runs has one",
+            f"accelerators: no node offers {text.join_fitting(document.accelerators)} now, so pods that request one "
+            "stay Pending",
             fix="correct the names, or check the device plugin",
         )
 
@@ -71,11 +72,11 @@ def _check_accelerators(document: model.PolicyDocument, offered: Collection[str]
 def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
     missing = {rail.name: rail.network for rail in fabric.rails if rail.network and rail.network_key not in networks}
     if missing:
-        networks_missing = _join(network for network in missing.values() if network)
+        networks_missing = text.join_fitting(filter(None, missing.values()), _MAX_SHORT)
         yield reasons.Reason(
             AdmissionCode.NETWORK_MISSING,
-            f"{path}: NetworkAttachmentDefinition {networks_missing} does not exist, so pods with {_join(missing)} are "
-            "rejected",
+            f"{path}: NetworkAttachmentDefinition {networks_missing} does not exist, so pods with "
+            f"{text.join_fitting(missing, _MAX_SHORT)} are rejected",
             fix="create it or correct `network`",
         )
 
@@ -90,7 +91,7 @@ def _check_addresses(name: str, fabric: model.Fabric, subnets: Subnets) -> Itera
         return  # a network that states no addresses may have them
     if any(_overlap(wanted, subnet) for subnet in itertools.chain(*stated.values())):
         return
-    found = _join(f"{network} has {', '.join(map(str, networks))}" for network, networks in stated.items())
+    found = text.join_fitting(f"{network} has {', '.join(map(str, networks))}" for network, networks in stated.items())
     yield reasons.Reason(
         AdmissionCode.ADDRESSES_DIFFER,
         f"fabrics.{name}.nccl.addressRange: {wanted} has no address of the rails' networks ({found}), so NCCL finds no "
@@ -114,7 +115,7 @@ def _check_gpus(
         yield reasons.Reason(
             AdmissionCode.GPUS_EXCEED_NODE,
             f"fabrics.{name}.gpusPerNode: {fabric.gpus_per_node}, but nodes have {', '.join(map(str, counts))} of "
-            f"{_join(accelerators)}",
+            f"{text.join_fitting(accelerators)}",
             fix="set it to the number of GPUs of a node",
         )
 
@@ -125,8 +126,8 @@ def _check_resources(path: str, fabric: model.Fabric, networks: Networks) -> Ite
     if missing and not fabric.mounts.dev_infiniband and fabric.transport not in _WITHOUT_RESOURCE:
         yield reasons.Reason(
             AdmissionCode.RAIL_WITHOUT_RESOURCE,
-            f"{path}: no device is requested for {_join(missing)}: neither the rail's `resource` nor annotation "
-            "k8s.v1.cni.cncf.io/resourceName of its network names a resource",
+            f"{path}: no device is requested for {text.join_fitting(missing, _MAX_SHORT)}: neither the rail's "
+            "`resource` nor annotation k8s.v1.cni.cncf.io/resourceName of its network names a resource",
             fix="set `resource`, unless another rail's resource includes the device",
         )
 
@@ -154,13 +155,9 @@ def _check_nodes(
     if missing:
         yield reasons.Reason(
             AdmissionCode.DEVICES_NOT_OFFERED,
-            f"{path}: no node offers {_join(missing)} now, so pods stay Pending",
+            f"{path}: no node offers {text.join_fitting(missing)} now, so pods stay Pending",
             fix="check the device plugin, or correct `resource`",
         )
-
-
-def _join(items: Iterable[str]) -> str:
-    return text.join_first(items, _MAX_NAMED)
 
 
 def _find_network_resource(rail: model.Rail, networks: Networks) -> str | None:

@@ -411,6 +411,34 @@ def test_a_misspelt_or_misplaced_key_is_one_finding_at_its_line(lint, options, k
     assert out.splitlines()[-1] == "1 warning"
 
 
+@pytest.mark.parametrize(
+    ("labels", "annotation", "line"),
+    [
+        ("{railwright.io/fabric: nowhere}", "{}", 4),
+        ("{railwright.io/fabric: roce-derived}", '{railwright.io/rails: "8"}', 9),
+    ],
+)
+def test_a_rejection_is_at_the_line_of_the_key_that_it_names(lint, labels, annotation, line):
+    """The label may be that of the object, above the template."""
+    job = JOB_WITH_KEYS.format(labels=labels, annotation=annotation)
+    _, out, _ = lint("--policy", str(POLICY), job_dot_yaml=job)
+    assert f"job.yaml:{line}: error M02 Job llm: " in out
+
+
+JOB_WITH_KEYS = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: llm,
+  labels: {labels}}}
+spec:
+  template:
+    metadata:
+      annotations:
+        {annotation}
+    spec: {{containers: [{{name: c, image: i, resources: {{limits: {{nvidia.com/gpu: 8}}}}}}]}}
+"""
+
+
 @pytest.mark.parametrize("options", [("--local",), ("--policy", str(POLICY))])
 def test_what_injection_would_add_is_not_asked_of_a_pod_with_a_wrong_label(lint, options):
     """8 GPUs without a volume at /dev/shm: rule N46."""

@@ -72,6 +72,7 @@ def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_ru
         (["gangs", "--namspace", "x"], "unknown option --namspace; did you mean --namespace?"),
         (["gangs", "--fabrik=x"], "unknown option --fabrik; did you mean --fabric?"),
         (["certs", "rotate", "--renew-cas"], "unknown option --renew-cas; did you mean --renew-ca?"),
+        (["dashboard", "--port", "1"], "error: unknown option --port\n"),
         (["fabric", "a", "b"], "unexpected argument b"),
         (["gangs", "--names", "x"], "unknown option --names"),
         (["--vresion"], "unknown option --vresion; did you mean --version?"),
@@ -82,7 +83,7 @@ def test_a_misspelt_option_gets_a_suggestion_and_the_usage(words, said, capsys):
     assert main(words) == 2
     stderr = capsys.readouterr().err
     assert said in stderr
-    known = [word for word in words if word in ("gangs", "fabric", "verify", "certs", "rotate", "lint")]
+    known = [word for word in words if word in ("gangs", "fabric", "dashboard", "verify", "certs", "rotate", "lint")]
     path = " ".join(["railwright", *known]) if not words[0].startswith("-") else "railwright"
     assert stderr.startswith(f"usage: {path}")
     assert stderr.splitlines()[-1].startswith(f"{path}: error: ")

@@ -278,6 +278,15 @@ def test_nodes_that_no_network_names_are_left_out_and_named_with_their_resources
     ) in text
 
 
+def test_networks_without_a_resource_are_named_because_they_may_be_the_rails():
+    shared = [network(f"lan{index}", "") for index in range(10)]
+    named = "prod/lan0, prod/lan1, prod/lan2, prod/lan3, prod/lan4, prod/lan5, prod/lan6, prod/lan7 and 2 more, without"
+    with pytest.raises(output.UnreadableError, match=f"Perhaps their rails are {named} annotation"):
+        write(objects(nodes(rdma__hca=63), NETWORK=shared))
+    text = flatten(write(objects(nodes(a__nics=1), NETWORK=[network("a", "a/nics"), network("lustre", ""), *shared])))
+    assert f"NOT USED: {named} annotation {names.NAD_RESOURCE_NAME}." in text
+
+
 def test_nodes_with_other_resources_are_named_apart():
     members = [*nodes(a__nics=1), *nodes(2, name="h", rdma__a=63), *nodes(1, name="l40")]
     text = flatten(write(objects(members, NETWORK=[network("a", "a/nics")])))

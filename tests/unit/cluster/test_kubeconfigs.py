@@ -1,5 +1,6 @@
 """Kubeconfigs: which files, which context, which namespace."""
 
+import logging
 import os
 
 import pytest
@@ -43,10 +44,12 @@ def test_without_an_option_the_namespace_is_that_of_the_users_kubeconfig(files, 
     "text",
     ["{", "[1]", "contexts: [1, {name: a}]\ncurrent-context: a", "\x00", "a: 2024-99-99", "a: 0x_", "a: !!bool x"],
 )
-def test_a_file_that_is_no_kubeconfig_has_no_namespace(tmp_path, text):
+def test_a_file_that_is_no_kubeconfig_has_no_namespace(tmp_path, text, caplog):
     (tmp_path / "k").write_text(text)
+    logging.getLogger("kubernetes_asyncio").setLevel(logging.NOTSET)
     assert kubeconfigs.find_namespace(str(tmp_path / "k"), None) == "default"
     assert kubeconfigs.find_namespace(str(tmp_path / "none"), None) == "default"
+    assert caplog.text == ""  # the library would log `Config not found`
 
 
 async def test_of_several_files_the_first_with_a_current_context_or_a_name_counts(files):

@@ -174,6 +174,16 @@ def test_units_that_are_shares_of_an_accelerator_count_as_the_accelerators_that_
     assert not [line for line in messages(outcome) if "GpusExceedNode" in line]
 
 
+def test_more_accelerators_than_any_node_has_are_a_warning_without_a_key_of_the_policy():
+    nodes = [{"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 8}]
+    for count, offered, warned in ((16, nodes, True), (8, nodes, False), (16, [{}], False), (16, None, False)):
+        known = admitting.known(node_devices=offered)
+        lines = [line for line in messages(planned(pod(gpus(count)), fabric(), known)) if "requests 16" in line]
+        assert bool(lines) is warned, (count, offered)
+        if warned:
+            assert lines[0].startswith("the pod requests 16 nvidia.com/gpu, and no node has more than 8: it stays")
+
+
 def test_more_units_than_accelerators_name_the_key_for_shares():
     policy = fabric("    gpusPerNode: 8\n", top="accelerators: [nvidia.com/gpu, koordinator.sh/gpu]\n")
     (message,) = messages(planned(pod(cpu(resources={"limits": {"koordinator.sh/gpu": "200"}})), policy))

@@ -131,7 +131,7 @@ def test_accelerators_that_no_node_offers_are_a_warning():
     assert response["allowed"]
     (warning,) = response["warnings"]
     assert warning.startswith(
-        "DevicesNotOffered: accelerators: no node offers nvidia.com/gpus now, so no pod that runs"
+        "DevicesNotOffered: accelerators: no node offers nvidia.com/gpus now, so pods that request one stay Pending"
     )
 
 
@@ -197,6 +197,14 @@ def test_gpus_that_no_node_has_are_a_warning():
         "GPUs of a node"
     )
     assert "warnings" not in answer({"policy.yaml": text.replace("16", "8")}, cluster=cluster)
+
+
+def test_a_warning_about_many_networks_with_long_names_says_what_happens_to_the_pods():
+    rails = "".join(f"    - {{name: rail{n}, network: prod-network-system/rdma-net-ipam-lan{n}}}\n" for n in range(8))
+    warnings = answer({"policy.yaml": HEAD + rails}, cluster=({},))["warnings"]
+    (missing,) = [warning for warning in warnings if warning.startswith("NetworkMissing")]
+    assert " and 7 more does not exist, so pods with rail0, rail1, " in missing
+    assert missing.endswith("are rejected; create it or correct `network`")
 
 
 def test_the_kind_of_earlier_documents_is_a_warning():

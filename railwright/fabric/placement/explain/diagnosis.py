@@ -282,10 +282,11 @@ def _explain_shortage(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
         )
     rails = next((node_explainer.list_rail_names(node_class.evaluation) for node_class in inputs.capacity.classes), [])
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
+    each = "" if inputs.unplaced == 1 else "each "
     slots = sum(_count_slots_by_leaf(inputs, 0, 0.0).values())
     yield reason.Reason(
         PlacementCode.CAPACITY_INSUFFICIENT,
-        f"{_format_remaining(inputs)}{f', each with {shown}' if shown else ''}; the cluster has slots for {slots}",
+        f"{_format_remaining(inputs)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for {slots}",
     )
     totals: node_evaluation.Counts = {}
     for class_counts in inputs.capacity.nodes.values():
