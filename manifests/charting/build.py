@@ -1,8 +1,8 @@
-"""Writes the generated parts of the Helm chart, and the dashboards: `python manifests/charting/build.py`.
+"""Writes the generated parts of the Helm chart: `python manifests/charting/build.py`.
 
 With `--check` it only lists the files that are out of date (exit code 1). Generated: values.yaml, values.schema.json,
-the table of README.md, the files/ that have another source, Chart.yaml, and the dashboards of components/prometheus.
-The templates are written by hand; `render.py` renders manifests/base and the overlays from them.
+the table of README.md, the files/ that have another source, and Chart.yaml. The templates are written by hand, and
+`render.py` renders manifests/base and the overlays from them. So are Grafana's dashboards (components/prometheus).
 """
 
 import argparse
@@ -14,7 +14,6 @@ import sys
 import textwrap
 import tomllib
 
-import dashboards
 import values
 import yaml
 
@@ -41,9 +40,8 @@ def build_files() -> dict[pathlib.Path, str]:
         ],
         CHART / "files" / "runbook.yaml": format_runbook(RUNBOOK.read_text()),
     }
-    for name, text in dashboards.format_dashboards().items():
-        files[MANIFESTS / "components" / "prometheus" / "dashboards" / f"{name}.json"] = text
-        files[CHART / "files" / f"railwright-{name}.json"] = text
+    for path in (MANIFESTS / "components" / "prometheus" / "dashboards").glob("*.json"):
+        files[CHART / "files" / f"railwright-{path.name}"] = path.read_text()
     return files
 
 
