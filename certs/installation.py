@@ -22,7 +22,6 @@ KINDS: Mapping[str, str] = {
     rotation.MUTATING: "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
-PUBLISHED, ACTIVATED = "railwright.io/published", "railwright.io/activated"  # annotations of the CA's Secret
 _LABELS = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/managed-by": "railwright-certs"}
 _GROUP = "/apis/admissionregistration.k8s.io/v1"
 _MERGE, _JSON = "application/merge-patch+json", "application/json-patch+json"
@@ -126,63 +125,45 @@ async def _write(client: clients.Client, state: ClusterState, changes: rotation.
 
     If a caBundle cannot be written, everything else is written before the error is raised.
     """
-    refusal: errors.ApiError | None = None
+    refusals: list[errors.ApiError] = []
     if changes.keyring is not None:
-        await _write_secret(client, state, inventory.CA, _format_keyring(changes.keyring), changes.keyring)
-    if changes.bundle is not None:
+        await _write_secret(client, state, inventory.CA, _format_keyring(changes.keyring))
+    for kind in KINDS if changes.bundle is not None else ():
         try:
-            await _fill_bundles(client, state, changes.bundle)
+            await _fill_bundles(client, state, kind, changes.bundle or b"")
         except errors.ApiError as error:
-            if error.status in CONFLICTS:
-                raise
-            refusal = error
+            refusals.append(error)
     for name, stored in changes.certificates.items():
         if stored.pair is not None:
             await _write_secret(client, state, name, {**_format_pair(stored.pair), "ca.crt": stored.trusted})
-    if refusal is not None:
+    for refusal in refusals:
         raise refusal
 
 
-async def _fill_bundles(client: clients.Client, state: ClusterState, pem: bytes) -> None:
-    """Write `caBundle` of the webhooks in our two configurations that call railwright; change nothing else.
-
-    Raises ApiError for a configuration that cannot be written, after the other one.
-    """
-    refusal: errors.ApiError | None = None
+async def _fill_bundles(client: clients.Client, state: ClusterState, kind: str, pem: bytes) -> None:
+    """Write `caBundle` of the webhooks of a configuration that call railwright; change nothing else."""
+    document, outdated = state.configurations.get(kind), state.list_outdated(kind, pem)
+    if document is None or not outdated:
+        return
+    # by index: the version test fails if the list has changed since it was read
+    version_test = {"op": "test", "path": "/metadata/resourceVersion", "value": _get_resource_version(document)}
     encoded = base64.b64encode(pem).decode()
-    for kind, document in state.configurations.items():
-        outdated = state.list_outdated(kind, pem)
-        if document is not None and outdated:
-            # by index: the version test fails if the list has changed since it was read
-            version_test = {"op": "test", "path": "/metadata/resourceVersion", "value": _get_resource_version(document)}
-            paths = [f"/webhooks/{index}/clientConfig/caBundle" for index, _ in outdated]
-            changes = [version_test, *({"op": "add", "path": path, "value": encoded} for path in paths)]
-            try:
-                await client.patch(_build_configuration_path(kind), changes, _JSON)
-            except errors.ApiError as error:
-                refusal = error
-    if refusal is not None:
-        raise refusal
+    paths = [f"/webhooks/{index}/clientConfig/caBundle" for index, _ in outdated]
+    changes = [version_test, *({"op": "add", "path": path, "value": encoded} for path in paths)]
+    await client.patch(_build_configuration_path(kind), changes, _JSON)
 
 
 async def _write_secret(
-    client: clients.Client,
-    state: ClusterState,
-    name: str,
-    data: Mapping[str, bytes | None],
-    keyring: rotation.Keyring | None = None,
+    client: clients.Client, state: ClusterState, name: str, data: Mapping[str, bytes | None]
 ) -> None:
     """Create or change one Secret. None as a value deletes the key."""
-    old = state.secrets[name]
-    if all(_read_data(old).get(key) == value for key, value in data.items()) and keyring is None:
+    old, path = state.secrets[name], _build_secret_path(state.namespace, name)
+    if all(_read_data(old).get(key) == value for key, value in data.items()):
         return
     encoded = {key: None if value is None else base64.b64encode(value).decode() for key, value in data.items()}
-    metadata: Document = {"annotations": _format_timestamps(keyring)} if keyring is not None else {}
-    path = _build_secret_path(state.namespace, name)
     if old is None:
         old = await _create_empty_secret(client, path, inventory.SECRETS[name])
-    metadata["resourceVersion"] = _get_resource_version(old)
-    await client.patch(path, {"metadata": metadata, "data": encoded}, _MERGE)
+    await client.patch(path, {"metadata": {"resourceVersion": _get_resource_version(old)}, "data": encoded}, _MERGE)
 
 
 async def _create_empty_secret(client: clients.Client, path: str, name: str) -> Document:
@@ -234,35 +215,15 @@ def _format_pair(pair: pki.Pair | None, certificate: str = "tls.crt", key: str =
 
 
 def _read_keyring(secret: Document | None) -> rotation.Keyring:
-    data, annotations = _read_data(secret), ((secret or {}).get("metadata", {}).get("annotations") or {})
-    return rotation.Keyring(
-        active_ca=_read_pair(data),
-        next_ca=_read_pair(data, "next.crt", "next.key"),
-        trusted=pki.split_bundle(data.get("ca.crt", b"")),
-        published=_parse_time(annotations.get(PUBLISHED)),
-        activated=_parse_time(annotations.get(ACTIVATED)),
-    )
+    data = _read_data(secret)
+    next_ca = _read_pair(data, "next.crt", "next.key")
+    return rotation.Keyring(_read_pair(data), next_ca, trusted=pki.split_bundle(data.get("ca.crt", b"")))
 
 
 def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
     signer = keyring.active_ca or pki.Pair(b"", b"")  # empty instead of absent, because kubernetes.io/tls requires both
     next_pair = _format_pair(keyring.next_ca, "next.crt", "next.key")
     return {**_format_pair(signer), **next_pair, "ca.crt": pki.join_bundle(keyring.trusted)}
-
-
-def _format_timestamps(keyring: rotation.Keyring) -> dict[str, str | None]:
-    return {
-        PUBLISHED: keyring.published.isoformat() if keyring.published else None,
-        ACTIVATED: keyring.activated.isoformat() if keyring.activated else None,
-    }
-
-
-def _parse_time(text: str | None) -> dt.datetime | None:
-    try:
-        time = dt.datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-    return time if time is not None and time.tzinfo is not None else None
 
 
 async def _get_or_none(client: clients.Client, path: str) -> Document | None:

@@ -32,11 +32,6 @@ class CertificateSpec:
         )
 
 
-def issue_ca(now: dt.datetime, lifetime: dt.timedelta) -> pki.Pair:
-    """Return a new CA. All have one name; the key identifier distinguishes them."""
-    return pki.issue_ca("railwright", now=now, lifetime=lifetime)
-
-
 def is_usable_ca(pair: pki.Pair, *, now: dt.datetime) -> bool:
     """True if `pair` can sign now: a valid CA certificate, a matching private key, and a supported key type."""
     certificate = pki.load_certificate(pair)

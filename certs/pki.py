@@ -200,6 +200,11 @@ def is_valid_at(certificate: x509.Certificate, now: dt.datetime) -> bool:
     return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
+def get_issue_time(pair: Pair) -> dt.datetime:
+    """Return when one of our certificates was issued. Raises ValueError for a text that is none."""
+    return x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_before_utc + BACKDATED
+
+
 @functools.lru_cache(maxsize=32)  # each poll checks the same few pairs
 def load_certificate(pair: Pair) -> x509.Certificate | None:
     """Return the certificate of `pair`, or None if it cannot be read or the key does not match."""

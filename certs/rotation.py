@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from certs import inventory, pki, schedules
 
+_NAME_OF_CA = "railwright"  # of all CAs; the key identifier distinguishes them
 MUTATING = "MutatingWebhookConfiguration"  # its webhooks admit pods
 
 
@@ -22,7 +23,6 @@ class Action(enum.StrEnum):
     BOOTSTRAP = "bootstrap"  # create a CA: none is usable, or a certificate in use was issued by an untrusted CA
     PREPARE = "prepare"  # create the next CA, while the active one still signs
     PUBLISH = "publish"  # write the CA bundle to every caBundle and every ca.crt
-    RECORD = "record"  # store when the bundle became complete, or when the new CA had issued every certificate
     ACTIVATE = "activate"  # make the next CA the active one
     RENEW = "renew"  # issue certificates that are missing, about to expire, or issued by another CA
     PRUNE = "prune"  # remove CAs that no certificate in use was issued by
@@ -35,8 +35,6 @@ class Keyring:
     active_ca: pki.Pair | None = None
     next_ca: pki.Pair | None = None  # the next CA: published, but not signing yet
     trusted: tuple[bytes, ...] = ()
-    published: dt.datetime | None = None  # since when `next_ca` has been in every bundle
-    activated: dt.datetime | None = None  # since when `active_ca` has issued every certificate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +111,11 @@ class Situation:
         ]
         return [pair.certificate_pem for pair in pairs if pair is not None and pki.is_presentable(pair, self.now)]
 
+    def list_issuers(self) -> list[bytes]:
+        """Return the known CAs that issued the certificates that may be presented now."""
+        known = self.observed.list_trusted()
+        return [issuer for chain in self.list_live() if (issuer := pki.find_issuer(chain, known)) is not None]
+
 
 def plan(situation: Situation) -> Step | Wait:
     """Return the next step, or a wait until the next one is due."""
@@ -128,13 +131,7 @@ def plan(situation: Situation) -> Step | Wait:
 def _plan_new_ca(situation: Situation) -> Step | None:
     """Create a CA if none can sign, or if the bundle lacks the issuer of a certificate in use."""
     keyring = situation.keyring
-    trusted_certificates = situation.observed.list_trusted()
-    issuers = {
-        issuer
-        for chain in situation.list_live()
-        if (issuer := pki.find_issuer(chain, trusted_certificates)) is not None
-    }
-    if issuers - set(keyring.trusted):
+    if not set(situation.list_issuers()) <= set(keyring.trusted):
         return Step(Action.BOOTSTRAP, "a certificate in use was issued by a CA that is not in the bundle")
     if keyring.next_ca is not None and not _is_usable(keyring.next_ca, keyring, situation.now):
         return Step(Action.BOOTSTRAP, "the next CA is not usable")
@@ -156,72 +153,60 @@ def _plan_next_ca(situation: Situation) -> Step | Wait | None:
     return Wait(inventory.get_renewal_time(ca), "the CA is due for replacement")
 
 
-def _plan_bundle(situation: Situation) -> Step | None:
-    expected_bundle = pki.join_bundle(situation.keyring.trusted)
-    outdated = [name for name, stored in situation.observed.bundles.items() if stored != expected_bundle]
-    outdated += [
-        name
-        for name, stored in situation.observed.certificates.items()
-        if stored.pair is not None and stored.trusted != expected_bundle
-    ]
-    return Step(Action.PUBLISH, f"outdated CA bundle in {', '.join(outdated)}") if outdated else None
-
-
-def _plan_safe_renewal(situation: Situation) -> Step | None:
-    """Renew before a bundle is written, which may fail for weeks, where nobody has to trust another CA for it.
-
-    So for a certificate whose successor has the same issuer. One that nobody can verify any more needs only the
-    caBundle of the webhooks that admit pods.
-    """
-    ca, observed = situation.keyring.active_ca, situation.observed
-    if ca is None or not situation.signs:
-        return None
-    bundles = [pem for name, pem in observed.bundles.items() if name.startswith(MUTATING)]
-    is_trusted = bool(bundles) and all(pki.split_bundle(ca.certificate_pem)[0] in pki.split_bundle(b) for b in bundles)
-    due_names = []
-    for spec in situation.specs:
-        pair = observed.certificates.get(spec.name, StoredCertificate()).pair
-        if pair is None or inventory.satisfies(pair, spec, ca=ca, now=situation.now):
-            continue
-        has_same_issuer = pki.find_issuer(pair.certificate_pem, [ca.certificate_pem]) is not None
-        if has_same_issuer if pki.is_presentable(pair, situation.now) else is_trusted:
-            due_names.append(spec.name)
-    return Step(Action.RENEW, "about to expire, or no longer valid", tuple(due_names)) if due_names else None
+def _list_outdated(situation: Situation) -> list[str]:
+    """Return the names of what has another bundle than the keyring."""
+    expected, observed = pki.join_bundle(situation.keyring.trusted), situation.observed
+    stored = {name: item.trusted for name, item in observed.certificates.items() if item.pair is not None}
+    return [name for name, pem in {**observed.bundles, **stored}.items() if pem != expected]
 
 
 def _plan_renewal(situation: Situation) -> Step | Wait | None:
-    ca = situation.keyring.active_ca
+    """Renew what is missing, about to expire, or issued by another CA.
+
+    That comes before a bundle is written, which may fail for weeks, where nobody has to trust another CA for it: the
+    successor has the same issuer. A certificate that nobody can verify any more needs only the caBundle of the webhooks
+    that admit pods. One of another CA that is still presented stays until every bundle has been in force for a while.
+    """
+    ca, observed, now = situation.keyring.active_ca, situation.observed, situation.now
     if ca is None or not situation.signs:
         return None
-    due_names, next_due, needed = [], [], dt.timedelta(0)
+    needed = [pem for name, pem in observed.bundles.items() if name.startswith(MUTATING)]
+    is_trusted = all(pki.split_bundle(ca.certificate_pem)[0] in pki.split_bundle(pem) for pem in needed)
+    wait = _wait_until_steady(situation, situation.schedule.settle)
+    due_names, waits = [], []
     for spec in situation.specs:
-        pair = situation.observed.certificates.get(spec.name, StoredCertificate()).pair
-        if pair is None or not inventory.satisfies(pair, spec, ca=ca, now=situation.now):
+        pair = observed.certificates.get(spec.name, StoredCertificate()).pair
+        certificate = None if pair is None else pki.load_certificate(pair)
+        if pair is not None and certificate and inventory.satisfies(pair, spec, ca=ca, now=now):
+            waits.append(Wait(inventory.get_renewal_time(certificate), "the next certificate is due for renewal"))
+        elif pair is None or not pki.is_presentable(pair, now):
+            due_names += [spec.name] if is_trusted else []
+        elif pki.find_issuer(pair.certificate_pem, [ca.certificate_pem]) is not None:
             due_names.append(spec.name)
-            live = pair.certificate_pem if pair is not None and pki.is_presentable(pair, situation.now) else None
-            if live is not None and pki.find_issuer(live, [ca.certificate_pem]) is None:
-                needed = situation.schedule.settle  # the CA of a restored Secret may be new to the clients
-        elif (certificate := pki.load_certificate(pair)) is not None:
-            next_due.append(inventory.get_renewal_time(certificate))
+        elif not _list_outdated(situation):
+            due_names += [] if wait else [spec.name]
+            waits += [wait] if wait else []
     if due_names:
-        return _wait_until_steady(situation, needed) or Step(
-            Action.RENEW, "missing, about to expire, or issued by another CA", tuple(due_names)
-        )
-    return Wait(min(next_due), "the next certificate is due for renewal") if next_due else None
+        return Step(Action.RENEW, "missing, about to expire, or issued by another CA", tuple(due_names))
+    return min(waits, key=lambda wait: wait.until, default=None)
+
+
+def _plan_bundle(situation: Situation) -> Step | None:
+    outdated = _list_outdated(situation)
+    return Step(Action.PUBLISH, f"outdated CA bundle in {', '.join(outdated)}") if outdated else None
 
 
 def _plan_switch(situation: Situation) -> Step | Wait | None:
+    """Make the next CA the active one, `overlap` after it was issued."""
     keyring, schedule = situation.keyring, situation.schedule
     if keyring.next_ca is None:
         return None
-    if keyring.published is None or keyring.published > situation.now:
-        return Step(Action.RECORD, "the bundle with the next CA is everywhere")
     if len(keyring.trusted) == 1 and not situation.list_live():
         return Step(Action.ACTIVATE, "no certificate is in use yet")
     certificate = pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.signs else None
-    urgent = certificate is None or inventory.get_remaining_share(certificate, situation.now) < schedules.URGENT
-    until = keyring.published + (schedule.settle if urgent else schedule.overlap)
-    if situation.now < until:
+    is_urgent = certificate is None or inventory.get_remaining_share(certificate, situation.now) < schedules.URGENT
+    until = pki.get_issue_time(keyring.next_ca) + schedule.overlap
+    if situation.now < until and not is_urgent:
         return Wait(until, "clients need time to read the next CA", soon=until - situation.now <= schedule.settle)
     # the servers verify clients by ca.crt as well, and it takes as long to reach them as a certificate does
     has_clients = any(spec.usage is pki.Usage.CLIENT for spec in situation.specs)
@@ -230,12 +215,17 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
 
 
 def _plan_removal(situation: Situation) -> Step | Wait | None:
+    """Distrust the other CAs: twice `overlap` after the active one was issued, which became active in the middle.
+
+    Copies of client certificates are replaced by hand, so the others are trusted for `overlap` after the last one.
+    """
     keyring, schedule = situation.keyring, situation.schedule
     if keyring.next_ca is not None or keyring.active_ca is None or len(keyring.trusted) < 2:
         return None
-    if keyring.activated is None or keyring.activated > situation.now:
-        return Step(Action.RECORD, "the new CA has issued every certificate")
-    until = keyring.activated + max(schedule.overlap, schedule.propagation)
+    clients = [spec.name for spec in situation.specs if spec.usage is pki.Usage.CLIENT]
+    pairs = [item.pair for name, item in situation.observed.certificates.items() if name in clients and item.pair]
+    issued = [pki.get_issue_time(keyring.active_ca) + schedule.overlap, *map(pki.get_issue_time, pairs)]
+    until = max(issued) + schedule.overlap
     if situation.now < until:
         return Wait(until, "the old CA stays trusted", soon=until - situation.now <= schedule.propagation)
     return _wait_until_steady(situation, schedule.propagation) or Step(
@@ -247,11 +237,8 @@ def _wait_until_steady(situation: Situation, needed: dt.timedelta) -> Wait | Non
     """Wait until the state has been unchanged for `needed`, by the monotonic clock."""
     if situation.unchanged_for >= needed:
         return None
-    return Wait(
-        situation.now + needed - situation.unchanged_for,
-        "the stored state needs time to reach every server and client",
-        soon=True,
-    )
+    until = situation.now + needed - situation.unchanged_for
+    return Wait(until, "the stored state needs time to reach every server and client", soon=True)
 
 
 def _is_usable(pair: pki.Pair | None, keyring: Keyring, now: dt.datetime) -> bool:
@@ -265,9 +252,8 @@ def _is_usable(pair: pki.Pair | None, keyring: Keyring, now: dt.datetime) -> boo
 _RULES: tuple[Callable[[Situation], Step | Wait | None], ...] = (
     _plan_new_ca,
     _plan_next_ca,
-    _plan_safe_renewal,
-    _plan_bundle,
     _plan_renewal,
+    _plan_bundle,
     _plan_switch,
     _plan_removal,
 )
@@ -289,35 +275,29 @@ def build_changes(step: Step, situation: Situation) -> Changes:
         case Action.BOOTSTRAP:
             return Changes(_build_keyring(situation))
         case Action.PREPARE:
-            new = inventory.issue_ca(now, schedule.ca)
+            new = pki.issue_ca(_NAME_OF_CA, now=now, lifetime=schedule.ca)
             trusted = (*pki.split_bundle(new.certificate_pem), *keyring.trusted)
-            return Changes(dataclasses.replace(keyring, next_ca=new, trusted=trusted, published=None, activated=None))
+            return Changes(dataclasses.replace(keyring, next_ca=new, trusted=trusted))
         case Action.PUBLISH:
             pem = pki.join_bundle(keyring.trusted)
-            outdated = {
-                name: item
-                for name, item in observed.certificates.items()
-                if item.pair is not None and item.trusted != pem
-            }
-            return Changes(None, pem, {name: dataclasses.replace(item, trusted=pem) for name, item in outdated.items()})
-        case Action.RECORD if keyring.next_ca is not None:
-            return Changes(dataclasses.replace(keyring, published=now))
-        case Action.RECORD:
-            return Changes(dataclasses.replace(keyring, activated=now))
+            outdated = [name for name in _list_outdated(situation) if name in observed.certificates]
+            stored = {name: dataclasses.replace(observed.certificates[name], trusted=pem) for name in outdated}
+            return Changes(None, pem, stored)
         case Action.ACTIVATE:
-            return Changes(
-                dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None, published=None, activated=None)
-            )
+            return Changes(dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None))
         case Action.RENEW:
-            return Changes(certificates=_issue_certificates(step, situation))
+            if keyring.active_ca is None:
+                raise ValueError("there is no CA to sign with")
+            certificates: dict[str, StoredCertificate] = {}
+            for spec in [spec for spec in situation.specs if spec.name in step.names]:
+                lifetime = schedule.client if spec.usage is pki.Usage.CLIENT else schedule.serving
+                pair = spec.issue(keyring.active_ca, now=now, lifetime=lifetime)
+                certificates[spec.name] = StoredCertificate(pair, pki.join_bundle(keyring.trusted))
+            return Changes(certificates=certificates)
         case Action.PRUNE:
             if keyring.active_ca is None:
                 raise ValueError("there is no CA to keep")
-            return Changes(
-                dataclasses.replace(
-                    keyring, trusted=pki.split_bundle(keyring.active_ca.certificate_pem), activated=None
-                )
-            )
+            return Changes(dataclasses.replace(keyring, trusted=pki.split_bundle(keyring.active_ca.certificate_pem)))
 
 
 def _build_keyring(situation: Situation) -> Keyring:
@@ -328,34 +308,9 @@ def _build_keyring(situation: Situation) -> Keyring:
     observed, now = situation.observed, situation.now
     existing = [pair for pair in (observed.keyring.next_ca, observed.keyring.active_ca) if pair is not None]
     usable = [pair for pair in existing if inventory.is_usable_ca(pair, now=now)]
-    target = usable[0] if usable else inventory.issue_ca(now, situation.schedule.ca)
-    is_lost = not usable
-    bundles = [stored.trusted for stored in observed.certificates.values()] + (
-        list(observed.bundles.values()) if is_lost else []
-    )
-    recovered = [certificate for pem in bundles for certificate in pki.split_bundle(pem)]
-    issuers = [
-        issuer
-        for stored in observed.certificates.values()
-        if stored.pair is not None
-        and pki.is_presentable(stored.pair, now)
-        and (issuer := pki.find_issuer(stored.pair.certificate_pem, observed.list_trusted())) is not None
-    ]
-    first = pki.split_bundle(target.certificate_pem)
-    pairs = [certificate for pair in usable for certificate in pki.split_bundle(pair.certificate_pem)]
-    other_cas = pki.filter_cas([*pairs, *observed.keyring.trusted, *recovered, *issuers])
-    return Keyring(next_ca=target, trusted=tuple(dict.fromkeys([*first, *other_cas])))
-
-
-def _issue_certificates(step: Step, situation: Situation) -> Mapping[str, StoredCertificate]:
-    keyring, schedule = situation.keyring, situation.schedule
-    if keyring.active_ca is None:
-        raise ValueError("there is no CA to sign with")
-    pem = pki.join_bundle(keyring.trusted)
-    certificates: dict[str, StoredCertificate] = {}
-    for spec in situation.specs:
-        if spec.name in step.names:
-            lifetime = schedule.client if spec.usage is pki.Usage.CLIENT else schedule.serving
-            pair = spec.issue(keyring.active_ca, now=situation.now, lifetime=lifetime)
-            certificates[spec.name] = StoredCertificate(pair, pem)
-    return certificates
+    target = usable[0] if usable else pki.issue_ca(_NAME_OF_CA, now=now, lifetime=situation.schedule.ca)
+    bundles = [stored.trusted for stored in observed.certificates.values()]
+    bundles += [] if usable else observed.bundles.values()
+    pems = [*(pair.certificate_pem for pair in usable), *observed.keyring.trusted, *bundles, *situation.list_issuers()]
+    others = pki.filter_cas([certificate for pem in pems for certificate in pki.split_bundle(pem)])
+    return Keyring(None, target, tuple(dict.fromkeys([*pki.split_bundle(target.certificate_pem), *others])))

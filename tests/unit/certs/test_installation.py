@@ -88,4 +88,4 @@ def test_of_two_rotators_that_begin_at_once_one_writes_the_ca(is_shipped):
     assert held["railwright-ca"]["next.crt"]
     assert read(cluster) == held, "the first has changed nothing"
     asyncio.run(first.step())
-    assert read(cluster)["railwright-ca"]["next.crt"] == held["railwright-ca"]["next.crt"], "it goes on with that CA"
+    assert read(cluster)["railwright-ca"]["tls.crt"] == held["railwright-ca"]["next.crt"], "it goes on with that CA"
