@@ -8,6 +8,7 @@ import msgspec
 from railwright.fabric import device_names, intent, names, views
 from railwright.fabric.lint import rule_types
 from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 
 # Interfaces from another source than Multus (GKE's multi-networking). Their names are not known.
@@ -63,15 +64,26 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
     if fabric is None or document is None:
         return rule_types.FabricContext()
     pod = pod or views.Pod()
+    devices = device_names.find_possible(pod, document, use.rails) if use.rails else None
     return rule_types.FabricContext(
         transport=fabric.transport,
         fabric=fabric,
         primary=fabric.primary_interface,
         rails=tuple([rail.name for rail in use.rails]),
-        devices=device_names.find_possible(pod, document, use.rails) if use.rails else None,
+        devices=devices,
+        found=_list_found(pod, fabric) if use.rails and devices is None else frozenset(),
         topology_file=fabric.env.get(_TOPOLOGY_FILE, ""),
         exclusive=rule_types.are_exclusive(fabric.transport, use.resources),
     )
+
+
+def _list_found(pod: views.Pod, fabric: policies.Fabric) -> frozenset[str]:
+    """Return the variables that get what is found in a pod whose devices the policy does not name."""
+    skipped = {word.strip() for word in pod.metadata.annotations.get(names.SKIP, "").split(",")}
+    is_left_out = fabric.resolve == "never" or not fabric.nccl.derive or not skipped.isdisjoint(("env", "preflight"))
+    # on eRDMA admission writes the prefix that all devices have
+    is_known = fabric.transport is policies.Transport.ERDMA
+    return frozenset() if is_left_out or is_known else frozenset(derive.list_found(fabric)) - fabric.env.keys()
 
 
 def has_other_interfaces(fabric: policies.Fabric | None) -> bool:

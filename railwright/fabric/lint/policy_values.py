@@ -66,7 +66,9 @@ def _check_shares(document: model.PolicyDocument) -> Iterator[rule_types.Finding
 
 def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> list[rule_types.Finding]:
     """Return the findings about `env` of a fabric, as if a pod that gets all its rails set the variables itself."""
-    use = fabric_context.use_all_rails(document, msgspec.structs.replace(fabric, env={}))  # rules accept the policy's
+    # rules accept values of the policy, and those that are found in the pod yield to them
+    checked = msgspec.structs.replace(fabric, env={}, resolve="never")
+    use = fabric_context.use_all_rails(document, checked)
     present = _name_interfaces(fabric)
     context = msgspec.structs.replace(
         fabric_context.build(use), interfaces=present, rail_interfaces=(present or ())[1:]

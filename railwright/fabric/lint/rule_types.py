@@ -59,6 +59,7 @@ class FabricContext(msgspec.Struct, frozen=True):
     rail_interfaces: tuple[str, ...] = ()  # the interfaces on secondary networks
     rails: tuple[str, ...] = ()  # names of those that the pod gets
     devices: tuple[tuple[str, ...], ...] | None = None  # RDMA device names, a tuple for each possible node type
+    found: frozenset[str] = frozenset()  # variables that get what is found in the pod, unless it sets them itself
     topology_file: str = ""  # that the policy names
     exclusive: bool | None = None  # True: devices are assigned to pods one by one, so their names are unknown
 

@@ -53,6 +53,25 @@ def test_a_value_of_the_policy_causes_no_warning_whoever_sets_it():
     assert "N21" in list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="3"))), policy)[0]
 
 
+@pytest.mark.parametrize(
+    ("keys", "annotations", "is_reported"),
+    [
+        ("    resolve: auto\n", {}, True),
+        ("    resolve: always\n", {}, True),
+        ("    resolve: never\n", {}, False),
+        ("    resolve: auto\n    nccl: {derive: false}\n", {}, False),
+        ("    resolve: auto\n    env: {NCCL_IB_HCA: mlx5_99}\n", {}, False),
+        ("    resolve: auto\n", {"railwright.io/skip": "preflight"}, False),
+    ],
+)
+def test_a_list_of_the_author_is_reported_where_the_devices_would_be_found_in_the_pod(keys, annotations, is_reported):
+    policy = admitting.fabric(keys, rails="[{name: rail0, resource: a.b/rdma}]")
+    tree = admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5_99")), annotations=annotations)
+    warnings = [warning for warning in list_warnings(tree, policy) if "NCCL_IB_HCA" in warning]
+    text = "N72: container c: NCCL_IB_HCA=mlx5_99: overrides the devices of the rails that railwright finds in the pod"
+    assert [warning.startswith(text) for warning in warnings] == [True] * is_reported
+
+
 def test_a_value_of_a_script_that_overrides_that_of_the_policy_is_the_authors():
     policy = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5"}\n')
     (warning,) = list_warnings(admitting.pod(gpus(command=["sh", "-c", "export NCCL_IB_GID_INDEX=3; train"])), policy)
@@ -152,7 +171,7 @@ def test_a_rule_that_raises_rejects_no_pod():
 
 
 # What the rows' own users write by hand and lint is to speak of; nothing of what railwright sets is among it.
-BY_HAND = {"N02", "N07", "N09", "N10", "N13", "N18", "N21", "N34"}
+BY_HAND = {"N02", "N07", "N09", "N10", "N13", "N18", "N21", "N34", "N72"}
 
 
 @pytest.mark.parametrize("site", sorted(path.parent.name for path in admitting.EXAMPLES.glob("*/policy.yaml")))

@@ -8,7 +8,7 @@ from railwright.fabric.lint import engine, rule_types
 E, W, I = rule_types.Severity.ERROR, rule_types.Severity.WARNING, rule_types.Severity.INFO  # noqa: E741 - the table's own letters
 SEVERITIES = {
     E: "N09 N10 N11 N12 N14 N15 N17 N20 N31 N62",
-    W: "N01 N02 N13 N16 N18 N21 N34 N40 N45 N46 N54 N55 N61 N66 N68 N71",
+    W: "N01 N02 N13 N16 N18 N21 N34 N40 N45 N46 N54 N55 N61 N66 N68 N71 N72",
     I: "N05 N60 N70",
 }
 RULES = {rule.code: rule for rule in engine.RULES}

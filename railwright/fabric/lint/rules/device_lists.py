@@ -301,6 +301,21 @@ def check_left_out(setting: Setting, ranks: RankContext) -> Iterator[str]:
         )
 
 
+@rule("N72", Severity.WARNING, settings=_OF_DEVICES)
+def check_override(setting: Setting, ranks: RankContext) -> Iterator[str]:
+    """A list of devices overrides what is found in the pod.
+
+    Where the policy names no devices, railwright finds those of the rails when the pod starts, and lists them for the
+    libraries. An author's own list takes precedence. The names differ between nodes: on a node with other names the
+    list selects no rail, or the devices of another network, and NCCL continues over TCP. Not reported where nothing is
+    found: with `resolve: never`, or if the pod skips it.
+
+    Source: docs/interface.md 3.8; NVIDIA/nccl issues 1427 and 1587.
+    """
+    if setting.name in ranks.fabric_context.found and _read(setting, ranks) is not None:
+        yield "overrides the devices of the rails that railwright finds in the pod; names differ by node: remove it"
+
+
 _MAX_NAMED = 8  # devices in a message
 
 
