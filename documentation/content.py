@@ -64,7 +64,6 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
             yield path, filled
     yield _SCHEDULERS / "kube-scheduler.yaml", configuration.format_kube_scheduler(_POOLS, configuration.Extender())
     yield _SCHEDULERS / "volcano-scheduler.yaml", configuration.format_volcano(_POOLS)
-    yield check_rows.FOLDER / "tested_versions.json", tested_versions.format_data()
     yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_entries()
     yield permissions.DATA, permissions.format_data()
     yield DOCS / "evidence" / "rail-traffic.svg", rail_traffic.draw()

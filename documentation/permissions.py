@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,14 +40,13 @@ DATA = markdown.ROOT / "railwright" / "cli" / "checking" / "permissions.json"
 
 
 def format_data() -> str:
-    """Return the file that `railwright check` reads: what each server needs, and what an installation creates.
+    """Return the file that `railwright check` reads: what each server needs.
 
     `{namespace}` and `{installation}` stand for the names of the installation.
     """
     needed = {
         account.replace("railwright", "{installation}"): list(_list_permissions(account)) for account in CONSEQUENCES
     }
-    needed["install"] = [errors.Permission("create", group, resource) for group, resource in _list_kinds()]
     parts = (
         f"{json.dumps(account)}: [\n" + ",\n".join(json.dumps(_omit_defaults(item)) for item in items) + "\n]"
         for account, items in needed.items()
@@ -67,12 +65,6 @@ def _list_permissions(account: str) -> Iterator[errors.Permission]:
                 installed = name.replace("railwright", "{installation}", 1)
                 for verb in rule["verbs"]:
                     yield errors.Permission(verb, group, resource, subresource, installed, namespace)
-
-
-def _list_kinds() -> list[tuple[str, str]]:
-    """Return API group and resource of each kind in the manifests."""
-    kinds = {(tree["apiVersion"], tree["kind"]) for tree in _read_objects() if tree["kind"] != "Kustomization"}
-    return sorted((version.rpartition("/")[0], re.sub("ys$", "ies", f"{kind.lower()}s")) for version, kind in kinds)
 
 
 def _omit_defaults(permission: errors.Permission) -> Mapping[str, str]:

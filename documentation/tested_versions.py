@@ -1,6 +1,5 @@
 """Reads from the Go modules of the tests which versions of a cluster's parts are tested."""
 
-import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -58,11 +57,6 @@ def format_drivers() -> str:
             titles[shape[section]["driver"]].append(shape["title"])
     rows = ((f"`{driver}`", ", ".join(_SLICES[driver]), ", ".join(nodes)) for driver, nodes in titles.items())
     return markdown.format_table(("driver", "slices as of", "nodes"), rows)
-
-
-def format_data() -> str:
-    """Return the file that `railwright check` reads."""
-    return json.dumps(read_versions(), indent=1) + "\n"
 
 
 def _read_version(module: str, path: pathlib.Path) -> str:

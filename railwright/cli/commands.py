@@ -263,7 +263,6 @@ def _configure_check(parser: Parser) -> None:
         nargs="?",
         const="",
     )
-    options.add_picture(parser)
     options.add_output(parser)
     options.add_cluster(parser)
 

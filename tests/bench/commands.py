@@ -41,15 +41,16 @@ class LargeInstallation(served_installations.Installation):
         super().__init__()
         cluster = clusters.Cluster(clusters.Shape(nodes=nodes, pods=pods))
         label = f'"{names.FABRIC}"'.encode()
-        self._nodes = list(cluster.nodes())
-        self._pods = [pod for pod in cluster.pods() if label in pod]
+        self._nodes, self._pods = list(cluster.nodes()), list(cluster.pods())
+        self._labelled = [pod for pod in self._pods if label in pod]
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Return a page of the nodes or of the pods that opted in; everything else is small."""
+        """Return a page of the nodes or of the pods; everything else is small."""
         if request.path == "/api/v1/nodes":
             return api_server.build_page(self._nodes, request.query, 1)
-        if request.path == "/api/v1/pods" and request.query.get("labelSelector") == names.FABRIC:
-            return api_server.build_page(self._pods, request.query, 1)
+        if request.path == "/api/v1/pods":
+            pods = self._labelled if request.query.get("labelSelector") == names.FABRIC else self._pods
+            return api_server.build_page(pods, request.query, 1)
         return await super().answer(request)
 
 

@@ -300,12 +300,10 @@ async def test_check_passes_with_the_first_policy_of_a_profile(installed, name):
     await installed.until(set())
 
 
-async def test_wait_ends_in_time_with_the_failure(installed, tmp_path):
-    picture = tmp_path / "check.svg"
+async def test_wait_ends_in_time_with_the_failure(installed):
     async with delete(NAD, "rail1", NETWORKS)(installed):
-        code, answer = await installed.check("--wait", "0.2", "--svg", str(picture))
+        code, answer = await installed.check("--wait", "0.2")
     assert code == 1
-    assert "check-networks/rail1" in picture.read_text()
     assert "rail-networks" in {result["check"] for result in answer["checks"] if result["state"] == "fail"}
 
 
@@ -318,13 +316,9 @@ async def test_checks_of_unreadable_objects_are_skipped(installed, person):
     assert results["dry-run"]["state"] == "skip"
 
 
-async def test_pre_checks_the_cluster_and_the_rights_to_install(installed, person):
+async def test_pre_checks_the_cluster_only(installed):
     code, answer = await installed.check("--pre")
     assert code == 0
     states = {result["check"]: result["state"] for result in answer["checks"]}
-    assert states["install-permissions"] == states["accelerators"] == "ok"
+    assert states["kubernetes-version"] == states["accelerators"] == "ok"
     assert "installed" not in states
-    code, out, _ = await run("check", "--pre", f"--kubeconfig={person.kubeconfig}", "-o", "json")
-    results = {result["check"]: result for result in json.loads(out)["checks"]}
-    assert code == 1
-    assert "create namespaces" in results["install-permissions"]["detail"]

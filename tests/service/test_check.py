@@ -16,8 +16,10 @@ import reserved_ports
 import served_installations
 import shell
 
+from railwright.cli import output
 from railwright.cli.__main__ import main
-from railwright.cli.checking import command, reader
+from railwright.cli.checking import command, reader, rows
+from railwright.cluster import client as clients
 
 FIRST = b"\xe2\x88\x9a API server answers: http://127.0.0.1:"  # √
 
@@ -101,10 +103,10 @@ async def test_a_missing_installation_ends_the_run_with_the_command(installation
         "    namespace railwright-system does not exist",
         f"    fix: {INSTALL}. If it is in another namespace: railwright check -n NAMESPACE",
         "    see: railwright check --explain installed",
-        "× installation: 1 of 2 passed, 1 skipped",  # noqa: RUF001 - the mark
+        "× installation: 2 of 3 passed",  # noqa: RUF001 - the mark
         "",
         f"- {ROWS - 3} checks skipped until this is fixed: The webhook is installed",
-        f"{ROWS} checks: 1 failed (installed), 1 passed, {ROWS - 2} skipped (-v lists all)",
+        f"{ROWS} checks: 1 failed (installed), 2 passed, {ROWS - 3} skipped (-v lists all)",
     ]
 
 
@@ -135,13 +137,16 @@ async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installa
     assert "failed" not in out
 
 
-async def test_the_picture_shows_the_rows_and_needs_no_network(installation, check, tmp_path):
+async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp_path):
     """Draw docs/check.svg with RAILWRIGHT_PICTURES=1."""
     pictures = os.environ.get("RAILWRIGHT_PICTURES")
     picture = installations.ROOT / "docs" / "check.svg" if pictures else tmp_path / "check.svg"
     installation.trees["networks"].pop()
-    code, _, _ = await check("--svg", str(picture))
-    assert code == 1
+    client = await clients.connect(installation.kubeconfig)
+    snapshot = await reader.read(client, "railwright-system")
+    await client.close()
+    lines = command.format_report([*rows.run(command.select_rows(), snapshot)])
+    output.write_picture(picture, output.draw(lines, title="railwright check", width=140))
     text = "".join(ET.fromstring(picture.read_text()).itertext())  # noqa: S314 - our own picture
     assert "prod/rail1" in text
     assert "railwright.io/docs" not in text
@@ -179,7 +184,7 @@ async def test_an_unreadable_source_has_a_reason_and_stops_nothing(cluster, tmp_
     assert "answers 500 Internal Server Error: no; " in seen.unread["services"]
     assert "not as a Kubernetes API server does" in seen.unread["namespaces"]
     assert {"hypernodes", "networks"} <= seen.unknown
-    assert seen.get_one("policy") is None
+    assert seen.find("policy") is None
     assert "policy" not in seen.unread, "what does not exist is an answer"
 
 

@@ -196,11 +196,6 @@ def one_replica(trees):
     named(trees, "deployments", WEBHOOK)["spec"]["replicas"] = 1
 
 
-def blocking_budget(trees):
-    budget = named(trees, "budgets", WEBHOOK)
-    budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
-
-
 def image(trees):
     for deployment in trees["deployments"]:
         deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:v0.0.9"
@@ -225,12 +220,17 @@ def no_labels(node):
     node["metadata"]["labels"].pop(LEAF)
 
 
-def unpulled_preflight(trees):
-    pod = installations.pod("new", {names.FABRIC: "roce"}, {names.INJECTION: "{}"})
-    pod.setdefault("spec", {})["initContainers"] = [{"name": "railwright-preflight", "image": "site/railwright:1"}]
-    waiting = {"name": "railwright-preflight", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
-    pod["status"] = {"phase": "Pending", "initContainerStatuses": [waiting]}
-    trees["pods"].append(pod)
+def place(name, scheduler, *requests, injected=True):
+    """Add a pod that a scheduler has placed on a node of the fabrics, with these resources beside its GPUs."""
+
+    def change(trees):
+        pod = installations.pod(name, {}, {names.INJECTION: "{}"} if injected else {}, gpus=1)
+        pod["spec"] |= {"nodeName": "gpu-0", "schedulerName": scheduler}
+        pod["spec"]["containers"][0]["resources"]["limits"] |= dict.fromkeys(requests, "1")
+        named(trees, "namespaces", "train")["metadata"]["labels"].pop(names.FABRIC, None)
+        trees["pods"].append(pod)
+
+    return change
 
 
 def refused_pods(trees):
@@ -239,15 +239,11 @@ def refused_pods(trees):
 
 # one break a line: what is done to the cluster, the row that has to say so, how it ends, and words it has to use
 BREAKS = {
-    "old kubernetes": (lambda t: t["version"].__setitem__(0, {"gitVersion": "v1.29.4"}), "versions", "fail",
+    "old kubernetes": (lambda t: t["version"].__setitem__(0, {"gitVersion": "v1.29.4"}), "kubernetes-version", "fail",
                        "1.29.4"),
     "no namespace": (drop("namespaces", names.NAMESPACE), "installed", "fail", "does not exist"),
     "namespace going": (put("namespaces", names.NAMESPACE, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"),
                         "installed", "fail", "is being deleted"),
-    "no right to copy": (lambda t: t.update({"server-permissions": [(EXTENDER, ("get configmaps/oci -n default",))]}),
-                         "server-permissions", "fail", "it lacks 1 permission: get configmaps/oci -n default"),
-    "no binding": (lambda t: t.update({"server-permissions": [(EXTENDER, ("list nodes -A", "watch nodes -A"))]}),
-                   "server-permissions", "fail", "it lacks 2 permissions: list nodes -A, watch nodes -A"),
     "no webhook": (drop("deployments", WEBHOOK), "installed", "fail", "Deployment railwright-webhook"),
     "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "webhook-replicas", "fail",
                           "1 of 2"),
@@ -255,8 +251,6 @@ BREAKS = {
     "one replica": (one_replica, "webhook-replicas", "warn",
                     "1 replica: opted-in pods cannot be created while it restarts or its node is drained"),
     "one node": (all_on_one_node, "webhook-replicas", "warn", "gpu-0"),
-    "no budget": (drop("budgets", WEBHOOK), "webhook-budget", "warn", "no PodDisruptionBudget"),
-    "a budget that blocks": (blocking_budget, "webhook-budget", "warn", "never finishes"),
     "no endpoint": (drop("slices", WEBHOOK), "webhook-replicas", "fail", "no EndpointSlice"),
     "no service": (drop("services", WEBHOOK), "webhook-replicas", "fail", "Service railwright-webhook does not"),
     "another release": (image, "images", "warn", "0.0.9"),
@@ -357,10 +351,6 @@ BREAKS = {
                  "gpu-0: resource.kubernetes.io/pcieRoot is never equal: GPUs have pci0008:00, NICs pci0000:10 and 3"),
     "no attribute of pairs": (claimed(repolicy("gpu.nvidia.com}", "gpu.nvidia.com, pairBy: numaNode}")),
                               "claim-pairs", "fail", "gpu-0: no GPU has the attribute resource.kubernetes.io/numaNode"),
-    "no claims in Volcano": (
-        lambda t: (installations.add_claims(t),
-                   replace_in("volcano", "predicate.DynamicResourceAllocationEnable: true", "unknown: 1")(t)),
-        "volcano-configuration", "fail", "no argument predicate.DynamicResourceAllocationEnable: true"),
     "claims unseen by kube-scheduler": (
         lambda t: (installations.add_claims(t), replace_in("kube-system", names.RAILS, "example.com/other")(t)),
         "kube-scheduler-configuration", "fail", "managedResources lacks railwright.io/rails"),
@@ -374,16 +364,19 @@ BREAKS = {
     "no extender's address": (drop("slices", EXTENDER), "extender-replicas", "fail", "no EndpointSlice"),
     "volcano elsewhere": (volcano("name: extender", "name: extended"), "volcano-configuration", "warn",
                           "does not call"),
-    "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "fail", "ignorable"),
+    "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "fail",
+                       "ignorable is 'true', not True"),
     "volcano's verb": (volcano("allocateFuncVerb: allocate", "allocateFuncVerb: assign"), "volcano-configuration",
                        "fail",
-                       "assign, not allocate"),
+                       "'assign', not 'allocate'"),
     "volcano's http": (volcano("https://railwright", "http://railwright"), "volcano-configuration", "fail",
-                       "serves https"),
+                       "not https://railwright-extender.railwright-system.svc:8713/volcano"),
     "volcano's pools": (volcano("- nvidia.com/mlx5_1\n", "- x/y\n"), "volcano-configuration", "fail",
                         "nvidia.com/mlx5_1"),
     "kube's verb": (kube("nodeCacheCapable: true", "nodeCacheCapable: false"), "kube-scheduler-configuration", "fail",
                     "nodeCacheCapable"),
+    "kube's pools": (kube("{name: nvidia.com/mlx5_1,", "{name: x/y,"), "kube-scheduler-configuration", "fail",
+                     "managedResources lacks nvidia.com/mlx5_1: the scheduler does not ask the extender about"),
     "kube's count": (kube("ignoredByScheduler: false", "ignoredByScheduler: true"), "kube-scheduler-configuration",
                      "fail", "ignoredByScheduler is true for nvidia.com/mlx5_0"),
     "volcano's segments": (repolicy("    placement: {preset: topo",
@@ -401,8 +394,13 @@ BREAKS = {
             installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})
         ),
         "workload-keys", "warn", "CronJob train/nightly: LabelNotPassed: "),
+    "a pod of a scheduler that does not ask": (
+        place("notebook", "team-scheduler", injected=False), "schedulers", "warn",
+        "team-scheduler has placed train/notebook, and the scheduler of these nodes is volcano"),
+    "a pod of a resource that is not managed": (
+        place("rank-1", "volcano", "rdma/other"), "schedulers", "warn",
+        "placed without the extender, because they request no managed resource: train/rank-1"),
     "mode warn": (repolicy("fabrics:", "mode: warn\nfabrics:"),
                   "warn-mode", "fail", "the admission policies deny opted-in pods"),
-    "no image": (unpulled_preflight, "preflight-image", "fail", "site/railwright:1: "),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

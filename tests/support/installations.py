@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from certs import pki
-from railwright.cli.checking import nodes, snapshots
+from railwright.cli.checking import snapshots
 from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -64,7 +64,6 @@ _SOURCES = {
     "Namespace": "namespaces",
     "Deployment": "deployments",
     "Service": "services",
-    "PodDisruptionBudget": "budgets",
     "MutatingWebhookConfiguration": "mutating",
     "ValidatingWebhookConfiguration": "validating",
     "ValidatingAdmissionPolicy": "admission-policies",
@@ -89,8 +88,6 @@ def add_claims(trees: Trees) -> None:
     ((key, text),) = volcano["data"].items()
     tree = yaml.safe_load(text)
     for plugin in (plugin for tier in tree["tiers"] for plugin in tier["plugins"]):
-        if plugin["name"] == "predicates":
-            plugin.setdefault("arguments", {})["predicate.DynamicResourceAllocationEnable"] = True
         if plugin["name"] == "extender":
             _append(plugin["arguments"]["extender.managedResources"], names.RAILS)
     volcano["data"][key] = yaml.safe_dump(tree)
@@ -115,16 +112,13 @@ def manifests() -> list[Tree]:
 
 def seen(trees: Trees, **more: Any) -> snapshots.Snapshot:
     """Return the snapshot of these trees. Dry runs that the trees lack are answered by their policy."""
-    typed = {source.name: source.view for source in snapshots.SOURCES}
     objects = {
-        name: tuple(_convert(item, typed[name]) if name in typed else item for item in listed)
-        for name, listed in trees.items()
+        name: [_convert(item, snapshots.SOURCES[name].view) for item in listed] for name, listed in trees.items()
     }
     whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
-    made = tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ()))
-    return msgspec.structs.replace(
-        whole, objects={snapshots.DRY_RUNS: made, snapshots.CLUSTER: (nodes.read_cluster(whole),), **objects}
-    )
+    if not whole.dry_runs:
+        whole.dry_runs = {fabric: _went_through(whole, fabric) for fabric in whole.fabrics}
+    return whole
 
 
 def _convert(tree: Tree, view: Any) -> Any:
@@ -178,19 +172,14 @@ def trust(trees: Trees, authority: pki.Pair) -> None:
             hook["clientConfig"]["caBundle"] = bundle
 
 
-def _went_through(whole: snapshots.Snapshot):
-    digest = getattr(whole.policy_result, "digest", "")
-
-    def dry_run(fabric: str) -> snapshots.DryRun:
-        record = json.dumps({"policy": digest, "fabric": fabric})
-        return snapshots.DryRun(fabric, "default", pod={"metadata": {"annotations": {names.INJECTION: record}}})
-
-    return dry_run
+def _went_through(whole: snapshots.Snapshot, fabric: str) -> snapshots.DryRun:
+    record = json.dumps({"policy": getattr(whole.policy_result, "digest", ""), "fabric": fabric})
+    return snapshots.DryRun("default", pod={"metadata": {"annotations": {names.INJECTION: record}}})
 
 
 @functools.cache
 def _pickle_healthy() -> bytes:
-    trees: Trees = {source.name: [] for source in snapshots.SOURCES}
+    trees: Trees = {name: [] for name in snapshots.SOURCES}
     for manifest in manifests():
         if manifest["kind"] in _SOURCES:
             trees[_SOURCES[manifest["kind"]]].append(manifest)

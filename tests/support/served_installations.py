@@ -26,24 +26,26 @@ class Installation:
         self.forbidden: set[str] = set()  # sources that the caller may not read
         self.lacking: dict[str, set[tuple[str, str]]] = {}  # verbs and resources that an account lacks
         self.kubeconfig = ""
-        self._sources = {source.path.format(namespace=names.NAMESPACE): source for source in snapshots.SOURCES}
+        self._sources = {
+            source.path.format(namespace=names.NAMESPACE): (name, source) for name, source in snapshots.SOURCES.items()
+        }
 
     async def answer(self, request: web.Request) -> web.Response:
-        source = self._sources.get(request.path)
-        if source is None and request.path.endswith("/pods"):
-            return await self._answer_pods(request)
+        name, source = self._sources.get(request.path, ("", None))
+        if request.method == "POST" and request.path.endswith("/pods"):
+            return await self._answer_dry_run(request)
         if source is None and request.path in _EMPTY:
             return web.json_response({"metadata": {}, "items": []})
         if request.path.endswith("/subjectaccessreviews"):
             return await self._review(request)
         if source is None:
             return api_stub.refuse(404, "NotFound")
-        if source.name in self.held:
-            await self.held[source.name].wait()
-        if source.name in self.forbidden:
+        if name in self.held:
+            await self.held[name].wait()
+        if name in self.forbidden:
             return api_stub.refuse(403, "Forbidden")
-        trees = self.trees[source.name]
-        if source.single:
+        trees = self.trees[name]
+        if source.is_single:
             return web.json_response({"metadata": {}, **trees[0]}) if trees else api_stub.refuse(404, "NotFound")
         return web.json_response({"metadata": {}, "items": trees})
 
@@ -54,10 +56,8 @@ class Installation:
         is_allowed = (attributes["verb"], attributes["resource"]) not in self.lacking.get(account, ())
         return web.json_response({"status": {"allowed": is_allowed}})
 
-    async def _answer_pods(self, request: web.Request) -> web.Response:
-        """Answer dry runs as the webhook does, and list no pods."""
-        if request.method != "POST":
-            return web.json_response({"metadata": {}, "items": []})
+    async def _answer_dry_run(self, request: web.Request) -> web.Response:
+        """Answer as the webhook does."""
         pod = await request.json()
         policy = policies.read(self.trees["policy"][0]["data"][names.POLICY_KEY])
         record = {"policy": getattr(policy, "digest", ""), "fabric": pod["metadata"]["labels"][names.FABRIC]}

@@ -1,54 +1,280 @@
-"""Rows about admission itself: a dry run for each fabric, and the policies behind the webhook."""
+"""Rows about admission: the webhook configurations, the policy, and the admission policies behind the webhook."""
 
+import functools
+import importlib.resources
 import re
-from collections.abc import Collection, Mapping
+import urllib.parse
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from railwright.cli.checking import snapshots
-from railwright.cli.checking.rows import Assessment, fail, for_each, ok, require, require_policy, row, skip, warn
-from railwright.cli.checking.snapshots import DryRun, Snapshot, get_list, get_map, get_name, get_path
-from railwright.cluster import installed_names
+import msgspec
+
+from railwright.cli.checking import fixes
+from railwright.cli.checking.rows import Assessment, State, assess_problems, fail, ok, row, skip, warn
+from railwright.cli.checking.snapshots import (
+    CONFIGURATION,
+    NAME_LABEL,
+    POLICY,
+    WEBHOOK,
+    Snapshot,
+    get_list,
+    get_map,
+    get_name,
+    get_path,
+    read_selector,
+    require,
+)
+from railwright.cluster import installed_names, policies
 from railwright.fabric import intent, names, text
-from railwright.fabric.policy import model
 
 GROUP = "admission"
+
+_EDIT = "kubectl edit mutatingwebhookconfiguration {configuration}"
+_MAX_SECONDS = 10  # the API's default of timeoutSeconds; railwright answers faster
+_Hook = Mapping[str, Any]  # an entry of a webhook configuration
+
+# --- webhook configurations -------------------------------------------------------------------------------
+
+
+@functools.cache
+def read_expected() -> Mapping[str, _Hook]:
+    """Return the entries of this release by name: those of manifests/base/admission.yaml."""
+    data = importlib.resources.files("railwright.cli.checking").joinpath("webhook_entries.json").read_bytes()
+    return {hook["name"]: hook for hook in msgspec.json.decode(data)}
+
+
+def find_excluded_namespaces(snapshot: Snapshot) -> frozenset[str]:
+    """Return the names of the namespaces whose new pods are not sent to the webhook."""
+    own = next((hook for hook in snapshot.hooks if hook.get("name") == "pods.railwright.io"), {})
+    return _list_names(own, "NotIn") | {"kube-system", installed_names.NAMESPACE, snapshot.namespace}
+
+
+@row("{apply}, then: railwright certs rotate")
+def check_entries_complete(snapshot: Snapshot) -> Assessment:
+    """Webhook configurations exist with all entries.
+
+    The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration `railwright` exist, with every entry. The
+    entries are those of `manifests/base/admission.yaml`. Without the first configuration the API server does not call
+    the webhook: the admission policy rejects labelled pods, or they run over TCP. `railwright disable` deletes it and
+    keeps a copy; while the copy is there, the fix is `railwright enable`. Without the second an invalid policy can be
+    stored; the servers still do not use it.
+
+    Warns about entries that this release does not have, usually left by another release.
+    """
+    for source in ("mutating", "validating"):
+        if snapshot.find(source, CONFIGURATION) is None:
+            if snapshot.is_disabled:
+                return fail(fixes.DISABLED, fixes.ENABLE)
+            missing = f"{source.capitalize()}WebhookConfiguration {CONFIGURATION} does not exist"
+            return fail(f"{missing}: the API server does not call the webhook")
+    installed = {str(hook.get("name")) for hook in snapshot.hooks}
+    if absent := [name for name in read_expected() if name not in installed]:
+        return fail(f"missing: {', '.join(absent)}")
+    if unexpected := sorted(installed - read_expected().keys()):
+        return warn(f"entries that this release does not have: {', '.join(unexpected)}")
+    return ok(text.format_count(len(installed), "entry"))
+
+
+@row(
+    f"apply the entry again: {{apply}}; or {_EDIT}",
+    after="entries-complete",
+)
+def check_entries_match(snapshot: Snapshot) -> Assessment:
+    """Each webhook entry is that of this release.
+
+    Compares each entry with `manifests/base/admission.yaml`:
+
+    - `clientConfig`: it calls the Service `railwright-webhook`, and the path of the entry. A URL is allowed.
+    - `rules`: no resource or operation is missing. More are allowed.
+    - `objectSelector`, `namespaceSelector` and match conditions are equal, except for namespaces excluded or selected
+      by name. With a wider selector, other pods depend on the webhook; with a narrower one, opted-in pods bypass it.
+      Match conditions are compared by name.
+    - A mutating entry excludes `kube-system` and the webhook's own namespace. Otherwise, while the webhook is down, it
+      blocks its own pods or those of the network plugin from starting.
+    - `reinvocationPolicy` is `IfNeeded`. Fails if other webhooks change pods later (they run in the order of their
+      configurations' names), otherwise warns.
+    - `failurePolicy`: warns if it is `Ignore` for opted-in pods, which would run over TCP unnoticed, or `Fail` for
+      requests that must not be blocked.
+    - `timeoutSeconds`: warns if it is above 10, which delays every pod while the webhook hangs, or below the
+      manifest's.
+    """
+    snapshot.require("mutating", "validating")
+    own = [hook for hook in snapshot.hooks if hook.get("name") in read_expected()]
+    require(own, "railwright has no entry in the webhook configurations")
+    problems = [
+        (state, f"{hook['name']}: {problem}", fix)
+        for hook in own
+        for state, problem, fix in _compare(hook, read_expected()[hook["name"]], snapshot)
+    ]
+    for state in (State.FAIL, State.WARN):
+        if found := [problem for problem in problems if problem[0] is state]:
+            return Assessment(state, text.join_first([sentence for _, sentence, _ in found], 3), found[0][2])
+    return ok(text.format_count(len(own), "entry"))
+
+
+def _compare(hook: _Hook, expected: _Hook, snapshot: Snapshot) -> Iterator[tuple[State, str, str]]:
+    """Yield how an entry differs from that of the release: the state, the problem, and a fix, "" for the row's."""
+    service, url = get_map(hook, "clientConfig", "service"), get_path(hook, "clientConfig", "url")
+    actual, own = f"{service.get('namespace')}/{service.get('name')}", f"{snapshot.namespace}/{WEBHOOK}"
+    if not url and actual != own:
+        yield State.FAIL, f"calls Service {actual}, not {own}", ""
+    path = urllib.parse.urlsplit(url).path if url else service.get("path") or "/"
+    if path != (own_path := expected["clientConfig"]["service"]["path"]):
+        yield State.FAIL, f"calls path {path}, not {own_path}", ""
+    if missing := sorted(call.replace(" /", " ") for call in {*_list_calls(expected)} - {*_list_calls(hook)}):
+        yield State.FAIL, f"is not called for {text.join_first(missing, 3)}", ""
+    yield from ((State.FAIL, problem, fix) for problem, fix in _compare_selectors(hook, expected, snapshot.namespace))
+    if hook.get("reinvocationPolicy") != "IfNeeded" == expected.get("reinvocationPolicy"):
+        later = text.join_first(sorted(_list_later_webhooks(snapshot)), 5)
+        problem = f"reinvocationPolicy is not IfNeeded, so changes by {later or 'later webhooks'} are missed"
+        yield State.FAIL if later else State.WARN, problem, ""
+    if hook.get("failurePolicy", "Fail") != expected["failurePolicy"]:
+        problem = (
+            "Ignore: while the webhook is down, training pods run without their network"
+            if expected["failurePolicy"] == "Fail"
+            else "Fail, expected Ignore: while the webhook is down, it also blocks pods that did not opt in"
+        )
+        setting = "{apply webhook.failurePolicy=Fail}"
+        yield State.WARN, f"failurePolicy {problem}", f"apply the entry again: {setting}; or {_EDIT}"
+    seconds = int(hook.get("timeoutSeconds") or _MAX_SECONDS)
+    if seconds < expected["timeoutSeconds"]:
+        yield State.WARN, f"timeoutSeconds {seconds}, expected {expected['timeoutSeconds']}", ""
+    if seconds > _MAX_SECONDS:
+        yield State.WARN, f"timeoutSeconds {seconds}: a hanging webhook delays every pod by {seconds} s", ""
+
+
+def _compare_selectors(hook: _Hook, expected: _Hook, namespace: str) -> Iterator[tuple[str, str]]:
+    """Yield how the selectors and match conditions of an entry differ: the problem, and a fix, "" for the row's."""
+    for key in ("objectSelector", "namespaceSelector"):
+        selectors = [
+            {" ".join((name, operator, *values)) for name, operator, values in read_selector(entry.get(key))}
+            for entry in (hook, expected)
+        ]
+        installed, shipped = ({item for item in selector if NAME_LABEL not in item} for selector in selectors)
+        if installed != shipped:
+            described = (" and ".join(sorted(selector)) or "empty" for selector in (installed, shipped))
+            yield f"{key} is {', expected '.join(described)}", ""
+    shipped, installed = ({item.get("name") for item in get_list(tree, "matchConditions")} for tree in (expected, hook))
+    if missing := sorted(shipped - installed):
+        yield f"lacks the match condition {', '.join(missing)}", ""
+    called = {"kube-system", namespace} - _list_names(hook, "NotIn")
+    called &= _list_names(hook, "In") or called
+    if called and _list_names(expected, "NotIn"):
+        exclusion = f"{{key: {NAME_LABEL}, operator: NotIn, values: [kube-system, {namespace}]}}"
+        problem = f"does not exclude namespace {' and '.join(sorted(called))}"
+        yield problem, f"add {exclusion} to its namespaceSelector: {_EDIT}"
+
+
+def _list_calls(hook: _Hook) -> Iterator[str]:
+    """Yield each OPERATION GROUP/RESOURCE of an entry's rules. Wildcards are expanded for pods only."""
+    for rule in get_list(hook, "rules"):
+        groups, resources, operations = (get_list(rule, key) for key in ("apiGroups", "resources", "operations"))
+        called = [f"{group}/{resource}" for group in groups for resource in resources]
+        if {"*", ""} & {*groups} and {"*", "*/*"} & {*resources}:
+            called.append("/pods")
+        for operation in ("CREATE", "UPDATE"):
+            if operation in operations or "*" in operations:
+                yield from (f"{operation} {resource}" for resource in called)
+
+
+def _list_names(hook: _Hook, operator: str) -> frozenset[str]:
+    """Return the names of namespaces that an entry's namespaceSelector excludes (NotIn) or requires (In)."""
+    expressions = read_selector(hook.get("namespaceSelector"))
+    return frozenset(
+        name for key, own, values in expressions if (key, own) == (NAME_LABEL, operator) for name in values
+    )
+
+
+def _list_later_webhooks(snapshot: Snapshot) -> Iterator[str]:
+    """Yield CONFIGURATION/NAME of the mutating webhooks that are called for new pods after railwright's."""
+    for configuration in snapshot.get_all("mutating"):
+        name = str(get_path(configuration, "metadata", "name"))
+        if name > CONFIGURATION:
+            hooks = get_list(configuration, "webhooks")
+            yield from (f"{name}/{hook.get('name')}" for hook in hooks if "CREATE /pods" in _list_calls(hook))
+
+
+# --- the policy -------------------------------------------------------------------------------------------
+
+_CONFIGMAP = f"ConfigMap {POLICY}"
+_MOST = 20  # errors printed; a user with more fixes these first
+
+
+@row(fixes.CREATE_POLICY)
+def check_policy(snapshot: Snapshot) -> Assessment:
+    """Policy exists and is valid.
+
+    A ConfigMap `railwright-policy` with the key `policy.yaml` exists. You create it; no installation method includes
+    one. Without it no server becomes ready, and opted-in pods are rejected.
+
+    The policy in it is valid. Errors have line and path, as in `railwright policy validate`. Servers never use an
+    invalid policy: they keep the last valid one, which ConfigMap `railwright-last-policy` has for those that restart.
+    """
+    configmap, result = snapshot.find("policy"), snapshot.policy_result
+    if configmap is None:
+        return fail(f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}")
+    if result is None:
+        keys = text.join_first(configmap.get("data") or (), 5) or "nothing"
+        missing = f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}"
+        return fail(missing, "store the policy under this key: {edit policy}")
+    if isinstance(result, policies.Rejected):
+        validate = "{edit policy}; to validate it first: railwright policy validate FILE"
+        return fail("\n".join(map(str, result.errors[:_MOST])), validate)
+    fabrics = snapshot.fabrics
+    return ok(f"{_CONFIGMAP}, {text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
+
+
+@row("kubectl label namespace NAME railwright.io/fabric=FABRIC --overwrite", after="policy")
+def check_namespace_labels(snapshot: Snapshot) -> Assessment:
+    """Opted-in namespaces name a fabric they may use.
+
+    Otherwise all their pods with accelerators are rejected.
+    """
+    policy = snapshot.require_policy()
+    problems, opted_in = [], 0
+    for namespace, labels in snapshot.namespace_labels.items():
+        label = labels.get(names.FABRIC)
+        if label is None or label == names.FABRIC_NONE:
+            continue
+        opted_in += 1
+        name = intent.resolve_default(label, policy)
+        if not name:
+            problems.append(f"{namespace} names {label!r}, but the policy has no defaultFabric")
+        elif name not in policy.fabrics:
+            problems.append(f"{namespace} names {label!r}, which is not a fabric of the policy")
+        elif not policy.fabrics[name].allows_namespace(labels):
+            problems.append(f"{namespace} may not use fabric {name}: its labels do not match `namespaces`")
+    good = text.format_count(opted_in, "opted-in namespace") if opted_in else "no namespace opts in as a whole"
+    known = text.join_first(policy.fabrics, 5)
+    return assess_problems(problems, good, f"{{}}: its pods with accelerators are rejected; fabrics: {known}")
+
+
+# --- policies behind the webhook --------------------------------------------------------------------------
 
 _INJECTED = f"{installed_names.INSTALLATION}-injected"  # manifests/base/admission-policy.yaml
 _BY_NAMESPACE = f"{_INJECTED}-by-namespace"
 _QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in its match condition
 _CONDITION = "asks-for-an-accelerator"  # its match condition that identifies training pods
-_STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace
-    "allowPrivilegeEscalation": False,
-    "runAsNonRoot": True,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 
-# --- policies behind the webhook --------------------------------------------------------------------------
-
-
-@row(
-    "apply the ValidatingAdmissionPolicy and its binding again: {apply admissionPolicy.mode=Deny}",
-    reads="admission-policies admission-bindings",
-)
+@row("apply the ValidatingAdmissionPolicy and its binding again: {apply admissionPolicy.mode=Deny}")
 def check_admission_policy(snapshot: Snapshot) -> Assessment:
     """Pods that bypass the webhook are rejected.
 
     The ValidatingAdmissionPolicies that reject opted-in pods without an injection record are in force. They are bound
     with `Deny`, and list the policy's accelerators. An installation may leave them out (`admissionPolicy.mode: Off`).
     """
-    require("admission-policies" not in snapshot.unknown, "the API server has no kind ValidatingAdmissionPolicy")
     own = {get_name(policy): policy for policy in snapshot.get_all("admission-policies") if _is_ours(policy)}
     if not own:
         return skip(
             "no ValidatingAdmissionPolicy of railwright (chart value admissionPolicy.mode): labelled pods run without "
             "their network while webhooks are removed or set to `failurePolicy: Ignore`"
         )
+    snapshot.require("admission-bindings")
     actions = _list_actions(snapshot)
     unbound = text.join_first((name for name in own if name not in actions), 5)
     if unbound and snapshot.is_disabled:
-        return fail(snapshots.DISABLED, snapshots.ENABLE)
+        return fail(fixes.DISABLED, fixes.ENABLE)
     if unbound:
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect")
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
@@ -59,7 +285,7 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
 def _list_actions(snapshot: Snapshot) -> Mapping[str, Collection[str]]:
     """Return the actions of each ValidatingAdmissionPolicy that has a binding."""
     actions: dict[str, set[str]] = {}
-    for binding in snapshot.get_all("admission-bindings"):
+    for binding in snapshot.peek("admission-bindings"):
         policy_actions = actions.setdefault(str(get_path(binding, "spec", "policyName")), set())
         policy_actions.update(get_list(binding, "spec", "validationActions"))
     return actions
@@ -69,12 +295,9 @@ def _compare_accelerators(snapshot: Snapshot, guard: Any) -> Assessment | None:
     """Return a warning if the condition that identifies training pods and the policy name different accelerators."""
     conditions = get_list(guard, "spec", "matchConditions")
     expressions = [str(condition.get("expression")) for condition in conditions if condition.get("name") == _CONDITION]
-    if not expressions:
-        return None
     listed, expected = {*_QUOTED.findall("\n".join(expressions))}, {*snapshot.accelerators}
-    if snapshot.policy is None or listed == expected:
+    if not expressions or snapshot.policy is None or listed == expected:
         return None
-    fix = f"give its condition {_CONDITION} the policy's accelerators: kubectl edit validatingadmissionpolicy "
     if missing := text.join_first(sorted(expected - listed), 5):
         problem = f"does not list the policy's accelerator {missing}: pods of an opted-in namespace are not checked"
     else:
@@ -82,6 +305,7 @@ def _compare_accelerators(snapshot: Snapshot, guard: Any) -> Assessment | None:
             f"lists {text.join_first(sorted(listed - expected), 5)}, which is no accelerator of the policy: pods of "
             "an opted-in namespace that request it get no injection record, and are rejected"
         )
+    fix = f"give its condition {_CONDITION} the policy's accelerators: kubectl edit validatingadmissionpolicy "
     return warn(f"{_BY_NAMESPACE} {problem}", f"{fix}{_BY_NAMESPACE}")
 
 
@@ -93,8 +317,7 @@ def _is_ours(policy: Any) -> bool:
 
 @row(
     "set `mode: enforce`, or remove the key: {edit policy}. Until then let opted-in pods pass: {apply "
-    "admissionPolicy.mode=Warn}",
-    reads="policy",
+    "admissionPolicy.mode=Warn}"
 )
 def check_warn_mode(snapshot: Snapshot) -> Assessment:
     """The policy is enforced.
@@ -103,91 +326,8 @@ def check_warn_mode(snapshot: Snapshot) -> Assessment:
     without an injection record, and in this mode a pod has none. Instead of the chart's value, the label
     `railwright.io/uninjected: warn` lets the pods of one namespace pass.
     """
-    if intent.is_enforced(require_policy(snapshot).document):
+    if intent.is_enforced(snapshot.require_policy()):
         return ok()
     if "Deny" in _list_actions(snapshot).get(_INJECTED, ()):
         return fail("the admission policies deny opted-in pods, because mode warn adds no record")
     return warn("opted-in pods are admitted unchanged, with a warning")
-
-
-# --- dry runs ---------------------------------------------------------------------------------------------
-
-
-def list_plans(snapshot: Snapshot, namespace: str = "") -> list[DryRun]:
-    """Return a dry run for each fabric, in the given namespace or in the first one that may use the fabric."""
-    return [_build_plan(snapshot, name, fabric, namespace) for name, fabric in snapshot.fabrics.items()]
-
-
-def _build_plan(snapshot: Snapshot, name: str, fabric: model.Fabric, given: str) -> DryRun:
-    allowed = {
-        namespace: labels.get(snapshots.NAME_LABEL) != "default"  # which exists in every cluster, so it is the first
-        for namespace, labels in snapshot.namespace_labels.items()
-        if fabric.allows_namespace(labels)
-        and namespace not in ("kube-system", snapshot.namespace)
-        and not get_path(snapshot.find("namespaces", namespace), "metadata", "deletionTimestamp")
-    }
-    if given and given not in allowed:
-        return DryRun(name, problem=f"namespace {given} may not use fabric {name}, or does not exist")
-    if not allowed:
-        problem = f"no namespace may use fabric {name}: the labels of no namespace match its `namespaces`"
-        return DryRun(name, problem=problem)
-    first = min(allowed, key=lambda namespace: (allowed[namespace], namespace))
-    return DryRun(name, given or first, privileged=fabric.security.privileged)
-
-
-def build_pod(plan: DryRun, accelerator: str) -> Mapping[str, Any]:
-    """Return the manifest of the dry-run pod. It requests an accelerator and nothing else that could be rejected.
-
-    For a privileged fabric it has no security context: the strict one excludes privileged containers.
-    """
-    limits = {accelerator: "1", "cpu": "1", "memory": "1Gi"}
-    container: dict[str, Any] = {"name": "probe", "image": "railwright.invalid/check", "resources": {"limits": limits}}
-    if not plan.privileged:
-        container["securityContext"] = _STRICT
-    metadata = {"name": "railwright-check", "namespace": plan.namespace, "labels": {names.FABRIC: plan.fabric}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
-
-
-@row(
-    "the detail is the API server's error; the webhook's log has its side: kubectl -n {namespace} logs "
-    "deployment/{webhook}",
-    reads="policy namespaces",
-    after="webhook-replicas webhook-certificate ca-bundle entries-complete entries-match policy rail-networks",
-)
-@for_each(lambda snapshot: {dry_run.fabric: dry_run for dry_run in snapshot.get_all(snapshots.DRY_RUNS)})
-def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
-    """A dry-run pod gets its network, by the policy in force.
-
-    For each fabric, an opted-in pod is created as a dry run and must come back with an injection record. Nothing is
-    stored or scheduled. If it fails, the detail is the API server's error: `connection refused`, `x509: ...`, `context
-    deadline exceeded`, or a rejection by the webhook or by something else, such as a quota or a Pod Security level; in
-    that case use `--namespace-for-probe`. Not checked without permission to create pods.
-
-    The injection record names the policy in the ConfigMap. A new policy takes effect within a second; if the record
-    keeps naming another, a replica cannot watch the ConfigMap, or uses a `--policy` file.
-    """
-    location = f"in namespace {dry_run.namespace}"
-    require(not dry_run.problem, dry_run.problem)
-    if dry_run.forbidden:
-        return skip(f"you may not create pods -n {dry_run.namespace}; give --namespace-for-probe", unread=True)
-    if dry_run.refusal:
-        return fail(f"{location}: {dry_run.refusal}")
-    record = str(get_map(dry_run.pod, "metadata", "annotations").get(names.INJECTION) or "")
-    if not record and snapshot.policy is not None and not intent.is_enforced(snapshot.policy):
-        return skip(f"{location}: the policy is in mode warn, which adds no record")
-    if not record:
-        detail = f"a pod {location} was admitted without an injection record"
-        return fail(f"{detail}: the API server did not call the webhook")
-    result = snapshot.policy_result
-    expected = require(result.digest if isinstance(result, model.Policy) else "", "there is no valid policy")
-    try:
-        digest = intent.decode_record(record).policy
-    except intent.InvalidRecordError:
-        digest = ""
-    if digest == expected:
-        return ok(f"{location}, by policy {expected[:15]}")
-    return fail(
-        f"the webhook uses {digest[:15] or 'an unknown policy'}, the ConfigMap has {expected[:15]}",
-        "a new policy takes effect within a second; if this persists, read the webhook's log: kubectl -n {namespace} "
-        "logs deployment/{webhook}",
-    )

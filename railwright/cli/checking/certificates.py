@@ -12,25 +12,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 from certs import inventory, pki
-from railwright.cli.checking import installation, rows, snapshots
-from railwright.cli.checking.rows import Assessment, State, fail, ok, require, row, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
+from railwright.cli.checking import installation, snapshots
+from railwright.cli.checking.rows import Assessment, State, fail, ok, row, warn
+from railwright.cli.checking.snapshots import (
+    CERTS,
+    EXTENDER,
+    WEBHOOK,
+    SkipError,
+    Snapshot,
+    find_named,
+    get_map,
+    get_path,
+    require,
+)
 from railwright.fabric import text
 
 GROUP = "certificates"
 
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
 _CERT_MANAGER = "cert-manager.io/certificate-name"  # annotation cert-manager writes on its Secrets
-_WEBHOOK_SECRET = f"{snapshots.WEBHOOK}-secret"
+_WEBHOOK_SECRET = f"{WEBHOOK}-secret"
 _ROTATE = "railwright certs rotate (cert-manager: kubectl -n {namespace} describe certificates)"
 _READ_LOG = "railwright certs rotate; the log says why rotation failed: kubectl -n {namespace} logs deployment/{certs}"
 _Chain = Sequence[x509.Certificate]  # of a Secret: the serving certificate first, then its issuers
 
 
-@row(_ROTATE, reads=_WEBHOOK_SECRET)
+@row(_ROTATE)
 def check_webhook_certificate(snapshot: Snapshot) -> Assessment:
     """Webhook certificate is valid.
 
@@ -45,58 +54,51 @@ def check_webhook_certificate(snapshot: Snapshot) -> Assessment:
     """
     urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks or ({},)]
     # the API server sends the Service's DNS name by SNI; the row entries-match reports other Services
-    service = f"{snapshots.WEBHOOK}.{snapshot.namespace}.svc"
+    service = f"{WEBHOOK}.{snapshot.namespace}.svc"
     return _check_certificate(
-        snapshot, snapshots.WEBHOOK, [urllib.parse.urlsplit(url).hostname or url if url else service for url in urls]
+        snapshot, WEBHOOK, [urllib.parse.urlsplit(url).hostname or url if url else service for url in urls]
     )
 
 
-@row(_ROTATE, reads=f"{snapshots.EXTENDER}-secret")
+@row(_ROTATE)
 def check_extender_certificate(snapshot: Snapshot) -> Assessment:
     """Extender certificate is valid.
 
     As webhook-certificate, for `railwright-extender-tls` and the host `railwright-extender.NAMESPACE.svc`. Skipped if
     the extender serves plain HTTP for Volcano.
     """
-    options = snapshots.read_options(installation.get_deployment(snapshot, snapshots.EXTENDER))
+    options = snapshots.read_options(installation.get_deployment(snapshot, EXTENDER))
     require("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
-    return _check_certificate(snapshot, snapshots.EXTENDER, [f"{snapshots.EXTENDER}.{snapshot.namespace}.svc"])
+    return _check_certificate(snapshot, EXTENDER, [f"{EXTENDER}.{snapshot.namespace}.svc"])
 
 
 def _check_certificate(snapshot: Snapshot, server: str, hosts: Iterable[str]) -> Assessment:
-    secret, name = snapshot.get_one(f"{server}-secret"), snapshots.SECRETS[server]
+    secret, name = snapshot.find(f"{server}-secret"), snapshots.SECRETS[server]
     if secret is None:
         return fail(f"Secret {name} does not exist in namespace {snapshot.namespace}")
     try:
-        certificate, key = _parse(secret, "data", "tls.crt")[0], _decode(secret, "data", "tls.key")
-        serialization.load_pem_private_key(key, password=None)
+        certificate = _parse(secret, "data", "tls.crt")[0]
+        is_pair = pki.is_key_of(certificate, _decode(secret, "data", "tls.key"))
     except (ValueError, TypeError) as error:
         return fail(f"Secret {name}: {error}")
-    if not pki.is_key_of(certificate, key):
+    if not is_pair:
         return fail(
             "tls.key is not the key of tls.crt: the server cannot load it",
             f"kubectl -n {snapshot.namespace} delete secret {name}, then: railwright certs rotate",
         )
-    validity = _check_validity(snapshot, certificate)
-    if validity.state is State.FAIL:
-        return validity
-    if server == snapshots.WEBHOOK:
-        rows.require_read(snapshot, "mutating")  # its entries name the host
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if snapshot.now >= end:
+        return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_format_duration(snapshot.now - end)} ago", _READ_LOG)
+    if snapshot.now < begin:
+        return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC", "compare the clocks of the hosts: date -u")
+    if server == WEBHOOK:
+        snapshot.require("mutating")  # its entries name the host
     if missing := [host for host in dict.fromkeys(hosts) if not _covers(certificate, host)]:
         return fail(
             f"the certificate does not cover {', '.join(missing)}, the host that callers use",
             "railwright certs rotate with the --namespace and --host by which callers reach the "
             + server.rpartition("-")[2],
         )
-    return validity
-
-
-def _check_validity(snapshot: Snapshot, certificate: x509.Certificate) -> Assessment:
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if snapshot.now >= end:
-        return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_format_duration(snapshot.now - end)} ago", _READ_LOG)
-    if snapshot.now < begin:
-        return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC", "compare the clocks of the hosts: date -u")
     left = _format_duration(end - snapshot.now)
     if inventory.is_due(certificate, snapshot.now):
         return warn(
@@ -108,7 +110,6 @@ def _check_validity(snapshot: Snapshot, certificate: x509.Certificate) -> Assess
 @row(
     "railwright certs rotate (it fills caBundle and replaces a CA in two steps; with cert-manager, cainjector fills "
     "caBundle)",
-    reads="mutating validating",
     after="webhook-certificate",
 )
 def check_ca_bundle(snapshot: Snapshot) -> Assessment:
@@ -122,8 +123,9 @@ def check_ca_bundle(snapshot: Snapshot) -> Assessment:
 
     Warns if the CA of the webhook's certificate is valid for less than 30 more days, and fails if it has expired.
     """
+    snapshot.require("mutating", "validating")
     hooks = require(snapshot.hooks, "there is no webhook configuration of railwright")
-    secret = snapshot.get_one(_WEBHOOK_SECRET)
+    secret = find_named(snapshot.peek(_WEBHOOK_SECRET))
     chain = None if secret is None else _parse(secret, "data", "tls.crt")
     problems, signers = [], []
     for hook in hooks:
@@ -135,7 +137,7 @@ def check_ca_bundle(snapshot: Snapshot) -> Assessment:
         signers += [signer] if signer else []
         problems += [f"{hook.get('name')}: {problem}"] if problem else []
     if chain is None and not problems:
-        return skip(_describe_unread_secret(snapshot), unread=True)
+        raise SkipError(_describe_unread_secret(snapshot), unread=True)
     writers = [f"{event.involved_object.kind}: {event.message}" for event in snapshot.list_recent("overwritten")[:1]]
     if problems:
         return fail("; ".join([text.join_first(problems, 3), *writers]))
@@ -149,23 +151,24 @@ def check_ca_bundle(snapshot: Snapshot) -> Assessment:
     return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {end:%Y-%m-%d}")
 
 
-@row("install the Deployment again: {apply}, or use cert-manager", reads="deployments", after="webhook-certificate")
+@row("install the Deployment again: {apply}, or use cert-manager", after="webhook-certificate")
 def check_certs_rotation(snapshot: Snapshot) -> Assessment:
     """Certificate rotation is active.
 
     It is that of the Deployment `railwright-certs`, or of cert-manager, which is known by its annotation on the Secret.
     """
-    annotations = get_map(snapshot.get_one(_WEBHOOK_SECRET), "metadata", "annotations")
+    annotations = get_map(find_named(snapshot.peek(_WEBHOOK_SECRET)), "metadata", "annotations")
     if _CERT_MANAGER in annotations:
         return ok(f"by cert-manager, Certificate {annotations[_CERT_MANAGER]}")
-    deployment = snapshot.find("deployments", snapshots.CERTS)
+    deployment = snapshot.find("deployments", CERTS)
     if deployment is None:
-        missing = f"Deployment {snapshots.CERTS} does not exist"
+        missing = f"Deployment {CERTS} does not exist"
         if _WEBHOOK_SECRET in snapshot.unread:
-            return skip(f"{missing}; {_describe_unread_secret(snapshot)}, which would show cert-manager", unread=True)
+            why = f"{missing}; {_describe_unread_secret(snapshot)}, which would show cert-manager"
+            raise SkipError(why, unread=True)
         return warn(f"certificates are not renewed: {missing}, and cert-manager does not manage the Secret")
     readiness = installation.check_replicas(snapshot, deployment)
-    return ok(f"by {snapshots.CERTS}") if readiness.state is State.OK else readiness
+    return ok(f"by {CERTS}") if readiness.state is State.OK else readiness
 
 
 def _find_signer(chain: _Chain, ca_bundle: _Chain) -> x509.Certificate | None:
@@ -177,7 +180,7 @@ def _find_signer(chain: _Chain, ca_bundle: _Chain) -> x509.Certificate | None:
 
 
 def _describe_unread_secret(snapshot: Snapshot) -> str:
-    return snapshot.unread.get(_WEBHOOK_SECRET, f"Secret {snapshots.SECRETS[snapshots.WEBHOOK]} does not exist")
+    return snapshot.unread.get(_WEBHOOK_SECRET, f"Secret {snapshots.SECRETS[WEBHOOK]} does not exist")
 
 
 def _covers(certificate: x509.Certificate, host: str) -> bool:

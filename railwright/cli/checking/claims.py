@@ -7,18 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from railwright.cli.checking import nodes, rows
-from railwright.cli.checking.rows import (
-    Assessment,
-    assess_problems,
-    fail,
-    for_each,
-    require,
-    require_policy,
-    row,
-    warn,
-)
-from railwright.cli.checking.snapshots import Snapshot
+from railwright.cli.checking.rows import Assessment, assess_problems, fail, row, warn
+from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import text
 from railwright.fabric.claims import claim_templates, drivers, inventory, selectors, slices
 from railwright.fabric.policy import claimed_rails
@@ -40,20 +30,19 @@ class _Offer(NamedTuple):
 
 
 def _list_claimed(snapshot: Snapshot) -> Mapping[str, claim_templates.ClaimedFabric]:
-    document = require_policy(snapshot).document
+    document = snapshot.require_policy()
     compiled = {name: claimed_rails.compile_claims(name, document) for name in document.fabrics}
     claimed = {name: claims for name, claims in compiled.items() if claims is not None}
     require(claimed, "no rails come as claims")
-    rows.require_read(snapshot, "device-classes", "device-slices")
+    snapshot.require("device-classes", "device-slices")
     return claimed
 
 
 @row(
     "correct what identifies the rail: kubectl get resourceslices -o yaml; {edit policy}",
-    reads="policy",
     after="policy",
+    each=_list_claimed,
 )
-@for_each(_list_claimed)
 def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Assessment:
     """Each node with slices has the devices of each rail.
 
@@ -109,7 +98,7 @@ def _list_unread_classes(snapshot: Snapshot, claims: claim_templates.ClaimedFabr
 
 def _list_offers(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> list[_Offer]:
     """Return the devices of each node with a NIC of the fabric's DeviceClass and driver."""
-    devices = nodes.get_cluster(snapshot).devices
+    devices = snapshot.cluster.devices
     offers: dict[str, _Offer] = {}
     for device in devices.offered.devices.values():
         offer = offers.setdefault(device.node, _Offer(device.node, [], [], Counter()))
@@ -135,8 +124,7 @@ def _find_rail_problem(rail: claim_templates.ClaimedRail, offer: _Offer, devices
     return f"{rail.name} has no device with {rail.attribute} {wanted}; there is {text.join_first(actual, 3)}"
 
 
-@row("pair by an attribute that both drivers publish: {edit policy}", reads="policy", after="policy claim-devices")
-@for_each(_list_claimed)
+@row("pair by an attribute that both drivers publish: {edit policy}", after="policy claim-devices", each=_list_claimed)
 def check_claim_pairs(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Assessment:
     """GPUs and NICs of a node can be paired.
 

@@ -21,37 +21,23 @@ from railwright.cli.checking import (
     admission,
     certificates,
     claims,
+    fixes,
     installation,
     nodes,
     permissions,
     pods,
-    policy,
     reader,
     rows,
     scheduling,
-    snapshots,
-    webhook_configurations,
 )
-from railwright.cli.checking.rows import Phase, Result, Row, State
+from railwright.cli.checking.rows import PROBLEMS, Result, Row, State
 from railwright.cli.output import Line
 from railwright.cluster import client as clients
 from railwright.fabric import text, version
 
-_MODULES = (
-    installation,
-    certificates,
-    webhook_configurations,
-    policy,
-    nodes,
-    claims,
-    admission,
-    scheduling,
-    pods,
-    permissions,
-)
+_MODULES = (installation, certificates, admission, nodes, claims, scheduling, pods, permissions)
 GROUPS = {module.GROUP: [item for item in vars(module).values() if isinstance(item, Row)] for module in _MODULES}
 _INTERVAL = 2.0  # seconds between two runs
-_PICTURE_WIDTH = 140  # columns of the SVG
 _INDENT = "    "
 _MAX_WIDTH = 100  # columns of a paragraph of an explanation
 _MARKS: dict[State, tuple[str, str]] = {
@@ -64,9 +50,8 @@ _WORDS = {State.FAIL: "failed", State.WARN: "warned", State.OK: "passed", State.
 
 
 def select_rows(*, before: bool = False) -> rows.Groups:
-    """Return the rows before an installation, or those of an installation, by their group."""
-    phases = (Phase.ALWAYS, Phase.BEFORE if before else Phase.INSTALLED)
-    return {group: [row for row in listed if row.phase in phases] for group, listed in GROUPS.items()}
+    """Return the rows of an installation, or those that can be checked before it, by their group."""
+    return {group: [item for item in listed if item.before or not before] for group, listed in GROUPS.items()}
 
 
 # --- the report ---------------------------------------------------------------------------------------------
@@ -80,21 +65,27 @@ def format_report(results: Sequence[Result], *, verbose: bool = False) -> Iterat
             yield from ((),) if index else ()
             yield ((group, "bold"),)
         for result in listed:
-            if verbose or result.state in rows.PROBLEMS:
+            if verbose or result.state in PROBLEMS:
                 yield from _format_result(result)
         if not verbose:
             yield from _format_group(listed)
     yield ()
     if not verbose:
-        yield from _format_folded(results)
+        names = {result.check: result.name for result in results}
+        reasons = [
+            f"until this is fixed: {names[result.waits_for]}" if result.waits_for else f"because {result.detail}"
+            for result in results
+            if _is_folded(result)
+        ]
+        for reason, count in collections.Counter(reasons).items():
+            yield (("-", "dim"), (f" {text.format_count(count, 'check')} skipped {reason}", "dim"))
     yield _format_summary(results, verbose=verbose)
 
 
 def _format_result(result: Result) -> Iterator[Line]:
-    """Yield the lines of a result."""
     mark, style = _MARKS[result.state]
     name = f"{result.name} ({result.subject})" if result.subject else result.name
-    if result.state in rows.PROBLEMS:
+    if result.state in PROBLEMS:
         yield ((mark, style), (f" {name}", ""))
         yield from (((_INDENT + line, style),) for line in result.detail.splitlines() if line)
         yield ((f"{_INDENT}fix: ", "bold"), (result.hint, ""))
@@ -120,26 +111,15 @@ def _format_group(results: Sequence[Result]) -> Iterator[Line]:
         yield ((mark, style), (f" {results[0].group}: ", ""), (", ".join(totals), "dim"))
 
 
-def _format_folded(results: Sequence[Result]) -> Iterator[Line]:
-    names = {result.check: result.name for result in results}
-    reasons = [
-        f"until this is fixed: {names[result.waits_for]}" if result.waits_for else f"because {result.detail}"
-        for result in results
-        if _is_folded(result)
-    ]
-    for reason, count in collections.Counter(reasons).items():
-        yield (("-", "dim"), (f" {text.format_count(count, 'check')} skipped {reason}", "dim"))
-
-
 def _format_summary(results: Sequence[Result], *, verbose: bool) -> Line:
     """Return the last line: the number of results by state, and the rows to look at, which may be far above."""
-    totals: list[str] = []
-    style = "green"
-    for state, word in reversed(_WORDS.items()):
-        anchors = [result.check for result in results if result.state is state]
-        listed = f" ({text.join_first(anchors, 5)})" if state in rows.PROBLEMS else ""
-        totals = [f"{len(anchors)} {word}{listed}", *totals] if anchors else totals
-        style = {State.FAIL: "red", State.WARN: "yellow"}.get(state, style) if anchors else style
+    anchors = {state: [result.check for result in results if result.state is state] for state in _WORDS}
+    totals = [
+        f"{len(anchors[state])} {word}" + (f" ({text.join_first(anchors[state], 5)})" if state in PROBLEMS else "")
+        for state, word in _WORDS.items()
+        if anchors[state]
+    ]
+    style = "red" if anchors[State.FAIL] else "yellow" if anchors[State.WARN] else "green"
     checks = text.format_count(len(results), "check")
     return ((f"{checks}: {', '.join(totals)}", f"bold {style}"), ("" if verbose else " (-v lists all)", "dim"))
 
@@ -170,7 +150,7 @@ def explain(anchor: str) -> int:
 
 def format_fix(item: rows.Row) -> str:
     """Return the fix of a row for an installation by the manifests."""
-    return snapshots.fill_in(item.fix, snapshots.EXAMPLE)
+    return fixes.fill_in(item.fix, fixes.EXAMPLE)
 
 
 # --- the command --------------------------------------------------------------------------------------------
@@ -183,34 +163,22 @@ async def check(client: clients.Client, arguments: argparse.Namespace, namespace
     installation. `problem` says why the API server has not answered a moment ago; it is not asked again at once.
     """
     results = await _run_until_passed(client, arguments, namespace, problem)
-    code = _get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
+    code = get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
     if formats.is_document(arguments.output):
-        document = build_document(
-            results, server=client.host, namespace=namespace, version=version.VERSION, good=code == output.OK
-        )
+        document = build_document(results, server=client.host, namespace=namespace, good=code == output.OK)
         formats.print_document(document, arguments.output)
-    lines = list(format_report(results, verbose=arguments.verbose))
-    if not formats.is_document(arguments.output):
-        output.print_lines(lines)
-    if arguments.svg:
-        picture = output.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
-        output.write_picture(arguments.svg, picture)
+    else:
+        output.print_lines(format_report(results, verbose=arguments.verbose))
     if code == output.UNUSABLE and not _is_unreachable(results):
-        output.print_note(_describe_unread(results))
+        unread = [result.detail for result in results if result.unread]
+        output.print_note(
+            f"{text.format_count(len(unread), 'check')} could not read what is needed, so the result is incomplete: "
+            f"{'; '.join(dict.fromkeys(unread))}; ask for these permissions, or accept it: --allow-unread"
+        )
     return code
 
 
-def _describe_unread(results: Sequence[Result]) -> str:
-    unread = [result.detail for result in results if result.unread]
-    return (
-        f"{text.format_count(len(unread), 'check')} could not read what "
-        f"{'it needs' if len(unread) == 1 else 'they need'}, so the result is incomplete: "
-        f"{'; '.join(dict.fromkeys(unread))}; ask for these permissions, or accept it: "
-        "--allow-unread"
-    )
-
-
-def _get_exit_code(results: Sequence[Result], *, strict: bool, allow_unread: bool) -> int:
+def get_exit_code(results: Sequence[Result], *, strict: bool, allow_unread: bool) -> int:
     """Return 1 if a check failed, 2 if the cluster was unreadable or, unless allowed, partly readable, else 0."""
     if _is_unreachable(results):
         return output.UNUSABLE
@@ -220,7 +188,7 @@ def _get_exit_code(results: Sequence[Result], *, strict: bool, allow_unread: boo
 
 
 def _has_failures(results: Sequence[Result], *, strict: bool) -> bool:
-    return any(result.state in (rows.PROBLEMS if strict else (State.FAIL,)) for result in results)
+    return any(result.state in (PROBLEMS if strict else (State.FAIL,)) for result in results)
 
 
 def _is_unreachable(results: Sequence[Result]) -> bool:
@@ -249,11 +217,11 @@ async def _run_until_passed(
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
 
 
-def build_document(results: Sequence[Result], *, server: str, namespace: str, version: str, good: bool) -> Any:
+def build_document(results: Sequence[Result], *, server: str, namespace: str, good: bool) -> Any:
     """Return the output of `-o json`, as docs/reference/check.md has it. Fields are added, never renamed or removed."""
     counts = collections.Counter(result.state for result in results)
     return {
-        "version": version,
+        "version": version.VERSION,
         "server": server,
         "namespace": namespace,
         "ok": good,

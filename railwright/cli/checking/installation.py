@@ -1,15 +1,22 @@
 """Rows about the API server and the installed Deployments and Services."""
 
-import importlib.resources
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from railwright.cli.checking import rows, snapshots
-from railwright.cli.checking.rows import Assessment, Phase, State, fail, ok, require, row, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_path
+from railwright.cli.checking import fixes, snapshots
+from railwright.cli.checking.rows import Assessment, State, fail, ok, row, skip, warn
+from railwright.cli.checking.snapshots import (
+    CERTS,
+    EXTENDER,
+    WEBHOOK,
+    Snapshot,
+    find_named,
+    get_list,
+    get_map,
+    get_path,
+    require,
+)
 from railwright.cluster import installed_names
 from railwright.fabric import label_selectors, names, text, version
 
@@ -24,7 +31,7 @@ _INSTALL = (
 
 @row(
     "give --kubeconfig or --context of a cluster that you can reach and may use; to verify: kubectl version",
-    phase=Phase.ALWAYS,
+    before=True,
 )
 def check_api_reachable(snapshot: Snapshot) -> Assessment:
     """API server answers.
@@ -36,51 +43,23 @@ def check_api_reachable(snapshot: Snapshot) -> Assessment:
     return ok(snapshot.server)
 
 
-@row(
-    "upgrade the control plane: older releases ignore matchConditions and lack ValidatingAdmissionPolicy",
-    reads="version",
-    phase=Phase.ALWAYS,
-)
-def check_versions(snapshot: Snapshot) -> Assessment:
-    """Versions are supported and tested.
+@row("upgrade the control plane: older releases ignore matchConditions and lack ValidatingAdmissionPolicy", before=True)
+def check_kubernetes_version(snapshot: Snapshot) -> Assessment:
+    """Kubernetes is 1.30 or newer.
 
-    Fails if Kubernetes is older than 1.30. Such API servers ignore `matchConditions`, so the webhook would be called
-    for objects that did not opt in, and lack ValidatingAdmissionPolicy.
-
-    The Kubernetes and the Volcano of the cluster have minor versions that this release was tested with. Another version
-    is no failure: the row is then not ticked, because nothing is known about it.
+    Older API servers ignore `matchConditions`, so the webhook would be called for objects that did not opt in, and lack
+    ValidatingAdmissionPolicy. The operator guide lists the versions that were tested.
     """
-    git_version = str(get_path(snapshot.get_one("version"), "gitVersion") or "")
-    if (minor := _parse_minor(git_version)) is None:
-        return skip(f"the API server reports no version: {git_version!r}", unread=True)
-    if minor < OLDEST:
-        return fail(f"{git_version} is older than {OLDEST[0]}.{OLDEST[1]}")
-    rows.require_read(snapshot, "volcano-deployment")
-    running = {"Kubernetes": git_version}
-    if (scheduler := snapshot.get_one("volcano-deployment")) is not None:
-        running["Volcano"] = next(filter(None, map(snapshots.get_image_version, snapshots.list_images(scheduler))), "")
-    tested = read_tested_versions()
-    untested = [
-        f"{name} {release or 'of unknown version'} is not tested (tested: {', '.join(tested[name])})"
-        for name, release in running.items()
-        if _parse_minor(release) not in map(_parse_minor, tested[name])
-    ]
-    require(not untested, "; ".join(untested))
-    return ok(", ".join(f"{name} {release}" for name, release in running.items()))
-
-
-def read_tested_versions() -> Mapping[str, Sequence[str]]:
-    """Return the versions of each part of a cluster with which this release was tested."""
-    content = importlib.resources.files("railwright.cli.checking").joinpath("tested_versions.json").read_bytes()
-    return msgspec.json.decode(content, type=dict[str, list[str]])
-
-
-def _parse_minor(release: str) -> tuple[int, int] | None:
+    release = str(get_path(snapshot.find("version"), "gitVersion") or "")
     match = re.match(r"v?(\d+)\.(\d+)", release)
-    return (int(match[1]), int(match[2])) if match else None
+    if match is None:
+        return skip(f"the API server reports no version: {release!r}", unread=True)
+    if (int(match[1]), int(match[2])) < OLDEST:
+        return fail(f"{release} is older than {OLDEST[0]}.{OLDEST[1]}")
+    return ok(release)
 
 
-@row(_INSTALL, reads="deployments")
+@row(_INSTALL)
 def check_installed(snapshot: Snapshot) -> Assessment:
     """The webhook is installed.
 
@@ -90,18 +69,17 @@ def check_installed(snapshot: Snapshot) -> Assessment:
     CHART is the chart of the release, `manifests/chart` in its source. FOLDER is a folder of your own, whose
     `kustomization.yaml` names `manifests/base` as a resource and sets the image.
     """
-    manifest = snapshot.find("namespaces", snapshot.namespace)
+    manifest = find_named(snapshot.peek("namespaces"), snapshot.namespace)
     if manifest is None and "namespaces" not in snapshot.unread:
         return fail(f"namespace {snapshot.namespace} does not exist")
     if get_path(manifest, "metadata", "deletionTimestamp"):
         wait = f"wait until it is gone (kubectl get namespace {snapshot.namespace}), then install again: {_INSTALL}"
         return fail(f"namespace {snapshot.namespace} is being deleted", wait)
-    servers = (snapshots.WEBHOOK, snapshots.EXTENDER, snapshots.CERTS)
-    if not any(snapshot.find("deployments", name) for name in servers):
+    if not any(snapshot.find("deployments", name) for name in (WEBHOOK, EXTENDER, CERTS)):
         return fail(f"namespace {snapshot.namespace} has none of its Deployments")
-    if snapshot.find("deployments", snapshots.WEBHOOK) is None:
+    if snapshot.find("deployments", WEBHOOK) is None:
         return fail(
-            f"Deployment {snapshots.WEBHOOK} does not exist in namespace {snapshot.namespace}",
+            f"Deployment {WEBHOOK} does not exist in namespace {snapshot.namespace}",
             "apply the Deployment again: {apply}",
         )
     if (snapshot.namespace, installed_names.POLICY) == (names.NAMESPACE, names.POLICY_CONFIGMAP):
@@ -110,7 +88,7 @@ def check_installed(snapshot: Snapshot) -> Assessment:
     return ok(f"{snapshot.namespace}; other commands find it by: export {variables}")
 
 
-@row("kubectl -n {namespace} logs deployment/{webhook}", reads="deployments")
+@row("kubectl -n {namespace} logs deployment/{webhook}")
 def check_webhook_replicas(snapshot: Snapshot) -> Assessment:
     """Webhook is ready, on at least two nodes.
 
@@ -122,21 +100,18 @@ def check_webhook_replicas(snapshot: Snapshot) -> Assessment:
     Warns if there is one replica, or all run on one node: opted-in pods cannot be created while it restarts or its node
     is drained.
     """
-    deployment = get_deployment(snapshot, snapshots.WEBHOOK)
+    deployment = get_deployment(snapshot, WEBHOOK)
     readiness = check_replicas(snapshot, deployment)
     if readiness.state is not State.OK:
         return readiness
     is_called_by_url = snapshot.hooks and all(get_path(hook, "clientConfig", "url") for hook in snapshot.hooks)
-    if (snapshot.find("services", snapshots.WEBHOOK) or not is_called_by_url) and (
-        problem := find_endpoint_problem(snapshot, snapshots.WEBHOOK)
-    ):
+    if not is_called_by_url and (problem := find_endpoint_problem(snapshot, WEBHOOK)):
         return problem
     if (get_path(deployment, "spec", "replicas") or 1) < 2:
         return warn(
             "1 replica: opted-in pods cannot be created while it restarts or its node is drained",
             "kubectl -n {namespace} scale deployment {webhook} --replicas=2",
         )
-    rows.require_read(snapshot, "own-pods")
     pods = _list_pods(snapshot, deployment)
     nodes = {get_path(pod, "spec", "nodeName") for pod in pods} - {None}
     if len(nodes) == 1 and len(pods) > 1:
@@ -144,45 +119,28 @@ def check_webhook_replicas(snapshot: Snapshot) -> Assessment:
             f"all replicas run on node {nodes.pop()}: if it fails, the webhook is unavailable",
             "add a node that fits them, then: kubectl -n {namespace} rollout restart deployment {webhook}",
         )
+    snapshot.require("own-pods")
     require(len(nodes) > 1, f"{readiness.detail} ready; no node is known for their pods")
     return ok(f"{readiness.detail}, on {text.format_count(len(nodes), 'node')}")
 
 
-@row("apply the PodDisruptionBudget again: {apply}", reads="deployments budgets", after="webhook-replicas")
-def check_webhook_budget(snapshot: Snapshot) -> Assessment:
-    """A PodDisruptionBudget protects the webhook and allows drains."""
-    deployment = get_deployment(snapshot, snapshots.WEBHOOK)
-    labels = get_map(deployment, "spec", "template", "metadata", "labels")
-    budgets = [item for item in snapshot.get_all("budgets") if _is_selected(get_path(item, "spec", "selector"), labels)]
-    if not budgets:
-        return warn(f"no PodDisruptionBudget covers {snapshots.WEBHOOK}: a drain can evict all replicas at once")
-    name, spec, status = get_path(budgets[0], "metadata", "name"), get_map(budgets[0], "spec"), budgets[0].get("status")
-    if get_path(status, "disruptionsAllowed") != 0 or not get_path(status, "currentHealthy"):
-        return ok(name)
-    limits = [f"{key} {spec[key]}" for key in ("minAvailable", "maxUnavailable") if spec.get(key) is not None]
-    return warn(
-        f"PodDisruptionBudget {name} ({', '.join(limits)}) allows no eviction: a node drain never finishes",
-        "use the PodDisruptionBudget of this release (maxUnavailable 1), or run more replicas than it requires: "
-        f"kubectl -n {snapshot.namespace} edit poddisruptionbudget {name}",
-    )
-
-
-@row("install the CLI of the cluster's release, or upgrade the cluster: {apply}", reads="deployments")
+@row("install the CLI of the cluster's release, or upgrade the cluster: {apply}")
 def check_images(snapshot: Snapshot) -> Assessment:
     """CLI and server versions match.
 
     An image tag such as `latest` names no version: the row is then not ticked, because it is not known which release
     runs.
     """
-    servers = (snapshots.WEBHOOK, snapshots.EXTENDER, snapshots.CERTS)
     images = {
-        name: image for name in servers for image in snapshots.list_images(snapshot.find("deployments", name)) if image
+        name: (image, release)
+        for name in (WEBHOOK, EXTENDER, CERTS)
+        for image, release in snapshots.list_image_versions(snapshot.find("deployments", name)).items()
     }
     if len(set(images.values())) > 1:
-        return warn("; ".join(f"{name} runs {image}" for name, image in images.items()))
-    image = next(iter(images.values()), "")
-    unnamed = f"{image or 'the image'} names no version, so it is not known which release runs"
-    if require(snapshots.get_image_version(image), unnamed) != version.VERSION:
+        return warn("; ".join(f"{name} runs {image}" for name, (image, _) in images.items()))
+    image, release = next(iter(images.values()), ("", ""))
+    require(release, f"{image or 'the image'} names no version, so it is not known which release runs")
+    if release != version.VERSION:
         return warn(f"the cluster runs {image}, this command is {version.VERSION}: checks may not fit that release")
     return ok(image)
 
@@ -191,10 +149,8 @@ def check_images(snapshot: Snapshot) -> Assessment:
 
 
 def get_deployment(snapshot: Snapshot, server: str) -> Any:
-    """Return the Deployment of a server, None if it could not be read. Raise SkipError if it does not exist."""
-    deployment = snapshot.find("deployments", server)
-    require(deployment is not None or "deployments" in snapshot.unread, f"Deployment {server} does not exist")
-    return deployment
+    """Return the Deployment of a server. Raise SkipError if it does not exist, or could not be read."""
+    return require(snapshot.find("deployments", server), f"Deployment {server} does not exist")
 
 
 def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:
@@ -212,10 +168,10 @@ def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:
         for why in _find_reasons(pod)
     ]
     detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
-    has_policy = snapshot.get_all("policy") or "policy" in snapshot.unread
-    if not has_policy and name in (snapshots.WEBHOOK, snapshots.EXTENDER):
+    has_policy = snapshot.peek("policy") or "policy" in snapshot.unread
+    if not has_policy and name in (WEBHOOK, EXTENDER):
         missing = f"ConfigMap {snapshots.POLICY} does not exist"
-        return fail(f"{detail}; replicas need a policy to become ready, and {missing}", snapshots.CREATE_POLICY)
+        return fail(f"{detail}; replicas need a policy to become ready, and {missing}", fixes.CREATE_POLICY)
     labels = get_map(deployment, "spec", "selector", "matchLabels")
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     return fail(detail, f"kubectl -n {snapshot.namespace} describe pods -l {selector}")
@@ -223,7 +179,6 @@ def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:
 
 def find_endpoint_problem(snapshot: Snapshot, service: str) -> Assessment | None:
     """Return a failure if a Service has no ready endpoint."""
-    rows.require_read(snapshot, "services", "slices")
     if snapshot.find("services", service) is None:
         missing = f"Service {service} does not exist in namespace {snapshot.namespace}"
         return fail(missing, "apply it again: {apply}")
@@ -246,7 +201,7 @@ def _list_pods(snapshot: Snapshot, deployment: Any) -> list[Any]:
     selector = get_path(deployment, "spec", "selector")
     return [
         pod
-        for pod in snapshot.get_all("own-pods")
+        for pod in snapshot.peek("own-pods")
         if _is_selected(selector, get_map(pod, "metadata", "labels"))
         and not get_path(pod, "metadata", "deletionTimestamp")
     ]

@@ -9,63 +9,33 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from railwright.cli.checking import rows, snapshots
-from railwright.cli.checking.rows import (
-    Assessment,
-    Phase,
-    assess_problems,
-    fail,
-    for_each,
-    ok,
-    require,
-    require_policy,
-    row,
-    skip,
-    warn,
-)
-from railwright.cli.checking.snapshots import Snapshot, get_map, get_name, get_path
+from railwright.cli.checking.rows import Assessment, assess_problems, fail, ok, row, skip, warn
+from railwright.cli.checking.snapshots import Snapshot, get_map, get_name, get_path, require
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
-from railwright.fabric.placement.state import cluster_state, object_info
-from railwright.fabric.policy import claimed_rails, model, presets
+from railwright.fabric.placement.state import object_info
+from railwright.fabric.policy import model, presets
 
 GROUP = "nodes and rails"
 
-CLUSTER_SOURCES = ("nodes", "device-classes", "device-slices", "networks", "policy")  # of `read_cluster`
-_DEVICES = "device-classes device-slices"
 _WITHOUT_POOLS = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
 
 
-def read_cluster(snapshot: Snapshot) -> cluster_state.ClusterState:
-    """Return the nodes as placement sees them, with the devices of slices."""
-    cluster = cluster_state.ClusterState()
-    cluster.change_devices(lambda devices: devices.class_sink.replace(snapshot.get_all("device-classes")))
-    cluster.change_devices(lambda devices: devices.slice_sink.replace(snapshot.get_all("device-slices")))
-    if snapshot.policy is not None:
-        fabrics = claimed_rails.list_fabrics(snapshot.policy)
-        cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))
-    cluster.replace_nodes(snapshot.get_all("nodes"))
-    return cluster
-
-
-def get_cluster(snapshot: Snapshot) -> cluster_state.ClusterState:
-    """Return the cluster that was read for the snapshot."""
-    cluster: cluster_state.ClusterState = snapshot.get_all(snapshots.CLUSTER)[0]
-    return cluster
-
-
 def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
-    """Return the fabrics with rails. A rail without a resource of its own has the one that its network names."""
+    """Return the fabrics with rails. A rail without a resource of its own has the one that its network names.
+
+    Raises SkipError without a valid policy.
+    """
     networks = _read_networks(snapshot)
     return {
         name: intent.fill_resources(name, fabric, networks)
-        for name, fabric in snapshot.fabrics.items()
+        for name, fabric in snapshot.require_policy().fabrics.items()
         if fabric.transport is not model.Transport.TCP and fabric.rails
     }
 
 
 def _read_networks(snapshot: Snapshot) -> intent.Networks:
     """Return each network with the resource that its annotation names."""
-    networks = [get_map(item, "metadata") for item in snapshot.get_all("networks")]
+    networks = [get_map(item, "metadata") for item in snapshot.peek("networks")]
     return {
         (str(network.get("namespace")), str(network.get("name"))): get_map(network, "annotations").get(
             names.NAD_RESOURCE_NAME
@@ -77,7 +47,7 @@ def _read_networks(snapshot: Snapshot) -> intent.Networks:
 def _require_pools(snapshot: Snapshot, fabric: model.Fabric) -> None:
     """Raise SkipError if the device pool of a rail is not known, because its network cannot be read."""
     if any(rail.network and not rail.resource for rail in fabric.rails):
-        rows.require_read(snapshot, "networks")
+        snapshot.require("networks")
 
 
 def _list_pools(fabric: model.Fabric) -> list[str]:
@@ -86,7 +56,7 @@ def _list_pools(fabric: model.Fabric) -> list[str]:
 
 def _list_accelerated(snapshot: Snapshot) -> list[object_info.NodeInfo]:
     """Return the nodes with at least one accelerator, healthy or not."""
-    return [node for node in get_cluster(snapshot).nodes.values() if _has_any(node, snapshot.accelerators)]
+    return [node for node in snapshot.cluster.nodes.values() if _has_any(node, snapshot.accelerators)]
 
 
 def _has_any(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> bool:
@@ -94,24 +64,19 @@ def _has_any(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> b
     return any(node.capacity.get(name) or node.allocatable.get(name) for name in names_of_resources)
 
 
-def _list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
+def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
     """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
     pools = _list_pools(fabric)
     return [node for node in _list_accelerated(snapshot) if not pools or any(map(node.capacity.get, pools))]
 
 
-def _find_shape(snapshot: Snapshot, node: object_info.NodeInfo) -> model.NodeShape | None:
-    return model.find_shape(require_policy(snapshot).document.node_shapes, node.labels)
-
-
 # --- networks and pools -----------------------------------------------------------------------------------
 
 
-@row(
-    "install Multus (multus-cni) and its kind, or remove `network` from the rails", reads="networks", phase=Phase.ALWAYS
-)
+@row("install Multus (multus-cni) and its kind, or remove `network` from the rails", before=True)
 def check_multus(snapshot: Snapshot) -> Assessment:
     """Multus is installed (kind NetworkAttachmentDefinition)."""
+    snapshot.require("networks")
     if "networks" not in snapshot.unknown:
         return ok(text.format_count(len(snapshot.get_all("networks")), "network"))
     if any(rail.network for fabric in snapshot.fabrics.values() for rail in fabric.rails):
@@ -122,9 +87,7 @@ def check_multus(snapshot: Snapshot) -> Assessment:
 
 
 @row(
-    "check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE",
-    reads="nodes",
-    phase=Phase.ALWAYS,
+    "check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE", before=True
 )
 def check_accelerators(snapshot: Snapshot) -> Assessment:
     """Nodes offer accelerators and device pools.
@@ -133,7 +96,7 @@ def check_accelerators(snapshot: Snapshot) -> Assessment:
     are none, install the RDMA shared device plugin, the SR-IOV network device plugin or your cloud's, unless all rails
     use `mounts.devInfiniband`.
     """
-    accelerators, nodes = ", ".join(snapshot.accelerators), get_cluster(snapshot).nodes.values()
+    accelerators, nodes = ", ".join(snapshot.accelerators), snapshot.cluster.nodes.values()
     accelerated = len(_list_accelerated(snapshot))
     pools = Counter(
         name
@@ -158,10 +121,9 @@ def check_accelerators(snapshot: Snapshot) -> Assessment:
 
 @row(
     "create it, or correct its name in the policy: kubectl get net-attach-def -A; {edit policy}",
-    reads="policy networks",
     after="policy multus",
+    each=list_fabrics,
 )
-@for_each(list_fabrics)
 def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """Each rail's network is valid and names its device pool.
 
@@ -217,10 +179,7 @@ def _find_configuration_problem(configuration: Any) -> str:
     return ""
 
 
-@row(
-    "check the device plugin's pods and configuration: kubectl describe node NODE", reads="policy nodes", after="policy"
-)
-@for_each(list_fabrics)
+@row("check the device plugin's pods and configuration: kubectl describe node NODE", after="policy", each=list_fabrics)
 def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """Nodes with accelerators offer each rail's device pool.
 
@@ -246,7 +205,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
             "set `resource` of the rails, or `mounts.devInfiniband`: {edit policy}",
         )
     require(pools, "no rail has a device pool")
-    nodes = get_cluster(snapshot).nodes.values()
+    nodes = snapshot.cluster.nodes.values()
     counts = {name: sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools}
     if unavailable := [name for name in pools if not counts[name]]:
         return fail(f"no node offers {text.join_first(unavailable, 4)}: pods stay Pending")
@@ -282,10 +241,9 @@ def _find_missing(snapshot: Snapshot, pools: Sequence[str]) -> Assessment | None
 
 @row(
     "check the NIC's link and the device plugin's log on that node: kubectl describe node NODE",
-    reads="policy nodes",
     after="policy rail-offered",
+    each=list_fabrics,
 )
-@for_each(list_fabrics)
 def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """No node has lost all devices of a rail.
 
@@ -295,7 +253,7 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     _require_pools(snapshot, fabric)
     dead = (
         f"{node.name}: {name} 0 of {capacity // resources.UNIT}"
-        for node in get_cluster(snapshot).nodes.values()
+        for node in snapshot.cluster.nodes.values()
         for name in _list_pools(fabric)
         if (capacity := node.capacity.get(name)) and not node.allocatable.get(name)
     )
@@ -304,7 +262,6 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 @row(
     "correct the names, separated by commas: kubectl annotate node NODE railwright.io/broken-rails=rail0 --overwrite",
-    reads="policy nodes",
     after="policy",
 )
 def check_broken_rails(snapshot: Snapshot) -> Assessment:
@@ -316,7 +273,7 @@ def check_broken_rails(snapshot: Snapshot) -> Assessment:
     known = {rail.name for fabric in list_fabrics(snapshot).values() for rail in fabric.rails}
     unknown = (
         f"{node.name}: {text.join_first(others, 2)}"
-        for node in get_cluster(snapshot).nodes.values()
+        for node in snapshot.cluster.nodes.values()
         if (others := [rail for rail in node.broken_rails if rail not in known])
     )
     return assess_problems(unknown, bad=warn)
@@ -327,7 +284,6 @@ def check_broken_rails(snapshot: Snapshot) -> Assessment:
 
 @row(
     "correct `nodeShapes[].match`: {edit policy}; to list labels: kubectl get nodes --show-labels",
-    reads="policy nodes",
     after="policy",
 )
 def check_node_shapes(snapshot: Snapshot) -> Assessment:
@@ -335,9 +291,9 @@ def check_node_shapes(snapshot: Snapshot) -> Assessment:
 
     Skipped if the policy has no `nodeShapes`.
     """
-    known = require(require_policy(snapshot).document.node_shapes, "the policy has no nodeShapes")
+    known = require(snapshot.require_policy().node_shapes, "the policy has no nodeShapes")
     accelerated = require(_list_accelerated(snapshot), "no node has accelerators")
-    shapes = {node.name: _find_shape(snapshot, node) for node in accelerated}
+    shapes = {node.name: model.find_shape(known, node.labels) for node in accelerated}
     used = {shape.name for shape in shapes.values() if shape}
     count_text = text.format_count(len(accelerated), "node")
     if shapeless := [name for name, shape in shapes.items() if shape is None]:
@@ -350,10 +306,9 @@ def check_node_shapes(snapshot: Snapshot) -> Assessment:
 
 @row(
     "label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
-    reads="policy nodes",
     after="policy",
+    each=list_fabrics,
 )
-@for_each(list_fabrics)
 def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """Nodes are in the fabric's topology domains.
 
@@ -364,9 +319,9 @@ def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     discovery creates them.
     """
     _require_pools(snapshot, fabric)
-    nodes = _list_nodes(snapshot, fabric)
+    nodes = list_nodes(snapshot, fabric)
     if fabric.placement.preset == "volcano" and not fabric.placement.domains:
-        rows.require_read(snapshot, "hypernodes")
+        snapshot.require("hypernodes")
         create = "Volcano's topology discovery creates them; to list: kubectl get hypernodes"
         if "hypernodes" in snapshot.unknown:
             return fail("the API server has no kind HyperNode (topology.volcano.sh)", create)

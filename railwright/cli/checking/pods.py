@@ -1,31 +1,131 @@
-"""Rows about pods and workloads: what admission has missed or rejected, and keys without effect."""
+"""Rows about pods and workloads: a dry run, what admission has missed or rejected, and keys without effect."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import rows, snapshots, webhook_configurations
-from railwright.cli.checking.rows import Assessment, fail, ok, row, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, get_path
+from railwright.cli.checking import admission
+from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
+from railwright.cli.checking.snapshots import (
+    NAME_LABEL,
+    WORKLOADS,
+    DryRun,
+    SkipError,
+    Snapshot,
+    get_map,
+    get_path,
+    require,
+)
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import keys, opt_in, templates
+from railwright.fabric.policy import model
 
 GROUP = "pods"
 
-_MAX_LINES = 10  # findings in the detail
-_FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
+# --- dry runs ---------------------------------------------------------------------------------------------
+
+_STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
+    """Return the given namespace, or the first one that may use the fabric. Raise SkipError if there is none."""
+    deleted = {
+        get_path(item, "metadata", "name")
+        for item in snapshot.get_all("namespaces")
+        if get_path(item, "metadata", "deletionTimestamp")
+    }
+    allowed = [
+        (labels.get(NAME_LABEL) != "default", namespace)  # `default` exists in every cluster, so it is the first
+        for namespace, labels in snapshot.namespace_labels.items()
+        if snapshot.fabrics[fabric].allows_namespace(labels)
+        and namespace not in {"kube-system", snapshot.namespace, *deleted}
+    ]
+    require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
+    if given and given not in [namespace for _, namespace in allowed]:
+        raise SkipError(f"namespace {given} may not use fabric {fabric}, or does not exist")
+    return given or min(allowed)[1]
+
+
+def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:
+    """Return the manifest of the dry-run pod. It requests an accelerator and nothing else that could be rejected.
+
+    For a privileged fabric it has no security context: the strict one excludes privileged containers.
+    """
+    limits = {snapshot.accelerators[0]: "1", "cpu": "1", "memory": "1Gi"}
+    container: dict[str, Any] = {"name": "probe", "image": "railwright.invalid/check", "resources": {"limits": limits}}
+    if not snapshot.fabrics[fabric].security.privileged:
+        container["securityContext"] = _STRICT
+    metadata = {"name": "railwright-check", "namespace": namespace, "labels": {names.FABRIC: fabric}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+def _list_dry_runs(snapshot: Snapshot) -> Mapping[str, DryRun]:
+    snapshot.require("policy", "namespaces")
+    return snapshot.dry_runs
+
+
+@row(
+    "the detail is the API server's error; the webhook's log has its side: kubectl -n {namespace} logs "
+    "deployment/{webhook}",
+    each=_list_dry_runs,
+    after="webhook-replicas webhook-certificate ca-bundle entries-complete entries-match policy rail-networks",
+)
+def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
+    """A dry-run pod gets its network, by the policy in force.
+
+    For each fabric, an opted-in pod is created as a dry run and must come back with an injection record. Nothing is
+    stored or scheduled. If it fails, the detail is the API server's error: `connection refused`, `x509: ...`, `context
+    deadline exceeded`, or a rejection by the webhook or by something else, such as a quota or a Pod Security level; in
+    that case use `--namespace-for-probe`. Not checked without permission to create pods.
+
+    The injection record names the policy in the ConfigMap. A new policy takes effect within a second; if the record
+    keeps naming another, a replica cannot watch the ConfigMap, or uses a `--policy` file.
+    """
+    require(dry_run.namespace, dry_run.refusal)
+    location = f"in namespace {dry_run.namespace}"
+    if dry_run.forbidden:
+        raise SkipError(f"you may not create pods -n {dry_run.namespace}; give --namespace-for-probe", unread=True)
+    if dry_run.refusal:
+        return fail(f"{location}: {dry_run.refusal}")
+    record = str(get_map(dry_run.pod, "metadata", "annotations").get(names.INJECTION) or "")
+    if not record and not _is_enforced(snapshot):
+        raise SkipError(f"{location}: the policy is in mode warn, which adds no record")
+    if not record:
+        detail = f"a pod {location} was admitted without an injection record"
+        return fail(f"{detail}: the API server did not call the webhook")
+    result = snapshot.policy_result
+    expected = require(result.digest if isinstance(result, model.Policy) else "", "there is no valid policy")
+    try:
+        digest = intent.decode_record(record).policy
+    except intent.InvalidRecordError:
+        digest = ""
+    if digest == expected:
+        return ok(f"{location}, by policy {expected[:15]}")
+    return fail(
+        f"the webhook uses {digest[:15] or 'an unknown policy'}, the ConfigMap has {expected[:15]}",
+        "a new policy takes effect within a second; if this persists, read the webhook's log: kubectl -n {namespace} "
+        "logs deployment/{webhook}",
+    )
 
 
 def _is_enforced(snapshot: Snapshot) -> bool:
     return snapshot.policy is None or intent.is_enforced(snapshot.policy)
 
 
+# --- pods -------------------------------------------------------------------------------------------------
+
+
 @row(
     "these pods were created while the webhook was not called or the policy was in mode warn, or labelled later, and "
     "use TCP; set the label in the template of their workload, if it is not there, and delete them so that their "
-    "controller creates them again: kubectl -n NAMESPACE delete pod NAME",
-    reads="pods namespaces",
+    "controller creates them again: kubectl -n NAMESPACE delete pod NAME"
 )
 def check_uninjected(snapshot: Snapshot) -> Assessment:
     """Every opted-in pod has its network.
@@ -36,30 +136,25 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
     so many annotations (over 48,000 characters) that the record may not have fit.
     """
     labels, accelerators = snapshot.namespace_labels, snapshot.policy.accelerators if snapshot.policy else ()
-    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
-    unlabelled = (pod for pod in snapshot.get_all("namespaced-pods") if names.FABRIC not in pod.metadata.labels)
-    injected, missing = 0, []
-    for pod in (*snapshot.get_all("pods"), *unlabelled):
-        namespace = pod.metadata.namespace
-        label = opt_in.find_missed_label(pod, labels.get(namespace), accelerators, excluded)
-        if label is not None and _is_enforced(snapshot):  # otherwise the row warn-mode says so
-            missing.append(f"{namespace}/{pod.metadata.name}")
-        injected += names.INJECTION in pod.metadata.annotations
-    if missing:
+    excluded, all_pods = admission.find_excluded_namespaces(snapshot), snapshot.get_all("pods")
+    injected = sum(names.INJECTION in pod.metadata.annotations for pod in all_pods)
+    missing = [
+        pod.metadata.full_name
+        for pod in all_pods
+        if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
+    ]
+    if missing and _is_enforced(snapshot):  # otherwise the row warn-mode says so
         return fail(f"{len(missing)} of {injected + len(missing)}: {text.join_first(missing, 5)}")
-    rows.require_read(snapshot, "namespaced-pods")
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
 
-@row(
-    "the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused",
-    reads="refusals",
-)
+@row("the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused")
 def check_refused(snapshot: Snapshot) -> Assessment:
     """No pod was rejected recently.
 
     Warns about Events of the last hour for rejected pods (reason `FabricRefused`); the detail quotes the newest.
     """
+    snapshot.require("refusals")
     recent = snapshot.list_recent("refusals")
     if not recent:
         return ok("none in the last hour")
@@ -68,58 +163,13 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     return warn(f"{len(recent)} in the last hour; most recently {named}: {recent[0].message}")
 
 
-_NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
-
-
-@row(
-    "let the nodes pull it: name a Secret for its registry in imagePullSecrets of the pods or of their ServiceAccount, "
-    "or another image in `preflight.image` of the fabric",
-    reads="pods",
-)
-def check_preflight_image(snapshot: Snapshot) -> Assessment:
-    """The image of the preflight can be pulled in the namespaces of users.
-
-    Fails for opted-in pods whose init container `railwright-preflight` waits for its image: they never start. The image
-    is the webhook's, which needs a Secret in its own namespace only.
-    """
-    waiting = [
-        (pod.metadata.full_name, container.image)
-        for pod in snapshot.get_all("pods")
-        for status in pod.status.init_container_statuses or ()
-        if status.name == names.PREFLIGHT_CONTAINER and status.state and status.state.waiting
-        if status.state.waiting.reason in _NOT_PULLED
-        for container in pod.spec.init_containers or ()
-        if container.name == names.PREFLIGHT_CONTAINER
-    ]
-    if not waiting:
-        return ok("no pod waits for it")
-    images = ", ".join(dict.fromkeys(image for _, image in waiting))
-    return fail(f"{images}: {text.join_first([name for name, _ in waiting], 5)}")
-
-
 # --- labels and annotations without effect ----------------------------------------------------------------
 
-
-class _Status(views.View, frozen=True):
-    conditions: list[views.PodCondition] | None = None
-
-
-class _Stored(views.View, frozen=True):
-    """The fields of a workload that decide whether its keys are checked."""
-
-    metadata: views.ObjectMeta = views.ObjectMeta()
-    status: _Status | None = None
-
-    def has_ended(self) -> bool:
-        """True if a workload creates no more pods."""
-        conditions = (self.status and self.status.conditions) or ()
-        is_finished = any(item.type in _FINISHED and item.status == "True" for item in conditions)
-        return is_finished or self.metadata.deletion_timestamp is not None
+_MAX_LINES = 10  # findings in the detail
+_FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
 
 
-@row(
-    "each line says what to do in the manifest; pods that exist do not change, so create them again", reads="namespaces"
-)
+@row("each line says what to do in the manifest; pods that exist do not change, so create them again")
 def check_workload_keys(snapshot: Snapshot) -> Assessment:
     """Labels and annotations of railwright have an effect where they are.
 
@@ -129,32 +179,41 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
     what to do, as admission and `railwright explain FILE` do. Workloads of all kinds that railwright knows are read,
     but not those that a controller owns or that have ended, and no pods.
     """
-    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
+    excluded = admission.find_excluded_namespaces(snapshot)
     lines = []
     for namespace in snapshot.get_all("namespaces"):
         metadata = msgspec.convert(get_path(namespace, "metadata"), views.ObjectMeta)
         if metadata.name not in excluded:
             lines += [f"Namespace {metadata.name}: {message.line}" for message in keys.check_namespace(metadata)]
-    for workload in _list_workloads(snapshot, excluded):
-        name = f"{workload.kind.name} {workload.metadata.namespace}/{workload.metadata.name}"
+    for workload in _list_workloads(snapshot):
+        metadata = workload.metadata
+        if metadata.namespace in excluded or metadata.controller is not None or metadata.deletion_timestamp is not None:
+            continue
         uncopied = keys.describe_uncopied(workload) if _is_enforced(snapshot) else ""
         problems = [*([uncopied] if uncopied else ()), *(message.line for message in keys.check_stored(workload))]
-        lines += [f"{name}: {problem}" for problem in problems]
+        lines += [f"{workload.kind.name} {metadata.full_name}: {problem}" for problem in problems]
     if lines:
         more = [f"and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
         return warn("\n".join([*lines[:_MAX_LINES], *more]))
-    if unread := [snapshot.unread[source] for source in snapshots.WORKLOADS if source in snapshot.unread]:
-        return skip("; ".join(dict.fromkeys(unread)), unread=True)
-    return ok(text.format_count(sum(len(snapshot.get_all(source)) for source in snapshots.WORKLOADS), "workload"))
+    if unread := [snapshot.unread[source] for source in WORKLOADS if source in snapshot.unread]:
+        raise SkipError("; ".join(dict.fromkeys(unread)), unread=True)
+    return ok(text.format_count(sum(len(snapshot.peek(source)) for source in WORKLOADS), "workload"))
 
 
-def _list_workloads(snapshot: Snapshot, excluded: frozenset[str]) -> Iterator[templates.Workload]:
-    """Yield the workloads that admission covers, that no controller owns and that may still create pods."""
-    for source, kind in snapshots.WORKLOADS.items():
-        for body in snapshot.get_all(source):
-            # what cannot be read here is unreadable for its controller too
+class _Status(views.View, frozen=True):
+    conditions: list[views.PodCondition] | None = None
+
+
+class _Stored(views.View, frozen=True):
+    status: _Status | None = None
+
+
+def _list_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:
+    """Yield the workloads that have not finished, and can be read: what cannot is unreadable for its controller too."""
+    for source, kind in WORKLOADS.items():
+        for body in snapshot.peek(source):
             with contextlib.suppress(msgspec.DecodeError, templates.UnreadableError):
-                stored = msgspec.json.decode(body, type=_Stored)
-                metadata = stored.metadata
-                if metadata.namespace not in excluded and metadata.controller is None and not stored.has_ended():
+                status = msgspec.json.decode(body, type=_Stored).status
+                conditions = (status and status.conditions) or ()
+                if not any(item.type in _FINISHED and item.status == "True" for item in conditions):
                     yield templates.read(kind, body)

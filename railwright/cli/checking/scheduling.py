@@ -1,39 +1,46 @@
-"""Rows about scheduling: who may call the extender, and scheduler configurations stored in ConfigMaps."""
+"""Rows about scheduling: which schedulers ask the extender, by their configurations, and which pods they place."""
 
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import yaml
 
+from railwright.cli import scheduler_configuration
 from railwright.cli.checking import installation, nodes, snapshots
-from railwright.cli.checking.rows import Assessment, State, fail, ok, require, row, warn
-from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
-from railwright.cluster import documents
-from railwright.fabric import hypernodes, names, text
+from railwright.cli.checking.rows import Assessment, State, fail, ok, row, warn
+from railwright.cli.checking.snapshots import (
+    EXTENDER,
+    VOLCANO,
+    Snapshot,
+    find_named,
+    get_list,
+    get_map,
+    get_name,
+    get_path,
+    require,
+)
+from railwright.cluster import documents, installed_names
+from railwright.fabric import hypernodes, names, text, views
 from railwright.fabric.gang_topology import requests
+from railwright.fabric.injection import accelerators
+from railwright.fabric.policy import model
 
 GROUP = "scheduling"
 
-_EXTENDER_PORT, _VOLCANO_PORT = 8713, 8715  # of the extender's Service
-_VOLCANO_LISTEN, _CLIENT_CA = "--volcano-listen", "--client-ca"
+_VOLCANO_LISTEN = "--volcano-listen"  # option of the extender: a port for Volcano alone
 _PREDICATE = "extender.predicateVerb"
-_DRA = "predicate.DynamicResourceAllocationEnable"  # of Volcano's plugin predicates, read before 1.15
-_VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (docs/interface.md 4)
-    "extender.prioritizeVerb": "prioritize",
-    "extender.allocateFuncVerb": "allocate",
-    "extender.deallocateFuncVerb": "deallocate",
-    "extender.onSessionCloseVerb": "session-close",
-}
-_KUBE_SCHEDULER = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "nodeCacheCapable": True, "ignorable": True}
+_MANAGED = "extender.managedResources"
 _HYPER_NODE_PLUGIN = "network-topology-aware"
-_VOLCANO = f"ConfigMap {snapshots.VOLCANO}"
+_DEFAULT = "default-scheduler"
+_COMPARED = ("filterVerb", "prioritizeVerb", "nodeCacheCapable", "ignorable")  # of a KubeSchedulerConfiguration
 
 
 # --- the extender -----------------------------------------------------------------------------------------
 
 
-@row("kubectl -n {namespace} logs deployment/{extender}", reads="deployments")
+@row("kubectl -n {namespace} logs deployment/{extender}")
 def check_extender_replicas(snapshot: Snapshot) -> Assessment:
     """Extender is installed and ready.
 
@@ -41,57 +48,76 @@ def check_extender_replicas(snapshot: Snapshot) -> Assessment:
     answers schedulers. Without it pods are still injected, but the scheduler alone places them. If the pods are ready
     and the Service has no endpoint, its selector does not match their labels.
     """
-    deployment = snapshot.find("deployments", snapshots.EXTENDER)
-    require(deployment, f"Deployment {snapshots.EXTENDER} is not installed: gangs are placed without railwright")
-    readiness = installation.check_replicas(snapshot, deployment)
+    readiness = installation.check_replicas(snapshot, _require_extender(snapshot))
     if readiness.state is not State.OK:
         return readiness
-    return installation.find_endpoint_problem(snapshot, snapshots.EXTENDER) or readiness
+    return installation.find_endpoint_problem(snapshot, EXTENDER) or readiness
+
+
+def _require_extender(snapshot: Snapshot) -> Any:
+    missing = f"Deployment {EXTENDER} is not installed: gangs are placed without railwright"
+    return require(snapshot.find("deployments", EXTENDER), missing)
 
 
 # --- Volcano ----------------------------------------------------------------------------------------------
 
 
+def _parse(configuration: str) -> Any:
+    """Return the tree of a YAML text, or of a text that is none its error."""
+    try:
+        return yaml.load(configuration, Loader=documents.LOADER)  # noqa: S506 - a safe one
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
+        return f"is not valid YAML: {' '.join(str(error).split())}"
+
+
+def _parse_volcano(snapshot: Snapshot) -> Any:
+    data = get_map(find_named(snapshot.peek("volcano")), "data")
+    return _parse(next((str(value) for key, value in data.items() if key.endswith(".conf")), ""))
+
+
+def _list_plugins(tree: Any) -> Mapping[str, Mapping[str, Any]]:
+    """Return the plugins of Volcano's configuration with their arguments, in the order of its tiers."""
+    plugins = [plugin for tier in get_list(tree, "tiers") for plugin in get_list(tier, "plugins")]
+    return {str(get_path(plugin, "name")): get_map(plugin, "arguments") for plugin in plugins}
+
+
+def _find_unmanaged(snapshot: Snapshot, managed: Sequence[str]) -> str:
+    """Return which resources of the policy's pods a list of managed resources lacks, "" if it lacks none."""
+    fabrics = {name: fabric for name, fabric in nodes.list_fabrics(snapshot).items() if not fabric.claims}
+    fabrics |= {name: fabric for name, fabric in snapshot.fabrics.items() if fabric.claims}
+    policy = msgspec.structs.replace(snapshot.require_policy(), fabrics=fabrics)
+    missing = text.join_first(sorted({*scheduler_configuration.list_resources(policy)} - {*managed}), 5)
+    return f"lacks {missing}: the scheduler does not ask the extender about their pods" if missing else ""
+
+
 @row(
-    "kubectl -n volcano-system edit configmap volcano-scheduler-configmap; a complete example: "
-    "manifests/examples/schedulers/volcano-scheduler.yaml",
-    reads="volcano",
+    "kubectl -n volcano-system edit configmap volcano-scheduler-configmap; what it must have: railwright policy "
+    "scheduler-config --scheduler volcano"
 )
 def check_volcano_configuration(snapshot: Snapshot) -> Assessment:
     """Volcano is configured to call the extender.
 
-    ConfigMap `volcano-scheduler-configmap` in `volcano-system` lists the plugin `extender` after `predicates`. It has
-    railwright's path and verbs, values of the right type, `ignorable: true` and all device pools of the rails. Warns if
-    a fabric has `nvlinkSegment` and `extender.predicateVerb` is not set. Skipped if the ConfigMap does not exist.
-
-    For fabrics with `claims`: Volcano allocates claims (always from 1.15; before with the argument
-    `predicate.DynamicResourceAllocationEnable: true` of its plugin `predicates`). Pods whose devices all come as claims
-    have a limit `railwright.io/rails: "0"`, so this name must be among `extender.managedResources`, if there is such a
-    list.
+    Compares ConfigMap `volcano-scheduler-configmap` in `volcano-system` with what `railwright policy scheduler-config`
+    prints: the plugin `extender` comes after `predicates`, and its URL, verbs, types of values and managed resources
+    are those of this installation and policy. Warns if a fabric has `nvlinkSegment` and `extender.predicateVerb` is not
+    set. Skipped if the ConfigMap does not exist.
     """
-    missing = f"{_VOLCANO} does not exist: Volcano is not installed, or is configured elsewhere"
-    require(snapshot.get_one("volcano"), missing)
-    tree, problem = _parse(_get_volcano_text(snapshot))
-    if problem:
-        return fail(f"Volcano's configuration is not valid YAML: {problem}")
+    missing = f"ConfigMap {VOLCANO} does not exist: Volcano is not installed, or is configured elsewhere"
+    require(snapshot.find("volcano"), missing)
+    fabrics, tree = nodes.list_fabrics(snapshot), _parse_volcano(snapshot)
+    if isinstance(tree, str):
+        return fail(f"Volcano's configuration {tree}")
     plugins = _list_plugins(tree)
-    if _has_claims(snapshot) and not _allocates_claims(snapshot, plugins):
-        return fail(
-            f"Volcano's plugin predicates has no argument {_DRA}: true, without which Volcano before 1.15 allocates no "
-            "claims"
-        )
-    options = snapshots.read_options(installation.get_deployment(snapshot, snapshots.EXTENDER))
-    order = [plugin.get("name") for plugin in plugins]
-    if "extender" not in order:
+    if "extender" not in plugins:
         return warn("Volcano does not call railwright: its tiers have no plugin `extender`")
-    arguments = get_map(plugins[order.index("extender")], "arguments")
-    problems = [*_find_url_problems(arguments, options), *_find_argument_problems(arguments, snapshot)]
+    arguments, order = plugins["extender"], [*plugins]
+    problems = [*_find_argument_problems(arguments, snapshot)]
     if "predicates" in order and order.index("extender") < order.index("predicates"):
         problems.append("plugin extender is listed before predicates: the extender is called for nodes that do not fit")
     if problems:
         return fail("; ".join(problems))
     url, verb = str(arguments.get("extender.urlPrefix")), arguments.get(_PREDICATE)
-    segmented = [name for name, item in nodes.list_fabrics(snapshot).items() if (item.nvlink_segment or 1) > 1]
+    segmented = [name for name, item in fabrics.items() if (item.nvlink_segment or 1) > 1]
     if segmented and verb != "predicate":
         return warn(
             f"{_PREDICATE} is {verb or 'not set'}, not predicate: fabric {text.join_first(segmented, 5)} has "
@@ -102,73 +128,26 @@ def check_volcano_configuration(snapshot: Snapshot) -> Assessment:
     return ok(url)
 
 
-def _allocates_claims(snapshot: Snapshot, plugins: Sequence[Mapping[str, Any]]) -> bool:
-    """True if Volcano allocates claims: from 1.15 always (pkg/scheduler/plugins/predicates), before by an argument."""
-    images = snapshots.list_images(snapshot.get_one("volcano-deployment"))
-    releases = (re.match(r"(\d+)\.(\d+)", snapshots.get_image_version(image)) for image in images)
-    if any(match and (int(match[1]), int(match[2])) >= (1, 15) for match in releases):
-        return True
-    return any(get_map(item, "arguments").get(_DRA) is True for item in plugins if item.get("name") == "predicates")
-
-
-def _has_claims(snapshot: Snapshot) -> bool:
-    return any(fabric.claims for fabric in snapshot.fabrics.values())
-
-
-def _get_volcano_text(snapshot: Snapshot) -> str:
-    data = get_map(snapshot.get_one("volcano"), "data")
-    return next((str(value) for key, value in data.items() if key.endswith(".conf")), "")
-
-
-def _list_plugins(tree: Any) -> list[Mapping[str, Any]]:
-    """Return the plugins of Volcano's configuration in the order of its tiers."""
-    plugins = (item for tier in get_list(tree, "tiers") for item in get_list(tier, "plugins"))
-    return [item for item in plugins if isinstance(item, Mapping)]
-
-
-def _parse(configuration: str) -> tuple[Any, str]:
-    """Return the tree of a YAML text, and why it is not valid YAML, "" if it is."""
-    try:
-        return yaml.load(configuration, Loader=documents.LOADER), ""  # noqa: S506 - a safe one
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
-        return None, " ".join(str(error).split())
-
-
-def _find_url_problems(arguments: Mapping[str, Any], options: Mapping[str, str]) -> Iterator[str]:
-    url = str(arguments.get("extender.urlPrefix", ""))
-    if "/volcano" not in url:
-        yield f"extender.urlPrefix is {url or 'missing'}; it must end in /volcano"
-    if snapshots.EXTENDER not in url:
-        return
-    scheme = "http" if "--plain-http" in options else "https"
-    if not url.startswith(f"{scheme}://"):
-        yield f"extender.urlPrefix is {url}, but the extender serves {scheme}"
-    if _VOLCANO_LISTEN in options and f":{_EXTENDER_PORT}/" in url:
-        yield f"extender.urlPrefix is {url}, but Volcano has a port of its own: {_VOLCANO_PORT}"
-    if _CLIENT_CA in options and _VOLCANO_LISTEN not in options:
+def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) -> Iterator[str]:
+    options = snapshots.read_options(find_named(snapshot.peek("deployments"), EXTENDER))
+    url, scheme = str(arguments.get("extender.urlPrefix", "")), "http" if "--plain-http" in options else "https"
+    expected_url = f"{scheme}://{EXTENDER}.{snapshot.namespace}.svc:{8715 if _VOLCANO_LISTEN in options else 8713}"
+    if "/volcano" not in url or (EXTENDER in url and not url.startswith(expected_url)):
+        yield f"extender.urlPrefix is {url or 'missing'}, not {expected_url}/volcano"
+    if "--client-ca" in options and _VOLCANO_LISTEN not in options:
         setting = "set extender.volcano.enabled of the chart"
         yield f"the extender requires a client certificate, which Volcano cannot present: {setting}"
-
-
-def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) -> Iterator[str]:
-    yield from (
-        f"{key} is {arguments.get(key)}, not {verb}" for key, verb in _VERBS.items() if arguments.get(key) != verb
-    )
-    if arguments.get("extender.ignorable") is not True:
-        yield "extender.ignorable is not true: while the extender is down, Volcano schedules no pods"
+    expected = _list_plugins(yaml.safe_load(scheduler_configuration.format_volcano(())))["extender"]
+    for key, value in expected.items():
+        if key.endswith(("Verb", "ignorable")) and arguments.get(key) != value:
+            yield f"{key} is {arguments.get(key)!r}, not {value!r}"
     if not isinstance(arguments.get("extender.httpTimeout"), str):
         yield "extender.httpTimeout is not a duration such as 5s"
-    managed = arguments.get("extender.managedResources")
-    if managed is None:  # then Volcano calls the extender for all pods
-        return
+    managed = arguments.get(_MANAGED, [])
     if not isinstance(managed, list):
-        yield "extender.managedResources is not a list"
-        return
-    fabrics = [fabric for fabric in nodes.list_fabrics(snapshot).values() if fabric.claims is None]
-    pools = {rail.resource for fabric in fabrics for rail in fabric.rails if rail.resource}
-    pools |= {names.RAILS} if _has_claims(snapshot) else set()
-    if missing := text.join_first(sorted(pools - {*map(str, managed)}), 5):
-        yield f"extender.managedResources lacks {missing}: Volcano does not call the extender for their pods"
+        yield f"{_MANAGED} is not a list"
+    elif _MANAGED in arguments and (problem := _find_unmanaged(snapshot, [*map(str, managed)])):
+        yield f"{_MANAGED} {problem}"
 
 
 # --- gangs that Kueue or Volcano keeps in one domain ------------------------------------------------------
@@ -176,19 +155,18 @@ def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) ->
 
 @row(
     "add the level to Kueue's Topology or correct placement.domains; for HyperNodes, add the plugin "
-    "network-topology-aware to Volcano",
-    reads="policy",
+    "network-topology-aware to Volcano"
 )
 def check_gang_topology(snapshot: Snapshot) -> Assessment:
     """Schedulers keep gangs in one domain as the policy asks.
 
-    Says which level each fabric asks of Kueue and Volcano (`placement.gangTopology`): with `required` the last of
+    States which level each fabric asks of Kueue and Volcano (`placement.gangTopology`): with `required` the last of
     `domains`, with `preferred` the first. Warns if no Topology of Kueue has the level, or no HyperNode the tier: jobs
     then wait for ever. Also warns if Volcano lacks the plugin that keeps gangs in HyperNodes.
     """
     asking = {
         name: fabric.placement
-        for name, fabric in snapshot.fabrics.items()
+        for name, fabric in snapshot.require_policy().fabrics.items()
         if fabric.placement.gang_topology != requests.OFF
     }
     unset = "no fabric sets placement.gangTopology: schedulers decide as they are configured, or the extender"
@@ -197,9 +175,10 @@ def check_gang_topology(snapshot: Snapshot) -> Assessment:
     described = "; ".join(f"fabric {name}: {asking[name].gang_topology}, at {level}" for name, level in levels.items())
     problem = next(_list_missing_levels(snapshot, levels), "")
     if not problem and not all(map(requests.is_label, levels.values())):
-        plugins = [plugin.get("name") for plugin in _list_plugins(_parse(_get_volcano_text(snapshot))[0])]
+        plugins = _list_plugins(_parse_volcano(snapshot))
         if plugins and _HYPER_NODE_PLUGIN not in plugins:
-            problem = f"{_VOLCANO} lacks the plugin {_HYPER_NODE_PLUGIN}: Volcano does not keep gangs in one HyperNode"
+            lacking = f"ConfigMap {VOLCANO} lacks the plugin {_HYPER_NODE_PLUGIN}"
+            problem = f"{lacking}: Volcano does not keep gangs in one HyperNode"
     return warn(f"{described}; {problem}") if problem else ok(described)
 
 
@@ -208,10 +187,10 @@ def _list_missing_levels(snapshot: Snapshot, levels: Mapping[str, str]) -> Itera
     has_kueue = "kueue-topologies" not in {*snapshot.unknown, *snapshot.unread}
     labels = {
         get_path(level, "nodeLabel")
-        for tree in snapshot.get_all("kueue-topologies")
+        for tree in snapshot.peek("kueue-topologies")
         for level in get_list(tree, "spec", "levels")
     }
-    tiers = sorted({hyper_node.spec.tier for hyper_node in snapshot.get_all("hypernodes")})
+    tiers = sorted({hyper_node.spec.tier for hyper_node in snapshot.peek("hypernodes")})
     for name, level in levels.items():
         if requests.is_label(level):
             if has_kueue and level not in labels:
@@ -224,10 +203,7 @@ def _list_missing_levels(snapshot: Snapshot, levels: Mapping[str, str]) -> Itera
 # --- kube-scheduler ---------------------------------------------------------------------------------------
 
 
-@row(
-    "change the KubeSchedulerConfiguration; a complete example: manifests/examples/schedulers/kube-scheduler.yaml",
-    reads="kube-system",
-)
+@row("change the KubeSchedulerConfiguration; what it must have: railwright policy scheduler-config")
 def check_kube_scheduler_configuration(snapshot: Snapshot) -> Assessment:
     """The kube-scheduler is configured to call the extender.
 
@@ -235,38 +211,117 @@ def check_kube_scheduler_configuration(snapshot: Snapshot) -> Assessment:
     `ignoredByScheduler: true`: nobody else counts the devices. Skipped on most clusters, because it is a file on the
     control plane nodes, which the API does not show.
     """
-    assessments = [
-        _check_kube_configuration(snapshot, f"ConfigMap {get_name(configmap)}", value)
-        for configmap in snapshot.get_all("kube-system")
-        for value in get_map(configmap, "data").values()
-        if "KubeSchedulerConfiguration" in value
-    ]
+    snapshot.require("kube-system")
+    assessments = [_check_kube(snapshot, name, tree) for name, tree in _list_kube_configurations(snapshot)]
     require(assessments, "its configuration is a file on the control plane nodes, which the API does not show")
     calling = [assessment for assessment in assessments if assessment.state is not State.WARN]
     return (calling or assessments)[0]  # one scheduler that calls the extender is enough
 
 
-def _check_kube_configuration(snapshot: Snapshot, configmap: str, configuration: str) -> Assessment:
-    tree, problem = _parse(configuration)
-    if problem:
-        return fail(f"{configmap} is not valid YAML: {problem}")
-    own = [item for item in get_list(tree, "extenders") if "/scheduler" in str(get_path(item, "urlPrefix"))]
-    if not own:
-        return warn(f"kube-scheduler does not call railwright: {configmap} has no extender with its URL")
-    problems = [
-        f"{key} is {own[0].get(key)}, not {value}" for key, value in _KUBE_SCHEDULER.items() if own[0].get(key) != value
+def _list_kube_configurations(snapshot: Snapshot) -> Sequence[tuple[str, Any]]:
+    """Return the ConfigMaps of kube-system with a KubeSchedulerConfiguration, and its tree or why it has none."""
+    return [
+        (f"ConfigMap {get_name(configmap)}", _parse(value))
+        for configmap in snapshot.peek("kube-system")
+        for value in get_map(configmap, "data").values()
+        if "KubeSchedulerConfiguration" in value
     ]
-    managed = get_list(own[0], "managedResources")
+
+
+def _check_kube(snapshot: Snapshot, configmap: str, tree: Any) -> Assessment:
+    if isinstance(tree, str):
+        return fail(f"{configmap} {tree}")
+    if (own := _find_own_extender(tree)) is None:
+        return warn(f"kube-scheduler does not call railwright: {configmap} has no extender with its URL")
+    shipped = scheduler_configuration.format_kube_scheduler((), scheduler_configuration.Extender())
+    expected = yaml.safe_load(shipped)["extenders"][0]
+    problems = [f"{key} is {own.get(key)}, not {expected[key]}" for key in _COMPARED if own.get(key) != expected[key]]
+    managed = get_list(own, "managedResources")
     ignored = [str(get_path(item, "name")) for item in managed if get_path(item, "ignoredByScheduler") is True]
     if ignored:
         shared = "kube-scheduler does not count them, so two pods may get one device, and kubelet rejects the later one"
         problems.append(f"ignoredByScheduler is true for {text.join_first(ignored, 5)}: {shared}")
-    if _has_claims(snapshot) and managed and names.RAILS not in [get_path(item, "name") for item in managed]:
-        problems.append(
-            f"managedResources lacks {names.RAILS}: kube-scheduler does not call the extender for pods whose devices "
-            "all come as claims"
-        )
-    options = snapshots.read_options(snapshot.find("deployments", snapshots.EXTENDER))
-    if _CLIENT_CA in options and not {"certFile", "certData"} & {*get_map(own[0], "tlsConfig")}:
+    if managed and (problem := _find_unmanaged(snapshot, [str(get_path(item, "name")) for item in managed])):
+        problems.append(f"managedResources {problem}")
+    options = snapshots.read_options(find_named(snapshot.peek("deployments"), EXTENDER))
+    if "--client-ca" in options and not {"certFile", "certData"} & {*get_map(own, "tlsConfig")}:
         problems.append("tlsConfig has no certFile and keyFile, but the extender requires a client certificate")
     return fail(f"{configmap}: {'; '.join(problems)}") if problems else ok(configmap)
+
+
+def _find_own_extender(tree: Any) -> Mapping[str, Any] | None:
+    extenders = get_list(tree, "extenders")
+    return next((item for item in extenders if "/scheduler" in str(get_path(item, "urlPrefix"))), None)
+
+
+# --- one scheduler for a pool -----------------------------------------------------------------------------
+
+
+def _list_asking(snapshot: Snapshot) -> Mapping[str, Sequence[str]]:
+    """Return the schedulers that ask the extender, as far as the API shows their configurations.
+
+    The values are the resources of the pods that they ask about, () for all.
+    """
+    asking: dict[str, Sequence[str]] = {}
+    if find_named(snapshot.peek("deployments"), f"{installed_names.INSTALLATION}-scheduler"):
+        asking[f"{installed_names.INSTALLATION}-scheduler"] = ()  # its configuration is the chart's
+    if (arguments := _list_plugins(_parse_volcano(snapshot)).get("extender")) is not None:
+        asking["volcano"] = [*map(str, get_list(arguments, _MANAGED))]
+    for _, tree in _list_kube_configurations(snapshot):
+        if (own := _find_own_extender(tree)) is not None:
+            managed = [str(get_path(item, "name")) for item in get_list(own, "managedResources")]
+            profiles = get_list(tree, "profiles") or ({},)
+            asking |= {str(get_path(profile, "schedulerName") or _DEFAULT): managed for profile in profiles}
+    return asking
+
+
+@row(
+    "let one scheduler place all pods that request accelerators of these nodes: name it in their schedulerName, or "
+    "taint the nodes and let only pods of the fabric tolerate it",
+    each=nodes.list_fabrics,
+    after="policy",
+)
+def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+    """One scheduler places the pods of a fabric's nodes, and asks the extender about them.
+
+    Each scheduler counts devices by its own watch. Two that choose one node at the same moment both bind their pod, and
+    kubelet rejects the later one (`UnexpectedAdmissionError`). Warns about pods on nodes of the fabric that request
+    accelerators and name another scheduler than the one that asks the extender. That one is `placement.schedulerName`
+    of the fabric, or the one whose configuration a ConfigMap has, or else the one of most injected pods there.
+
+    Also warns about injected pods that a scheduler has placed without the extender, because its configuration has a
+    list of managed resources, and the pod requests none of them.
+    """
+    _require_extender(snapshot)
+    pool = {node.name for node in nodes.list_nodes(snapshot, fabric)}
+    pods = [
+        pod
+        for pod in snapshot.get_all("pods")
+        if pod.spec.node_name in pool
+        and accelerators.has_accelerator(accelerators.list_all_requested(pod.spec.containers), snapshot.accelerators)
+    ]
+    asking = _list_asking(snapshot)
+    injected = [pod for pod in pods if names.INJECTION in pod.metadata.annotations]
+    own = Counter(map(_get_scheduler, injected))
+    candidates = sorted(asking or own, key=lambda name: -own[name])
+    chosen = fabric.placement.scheduler_name or require(candidates, "no pod with accelerators runs there")[0]
+    problems = []
+    if others := [pod for pod in pods if _get_scheduler(pod) != chosen]:
+        placed_by = text.join_first(sorted(map(_get_scheduler, others)), 3)
+        listed = text.join_first([pod.metadata.full_name for pod in others], 4)
+        problems.append(f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}")
+    unasked = [
+        pod.metadata.full_name
+        for pod in injected
+        if (managed := asking.get(_get_scheduler(pod))) and accelerators.list_mentioned(pod).isdisjoint(managed)
+    ]
+    if unasked:
+        listed = text.join_first(unasked, 4)
+        problems.append(f"placed without the extender, because they request no managed resource: {listed}")
+    if problems:
+        return warn("; ".join(problems))
+    return ok(f"{chosen}, {text.format_count(len(pods), 'pod')}")
+
+
+def _get_scheduler(pod: views.Pod) -> str:
+    return pod.spec.scheduler_name or _DEFAULT

@@ -5,7 +5,7 @@ import shapes
 
 from documentation import tested_versions
 from railwright.cli.__main__ import main
-from railwright.cli.checking import command, installation
+from railwright.cli.checking import command
 
 
 def test_a_row_is_explained_without_a_cluster(monkeypatch, capsys):
@@ -38,7 +38,6 @@ def test_the_tested_drivers_are_those_of_the_slices_in_the_tests():
 
 
 def test_the_tested_versions_are_those_that_the_tests_build():
-    assert installation.read_tested_versions() == tested_versions.read_versions()
     pins = "".join(path.read_text() for path in (installations.ROOT / "tests").rglob("go.mod"))
     for versions in tested_versions.read_versions().values():
         assert all(f" {version} " in pins or f" {version}\n" in pins for version in versions)

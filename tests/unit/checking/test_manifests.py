@@ -7,7 +7,7 @@ import yaml
 from admitting import EXAMPLES
 
 from documentation import permissions as manifests
-from railwright.cli.checking import admission, permissions, snapshots, webhook_configurations
+from railwright.cli.checking import admission, permissions, pods, snapshots
 from railwright.cli.clouds import profiles
 from railwright.fabric import names
 
@@ -19,8 +19,8 @@ HOOKS = {
 
 
 def test_the_expected_entries_are_those_of_the_manifest():
-    compared = {key for hook in webhook_configurations.read_expected().values() for key in hook}
-    assert webhook_configurations.read_expected() == {
+    compared = {key for hook in admission.read_expected().values() for key in hook}
+    assert admission.read_expected() == {
         name: {key: value for key, value in hook.items() if key in compared} for name, hook in HOOKS.items()
     }
     assert {"clientConfig", "rules", "objectSelector", "namespaceSelector", "matchConditions"} < compared
@@ -48,8 +48,9 @@ def test_names_of_secrets_and_configurations_are_those_of_the_manifests():
 def test_only_the_dry_run_pod_of_a_privileged_fabric_may_become_privileged(example, fabric, allowed):
     trees = installations.healthy()
     trees["policy"][0]["data"][names.POLICY_KEY] = (EXAMPLES / example / "policy.yaml").read_text()
-    plans = {plan.fabric: plan for plan in admission.list_plans(installations.seen(trees))}
-    (container,) = admission.build_pod(plans[fabric], "nvidia.com/gpu")["spec"]["containers"]
+    snapshot = installations.seen(trees)
+    manifest = pods.build_pod(snapshot, fabric, pods.choose_namespace(snapshot, fabric))
+    (container,) = manifest["spec"]["containers"]
     assert container.get("securityContext", {}).get("allowPrivilegeEscalation") is allowed
 
 
@@ -57,16 +58,15 @@ def test_only_the_dry_run_pod_of_a_privileged_fabric_may_become_privileged(examp
 def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(name):
     profile, trees = profiles.find(name), installations.healthy()
     trees["policy"][0]["data"][names.POLICY_KEY] = profile.text
-    plans = admission.list_plans(installations.seen(trees))
-    known = admitting.known(networks=None)
-    assert {plan.fabric for plan in plans} == set(profile.policy.document.fabrics)
-    for plan in plans:
-        pod = admission.build_pod(plan, profile.policy.document.accelerators[0])
+    snapshot, known = installations.seen(trees), admitting.known(networks=None)
+    assert snapshot.fabrics
+    for fabric in snapshot.fabrics:
+        pod = pods.build_pod(snapshot, fabric, pods.choose_namespace(snapshot, fabric))
         assert names.INJECTION in admitting.admitted(pod, profile.policy, known)["metadata"]["annotations"]
 
 
 def list_rights(server: str, *, has_extender: bool = True) -> set[str]:
-    deployments = ({"metadata": {"name": "railwright-extender"}},) if has_extender else ()
+    deployments = [{"metadata": {"name": "railwright-extender"}}] if has_extender else []
     snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": deployments})
     return {str(item) for item in permissions.list_permissions(server, snapshot)}
 
@@ -98,5 +98,5 @@ def test_a_server_that_is_not_installed_needs_no_permission():
         "metadata": {"name": "railwright-webhook"},
         "spec": {"template": {"spec": {"serviceAccountName": "hooks"}}},
     }
-    snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": (deployment,)})
+    snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": [deployment]})
     assert permissions.list_accounts(snapshot) == {"railwright-webhook": "hooks"}

@@ -1,5 +1,6 @@
 """Hints of rows, and the sections of the page that explain them."""
 
+import dataclasses
 import re
 import xml.etree.ElementTree as ET
 
@@ -17,14 +18,14 @@ PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
 def test_hints_name_the_requested_namespace():
     trees = installations.healthy()
     trees["deployments"].clear()
-    elsewhere = msgspec.structs.replace(installations.seen(trees), namespace="fabric")
+    elsewhere = dataclasses.replace(installations.seen(trees), namespace="fabric")
     results = run_checks(elsewhere)
     assert not [result.hint for result in results if f"-n {names.NAMESPACE}" in result.hint]
 
 
 def test_the_fields_of_the_json_answer_are_the_documented_ones():
     results = assess_trees(installations.healthy())
-    answer = msgspec.to_builtins(command.build_document(results, server="s", namespace="n", version="v", good=True))
+    answer = msgspec.to_builtins(command.build_document(results, server="s", namespace="n", good=True))
     documented = set(re.findall(r"`(\w+|checks\[\]\.\w+)`", PAGE[PAGE.index("## JSON") : PAGE.index("## The checks")]))
     fields = set(answer) | {f"checks[].{field}" for field in answer["checks"][0]} | set(answer["counts"])
     assert documented == fields

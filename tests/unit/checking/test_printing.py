@@ -71,7 +71,7 @@ OK, WARNED, FAILED_ROW, UNREAD_ROW = (
     ],
 )
 def test_exit_codes_differ_for_failures_and_unread_objects(results, options, code):
-    assert command._get_exit_code(results, **{"strict": False, "allow_unread": False} | options) == code
+    assert command.get_exit_code(results, **{"strict": False, "allow_unread": False} | options) == code
 
 
 def test_a_status_is_cut_at_the_width_of_the_terminal(monkeypatch):

@@ -18,6 +18,7 @@ from broken_installations import (
     find,
     hook,
     named,
+    place,
     put,
     replace_in,
     repolicy,
@@ -26,7 +27,7 @@ from broken_installations import (
 )
 from installations import NOW
 
-from railwright.cli.checking import command, installation, permissions, rows, snapshots
+from railwright.cli.checking import command, installation, rows, snapshots
 from railwright.fabric import names, views
 from railwright.fabric.injection import opt_in
 
@@ -43,7 +44,7 @@ def test_a_healthy_cluster_passes_every_row(change):
     change(trees)
     results = run_checks(installations.seen(trees))
     assert wrong(results) == set()
-    assert {result.check for result in results} == {a for a, row in ROWS.items() if row.phase is not rows.Phase.BEFORE}
+    assert {result.check for result in results} == set(ROWS)
     assert not any(result.hint for result in results)
 
 
@@ -72,7 +73,6 @@ def test_a_missing_installation_is_one_sentence_with_the_commands():
     ("name", "setting"),
     [
         ("no webhook", ""),
-        ("no budget", ""),
         ("nobody rotates", ""),
         ("open", " --set webhook.failurePolicy=Fail"),
     ],
@@ -114,7 +114,7 @@ def test_fixes_for_a_gitops_installation_change_the_repository(place, key, value
     installations.install_by_helm(trees)  # Flux installs charts as Helm does
     for deployment in trees["deployments"]:
         deployment["metadata"].setdefault(place, {})[key] = value
-    BREAKS["no budget"][0](trees)
+    BREAKS["no webhook"][0](trees)
     [hint] = [result.hint for result in assess_trees(trees) if result.hint]
     assert f"change it in the repository that {deployer} deploys" in hint
     assert "helm upgrade" not in hint
@@ -124,34 +124,6 @@ def tag_images(tag):
     def change(trees):
         for deployment in trees["deployments"]:
             deployment["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry:5000/railwright{tag}"
-
-    return change
-
-
-def run_versions(kubernetes, scheduler=""):
-    def change(trees):
-        trees["version"][0] = {"gitVersion": kubernetes}
-        if scheduler:
-            containers = [{"name": "volcano-scheduler", "image": scheduler}]
-            trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
-
-    return change
-
-
-def claim_without_argument(scheduler):
-    def change(trees):
-        installations.add_claims(trees)
-        replace_in("volcano", "predicate.DynamicResourceAllocationEnable", "unknown")(trees)
-        run_versions("v1.34.1", scheduler)(trees)
-
-    return change
-
-
-def limit_disruptions(limit):
-    def change(trees):
-        budget = named(trees, "budgets", WEBHOOK)
-        budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
-        budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
 
     return change
 
@@ -206,20 +178,10 @@ def ask_hyper_nodes(plugin, *changes):
 
 OUTCOMES = [
     *((tag_images(tag), "images", "skip", "names no version") for tag in (":latest", "", "@sha256:" + "0" * 64)),
-    (run_versions("v1.34.9"), "versions", "ok", "Kubernetes v1.34.9"),
-    (run_versions("v1.34.1", "docker.io/volcanosh/vc-scheduler:v1.14.3"), "versions", "ok",
-     "Kubernetes v1.34.1, Volcano 1.14.3"),
-    (run_versions("v1.31.0"), "versions", "skip", "Kubernetes v1.31.0 is not tested (tested: v1.34.1, v1.37.2)"),
-    (run_versions("v1.34.1", "vc-scheduler:v1.9.0"), "versions", "skip",
-     "Volcano 1.9.0 is not tested (tested: v1.14.1, v1.15.1)"),
-    (run_versions("v1.34.1", "vc-scheduler:latest"), "versions", "skip", "Volcano of unknown version"),
-    (claim_without_argument("vc-scheduler:v1.14.1"), "volcano-configuration", "fail", "no argument predicate.Dynamic"),
-    (claim_without_argument("vc-scheduler:latest"), "volcano-configuration", "fail", "no argument predicate.Dynamic"),
-    (claim_without_argument("a.b/vc-scheduler:v1.15.1"), "volcano-configuration", "ok", ""),
-    (limit_disruptions({"minAvailable": 2}), "webhook-budget", "warn", "(minAvailable 2) allows no eviction"),
-    (limit_disruptions({"maxUnavailable": 0}), "webhook-budget", "warn", "(maxUnavailable 0) allows no eviction"),
-    (put("budgets", WEBHOOK, {"matchExpressions": [{"key": "app.kubernetes.io/component", "operator": "Exists"}]},
-         "spec", "selector"), "webhook-budget", "ok", WEBHOOK),
+    (lambda trees: trees["version"].__setitem__(0, {"gitVersion": "v1.34.9-eks-1"}), "kubernetes-version", "ok",
+     "v1.34.9-eks-1"),
+    (lambda trees: trees["version"].__setitem__(0, {"gitVersion": "new"}), "kubernetes-version", "skip",
+     "the API server reports no version: 'new'"),
     (guard_another_accelerator, "admission-policy", "warn", "lists nvidia.com/gpu, which is no accelerator"),
     (repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
      "admission-policy", "warn", "amd.com/gpu"),
@@ -232,7 +194,7 @@ OUTCOMES = [
     (start_extender(CLIENT_CA), "volcano-configuration", "fail",
      "which Volcano cannot present: set extender.volcano"),
     (start_extender("--volcano-listen=:8715"), "volcano-configuration", "fail",
-     "but Volcano has a port of its own: 8715"),
+     "not https://railwright-extender.railwright-system.svc:8715/volcano"),
     (start_extender(CLIENT_CA), "kube-scheduler-configuration", "fail", "tlsConfig has no certFile and keyFile"),
     (lambda _: None, "gang-topology", "skip", "no fabric sets placement.gangTopology"),
     (ask_topology("domains: [a/leaf, a/spine], gangTopology: required", ["a/zone", "a/spine"]), "gang-topology", "ok",
@@ -276,9 +238,9 @@ def test_a_namespace_that_names_the_default_needs_one_in_the_policy():
     )
 
 
-def test_pods_of_an_unreadable_namespace_do_not_count_as_injected():
-    reason = "you may not list pods -n train (403 Forbidden)"
-    row = find(installations.healthy(), "uninjected", unread={"namespaced-pods": reason})
+def test_pods_that_may_not_be_read_do_not_count_as_injected():
+    reason = "you may not list pods -A (403 Forbidden)"
+    row = find(installations.healthy(), "uninjected", unread={"pods": reason})
     assert (row.state, row.detail, row.unread) == (rows.State.SKIP, reason, True)
 
 
@@ -299,29 +261,29 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
 
 def test_every_row_has_a_test_that_breaks_it():
     elsewhere = {
-        "api-reachable", "caller-permissions", "dry-run", "multus", "install-permissions",
+        "api-reachable", "caller-permissions", "dry-run", "multus", "server-permissions",
     }  # fmt: skip
     assert set(ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 
 
 def test_without_an_answer_of_the_api_server_all_other_rows_are_skipped():
-    unread = {source.name: "no answer" for source in snapshots.SOURCES}
+    unread = dict.fromkeys(snapshots.SOURCES, "no answer")
     results = run_checks(snapshots.Snapshot(names.NAMESPACE, NOW, unread=unread))
     assert [result.check for result in results if result.state is rows.State.FAIL] == ["api-reachable"]
     assert {result.detail for result in results[1:]} == {"fix api-reachable first"}
 
 
 # of the kinds of workloads, whose names have points, one is tried
-UNREADABLE = [source.name for source in snapshots.SOURCES if "." not in source.name and source.name != "version"]
+UNREADABLE = [name for name in snapshots.SOURCES if "." not in name and name != "version"]
 
 
 @pytest.mark.parametrize("source", [*UNREADABLE, "rayjobs.v1.ray.io"])
 def test_rows_that_the_caller_may_not_read_are_skipped_with_the_reason(source):
     trees = installations.healthy()
     right = f"list {source}"
-    trees[snapshots.DRY_RUNS] = installations.seen(trees).get_all(snapshots.DRY_RUNS)
+    dry_runs = installations.seen(trees).dry_runs
     trees[source].clear()
-    more = {"unread": {source: f"you may not {right} (403 Forbidden)"}, "forbidden": (right,)}
+    more = {"unread": {source: f"you may not {right} (403 Forbidden)"}, "forbidden": {right}, "dry_runs": dry_runs}
     results = run_checks(installations.seen(trees, **more))
     assert wrong(results) == {"caller-permissions"}, [(e.check, e.detail) for e in results if e.check in wrong(results)]
 
@@ -343,34 +305,83 @@ def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_sk
 @pytest.mark.parametrize(
     ("dry_run", "check", "state", "words"),
     [
-        (snapshots.DryRun("roce", "default", refusal="failed calling webhook: x509"), "dry-run", "fail", "x509"),
-        (snapshots.DryRun("roce", "default", pod={"metadata": {}}), "dry-run", "fail", "did not call the webhook"),
-        (snapshots.DryRun("roce", "default", refusal="no", forbidden=True), "dry-run", "skip",
+        (snapshots.DryRun("default", refusal="failed calling webhook: x509"), "dry-run", "fail", "x509"),
+        (snapshots.DryRun("default", pod={"metadata": {}}), "dry-run", "fail", "did not call the webhook"),
+        (snapshots.DryRun("default", refusal="no", forbidden=True), "dry-run", "skip",
          "you may not create pods -n default; give --namespace-for-probe"),
-        (snapshots.DryRun("roce", problem="no namespace may use fabric roce"), "dry-run", "skip", "no namespace"),
-        (snapshots.DryRun("roce", "default",
+        (snapshots.DryRun(refusal="no namespace may use fabric roce"), "dry-run", "skip", "no namespace"),
+        (snapshots.DryRun("default",
                           pod={"metadata": {"annotations": {names.INJECTION: '{"policy": "sha256:0"}'}}}),
          "dry-run", "fail", "sha256:0"),
-        (snapshots.DryRun("roce", "default", pod={"metadata": {"annotations": {names.INJECTION: "[]"}}}),
+        (snapshots.DryRun("default", pod={"metadata": {"annotations": {names.INJECTION: "[]"}}}),
          "dry-run", "fail", "an unknown policy"),
     ],
 )  # fmt: skip
 def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, state, words):
-    results = assess_trees({**installations.healthy(), "dry-runs": [dry_run]})
+    results = assess_trees(installations.healthy(), dry_runs={"roce": dry_run})
     (match,) = [result for result in results if result.check == check]
     assert (match.state, match.subject) == (state, "roce")
     assert words in match.detail
     assert wrong(results) == ({check} if state == "fail" else set())
 
 
+def test_permissions_that_servers_lack_are_named_with_the_command_that_verifies_one():
+    denied = {"rw-extender": ["list nodes -A", "watch nodes -A"], "rw-webhook": ["get configmaps/oci -n default"]}
+    row = find(installations.healthy(), "server-permissions", denied=denied)
+    assert (row.state, row.detail) == (
+        rows.State.FAIL,
+        (
+            "rw-extender lacks 2 permissions: list nodes -A, watch nodes -A; "
+            "rw-webhook lacks 1 permission: get configmaps/oci -n default"
+        ),
+    )
+    assert "can-i list nodes -A --as=system:serviceaccount:railwright-system:rw-extender" in row.hint
+
+
+def hide_schedulers(trees):
+    """Have no scheduler's configuration in the cluster, as with kubeadm."""
+    trees["volcano"].clear()
+    trees["kube-system"].clear()
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "detail"),
+    [
+        ((place("a", "volcano", "nvidia.com/mlx5_0"),), "ok", "volcano, 1 pod"),
+        ((place("a", "default-scheduler", "nvidia.com/mlx5_0"),), "ok", "default-scheduler, 1 pod"),
+        # both ask the extender, and still race
+        (
+            (place("a", "volcano", "nvidia.com/mlx5_0"), place("b", "volcano", "nvidia.com/mlx5_0"),
+             place("c", "", "nvidia.com/mlx5_0")),
+            "warn", "default-scheduler has placed train/c, and the scheduler of these nodes is volcano",
+        ),
+        ((hide_schedulers,), "skip", "no pod with accelerators runs there"),
+        ((hide_schedulers, place("a", "site"), place("b", "site")), "ok", "site, 2 pods"),
+        ((hide_schedulers, place("a", "site"), place("b", "other", injected=False)), "warn",
+         "other has placed train/b, and the scheduler of these nodes is site"),
+        ((repolicy("preset: topograph", "preset: topograph, schedulerName: railwright-scheduler"),
+          place("a", "volcano", "nvidia.com/mlx5_0")), "warn",
+         "volcano has placed train/a, and the scheduler of these nodes is railwright-scheduler"),
+        ((drop("deployments", EXTENDER), place("a", "site")), "skip",
+         "Deployment railwright-extender is not installed: gangs are placed without railwright"),
+    ],
+)  # fmt: skip
+def test_pods_of_another_scheduler_on_the_nodes_of_a_fabric_are_named(changes, state, detail):
+    trees = installations.healthy()
+    for change in changes:
+        change(trees)
+    [result] = [row for row in assess_trees(trees) if row.check == "schedulers" and row.subject in ("roce", "")]
+    assert (result.state, result.detail) == (state, detail)
+
+
 def test_rails_with_networks_need_multus_and_others_do_not():
     trees = installations.healthy()
     trees["networks"].clear()
-    results = assess_trees(trees, unknown=frozenset({"networks"}))
+    results = assess_trees(trees, unknown={"networks"})
     assert wrong(results) == {"multus"}
     repolicy("network: prod/rail0, ", "")(trees)
     repolicy("network: prod/rail1, ", "resource: nvidia.com/mlx5_1, ")(trees)
-    assert wrong(assess_trees(trees, unknown=frozenset({"networks"}))) == set()
+    assert wrong(assess_trees(trees, unknown={"networks"})) == set()
 
 
 def test_a_missing_extender_is_no_failure():
@@ -419,13 +430,11 @@ def encode(pem):
 
 
 def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator():
-    def pods(*trees):
-        return tuple(msgspec.convert(tree, views.Pod) for tree in trees)
-
-    trained, other = installations.pod("trained", {}, {}, gpus=1), installations.pod("other", {}, {})
     trees = installations.healthy()
-    assert wrong(assess_trees({**trees, "namespaced-pods": pods(other)})) == set()
-    results = assess_trees({**trees, "namespaced-pods": pods(trained, other)})
+    trees["pods"].append(installations.pod("other", {}, {}))
+    assert wrong(assess_trees(trees)) == set()
+    trees["pods"].append(installations.pod("trained", {}, {}, gpus=1))
+    results = assess_trees(trees)
     (failure,) = [result for result in results if result.state is rows.State.FAIL]
     assert (failure.check, failure.detail) == ("uninjected", "1 of 2: train/trained")
 
@@ -453,12 +462,8 @@ def test_the_check_counts_missed_pods(name):
             e for e in webhook["namespaceSelector"]["matchExpressions"] if e["key"].endswith("metadata.name")
         ]
         excluding["values"] += sorted(case.excluded)
-    tree, unlabelled = missed_pods.pod(case), ()
-    if names.FABRIC in tree["metadata"].get("labels", {}):
-        trees["pods"].append(tree)
-    elif case.namespace_labels:
-        unlabelled = (msgspec.convert(tree, views.Pod),)
-    row = find({**trees, "namespaced-pods": unlabelled}, "uninjected")
+    trees["pods"].append(missed_pods.pod(case))
+    row = find(trees, "uninjected")
     if case.label is None:
         assert row.state is rows.State.OK, row.detail
     else:
@@ -488,20 +493,17 @@ def test_without_a_policy_the_replicas_row_explains_that_no_server_is_ready():
 
 
 def test_before_an_installation_only_prerequisites_are_checked():
-    empty = {source.name: [] for source in snapshots.SOURCES}
+    empty: dict = {name: [] for name in snapshots.SOURCES}
     whole = installations.healthy()
     empty |= {name: whole[name] for name in ("version", "nodes", "namespaces")}
-    empty["permissions"] = [(permission, True) for permission in permissions.TO_INSTALL]
-    more = {"unknown": frozenset({"networks"})}
+    more = {"unknown": {"networks"}}
     results = assess_trees(empty, before=True, **more)
-    assert {result.check for result in results} == {a for a, r in ROWS.items() if r.phase is not rows.Phase.INSTALLED}
+    assert {result.check for result in results} == {anchor for anchor, row in ROWS.items() if row.before}
     assert wrong(results) == {"multus"}, "a warning: networks may not be needed"
     by_check = {result.check: result for result in results}
     assert by_check["accelerators"].detail == (
         "3 of 3 nodes have nvidia.com/gpu; device pools: nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
     )
-    empty["permissions"] = [(item, item.resource != "clusterroles") for item in permissions.TO_INSTALL]
-    assert "install-permissions" in wrong(assess_trees(empty, before=True, **more))
     for node in empty["nodes"]:
         for amounts in node["status"].values():
             del amounts["nvidia.com/mlx5_0"], amounts["nvidia.com/mlx5_1"]

@@ -73,7 +73,6 @@ def test_the_licence_is_the_apache_licence():
 def test_the_wheel_of_the_image_contains_the_licence_and_names_it(wheel):
     assert read_member(wheel, "licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     for path in (
-        "railwright/cli/checking/tested_versions.json",
         "railwright/cli/checking/webhook_entries.json",
         "railwright/cli/clouds/profiles/eks-efa/policy.yaml",  # railwright policy init begins with a profile
     ):
