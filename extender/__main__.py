@@ -19,7 +19,7 @@ from extender import state as states
 from railwright.cluster import errors, events, last_policy, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.dashboard import application
-from railwright.fabric.overview import fabric_view, gang_assessment, overview_builder, overview_types
+from railwright.fabric.overview import gang_assessment, overview_builder, overview_types
 from railwright.fabric.placement.state import assumed_pods
 from railwright.serving import logs, metrics, probes, server, settings, tls
 
@@ -38,14 +38,13 @@ async def serve(options: settings.Settings) -> int:
     """Run the extender until it is stopped. Return the exit code."""
     counters, checks = metrics.ExtenderMetrics(), probes.Probes()
     state = states.State(assume_seconds=options.assume_seconds)
-    pod_groups, node_notes = gang_events.PodGroups(), fabric_view.NodeNotes()
-    watches = states.list_watches(state, nodes=node_notes if options.dashboard_listen is not None else None)
+    pod_groups = gang_events.PodGroups()
     try:
         origin = await sources.connect(
             kubeconfig=str(options.kubeconfig) if options.kubeconfig else None,
             snapshot=options.snapshot,
             policy=options.policy,
-            watches=[pod_groups.add_recorder(watch) for watch in watches],
+            watches=[pod_groups.add_recorder(watch) for watch in states.list_watches(state)],
             count_failure=lambda kind, reason: counters.watch_failures.labels(kind, reason).inc(),
         )
     except errors.ClusterError as error:
@@ -116,7 +115,7 @@ async def serve(options: settings.Settings) -> int:
     ]
     if options.dashboard_listen is not None:
         builder = overview_builder.OverviewBuilder(
-            state.cluster, state.assumed, state.opted_in, deciding.policy, state.pools, notes=node_notes
+            state.cluster, state.assumed, state.opted_in, deciding.policy, state.pools
         )
         tasks += _build_dashboard(options, options.dashboard_listen, builder, origin, post)
     try:

@@ -13,7 +13,7 @@ from railwright.cluster import resources, sinks, sources
 from railwright.fabric import names, scheduling_views, views
 from railwright.fabric.claims import inventory
 from railwright.fabric.claims import objects as claims
-from railwright.fabric.overview import pods_and_events
+from railwright.fabric.overview import opted_in_pods
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import claimed_rails, model
 from railwright.fabric.workloads import membership
@@ -26,7 +26,7 @@ class State:
         self.clock = clock
         self.cluster = cluster_state.ClusterState()
         self.assumed = assumed_pods.AssumedPods(assume_seconds=assume_seconds)
-        self.opted_in = pods_and_events.OptedInPods()
+        self.opted_in = opted_in_pods.OptedInPods()
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
 
     def apply_policy(self, policy: model.Policy | None) -> None:
@@ -107,14 +107,16 @@ class Networks:
 _Row = tuple[resources.Kind, sinks.Sink[Any]]
 
 
-def list_watches(state: State, *, nodes: sinks.Sink[Any] | None = None) -> list[sources.WatchSpec]:
-    """Return a watch for each kind. `nodes` is a second sink of nodes."""
+def list_watches(state: State) -> list[sources.WatchSpec]:
+    """Return a watch for each kind."""
     cluster = state.cluster
-    state_nodes: sinks.Sink[Any] = sinks.Functions(
-        cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
-    )
     table: list[_Row] = [
-        (resources.NODES, state_nodes if nodes is None else sinks.Several(state_nodes, nodes)),
+        (
+            resources.NODES,
+            sinks.Functions(
+                cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
+            ),
+        ),
         (resources.PLACED_PODS, Pods(state)),
         (resources.NADS, Networks(state)),
         (

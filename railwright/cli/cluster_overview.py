@@ -5,24 +5,17 @@ Reports the kinds that the user may not list. `railwright.fabric.overview` compu
 
 import argparse
 import asyncio
-import logging
-import pathlib
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from extender import state as states
-from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
+from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import errors, resources, sources, watch_wire
-from railwright.fabric.overview import overview_builder, overview_types, pods_and_events
-from railwright.fabric.placement.state import object_info
+from railwright.fabric.overview import overview_builder, overview_types
 from railwright.fabric.policy import model as policy_model
-from railwright.fabric.workloads import membership
 
-_Item = TypeVar("_Item")
 _AT_ONCE = 6  # kinds read concurrently
-_POLL_SECONDS = 1.0
 _REQUIRED = frozenset(
     {resources.NODES, resources.PLACED_PODS}
 )  # required; without the other kinds some columns are missing
@@ -48,118 +41,31 @@ def get_sources(arguments: argparse.Namespace) -> Sources:
     return Sources(cluster, arguments.snapshot, arguments.policy)
 
 
-class ClusterView(NamedTuple):
-    """An overview, and the pods and nodes that it was computed from."""
-
-    overview: overview_types.Overview
-    pods: pods_and_events.OptedInPods
-    nodes: Mapping[str, object_info.NodeInfo]
-
-    def list_labels(self, gang: str) -> Sequence[Mapping[str, str]]:
-        """Return the labels of each pod of a gang, named by its key."""
-        return [pod.metadata.labels for pod in self.pods.gangs.get(membership.GangKey(gang), {}).values()]
-
-
-def open_view(arguments: argparse.Namespace) -> tuple[Sources, ClusterView]:
-    """Return the sources of a command that can watch them, and the current overview. Prints problems on stderr.
+def read(arguments: argparse.Namespace) -> overview_types.Overview:
+    """Return the overview of what the options of a command name. Print problems on stderr.
 
     Raises UnreadableError or ClusterError.
     """
     given = get_sources(arguments)
-    if arguments.watch and given.snapshot:
-        raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
-    view = read(given)
-    for problem in view.overview.problems:
-        output.print_note(problem)
-    return given, view
-
-
-def read(given: Sources) -> ClusterView:
-    """Return the current overview. Raise UnreadableError or ClusterError."""
     state = states.State(assume_seconds=0.0)
-    known, watch_specs = state.opted_in, states.list_watches(state)
+    watch_specs = states.list_watches(state)
     problems: list[str] = []
     if given.snapshot:
         policy = policies.read_file(given.policy)
-        _open_file(given.snapshot, watch_specs)
-        source = f"snapshot {given.snapshot}"
+        objects = object_files.read_snapshot(given.snapshot, needs="Node")
+        for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
+            sink.replace(objects[kind])
     else:
         policy, problems = asyncio.run(_open_cluster(given, watch_specs))
-        source = f"kubeconfig {given.cluster.kubeconfig}" if given.cluster.kubeconfig else "the cluster"
     state.apply_policy(policy)
-    builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
+    builder = overview_builder.OverviewBuilder(
+        state.cluster, state.assumed, state.opted_in, lambda: policy, state.pools
+    )
     with output.show_progress("assessing gangs"):
         builder.refresh_fully()
-    return ClusterView(builder.build_overview(source=source, problems=problems), known, state.cluster.nodes)
-
-
-def _open_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> None:
-    objects = object_files.read_snapshot(path, needs="Node")
-    for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
-        sink.replace(objects[kind])
-
-
-async def watch(given: Sources, present: ClusterView, show: Callable[[ClusterView], None]) -> None:
-    """Call `show` with the present view, and after each change, at most once in `_POLL_SECONDS`, until cancelled.
-
-    Prints on stderr when the cluster cannot be read any more, and when it can again.
-    """
-    logging.basicConfig(level=logging.ERROR)  # a watch that ends is opened again
-    show(present)
-    state = states.State(assume_seconds=0.0)
-    known = state.opted_in
-    async with cluster_access.connect(given.cluster) as client, asyncio.TaskGroup() as group:
-        origin = await sources.connect(
-            kubeconfig=None,
-            snapshot=None,
-            policy=pathlib.Path(given.policy) if given.policy else None,
-            watches=states.list_watches(state),
-            client=client,
-        )
-        for task in origin.tasks:
-            group.create_task(task())
-        builder = overview_builder.OverviewBuilder(
-            state.cluster, state.assumed, known, lambda: origin.store.current, state.pools
-        )
-        failure = ""
-        while True:
-            await asyncio.sleep(_POLL_SECONDS)
-            if (now := origin.find_outage()) != failure:
-                failure = now
-                output.print_note(now or "the cluster answers again")
-            if not failure and not origin.list_unread():
-                state.apply_policy(origin.store.current)
-                builder.refresh_fully()
-                show(ClusterView(builder.build_overview(), known, state.cluster.nodes))
-
-
-async def follow(
-    given: Sources,
-    present: ClusterView,
-    arguments: argparse.Namespace,
-    list_changes: Callable[[ClusterView], Sequence[tuple[_Item, Sequence[str]]]],
-    print_rows: Callable[[ClusterView, Sequence[_Item], bool], None],
-) -> None:
-    """Print what is there, then each change, until cancelled: documents, or rows with headers before the first.
-
-    `list_changes` returns what is new in a view, each with the lines of `-o name`.
-    """
-    has_headers = not arguments.no_headers
-
-    def show(view: ClusterView) -> None:
-        nonlocal has_headers
-        changed = list_changes(view)
-        if formats.is_document(arguments.output):
-            for item, names in changed:
-                if arguments.output == output.YAML:
-                    print("---")
-                formats.print_document(item, arguments.output, names=names)
-        elif changed:
-            print_rows(view, [item for item, _ in changed], has_headers)
-            has_headers = False
-        sys.stdout.flush()
-
-    await watch(given, present, show)
+    for problem in problems:
+        output.print_note(problem)
+    return builder.build_overview()
 
 
 # --- the API server ---------------------------------------------------------------------------------------

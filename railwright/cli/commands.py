@@ -44,8 +44,6 @@ def _configure_explain(parser: Parser) -> None:
         default=None,
     )
     manifest.add_value("--snapshot FILE", "File with Namespaces, networks and Nodes, as for the servers.", default=None)
-    manifest.add_flag("--full", "Show the whole pod, not only the changes.")
-    options.add_picture(manifest)
     pod = parser.add_group("options for a pod")
     pod.add_value(
         "--token-file FILE",
@@ -69,7 +67,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
     names = [name, *words[1:]] if slash else words[1:]
     if len(names) > 1:
         raise output.UnreadableError(f"explain {' '.join(words)}: give one pod, as pod/NAME -n NAMESPACE")
-    _reject(arguments, ("policy", "snapshot", "full", "svg", "filename", "recursive"), "explain FILE")
+    _reject(arguments, ("policy", "snapshot", "filename", "recursive"), "explain FILE")
     return form, names[0] if names else ""
 
 
@@ -172,25 +170,20 @@ def _configure_gangs(parser: Parser) -> None:
     parser.add_argument("gang", metavar="GANG", nargs="?", default="", help="Describe this gang with all its pods.")
     options.add_namespace(parser, "Show gangs of one namespace (default: all namespaces).")
     parser.add_flag("-A, --all-namespaces", "Show gangs of all namespaces (the default).")
-    parser.add_value("--fabric NAME", "Show gangs of one fabric.")
     parser.add_flag("--waiting", "Show only gangs that are not fully placed.")
-    _add_view(parser, "of a pod of the gang")
+    _add_view(parser)
 
 
 def _configure_fabric(parser: Parser) -> None:
     parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="Fabric to show (default: all).")
     parser.add_flag("--nodes", "Show a row for each node, even of fabrics with more than 64.")
-    parser.add_flag("--leaves", "Show no rows for nodes.")
     parser.add_flag("--dead", "Show only nodes that are not ready or have a dead or degraded rail.")
-    _add_view(parser, "of the nodes")
+    _add_view(parser)
 
 
-def _add_view(parser: Parser, subject: str) -> None:
-    """Add the options of a command that prints what the dashboard shows, selected by the labels of `subject`."""
-    options.add_selector(parser, subject)
-    options.add_output(parser, output.WIDE, output.NAME)
-    options.add_no_headers(parser)
-    parser.add_flag("-w, --watch", "Print changes as they happen, until Ctrl-C.")
+def _add_view(parser: Parser) -> None:
+    """Add the options of a command that prints what the dashboard shows."""
+    options.add_output(parser, output.WIDE)
     options.add_snapshot(parser)
     options.add_policy(parser)
     options.add_cluster(parser)
@@ -220,7 +213,7 @@ _OF_CLUSTERS = {
         finding="a rail is dead or degraded",
     ),
     "dashboard": Command(
-        "Serve a live page with the fabrics, gangs and recent admissions on this machine.",
+        "Serve a live page with the fabrics and gangs on this machine.",
         _configure_dashboard,
         examples=(
             "railwright dashboard --open",
@@ -481,7 +474,6 @@ _OF_INSTALLATIONS = {
 
 def _configure_demo(parser: Parser) -> None:
     parser.add_flag("--serve", "Serve the dashboard on the demo's cluster with a stream of jobs.")
-    options.add_picture(parser, "the summary")
     options.add_output(parser)
 
 

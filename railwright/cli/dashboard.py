@@ -18,9 +18,9 @@ from typing import Any
 from extender import state as states
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
-from railwright.cluster import resources, sources
+from railwright.cluster import sources
 from railwright.dashboard import application
-from railwright.fabric.overview import fabric_view, overview_builder, pods_and_events
+from railwright.fabric.overview import overview_builder
 from railwright.serving import ports, settings
 
 _POLL_SECONDS = 1.0
@@ -61,7 +61,6 @@ class View:
         """`source`: what the page shows as the origin of the data."""
         self._given = given
         self._state = states.State(assume_seconds=0.0)
-        self._notes, self._events = fabric_view.NodeNotes(), pods_and_events.RecentEvents()
         self._origin: sources.Sources | None = None
         builder = overview_builder.OverviewBuilder(
             self._state.cluster,
@@ -69,22 +68,16 @@ class View:
             self._state.opted_in,
             lambda: self._origin.store.current if self._origin is not None else None,
             self._state.pools,
-            notes=self._notes,
-            events=self._events,
         )
         self.feed = application.Feed(builder, source=source, list_problems=self._list_problems)
 
     async def open(self, client: clients.Client | None) -> None:
         """Prepare the watches of a cluster, or without a client of the files."""
-        kinds = (resources.WEBHOOK_EVENTS, resources.EXTENDER_EVENTS)
         self._origin = await sources.connect(
             kubeconfig=None,
             snapshot=pathlib.Path(self._given.snapshot) if self._given.snapshot else None,
             policy=pathlib.Path(self._given.policy) if self._given.policy else None,
-            watches=(
-                *states.list_watches(self._state, nodes=self._notes),
-                *(sources.WatchSpec(kind, self._events) for kind in kinds),
-            ),
+            watches=states.list_watches(self._state),
             client=client,
         )
         self._state.apply_policy(self._origin.store.current)

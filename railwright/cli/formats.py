@@ -24,15 +24,13 @@ def print_json(value: Any) -> None:
 
 def is_document(form: str) -> bool:
     """True for the output formats of `print_document`; the others are for people."""
-    return form in (output.JSON, output.YAML, output.NAME)
+    return form in (output.JSON, output.YAML)
 
 
-def print_document(value: Any, form: str, *, names: Iterable[str] = ()) -> None:
-    """Print a value on stdout in a format for programs. `names` are the lines of `-o name`, as KIND/NAME."""
+def print_document(value: Any, form: str) -> None:
+    """Print a value on stdout in a format for programs."""
     if form == output.JSON:
         print_json(value)
-    elif form == output.NAME:
-        sys.stdout.writelines(f"{name}\n" for name in names)
     else:
         sys.stdout.write(format_yaml(msgspec.json.decode(msgspec.json.encode(value))))
 
@@ -91,13 +89,11 @@ def print_table(
     *,
     styles: Sequence[str] = (),
     wide: bool = False,
-    headers: bool = True,
 ) -> None:
     """Print a table on stdout. `styles` holds rich styles, one per row. `wide` prints all columns in full."""
     plain = [[output.escape_controls(cell) for cell in row] for row in rows]
     header, *lines = format_table(columns, plain, None if wide else get_terminal_width())
-    if headers:
-        output.print_styled((header, "bold"))
+    output.print_styled((header, "bold"))
     for line, style in zip(lines, styles or [""] * len(lines), strict=True):
         output.print_styled((line, style))
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from railwright.cli import output
 from railwright.cli.parsers import Options, Parser
-from railwright.fabric import label_selectors
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 86400.0  # seconds of a day
@@ -66,23 +65,6 @@ def get_cluster(arguments: argparse.Namespace) -> ClusterOptions:
 def add_namespace(parser: Options, text: str, default: str = "") -> None:
     """Add -n, with its help text."""
     parser.add_value("-n, --namespace NAME", text, default=default)
-
-
-def add_selector(parser: Options, subject: str) -> None:
-    """Add -l for the labels of `subject`. The value is a list of requirements for `label_selectors.matches`."""
-    parser.add_value(
-        "-l, --selector LABELS",
-        f"Labels {subject}, as for kubectl: key=value, key!=value, key in (a,b), key notin (a,b), key, !key.",
-        type=_parse_selector,
-        default=(),
-    )
-
-
-def _parse_selector(text: str) -> Sequence[label_selectors.Expression]:
-    try:
-        return label_selectors.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_policy(parser: Options) -> None:
@@ -164,27 +146,17 @@ def _join(endings: Sequence[str]) -> str:
 
 
 def add_output(parser: Options, *more: str) -> None:
-    """Add -o with `text`, the formats `more` such as WIDE and NAME, and the documents. `formats` prints them."""
-    texts = {output.WIDE: "wide prints all columns", output.NAME: "name prints names only"}
+    """Add -o with `text`, the formats `more`, and the documents, which `formats` prints."""
+    note = ": wide prints all columns" if output.WIDE in more else ""
     forms = (output.TEXT, *more, output.JSON, output.YAML)
-    notes = [texts[form] for form in forms if form in texts]
     parser.add_argument(
-        "-o",
-        "--output",
-        choices=forms,
-        default=output.TEXT,
-        help=f"Output format{': ' if notes else ''}{'; '.join(notes)} (default: text).",
+        "-o", "--output", choices=forms, default=output.TEXT, help=f"Output format{note} (default: text)."
     )
 
 
-def add_no_headers(parser: Options) -> None:
-    """Add --no-headers, for a command with a table."""
-    parser.add_flag("--no-headers", "Print tables without their headers.")
-
-
-def add_picture(parser: Options, subject: str = "the output") -> None:
+def add_picture(parser: Options) -> None:
     """Add --svg."""
-    parser.add_value("--svg FILE", f"Also write {subject} as SVG.", default=None, type=pathlib.Path)
+    parser.add_value("--svg FILE", "Also write the output as SVG.", default=None, type=pathlib.Path)
 
 
 def _parse_timeout(text: str) -> float:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TextIO
 
-TEXT, WIDE, NAME, JSON, YAML = "text", "wide", "name", "json", "yaml"  # values of -o
+TEXT, WIDE, JSON, YAML = "text", "wide", "json", "yaml"  # values of -o
 OK, FINDINGS, UNUSABLE = 0, 1, 2  # docs/interface.md 6: success; findings; wrong usage or unreadable input
 _WEIGHTS = {"bold": "1", "dim": "2"}
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}

@@ -64,18 +64,6 @@ POLICY = Kind(
     field_selector=f"metadata.name={installed_names.POLICY}",
     title="the policy",
 )
-# recent Events of the webhook and the extender; watched by a user's dashboard only
-WEBHOOK_EVENTS, EXTENDER_EVENTS = (
-    Kind(
-        name,
-        "/api/v1/events",
-        views.Event,
-        optional=True,
-        field_selector=f"source={component}",
-        title="Events of railwright",
-    )
-    for name, component in (("events", "railwright-webhook"), ("events of the extender", "railwright-extender"))
-)
 
 
 def _define(version: str, plural: str, view: type[Any], **more: Any) -> Kind:

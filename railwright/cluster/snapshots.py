@@ -23,7 +23,6 @@ KINDS: Mapping[str, resources.Kind] = {
         resources.NODE_TOPOLOGIES,
         resources.POLICY,
         resources.HYPER_NODES,
-        resources.WEBHOOK_EVENTS,
         resources.DEVICE_CLASSES,
         resources.RESOURCE_CLAIMS,
         resources.CLAIM_TEMPLATES,
@@ -31,7 +30,6 @@ KINDS: Mapping[str, resources.Kind] = {
         *sorted(resources.GANG_SIZES.values(), key=lambda kind: kind.optional),
     )
 }
-_OTHER_GROUPS = {"Event": "events.k8s.io"}  # a second group with the same objects
 # Versions whose objects have other fields.
 _UNREADABLE = frozenset({"resource.k8s.io/v1alpha2", "resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta1"})
 # The key of an object without apiVersion: the first row of its kind.
@@ -67,7 +65,7 @@ def _find_row(obj: Mapping[str, Any]) -> str:
     if not isinstance(version, str) or not version:
         return _FIRST.get(kind, kind)
     group = version.rpartition("/")[0]
-    is_row = kind in KINDS and group in (KINDS[kind].group, _OTHER_GROUPS.get(kind))
+    is_row = kind in KINDS and group == KINDS[kind].group
     return kind if is_row else f"{kind}.{group}"  # other projects have a Node or an Event of their own
 
 

@@ -28,6 +28,8 @@ from railwright.serving import application, ports, settings, tls
 # --- readers --------------------------------------------------------------------------------------------------
 
 PACE_SECONDS = 1.0  # between two refreshes; faster updates are of no use to a person
+_MAX_SLOWER = 5  # with thousands of nodes, whose refresh takes longer
+_SHARE = 0.1  # of the time that refreshes take: the extender has schedulers to answer
 READERS = 32  # concurrent readers; each gets the complete overview, half a megabyte for a thousand nodes
 
 
@@ -82,7 +84,8 @@ class Feed:
         """Refresh until cancelled, while there are readers."""
         while True:
             await self._has_readers.wait()
-            for _ in self.builder.refresh(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())):
+            began = time.monotonic()
+            for _ in self.builder.refresh():
                 await asyncio.sleep(0)  # yield to the server's real work
             overview = self.builder.build_overview(source=self.source, problems=self._list_problems())
             body = msgspec.json.encode(overview)
@@ -90,7 +93,8 @@ class Feed:
                 self.body, self.body_id = body, hashlib.sha256(body).hexdigest()[:32]
                 self._changed.set()
                 self._changed = asyncio.Event()
-            await asyncio.sleep(self._pace)
+            elapsed = time.monotonic() - began
+            await asyncio.sleep(max(self._pace, min(elapsed / _SHARE, _MAX_SLOWER * self._pace)))
 
 
 # --- server-sent events ---------------------------------------------------------------------------------------

@@ -64,8 +64,8 @@ async def test_kubectl_runs_and_completes_the_plugin(plane, namespace, nodes, si
     )
     assert "kubectl-railwright" in listed[1], listed
     assert first[1].splitlines()[0].startswith("gangs"), first
-    values = [line.partition("\t")[0] for line in option[1].splitlines()[:5]]
-    assert values == ["text", "wide", "name", "json", "yaml"], option
+    values = [line.partition("\t")[0] for line in option[1].splitlines()[:4]]
+    assert values == ["text", "wide", "json", "yaml"], option
     gangs = {gang["name"]: gang for gang in json.loads(filtered[1]) if gang["namespace"] == namespace}
     assert (gangs["llm"]["state"], gangs["llm"]["placed"], gangs["llm"]["ranks"][0]["node"]) == ("placed", 1, "term-0")
     assert gangs["train"]["state"] == "waiting", "one rail is free, and it has two pods"

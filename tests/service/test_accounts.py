@@ -162,7 +162,6 @@ CERTIFIED = {"client-certificate": "client.pem", "client-key": "client.pem"}
 COMMANDS = (
     ("check",),
     ("gangs",),
-    ("gangs", "-w"),
     ("fabric",),
     ("version",),
     ("explain", "{demo}/job.yaml"),

@@ -22,7 +22,6 @@ COMMANDS = (
     ("gangs",),
     ("gangs", "--policy", POLICY, "-o", "json"),
     ("gangs", "llama", "-n", "prod"),
-    ("gangs", "-w"),
     ("fabric",),
     ("version",),
     ("explain", JOB),

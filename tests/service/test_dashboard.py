@@ -18,7 +18,7 @@ from dashboard_servers import find
 
 from railwright.cli import __main__ as command_line
 from railwright.dashboard import application
-from railwright.fabric.overview import overview_builder, pods_and_events
+from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.serving import settings
 
@@ -64,10 +64,10 @@ async def test_a_reader_that_comes_back_gets_the_overview_only_if_it_is_another(
     async with session.get(f"{url}api/stream") as response:
         ((last, _, before),) = await dashboard_servers.events(response, 1)
     async with session.get(f"{url}api/stream", headers={"Last-Event-ID": last}) as response:
-        vista.add_event("missed", "said while nobody looked")
+        vista.add_gang(2, name="missed", namespace="prod")
         vista.write(folder)
         ((newest, _, after),) = await dashboard_servers.events(response, 1)
-        assert (newest != last, len(after["events"])) == (True, len(before["events"]) + 1)
+        assert (newest != last, len(after["gangs"])) == (True, len(before["gangs"]) + 1)
     for strange in ("another-1", "9" * 5000, "-"):
         async with session.get(f"{url}api/stream", headers={"Last-Event-ID": strange}) as response:
             ((again, _, _),) = await dashboard_servers.events(response, 1)
@@ -209,11 +209,9 @@ async def test_the_extenders_own_state_is_shown(guarded, session):
     url, _ = guarded
     async with session.get(f"{url}api/stream", headers=bearer("ann-token")) as response:
         seen = await dashboard_servers.read_until(
-            response, lambda seen: seen["admissions"] and find(seen, "fabrics", "roce").get("nodes")
+            response, lambda seen: seen["gangs"] and find(seen, "fabrics", "roce").get("nodes")
         )
     assert find(seen, "fabrics", "roce")["nodes"] == 8
-    assert seen["events"] is None, "the extender reads none"
-    assert seen["admissions"][0]["outcome"] == "injected"
 
 
 async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
@@ -238,7 +236,7 @@ async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
 def quiet_feed() -> application.Feed:
     state, book = cluster_state.ClusterState(), assumed_pods.AssumedPods(assume_seconds=1)
     return application.Feed(
-        overview_builder.OverviewBuilder(state, book, pods_and_events.OptedInPods(), lambda: None, {}),
+        overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), lambda: None, {}),
         source="x",
         pace_seconds=0.01,
     )
@@ -270,7 +268,7 @@ async def test_nothing_is_computed_without_readers():
 
 async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
     state, book = placing.build_cluster(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
-    builder = overview_builder.OverviewBuilder(state, book, pods_and_events.OptedInPods(), placing.policy, {})
+    builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = application.Feed(builder, source="x", pace_seconds=0.01)
     monkeypatch.setattr(application, "_STREAM_SECONDS", 0.3)
     async with dashboard_servers.feeding(source), application.open_port(HERE, source, everybody) as where:

@@ -19,8 +19,7 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
 CONNECTION = "document.getElementById('connection').dataset.state"
 DETAILS = "document.getElementById('details').innerText"
 READY = (
-    f"railwright.store.gangs.length >= 11 && {CONNECTION} === 'live'"
-    "&& document.querySelector('#gangs .state.worse') && document.querySelector('#admissions tr')"
+    f"railwright.store.gangs.length >= 11 && {CONNECTION} === 'live'&& document.querySelector('#gangs .state.worse')"
 )
 COLOURS = """(() => {
   const canvas = document.getElementById('canvas');
@@ -52,7 +51,6 @@ async def shown(tmp_path_factory):
     vista = dashboard_servers.build_vista()
     vista.add_gang(2, name=HOSTILE, namespace="prod")
     vista.nodes.append({**vista.nodes[0], "metadata": {**vista.nodes[0]["metadata"], "name": HOSTILE, "uid": HOSTILE}})
-    vista.add_event(HOSTILE, HOSTILE)
     vista.write(folder)
     async with dashboard_servers.command(folder) as url:
         yield url, folder, vista

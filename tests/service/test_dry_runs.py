@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import dry_runs
+from railwright.cli.explanation import dry_runs, previews, templates
 from railwright.cluster import errors
 
 POD = {
@@ -18,6 +18,7 @@ POD = {
     "metadata": {"name": "p", "namespace": "prod", "labels": {"railwright.io/fabric": "f"}},
     "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
 }
+TEMPLATE = templates.Template("Pod prod/p", "", 1, "prod", POD)
 NOT_INJECTED = (
     "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'railwright-injected' with binding 'railwright-injected' "
     "denied request: pod prod/p requests fabric f"
@@ -71,9 +72,9 @@ async def test_changes_and_warnings_of_a_dry_run_are_read(tmp_path):
     async with serving(
         tmp_path, lambda pod: web.json_response(complete(pod), status=201, headers={"Warning": header})
     ) as (client, queries):
-        answer = await dry_runs.ask(client, POD)
-    assert isinstance(answer, dry_runs.Admitted)
-    assert answer.warnings == ('say "hello" to C:\\',)
+        answer = await dry_runs.ask(client, TEMPLATE)
+    assert isinstance(answer, previews.AdmissionPreview)
+    assert [warning.line for warning in answer.warnings] == ['Kubernetes: say "hello" to C:\\']
     assert queries == ["dryRun=All", "dryRun=All"]
     assert answer.before["metadata"] == POD["metadata"]
     assert answer.after["metadata"] == {**POD["metadata"], "annotations": {"railwright.io/injection": "{}"}}
@@ -92,26 +93,30 @@ async def test_changes_and_warnings_of_a_dry_run_are_read(tmp_path):
         (
             500,
             'Internal error occurred: failed calling webhook "pods.railwright.io": no endpoints available',
-            dry_runs.Rejected("the API server could not call railwright's webhook: no endpoints available"),
+            "the API server could not call railwright's webhook: no endpoints available",
         ),
         (
             500,
             'Internal error occurred: failed calling webhook "others.example.com": refused',
-            dry_runs.Rejected('Internal error occurred: failed calling webhook "others.example.com": refused'),
+            'Internal error occurred: failed calling webhook "others.example.com": refused',
         ),
         (
             422,
             NOT_INJECTED,
-            dry_runs.Rejected("the API server did not call railwright's webhook: pod prod/p requests fabric f"),
+            "the API server did not call railwright's webhook: pod prod/p requests fabric f",
         ),
         (404, 'namespaces "prod" not found', dry_runs.Unanswered("namespace prod does not exist")),
-        (403, f'admission webhook "pods.railwright.io" denied the request: {REFUSAL}', dry_runs.Rejected(REFUSAL)),
-        (403, 'pods "p" is forbidden: exceeded quota', dry_runs.Rejected('pods "p" is forbidden: exceeded quota')),
+        (403, f'admission webhook "pods.railwright.io" denied the request: {REFUSAL}', REFUSAL),
+        (403, 'pods "p" is forbidden: exceeded quota', 'pods "p" is forbidden: exceeded quota'),
     ],
 )
 async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, message, expected):
     async with serving(tmp_path, refuse(status, message)) as (client, _):
-        assert await dry_runs.ask(client, POD) == expected
+        answer = await dry_runs.ask(client, TEMPLATE)
+    if isinstance(expected, dry_runs.Unanswered):
+        assert answer == expected
+    else:
+        assert (answer.outcome, answer.message) == ("refused", expected)
 
 
 async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
@@ -119,15 +124,16 @@ async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
         client,
         _,
     ):
-        answer = await dry_runs.ask(client, POD)
-    assert answer == dry_runs.Uninjected()
+        answer = await dry_runs.ask(client, TEMPLATE)
+    assert previews.is_uninjected(answer)
+    assert answer.message == "the API server creates such a pod without calling railwright's webhook"
 
 
 async def test_other_answers_are_errors_of_the_cluster(tmp_path):
     for answer in (refuse(429, "busy"), refuse(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
         async with serving(tmp_path, answer) as (client, _):
             with pytest.raises(errors.ClusterError):
-                await dry_runs.ask(client, POD)
+                await dry_runs.ask(client, TEMPLATE)
 
 
 @pytest.fixture

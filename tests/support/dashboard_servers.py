@@ -45,10 +45,9 @@ async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
 
 
 def build_vista() -> varied_clusters.Vista:
-    """Return the cluster of the picture in the documentation: 192 nodes, a gang that waits for four pods, an Event."""
+    """Return the cluster of the picture in the documentation: 192 nodes, a gang that waits for four pods."""
     vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
     vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
-    vista.add_event("bert-9", 'no such fabric "rocee" in the policy; known are roce')
     return vista
 
 
@@ -90,7 +89,7 @@ def write_small(folder: pathlib.Path) -> "ApiServer":
     return ApiServer(vista.objects())
 
 
-_PLURALS = {"Node": "nodes", "Pod": "pods", "PodGroup": "podgroups", "Event": "events"}
+_PLURALS = {"Node": "nodes", "Pod": "pods", "PodGroup": "podgroups"}
 
 
 class ApiServer:

@@ -51,7 +51,6 @@ class Vista:
         self.names = [node["metadata"]["name"] for node in self.nodes]
         self.pods: list[dict] = []
         self.groups: list[dict] = []
-        self.events: list[dict] = []
         self._free = list(self.names)
         self._made = 0
         self._break(len(self.nodes) // 60)
@@ -93,28 +92,8 @@ class Vista:
         self._free = [slot for slot in self._free if slot not in set(taken)]
         return taken
 
-    def add_event(self, name: str, message: str) -> None:
-        self.events.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {
-                    "name": f"{name}.{len(self.events)}",
-                    "namespace": "prod",
-                    "uid": f"e{len(self.events)}",
-                },
-                "involvedObject": {"kind": "Job", "namespace": "prod", "name": name},
-                "type": "Warning",
-                "reason": "FabricRefused",
-                "message": message,
-                "source": {"component": "railwright-webhook"},
-                "lastTimestamp": "2026-11-21T12:00:00Z",
-                "count": 3,
-            }
-        )
-
     def objects(self) -> list[dict]:
-        return [*self.nodes, *self.groups, *self.pods, *self.events]
+        return [*self.nodes, *self.groups, *self.pods]
 
     def get_lists(self) -> dict[str, list[dict]]:
         """Return the objects by the path of their kind. Of every other kind there is not even a CRD."""

@@ -1,18 +1,15 @@
 """Runs `railwright explain FILE`: asks the webhook's own code what it would do to the pods of a manifest.
 
-Renders each preview as a coloured diff of the pod's YAML, the reason for each change, then warnings and notes. All text
-from files passes through `output.escape_controls`, which escapes control characters.
+Renders each preview as a coloured diff of the pod's YAML, the reason for each change, then warnings and notes.
 """
 
 import argparse
-import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import msgspec
-from rich.console import Console, Group
+from rich.console import RenderableType
 from rich.text import Text
 
 from railwright.cli import formats, object_files, options, output, policies
@@ -28,7 +25,6 @@ _UNCONSULTED = (
     "give --snapshot"
 )
 _OBJECT = re.compile(r"[a-z]+/([a-z0-9]([-a-z0-9]*[a-z0-9])?)", re.ASCII)  # KIND/NAME, as kubectl writes it
-_PIPED_WIDTH, _PICTURE_WIDTH = 160, 120  # columns without a terminal, and of the SVG
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -49,10 +45,10 @@ def explain(arguments: argparse.Namespace) -> int:
         source = previews.Source(previews.FILE, f"the policy in {arguments.policy}, because --policy was given")
         results = _preview_all(pod_templates, policy, caches, source)
     else:
-        from railwright.cli.explanation import cluster_previews  # imports the client of the API server
+        from railwright.cli.explanation import dry_runs  # imports the client of the API server
 
-        results = cluster_previews.preview_all(pod_templates, cluster)
-    _print_previews(arguments, results)
+        results = dry_runs.preview_all(pod_templates, cluster)
+    _print_previews(arguments.output, results)
     if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
         output.print_note(_UNCONSULTED)
     return output.FINDINGS if any(map(previews.is_finding, results)) else output.OK
@@ -88,111 +84,49 @@ def _preview_all(
     pod_templates: Sequence[templates.Template], policy: model.Policy, caches: state.State, source: previews.Source
 ) -> list[AdmissionPreview]:
     topology_by_title = previews.preview_topologies(pod_templates, policy, caches)
-    made, decisions = [], previews.Decisions()
+    made = []
     with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
         for template in pod_templates:
-            preview = previews.preview_admission(template, policy, caches, source, decisions)
+            preview = previews.preview_admission(template, policy, caches, source)
             made.append(msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)))
             advance()
     return made
 
 
-def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.AdmissionPreview]) -> None:
-    is_document = formats.is_document(arguments.output)
-    if is_document:
-        formats.print_document([_build_document(preview) for preview in results], arguments.output)
-    console = Console(record=True, highlight=False, file=io.StringIO() if is_document else None)
-    is_piped = not (arguments.svg or console.is_terminal)
-    if arguments.svg or is_piped:
-        console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
-    tables: dict[Sequence[previews.Change], str] = {}  # the pods of a job have the same changes
-    for preview in results:
-        parts = _list_parts(preview, full=arguments.full)
-        if is_piped:
-            _write_plain(console, parts, tables)
-        else:
-            console.print(_render(parts))
-    for source in dict.fromkeys(preview.source.text for preview in results):
-        console.print(Text(output.escape_controls(f"source: {source}"), style="dim"))
-    console.print(build_summary(results))
-    if arguments.svg:
-        svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
-        output.write_picture(arguments.svg, svg)
-
-
-_Line = tuple[str, str]  # with its style
-
-
-class _Parts(NamedTuple):
-    """The output for one template, in this order. Without a patch it has no difference and no changes."""
-
-    titles: Sequence[_Line]
-    difference: Sequence[_Line]
-    changes: Sequence[previews.Change] | None
-    notes: Sequence[_Line]
-
-
-def _write_plain(console: Console, parts: _Parts, tables: dict[Sequence[previews.Change], str]) -> None:
-    """Write a preview without styles. Only its table is folded: a continued line of a diff would lack its sign."""
-    lines = [line for line, _ in parts.titles]
-    if parts.changes is not None:
-        lines += [*(line for line, _ in parts.difference), ""]
-        changes = tuple(parts.changes)
-        if changes not in tables:
-            with console.capture() as capture:
-                console.print(recorded.render(changes), soft_wrap=True)
-            tables[changes] = capture.get().removesuffix("\n")
-        lines.append(tables[changes])
-    lines += [line for line, _ in parts.notes]
-    console.file.write("\n".join([*lines, ""]))
-
-
-def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:
-    """Return the preview without the pods: the file has the original, and the operations produce the result."""
-    tree: dict[str, object] = msgspec.to_builtins(preview)
-    return {key: value for key, value in tree.items() if key not in {"before", "after"}}
+def _print_previews(form: str, results: Sequence[AdmissionPreview]) -> None:
+    if formats.is_document(form):  # without the pods: the file has the original, and the operations yield the result
+        trees = [msgspec.to_builtins(preview) for preview in results]
+        documents = [{key: tree[key] for key in tree if key not in {"before", "after"}} for tree in trees]
+        formats.print_document(documents, form)
+        return
+    sources = dict.fromkeys(preview.source.text for preview in results)
+    recorded.print_all(
+        *(part for preview in results for part in _list_parts(preview)),
+        *(recorded.format_line(f"source: {source}", "dim") for source in sources),
+        build_summary(results),
+    )
 
 
 _UNENFORCED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
 _CONTEXT = 3  # unchanged lines around a change, as in diff -u
 
 
-def _list_parts(preview: AdmissionPreview, *, full: bool) -> _Parts:
-    """Return the output for one template. `full` shows the whole pod around its changes."""
-    unchanged = [
-        f"{container}: {', '.join(entries)} (the pod's own)" for container, entries in preview.unchanged.items()
-    ]
-    context = None if full else _CONTEXT
-    difference = object_files.format_difference(preview.before, preview.after, context) if preview.operations else ()
-    return _Parts(
-        titles=[
-            (output.escape_controls(_format_title(preview)), "bold underline"),
-            (output.escape_controls(_format_outcome(preview)), _get_style(preview)),
-        ],
-        difference=[(output.escape_controls(line), style) for line, style in difference],
-        changes=preview.changes if preview.operations else None,
-        notes=[
-            *_list_notes("topology", "cyan", _describe_topology(preview)),
-            *_list_notes("warning", "yellow", [warning.line for warning in preview.warnings]),
-            *_list_notes("kept", "cyan", unchanged),
-            *_list_notes("skipped", "dim", [f"{step}: {reason.text}" for step, reason in preview.skipped.items()]),
-            ("", ""),
-        ],
-    )
-
-
-def _render(parts: _Parts) -> Group:
-    difference = Text().append_tokens((f"{line}\n", style) for line, style in parts.difference)
-    return Group(
-        *(Text(line, style=style) for line, style in parts.titles),
-        *((difference, recorded.render(parts.changes)) if parts.changes is not None else ()),
-        *(Text(line, style=style) for line, style in parts.notes),
-    )
-
-
-def _describe_topology(preview: AdmissionPreview) -> Iterator[str]:
+def _list_parts(preview: AdmissionPreview) -> Iterator[RenderableType]:
+    """Yield the output for one template."""
+    yield recorded.format_line(_format_title(preview), "bold underline")
+    yield recorded.format_line(_format_outcome(preview), _get_style(preview))
+    if preview.operations:
+        for line, style in object_files.format_difference(preview.before, preview.after, _CONTEXT):
+            yield recorded.format_line(line, style)
+        yield Text()
+        yield recorded.render(preview.changes)
     if preview.topology is not None:
-        yield f"{preview.topology.scheduler} decides where the gang runs; {preview.topology.reason.line}"
+        decision = f"{preview.topology.scheduler} decides where the gang runs; {preview.topology.reason.line}"
+        yield recorded.format_line(f"topology: {decision}", "cyan")
+    for warning in preview.warnings:
+        yield recorded.format_line(f"warning: {warning.line}", "yellow")
+    yield from recorded.render_untouched(preview.unchanged, preview.skipped)
+    yield Text()
 
 
 def build_summary(previews: Sequence[AdmissionPreview]) -> Text:
@@ -229,8 +163,3 @@ def _format_outcome(preview: AdmissionPreview) -> str:
 
 def _get_style(preview: AdmissionPreview) -> str:
     return "bold red" if previews.is_finding(preview) else "green" if preview.operations else "default"
-
-
-def _list_notes(word: str, style: str, sentences: Iterable[str]) -> Iterator[_Line]:
-    for sentence in sentences:
-        yield output.escape_controls(f"{word}: {sentence}"), style

@@ -12,7 +12,7 @@ from typing import Any
 from urllib import parse
 
 import msgspec
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -236,7 +236,6 @@ async def _find_scaled_down(client: clients.Client) -> str:
 # --- the text -----------------------------------------------------------------------------------------------
 
 _MAX_NODES = 20  # of each kind; -o json has all that the extender answered
-_PIPED_WIDTH = 160  # columns without a terminal
 _STYLES = {
     overview_types.NEVER: "bold red",
     overview_types.SPREAD: "yellow",
@@ -262,39 +261,40 @@ def _render_injection(record: PodRecord) -> Iterator[RenderableType]:
             "delete the pod, so that it is created again"
         )
     place = f" on node {record.node}" if record.node else ""
-    yield format_line(f"Pod {record.pod}{place}: {fabric}", "bold underline")
-    yield from [format_line(f"warning: {warning.line}", "yellow") for warning in record.warnings]
+    yield recorded.format_line(f"Pod {record.pod}{place}: {fabric}", "bold underline")
+    yield from [recorded.format_line(f"warning: {warning.line}", "yellow") for warning in record.warnings]
     if record.changes:
         yield recorded.render(record.changes)
-    yield from [format_line(f"kept: {where}: {', '.join(own)} (the pod's own)") for where, own in record.kept.items()]
-    yield from [format_line(f"skipped: {entry}: {why.text}", "dim") for entry, why in record.skipped.items()]
+    yield from recorded.render_untouched(record.kept, record.skipped)
     if record.finds_rails and record.node:
         namespace, _, name = record.pod.partition("/")
         command = f"kubectl exec -n {namespace} {name} -- cat {names.RAILS_PATH}/rails.json"
-        yield format_line(f"devices of the rails: {command}")
+        yield recorded.format_line(f"devices of the rails: {command}")
     if record.topology is not None:
-        yield format_line(f"topology, for {record.decided_by or 'unknown scheduler'}: {record.topology.line}")
+        yield recorded.format_line(f"topology, for {record.decided_by or 'unknown scheduler'}: {record.topology.line}")
 
 
 def _render_waiting(record: PodRecord) -> Iterator[RenderableType]:
     """Yield what is known without the extender."""
     if record.fabric and not record.missed_label:
-        yield format_line(record.state, _STYLES.get(record.state, ""))
+        yield recorded.format_line(record.state, _STYLES.get(record.state, ""))
     if record.waiting:
-        yield format_line(f"because: {record.waiting}", "yellow")
+        yield recorded.format_line(f"because: {record.waiting}", "yellow")
     for event in record.events:
         times = f" ({event.count}x)" if event.count > 1 else ""
-        yield format_line(f"Event {event.reason}{times} at {event.last}: {event.message}")
+        yield recorded.format_line(f"Event {event.reason}{times} at {event.last}: {event.message}")
 
 
 def _render_placement(explanation: Explanation) -> Iterator[RenderableType]:
     gang, style = explanation.gang, _STYLES.get(explanation.gang.state, "")
-    yield format_line(f"{gang.state}: {_describe_gang(gang)}, scheduler {explanation.scheduler}", style)
+    yield recorded.format_line(f"{gang.state}: {_describe_gang(gang)}, scheduler {explanation.scheduler}", style)
     if explanation.needs:
-        yield format_line(f"needs {', '.join(explanation.needs)}")
+        yield recorded.format_line(f"needs {', '.join(explanation.needs)}")
     if explanation.devices:
-        yield format_line(f"rails and devices of its claims: {pod_usage.format_held_rails(explanation.devices)}")
-    yield from [format_line(f"because: {why.text}", style) for why in gang.why]
+        yield recorded.format_line(
+            f"rails and devices of its claims: {pod_usage.format_held_rails(explanation.devices)}"
+        )
+    yield from [recorded.format_line(f"because: {why.text}", style) for why in gang.why]
     yield from _render_nodes(explanation)
 
 
@@ -322,16 +322,16 @@ def _render_nodes(explanation: Explanation) -> Iterator[RenderableType]:
     for node in listed:
         score = f"{node.score:.1f}" if node.has_room and node.score is not None else ""
         table.add_row(
-            format_line(f"{node.node} *" if node.node == explanation.node else node.node),
-            format_line(score),
-            format_line(node.leaf),
-            format_line(_explain_node(node), "" if node.has_room else "red"),
+            recorded.format_line(f"{node.node} *" if node.node == explanation.node else node.node),
+            recorded.format_line(score),
+            recorded.format_line(node.leaf),
+            recorded.format_line(_explain_node(node), "" if node.has_room else "red"),
         )
     total = text.format_count(max(explanation.candidate_nodes, len(explanation.nodes)), "node", part=len(listed))
     here = f"; * {explanation.node} runs the pod" if any(node.node == explanation.node for node in listed) else ""
     yield Text()
     yield table
-    yield format_line(f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim")
+    yield recorded.format_line(f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim")
 
 
 def _explain_node(node: Node) -> str:
@@ -341,11 +341,6 @@ def _explain_node(node: Node) -> str:
         return reasons.join_texts([*(shortages or filter(None, [node.rejection, node.fault])), *node.broken])
     causes = [*shortages, *node.degradations, *node.broken, *filter(None, [node.reason])]
     return "; ".join([*(cause.text for cause in causes), *(term.message for term in node.terms.values())])
-
-
-def format_line(text: str, style: str = "") -> Text:
-    """Return a line of text from a cluster."""
-    return Text(output.escape_controls(text), style=style)
 
 
 # --- the command --------------------------------------------------------------------------------------------
@@ -363,7 +358,10 @@ def explain(arguments: argparse.Namespace) -> int:
     if form:
         name = _choose_pod(cluster, namespace, form, name)
     record, explanation, note = _read_all(namespace, name, arguments.token_file, cluster)
-    _print(record, render(record, explanation), arguments.output)
+    if formats.is_document(arguments.output):
+        formats.print_document(record, arguments.output)
+    else:
+        recorded.print_all(render(record, explanation))
     if note:
         output.print_note(note)
     is_missed = bool(record.missed_label or record.workload_label)
@@ -398,18 +396,6 @@ def _read_all(
         reports, scaled_down = cluster_access.run(cluster, read_rest)
         record = msgspec.structs.replace(record, events=reports)
     return record, None, f"without scores of nodes: {scaled_down or cause}"
-
-
-def _print(document: object, shown: Group, form: str) -> None:
-    """Print a document, or text for people."""
-    if formats.is_document(form):
-        formats.print_document(document, form)
-        return
-    console = Console(highlight=False)
-    is_piped = not console.is_terminal
-    if is_piped:
-        console.width = _PIPED_WIDTH
-    console.print(shown, soft_wrap=is_piped)  # a program reads whole lines, so only the table is folded
 
 
 def _choose_pod(cluster: options.ClusterOptions, namespace: str, form: str, name: str) -> str:

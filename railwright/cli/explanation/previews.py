@@ -12,9 +12,9 @@ import jsonpatch
 import msgspec
 
 from railwright.cli import object_files, output
-from railwright.cli.explanation import templates
-from railwright.fabric import admission, bounded_cache, intent, names, views
-from railwright.fabric.injection import facts, plan
+from railwright.cli.explanation import recorded, templates
+from railwright.fabric import admission, intent, names, views
+from railwright.fabric.injection import plan
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
@@ -23,15 +23,6 @@ from railwright.serving import turns
 from webhook import pods, response_cache, reviews, state, workloads
 
 Tree = object_files.Tree
-
-
-class Change(msgspec.Struct, frozen=True):
-    """A change of a pod: its name in the record, a description, the path in the pod, and the reason."""
-
-    entry: str
-    change: str
-    path: str
-    reason: str
 
 
 DRY_RUN, CONFIG_MAP, FILE = "dry-run", "configmap", "file"  # kinds of sources
@@ -46,7 +37,6 @@ class Source(msgspec.Struct, frozen=True):
 
 POD = reviews.GroupVersionKind("", "v1", "Pod")
 POLICY_FILE = Source(FILE, "the policy in a file")
-_MAX_DECISIONS = 256  # a few KiB each, as the webhook's responses
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -67,7 +57,7 @@ class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     rails: Sequence[str] = ()
     operations: Sequence[Any] = ()
-    changes: Sequence[Change] = ()
+    changes: Sequence[recorded.Change] = ()
     warnings: Sequence[reason.Reason]
     unchanged: Mapping[str, Any] = msgspec.field(default_factory=dict, name="kept")  # the user's own, by container
     skipped: Mapping[str, reason.Reason] = {}
@@ -97,88 +87,43 @@ def build_review(created: Tree, kind: reviews.GroupVersionKind, namespace: str) 
     return msgspec.json.encode(review)
 
 
-def _read_answer(body: bytes) -> tuple[Tree, bytes]:
-    """Return the response in the body of a webhook's answer, and its JSON Patch."""
+def _read_answer(body: bytes) -> tuple[Tree, list[Any]]:
+    """Return the response in the body of a webhook's answer, and the operations of its JSON Patch."""
     response: Tree = msgspec.json.decode(body)["response"]
-    return response, base64.b64decode(response["patch"]) if "patch" in response else b"[]"
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """Holds what admission decides on a pod, and on each pod with an equal excerpt and an equal answer."""
-
-    answer: reviews.Answer
-    message: str
-    patch: bytes  # decoded for each pod, because some versions of jsonpatch put its lists into the pod
-    planned: plan.Outcome
-    changes: Sequence[Change]
-
-    @property
-    def injection(self) -> plan.Injection | None:
-        """Return the injection that the policy asks for, whatever its mode; None if there is none."""
-        return self.planned if isinstance(self.planned, plan.Injection) else None
-
-
-class Decisions:
-    """Remembers the decisions under one policy and one state of the caches: pods with equal excerpts are planned once.
-
-    A facts object that says something else of the job has responses of its own, because their keys do not tell it.
-    """
-
-    def __init__(self) -> None:
-        self._responses: dict[bool | None, response_cache.ResponseCache] = {}
-        self._known: bounded_cache.BoundedCache[object, Decision] = bounded_cache.BoundedCache(_MAX_DECISIONS)
-
-    def decide(self, pod: views.Pod, body: bytes, policy: policies.Policy, cluster: facts.ClusterFacts) -> Decision:
-        """Return the decision on the pod of a review. Raises reviews.MalformedError."""
-        responses = self._responses.setdefault(cluster.job_accelerated, response_cache.ResponseCache())
-        answer = pods.handle(body, policy, lambda _: cluster, responses)
-        entry = responses.build_entry(pod, len(body), policy, cluster)
-        if entry is None or responses.by_key.get(entry[0]) is None:
-            return _decide(pod, policy, cluster, answer)
-        # a pod with too many values is rejected, whatever its excerpt
-        key = (cluster.job_accelerated, entry[0], answer.body)
-        return self._known.find(key, lambda: _decide(pod, policy, cluster, answer))
-
-
-def _decide(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, answer: reviews.Answer) -> Decision:
-    response, encoded_patch = _read_answer(answer.body)
-    planned = admission.plan(pod, policy, cluster)
-    message = response.get("status", {}).get("message", "")
-    return Decision(answer, message, encoded_patch, planned, _list_changes(planned))
+    return response, msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
 
 
 def preview_admission(
-    template: templates.Template,
-    policy: policies.Policy,
-    caches: state.State,
-    source: Source = POLICY_FILE,
-    decisions: Decisions | None = None,
+    template: templates.Template, policy: policies.Policy, caches: state.State, source: Source = POLICY_FILE
 ) -> AdmissionPreview:
-    """Return the preview of a template. Raises UnreadableError if the template is not a valid pod.
-
-    `decisions` are those on other templates, under the same policy and with the same caches.
-    """
+    """Return the preview of a template. Raises UnreadableError if the template is not a valid pod."""
     body = build_review(template.pod, POD, template.namespace)
     cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
     try:
         pod = msgspec.convert(template.pod, views.Pod)
-        decision = (decisions or Decisions()).decide(pod, body, policy, cluster)
+        answer = pods.handle(body, policy, lambda _: cluster, response_cache.ResponseCache())
     except (reviews.MalformedError, msgspec.ValidationError) as error:
         reason = object_files.describe_mismatch(error) if isinstance(error, msgspec.ValidationError) else error
         raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {reason}") from None
-    answer, injection = decision.answer, decision.injection
-    copied = msgspec.json.decode(msgspec.json.encode(template.pod))
-    operations = msgspec.json.decode(decision.patch)
-    after = jsonpatch.apply_patch(copied, operations, in_place=True)
-    record = read_record(after) if injection is not None else intent.Record()
-    return msgspec.structs.replace(
-        build_unchanged(template, answer.outcome, decision.message, source),
+    response, operations = _read_answer(answer.body)
+    message = response.get("status", {}).get("message", "")
+    warnings = (*template.warnings, *answer.warnings)
+    preview = msgspec.structs.replace(
+        build_unchanged(template, answer.outcome, message, source),
         fabric=answer.fabric,
         role=answer.role,
-        rails=injection.rails if injection is not None else (),
         operations=operations,
-        changes=decision.changes,
-        warnings=(*template.warnings, *answer.warnings),
+        warnings=warnings,
+    )
+    planned = admission.plan(pod, policy, cluster)  # for the reasons, which the answer does not have
+    if not isinstance(planned, plan.Injection):
+        return preview
+    after = jsonpatch.apply_patch(template.pod, operations)
+    record = read_record(after)
+    return msgspec.structs.replace(
+        preview,
+        rails=planned.rails,
+        changes=[recorded.Change(change.entry or "record", change.title, change.reason) for change in planned.changes],
         unchanged=record.user_values,
         skipped=record.skipped,
         after=after,
@@ -227,20 +172,6 @@ def read_record(pod: Tree) -> intent.Record:
         ) from None
 
 
-def _list_changes(planned: plan.Outcome) -> list[Change]:
-    if not isinstance(planned, plan.Injection):
-        return []
-    return [
-        Change(
-            entry=change.entry or "record",
-            change=change.title,
-            path=change.operations[-1]["path"] if change.operations else "",  # parents come first
-            reason=change.reason,
-        )
-        for change in planned.changes
-    ]
-
-
 # --- the topology that a workload asks for ----------------------------------------------------------------
 
 
@@ -258,8 +189,7 @@ def preview_topologies(
             answer = turns.complete(workloads.handle(review, policy, caches.build_facts))
         except reviews.MalformedError:
             continue
-        _, encoded_patch = _read_answer(answer.body)
-        patched = jsonpatch.apply_patch(tree, msgspec.json.decode(encoded_patch))
+        patched = jsonpatch.apply_patch(tree, _read_answer(answer.body)[1])
         topology = read_topology(kind, msgspec.json.encode(patched))
         if topology is not None:
             by_title[title] = topology

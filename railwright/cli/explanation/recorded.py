@@ -1,22 +1,44 @@
-"""Tells what was injected into a pod that exists, and why: from the record in its annotation, and from its spec."""
+"""Tells what was injected into a pod, and why: from the record in its annotation, and from its spec.
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+Prints it for `explain FILE` and `explain pod`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from railwright.cli import output
-from railwright.fabric import intent, text, views
+from railwright.fabric import intent, names, text, views
+from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import VariableCode
 
 _MEANINGS = {code.value: code.meaning for code in VariableCode}
 _SET_BY_POLICY = VariableCode.SET_BY_POLICY.meaning
 
 
+_BY_KIND = {  # kind of an entry -> (change, reason), with the name after the kind, the rails and the fabric
+    "networks": ("annotation k8s.v1.cni.cncf.io/networks", "attaches the pod to the networks of {rails}"),
+    "devices": ("requests of devices", "the devices of {rails}"),
+    "claims": ("resource claims", "the devices of {rails}"),
+    "annotations": ("annotation {name}", "`annotations` of fabric {fabric}"),
+    f"mounts.{names.DEV_SHM}": ("mount {name}", "memory for NCCL's host buffers"),
+    f"mounts.{names.DEV_INFINIBAND}": ("mount {name}", "no device plugin provides these devices"),
+    "nccl.conf": ("file nccl.conf", "delivers NCCL's settings to ranks that do not get them by the environment"),
+    "mounts": ("mount {name}", "fabric {fabric} mounts it"),
+    "resources": ("request of {name}", "fabric {fabric} needs it"),
+    "security": ("capability {name}", "fabric {fabric} registers memory with the NIC"),
+    "security.privileged": ("privileged", "fabric {fabric} has no other way to its devices"),
+    "pod": ("{name}", "fabric {fabric} sets it"),
+    "preflight": ("init container", "finds the rails of fabric {fabric} in the pod and checks them"),
+    "found": ("mount /run/railwright", "what the init container found: devices of the rails, and their variables"),
+}
+
+
 class Change(msgspec.Struct, frozen=True):
-    """One entry of the record: what the pod has by it, and the reason."""
+    """A change of a pod: its entry in the record, what the pod has by it, and the reason."""
 
     entry: str
     change: str
@@ -31,30 +53,9 @@ def list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
             change = ", ".join(dict.fromkeys(_list_values(pod, record, name))) or f"env {name}"
             yield Change(entry, change, _MEANINGS.get(record.reasons.get(entry, ""), _SET_BY_POLICY))
         else:
-            yield Change(entry, *_describe(entry, record))
-
-
-_BY_KIND = {  # kind of an entry -> (change, reason), with the name after the kind, the rails and the fabric
-    "networks": ("annotation k8s.v1.cni.cncf.io/networks", "attaches the pod to the networks of {rails}"),
-    "devices": ("requests of devices", "the devices of {rails}"),
-    "claims": ("resource claims", "the devices of {rails}"),
-    "annotations": ("annotation {name}", "`annotations` of fabric {fabric}"),
-    "mounts": ("mount {name}", "fabric {fabric} mounts it"),
-    "resources": ("request of {name}", "fabric {fabric} needs it"),
-    "security": ("capability {name}", "fabric {fabric} registers memory with the NIC"),
-    "security.privileged": ("privileged", "fabric {fabric} has no other way to its devices"),
-    "pod": ("{name}", "fabric {fabric} sets it"),
-    "preflight": ("init container", "finds the rails of fabric {fabric} in the pod and checks them"),
-    "found": ("mount /run/railwright", "what the init container found: devices of the rails, and their variables"),
-}
-
-
-def _describe(entry: str, record: intent.Record) -> tuple[str, str]:
-    """Return the change of an entry that is no variable, and its reason."""
-    kind, _, name = entry.partition(".")
-    change, reason = _BY_KIND.get(entry) or _BY_KIND.get(kind, ("{name}", "fabric {fabric} has it"))
-    values = {"name": name or entry, "rails": ", ".join(record.rails or ()), "fabric": record.fabric}
-    return change.format(**values), reason.format(**values)
+            described, why = _BY_KIND.get(entry) or _BY_KIND.get(kind, ("{name}", "fabric {fabric} has it"))
+            values = {"name": name or entry, "rails": ", ".join(record.rails or ()), "fabric": record.fabric}
+            yield Change(entry, described.format(**values), why.format(**values))
 
 
 def _list_values(pod: views.Pod, record: intent.Record, name: str) -> Iterator[str]:
@@ -67,20 +68,38 @@ def _list_values(pod: views.Pod, record: intent.Record, name: str) -> Iterator[s
                     yield f"{container.name}: env {name} {value}"
 
 
-class Explained(Protocol):
-    """A change and its reason."""
+# --- the text -------------------------------------------------------------------------------------------------
 
-    @property
-    def change(self) -> str: ...  # noqa: D102
-    @property
-    def reason(self) -> str: ...  # noqa: D102
+_PIPED_WIDTH = 160  # columns without a terminal
 
 
-def render(changes: Iterable[Explained]) -> Table:
+def print_all(*parts: RenderableType) -> None:
+    """Print texts and tables. In a pipe only the tables are folded, because a program reads whole lines."""
+    console = Console(highlight=False)
+    is_piped = not console.is_terminal
+    if is_piped:
+        console.width = _PIPED_WIDTH
+    console.print(Group(*parts), soft_wrap=is_piped)
+
+
+def format_line(text: str, style: str = "") -> Text:
+    """Return a line of text from a file or a cluster, with control characters escaped."""
+    return Text(output.escape_controls(text), style=style)
+
+
+def render(changes: Iterable[Change]) -> Table:
     """Return the table of changes with their reasons."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     table.add_column("change", style="green", overflow="fold")
     table.add_column("why", overflow="fold")
     for change in changes:
-        table.add_row(Text(output.escape_controls(change.change)), Text(output.escape_controls(change.reason)))
+        table.add_row(format_line(change.change), format_line(change.reason))
     return table
+
+
+def render_untouched(kept: Mapping[str, Sequence[str]], skipped: Mapping[str, reason.Reason]) -> Iterator[Text]:
+    """Yield the pod's own settings by container, then what was left out by entry."""
+    for container, own in kept.items():
+        yield format_line(f"kept: {container}: {', '.join(own)} (the pod's own)", "cyan")
+    for entry, why in skipped.items():
+        yield format_line(f"skipped: {entry}: {why.text}", "dim")

@@ -8,7 +8,7 @@ import { findMatches, formatLink, parseLink, updateOptions } from "./selection.j
 import { Store, formatLetter } from "./store.js";
 import { Stream } from "./stream.js";
 import { buildSummary, showNumbers } from "./summary.js";
-import { buildAdmissionRows, buildEventRows, buildNodeTable } from "./tables.js";
+import { buildNodeTable } from "./tables.js";
 import { TokenForm, readToken } from "./sign_in.js";
 
 const AGE_INTERVAL = 5000; // milliseconds between two updates of the ages
@@ -17,7 +17,7 @@ const get = (id) => document.getElementById(id);
 const store = new Store();
 const selection = { fabric: "", gang: "", node: "", rail: "" };
 const filters = { text: "", state: "", namespace: "", order: "attention", onlyBroken: false };
-const page = { form: "drawing", log: "admissions", hasAllRanks: false, details: "", problems: "" };
+const page = { form: "drawing", hasAllRanks: false, details: "", problems: "" };
 const link = parseLink(location.hash);
 if (link) Object.assign(selection, link);
 
@@ -111,7 +111,6 @@ function render() {
   if (parts.has("layout")) drawing.updateLayout();
   if (parts.has("fabric") || parts.has("gangs") || parts.has("layout")) showFabric(gangs, parts.has("gangs"));
   if (parts.has("details")) showDetailsOf(selection);
-  if (parts.has("log")) showLog();
 }
 
 function showSite() {
@@ -185,19 +184,6 @@ function replaceDetails(parts) {
   (same.includes(buttons()[focused]) ? buttons()[focused] : same[0])?.focus();
 }
 
-function showLog() {
-  const isEvents = page.log === "events";
-  const all = (isEvents ? store.overview.events : store.overview.admissions) ?? [];
-  const rows = isEvents ? buildEventRows(all, filters) : buildAdmissionRows(all, filters, store, { chooseGang });
-  get(page.log).replaceChildren(...rows);
-  get("admissions-table").hidden = isEvents;
-  get("events-table").hidden = !isEvents;
-  get("log-title").textContent = isEvents ? "Recent Events" : "Recent admissions";
-  get("log-count").textContent = `${rows.length}${rows.length < all.length ? ` of ${all.length}` : ""}`;
-  get("log-none").hidden = rows.length > 0;
-  get("log-none").textContent = isEvents && store.overview.events === null ? "This server does not read Events: kubectl get events -A shows them." : all.length ? "Nothing matches." : "Nothing yet.";
-}
-
 /** Have a screen reader announce a text. */
 function announce(text) {
   get("status").textContent = text;
@@ -209,7 +195,7 @@ function takeOverview(overview) {
   const [isFirst, oldLeaves] = [!store.hasData, store.overview.leaves];
   const oldStates = new Map(store.gangs.map((gang) => [gang.key, gang.state]));
   store.apply(overview);
-  requestRender("site", "layout", "fabric", "gangs", "log", "details");
+  requestRender("site", "layout", "fabric", "gangs", "details");
   if (isFirst) return;
   for (const [id, leaf] of Object.entries(overview.leaves)) if (oldLeaves[id] && oldLeaves[id] !== leaf) drawing.highlightChanges(oldLeaves[id], id);
   announceGangs(oldStates);
@@ -260,12 +246,12 @@ const tokenForm = new TokenForm({ back: get("token-back"), form: get("token"), r
 
 get("search").addEventListener("input", (event) => {
   filters.text = event.target.value;
-  requestRender("gangs", "fabric", "log");
+  requestRender("gangs", "fabric");
 });
 for (const id of ["state", "order", "namespace"]) {
   get(id).addEventListener("change", (event) => {
     filters[id] = event.target.value;
-    requestRender("gangs", "log");
+    requestRender("gangs");
   });
 }
 get("broken").addEventListener("change", (event) => {
@@ -280,7 +266,7 @@ function press(name, value) {
   for (const button of document.querySelectorAll(`[data-${name}]`)) button.setAttribute("aria-pressed", String(button.dataset[name] === value));
 }
 document.addEventListener("click", (event) => {
-  const { size, form, log } = event.target.closest("button")?.dataset ?? {};
+  const { size, form } = event.target.closest("button")?.dataset ?? {};
   if (size) {
     press("size", size);
     drawing.size = size;
@@ -292,11 +278,6 @@ document.addEventListener("click", (event) => {
     get("drawing").hidden = form !== "drawing";
     get("table").hidden = form !== "table";
     requestRender("layout");
-  }
-  if (log) {
-    press("log", log);
-    page.log = log;
-    requestRender("log");
   }
 });
 document.addEventListener("keydown", (event) => {

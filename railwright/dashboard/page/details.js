@@ -75,8 +75,7 @@ export function buildNodeDetails({ node, leaf }, store, selection, explanation, 
   const details = build("div", { class: "node" });
   const place = [leaf.name || "no leaf", ...leaf.above].join(" in ");
   details.append(build("h3", {}, `Node ${node.name} `, build("small", {}, place)));
-  if (node.note) details.append(buildNote(node));
-  for (const note of node.rail_notes ?? []) details.append(build("p", { class: "note" }, note));
+  for (const note of [node.note, ...(node.rail_notes ?? [])].filter(Boolean)) details.append(build("p", { class: "note" }, note));
   if (node.gpus) details.append(build("p", { class: "quiet" }, `${node.gpus_used ?? 0} of ${formatCount(node.gpus, "GPU")} in use`));
   details.append(buildCommand(listDescribeCommand(node.name), on.report));
   if (selection.subject) details.append(buildExplanation(explanation, selection.subject, on));
@@ -90,20 +89,9 @@ export function buildNodeDetails({ node, leaf }, store, selection, explanation, 
   return details;
 }
 
-function buildNote(node) {
-  const note = build("p", { class: "note" }, node.note);
-  if (node.note_at) note.append(", since ", buildAge(node.note_at));
-  if (node.taints?.length) note.append(`; taints: ${node.taints.join(", ")}`);
-  return note;
-}
-
-/** The state of a rail. Kubernetes does not record when a rail died, so only what this server saw has an age. */
 function buildRailState(node, rail) {
   const state = node.rails[rail];
-  const word = build("span", { class: `rail-state ${state}` }, RAIL_STATES[state] ?? state);
-  const since = node.faulty_since?.[rail];
-  if (since) return build("span", {}, word, ", first seen ", buildAge(since));
-  return /[dw]/.test(state) ? build("span", {}, word, build("small", {}, " since before this server started to watch")) : word;
+  return build("span", { class: `rail-state ${state}` }, RAIL_STATES[state] ?? state);
 }
 
 function buildHolder(pod, store, on) {

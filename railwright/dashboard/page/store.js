@@ -1,6 +1,6 @@
 // The data from the server, and look-ups in it. Owns no element.
 
-const EMPTY = { source: "", policy: "", problems: [], fabrics: [], leaves: {}, gangs: [], admissions: [], events: [] };
+const EMPTY = { source: "", policy: "", problems: [], fabrics: [], leaves: {}, gangs: [] };
 
 /** The overview, and indexes over it. */
 export class Store {

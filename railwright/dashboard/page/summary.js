@@ -1,7 +1,7 @@
 // The figures in the header, and the details while nothing is selected: use, free space, and what needs attention.
 
 import { buildState } from "./gang_list.js";
-import { build, buildAge, buildBadge, buildLink, formatCount } from "./look.js";
+import { build, buildBadge, buildLink, formatCount } from "./look.js";
 import { countRails, formatLetter, isBroken, isPlaced, rankAttention } from "./store.js";
 
 const MOST_LISTED = 8; // gangs and nodes that need attention
@@ -11,12 +11,10 @@ const format = new Intl.NumberFormat("en").format;
 export function showNumbers(list, fabric, gangs, hasData) {
   const waiting = gangs.filter((gang) => !isPlaced(gang)).length;
   const worse = gangs.filter((gang) => gang.state === "spread").length;
-  const largest = fabric?.largest;
   const figures = [
     { name: "rails used", text: formatShare(fabric?.rails_busy, countUsableRails(fabric)), title: "of the rails that are not dead" },
     { name: "GPUs used", text: formatShare(fabric?.gpus_used, fabric?.gpus), title: fabric && `${fabric.gpus_used} of ${fabric.gpus}` },
     { name: "free leaves", text: fabric && `${fabric.leaves_free}/${fabric.leaves.length}`, title: "leaves without any pod, all of whose nodes can be used" },
-    { name: "fits now", text: largest && format(largest.pods), title: describeLargest(largest) },
     { name: "dead rails", text: fabric && format(fabric.rails_dead), style: fabric?.rails_dead ? "bad" : "" },
     { name: "gangs", text: format(gangs.length) },
     { name: "waiting", text: format(waiting), style: waiting ? "worse" : "" },
@@ -42,14 +40,6 @@ function formatShare(part, whole) {
   return whole ? `${Math.round((100 * part) / whole)}%` : undefined;
 }
 
-function describeLargest(largest) {
-  if (!largest) return undefined;
-  const size = [largest.gpus && formatCount(largest.gpus, "GPU"), largest.rails && formatCount(largest.rails, "rail")].filter(Boolean).join(" and ");
-  if (!largest.pods) return `no pod with ${size} fits now`;
-  const leaf = largest.leaf ? `; at most ${largest.pods_on_leaf} on one leaf (${largest.leaf})` : "";
-  return `the largest gang that fits now has ${formatCount(largest.pods, "pod")} with ${size} each${leaf}; CPU and memory are not counted`;
-}
-
 /** Build the summary of a fabric. `on` gets chooseGang, chooseNode and chooseRail. */
 export function buildSummary(fabric, gangs, store, on) {
   const nodes = store.listNodes(fabric.name).map(({ node }) => node);
@@ -58,7 +48,6 @@ export function buildSummary(fabric, gangs, store, on) {
     `${formatCount(fabric.nodes, "node")} on ${formatCount(fabric.leaves.length, "leaf")}, ${fabric.leaves_free} of them free`,
     `${format(fabric.rails_busy)} of ${formatCount(countUsableRails(fabric), "rail")} in use, ${fabric.rails_dead} dead`,
     fabric.gpus ? `${format(fabric.gpus_used)} of ${formatCount(fabric.gpus, "GPU")} in use` : "",
-    describeLargest(fabric.largest) ?? "",
   ];
   summary.append(build("ul", { class: "facts" }, ...facts.filter(Boolean).map((fact) => build("li", {}, capitalize(fact)))));
   const urgent = gangs.filter((gang) => gang.fabric === fabric.name && rankAttention(gang)).sort((one, other) => rankAttention(other) - rankAttention(one));
@@ -90,8 +79,6 @@ function buildGangItem(gang, on) {
 
 function buildNodeItem(node, on) {
   const faults = countRails(node).filter(([word]) => word === "dead" || word === "degraded");
-  const since = Object.values(node.faulty_since ?? {}).sort()[0];
   const text = [node.note, ...faults.map(([word, count]) => formatCount(count, `${word} rail`))].filter(Boolean).join(", ");
-  const age = node.note_at || since;
-  return [buildLink(node.name, () => on.chooseNode(node.name)), ` ${text}`, ...(age ? [", ", buildAge(age)] : [])];
+  return [buildLink(node.name, () => on.chooseNode(node.name)), ` ${text}`];
 }

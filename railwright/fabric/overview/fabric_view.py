@@ -1,19 +1,12 @@
-"""Shows one fabric: its leaves, their nodes, and which pods use which rails; and why nodes cannot be used.
+"""Shows one fabric: its leaves, their nodes, and which pods use which rails; and why rails cannot be used.
 
-Owns the rows of nodes. It follows the change logs of the cluster state and of assumed pods, so that only changed nodes
-are computed again. If several rails share one resource, the API server does not say which rail a pod got: the view
-assigns them in order.
-
-Why nodes cannot be used (cordons, conditions and taints, with the times that Kubernetes records) is in a sink of nodes
-beside the cluster state, which only knows whether a node is schedulable. Nodes without a note are not stored.
+If several rails share one resource, the API server does not say which rail a pod got: the view assigns them in order.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-import msgspec
-
-from railwright.fabric import intent, names, node_views, resources, text, topology
+from railwright.fabric import intent, names, resources, text, topology
 from railwright.fabric.claims import objects
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.state import (
@@ -27,99 +20,8 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership
 
-UNSPECIFIED = "cordoned or not ready"  # for readers without this sink
-_MAX_TEXT = 300  # characters of a condition's message or an annotation
-_CORDON_TAINT = "node.kubernetes.io/unschedulable"
-_KUBERNETES_TAINTS = "node.kubernetes.io/"  # repeat what spec.unschedulable and the conditions say
-
-
-class NodeNote(msgspec.Struct, frozen=True):
-    """Why a node cannot be used."""
-
-    text: str
-    at: str = ""  # RFC 3339: since when; "" if unknown
-    taints: tuple[str, ...] = ()  # KEY=VALUE:EFFECT
-
-
-class NodeNotes:
-    """Notes by node. A sink: replace, upsert, remove."""
-
-    def __init__(self) -> None:
-        self._notes: dict[str, NodeNote] = {}
-        self._changed: dict[str, None] = {}
-
-    def find(self, node: str) -> NodeNote | None:
-        """Return the note of a node; None if the node can be used."""
-        return self._notes.get(node)
-
-    def take_changed(self) -> Sequence[str]:
-        """Return the nodes with a new note, an old one or another one since the last call."""
-        changed = list(self._changed)
-        self._changed.clear()
-        return changed
-
-    def replace(self, objects: Sequence[node_views.Node]) -> None:
-        """Apply the full list of nodes."""
-        for name in self._notes.keys() - {node.metadata.name for node in objects}:
-            self._store(name, None)
-        for node in objects:
-            self.upsert(node)
-
-    def upsert(self, obj: node_views.Node) -> None:
-        """Apply a new or changed node."""
-        self._store(obj.metadata.name, describe(obj))
-
-    def remove(self, obj: node_views.Node) -> None:
-        """Forget a node."""
-        self._store(obj.metadata.name, None)
-
-    def _store(self, name: str, note: NodeNote | None) -> None:
-        if note == self._notes.get(name):
-            return
-        self._changed[name] = None
-        if note is None:
-            del self._notes[name]
-        else:
-            self._notes[name] = note
-
-
-def describe(node: node_views.Node) -> NodeNote | None:
-    """Return the note of a node; None if it is schedulable and Ready."""
-    taints = node.spec.taints or ()
-    not_ready = [
-        condition
-        for condition in node.status.conditions or ()
-        if condition.type == "Ready" and condition.status != "True"
-    ]
-    parts, times = [], []
-    if node.spec.unschedulable:
-        parts.append("; ".join(["cordoned", *_list_cordon_reasons(node)]))
-        times += [taint.time_added for taint in taints if taint.key == _CORDON_TAINT]
-    for condition in not_ready:
-        detail = ": ".join(filter(None, (condition.reason, text.truncate(condition.message, _MAX_TEXT))))
-        parts.append(f"not ready{detail and f' ({detail})'}")
-        times.append(condition.last_transition_time)
-    if not parts:
-        return None
-    own_taints = (taint for taint in taints if not taint.key.startswith(_KUBERNETES_TAINTS))
-    return NodeNote(
-        text=", ".join(parts),
-        at=min(filter(None, times), default=""),
-        taints=tuple(f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" for taint in own_taints),
-    )
-
-
-def _list_cordon_reasons(node: node_views.Node) -> Iterator[str]:
-    """Yield annotations about the cordon. Kubernetes has no field for it; repair controllers write annotations."""
-    for key, value in sorted(node.metadata.annotations.items()):
-        if "cordon" in key.lower() and value:
-            yield f"{key}: {text.truncate(value, _MAX_TEXT)}"
-
-
-# --- a fabric -----------------------------------------------------------------------------------------------
-
-
-SLICE = 100  # nodes computed between two pauses of the caller: about two milliseconds
+_NOTE = "cordoned or not ready"  # of a node that no pod is placed on
+_SLICE = 100  # nodes computed between two pauses of the caller: about two milliseconds
 
 Ranks = Mapping[str, tuple[membership.GangKey, int]]
 """Pod uid -> its gang and rank."""
@@ -137,95 +39,61 @@ class FabricView:
         assumed: assumed_pods.AssumedPods,
         accelerators: Sequence[str],
         foreign_resources: Collection[str],
-        notes: NodeNotes | None = None,
     ) -> None:
         """`foreign_resources`: rail resources of the other fabrics; a node with only those is not part of this one."""
         self.name, self.fabric = name, fabric
         self._cluster, self._assumed = cluster, assumed
-        self._accelerators, self._foreign_resources, self._notes = accelerators, foreign_resources, notes
+        self._accelerators, self._foreign_resources = accelerators, foreign_resources
         self._levels = presets.list_domain_keys(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
         self._domains = cluster_state.DomainIndex(cluster, self._levels, self._rails)
         pools = intent.group_by_resource(fabric.rails)
         self._pools = {resource: [*map(self._rails.index, own)] for resource, own in pools.items()}  # positions
-        self._rows: dict[str, overview_types.Node] = {}
-        self._leaf_by_node: dict[str, topology.Domain] = {}
-        self._nodes_by_leaf: dict[topology.Domain, set[str]] = defaultdict(set)
-        self.leaves: dict[str, overview_types.Leaf] = {}  # by id
+        self.leaves: Mapping[str, overview_types.Leaf] = {}  # by id, those of a spine together
         self.summary = self._summarize()
 
-    @property
-    def nodes(self) -> Collection[str]:
-        """Return the names of its nodes."""
-        return self._rows
-
-    def refresh(self, touched: Collection[str] | None, ranks: Ranks, now: str = "") -> Iterator[None]:
-        """Update the nodes in `touched`, or all if None. Yields between slices so that the caller can pause.
-
-        `now`: RFC 3339, for rails that are seen degraded or dead for the first time.
-        """
+    def refresh(self, ranks: Ranks) -> Iterator[None]:
+        """Compute all nodes. Yields between slices so that the caller can pause."""
         self._domains.refresh()
-        changed: set[topology.Domain] = set()
-        nodes = {**self._rows, **self._cluster.nodes} if touched is None else touched
-        for count, name in enumerate(nodes, 1):
-            changed |= self._update_node(name, ranks, now)
-            if count % SLICE == 0:
+        rows_by_leaf: dict[topology.Domain, list[overview_types.Node]] = defaultdict(list)
+        for count, node in enumerate(list(self._cluster.nodes.values()), 1):
+            if self._is_part(node):
+                rows_by_leaf[self.get_leaf(node.name)].append(self._build_row(node, ranks))
+            if count % _SLICE == 0:
                 yield
-        for leaf in changed:
-            self._update_leaf(leaf)
-        if changed:
-            self.summary = self._summarize()
-
-    def _update_node(self, name: str, ranks: Ranks, now: str) -> set[topology.Domain]:
-        """Update the row of a node; return the leaves that this changes."""
-        node = self._cluster.nodes.get(name)
-        old_row, old_leaf = self._rows.get(name), self._leaf_by_node.get(name)
-        if node is None or not self._is_part(node):
-            row, leaf = None, None
-        else:
-            row = self._build_row(node, ranks, old_row, now)
-            leaf = self._domains.leaf_by_node.get(name, topology.NO_DOMAIN)
-        if row == old_row and leaf == old_leaf:
-            return set()
-        if old_leaf is not None:
-            self._nodes_by_leaf[old_leaf].discard(name)
-            del self._rows[name], self._leaf_by_node[name]
-        if row is not None and leaf is not None:
-            self._rows[name], self._leaf_by_node[name] = row, leaf
-            self._nodes_by_leaf[leaf].add(name)
-        return {domain for domain in (old_leaf, leaf) if domain is not None}
-
-    def _update_leaf(self, leaf: topology.Domain) -> None:
-        key = "/".join((self.name, *reversed(leaf)))  # the fabric and the full chain of domains
-        if not self._nodes_by_leaf[leaf]:
-            del self._nodes_by_leaf[leaf]
-            self.leaves.pop(key, None)
-            return
-        self.leaves[key] = overview_types.Leaf(
-            fabric=self.name,
-            name=leaf[0] if leaf else "",
-            above=tuple(part for part in leaf[1:] if part),
-            nodes=tuple(self._rows[name] for name in sorted(self._nodes_by_leaf[leaf], key=text.build_natural_key)),
-        )
+        leaves = [
+            overview_types.Leaf(
+                fabric=self.name,
+                name=leaf[0] if leaf else "",
+                above=tuple(part for part in leaf[1:] if part),
+                nodes=tuple(sorted(rows, key=lambda row: text.build_natural_key(row.name))),
+            )
+            for leaf, rows in rows_by_leaf.items()
+        ]
+        keys = ["/".join((self.name, *reversed(leaf))) for leaf in rows_by_leaf]  # the full chain of domains
+        ordered = sorted(zip(keys, leaves, strict=True), key=lambda item: _build_leaf_sort_key(item[1]))
+        self.leaves = dict(ordered)
+        self.summary = self._summarize()
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return the leaf of a node; NO_DOMAIN if it has none."""
-        return self._leaf_by_node.get(node, topology.NO_DOMAIN)
+        return self._domains.leaf_by_node.get(node, topology.NO_DOMAIN)
 
     def _summarize(self) -> overview_types.Fabric:
-        free, busy, dead = count_rails(self._rows.values())
+        rows = [row for leaf in self.leaves.values() for row in leaf.nodes]
+        free, busy, dead = count_rails(rows)
         return overview_types.Fabric(
             name=self.name,
             transport=self.fabric.transport.value,
             rails=self._rails,
             levels=self._levels,
-            leaves=tuple(sorted(self.leaves, key=lambda key: _build_leaf_sort_key(self.leaves[key]))),
-            nodes=len(self._rows),
+            leaves=tuple(self.leaves),
+            nodes=len(rows),
             rails_free=free,
             rails_busy=busy,
             rails_dead=dead,
-            gpus=sum(row.gpus for row in self._rows.values()),
-            gpus_used=sum(row.gpus_used for row in self._rows.values()),
+            gpus=sum(row.gpus for row in rows),
+            gpus_used=sum(row.gpus_used for row in rows),
             leaves_free=sum(bool(leaf.name) and all(map(_is_free, leaf.nodes)) for leaf in self.leaves.values()),
             device_class=self.fabric.claims.device_class if self.fabric.claims is not None else "",
         )
@@ -242,10 +110,7 @@ class FabricView:
         has_leaf = bool(self._domains.leaf_by_node.get(node.name)) or any(node.labels.get(key) for key in self._levels)
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
-    def _build_row(
-        self, node: object_info.NodeInfo, ranks: Ranks, old_row: overview_types.Node | None, now: str
-    ) -> overview_types.Node:
-        """Return the row of a node. `old_row` is its last one."""
+    def _build_row(self, node: object_info.NodeInfo, ranks: Ranks) -> overview_types.Node:
         pods = tuple(self._list_pods(node, ranks))
         used = {rail for pod in pods for rail in pod.rails}
         notes, held = _list_unavailable_rails(self.fabric, node, self._cluster, used)
@@ -254,37 +119,27 @@ class FabricView:
             for rail in self._rails
             if rail in node.broken_rails
         ]
-        rail_states = "".join(self._list_rail_states(node, used | held))
-        note = self._describe_note(node)
         return overview_types.Node(
             name=node.name,
-            rails=rail_states,
-            note=note.text,
-            note_at=note.at,
-            taints=note.taints,
+            rails="".join(self._list_rail_states(node, used | held)),
+            note="" if node.schedulable else _NOTE,
             pods=pods,
             gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
             gpus_used=self._count_used_gpus(node.name),
-            faulty_since=_update_faulty_since(rail_states, old_row, now),
             rail_notes=(*notes, *broken),
         )
 
-    def _describe_note(self, node: object_info.NodeInfo) -> NodeNote:
-        note = self._notes.find(node.name) if self._notes is not None else None
-        if note is not None:
-            return note
-        return NodeNote(text="" if node.schedulable else UNSPECIFIED)
-
     def _count_used_gpus(self, node: str) -> int:
         used = self._cluster.get_used(node)
-        assumed = [pod.requests for pod in self._assumed.list_on_node(node) if not self._is_bound(pod.uid)]
+        pods = self._cluster.pods
+        assumed = [
+            pod.requests
+            for pod in self._assumed.list_on_node(node)
+            if pod.uid not in pods or not pods[pod.uid].node  # otherwise it is bound, and counted
+        ]
         return (
             sum(requests.get(name, 0) for requests in (used, *assumed) for name in self._accelerators) // resources.UNIT
         )
-
-    def _is_bound(self, uid: str) -> bool:
-        pod = self._cluster.pods.get(uid)
-        return pod is not None and bool(pod.node)
 
     def _list_rail_states(self, node: object_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
         broken = {row.rail for row in broken_rails.find_broken(node, self.fabric.rails)}
@@ -392,21 +247,6 @@ def _is_free(row: overview_types.Node) -> bool:
     """True if a node can be used, and no pod has its rails or GPUs."""
     has_all_rails = {overview_types.DEAD, overview_types.BUSY}.isdisjoint(row.rails)
     return not row.note and not row.pods and not row.gpus_used and has_all_rails
-
-
-_FAULTY = (overview_types.DEAD, overview_types.DEGRADED)
-
-
-def _update_faulty_since(rail_states: str, old_row: overview_types.Node | None, now: str) -> Mapping[str, str]:
-    """Return rail number -> when the rail became faulty, for the rails that were healthy when first seen."""
-    if old_row is None:
-        return {}
-    since: dict[str, str] = {}
-    for rail, (state, before) in enumerate(zip(rail_states, old_row.rails, strict=True)):
-        at = old_row.faulty_since.get(str(rail), "") if before in _FAULTY else now
-        if state in _FAULTY and at:
-            since[str(rail)] = at
-    return since
 
 
 def _build_leaf_sort_key(leaf: overview_types.Leaf) -> tuple[bool, list[text.NaturalKey], text.NaturalKey]:

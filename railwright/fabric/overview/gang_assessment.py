@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from railwright.fabric import intent, text, topology
-from railwright.fabric.overview import gang_members, overview_types, pods_and_events
+from railwright.fabric.overview import gang_members, opted_in_pods, overview_types
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
@@ -53,7 +53,7 @@ class Assessor:
         self,
         cluster: cluster_state.ClusterState,
         assumed: assumed_pods.AssumedPods,
-        pods: pods_and_events.OptedInPods,
+        pods: opted_in_pods.OptedInPods,
         policy: Callable[[], policies.Policy | None],
         networks: intent.Networks,
         placement_engine: engine.PlacementEngine | None = None,

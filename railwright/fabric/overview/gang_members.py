@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric.overview import overview_types, pods_and_events
+from railwright.fabric.overview import opted_in_pods, overview_types
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 from railwright.fabric.workloads import membership
 
@@ -43,38 +43,12 @@ class GangMembers(msgspec.Struct, frozen=True):
         return overview_types.STARTING if placed else overview_types.WAITING
 
 
-class GangIndex:
-    """All gangs of opted-in pods. If there are more than MAX_GANGS, the first by name are stored."""
-
-    def __init__(
-        self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, pods: pods_and_events.OptedInPods
-    ) -> None:
-        self._cluster, self._assumed, self._pods = cluster, assumed, pods
-        self._versions: tuple[int, int, int] = (-1, -1, -1)
-        self.gangs: dict[membership.GangKey, GangMembers] = {}
-        self.colours: dict[membership.GangKey, int] = {}
-        self.ranks: dict[str, tuple[membership.GangKey, int]] = {}  # pod uid -> gang and rank
-        self.total = 0
-
-    def refresh(self) -> Collection[membership.GangKey]:
-        """Update all gangs; return those that appeared, changed or disappeared."""
-        versions = (self._cluster.version, self._assumed.change_log.position, self._pods.generation)
-        if versions == self._versions:
-            return ()
-        self._versions = versions
-        self.total = len(self._pods.gangs)
-        keys = sorted(self._pods.gangs)[:MAX_GANGS]
-        gangs = {key: gang for key in keys if (gang := list_members(key, self._cluster, self._assumed)).members}
-        changed = [key for key in {**self.gangs, **gangs} if self.gangs.get(key) != gangs.get(key)]
-        for key in changed:
-            for member in self.gangs[key].members if key in self.gangs else ():
-                self.ranks.pop(member.uid, None)
-        for key in changed:
-            for member in gangs[key].members if key in gangs else ():
-                self.ranks[member.uid] = (key, member.rank)
-        self.gangs = gangs
-        self.colours = _assign_colours(self.colours, gangs)
-        return changed
+def list_gangs(
+    cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, pods: opted_in_pods.OptedInPods
+) -> dict[membership.GangKey, GangMembers]:
+    """Return the gangs of opted-in pods; of more than MAX_GANGS the first by name."""
+    keys = sorted(pods.gangs)[:MAX_GANGS]
+    return {key: gang for key in keys if (gang := list_members(key, cluster, assumed)).members}
 
 
 def list_members(
@@ -103,14 +77,10 @@ def _number_members(pods: Sequence[object_info.PodInfo]) -> Iterable[int]:
     return indices if unique and len({pod.rank.role for pod in pods}) == 1 else range(len(pods))
 
 
-def _assign_colours(
-    old: Mapping[membership.GangKey, int], gangs: Mapping[membership.GangKey, GangMembers]
+def assign_colours(
+    old: Mapping[membership.GangKey, int], gangs: Collection[membership.GangKey]
 ) -> dict[membership.GangKey, int]:
     """Return a colour for each gang: its previous one, or the lowest that is unused."""
     colours = {key: old[key] for key in gangs if key in old}
-    used = set(colours.values())
-    unused = (colour for colour in range(len(gangs) + 1) if colour not in used)
-    for key in gangs:
-        if key not in colours:
-            colours[key] = next(unused)
-    return colours
+    unused = sorted(set(range(len(gangs))).difference(colours.values()))
+    return {**colours, **dict(zip((key for key in gangs if key not in old), unused, strict=False))}

@@ -1,4 +1,4 @@
-"""Defines the overview of a cluster's fabrics: fabrics, leaves, nodes, rails, gangs and admissions.
+"""Defines the overview of a cluster's fabrics: fabrics, leaves, nodes, rails and gangs.
 
 The structs are also the JSON of the dashboard and of the commands `fabric` and `gangs`. All lists are in a stable
 order. All bandwidths are modelled (0..1), never measured. The module does not know how the values are computed.
@@ -25,10 +25,6 @@ STATES = {
 }
 """The states of a gang, the same for commands, `/explain`, the dashboard, Events and metrics, and what they mean."""
 
-INJECTED, SKIPPED, MISSED = "injected", "skipped", "missed"
-"""Outcome of an admission. INJECTED: the pods got rails. SKIPPED: their role gets none. MISSED: they opted in but have
-no injection record."""
-
 
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     """A pod that uses rails of a node."""
@@ -45,14 +41,10 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     rails: str  # one letter per rail: FREE, BUSY, DEGRADED, DEAD or UNCOUNTED
-    note: str = ""  # why no pod is placed on it: cordoned or not ready, with what Kubernetes says about it
-    note_at: str = ""  # RFC 3339: since when; "" if unknown
-    taints: tuple[str, ...] = ()  # KEY=VALUE:EFFECT, of a node with a note
+    note: str = ""  # why no pod is placed on it
     pods: tuple[Pod, ...] = ()
     gpus: int = 0  # accelerators that it has
     gpus_used: int = 0
-    # rail number -> RFC 3339, when the overview first saw it degraded or dead; absent if it was so from the beginning
-    faulty_since: Mapping[str, str] = {}
     # why rails are unavailable, unless `pods` says so: of claims taint, other claim, or no device; the annotation
     rail_notes: tuple[str, ...] = ()
 
@@ -64,16 +56,6 @@ class Leaf(msgspec.Struct, frozen=True):
     name: str
     above: tuple[str, ...]  # the domains that contain it, closest first
     nodes: tuple[Node, ...]
-
-
-class LargestGang(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The largest gang of pods with all GPUs and rails of a node that fits now. CPU and memory are not counted."""
-
-    pods: int  # on all leaves together
-    pods_on_leaf: int  # on one leaf
-    gpus: int  # of each pod: those of the most frequent node type
-    rails: int  # of each pod
-    leaf: str = ""  # the leaf with the most
 
 
 class Fabric(msgspec.Struct, frozen=True):
@@ -91,7 +73,6 @@ class Fabric(msgspec.Struct, frozen=True):
     gpus: int = 0
     gpus_used: int = 0
     leaves_free: int = 0  # leaves without any pod, all of whose nodes are schedulable and have no dead rail
-    largest: LargestGang | None = None  # None without nodes
     device_class: str = ""  # of the rails, if they come as claims
 
 
@@ -127,37 +108,6 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     placed_at: str = ""  # RFC 3339: binding of its last pod; "" unless all have nodes
 
 
-class Admission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recent result of the webhook, the same for one or more pods of a gang."""
-
-    at: str  # RFC 3339 of the newest; "" if unknown
-    object: str  # namespace/name of the newest pod
-    outcome: str
-    fabric: str = ""
-    gang: str = ""
-    role: str = ""
-    rails: int = 0
-    added: int = 0  # entries added to a pod, the most of any
-    user_values: int = 0  # values of the user in a pod that were not overwritten, the most of any
-    skipped: int = 0
-    message: str = ""
-    count: int = 1  # pods
-    first_at: str = ""  # RFC 3339 of the oldest; "" if there is only one
-
-
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recent Event of the webhook or the extender."""
-
-    at: str  # RFC 3339 of the last repetition; "" if unknown
-    object: str  # namespace/name
-    kind: str
-    reason: str  # such as GangNeverFits
-    message: str  # without the code
-    is_warning: bool
-    code: str = ""  # reason code with which the message began
-    count: int = 1  # repetitions
-
-
 class Overview(msgspec.Struct, frozen=True):
     """An overview of one cluster."""
 
@@ -167,5 +117,3 @@ class Overview(msgspec.Struct, frozen=True):
     fabrics: Sequence[Fabric]
     leaves: Mapping[str, Leaf]  # by id, in the order of Fabric.leaves
     gangs: Sequence[Gang]  # by namespace and name; a bounded number
-    admissions: Sequence[Admission]  # newest first
-    events: Sequence[Event] | None = ()  # newest first; None if this server does not read Events

@@ -18,7 +18,7 @@ from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
 from extender import cluster_reports, gang_events, state
 from railwright.cluster import resources
-from railwright.fabric.overview import fabric_view, overview_builder
+from railwright.fabric.overview import overview_builder
 from railwright.serving import metrics
 
 NAMES = {"name": "n", "namespace": "prod", "uid": "u"}
@@ -37,13 +37,13 @@ class Site:
         fabric_policy = policy(domains=[LEAF])
         nodes = leaves(a=20, b=20)
         known = state.State(assume_seconds=30)
-        notes, groups = fabric_view.NodeNotes(), gang_events.PodGroups()
-        self.watches = {watch.kind.name: groups.add_recorder(watch) for watch in state.list_watches(known, nodes=notes)}
+        groups = gang_events.PodGroups()
+        self.watches = {watch.kind.name: groups.add_recorder(watch) for watch in state.list_watches(known)}
         known.apply_policy(fabric_policy)
         known.cluster.replace_nodes(nodes)
         self.verbs = extending.Extender(known, lambda: fabric_policy, clock=lambda: 100.0)
         self.overview = overview_builder.OverviewBuilder(
-            known.cluster, known.assumed, known.opted_in, lambda: fabric_policy, known.pools, notes=notes
+            known.cluster, known.assumed, known.opted_in, lambda: fabric_policy, known.pools
         )
         self.gauges = cluster_reports.RailGauges(known, metrics.ExtenderMetrics(), lambda: fabric_policy)
         tree = msgspec.to_builtins(pod("p", group="g"))

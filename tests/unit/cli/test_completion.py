@@ -61,7 +61,7 @@ try railwright ga
 try railwright gangs -o ""
 try railwright gangs -n prod --output=js
 try railwright fabric -o w
-try kubectl-railwright gangs --waiting --fa
+try kubectl-railwright gangs --waiting --sn
 try railwright lint ""
 try railwright gangs --policy b
 try railwright gangs -n ""
@@ -69,7 +69,7 @@ try railwright nonsense --x
 """
     lines = run(["bash", "--norc", "-c", script], tmp_path)
     assert lines == [
-        "gangs", "text wide name json yaml", "json", "wide", "--fabric", "bin/", "bin/", "", "",
+        "gangs", "text wide json yaml", "json", "wide", "--snapshot", "bin/", "bin/", "", "",
     ]  # fmt: skip
 
 

@@ -92,12 +92,6 @@ def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     assert "give --snapshot" in err
 
 
-def test_only_changes_are_shown_unless_the_whole_pod_is_requested(explain):
-    tree = admitting.pod(admitting.gpus(8, command=[f"argument-{n}" for n in range(30)]))
-    assert "argument-15" not in explain(tree)[1]
-    assert "argument-15" in explain(tree, options=("--full",))[1]
-
-
 def test_explain_prints_the_users_kept_values_and_the_warnings(explain):
     tree = admitting.pod(admitting.gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mine"}]), hostNetwork=True)
     code, out, _ = explain(tree)
@@ -154,11 +148,8 @@ def test_json_has_the_whole_explanation_and_its_operations_yield_the_pod(explain
     assert injected["kept"] == record["kept"]
     assert injected["skipped"] == record["skipped"]
     assert record["skipped"].keys() == {"found"}
-    paths = {operation["path"] for operation in injected["operations"]}
-    for change in injected["changes"]:
-        assert change["path"] in paths
-        assert change["entry"]
-        assert change["reason"]
+    assert {change["entry"] for change in injected["changes"]} >= {"networks", "devices", "security.IPC_LOCK"}
+    assert all(change["change"] and change["reason"] for change in injected["changes"])
     assert none["operations"] == none["changes"] == []
 
 
@@ -265,16 +256,6 @@ def test_control_characters_in_a_file_are_escaped(explain):
     tree = admitting.pod(container, annotations={"k8s.v1.cni.cncf.io/networks": f"lan2@{evil}"})
     tree["metadata"]["name"] = evil
     for document in (tree, admitting.pod(container), {**admitting.pod(), "kind": "Job" + evil}):
-        _, out, err = explain(document, options=("--full",))
+        _, out, err = explain(document)
         assert not [letter for letter in out + err if not (letter.isprintable() or letter == "\n")]
     assert "[bold red]" in out + err, "and it is no markup"
-
-
-def test_the_picture_needs_no_network(explain):
-    file = explain.folder / "picture.svg"
-    for form in ("text", "json"):
-        explain(admitting.pod(), options=("--svg", str(file), "-o", form))
-        text = file.read_text()
-        assert "NCCL_IB_HCA" in text
-        assert "@font-face" not in text
-        file.unlink()

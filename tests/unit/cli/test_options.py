@@ -15,13 +15,11 @@ SHORT = {
     "-A": "--all-namespaces",
     "-f": "--filename",
     "-R": "--recursive",
-    "-l": "--selector",
     "-o": "--output",
-    "-w": "--watch",
     "-v": "--verbose",
     "-h": "--help",
 }
-ALIKE = ("--policy", "--snapshot", "--no-headers", "-f", "-R", *CLUSTER)
+ALIKE = ("--policy", "--snapshot", "-f", "-R", *CLUSTER)
 CONF = "NCCL_DEBUG=WARN\n"
 
 
@@ -70,7 +68,7 @@ def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_ru
         (["verify", "lgo"], "unknown command lgo; did you mean log?"),
         (["verify", "jobset/llm"], "give job/llm or gang/llm or pod/llm: a job of any kind is job/llm"),
         (["gangs", "--namspace", "x"], "unknown option --namspace; did you mean --namespace?"),
-        (["gangs", "--fabrik=x"], "unknown option --fabrik; did you mean --fabric?"),
+        (["gangs", "--snapshots=x"], "unknown option --snapshots; did you mean --snapshot?"),
         (["certs", "rotate", "--renew-cas"], "unknown option --renew-cas; did you mean --renew-ca?"),
         (["dashboard", "--port", "1"], "error: unknown option --port\n"),
         (["fabric", "a", "b"], "unexpected argument b"),

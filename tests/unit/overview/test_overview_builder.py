@@ -7,7 +7,7 @@ import pytest
 
 from railwright.cluster import policies
 from railwright.fabric import node_views, views
-from railwright.fabric.overview import fabric_view, overview_builder, overview_types, pods_and_events
+from railwright.fabric.overview import fabric_view, opted_in_pods, overview_builder, overview_types
 from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import claimed_rails, model
 
@@ -35,13 +35,10 @@ class Cluster:
     def __init__(self, nodes=(), pods=(), least=None, policy=POLICY, state=None) -> None:
         self.state = state or placing.build_cluster(nodes, pods, least)
         self.assumed = assumed_pods.AssumedPods(assume_seconds=30)
-        self.known = pods_and_events.OptedInPods()
+        self.known = opted_in_pods.OptedInPods()
         self.known.replace(list(pods))
         self.policy = policy
-        self.notes, self.events = fabric_view.NodeNotes(), pods_and_events.RecentEvents()
-        self.builder = overview_builder.OverviewBuilder(
-            self.state, self.assumed, self.known, lambda: self.policy, {}, notes=self.notes, events=self.events
-        )
+        self.builder = overview_builder.OverviewBuilder(self.state, self.assumed, self.known, lambda: self.policy, {})
 
     def add(self, *pods):
         for pod in pods:
@@ -52,10 +49,6 @@ class Cluster:
     def seen(self) -> overview_types.Overview:
         self.builder.refresh_fully()
         return self.builder.build_overview(source="test")
-
-    def seen_at(self, now: str) -> None:
-        for _ in self.builder.refresh(now):
-            pass
 
     def gang(self, key="train/g") -> overview_types.Gang:
         return next(gang for gang in self.seen().gangs if gang.key == key)
@@ -314,27 +307,20 @@ def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
     assert cluster.gang().placed_at == "2026-11-21T10:06:00Z"
 
 
-def test_only_a_rail_whose_failure_was_observed_has_a_time():
-    cluster = Cluster([placing.node("a-0", "a"), placing.node("a-1", "a", rails_each={"nvidia.com/mlx5_0": 1})])
-    cluster.seen_at("T1")
-    broken = {f"nvidia.com/mlx5_{rail}": 1 for rail in (0, 1, 3)}
-    cluster.state.upsert_node(placing.node("a-0", "a", rails_each=broken, labels={"changed": "yes"}))
-    cluster.seen_at("T2")
-    cluster.add(placing.pod("p", group="g", on="a-0"))
-    cluster.seen_at("T3")
-    assert cluster.node("a-0").rails == "bbdb"
-    assert cluster.node("a-0").faulty_since == {"2": "T2"}
-    assert (cluster.node("a-1").rails, cluster.node("a-1").faulty_since) == ("fddd", {})
-    cluster.state.upsert_node(placing.node("a-0", "a"))
-    assert cluster.node("a-0").faulty_since == {}
+def test_the_note_of_a_node_says_that_no_pod_is_placed_on_it():
+    cluster = Cluster([placing.node("a-0", "a", unschedulable=True), placing.node("a-1", "a")])
+    assert (cluster.node("a-0").note, cluster.node("a-1").note) == ("cordoned or not ready", "")
 
 
-def test_the_note_of_a_node_is_shown_when_it_alone_changes():
-    node = placing.node("a-0", "a", unschedulable=True)
-    cluster = Cluster([node, placing.node("a-1", "a")])
-    assert cluster.node("a-0").note == fabric_view.UNSPECIFIED
-    cluster.notes.upsert(node)
-    assert (cluster.node("a-0").note, cluster.node("a-1").note) == ("cordoned", "")
+def test_a_refresh_assesses_some_gangs_and_the_next_ones_the_others():
+    names = [f"g{index:02}" for index in range(20)]
+    cluster = Cluster(placing.leaves(a=40), [pod for name in names for pod in gang("", "", name=name)])
+    assessed = []
+    for _ in range(3):
+        for _ in cluster.builder.refresh():
+            pass
+        assessed.append(sum(gang.best is not None for gang in cluster.builder.build_overview().gangs))
+    assert assessed == [16, 20, 20]
 
 
 def test_the_summary_counts_gpus_and_free_leaves():
@@ -349,92 +335,6 @@ def test_a_pod_with_gpus_only_takes_its_leaf():
     cluster = Cluster(placing.leaves(a=2), [placing.pod("p", gpus=2, rails=0, on="a-00", label=None)])
     fabric = cluster.seen().fabrics[0]
     assert (fabric.gpus_used, fabric.rails_busy, fabric.leaves_free) == (2, 0, 0)
-
-
-def tolerant(name):
-    """Return a pod of gang w that tolerates all taints, as jobs on GPU nodes do."""
-    return placing.pod(name, group="w", tolerations=[{"operator": "Exists"}])
-
-
-def test_the_largest_gang_is_that_of_the_planner_and_follows_the_cluster():
-    tainted = placing.node("b-03", "b", "s-b", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}])
-    off = placing.node("b-04", "b", "s-b", unschedulable=True)
-    cluster = Cluster([*placing.leaves(a=4, b=3), tainted, off], gang("a-00", "a-01", "b-00"))
-    largest = cluster.seen().fabrics[0].largest
-    assert largest == overview_types.LargestGang(pods=5, pods_on_leaf=3, gpus=8, rails=4, leaf="b in s-b")
-    cluster.add(*[tolerant(f"w-{i}") for i in range(largest.pods)])
-    assert cluster.gang("train/w").state == overview_types.WAITING, "so many fit"
-    cluster.add(tolerant("w-5"))
-    assert "the cluster has slots for 5" in str(cluster.gang("train/w").why), "one more does not"
-    cluster.add(placing.pod("o-0", group="o", on="b-01"))
-    largest = cluster.seen().fabrics[0].largest
-    assert (largest.pods, largest.pods_on_leaf, largest.leaf) == (4, 2, "b in s-b")
-
-
-def test_without_devices_there_is_no_largest_gang():
-    cluster = Cluster([placing.node("a-0", "a", rails_each=0, capacity=dict.fromkeys(placing.RESOURCES, "1"))])
-    assert cluster.seen().fabrics[0].largest.pods == 0  # its rails are dead, its GPUs are there
-    assert Cluster([]).seen().fabrics[0].largest is None
-
-
-# --- why a node cannot be used, and since when ----------------------------------------------------------------
-
-
-def node(spec=None, conditions=(), annotations=None, name="n"):
-    tree = {
-        "metadata": {"name": name, "annotations": annotations or {}},
-        "spec": spec or {},
-        "status": {"conditions": list(conditions)},
-    }
-    return msgspec.convert(tree, node_views.Node)
-
-
-NOT_READY = {
-    "type": "Ready",
-    "status": "False",
-    "reason": "KubeletNotReady",
-    "message": "container runtime is down",
-    "lastTransitionTime": "2026-11-21T10:00:00Z",
-}
-
-
-def test_a_node_that_can_be_used_has_no_note():
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
-    tainted = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
-    assert fabric_view.describe(node({"taints": tainted}, [ready])) is None
-
-
-def test_the_note_of_a_cordon_has_its_time_other_taints_and_annotations():
-    taints = [
-        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-11-21T09:00:00Z"},
-        {"key": "gpu-fault", "value": "xid-79", "effect": "NoSchedule"},
-    ]
-    annotations = {"repair.example/cordon-reason": "XID 79", "other": "x"}
-    note = fabric_view.describe(node({"unschedulable": True, "taints": taints}, annotations=annotations))
-    assert note == fabric_view.NodeNote(
-        text="cordoned; repair.example/cordon-reason: XID 79",
-        at="2026-11-21T09:00:00Z",
-        taints=("gpu-fault=xid-79:NoSchedule",),
-    )
-
-
-def test_a_node_that_is_not_ready_has_the_reason_of_its_condition():
-    note = fabric_view.describe(node(conditions=[NOT_READY]))
-    assert note == fabric_view.NodeNote(
-        text="not ready (KubeletNotReady: container runtime is down)", at="2026-11-21T10:00:00Z"
-    )
-
-
-def test_changed_notes_are_reported_once_and_a_deleted_node_has_none():
-    notes = fabric_view.NodeNotes()
-    notes.replace([node(conditions=[NOT_READY], name="a"), node(name="b")])
-    assert notes.take_changed() == ["a"]
-    notes.upsert(node(conditions=[NOT_READY], name="a"))
-    assert notes.take_changed() == []
-    notes.upsert(node({"unschedulable": True}, name="b"))
-    notes.replace([node(name="b")])
-    assert set(notes.take_changed()) == {"a", "b"}
-    assert notes.find("a") is notes.find("b") is None
 
 
 # --- broken rails -----------------------------------------------------------------------------------------

@@ -34,8 +34,6 @@ def test_a_kind_of_another_project_is_not_taken_for_kubernetes_own():
     others = ("longhorn.io/v1beta2", "events.example.com/v1")
     text = "---\n".join(f"apiVersion: {other}\nkind: Node\nmetadata: {{name: a}}\n" for other in ("v1", *others))
     assert [node.metadata.name for node in snapshots.read(text)["Node"]] == ["a"]
-    event = "apiVersion: events.k8s.io/v1\nkind: Event\nmetadata: {name: e}\n"
-    assert len(snapshots.read(event)["Event"]) == 1
     network = "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: n}\n"
     assert len(snapshots.read(network)["NetworkAttachmentDefinition"]) == 1
 

@@ -103,7 +103,6 @@ def test_one_gang_is_described_with_its_pods_nodes_and_leaves(view):
     assert out.count(" -  ") >= 11, "no pod has a node"
     gang = json.loads(view("gangs", "prod/llama", "-o", "json")[1])
     assert (gang["key"], gang["state"]) == ("prod/llama", "spread")
-    assert view("gangs", "llama", "-o", "name")[1] == "gang/llama\n"
 
 
 def test_an_unknown_gang_is_an_error_that_names_the_existing_ones(view):
@@ -117,28 +116,13 @@ def test_an_unknown_gang_is_an_error_that_names_the_existing_ones(view):
     assert "in namespace research; there is one in prod, which the other options leave out" in err
 
 
-def test_output_formats_for_scripts_have_names_and_documents(view):
-    assert view("gangs", "-o", "name", "-n", "prod")[1] == "gang/llama\n"
-    assert view("fabric", "-o", "name")[1] == "fabric/roce\n"
-    assert view("gangs", "--no-headers", "-n", "prod")[1].startswith("prod ")
-    assert not any("DOMAIN" in line for line in view("fabric", "--no-headers")[1].splitlines())
-    first = json.loads(view("gangs", "-o", "json")[1])[0]
-    assert (first["name"], first["size"]) == ("llama", 8)
-
-
-def test_a_selector_selects_gangs_by_the_labels_of_their_pods(view, cluster):
-    pod = next(item for item in json.loads((cluster / "snapshot.json").read_text())["items"] if item["kind"] == "Pod")
-    key, value = next(iter(pod["metadata"]["labels"].items()))
-    assert view("gangs", "-l", f"{key}={value}", "-o", "name")[1]
-    code, out, _ = view("gangs", "-l", "no-such-label")
-    assert (code, out) == (0, "no gangs of opted-in pods with these labels\n")
-    code, _, err = view("gangs", "-l", "a b")
-    assert code == 2
-    assert "argument -l/--selector: label selector 'a b' cannot be read at 'b'" in err or "cannot be read" in err
-
-
-def test_watching_files_is_an_error(view):
-    assert "--watch and --snapshot exclude each other" in view("gangs", "-w")[2]
+@pytest.mark.parametrize(("leaf", "is_listed"), [(4, True), (20, False)])
+def test_the_nodes_of_a_large_fabric_are_listed_on_request(tmp_path, capsys, leaf, is_listed):
+    varied_clusters.Vista(2, 2, leaf, gangs=0, waiting=0).write(tmp_path)
+    command_line.main(["fabric", *locate(tmp_path)])
+    assert ("    gpu-" in capsys.readouterr().out) is is_listed
+    command_line.main(["fabric", *locate(tmp_path), "--nodes"])
+    assert capsys.readouterr().out.count("    gpu-") == 4 * leaf
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
@@ -173,8 +157,7 @@ def test_the_fabric_is_a_tree_of_spines_leaves_and_nodes_with_their_rails(view):
     assert any("bbbbbbbb" in line and "prod/llama-worker-0" in line for line in lines)
 
 
-def test_fabric_shows_only_leaves_or_only_broken_nodes(view):
-    assert "gpu-" not in view("fabric", "--leaves")[1]
+def test_fabric_shows_only_broken_nodes(view):
     rows = [line for line in view("fabric", "--dead")[1].splitlines() if line.startswith("    ")]
     assert len(rows) == 2
     assert "cordoned or not ready" in rows[0]
@@ -197,10 +180,9 @@ def test_a_snapshot_needs_a_policy_and_no_cluster(cluster, capsys):
 
 @pytest.mark.parametrize("form", [(), ("-o", "json"), ("-o", "wide")])
 def test_an_unknown_fabric_is_an_error_that_names_the_existing_ones(view, form):
-    for command in (("gangs", "--fabric", "nope"), ("fabric", "nope")):
-        code, out, err = view(*command, *form)
-        assert (code, out) == (2, "")
-        assert "nope: not defined in the policy (defined: roce)" in err
+    code, out, err = view("fabric", "nope", *form)
+    assert (code, out) == (2, "")
+    assert "fabric nope: not defined in the policy (defined: roce)" in err
 
 
 CLAIMS = """\

@@ -1,0 +1,269 @@
+"""Previews pods by dry runs in a cluster: creates with dryRun=All, by the caller's own permissions.
+
+The API server runs its whole admission, calls our webhook and stores nothing. The webhook writes no Event on a dry run.
+Where a dry run does not tell, the policy of the cluster is applied here.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from railwright.cli import cluster_access, options, output, policy_sources
+from railwright.cli.explanation import previews, recorded, templates
+from railwright.cluster import client as clients
+from railwright.cluster import errors, watch_wire
+from railwright.fabric import names, views
+from railwright.fabric.injection import keys
+from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
+from webhook import reviews, state
+
+Tree = dict[str, Any]
+_OURS = r'"(?:namespaced-)?pods\.railwright\.io"'  # webhooks of manifests/base/admission.yaml that review pods
+_DENIED = re.compile(rf"admission webhook {_OURS} denied the request: ", re.ASCII)
+_NOT_CALLED = re.compile(rf"failed calling webhook {_OURS}: ", re.ASCII)
+_NOT_INJECTED = re.compile(r"ValidatingAdmissionPolicy 'railwright-injected\S*' .*? denied request: ", re.ASCII)
+_OTHER_NOT_CALLED = "failed calling webhook "
+_NO_RIGHT = "forbidden: User "  # of RBAC; a rejection by admission names the pod instead
+_UNCALLED = "the API server creates such a pod without calling railwright's webhook"
+_TOKEN_VOLUME = re.compile(r"\bkube-api-access-[a-z0-9]{5}\b", re.ASCII)  # the API server draws the suffix
+_SERVER_FIELDS = ("uid", "creationTimestamp", "managedFields", "generation", "resourceVersion", "selfLink")
+_REJECTIONS = frozenset({400, 403, 409, 422})  # by admission, validation or another object of the same name
+_CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)  # a warning of railwright
+_KUBERNETES = "Kubernetes"  # code of a warning that is not railwright's
+_AT_ONCE = 6  # dry runs
+_MAX_GENERATE_NAME = 58  # characters before the five that the API server appends
+_NO_CLUSTER = "give the policy in a file: --policy FILE"
+
+
+class Unanswered(msgspec.Struct, frozen=True):
+    """The result of a dry run is unknown, for this reason."""
+
+    reason: str
+
+
+def preview_all(
+    pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
+) -> list[previews.AdmissionPreview]:
+    """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
+
+    async def ask_all(client: clients.Client) -> list[previews.AdmissionPreview]:
+        semaphore = asyncio.Semaphore(_AT_ONCE)
+        with output.show_progress("dry runs", total=len(pod_templates)) as advance:
+
+            async def ask_one(template: templates.Template) -> previews.AdmissionPreview | Unanswered:
+                async with semaphore:
+                    answer = await ask(client, template)
+                advance()
+                return answer
+
+            answers = await asyncio.gather(*map(ask_one, pod_templates))
+        policy = await _fetch_policy(client, answers)
+        topology_by_title = await _ask_topologies(client, pod_templates)
+        made = [
+            answer if policy is None else _apply_policy(template, answer, policy)
+            for template, answer in zip(pod_templates, answers, strict=True)
+        ]
+        return [
+            msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object))
+            for preview in made
+            if isinstance(preview, previews.AdmissionPreview)  # an unanswered one has the policy
+        ]
+
+    try:
+        return cluster_access.run(cluster, ask_all, _NO_CLUSTER)
+    except errors.UnreachableError as error:
+        raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
+
+
+async def _fetch_policy(
+    client: clients.Client, answers: Sequence[previews.AdmissionPreview | Unanswered]
+) -> policies.Policy | None:
+    """Return the policy in the cluster, if an answer needs it.
+
+    Raise UnreadableError with the reasons against dry runs, too. A pod that is not injected is described without it.
+    """
+    unanswered = [answer.reason for answer in answers if isinstance(answer, Unanswered)]
+    if not unanswered and not any(map(_is_uninjected, answers)):
+        return None
+    try:
+        return await policy_sources.fetch(client)
+    except output.UnreadableError as error:
+        if not unanswered:
+            return None
+        reasons = "; ".join(dict.fromkeys(unanswered))
+        raise output.UnreadableError(f"{reasons}; and the policy cannot be read: {error}") from None
+
+
+def _is_uninjected(answer: previews.AdmissionPreview | Unanswered) -> bool:
+    return isinstance(answer, previews.AdmissionPreview) and previews.is_uninjected(answer)
+
+
+def _apply_policy(
+    template: templates.Template, answer: previews.AdmissionPreview | Unanswered, policy: policies.Policy
+) -> previews.AdmissionPreview:
+    """Return the preview by the policy if there is none, and what it intends for a pod that was not injected."""
+    if isinstance(answer, Unanswered):
+        where = f"the policy in {policy_sources.CONFIG_MAP}, because {answer.reason}"
+        source = previews.Source(previews.CONFIG_MAP, where)
+        return previews.preview_admission(template, policy, state.State(), source)
+    if not previews.is_uninjected(answer):
+        return answer
+    enforced = previews.preview_admission(template, policy, state.State(), answer.source)
+    intended = {name: getattr(enforced, name) for name in ("fabric", "role", "rails", "warnings")}
+    return msgspec.structs.replace(answer, **intended)
+
+
+async def _ask_topologies(
+    client: clients.Client, pod_templates: Sequence[templates.Template]
+) -> Mapping[str, previews.Topology]:
+    """Return the topology of each workload by its title, from a dry run. A workload without an answer is left out."""
+    by_title: dict[str, previews.Topology] = {}
+    for title, workload in previews.list_workloads(pod_templates).items():
+        kind = workload.kind
+        path = f"/apis/{kind.group}/{kind.version}/namespaces/{workload.namespace}/{kind.plural}?dryRun=All"
+        try:
+            body, _ = await client.create(path, workload.tree)
+        except errors.ApiError:
+            continue  # no right, no such kind, or rejected, which its pods show
+        topology = previews.read_topology(kind, body)
+        if topology is not None:
+            by_title[title] = topology
+    return by_title
+
+
+# --- one pod ------------------------------------------------------------------------------------------------
+
+
+async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview | Unanswered:
+    """Dry-run the pod of a template. Raise ClusterError without an answer."""
+    pod, source = template.pod, previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}")
+    try:
+        body, warnings = await _create(client, pod)
+    except errors.ApiError as error:
+        answer = _describe_error(error, template.namespace)
+        if isinstance(answer, Unanswered):
+            return answer
+        return previews.build_unchanged(template, reviews.REFUSED, answer, source)
+    after = _read(body, pod, client.host)
+    given = [_read_warning(line) for line in warnings]
+    if names.INJECTION in (after["metadata"].get("annotations") or {}):
+        before = await _complete_without_us(client, pod)
+        return _describe_admitted(template, before, after, given, source)
+    label = (after["metadata"].get("labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
+    unenforced = (AdmissionCode.WOULD_INJECT, AdmissionCode.WOULD_REJECT)
+    is_explained = any(names.INJECTION in warning.text or warning.code in unenforced for warning in given)
+    if label == names.FABRIC_NONE or is_explained:
+        return _describe_admitted(template, after, after, given, source)
+    return previews.build_unchanged(template, reviews.ALLOWED, _UNCALLED, source)
+
+
+def _describe_admitted(
+    template: templates.Template,
+    before: Tree,
+    after: Tree,
+    given: Sequence[reason.Reason],
+    source: previews.Source,
+) -> previews.AdmissionPreview:
+    """Return the preview of a pod that would be created. `before` is that pod without railwright.
+
+    The API server does not send every pod to railwright: a dry run has no warning about a misspelt label.
+    """
+    record = previews.read_record(after)
+    if record.policy:
+        source = previews.Source(source.kind, f"{source.text}, policy {record.policy}")
+    operations = jsonpatch.make_patch(before, after).patch
+    codes = {warning.code for warning in given}
+    if AdmissionCode.WOULD_REJECT in codes:
+        outcome = reviews.WOULD_REFUSE
+    elif AdmissionCode.WOULD_INJECT in codes:
+        outcome = reviews.WOULD_PATCH
+    else:
+        outcome = reviews.PATCHED if operations else reviews.ALLOWED
+    about_keys = keys.check_pod(msgspec.convert(template.pod["metadata"], views.ObjectMeta))
+    others = [warning for warning in given if warning.code not in keys.CODES]
+    return msgspec.structs.replace(
+        previews.build_unchanged(template, outcome, "", source),
+        fabric=record.fabric,
+        role=record.role,
+        rails=record.rails or (),
+        operations=operations,
+        changes=list(recorded.list_changes(msgspec.convert(after, views.Pod), record)),
+        warnings=(*template.warnings, *about_keys, *others),
+        unchanged=record.user_values,
+        skipped=record.skipped,
+        before=before,
+        after=after,
+    )
+
+
+def _read_warning(line: str) -> reason.Reason:
+    """Return a warning with its code; the API server's own have none, and get _KUBERNETES."""
+    match = _CODED.fullmatch(line)
+    return reason.Reason(match["code"], match["text"]) if match else reason.Reason(_KUBERNETES, line)
+
+
+async def _create(client: clients.Client, pod: Tree) -> tuple[bytes, tuple[str, ...]]:
+    """Return the pod as created, and warnings. Uses a generated name if a pod of its name exists already."""
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
+    try:
+        return await client.create(path, pod)
+    except errors.ApiError as error:
+        if error.status != 409 or "name" not in pod["metadata"]:
+            raise
+    metadata = {key: value for key, value in pod["metadata"].items() if key != "name"}
+    renamed = {**pod, "metadata": {**metadata, "generateName": pod["metadata"]["name"][:_MAX_GENERATE_NAME]}}
+    return await client.create(path, renamed)
+
+
+async def _complete_without_us(client: clients.Client, pod: Tree) -> Tree:
+    """Return the pod as the API server completes it if it opts out; as it is if that pod is rejected."""
+    metadata = pod["metadata"]
+    labels: Mapping[str, str] = metadata.get("labels") or {}
+    opted_out = {**pod, "metadata": {**metadata, "labels": {**labels, names.FABRIC: names.FABRIC_NONE}}}
+    try:
+        body, _ = await _create(client, opted_out)
+    except errors.ApiError:
+        return pod
+    before = _read(body, pod, client.host)
+    own_labels = {key: value for key, value in before["metadata"]["labels"].items() if key != names.FABRIC}
+    own_labels |= {names.FABRIC: labels[names.FABRIC]} if names.FABRIC in labels else {}
+    own_metadata = before["metadata"] | {"labels": own_labels}
+    return before | {"metadata": {key: value for key, value in own_metadata.items() if value}}
+
+
+def _read(body: bytes, pod: Tree, host: str) -> Tree:
+    """Return a created pod, with the name it was given, and without what differs from one creation to the next."""
+    try:
+        created: Tree = msgspec.json.decode(_TOKEN_VOLUME.sub("kube-api-access", body.decode()), type=Tree)
+        metadata = created["metadata"]
+    except (*watch_wire.UNREADABLE, KeyError) as error:
+        raise errors.build_foreign(host, "pods", str(error)) from None
+    written = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
+    own = {key: value for key, value in metadata.items() if key not in (*_SERVER_FIELDS, "name", "generateName")}
+    return {key: value for key, value in created.items() if key != "status"} | {"metadata": {**written, **own}}
+
+
+def _describe_error(error: errors.ApiError, namespace: str) -> str | Unanswered:
+    """Return why the API server rejects the pod, or why that is unknown."""
+    message = error.message
+    if error.foreign:
+        raise error
+    if _NO_RIGHT in message:
+        return Unanswered(f"you may not create pods in namespace {namespace}")
+    if (not_called := _NOT_CALLED.search(message)) is not None:
+        cause = errors.quote_message(message[not_called.end() :])
+        return f"the API server could not call railwright's webhook{cause and f': {cause}'}"
+    if (not_injected := _NOT_INJECTED.search(message)) is not None:
+        return f"the API server did not call railwright's webhook: {message[not_injected.end() :]}"
+    if error.status == 404:
+        return Unanswered(f"namespace {namespace} does not exist")
+    if error.status in _REJECTIONS or _OTHER_NOT_CALLED in message:
+        denied = _DENIED.search(message)
+        return message[denied.end() :] if denied else message
+    raise error
