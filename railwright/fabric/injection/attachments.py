@@ -23,7 +23,6 @@ def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     merged = annotation.merge(user_value, pod.networks, rail_selections)
     try:
         network_selection.check_interfaces(merged.selections, merged.added)
-        network_selection.check_gateways(merged.selections)
     except network_selection.InvalidNetworksError as error:
         raise drafts.refuse_networks(user_value, error) from None
     for rail in ctx.rails if gets_networks and existing is not None else ():
@@ -62,7 +61,7 @@ def _list_warnings(
     existing = ctx.known.networks
     rail_networks = {selection.key for selection in rail_selections}
     for position, selection in enumerate(attached, start=1):
-        if selection.gateways is not None:
+        if selection.has_default_route:
             yield reasons.Reason(
                 AdmissionCode.DEFAULT_ROUTE,
                 f"annotation {names.NETWORKS}: entry {position} has default-route, which takes the default route from "

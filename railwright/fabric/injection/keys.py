@@ -1,9 +1,8 @@
-"""Warns of keys that have no effect: railwright's if misspelt or in the wrong place, Multus's if it has none such.
+"""Warns of railwright's keys that have no effect, because they are misspelt or in the wrong place.
 
 An author of such a key expects an effect, for example an opt-out. Values are not checked here.
 """
 
-import contextlib
 import difflib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from typing import Final
 
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import templates
-from railwright.fabric.multus import annotation, element, network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks
@@ -46,31 +44,13 @@ class KeyReason(reasons.Reason, frozen=True, omit_defaults=True):
 
 
 def check_pod(metadata: views.ObjectMeta) -> tuple[reasons.Reason, ...]:
-    """Return warnings about the keys of a pod or of a pod template, and about those in its networks annotation."""
-    return _limit(itertools.chain(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS), _check_networks(metadata)))
+    """Return warnings about the keys of a pod or of a pod template."""
+    return _limit(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
 
 
 def has_wrong_key(metadata: views.ObjectMeta) -> bool:
     """True if a pod has a key of railwright without effect."""
     return any(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
-
-
-def _check_networks(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
-    """Yield a warning about each entry of the networks annotation with a key that Multus does not know."""
-    selections: Sequence[network_selection.Selection] = ()
-    with contextlib.suppress(network_selection.InvalidNetworksError):
-        selections = annotation.parse(metadata.annotations.get(names.NETWORKS, ""), "")
-    for position, selection in enumerate(selections, start=1):
-        if selection.unknown is not None:
-            meant = element.suggest_key(selection.unknown)
-            yield KeyReason(
-                AdmissionCode.KEY_WITHOUT_EFFECT,
-                f"annotation {names.NETWORKS}: entry {position}: key {network_selection.quote(selection.unknown)} has "
-                "no effect: Multus has no such key",
-                f"did you mean {meant}?" if meant else "remove it",
-                ANNOTATION,
-                names.NETWORKS,
-            )
 
 
 def check_workload(workload: templates.Workload, before: templates.Workload | None = None) -> Iterator[reasons.Reason]:

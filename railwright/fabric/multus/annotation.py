@@ -1,7 +1,8 @@
 """Parses and extends Multus's annotation k8s.v1.cni.cncf.io/networks.
 
-Parsing follows multus-cni pkg/k8sclient (parsePodNetworkAnnotation) and the NPWG multi-net-spec v1. Merging follows
-docs/interface.md 3.1: the user's entries are never changed, and railwright's are appended.
+Parsing follows multus-cni pkg/k8sclient (parsePodNetworkAnnotation) and the NPWG multi-net-spec v1, for the keys that
+name an attachment. Multus itself checks the others when the pod starts. Merging follows docs/interface.md 3.1: the
+user's entries are never changed, and railwright's are appended.
 """
 
 import functools
@@ -13,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric.multus import element
 from railwright.fabric.multus.network_selection import InvalidNetworksError, Selection, check_name, quote
 
 _JSON_MARKS = frozenset('[{"')  # any of these makes Multus read the value as JSON
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_CACHED_LENGTH = 2048  # characters of an annotation; results for longer ones are not cached
 
 
@@ -41,7 +42,7 @@ def parse(text: str, namespace: str) -> tuple[Selection, ...]:
 
 
 def _parse(text: str, namespace: str) -> tuple[Selection, ...]:
-    if not text.isascii() and element.LONE_SURROGATE.search(text):
+    if not text.isascii() and _LONE_SURROGATE.search(text):
         raise InvalidNetworksError(0, "contains half of a UTF-16 surrogate pair; remove it")
     if is_json(text):
         return _parse_array(text, namespace)
@@ -169,7 +170,7 @@ _JSON_FIX = (
 def _parse_array(text: str, namespace: str) -> tuple[Selection, ...]:
     """Return the attachments of an array. Raises InvalidNetworksError."""
     try:
-        entries = element.decode(text)
+        entries = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         near = text[error.pos : error.pos + _MAX_SNIPPET]
         place = f"at character {error.pos + 1}, {near!r}" if near else "at its end"
@@ -184,16 +185,27 @@ def _parse_array(text: str, namespace: str) -> tuple[Selection, ...]:
 
 
 def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
-    try:
-        fields = element.read(entry)
-    except element.InvalidElementError as error:
-        raise InvalidNetworksError(position, str(error)) from None
-    except RecursionError:
-        raise InvalidNetworksError(position, "is nested too deeply; flatten cni-args") from None
-    if not fields.name:
+    if not isinstance(entry, dict):
+        raise InvalidNetworksError(position, 'is not an object; write {"name": "...", "namespace": "..."}')
+    texts = {}
+    for key in ("name", "namespace", "interface", "interfaceRequest"):  # the last one is that of Multus before 3.2
+        value = entry.get(key.lower(), "")
+        if not isinstance(value, str):
+            raise InvalidNetworksError(position, f'"{key}" must be a string')
+        texts[key] = _LONE_SURROGATE.sub("\ufffd", value)  # as Go replaces it
+    if not texts["name"]:
         raise InvalidNetworksError(position, 'has no "name"; name a network')
-    check_name(fields.interface, position)
-    return Selection(fields.namespace or namespace, fields.name, fields.interface, fields.gateways, fields.unknown)
+    interface = texts["interface"] or texts["interfaceRequest"]
+    check_name(interface, position)
+    return Selection(texts["namespace"] or namespace, texts["name"], interface, "default-route" in entry)
+
+
+def _read_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object as Go reads it: the case of its keys is ignored, and null counts as absent."""
+    return {key.casefold(): value for key, value in pairs if value is not None}
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_read_object)
 
 
 def _append_to_array(text: str, missing: Sequence[Selection], *, empty: bool) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import text as texts
-from railwright.fabric.multus import element
 
 MAX_INTERFACE = 15  # characters: IFNAMSIZ of the Linux kernel without its terminator
 LOOPBACK = "lo"
@@ -30,8 +29,7 @@ class Selection(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     interface: str = ""  # "" for the automatic name, net<index in the delegate list>
-    gateways: tuple[str, ...] | None = None  # of default-route; None if the entry has none
-    unknown: str | None = None  # a key of the entry that Multus does not know, and ignores
+    has_default_route: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -81,20 +79,6 @@ def check_interfaces(selections: Sequence[Selection], added: int = 0) -> None:
 
 def _describe_origin(selection: Selection) -> str:
     return "asks for interface" if selection.interface else "is given the automatic name"
-
-
-def check_gateways(selections: Sequence[Selection]) -> None:
-    """Raise InvalidNetworksError if there is more than one default route (multus-cni, CheckGatewayConfig)."""
-    first_positions: dict[str, int] = {}
-    for position, selection in enumerate(selections, start=1):
-        for family in element.list_families(selection.gateways) if selection.gateways else ():
-            if family in first_positions:
-                raise InvalidNetworksError(
-                    position,
-                    f'"default-route" names a second {family} gateway, after entry {first_positions[family]}; '
-                    "Multus allows one gateway of each family in a pod: remove one",
-                )
-            first_positions[family] = position
 
 
 def check_name(interface: str, position: int) -> None:

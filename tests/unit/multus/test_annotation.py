@@ -36,32 +36,16 @@ def merge(text, ours, namespace):
         ('[{"name":"a"},{}]', 'entry 2: has no "name"'),
         ('[{"name":"a","interface":"a:b"}]', "entry 1: interface 'a:b' contains a space, '/', ':' or '%'"),
         ('[{"name":"a","interface":"' + 8 * "\u00e9" + '"}]', "is longer than 15"),
-        ('[{"name":1}]', 'entry 1: has a value of the wrong type: "name" is the number 1 and must be a string'),
-        (
-            '[{"name":"a","ips":"10.0.0.1"}]',
-            'entry 1: has a value of the wrong type: "ips" is a string and must be a list',
-        ),
-        (
-            '[{"name":"a","bandwidth":{"ingressRate":"1"}}]',
-            '"bandwidth.ingressRate" is a string and must be a whole number',
-        ),
+        ('[{"name":1}]', 'entry 1: "name" must be a string'),
+        ('[{"name":"a","InterfaceRequest":["x"]}]', 'entry 1: "interfaceRequest" must be a string'),
+        ('[{"name":"a"},null]', "entry 2: is not an object; write"),
         ('["a"]', "entry 1: is not an object; write"),
-        ('[{"name":"a","mac":"02-00"}]', "entry 1: \"mac\" '02-00' is not a MAC address"),
-        ('[{"name":"a","ips":["10.0.0.1/33"]}]', "\"ips\" '10.0.0.1/33' is not an IP address"),
-        ('[{"name":"a","default-route":["10.0.0.0/8"]}]', "\"default-route\" '10.0.0.0/8' is not an IP address"),
         ("[" * 100_000, "is JSON that is nested too deeply; Multus reads"),
         ('[{"name":"\ud800"}]', "contains half of a UTF-16 surrogate pair"),
-        (
-            '[{"name":"a"},{"name":"b","portMappings":[{},{"hostPort":80.0}]}]',
-            "entry 2: has a value of the wrong type: ",
-        ),
-        ('[{"name":"a","ips":[""]}]', "\"ips\" '' is not an IP address"),
-        ('[{"name":"a","cni-args":{"x":1e999}}]', '"cni-args" is the number 1e999'),
-        ('[{"name":"a","cni-args":' + '{"x":' * 3000 + "1" + "}" * 3000 + "}]", "nest"),
         ("a@x%d", "interface 'x%d' contains a space, '/', ':' or '%'"),
     ],
 )
-def test_annotations_that_multus_would_reject_are_refused_with_item_and_fix(text, said):
+def test_annotations_that_name_no_attachment_are_refused_with_item_and_fix(text, said):
     with pytest.raises(network_selection.InvalidNetworksError) as caught:
         annotation.parse(text, "team")
     assert said in str(caught.value)
