@@ -282,123 +282,57 @@ def _parse_delivery(annotation: str | None) -> str:
 
 # --- containers -------------------------------------------------------------------------------------------------
 # Those in the annotation, otherwise those with accelerators. Only app containers can be selected: Multus and kubelet's
-# device report ignore the others. A pod without rails has one, the container of its author: known sidecars come last,
-# and the container that kubectl selects by default comes first.
+# device report ignore the others. A pod without either has one: the container that kubectl selects by default, which
+# service meshes name beside their proxies, otherwise the first.
 
-_MAX_TARGETS = 256  # each target gets a dozen JSON Patch operations, and no real pod has so many containers
+MAX_TARGETS = 256  # each target gets a dozen JSON Patch operations, and no real pod has so many containers
 
 
 def select_targets(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...]:
     """Return indexes in spec.containers, ascending. Raises RefusedError."""
-    if not pod.spec.containers:
+    containers, annotation = pod.spec.containers, pod.metadata.annotations.get(names.CONTAINERS)
+    if not containers:
         raise reason.RefusedError("annotation", "spec.containers is empty; a pod needs a container")
-    targets = _select_containers(pod, accelerated)
-    if len(targets) > _MAX_TARGETS:
+    if annotation is not None:
+        targets = _parse_names(annotation, _index_names(containers))
+    elif accelerated or len(containers) == 1:
+        targets = tuple(accelerated) or (0,)
+    else:
+        # a webhook may have put its container first after an earlier call, whose record names the one of that call
+        preferred = (*_list_recorded(pod), pod.metadata.annotations.get(names.DEFAULT_CONTAINER, ""))
+        index_by_name = _index_names(containers)
+        targets = next(((index_by_name[name],) for name in preferred if name in index_by_name), (0,))
+    if len(targets) > MAX_TARGETS:
         raise reason.RefusedError(
             "annotation",
-            f"{len(targets)} containers are selected for the fabric; the limit is {_MAX_TARGETS}: "
+            f"{len(targets)} containers are selected for the fabric; the limit is {MAX_TARGETS}: "
             f"name those that need it in annotation {names.CONTAINERS}",
         )
     return targets
 
 
-def _select_containers(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...]:
-    containers = pod.spec.containers
-    annotation = pod.metadata.annotations.get(names.CONTAINERS)
-    if annotation is not None:
-        return _parse_names(annotation, [container.name for container in containers])
-    if accelerated:
-        return tuple(accelerated)
-    if len(containers) == 1:
-        return (0,)
-    if recorded := _list_recorded(pod):  # another webhook may have added a container since
-        return recorded
-    default = pod.metadata.annotations.get(names.DEFAULT_CONTAINER)
-    scores = [(not is_sidecar(container), container.name == default) for container in containers]
-    return (scores.index(max(scores)),)
-
-
-def _list_recorded(pod: views.Pod) -> tuple[int, ...]:
-    """Return the containers that the record of an earlier call names; () without a record.
-
-    An author who writes such a record chooses containers, as with the annotation for that.
-    """
+def _list_recorded(pod: views.Pod) -> tuple[str, ...]:
     try:
-        recorded = intent.decode_record(pod.metadata.annotations.get(names.INJECTION, "")).containers
+        return intent.decode_record(pod.metadata.annotations.get(names.INJECTION, "")).containers
     except intent.InvalidRecordError:
         return ()
-    index_by_name = _index_names([container.name for container in pod.spec.containers])
-    return tuple(sorted([index for name, index in index_by_name.items() if name in recorded]))
 
 
-def select_launchers(pod: views.Pod, selected: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the containers that may run mpirun in a launcher. `selected` are the launcher's targets.
-
-    Without an annotation these are all containers except known sidecars: an unknown sidecar may be the first container,
-    and mpirun's settings are harmless to it.
-    """
-    if names.CONTAINERS in pod.metadata.annotations:
-        return selected
-    candidates = tuple([index for index, container in enumerate(pod.spec.containers) if not is_sidecar(container)])
-    return candidates if set(selected) <= set(candidates) and len(candidates) <= _MAX_TARGETS else selected
-
-
-def _parse_names(annotation: str, container_names: Sequence[str]) -> tuple[int, ...]:
+def _parse_names(annotation: str, index_by_name: Mapping[str, int]) -> tuple[int, ...]:
     selected_names = [word.strip() for word in annotation.split(",")]
-    index_by_name = _index_names(container_names)
     for word in selected_names:
         if word not in index_by_name:
             raise reason.RefusedError(
                 "annotation",
                 f"annotation {names.CONTAINERS} {text.quote(annotation)}: {text.quote(word)} is not an app "
-                f"container of this pod; it has {', '.join(container_names)}",
+                f"container of this pod; it has {', '.join(index_by_name)}",
             )
     return tuple(sorted({index_by_name[word] for word in selected_names}))
 
 
-def _index_names(container_names: Sequence[str]) -> Mapping[str, int]:
+def _index_names(containers: Sequence[views.Container]) -> Mapping[str, int]:
     """Return the index of each container by its name. The first of containers with the same name counts."""
-    return {name: index for index, name in reversed([*enumerate(container_names)])}
-
-
-# --- sidecars -------------------------------------------------------------------------------------------------
-
-# Proxies and agents that other webhooks add to a pod, often as its first container. The names are those of the
-# projects. Native sidecars are init containers and need no entry.
-SIDECARS = frozenset(
-    {
-        # service meshes
-        "istio-proxy",  # Istio; first under holdApplicationUntilProxyStarts
-        "linkerd-proxy",  # Linkerd; first since 2.11 (linkerd2 issue 7122)
-        "linkerd-debug",
-        "kuma-sidecar",  # Kuma and Kong Mesh
-        "consul-dataplane",  # Consul
-        "envoy-sidecar",  # Consul before 1.14
-        "envoy",  # AWS App Mesh, Open Service Mesh
-        "nginx-mesh-sidecar",  # NGINX Service Mesh
-        "daprd",  # Dapr
-        "queue-proxy",  # Knative
-        # secrets, identities and databases
-        "vault-agent",  # Vault Agent Injector
-        "azwi-proxy",  # Azure Workload Identity
-        "cloud-sql-proxy",  # the name in Google's examples
-        "cloudsql-proxy",
-        "alloydb-auth-proxy",
-        # storage
-        "gke-gcsfuse-sidecar",  # Cloud Storage FUSE on GKE; first
-        "jfs-mount",  # JuiceFS; first
-        # telemetry
-        "otc-container",  # OpenTelemetry Operator
-    }
-)
-_SIDECAR_PREFIXES = (
-    "consul-dataplane-",  # with the service's name, in a pod of several services
-    "csql-",  # Cloud SQL Proxy Operator; with namespace and name
-    "fluid-fuse-",  # Fluid; with a number; first
-    "jfs-mount-",  # JuiceFS; with a number, in a pod of several volumes
-)
-
-
-def is_sidecar(container: views.Container) -> bool:
-    """True for a container with the name of a known proxy or agent."""
-    return container.name in SIDECARS or container.name.startswith(_SIDECAR_PREFIXES)
+    index_by_name: dict[str, int] = {}
+    for index, container in enumerate(containers):
+        index_by_name.setdefault(container.name, index)
+    return index_by_name

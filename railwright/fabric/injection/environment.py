@@ -244,9 +244,14 @@ _OF_INTERFACES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", 
 
 
 def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> None:
-    """Set the policy's variables of Open MPI, which mpirun passes to its ranks."""
+    """Set the policy's variables of Open MPI, which mpirun passes to its ranks.
+
+    Any container may run mpirun unless the author names some, and the variables are harmless to a sidecar.
+    """
     settings = _list_literals(ctx.fabric.env, lambda name: name.startswith(libraries.OPEN_MPI))
-    for index in context.select_launchers(pod, ctx.targets) if settings else ():
+    is_chosen = names.CONTAINERS in pod.metadata.annotations
+    candidates = ctx.targets if is_chosen else range(len(pod.spec.containers))[: context.MAX_TARGETS]
+    for index in candidates if settings else ():
         container = pod.container(index)
         if _names_interface_list(container, ctx.fabric):
             _skip_open_mpi(draft, container, settings)

@@ -118,12 +118,6 @@ REFUSALS = {
         (f"annotation {NETWORKS}", "'a,,b'", "remove the extra comma"),
         lambda name: pod(gpus(8, name), annotations={NETWORKS: "a,,b"}),
     ),
-    "two default routes": Case(
-        (f"annotation {NETWORKS}", "entry 1", "second IPv4 gateway", "remove one"),
-        lambda name: pod(
-            gpus(8, name), annotations={NETWORKS: '[{"name": "x", "default-route": ["10.0.0.1", "10.0.0.2"]}]'}
-        ),
-    ),
     "missing network": Case(
         ("NetworkAttachmentDefinition prod/lan2", "create it or correct `network` of rail rail0"), networks={}
     ),

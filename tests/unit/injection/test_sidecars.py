@@ -1,15 +1,12 @@
-"""Sidecars that other webhooks put first in a pod get neither the fabric nor mpirun's settings."""
+"""Which containers get the fabric, and which mpirun's settings, where other webhooks have put sidecars first."""
 
 import admitting
 import peers
-from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admitted, cpu, env, fabric, gpus, messages, planned, pod, record
-
-from railwright.fabric.injection import context
+import pytest
+from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admitted, cpu, fabric, gpus, messages, planned, pod, record
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n" + OF_OPEN_MPI)
 DEFAULT = "kubectl.kubernetes.io/default-container"
-KNOWN = ["istio-proxy", "linkerd-proxy", "csql-default-db", "fluid-fuse-0", "consul-dataplane-web", "jfs-mount-1"]
-KNOWN = sorted({*KNOWN, *context.SIDECARS})
 
 
 def container(tree: dict, name: str) -> dict:
@@ -21,17 +18,20 @@ def variables(tree: dict, name: str) -> set[str]:
     return {entry["name"] for entry in container(tree, name).get("env", [])}
 
 
-def test_variables_of_launchers_skip_a_proxy_that_is_the_first_container():
-    for sidecar in KNOWN:
-        after = admitted(pod(cpu(sidecar), cpu("launcher"), labels=LAUNCHER), BY)
-        assert container(after, sidecar) == cpu(sidecar)
-        assert variables(after, "launcher") == OPEN_MPI
-        assert planned(after, BY).changes == ()
-
-
-def test_an_unknown_sidecar_does_not_take_the_variables_from_the_launcher():
+def test_the_settings_of_open_mpi_reach_a_launcher_behind_a_sidecar():
     after = admitted(pod(cpu("acme-agent"), cpu("launcher"), labels=LAUNCHER), BY)
     assert variables(after, "launcher") == OPEN_MPI
+    assert planned(after, BY).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "chosen"), [({}, "proxy"), ({DEFAULT: "train"}, "train"), ({DEFAULT: "x"}, "proxy")]
+)
+def test_without_accelerators_the_container_that_kubectl_takes_by_default_gets_the_rails(annotations, chosen):
+    tree = pod(cpu("proxy"), cpu("train"), annotations={"railwright.io/rails": "1", **annotations})
+    after = admitted(tree, BY)
+    assert record(after)["containers"] == [chosen]
+    after["spec"]["containers"].reverse()
     assert planned(after, BY).changes == ()
 
 
@@ -54,10 +54,6 @@ def test_env_from_of_the_container_that_kubectl_takes_by_default_causes_a_warnin
     assert "container launcher has envFrom" in messages(planned(tree, BY))[0]
     tree["metadata"]["annotations"][DEFAULT] = "gone"
     assert messages(planned(tree, BY)) == ()
-
-
-def test_a_launcher_of_nothing_but_proxies_keeps_its_first_container():
-    assert env(admitted(pod(cpu("envoy"), labels=LAUNCHER), BY)).keys() == OPEN_MPI
 
 
 def test_a_sidecar_with_an_accelerator_or_named_by_the_user_gets_the_fabric():

@@ -20,11 +20,11 @@ def summarize(selections) -> list[list]:
 def test_what_multus_accepts_is_read_as_by_multus_or_fails_later(text):
     networks = dict(ANSWERS)[text]
     try:
-        parsed = annotation.parse(text, "team")
+        parsed = summarize(annotation.parse(text, "team"))
     except network_selection.InvalidNetworksError as error:
-        assert any(word in error.problem for word in LATER)
-    else:
-        assert summarize(parsed) == [[*network, gateways != -1] for *network, gateways in networks]
+        parsed = error.problem
+    is_later = isinstance(parsed, str) and any(word in parsed for word in LATER)
+    assert is_later or parsed == [[*network, gateways != -1] for *network, gateways in networks]
 
 
 @pytest.mark.parametrize("text", [text for text, answer in ANSWERS if answer is None])
