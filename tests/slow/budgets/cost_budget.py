@@ -5,9 +5,9 @@
 longest, most numerous and most ambiguous values. `list_pairs` fills two lists or maps at a time. A field that is added
 to a view is covered thereby. `check_objects(rows, handle)` checks each of them.
 
-    cost_budget.check_objects(cost_budget.sample(cost_budget.list_objects(views.Pod, base), 100), handle)
+    cost_budget.check_objects(cost_budget.sample(cost_budget.list_objects(views.Pod, base), 4), handle)
 
-`sample` takes some of the objects; with BUDGET=full it takes all.
+`sample` takes some of the objects, where all take more minutes than they are worth.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import functools
 import gc
 import inspect
 import itertools
-import os
 import re
 import time
 import tracemalloc
@@ -33,7 +32,6 @@ BYTES_PER_BYTE = 34  # peak of memory for each byte of an object: `{},` is three
 SMALL = 192 * 1024  # bytes: a smaller object may take the memory of one of this size, which is 6 MiB
 RETAINED_BYTES = 128 * 1024  # that may stay in caches after an object is gone
 ROOM = 3 * 1024 * 1024 // 2  # bytes of an object: the limit of etcd
-IS_FULL = os.environ.get("BUDGET") == "full"
 # a busy machine makes a call slower, and never faster: three slow ones in a row were seen
 _ATTEMPTS, _PAUSE_SECONDS = 10, 0.2  # the pauses, because what uses the processor's caches stays for a while
 
@@ -82,12 +80,7 @@ LARGEST = Size()
 
 
 def sample(rows: Iterable[Row], share: int, turn: int = 0) -> list[Row]:
-    """Return a fixed sample of the rows, at least one; all with BUDGET=full. Each turn up to `share` has other rows."""
-    return list(rows) if IS_FULL else thin(rows, share, turn)
-
-
-def thin(rows: Iterable[Row], share: int, turn: int = 0) -> list[Row]:
-    """Return a fixed sample of the rows, at least one."""
+    """Return one of `share` rows, always the same ones and at least one. Each turn below `share` has other rows."""
     rows = list(rows)
     return [row for row in rows if zlib.crc32(row.title.encode()) % share == turn] or rows[:1]
 

@@ -1,6 +1,6 @@
 """The cost of a tenant's object stays within the budget, whatever the object has in any field.
 
-The objects are generated from the views. Some are tried; `make test-slow PARTS=budgets` tries all.
+The objects are generated from the views.
 """
 
 import asyncio
@@ -105,17 +105,11 @@ KEYS = read_keys.list_keys()
 # Lists of claims, templates, classes and slices have at most 256 entries (ResourceClaimReservedForMaxSize; the others
 # fewer: https://github.com/kubernetes/api/blob/v0.34.1/resource/v1/types.go)
 CLAIMED = cost_budget.Size(listed=256)
-SMALLER = cost_budget.Size(cost_budget.ROOM // 4, listed=256)
-OF_THE_CLUSTER = (
-    "nodes",
-    "hypernodes",
-    "deviceclasses",
-    "resourceslices",
-    "clusterqueues",
-    "resourceflavors",
-    "topologies",
-)  # no tenant writes these
-WATCHES = {watch.kind.name: watch.kind.view for watch in webhook_main._list_watches(state.State())}
+WATCHES = {
+    watch.kind.name: watch.kind.view
+    for watch in webhook_main._list_watches(state.State())
+    if watch.kind.name != "nodes"  # no tenant writes them
+}
 
 
 def name_own(path, number):
@@ -146,11 +140,11 @@ def by(request):
 
 @pytest.fixture
 def check_pods(by, request):
-    """Return a function that reviews a sample of pods by a policy. Each policy has pods of its own."""
+    """Return a function that reviews one of `share` pods by a policy; the next policy reviews other pods."""
     turn = list(POLICIES).index(request.node.callspec.params["by"])
 
     def check(rows, share):
-        rows = cost_budget.sample(rows, share, turn)
+        rows = cost_budget.sample(rows, share, turn % share)
         cost_budget.check_objects(rows, functools.partial(answer_pod, by), encode=review)
 
     return check
@@ -178,24 +172,23 @@ def _build_facts(namespace):
 
 def test_the_cost_of_one_field_of_a_reviewed_pod_is_bounded(check_pods):
     rows = cost_budget.list_objects(views.Pod, BASE, themes=THEMES)
-    check_pods(rows, 120)
+    check_pods(rows, 5)
 
 
 def test_a_pod_with_the_most_entries_is_reviewed_within_the_budget(check_pods):
     rows = cost_budget.list_objects(views.Pod, BASE, size=MOST, themes=THEMES)
-    rows = [row for row in rows if "entries" in row.title]
-    check_pods(rows, 16)
+    check_pods([row for row in rows if "entries" in row.title], 1)
 
 
 def test_the_cost_of_two_fields_of_a_reviewed_pod_is_bounded(check_pods):
     rows = cost_budget.list_pairs(views.Pod, BASE, size=MOST, themes=THEMES)
-    check_pods(rows, 120)
+    check_pods(rows, 2)
 
 
 def test_the_cost_of_each_label_and_annotation_that_is_read_is_bounded(by, check_pods):
     read = response_cache.Read(by.document)
     rows = read_keys.list_pods(BASE, sorted({*KEYS, *response_cache.LABELS, *read.annotations}))
-    check_pods(rows, 240)
+    check_pods(rows, 5)
 
 
 def fill_variables(part, length):
@@ -211,7 +204,7 @@ def test_the_cost_of_all_variables_of_nccl_at_once_is_bounded(check_pods):
         for part in cost_budget.PARTS
         for length in (1, 100, 3000)
     ]
-    check_pods(rows, 40)
+    check_pods(rows, 5)
 
 
 def test_each_key_of_a_fabric_is_in_a_policy_of_these_tests():
@@ -223,7 +216,7 @@ def test_each_key_of_a_fabric_is_in_a_policy_of_these_tests():
     fields = cost_budget.list_fields(model.Fabric)
     maps = tuple(f"{'.'.join(field.path)}." for field in fields if field.kind == "map")
     titles = [title for field in fields if not (title := ".".join(field.path)).startswith((*maps, *UNREAD))]
-    assert len(titles) > 50
+    assert titles
     assert set(titles) <= present
 
 
@@ -293,7 +286,7 @@ def test_the_cost_of_templates_of_a_workload_is_bounded(title):
         for copies in (120, MANY_TEMPLATES)
         for operation in ("CREATE", "UPDATE")
     ]
-    for case in cost_budget.sample(rows, 3):
+    for case in rows:
         tree = case.build()
         other = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
         more = {"operation": "UPDATE", "oldObject": other} if case.title.endswith("UPDATE") else {}
@@ -328,14 +321,14 @@ def test_the_cost_of_one_field_of_a_watched_object_is_bounded(kind):
     )
     if kind not in {"namespaces", "pods"}:  # a text in the metadata of any other kind is read no further
         rows = [row for row in rows if not row.title.startswith("metadata.") or "entries" in row.title]
-    cost_budget.check_objects(cost_budget.sample(rows, 100), functools.partial(watch, kind))
+    cost_budget.check_objects(cost_budget.sample(rows, 4), functools.partial(watch, kind))
 
 
 @pytest.mark.parametrize("kind", [kind for kind, view in WATCHES.items() if any(cost_budget.list_pairs(view, {}))])
 def test_the_cost_of_two_fields_of_a_watched_object_is_bounded(kind):
     view = WATCHES[kind]
     rows = list(cost_budget.list_pairs(view, build_base(view), size=choose_size(kind), themes=THEMES))
-    cost_budget.check_objects(cost_budget.sample(rows, 200), functools.partial(watch, kind))
+    cost_budget.check_objects(cost_budget.sample(rows, 4), functools.partial(watch, kind))
 
 
 def test_a_watched_pod_with_the_most_values_is_read_within_the_budget():
@@ -346,12 +339,10 @@ def test_a_watched_pod_with_the_most_values_is_read_within_the_budget():
         for row in cost_budget.list_objects(views.Pod, BASE, size=most, themes=(*THEMES, cost_budget.write_quantity))
         if row.title.startswith("spec.") and "entries" in row.title
     ]
-    cost_budget.check_objects(cost_budget.sample(rows, 8), functools.partial(watch, "pods"))
+    cost_budget.check_objects(rows, functools.partial(watch, "pods"))
 
 
 def choose_size(kind):
-    if kind.split(".")[0] in OF_THE_CLUSTER:
-        return SMALLER
     return CLAIMED if kind.endswith(".resource.k8s.io") else cost_budget.LARGEST
 
 

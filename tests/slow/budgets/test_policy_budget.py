@@ -8,7 +8,6 @@ import admitting
 import cost_budget
 import cpu_time
 import msgspec
-import pytest
 
 from railwright.cluster import policies, snapshots
 from railwright.fabric.policy import model
@@ -26,7 +25,7 @@ def test_the_cost_of_a_policy_does_not_grow_with_its_numbers():
         for number in (*cost_budget.NUMBERS, 10**30)
         if not isinstance(number, str)
     ]
-    for row in cost_budget.sample(rows, 8):
+    for row in rows:
         text = json.dumps(row.build())  # msgspec encodes no number beyond 64 bits
         cost = cost_budget.measure(functools.partial(policies.read, text))
         assert cost.total < 1.0, f"{row.title}: {cost.describe()}"
@@ -50,16 +49,12 @@ def encode_policy(row):
     return json.dumps(row.build(), default=lambda raw: "[" * len(raw))
 
 
-PARTS = 8  # of the policies, so that a test takes minutes on a busy machine too
-
-
-@pytest.mark.parametrize("part", range(PARTS))
-def test_the_longest_policy_is_read_within_a_second(part):
+def test_the_longest_policy_is_read_within_a_second():
     """A server reads it while reviews wait."""
     size = policies.MAX_CHARACTERS - 4096
     problems = []
     rows = cost_budget.list_objects(model.PolicyDocument, POLICY, size=cost_budget.Size(size))
-    for row in cost_budget.sample(rows, 150)[part::PARTS]:
+    for row in cost_budget.sample(rows, 4):
         text = encode_policy(row)
         cost = cost_budget.measure(functools.partial(policies.read, text), stall_seconds=1.0, seconds=1.0)
         if cost.total > 1.0 or cost.peak > 64 << 20:
