@@ -1,7 +1,7 @@
 """Gangs by PodGroup (scheduling.k8s.io/v1beta1, gates on) with the extender: preemption, simulations, sizes, explain.
 
 kube-scheduler draws the order of topology domains and ties between them, so `make test-slow PARTS=layers` runs each
-case twenty times.
+case five times more.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ POD_GROUP = f"{GROUPS}/PodGroup"
 REFUSED = "railwright_extender_rejected_nodes_total"
 PRIORITIES = {"low": 100, "high": 1000}
 KEYS = pytest.mark.parametrize("key", ["", gangs.LEAF], ids=["no key", "leaf key"])
-_MORE = [pytest.param(number, marks=pytest.mark.slow) for number in range(1, 21)]
+_MORE = [pytest.param(number, marks=pytest.mark.slow) for number in range(1, 6)]
 RUNS = pytest.mark.parametrize("run", [0, *_MORE], indirect=True)
 
 

@@ -8,13 +8,14 @@ readonly BIN=.venv/bin ALL="corpora examples budgets layers faults fuzz interpre
 # Tests that read much data, and inputs that fuzzing has found.
 corpora() { $BIN/pytest --numprocesses 2 --dist worksteal tests/slow --ignore tests/slow/budgets --ignore tests/slow/faults; }
 
-# Property tests with many examples, and placement on many random clusters.
+# Property tests with many examples, and placement on many random clusters. The other unit tests are in `make test`.
 examples() {
-	HYPOTHESIS_PROFILE=explore $BIN/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 tests/unit
+	HYPOTHESIS_PROFILE=explore $BIN/pytest -m "hypothesis or examples" --numprocesses 2 --dist worksteal \
+		--override-ini timeout=1800 tests/unit
 }
 
-# CPU time of every value that a tenant, a scheduler or a policy may send.
-budgets() { BUDGET=full $BIN/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 tests/slow/budgets; }
+# CPU time of what a tenant, a scheduler or a policy may send.
+budgets() { $BIN/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 tests/slow/budgets; }
 
 # What CI leaves out of the layers with real parts: slow tests, and all but the main tests on real nodes.
 layers() {

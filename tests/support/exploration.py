@@ -1,4 +1,7 @@
-"""Chooses how many cases a test tries: few by default, many in `make test-slow PARTS=examples`."""
+"""Chooses how many cases a test tries: few by default, many in `make test-slow PARTS=examples`.
+
+A test that chooses has the mark `examples`, if it does not use hypothesis.
+"""
 
 import os
 

@@ -14,6 +14,7 @@ import pytest
 import small_clusters as small
 from scheduling_loop import Loop
 
+pytestmark = pytest.mark.examples
 CLOSE = 1e-6
 LEVELS = (placing.LEAF, placing.SPINE, "fabric.topograph.run/tier-2")
 PRODUCT = "nvidia.com/gpu.product"

@@ -149,6 +149,7 @@ def answer(tree, by, cache=None, known=KNOWN):
 PLACES = list(list_places(RICH))
 
 
+@pytest.mark.examples
 @pytest.mark.parametrize("name", POLICIES)
 def test_no_value_of_any_field_changes_the_answer_from_an_excerpt(name):
     """Each string of the pod becomes each word in turn, over the policies; other values become others."""
