@@ -24,7 +24,7 @@ MIXED = "mixed"  # pods were admitted under different versions of the policy; wh
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What is told of a gang."""
+    """What an Event and a metric report of a gang."""
 
     code: str  # overview_types.PLACED, SPREAD or NEVER, or MIXED
     gang: membership.GangKey
@@ -90,13 +90,13 @@ class Gangs:
         return outcomes
 
     def _check_mixture(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
-        """Tell once of each mixture of versions of the policy under which pods were admitted."""
+        """Report each mixture of versions of the policy under which pods were admitted, once."""
         mixed = self._assessor.describe_mixture(first.gang)
         is_new, tracked.mixed = mixed != tracked.mixed, mixed
         return (Outcome(MIXED, first.gang, first, (mixed,)),) if is_new and mixed else ()
 
     def _check_placement(self, first: object_info.PodInfo) -> Sequence[Outcome]:
-        """Tell of the placement of a gang, unless the policy has no domains to model it by."""
+        """Report the placement of a gang, unless the policy has no domains to model it by."""
         assessment = self._assessor.assess(self._assessor.list_members(first))
         if not assessment.bandwidth or not assessment.best:
             return ()
@@ -104,7 +104,7 @@ class Gangs:
         return (Outcome(assessment.state, first.gang, first, assessment.why, attained),)
 
     def _check_never(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
-        """Tell of a gang that would not fit even if no other pod ran."""
+        """Report a gang that would not fit even if no other pod ran."""
         assessment = self._assessor.assess(self._assessor.list_members(first))
         is_repeated, tracked.is_never = tracked.is_never, assessment.state == overview_types.NEVER
         # the other reasons change with the pods that run now, and each text would be an Event of its own

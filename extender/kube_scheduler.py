@@ -130,7 +130,7 @@ _SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-sche
 
 
 class _Planned(NamedTuple):
-    """The decision that filter has made of a pod, for the prioritize request with the nodes that it left."""
+    """Filter's decision on a pod, kept for the prioritize request that follows with the nodes that filter left."""
 
     nodes: Sequence[str]
     decision: engine.Decision

@@ -45,7 +45,7 @@ class ScoredPods:
         self._assumed.assume(pod, assumed_pods.KUBE_SCOPE)
 
     def end(self, now: float, request: scheduling_request.SchedulingRequest | None = None) -> None:
-        """Stop to count pods whose time is over, those on nodes that a request offers, and the pod of the request.
+        """Stop counting pods whose time is over, those on nodes that a request offers, and the pod of the request.
 
         `request` is one of filter, the first about a pod. A pod that counts by then has come back: kube-scheduler
         releases all pods of a gang that it starts as a whole, or tries them in another domain.

@@ -58,8 +58,8 @@ class Support:
         if error != self._last_error:
             self._last_error = error
             _LOG.warning(
-                "cannot find out whether the API server keeps fileKeyRef; until then its last answer counts, "
-                "and without one what is found in pods reaches them by files",
+                "cannot ask the API server whether it knows fileKeyRef; its last answer counts, and before the first "
+                "one ranks read files",
                 extra={"fields": {"error": error}},
             )
 

@@ -62,7 +62,7 @@ def handle(
 def _plan(
     pod: views.Pod, entry: tuple[bytes, views.Pod] | None, policy: policies.Policy, cluster_facts: facts.ClusterFacts
 ) -> tuple[views.Pod, plan.Outcome]:
-    """Return what was planned, with its outcome: the excerpt, or the whole pod if it is refused."""
+    """Return the pod that was planned (its excerpt, or all of it if it is rejected), and the outcome."""
     if entry is not None:
         outcome = admission.plan(entry[1], policy, cluster_facts)
         if not isinstance(outcome, plan.Refusal):  # whose messages name the pod
@@ -71,7 +71,7 @@ def _plan(
 
 
 def _address(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:
-    """Return the answer to this request, for an answer to any equal one."""
+    """Return the answer with the uid of this request. Equal requests share the rest."""
     events = _build_events(request, pod, [warning.line for warning in answer.warnings])
     return msgspec.structs.replace(answer, uid=request.uid, dry_run=bool(request.dry_run), events=events)
 

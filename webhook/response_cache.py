@@ -58,7 +58,7 @@ class Read:
 
 
 def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
-    """Return a pod without what no plan reads. Entries of lists keep their positions, by which patches name them."""
+    """Return only what plans read of a pod. Entries of lists keep their positions, by which patches name them."""
     spec, volumes = pod.spec, pod.spec.volumes
     words = [word for item in spec.containers for part in (item.command, item.args) for word in part or ()]
     has_read_words = read.has_script or any(map("".join(words).__contains__, commands.HINTS))

@@ -166,7 +166,7 @@ def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
 # --- fabrics ------------------------------------------------------------------------------------------------
 
 
-_LEGEND = "one letter per rail: f free, b busy, w degraded (fewer devices than before), d dead, - not counted"
+_LEGEND = "one letter per rail: f free, b busy, w degraded (fewer devices than before), d dead or absent, - not counted"
 _COLUMNS = (
     formats.Column("DOMAIN"),
     formats.Column("RAILS"),

@@ -109,7 +109,7 @@ class LastPolicy:
 
 
 def build(origin: sources.Sources, *, writes: bool) -> LastPolicy | None:
-    """Return what keeps the last valid policy of a server's sources; None without an API server."""
+    """Return the LastPolicy of a server with these sources; None without an API server."""
     if origin.client is None:
         return None
     return LastPolicy(origin.client, origin.store, origin.policy_object, writes=writes)

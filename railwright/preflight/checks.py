@@ -70,7 +70,7 @@ def name_rail(rail: resolution.ResolvedRail) -> str:
 
 
 def describe_ready(rail: resolution.ResolvedRail) -> str:
-    """Return a rail without problems for the line: its device, address, GID index, and MTU or rate."""
+    """Return the text about a rail without problems: its device, address, GID index, and MTU or rate."""
     mtu = f"mtu {rail.interface.mtu}" if rail.interface and rail.interface.mtu else ""
     gid = f"GID {rail.gid.position}" if rail.gid else ""
     return " ".join(filter(None, (name_rail(rail), rail.address, gid, mtu or (rail.port.rate if rail.port else ""))))
@@ -309,7 +309,7 @@ def _check_interface(view: resolution.View, interface: hosts.Interface, where: s
 
 
 def format_line(ready: Mapping[str, str], problems: Sequence[Problem], *, warn: bool) -> str:
-    """Return the line: what the policy states and the container lacks, otherwise the ready rails and the warnings.
+    """Return the line of output: what the container lacks of the policy, otherwise the ready rails and the warnings.
 
     `ready` has the description of each ready rail, with all its devices, by name. Problems with the same fix are
     grouped; those that stop the pod come first.

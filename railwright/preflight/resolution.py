@@ -48,7 +48,7 @@ class ResolvedRail(NamedTuple):
 
     @property
     def equal_gids(self) -> tuple[hosts.Gid, ...]:
-        """Those with its address and type, itself included.
+        """The usable GIDs with the address and the type of `gid`, itself included.
 
         The interface of a pod that ends on the node may have the address for moments after the IPAM has given it away.
         """

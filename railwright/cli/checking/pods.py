@@ -144,7 +144,7 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
         if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
     ]
     if missing and _is_enforced(snapshot):  # otherwise the row warn-mode says so
-        return fail(f"{len(missing)} of {injected + len(missing)}: {text.join_first(missing, 5)}")
+        return fail(f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}")
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
 
@@ -152,15 +152,35 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
 def check_refused(snapshot: Snapshot) -> Assessment:
     """No pod was rejected recently.
 
-    Warns about Events of the last hour for rejected pods (reason `FabricRefused`); the detail quotes the newest.
+    Warns about Events of the last hour for rejected pods (reason `FabricRefused`); the detail quotes the newest. Events
+    of owners that have got a pod since then do not count.
     """
     snapshot.require("refusals")
-    recent = snapshot.list_recent("refusals")
+    newest_pods = _find_newest_pods(snapshot)
+    recent = [
+        event
+        for event in snapshot.list_recent("refusals")
+        if newest_pods.get(_get_key(event.involved_object), "") <= (event.last_timestamp or "")
+    ]
     if not recent:
         return ok("none in the last hour")
     owner = recent[0].involved_object
     named = f"{owner.kind} {owner.namespace}/{owner.name}"
     return warn(f"{len(recent)} in the last hour; most recently {named}: {recent[0].message}")
+
+
+def _find_newest_pods(snapshot: Snapshot) -> Mapping[tuple[str, str, str], str]:
+    """Return the creation time of the newest pod of each owner."""
+    newest: dict[tuple[str, str, str], str] = {}
+    for pod in snapshot.get_all("pods"):
+        if owner := pod.metadata.controller:
+            key = pod.metadata.namespace, owner.kind, owner.name
+            newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")
+    return newest
+
+
+def _get_key(owner: views.ObjectReference) -> tuple[str, str, str]:
+    return owner.namespace, owner.kind, owner.name
 
 
 # --- labels and annotations without effect ----------------------------------------------------------------

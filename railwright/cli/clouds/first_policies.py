@@ -103,12 +103,12 @@ class Need(NamedTuple):
     amount: int = 0
 
     def __str__(self) -> str:
-        """Return the need for people."""
+        """Return the need as text, such as `nvidia.com/mlx5_0: 1`."""
         return f"{self.name}: {self.amount}" if self.amount else f"{self.kind} {self.name}"
 
 
 class Match(NamedTuple):
-    """The shape of a node, and what of the needs of its fabric is missing and there."""
+    """The shape of a node, the needs of its fabric that are missing, and the number of those that are met."""
 
     profile: profiles.Profile
     shape: profiles.Shape

@@ -131,7 +131,7 @@ def preview_admission(
 
 
 def build_unchanged(template: templates.Template, outcome: str, message: str, source: Source) -> AdmissionPreview:
-    """Return the preview of a template whose pods stay as they are: rejected, or created without railwright."""
+    """Return the preview of pods that admission does not change: they are rejected, or created without railwright."""
     return AdmissionPreview(
         object=template.owner,
         template=template.part,

@@ -59,7 +59,7 @@ def list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
 
 
 def _list_values(pod: views.Pod, record: intent.Record, name: str) -> Iterator[str]:
-    """Yield the variable with its value, of each container that has rails; all containers if none has."""
+    """Yield the variable with its value in each container that got the fabric, or in all if the record names none."""
     for container in pod.spec.containers:
         if container.name in record.containers or not record.containers:
             for variable in container.env or ():

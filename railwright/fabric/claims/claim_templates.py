@@ -54,7 +54,7 @@ def build_name(fabric: str, accelerators: int, rails: int, devices: Tree) -> str
 
 
 def has_content_of_name(name: str, devices: Any) -> bool:
-    """True if `devices` of a template with a name of railwright are those of which the name has the hash."""
+    """True if `devices` have the hash that is in the template's name."""
     match = _NAME.fullmatch(name)
     return match is not None and match[3] == _hash(devices)
 

@@ -160,7 +160,7 @@ class ResourceClaimSpec(views.View, frozen=True):
 
 
 class TemplateClaimSpec(views.View, frozen=True):
-    """spec of the claims of a template, with the whole content of their devices, of which its name has the hash."""
+    """spec of the claims of a template, with the whole content of their devices: its hash is in the template's name."""
 
     devices: Any = None
 

@@ -35,7 +35,7 @@ _PIECE = re.compile(rf"{_TEXT}|&&|[^\"'&]+|.", re.DOTALL)
 
 
 def read(expressions: Iterable[str]) -> Selection | None:
-    """Return what expressions demand that must all be true. Return None if one of them is not plain."""
+    """Return what a device must have so that all expressions are true. Return None if one of them is not plain."""
     terms = [_read_term(term) for expression in expressions for term in _split(expression)]
     plain = [term for term in terms if term is not None]
     return plain if len(plain) == len(terms) else None

@@ -101,7 +101,7 @@ def identify(result: objects.DeviceResult) -> DeviceId:
 
 
 def get_order(device: DeviceId) -> tuple[str, str, str]:
-    """Return the key by which equal nodes have their devices in one order: pools are often named like the node."""
+    """Return a sort key that gives equal nodes one order of devices. Pools, often named like the node, count last."""
     return device.driver, device.device, device.pool
 
 

@@ -1,4 +1,4 @@
-"""The outlet for jobs in Kueue's queues: annotations `kueue.x-k8s.io/podset-...` of pod templates (Kueue 0.19).
+"""Writes what Kueue reads of jobs in its queues: annotations `kueue.x-k8s.io/podset-...` of pod templates (Kueue 0.19).
 
 Kueue chooses the domains before pods exist. Its webhook rejects a job whose annotations contradict each other
 (pkg/controller/jobframework/tas_validation.go), so nothing is written where it would. It never admits a job that asks
@@ -24,7 +24,7 @@ _FEWER = f"{_GROUP}/job-min-parallelism"  # annotation of a Job that may be admi
 _TOGETHER_NAME = "railwright"  # of the two pod sets that are placed together
 
 
-def write(request: requests.TopologyRequest) -> requests.Writing:
+def write(request: requests.TopologyRequest) -> requests.SchedulerFields:
     """Return the annotations of the templates with ranks."""
     _refuse_obstacles(request)
     level = request.choose(requests.is_label)
@@ -34,7 +34,7 @@ def write(request: requests.TopologyRequest) -> requests.Writing:
     elif _needs_slices(request, level):
         annotations |= {_SLICE: request.closest, _SLICE_SIZE: str(request.segment)}
     written = {part.template.title: annotations for part in request.ranks}
-    return requests.Writing(level, annotations=written, has_segments=_SLICE in annotations)
+    return requests.SchedulerFields(level, annotations=written, has_segments=_SLICE in annotations)
 
 
 def _needs_slices(request: requests.TopologyRequest, level: str) -> bool:

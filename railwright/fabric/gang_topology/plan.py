@@ -17,7 +17,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
 
 KUEUE, VOLCANO, KUBE_SCHEDULER = "Kueue", "Volcano", "kube-scheduler"
-_OUTLETS: Mapping[tuple[str, str], Callable[[requests.TopologyRequest], requests.Writing]] = {
+_WRITERS: Mapping[tuple[str, str], Callable[[requests.TopologyRequest], requests.SchedulerFields]] = {
     (VOLCANO, volcano.JOB): volcano.write_job,
     **{(VOLCANO, kind): volcano.annotate for kind in volcano.KINDS},
     **{(KUEUE, kind): kueue.write for kind in kueue.KINDS},
@@ -89,15 +89,15 @@ def find_scheduler(workload: templates.Workload, pods: Iterable[views.Pod]) -> s
     return ", ".join(sorted(named))[:_MAX_NAMES] or KUBE_SCHEDULER
 
 
-def _write(scheduler: str, request: requests.TopologyRequest) -> requests.Writing:
+def _write(scheduler: str, request: requests.TopologyRequest) -> requests.SchedulerFields:
     kind = request.workload.kind.display_name
-    outlet = _OUTLETS.get((scheduler, kind))
-    if outlet is None:
+    write = _WRITERS.get((scheduler, kind))
+    if write is None:
         raise requests.NotWrittenError(f"railwright writes no topology for a {kind} that {scheduler} places")
-    return outlet(request)
+    return write(request)
 
 
-def _describe(scheduler: str, request: requests.TopologyRequest, writing: requests.Writing) -> reason.Reason:
+def _describe(scheduler: str, request: requests.TopologyRequest, writing: requests.SchedulerFields) -> reason.Reason:
     """Return the reason for what is written. It names the segments that nothing keeps together."""
     fields = [".".join(frameworks.split_pointer(field)) for field in writing.fields]
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})

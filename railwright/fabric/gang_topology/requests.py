@@ -1,6 +1,6 @@
 """A topology request: the gang of a workload that is being created, and the levels of domains that the policy names.
 
-It is what an outlet reads; the outlet's `Writing` holds the fields of its scheduler.
+The module of each scheduler reads it, and returns the fields of the scheduler.
 """
 
 from collections.abc import Callable, Mapping
@@ -76,7 +76,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         return node
 
     def refuse_owner(self, field: str) -> None:
-        """Raise NotWrittenError for not writing `field` if another object controls the workload."""
+        """Raise NotWrittenError if another object controls the workload, because `field` would then have no effect."""
         if owner := self.workload.metadata.controller:
             raise NotWrittenError(f"{owner.kind} {owner.name} controls the workload, so {field} would have no effect")
 
@@ -110,7 +110,7 @@ def point_to_annotation(key: str) -> str:
     return f"/metadata/annotations/{frameworks.escape(key)}"
 
 
-class Writing(msgspec.Struct, frozen=True):
+class SchedulerFields(msgspec.Struct, frozen=True):
     """Holds a topology in the fields of one scheduler. `level` is the key that it names, "" for none."""
 
     level: str

@@ -1,4 +1,4 @@
-"""The outlet for Volcano: `spec.networkTopology` of its Job, and annotations on the pods of other controllers.
+"""Writes what Volcano reads: `spec.networkTopology` of its Job, and annotations on the pods of other controllers.
 
 Volcano reads HyperNodes, and skips every job with a topology while there are none. So a topology is written only if the
 policy names levels of HyperNodes as domains. Level 1 is tier 1, and so on, as Volcano's discovery numbers them. The
@@ -16,8 +16,8 @@ from typing import Any
 from railwright.fabric import hypernodes
 from railwright.fabric.gang_topology.requests import (
     NotWrittenError,
+    SchedulerFields,
     TopologyRequest,
-    Writing,
     is_label,
     point_to_annotation,
     refuse_written,
@@ -36,7 +36,7 @@ _STARTS_SMALLER = (
 _OWN_KEYS = (MODE, HIGHEST_TIER, volcano.GROUP_ANNOTATION)
 
 
-def write_job(request: TopologyRequest) -> Writing:
+def write_job(request: TopologyRequest) -> SchedulerFields:
     """Return the field of a Volcano Job, unless the Job or a partition of its tasks has one."""
     tasks = [task for task in request.get("spec", "tasks") or () if isinstance(task, dict)]
     if request.get("spec", "networkTopology") is not None:
@@ -47,10 +47,10 @@ def write_job(request: TopologyRequest) -> Writing:
         _refuse_smaller_gang(request, tasks)
     level, mode, tier = _build(request)
     value: Mapping[str, Any] = {"mode": mode} if tier is None else {"mode": mode, "highestTierAllowed": tier}
-    return Writing(level, {JOB_FIELD: value})
+    return SchedulerFields(level, {JOB_FIELD: value})
 
 
-def annotate(request: TopologyRequest) -> Writing:
+def annotate(request: TopologyRequest) -> SchedulerFields:
     """Return the annotations of pod templates, unless one names a topology or a PodGroup.
 
     A hard constraint comes with the workload's annotation by which all pods start together.
@@ -61,7 +61,7 @@ def annotate(request: TopologyRequest) -> Writing:
     fields = _require_all_pods(request) if request.is_required else {}
     level, mode, tier = _build(request)
     annotations = {MODE: mode} if tier is None else {MODE: mode, HIGHEST_TIER: str(tier)}
-    return Writing(level, fields, {part.template.title: annotations for part in request.parts})
+    return SchedulerFields(level, fields, {part.template.title: annotations for part in request.parts})
 
 
 def _refuse_smaller_gang(request: TopologyRequest, tasks: Iterable[Mapping[str, Any]]) -> None:

@@ -102,7 +102,7 @@ def refuse_networks(user_value: str, error: network_selection.InvalidNetworksErr
 
 
 class Draft:
-    """A pod that is being edited, and what is told of the edits.
+    """A pod that is being edited, and the record of the edits.
 
     `entries` name everything that the pod then has as the policy requires, whether it existed before or is added now. A
     second plan of an injected pod therefore has the same record. `written` is the object to which the operations apply;

@@ -456,7 +456,7 @@ def _explain_missed(draft: drafts.Draft, route: Route) -> None:
         why = reasons.Reason(
             AdmissionCode.LIBRARY_NOT_REACHED,
             f"what is found in the pod does not reach {', '.join(missed)}: they read only the environment, and {cause}",
-            fix=f"if the job uses one, let its script export {names.RAILS_PATH}/{mounts.RAILS_ENV}",
+            fix=f"if the job uses one, let its script export the variables in {names.RAILS_PATH}/{mounts.RAILS_ENV}",
         )
         draft.skip("found", why)
 

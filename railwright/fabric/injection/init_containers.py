@@ -230,7 +230,7 @@ def _list_settings(settings: Iterable[derive.Variable]) -> Iterator[str]:
 
 
 def _list_own_values(target: views.Container, settings: Iterable[derive.Variable]) -> Iterator[Mapping[str, str]]:
-    """Yield what the author has set to another value than the policy, of the variables that are found or in files.
+    """Yield the variables, of those found in the pod or delivered by files, that the author has set to other values.
 
     A value with `$(` names another variable, which the init container does not have.
     """

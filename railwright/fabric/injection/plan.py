@@ -128,7 +128,7 @@ def _explain_share(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
 
 def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tuple[str, str] | None:
-    """Return the container that requests most of a device that is no rail's, and the device; None if none does."""
+    """Return the container with the largest request of an unknown device, and the device. It is probably a rank."""
     rails = {rail.resource for fabric in ctx.document.fabrics.values() for rail in fabric.rails}
     pools = {pool for pool in (ctx.known.networks or {}).values() if pool}
     known = {*rails, *pools, names.MANAGED_RESOURCE}

@@ -132,7 +132,7 @@ def parse_choice(value: str, words: tuple[str, ...]) -> Mapping[str, frozenset[s
 
 
 def _split_entry(entry: str, *, first: bool) -> tuple[str | None, str]:
-    """Return the function of an entry (None for all functions) and its list of words."""
+    """Split `allreduce:tree,ring` into the collective function (None for all of them) and the list of words."""
     parts = [part for part in entry.split(":") if part]
     if len(parts) > 2:
         raise InvalidChoiceError(f"{_quote(entry)} has more than one colon")

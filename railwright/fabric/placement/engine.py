@@ -174,7 +174,7 @@ class PlacementEngine:
     def explain_nodes(
         self, decision: Decision, first: Iterable[str] = ()
     ) -> tuple[node_explainer.Explainer, Sequence[node_explainer.NodeRow]]:
-        """Return the rows of some candidate nodes, `first` and planned ones first, and what words them.
+        """Return the rows of some candidate nodes, `first` and planned ones first, and what describes them.
 
         Call it in the state that the decision was made in.
         """

@@ -577,7 +577,7 @@ class Fabric(Section, frozen=True):
         return self.devices_per_rail * (rails if self.device_scope == "rail" else min(rails, 1))
 
     def count_rails(self, devices: int, rails: int) -> int:
-        """Return how many of the rails of one resource a number of its devices gives."""
+        """Return how many rails of one resource a pod has that gets this number of its devices."""
         given = -(-devices // self.devices_per_rail)
         return min(rails, given) if self.device_scope == "rail" or not given else rails
 

@@ -16,7 +16,7 @@ from railwright.fabric import views
 # There may be tens of thousands of them, so only the needed fields are decoded.
 
 
-class Tags(views.View, frozen=True):
+class TemplateMetadata(views.View, frozen=True):
     """metadata of a template. Values may have any type, because not every custom resource validates them."""
 
     labels: Any = None
@@ -32,12 +32,12 @@ class TemplateSpec(views.View, frozen=True):
 class Template(views.View, frozen=True):
     """The fields of a pod template that name a gang."""
 
-    metadata: Tags | None = None
+    metadata: TemplateMetadata | None = None
     spec: TemplateSpec | None = None
 
     def list_tags(self) -> Iterator[Mapping[str, str]]:
         """Yield the labels, then the annotations, without values that are not text."""
-        metadata = self.metadata or Tags()
+        metadata = self.metadata or TemplateMetadata()
         for field in (metadata.labels, metadata.annotations):
             entries = field if isinstance(field, dict) else {}
             yield {key: value for key, value in entries.items() if isinstance(value, str)}

@@ -1,6 +1,7 @@
 """Every row on recorded objects: a healthy cluster passes, and each defect fails its row only."""
 
 import base64
+import datetime as dt
 import json
 
 import bare_certificates
@@ -436,7 +437,7 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
     trees["pods"].append(installations.pod("trained", {}, {}, gpus=1))
     results = assess_trees(trees)
     (failure,) = [result for result in results if result.state is rows.State.FAIL]
-    assert (failure.check, failure.detail) == ("uninjected", "1 of 2: train/trained")
+    assert (failure.check, failure.detail) == ("uninjected", "1 of 2 were not injected: train/trained")
 
 
 def test_the_shared_cases_of_missed_pods_are_those_that_are_found():
@@ -561,6 +562,20 @@ def test_gpus_and_rails_that_only_slices_offer_are_counted():
             amounts.pop("nvidia.com/gpu")
     assert wrong(assess_trees(trees)) == set()
     assert find(trees, "accelerators").detail == "3 of 3 nodes have nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(("created", "state"), [(-60, rows.State.WARN), (60, rows.State.OK)])
+def test_a_rejection_is_over_once_its_owner_has_a_newer_pod(created, state):
+    trees = installations.healthy()
+    rejected = installations.NOW - dt.timedelta(seconds=600)
+    owner = {"kind": "Job", "name": "llm"}
+    involved = {**owner, "namespace": "train"}
+    stamp = f"{rejected:%Y-%m-%dT%H:%M:%SZ}"
+    trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
+    metadata = trees["pods"][0]["metadata"]
+    metadata |= {"namespace": "train", "ownerReferences": [{**owner, "controller": True}]}
+    metadata["creationTimestamp"] = f"{rejected + dt.timedelta(seconds=created):%Y-%m-%dT%H:%M:%SZ}"
+    assert find(trees, "refused").state is state
 
 
 @pytest.mark.parametrize("key", ["lastTimestamp", "eventTime", "creationTimestamp"])

@@ -259,7 +259,7 @@ def _list_spine_orders(
     candidates: Slots,
     count: int,
 ) -> Sequence[Sequence[topology.Domain]]:
-    """Return the spines by their slots, most first, if a leaf costs some: `count` leaves leave small ones no use."""
+    """Return the spines by their slots, most first, less those that every further leaf would use up."""
     marginal = sorted(candidates.values(), reverse=True)[count - 1]
 
     def sum_above(price: int) -> Mapping[topology.Domain, int]:

@@ -93,7 +93,7 @@ class NodeStates:
 
 
 class _ClassByState(dict[NodeState | None, node_evaluation.NodeClass | None]):
-    """The class of each state, evaluated when it is first asked for; None of None."""
+    """The class of each state, evaluated when it is first asked for; None for a node without a state."""
 
     def __init__(self, evaluate: Callable[[NodeState], node_evaluation.NodeClass]) -> None:
         super().__init__({None: None})
