@@ -14,6 +14,8 @@ import admitting
 import aiohttp
 import api_stub
 import latencies
+import msgspec
+import placing
 import processes
 import pytest
 import pytest_asyncio
@@ -172,10 +174,11 @@ async def world():
 
 
 async def load(server, until: asyncio.Event) -> list[float]:
-    """Return the seconds of each of 100 reviews a second, over four connections."""
+    """Return the seconds of each of 100 filter requests a second, over four connections."""
     callers = [await server.open() for _ in range(4)]
-    body = admitting.review(admitting.pod())
-    requests = [functools.partial(caller.ask, body, path=REVIEWS) for caller in callers]
+    tree = {"Pod": msgspec.to_builtins(placing.pod("waits")), "NodeNames": [f"node-{index}" for index in range(50)]}
+    body = json.dumps(tree).encode()
+    requests = [functools.partial(caller.ask, body, path="/scheduler/filter") for caller in callers]
     seconds = await latencies.measure(requests, 100, until.is_set)
     for caller in callers:
         await caller.close()
@@ -226,8 +229,9 @@ async def test_60_a_relist_leaves_requests_their_turns(fault, tmp_path, started,
     assert at_once <= 25
     fault.saw(f"at most {at_once} of 2,000 changed objects are read between two turns of the loop")
     port, steer = await world(pods, pods // 20)
-    place = ("--plain-http", "--kubeconfig", api_stub.kubeconfig(tmp_path, port))
-    server = await started("webhook", *place, *processes.without_cluster(tmp_path)[:2], is_ready=False)
+    (tmp_path / "policy.yaml").write_text(json.dumps(placing.document()))
+    options = ("--kubeconfig", api_stub.kubeconfig(tmp_path, port), "--policy", str(tmp_path / "policy.yaml"))
+    server = await started("extender", "--plain-http", *options, is_ready=False)
     await server.ready(240)
     resident = server.memory()
 
@@ -257,12 +261,14 @@ async def test_60_a_relist_leaves_requests_their_turns(fault, tmp_path, started,
         assert attempt < 2, (calm[-20:], busy[-20:])
     assert await server.metric("railwright_cache_objects") >= pods
     fault.saw(
-        f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {latencies.describe(busy)} (without: "
+        f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} filter requests {latencies.describe(busy)} (without: "
         f"{latencies.describe(calm)}), resident {server.memory() / MIB:.0f} MiB "
         f"(after the first list {resident / MIB:.0f})"
     )
     os.kill(server.pid, signal.SIGSTOP)
     await asyncio.sleep(2.0)  # how long it stands
     os.kill(server.pid, signal.SIGCONT)
-    assert await admits(server)
+    answer = await (caller := await server.open()).ask(b"{}", path="/scheduler/filter")
+    await caller.close()
+    assert answer.status == 400
     fault.saw("blocked for 2 s: keeps answering")
