@@ -157,7 +157,6 @@ class NodeResourceTopology(views.View, frozen=True):
     """An exporter's report of a node's NUMA nodes (topology.node.k8s.io/v1alpha2). It has the name of the node."""
 
     metadata: TopologyMeta = TopologyMeta()
-    topology_policies: list[str] | None = None  # deprecated in favour of the attributes
     zones_or_none: list[TopologyZone] | None = msgspec.field(default=None, name="zones")
     attributes_or_none: list[TopologyAttribute] | None = msgspec.field(default=None, name="attributes")
 

@@ -126,11 +126,10 @@ def build_topology(
     written: str = "",
     manager: str = "",
     scope: str = "",
-    deprecated: str = "",
 ) -> node_views.NodeResourceTopology:
     """Return a report of NUMA nodes, with (total, available) amounts by resource.
 
-    `manager` and `scope` are attributes of the topology manager; `deprecated` says both in the field of old exporters.
+    `manager` and `scope` are attributes of the topology manager.
     """
     attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope}
     tree = {
@@ -155,7 +154,7 @@ def build_topology(
             }
             for number, amounts in enumerate(nodes)
         ],
-    } | ({"topologyPolicies": [deprecated]} if deprecated else {})
+    }
     return msgspec.convert(tree, node_views.NodeResourceTopology)
 
 

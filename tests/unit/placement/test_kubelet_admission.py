@@ -35,12 +35,13 @@ IDLE = (
 
 
 def want(gpus=0, *rails):
-    return numa.NumaDemand(((GPU, gpus * 1000),) if gpus else (), tuple((RESOURCES[rail], 1000) for rail in rails))
+    return (*(((GPU, gpus * 1000),) if gpus else ()), *[(RESOURCES[rail], 1000) for rail in rails])
 
 
-def find_error(topology_report, demand, *containers):
+def find_error(topology_report, requested, *containers):
     zones = numa.read_available_zones(topology_report, {GPU, *RESOURCES})
-    return text(kubelet_admission.find_admission_error(topology_report, zones, demand, containers))
+    error = kubelet_admission.find_admission_error(topology_report, zones, requested, containers or [requested])
+    return text(error)
 
 
 @pytest.mark.parametrize("policy", ["", "none", "best-effort", "of-tomorrow"])
@@ -53,17 +54,15 @@ def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope)
     message = find_error(build_topology(*IDLE, manager="single-numa-node", scope=scope), want(8))
     assert message == (
         "kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
-        f"single-numa-node, scope {scope}, and no NUMA node has 8 nvidia.com/gpu free together "
-        "(free: node 0: 4 nvidia.com/gpu; node 1: 4 nvidia.com/gpu); "
+        f"single-numa-node, scope {scope}, and 8 nvidia.com/gpu are not free together on 1 of its NUMA nodes; "
         "request fewer devices or set topologyManagerPolicy: best-effort"
     )
 
 
 def test_restricted_refuses_resources_that_need_different_numbers_of_numa_nodes():
     message = find_error(build_topology(*IDLE, manager="restricted"), want(8, 0, 1, 2, 3))
-    assert (
-        "the resources need different numbers of NUMA nodes (8 nvidia.com/gpu on 2, 1 nvidia.com/mlx5_0 on 1" in message
-    )
+    assert "8 nvidia.com/gpu, 1 nvidia.com/mlx5_0" in message
+    assert "need different numbers of NUMA nodes" in message
 
 
 def test_the_scope_container_looks_at_each_container_by_itself_and_the_scope_pod_at_their_sum():
@@ -73,7 +72,7 @@ def test_the_scope_container_looks_at_each_container_by_itself_and_the_scope_pod
     assert find_error(by_container, whole, *halves) == ""
     assert find_error(by_container, whole, want(4, 0, 1), want(4, 2), want(1, 3)) != "", "the third finds no GPU left"
     assert find_error(build_topology(*IDLE, manager="single-numa-node", scope="pod"), whole, *halves) != ""
-    assert find_error(by_container, whole) != "", "not told, they are taken for one"
+    assert find_error(by_container, whole) != "", "of one container"
 
 
 def test_kubelet_checks_sidecars_and_app_containers_that_request_devices():
@@ -84,32 +83,16 @@ def test_kubelet_checks_sidecars_and_app_containers_that_request_devices():
         "initContainers": [container("setup", 8), container("agent", 1, restartPolicy="Always")],
         "containers": [container("main", 4), {"name": "logs"}],
     }
-    topology_report = kubelet_admission.list_container_demands(msgspec.convert(spec, views.PodSpec), want(5, 0))
-    assert topology_report == (want(1), want(4))
+    by_container = kubelet_admission.list_container_devices(msgspec.convert(spec, views.PodSpec), [GPU, RESOURCES[0]])
+    assert by_container == (want(1), want(4))
 
 
 def test_a_resource_that_is_not_reported_by_numa_node_has_no_preference():
     topology_report = build_topology({GPU: (4, 4)}, {GPU: (4, 4)}, manager="single-numa-node")
     assert find_error(topology_report, want(4, 0, 3)) == ""
     assert find_error(topology_report, want(0, 0, 3)) == ""
-    assert (
-        kubelet_admission.find_admission_error(build_topology(*IDLE, manager="single-numa-node"), (), want(8)) is None
-    ), "nor is one not known"
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("SingleNUMANodeContainerLevel", ("single-numa-node", "container")),
-        ("SingleNUMANodePodLevel", ("single-numa-node", "pod")),
-        ("RestrictedPodLevel", ("restricted", "pod")),
-        ("BestEffortPodLevel", ("", "container")),
-    ],
-)
-def test_the_deprecated_field_counts_where_no_attribute_is_set(word, expected):
-    assert kubelet_admission.read_topology_manager(build_topology(*IDLE, deprecated=word)) == expected
-    spoken = build_topology(*IDLE, deprecated=word, manager="best-effort", scope="pod")
-    assert kubelet_admission.read_topology_manager(spoken) == ("best-effort", "pod")
+    unknown = build_topology(*IDLE, manager="single-numa-node")
+    assert kubelet_admission.find_admission_error(unknown, (), want(8), [want(8)]) is None, "nor is one not known"
 
 
 def hints(has, free, amount):
@@ -152,10 +135,7 @@ def test_the_admission_error_agrees_with_merging_all_hints(rows, policy):
     nodes = [
         {name: pairs[node] for name, (pairs, _) in zip(names, rows, strict=True)} for node in range(len(rows[0][0]))
     ]
-    demand = numa.NumaDemand(
-        ((GPU, rows[0][1] * 1000),),
-        tuple((name, amount * 1000) for name, (_, amount) in zip(names[1:], rows[1:], strict=True)),
-    )
+    demand = tuple((name, amount * 1000) for name, (_, amount) in zip(names, rows, strict=True))
     hints_of_rows = [hints([has for has, _ in pairs], [free for _, free in pairs], amount) for pairs, amount in rows]
     message = find_error(build_topology(*nodes, manager=policy), demand)
     assert (message == "") == admits(policy, hints_of_rows)
@@ -236,7 +216,7 @@ def test_a_node_whose_kubelet_would_reject_the_pod_now_comes_last_until_devices_
     asking, topology_report = build_pod_with("p", {GPU: "4"}), build_report(2, 2, manager=manager)
     busy = find_fault(asking, topology_report, bound=taken)
     assert "TopologyAffinityError" in busy
-    assert "free: node 0: 2 nvidia.com/gpu; node 1: 2 nvidia.com/gpu" in busy
+    assert "4 nvidia.com/gpu are not free together on 1 of its NUMA nodes" in busy
     assert find_fault(asking, build_report(4, 0, manager=manager), bound=taken) == ""
     assert find_fault(asking, build_report(2, 2, manager="best-effort"), bound=taken) == ""
 

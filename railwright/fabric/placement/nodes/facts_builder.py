@@ -300,9 +300,9 @@ class FactsBuilder:
         zones = self._zones.compute_free(node, shape, unobserved, except_uid=absent.self_uid)
         reported = numa.read_allocatable_zones(report, names) if report is not None else ()
         allocatable = self._zones.compute_allocatable(node, shape, reported)
-        if report is None or not signature.container_demands or not kubelet_admission.is_strict(report):
+        if report is None or not signature.container_devices:
             return _NumaFacts(zones, allocatable)
         error = kubelet_admission.find_admission_error(
-            report, zones, signature.requested_demand, signature.container_demands
+            report, zones, signature.requested_devices, signature.container_devices
         )
         return _NumaFacts(zones, allocatable, error)

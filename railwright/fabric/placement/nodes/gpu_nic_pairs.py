@@ -1,8 +1,8 @@
 """Splits accelerators and rail devices over NUMA nodes so that each rail is local to the accelerators it serves.
 
 Works on numbers only: rows (one per resource) of whole devices over numbered zones (NUMA nodes), the preferred zone
-first. Exact, by enumeration: there are few zones (kubelet's topology manager supports at most 8), and most rails exist
-in one zone only, so few choices remain.
+first. Exact, by enumeration, if at most one resource of a side is in several zones: there are few zones (kubelet's
+topology manager supports at most 8), and most rails exist in one zone only, so few choices remain.
 """
 
 import functools
@@ -207,64 +207,21 @@ def _list_compositions(total: int, least: Counts, most: Counts) -> Iterator[list
 
 
 def _allocate_rows(rows: Sequence[DeviceRow], least: Counts, target: Counts, most: Counts) -> list[Counts] | None:
-    """Allocate flexible rows within bounds on the sum of each zone."""
-    if not rows:
-        return None if any(least) else []
-    if len(rows) == 1:  # the usual case: one accelerator resource, at most one pool over several zones
-        requested, caps = rows[0]
-        counts = _spread(requested, least, target, list(map(min, caps, most)))
-        return None if counts is None else [counts]
-    # Rows compete for the bounds of a zone: filled one after the other, the first could take a place that the second
-    # needs. A maximum flow from rows to zones moves earlier devices where this helps.
-    flow = [[0] * len(least) for _ in rows]
-    if any(_maximize_flow(rows, flow, list(least))):
-        return None
-    for lower, upper in ((least, target), (target, most)):
-        _maximize_flow(rows, flow, list(map(sub, upper, lower)))  # augmenting never reduces the sum of a zone
-    return (
-        list(flow) if all(sum(counts) == requested for counts, (requested, _) in zip(flow, rows, strict=True)) else None
-    )
+    """Allocate flexible rows one after the other, within bounds on the sum of each zone.
 
-
-def _spread(total: int, least: Counts, target: Counts, most: Counts) -> list[int] | None:
-    """Return a total spread over NUMA nodes within bounds: first up to `target`, then up to `most`."""
-    left = total - sum(least)
-    if left < 0 or sum(most) < total or not all(map(le, least, most)):
-        return None
-    counts = list(least)
-    for upper in (target, most):
-        for zone, bound in enumerate(upper):
-            more = min(left, bound - counts[zone], most[zone] - counts[zone])
-            if more > 0:
-                counts[zone] += more
-                left -= more
-    return counts
-
-
-def _maximize_flow(rows: Sequence[DeviceRow], flow: list[list[int]], left: list[int]) -> list[int]:
-    """Add as much of all rows to the flow as the zones in `left` take (maximum flow); return what is left."""
-    for index, (requested, _) in enumerate(rows):
-        while _augment(rows, flow, index, requested - sum(flow[index]), left, set()):
-            pass
-    return left
-
-
-def _augment(  # noqa: PLR0913, PLR0917 - an augmenting path: the graph, where the flow stands, and what was tried
-    rows: Sequence[DeviceRow], flow: list[list[int]], row: int, amount: int, left: list[int], visited: set[int]
-) -> int:
-    """Send devices of a row along an augmenting path, moving other rows if necessary; return the number sent."""
-    for zone, cap in enumerate(rows[row][1]):
-        spare = min(amount, cap - flow[row][zone])
-        if zone in visited or spare <= 0:
-            continue
-        visited.add(zone)
-        sent = min(spare, left[zone])
-        left[zone] -= sent
-        others = (other for other in range(len(rows)) if other != row and not sent)
-        for other in others:
-            sent = _augment(rows, flow, other, min(spare, flow[other][zone]), left, visited)
-            flow[other][zone] -= sent
-        flow[row][zone] += sent
-        if sent:
-            return sent
-    return 0
+    With several rows, which are rare, an allocation may be missed: the first takes a place that the second needs.
+    """
+    filled, allocation = [0] * len(least), []
+    for requested, caps in rows:
+        counts, left = [0] * len(least), requested
+        for upper in (least, target, most):
+            for zone, bound in enumerate(upper):
+                more = min(left, bound - filled[zone], caps[zone] - counts[zone])
+                if more > 0:
+                    counts[zone] += more
+                    filled[zone] += more
+                    left -= more
+        if left:
+            return None
+        allocation.append(counts)
+    return allocation if all(map(le, least, filled)) else None

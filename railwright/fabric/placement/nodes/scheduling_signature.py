@@ -29,8 +29,8 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     requests: resources.Amounts
     devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
     full_demand: numa.NumaDemand  # needed devices, requested or not
-    requested_demand: numa.NumaDemand  # requested devices, which kubelet allocates
-    container_demands: tuple[numa.NumaDemand, ...]  # requested by container
+    requested_devices: numa.ResourceCounts  # which kubelet allocates
+    container_devices: tuple[numa.ResourceCounts, ...]  # of them, by container
     is_single_pod: bool  # single-pod job, which fills partly used nodes first
 
     def count_devices_of_nics(self, need: intent.Need) -> int:
@@ -68,10 +68,8 @@ def build_signature(
     full_demand = numa.NumaDemand(
         accelerators=accelerators, pools=tuple((need.resource, need.amount) for need in needs)
     )
-    requested = numa.NumaDemand(
-        accelerators, tuple((name, requests[name]) for name in pools if requests.get(name, 0) > 0)
-    )
-    containers = kubelet_admission.list_container_demands(spec, requested)
+    requested = (*accelerators, *[(name, requests[name]) for name in pools if requests.get(name, 0) > 0])
+    containers = kubelet_admission.list_container_devices(spec, [name for name, _ in requested])
     fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.uncounted_rails, request.domains)
     return SchedulingSignature(
         key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod),
@@ -85,7 +83,7 @@ def build_signature(
         requests=requests,
         devices=(*accelerator_names, *pools),
         full_demand=full_demand,
-        requested_demand=requested,
-        container_demands=containers,
+        requested_devices=requested,
+        container_devices=containers,
         is_single_pod=is_single_pod,
     )
