@@ -122,10 +122,6 @@ class PlacementCode(ReasonCode):
         "The gang runs without some rails, because too few nodes have them free.",
         "Free or repair these rails.",
     )
-    PLAN_NOT_EXACT = (
-        "PlanNotExact",
-        "The planner did not try every choice; the bound of the possible gain is given.",
-    )
     POLICIES_DIFFER = (
         "PoliciesDiffer",
         "Pods of the gang were admitted under different versions of the policy.",

@@ -102,14 +102,6 @@ def _list_reasons(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     yield from _explain_slower_choice(inputs)
     yield from _explain_bandwidth(inputs)
     yield from _explain_prior_rights(inputs)
-    if not inputs.plan.is_exact:
-        gap = max(0.0, inputs.plan.upper_bound - inputs.plan.bandwidth)
-        better = (
-            f"be better by at most {gap:.2f} of the bandwidth"
-            if gap >= 1 - bandwidth.FULL
-            else "be tighter at the same bandwidth"
-        )
-        yield reason.Reason(PlacementCode.PLAN_NOT_EXACT, f"not every choice was tried: another could {better}")
 
 
 def _explain_single_pod(plan: planner.Plan) -> reason.Reason:

@@ -94,8 +94,6 @@ def plan_gang(
     peers = _summarize_peers(gang, view, bandwidth)
     plan = planner.solve(gang.remaining_slots, capacity, peers)
     plan = gang_memory.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
-    if preferred is not None:
-        plan = msgspec.structs.replace(plan, upper_bound=max(plan.upper_bound, preferred.upper_bound))
     target = _find_target(gang, view, capacity, plan, segmented)
     remembered = gang_memory.GangMemory(
         placed=len(gang.placed),
@@ -218,7 +216,6 @@ class _PreferredNodes(msgspec.Struct, frozen=True):
 
     capacity: gang_capacity.GangCapacity  # capacity of these nodes only
     are_partly_used: bool
-    upper_bound: node_slots.Bandwidth  # highest modelled bandwidth of all offered nodes
 
 
 def _choose_nodes(view: request_view.RequestView) -> _PreferredNodes | None:
@@ -237,9 +234,4 @@ def _choose_nodes(view: request_view.RequestView) -> _PreferredNodes | None:
     return _PreferredNodes(
         capacity=gang_capacity.build_on(view.index, leaves),
         are_partly_used=not any(node_class.capacity.is_idle for node_class in preferred),
-        upper_bound=max(_get_max_bandwidth(node_class.capacity) for node_class in classes),
     )
-
-
-def _get_max_bandwidth(node_capacity: node_slots.NodeCapacity) -> node_slots.Bandwidth:
-    return node_capacity.compute_bandwidth(node_capacity.rails) * max(node_capacity.slot_numa_factors)

@@ -1,11 +1,11 @@
 """Selects the fewest and tightest leaves for the unplaced pods of a gang, in the lowest domain that can hold it.
 
 The slots of each leaf and the uplink check are input. The number of leaves is always minimal. Among equal numbers the
-module minimizes spines, then unused slots; exactly if that is affordable (`LeafChoice.is_exact`). Among equally tight
-leaves it prefers those in spines and higher domains with the fewest slots, so that large domains stay free for large
-gangs.
+module minimizes spines, then unused slots; exactly if that is affordable. Among equally tight leaves it prefers those
+in spines and higher domains with the fewest slots, so that large domains stay free for large gangs.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,17 +22,40 @@ _MAX_EXACT_CELLS = 4096  # number of leaves x leaves to choose, for which the fi
 Slots = Mapping[topology.Domain, int]
 
 
-class LeafProblem(msgspec.Struct, frozen=True):
+class LeafProblem(msgspec.Struct, frozen=True, dict=True):
     """The input of the leaf selection. A leaf that a mapping does not contain has no such slots."""
 
     remaining: int  # pods to place
     slots: Slots  # slots of the labelled leaves
-    unsplit_slots: Slots | None  # slots that use no more NUMA nodes than necessary; None: all of them
-    slots_on_used_nodes: Slots  # such slots on partly used nodes
     peer_leaves: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
     # (domains, level): those of the domains whose uplinks carry a crossing; None: all do
     select_carrying: Callable[[Collection[topology.Domain], int], Collection[topology.Domain]] | None
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
+
+    @functools.cached_property
+    def missing(self) -> int:
+        """Return the number of pods that do not fit on the peers' leaves."""
+        return self.remaining - sum(self.slots.get(leaf, 0) for leaf in self.peer_leaves)
+
+    @functools.cached_property
+    def candidates(self) -> Sequence[Slots]:
+        """Return the leaves of each domain that can hold the missing pods, domains of the lowest level first."""
+        return [group for group in _list_groups(self) if sum(group.values()) >= self.missing]
+
+    @property
+    def fits(self) -> bool:
+        """True if the unplaced pods fit."""
+        return self.missing <= 0 or bool(self.candidates)
+
+
+class PreferredSlots(NamedTuple):
+    """The slots of a problem that come before others."""
+
+    unsplit: Slots | None = None  # that use no more NUMA nodes than necessary; None: all of them
+    on_used_nodes: Slots | None = None  # such slots on partly used nodes; None: there are none
+
+
+NO_PREFERENCE = PreferredSlots()
 
 
 class LeafCost(NamedTuple):
@@ -51,71 +74,33 @@ class LeafCost(NamedTuple):
         return self.leaves, self.spines, self.distance
 
 
-class _Selection(NamedTuple):
-    """Selected leaves."""
-
-    leaves: tuple[topology.Domain, ...]
-    is_exact: bool  # False: not every choice was tried
-
-
 class LeafChoice(msgspec.Struct, frozen=True):
     """The selected leaves, in the order to fill them."""
 
     leaves: tuple[topology.Domain, ...]
     cost: LeafCost  # comparable for one gang only
-    is_exact: bool
 
 
-def fits(problem: LeafProblem) -> bool:
-    """True if the unplaced pods fit."""
-    left = _count_remaining(problem)
-    if left <= 0:
-        return True
-    return any(sum(candidates.values()) >= left for candidates in _list_candidates(problem))
-
-
-def choose_leaves(problem: LeafProblem) -> LeafChoice | None:
+def choose_leaves(problem: LeafProblem, preferred: PreferredSlots = NO_PREFERENCE) -> LeafChoice | None:
     """Return the best leaves, or None if the unplaced pods do not fit."""
-    left = _count_remaining(problem)
     peer_leaves = [leaf for leaf in problem.peer_leaves if problem.slots.get(leaf)]
-    if left <= 0:
-        needed = []
-        missing = problem.remaining
-        for leaf in peer_leaves:
-            if missing > 0:
-                needed.append(leaf)
-                missing -= problem.slots[leaf]
-        return LeafChoice(leaves=tuple(needed), cost=LeafCost(), is_exact=True)
-    best: LeafChoice | None = None
-    above = _sum_higher_domains(problem.slots)
-    for candidates in _list_candidates(problem):
-        if sum(candidates.values()) < left:
-            continue
-        choice = _choose_fewest(left, candidates, problem, above)
-        if best is None or (choice.cost, choice.leaves) < (best.cost, best.leaves):
-            best = choice
-    if best is None:
-        return None
-    return msgspec.structs.replace(best, leaves=(*peer_leaves, *_sort_leaves(best.leaves, problem)))
-
-
-def _count_remaining(problem: LeafProblem) -> int:
-    """Return the number of pods that do not fit on the peers' leaves."""
-    return problem.remaining - sum(problem.slots.get(leaf, 0) for leaf in problem.peer_leaves)
-
-
-def _sum_higher_domains(slots_by_leaf: Slots) -> Slots:
-    """Return the slots of every domain above the leaves."""
-    above: dict[topology.Domain, int] = {}
-    for leaf, slots in slots_by_leaf.items():
+    if problem.missing <= 0:
+        before = itertools.accumulate([problem.slots[leaf] for leaf in peer_leaves], initial=0)
+        needed = [leaf for leaf, held in zip(peer_leaves, before, strict=False) if held < problem.remaining]
+        return LeafChoice(leaves=tuple(needed), cost=LeafCost())
+    above: dict[topology.Domain, int] = {}  # slots of every domain above the leaves
+    for leaf, slots in problem.slots.items():
         for level in range(1, len(leaf)):
-            domain = leaf[level:]
-            above[domain] = above.get(domain, 0) + slots
-    return above
+            above[leaf[level:]] = above.get(leaf[level:], 0) + slots
+    choices = [_choose_fewest(candidates, problem, preferred, above) for candidates in problem.candidates]
+    if not choices:
+        return None
+    best = min(choices, key=lambda choice: (choice.cost, choice.leaves))
+    return LeafChoice((*peer_leaves, *_sort_leaves(best.leaves, problem)), best.cost)
 
 
-def _list_candidates(problem: LeafProblem) -> Iterator[Slots]:
-    """Yield the candidates of a problem, those of the lowest level first.
+def _list_groups(problem: LeafProblem) -> Iterator[Slots]:
+    """Yield the leaves of each domain in which the pods may be, domains of the lowest level first.
 
     Ring edges leave every domain strictly inside the enclosing one. The uplinks of these domains must carry that,
     including the domains of the peers.
@@ -140,34 +125,33 @@ def _list_candidates(problem: LeafProblem) -> Iterator[Slots]:
             fresh = {leaf: slots for leaf, slots in fresh.items() if leaf[level:] in carrying}
 
 
-def _choose_fewest(left: int, candidates: Slots, problem: LeafProblem, above: Slots) -> LeafChoice:
+def _choose_fewest(candidates: Slots, problem: LeafProblem, preferred: PreferredSlots, above: Slots) -> LeafChoice:
+    """Return the fewest leaves. If one is enough: the one that uses the fewest idle nodes, then the tightest."""
     order = sorted(candidates.values(), reverse=True)
-    count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= left)
+    count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= problem.missing)
+    choices: list[tuple[topology.Domain, ...]]
     if count == 1:
-        return _choose_one(left, candidates, problem, above)
-    chosen = _choose_by_spines(left, count, candidates, problem, above)
-    cost = _compute_cost(chosen.leaves, candidates, problem, left, above)
-    return LeafChoice(leaves=chosen.leaves, cost=cost, is_exact=chosen.is_exact)
-
-
-def _choose_one(left: int, candidates: Slots, problem: LeafProblem, above: Slots) -> LeafChoice:
-    """Select one leaf: the one that uses the fewest idle nodes, then the tightest."""
-    enough = [leaf for leaf, slots in candidates.items() if slots >= left]
-    best = min(enough, key=lambda leaf: (_compute_cost((leaf,), candidates, problem, left, above), leaf))
-    return LeafChoice(leaves=(best,), cost=_compute_cost((best,), candidates, problem, left, above), is_exact=True)
+        choices = [(leaf,) for leaf, slots in candidates.items() if slots >= problem.missing]
+    else:
+        choices = [_choose_by_spines(problem.missing, count, candidates, problem, above)]
+    costs = [(_compute_cost(chosen, candidates, problem, preferred, above), chosen) for chosen in choices]
+    cost, leaves = min(costs)
+    return LeafChoice(leaves, cost)
 
 
 def _compute_cost(
-    chosen: Sequence[topology.Domain], candidates: Slots, problem: LeafProblem, left: int, above: Slots
+    chosen: Sequence[topology.Domain],
+    candidates: Slots,
+    problem: LeafProblem,
+    preferred: PreferredSlots,
+    above: Slots,
 ) -> LeafCost:
-    split = 0
-    if problem.unsplit_slots is not None:
-        split = max(0, left - sum(problem.unsplit_slots.get(leaf, 0) for leaf in chosen))
-    pods_on_idle_nodes = (
-        max(0, left - sum(problem.slots_on_used_nodes.get(leaf, 0) for leaf in chosen))
-        if problem.slots_on_used_nodes
-        else 0
-    )
+    split = pods_on_idle_nodes = 0
+    if preferred.unsplit is not None:
+        split = max(0, problem.missing - sum(preferred.unsplit.get(leaf, 0) for leaf in chosen))
+    if preferred.on_used_nodes is not None:
+        on_used_nodes = sum(preferred.on_used_nodes.get(leaf, 0) for leaf in chosen)
+        pods_on_idle_nodes = max(0, problem.missing - on_used_nodes)
     return LeafCost(
         len(chosen),
         len({_get_spine(leaf) for leaf in (*chosen, *problem.peer_leaves)}),
@@ -200,7 +184,9 @@ def _get_spine(leaf: topology.Domain) -> topology.Domain:
     return leaf[1:] if not leaf[1:] or leaf[1] else leaf
 
 
-def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafProblem, above: Slots) -> _Selection:
+def _choose_by_spines(
+    left: int, count: int, candidates: Slots, problem: LeafProblem, above: Slots
+) -> tuple[topology.Domain, ...]:
     """Return `count` leaves with at least `left` slots in the fewest spines.
 
     Spines of placed peers are free.
@@ -225,9 +211,8 @@ def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafPro
     for size in range(min(count, len(others)) + 1):
         if free_slots + sum(order[:size]) < left:
             continue
-        is_enumerable = math.comb(len(others), size) <= _MAX_SPINE_CHOICES
         sets: Iterable[Sequence[topology.Domain]] = itertools.combinations(others, size)
-        if not is_enumerable:
+        if math.comb(len(others), size) > _MAX_SPINE_CHOICES:
             sets = [spine_order[:size] for spine_order in _list_spine_orders(others, spines, candidates, count)]
         fitting = (
             _choose_tightest(left, count, inside, candidates)
@@ -242,15 +227,12 @@ def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafPro
         )
         best = min(
             fitting,
-            key=lambda choice: (
-                _compute_distance(choice.leaves, problem),
-                *_sum_slots(choice.leaves, candidates, above),
-            ),
+            key=lambda chosen: (_compute_distance(chosen, problem), *_sum_slots(chosen, candidates, above)),
             default=None,
         )
         if best is not None:
-            return _Selection(best.leaves, best.is_exact and is_enumerable)
-    return _Selection(_choose_tightest(left, count, ascending, candidates).leaves, is_exact=False)
+            return best
+    return _choose_tightest(left, count, ascending, candidates)
 
 
 def _list_spine_orders(
@@ -295,7 +277,9 @@ def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Seq
     )
 
 
-def _choose_tightest(left: int, count: int, order: Sequence[topology.Domain], candidates: Slots) -> _Selection:
+def _choose_tightest(
+    left: int, count: int, order: Sequence[topology.Domain], candidates: Slots
+) -> tuple[topology.Domain, ...]:
     """Return `count` leaves with at least `left` slots and the fewest unused ones; on ties prefer small leaves.
 
     `order` are the leaves to choose from, small ones first.
@@ -305,7 +289,7 @@ def _choose_tightest(left: int, count: int, order: Sequence[topology.Domain], ca
         missing = left - sum(candidates[leaf] for leaf in taken)
         rest = order[: len(order) - len(taken)]
         last_leaf = next(leaf for leaf in rest if candidates[leaf] >= missing)
-        return _Selection((*taken, last_leaf), is_exact=False)
+        return *taken, last_leaf
     # A knapsack: bit k * width + s of reach[i] is set if k of the first i leaves have s slots in total. The lowest bit
     # of `count` leaves from `left` slots on is the tightest sum; walking back from it shows which leaves it has.
     largest = candidates[order[-1]]
@@ -316,11 +300,11 @@ def _choose_tightest(left: int, count: int, order: Sequence[topology.Domain], ca
         reach.append(reach[-1] | (reach[-1] << width + candidates[leaf] & mask))
     sums = reach[-1] >> count * width + left
     if not sums:  # the sum is above the limit: only the largest leaves have enough slots
-        return _Selection(tuple(order[-count:]), is_exact=True)
+        return tuple(order[-count:])
     total, chosen, k = left + (sums & -sums).bit_length() - 1, [], count
     for index in range(len(order) - 1, -1, -1):
         if k and not reach[index] >> k * width + total & 1:
             chosen.append(order[index])
             total -= candidates[order[index]]
             k -= 1
-    return _Selection(tuple(chosen), is_exact=True)
+    return tuple(chosen)

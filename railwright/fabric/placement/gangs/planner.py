@@ -75,6 +75,7 @@ class PlanProblem:
         self._capacity = capacity
         self._peer_leaves = peer_leaves
         self.rails = rails
+        self._leaf_problems: dict[tuple[node_slots.Bandwidth, str | None], leaf_selection.LeafProblem] = {}
         self._oversubscribed = any(ratio > 1 for ratio in capacity.uplinks.oversubscription)
         self._values = {min(value, bandwidth_limit) for value in _list_bandwidths(capacity, rails)}
         self.max_bandwidth = max(self._values, default=0.0)
@@ -126,17 +127,23 @@ class PlanProblem:
         return mixed
 
     def _choose_for_shape(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> NodeChoice | None:
-        problem = self._rank_slots(self._build_leaf_problem(min_bandwidth, shape), min_bandwidth, shape)
-        choice = leaf_selection.choose_leaves(problem)
+        problem = self._get_leaf_problem(min_bandwidth, shape)
+        choice = leaf_selection.choose_leaves(problem, self._find_preferred(min_bandwidth, shape))
         if choice is None:
             return None
         return NodeChoice(choice, {leaf: problem.slots[leaf] for leaf in choice.leaves}, shape)
 
     def _fits(self, min_bandwidth: node_slots.Bandwidth) -> bool:
-        return leaf_selection.fits(self._build_leaf_problem(min_bandwidth, None))
+        return self._get_leaf_problem(min_bandwidth, None).fits
+
+    def _get_leaf_problem(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafProblem:
+        """Return the leaf problem at `min_bandwidth`. That of the highest at which the gang fits is read twice."""
+        key = min_bandwidth, shape
+        if key not in self._leaf_problems:
+            self._leaf_problems[key] = self._build_leaf_problem(min_bandwidth, shape)
+        return self._leaf_problems[key]
 
     def _build_leaf_problem(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafProblem:
-        """Return the leaf problem at `min_bandwidth`, without what only ranks the choices."""
         slots_by_leaf = self._capacity.count_slots(self._count_slots(min_bandwidth, shape))
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
         for leaf, value in self._bandwidth_of_return.items():
@@ -148,8 +155,6 @@ class PlanProblem:
         return leaf_selection.LeafProblem(
             remaining=self._remaining,
             slots=slots_by_leaf,
-            unsplit_slots=None,
-            slots_on_used_nodes={},
             peer_leaves=self._peer_leaves,
             next_leaf=self._next_leaf,
             select_carrying=select_carrying if self._oversubscribed else None,
@@ -166,10 +171,7 @@ class PlanProblem:
             for node_class in self._capacity.classes
         }
 
-    def _rank_slots(
-        self, problem: leaf_selection.LeafProblem, min_bandwidth: node_slots.Bandwidth, shape: str | None
-    ) -> leaf_selection.LeafProblem:
-        """Return the problem with the slots that are preferred."""
+    def _find_preferred(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.PreferredSlots:
         slots = self._count_slots(min_bandwidth, shape)
         unsplit_slots = {
             node_class: min(node_class.capacity.unsplit_slots, count) for node_class, count in slots.items()
@@ -178,10 +180,9 @@ class PlanProblem:
             node_class: 0 if node_class.capacity.is_idle else count for node_class, count in unsplit_slots.items()
         }
         has_splits, has_used_nodes = unsplit_slots != slots, any(slots_on_used_nodes.values())
-        return msgspec.structs.replace(
-            problem,
-            unsplit_slots=self._capacity.count_slots(unsplit_slots) if has_splits else None,
-            slots_on_used_nodes=self._capacity.count_slots(slots_on_used_nodes) if has_used_nodes else {},
+        return leaf_selection.PreferredSlots(
+            unsplit=self._capacity.count_slots(unsplit_slots) if has_splits else None,
+            on_used_nodes=self._capacity.count_slots(slots_on_used_nodes) if has_used_nodes else None,
         )
 
     def _list_uplink_bandwidths(self) -> set[node_slots.Bandwidth]:
@@ -219,8 +220,6 @@ class Plan(msgspec.Struct, frozen=True):
     leaves: tuple[topology.Domain, ...]
     slots_by_leaf: Mapping[topology.Domain, int]  # slots of each planned leaf at this bandwidth
     bandwidth: node_slots.Bandwidth  # modelled, of the slowest pod or uplink crossing
-    upper_bound: node_slots.Bandwidth  # upper bound for any placement of the unplaced pods on the free devices
-    is_exact: bool  # False: there were too many leaves or rail sets to try every choice
     is_complete: bool  # False: the cluster has too few slots for the unplaced pods
     min_leaves: int  # minimum number of leaves for the unplaced pods, at any bandwidth
     rails: int  # bit mask of the rails that every pod has
@@ -245,9 +244,7 @@ class Plan(msgspec.Struct, frozen=True):
         return self.count_slots(node_capacity) > 0
 
 
-NO_PLAN = Plan(
-    leaves=(), slots_by_leaf={}, bandwidth=0.0, upper_bound=0.0, is_exact=True, is_complete=False, min_leaves=0, rails=0
-)
+NO_PLAN = Plan(leaves=(), slots_by_leaf={}, bandwidth=0.0, is_complete=False, min_leaves=0, rails=0)
 
 
 class PlacedPeers(msgspec.Struct, frozen=True):
@@ -277,7 +274,6 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
     # What the placed peers cannot exceed is no reason to take better nodes for the rest, which other gangs could use.
     crossing_limit = _limit_by_crossings(peer_leaves, capacity)
-    rail_sets = _list_rail_sets(capacity, peers.rails)
     problems = [
         PlanProblem(
             remaining,
@@ -288,7 +284,7 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
             peers.next_leaf,
             peers.crossings,
         )
-        for common in rail_sets.masks
+        for common in _list_rail_sets(capacity, peers.rails)
     ]
     highest = _find_highest_bandwidth(problems)
     if highest is None:
@@ -303,8 +299,6 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
         leaves=chosen.leaf_choice.leaves,
         slots_by_leaf=chosen.slots_by_leaf,
         bandwidth=highest,
-        upper_bound=highest if rail_sets.is_complete else max(highest, problem.max_bandwidth),
-        is_exact=rail_sets.is_complete and chosen.leaf_choice.is_exact,
         is_complete=True,
         min_leaves=min_leaves.for_unplaced,
         rails=problem.rails,
@@ -396,15 +390,8 @@ def _count_largest(remaining: int, slot_counts: list[int]) -> int:
     return len(slot_counts)
 
 
-class _RailSets(NamedTuple):
-    """The sets of rails that a gang may have in common."""
-
-    masks: Sequence[int]  # as bit masks, largest set first
-    is_complete: bool  # False: there are too many
-
-
-def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> _RailSets:
-    """Return the subsets of `rails` that a gang may have in common.
+def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> Sequence[int]:
+    """Return the subsets of `rails` that a gang may have in common, as bit masks, the largest first.
 
     If there are too many, return the largest ones, and the intersections over more and more nodes. The last of these is
     the set that all nodes have, so every gang that fits has a feasible set.
@@ -420,8 +407,8 @@ def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> _RailSe
                 sorted(masks, key=lambda rail_mask: (-masks[rail_mask], -rail_mask)), operator.and_
             )
             most = sorted({*masks, *closed}, key=int.bit_count, reverse=True)[:_MAX_RAIL_SETS]
-            return _RailSets(sorted({*most, *common}, key=int.bit_count, reverse=True), is_complete=False)
-    return _RailSets(sorted(closed, key=int.bit_count, reverse=True), is_complete=True)
+            return sorted({*most, *common}, key=int.bit_count, reverse=True)
+    return sorted(closed, key=int.bit_count, reverse=True)
 
 
 def _count_slots_by_rails(capacity: gang_capacity.GangCapacity) -> Mapping[int, int]:

@@ -90,9 +90,11 @@ def _find_emptied(
     ResourceSlices, so that these may just be taken.
     """
     emptied: Overrides = {}
-    for name, known in zip(request.nodes, index.find_classes(request.nodes), strict=True):
-        node_class = overrides.get(name, known)
-        if node_class is None or not node_class.evaluation.is_full:
+    known = index.find_classes(request.nodes)
+    classes = list(map(overrides.get, request.nodes, known)) if overrides else known
+    full = {node_class for node_class in set(classes) if node_class is not None and node_class.evaluation.is_full}
+    for name, node_class in zip(request.nodes, classes, strict=True) if full else ():
+        if node_class is None or node_class not in full:
             continue
         free = Counter(cluster.nodes[name].allocatable)
         for pod in assumed.list_on_node(name):
