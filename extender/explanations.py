@@ -43,10 +43,7 @@ class Explanations:
         view = self._state.opted_in.get_pod(pod.uid) if pod is not None else None
         if pod is None or view is None or request is None:
             return None
-        explainer, rows = assessor.engine.explain_nodes(
-            assessor.engine.score(request), first=[pod.node] if pod.node else ()
-        )
-        ordered = sorted(rows, key=lambda row: (row.refusal is not None, -row.score, row.node))
+        rows = assessor.engine.explain_nodes(assessor.engine.score(request), first=[pod.node] if pod.node else ())
         members = assessor.list_members(pod)
         return Explanation(
             pod=key,
@@ -60,5 +57,5 @@ class Explanations:
             devices=pod_usage.list_held_rails(request.fabric, pod, cluster),
             gang=assessor.describe(members, assessor.assess(members)),
             candidate_nodes=len(request.nodes),
-            nodes=[explainer.describe(row) for row in ordered],
+            nodes=sorted(rows, key=lambda row: ("rejection" in row, -row["score"], row["node"])),
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import msgspec
 
@@ -226,20 +227,20 @@ def score_once(
 
 
 class ExplainedNode:
-    """One node of a decision: its row, why it comes last, and the terms of its score."""
+    """One node of a decision: its score, why it comes last, and the terms of its score, each with value and message."""
 
-    def __init__(self, explainer: node_explainer.Explainer, row: node_explainer.NodeRow) -> None:
-        self.row, self.node, self.score = row, row.node, row.score
-        self.fault = row.evaluation.fault if row.evaluation is not None else None
-        self.terms = explainer.explain_terms(row)
+    def __init__(self, decision: engine.Decision, row: Mapping[str, Any]) -> None:
+        self.node, self.fault = row["node"], row.get("fault")
+        self.score = decision.score([self.node])[self.node]
+        node_class = decision.view.get_class(self.node)
+        self.evaluation = None if node_class is None else node_class.evaluation
+        self.terms = {name: (term["value"], term["message"]) for name, term in row.get("terms", {}).items()}
 
 
 def explain(decision: engine.Decision) -> dict[str, ExplainedNode]:
     """Return the explained nodes of a decision by name."""
-    view, planned = decision.view, decision.planned
-    explainer = node_explainer.Explainer(planned.plan, planned.summary, view.index.weights.terms)
-    rows = node_explainer.build_rows(view, lambda _: (), planned.summary, decision.score, refusals={})
-    return {row.node: ExplainedNode(explainer, row) for row in rows}
+    rows = node_explainer.explain_nodes(decision.view, decision.planned, lambda _: (), {})
+    return {row["node"]: ExplainedNode(decision, row) for row in rows}
 
 
 def list_with_slots(

@@ -287,8 +287,7 @@ def _assess_waiting(
         return Assessment(state=gang.state, why=(reason.Reason(PlacementCode.FITS_NOW, message),))
     diagnosis = placement_engine.diagnose(decision)
     if not plan.is_complete:
-        is_never = not diagnosis.fits and not diagnosis.fits_without_others
-        state = overview_types.NEVER if is_never else gang.state
+        state = overview_types.NEVER if diagnosis.never_fits else gang.state
         return Assessment(state=state, min_leaves=plan.min_leaves_with_placed, why=diagnosis.why)
     peer_leaves = (leaf for leaf, peers in decision.gang.peers_by_leaf.items() if peers and leaf)
     leaves = dict.fromkeys((*peer_leaves, *plan.leaves))

@@ -81,8 +81,8 @@ class OverviewBuilder:
         request = self._assessor.build_request(pod) if pod is not None else None
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
-        explainer, rows = self._assessor.engine.explain_nodes(self._assessor.engine.score(request), first=(node,))
-        return {"pod": pod.key, "here": pod.node == node, **explainer.describe(rows[0])}
+        rows = self._assessor.engine.explain_nodes(self._assessor.engine.score(request), first=(node,))
+        return {"pod": pod.key, "here": pod.node == node, **rows[0]}
 
     def _find_pod(self, subject: membership.GangKey, node: str) -> object_info.PodInfo | None:
         gang = self._members.get(subject)

@@ -14,6 +14,7 @@ refused: a node outside the NVLink domain of the pod's segment, and one with a b
 import functools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -169,25 +170,16 @@ class PlacementEngine:
     def diagnose(self, decision: Decision) -> diagnosis.Diagnosis:
         """Explain why a plan is no better. Call it in the state that the decision was made in."""
         list_holders = self._build_list_holders(decision.view.request)
-        return diagnosis.diagnose(diagnosis.build_input(decision.planning_view, decision.planned, list_holders))
+        return diagnosis.diagnose(decision.planning_view, decision.planned, list_holders)
 
-    def explain_nodes(
-        self, decision: Decision, first: Iterable[str] = ()
-    ) -> tuple[node_explainer.Explainer, Sequence[node_explainer.NodeRow]]:
-        """Return the rows of some candidate nodes, `first` and planned ones first, and what describes them.
+    def explain_nodes(self, decision: Decision, first: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """Return what explains some candidate nodes, `first` and planned ones first.
 
         Call it in the state that the decision was made in.
         """
-        view, planned = decision.view, decision.planned
-        rows = node_explainer.build_rows(
-            view,
-            self._build_list_holders(view.request),
-            planned.summary,
-            decision.score,
-            refusals=self.find_refusals(view.request),
-            first=first,
-        )
-        return node_explainer.Explainer(planned.plan, planned.summary, view.index.weights.terms), rows
+        request = decision.view.request
+        list_holders, refusals = self._build_list_holders(request), self.find_refusals(request)
+        return node_explainer.explain_nodes(decision.view, decision.planned, list_holders, refusals, first)
 
     def _build_list_holders(self, request: scheduling_request.SchedulingRequest) -> node_explainer.ListHolders:
         return functools.partial(

@@ -6,7 +6,7 @@ the plan. All bandwidths are modelled. A gang on one leaf at full bandwidth need
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -24,84 +24,40 @@ _MAX_SEARCHED = 200  # nodes, for pods that use their missing devices; each take
 _MAX_CANDIDATES = 3  # leaves for which a plan on this leaf alone is tried
 
 
-class DiagnosisInput(msgspec.Struct, frozen=True):
-    """A plan that is not optimal, and what it is based on."""
-
-    remaining: int  # slots that the unplaced pods need, each of the size of the largest pod
-    unplaced: int  # unplaced pods; smaller ones may share slots
-    plan: planner.Plan
-    capacity: gang_capacity.GangCapacity
-    peers_by_leaf: Mapping[topology.Domain, int]  # leaf -> number of placed peers
-    view: request_view.RequestView
-    is_single_pod: bool  # single-pod job: partly used nodes are preferred to bandwidth
-    begun: Sequence[membership.GangKey]  # other gangs, whose nodes are not in `capacity`
-    devices_in_use: Sequence[str]  # who uses the missing devices of a few nodes, if the gang does not fit
-
-
 class Diagnosis(msgspec.Struct, frozen=True):
     """The explanation of a plan."""
 
-    fits: bool = True  # False: the cluster has too few slots for the gang
-    fits_without_others: bool = True  # False: too few slots even if no other pod ran
+    never_fits: bool = False  # the cluster has too few slots even if no other pod ran
     why: tuple[reason.Reason, ...] = ()  # most important first; () if the plan is optimal
 
 
-NO_ISSUES = Diagnosis()
+class _Planned(msgspec.Struct, frozen=True):
+    """A plan that is not optimal, and what it is based on."""
+
+    plan: planner.Plan
+    gang: gang_planning.GangSummary
+    capacity: gang_capacity.GangCapacity
+    begun: Sequence[membership.GangKey]  # other gangs, whose nodes are not in `capacity`
 
 
-def build_input(
+def diagnose(
     view: request_view.RequestView, planned: gang_planning.PlannedGang, list_holders: node_explainer.ListHolders
-) -> DiagnosisInput | None:
-    """Return the input of a diagnosis; None if there is nothing to explain.
-
-    `view` is that of the plan, with all nodes as candidates. Diagnose it at once: the node index changes.
-    """
-    plan, gang, signature = planned.plan, planned.summary, view.index.signature
-    if planned.capacity is None or is_optimal(plan, gang.peers_by_leaf):
-        return None
-    return DiagnosisInput(
-        remaining=gang.remaining_slots,
-        unplaced=gang.remaining,
-        plan=plan,
-        capacity=planned.capacity,
-        peers_by_leaf=gang.peers_by_leaf,
-        view=view,
-        is_single_pod=signature.is_single_pod,
-        begun=planned.begun,
-        devices_in_use=() if plan.is_complete else tuple(_list_devices_in_use(view, list_holders)),
-    )
-
-
-def is_optimal(plan: planner.Plan, peers_by_leaf: Mapping[topology.Domain, int]) -> bool:
-    """True if the plan needs no explanation: the whole gang on one leaf, at full bandwidth."""
-    return (
-        plan.is_complete
-        and len({*plan.leaves, *peers_by_leaf} - {topology.NO_DOMAIN}) <= 1
-        and plan.bandwidth >= bandwidth.FULL
-    )
-
-
-def diagnose(inputs: DiagnosisInput | None) -> Diagnosis:
-    """Explain a plan; without input it is optimal."""
-    if inputs is None:
-        return NO_ISSUES
-    plan = inputs.plan
+) -> Diagnosis:
+    """Explain a plan. `view` is that of the plan, with all nodes as candidates."""
+    plan, gang = planned.plan, planned.summary
+    leaves = {*plan.leaves, *gang.peers_by_leaf} - {topology.NO_DOMAIN}
+    is_optimal = plan.is_complete and len(leaves) <= 1 and plan.bandwidth >= bandwidth.FULL
+    if planned.capacity is None or is_optimal:
+        return Diagnosis()
+    known = _Planned(plan, gang, planned.capacity, planned.begun)
     if not plan.is_complete:
-        return Diagnosis(
-            fits=False,
-            fits_without_others=_fits_without_others(inputs),
-            why=(*_explain_shortage(inputs), *_explain_prior_rights(inputs)),
-        )
-    if inputs.is_single_pod:
+        never_fits = not _fits_without_others(known)
+        shortage = _explain_shortage(known, list(_list_devices_in_use(view, list_holders)), never_fits=never_fits)
+        return Diagnosis(never_fits, (*shortage, *_explain_prior_rights(known)))
+    if view.index.signature.is_single_pod:
         return Diagnosis(why=(_explain_single_pod(plan),))
-    return Diagnosis(why=tuple(_list_reasons(inputs)))
-
-
-def _list_reasons(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
-    yield from _explain_leaf_count(inputs)
-    yield from _explain_slower_choice(inputs)
-    yield from _explain_bandwidth(inputs)
-    yield from _explain_prior_rights(inputs)
+    reasons = (_explain_leaf_count, _explain_slower_choice, _explain_bandwidth, _explain_prior_rights)
+    return Diagnosis(why=tuple(cause for explain in reasons for cause in explain(known)))
 
 
 def _explain_single_pod(plan: planner.Plan) -> reason.Reason:
@@ -112,89 +68,73 @@ def _explain_single_pod(plan: planner.Plan) -> reason.Reason:
     )
 
 
-def _explain_prior_rights(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
-    if inputs.begun:
-        gangs = text.join_first(inputs.begun, node_explainer.MAX_NAMED)
+def _explain_prior_rights(known: _Planned) -> Iterable[reason.Reason]:
+    if known.begun:
+        gangs = text.join_first(known.begun, node_explainer.MAX_NAMED)
         yield reason.Reason(PlacementCode.EARLIER_GANGS, f"nodes are left to gangs that have begun: {gangs}")
 
 
 # --- why not fewer leaves -----------------------------------------------------------------------------------
 
 
-def _explain_leaf_count(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
+def _explain_leaf_count(known: _Planned) -> Iterable[reason.Reason]:
     """Yield why fewer leaves do not have enough slots at the plan's bandwidth, or why they are not used."""
-    plan, remaining = inputs.plan, inputs.remaining
+    plan, peers_by_leaf = known.plan, known.gang.peers_by_leaf
     count = len(plan.leaves)
     if count < 2:
         return
-    slots_by_leaf = _count_slots_by_leaf(inputs, plan.rails, plan.bandwidth)
-    largest = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: count - 1]
-    largest_slots = sum(slots_by_leaf[leaf] for leaf in largest)
-    if largest_slots < remaining:
+    slots_by_leaf = _count_slots_by_leaf(known, plan.rails, plan.bandwidth)
+    fewer = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: count - 1]
+    enough = sum(slots_by_leaf[leaf] for leaf in fewer)
+    if enough < known.gang.remaining_slots:
         speed = "full bandwidth" if plan.bandwidth >= bandwidth.FULL else f"{plan.bandwidth:.2f} of the bandwidth"
-        enough = text.format_count(largest_slots, "slot")
-        counts = node_explainer.count_on_leaves((leaf, slots_by_leaf[leaf]) for leaf in largest)
-        room = (
-            f"the largest leaf at {speed}, {topology.format_domain(largest[0])}, has {enough}"
-            if len(largest) == 1
-            else f"the {len(largest)} largest leaves at {speed} have {enough} ({counts})"
-        )
-        yield reason.Reason(
-            PlacementCode.LEAVES_MINIMUM,
-            f"{_format_remaining(inputs)}; {room}; {text.format_count(count, 'leaf')} is the minimum",
-        )
+        if len(fewer) == 1:
+            leaf = topology.format_domain(fewer[0])
+            room = f"the largest leaf at {speed}, {leaf}, has {text.format_count(enough, 'slot')}"
+        else:
+            counts = node_explainer.count_on_leaves((leaf, slots_by_leaf[leaf]) for leaf in fewer)
+            room = f"the {len(fewer)} largest leaves at {speed} have {text.format_count(enough, 'slot')} ({counts})"
+        message = f"{_format_remaining(known)}; {room}; {text.format_count(count, 'leaf')} is the minimum"
+        yield reason.Reason(PlacementCode.LEAVES_MINIMUM, message)
         return
-    yield from _explain_fewer_leaves(inputs, largest)
-
-
-def _explain_fewer_leaves(inputs: DiagnosisInput, fewer: Sequence[topology.Domain]) -> Iterable[reason.Reason]:
-    """Explain why fewer leaves with enough slots are not used."""
-    plan = inputs.plan
     start = f"fewer leaves ({node_explainer.name_leaves(fewer)}) have enough slots, but"
-    weak = [uplink for leaf in fewer for uplink in _list_weak_uplinks(inputs, leaf, plan.bandwidth)]
-    shapes = {
-        node_capacity.shape
-        for node_capacity in _list_capacities(inputs, fewer)
-        if node_slots.count(node_capacity, plan.rails, plan.bandwidth)
-    }
-    peer_leaves = [leaf for leaf in inputs.peers_by_leaf if leaf]
-    if weak:
-        if plan.min_leaves == len(fewer):
-            return  # `_explain_slower_choice` explains it, with the bandwidth of these leaves
-        yield reason.Reason(PlacementCode.UPLINKS_LIMIT, f"{start} {_join(weak)}")
-    elif peer_leaves and not set(peer_leaves) <= set(fewer):
-        counts = node_explainer.count_on_leaves((leaf, inputs.peers_by_leaf[leaf]) for leaf in peer_leaves)
+    peer_leaves = [leaf for leaf in peers_by_leaf if leaf]
+    if not set(peer_leaves) <= set(fewer):
+        counts = node_explainer.count_on_leaves((leaf, peers_by_leaf[leaf]) for leaf in peer_leaves)
         yield reason.Reason(
             PlacementCode.LEAVES_MINIMUM,
             f"{start} other pods of the gang are placed elsewhere (pods by leaf: {counts}), and these leaves are "
             "filled first",
         )
-    elif plan.shape is not None and shapes - {plan.shape}:
-        yield reason.Reason(
-            PlacementCode.LEAVES_MINIMUM, f"{start} not on nodes of {plan.node_type} alone; a gang uses one node type"
-        )
+    elif plan.shape is not None and plan.min_leaves == count:  # `_explain_slower_choice` explains fewer leaves
+        message = f"{start} not on nodes of {plan.node_type} alone; a gang uses one node type"
+        yield reason.Reason(PlacementCode.LEAVES_MINIMUM, message)
 
 
-def _explain_slower_choice(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
+def _explain_slower_choice(known: _Planned) -> Iterable[reason.Reason]:
     """Explain that fewer leaves have enough slots, but only at a lower bandwidth."""
-    plan = inputs.plan
+    plan = known.plan
     if not 0 < plan.min_leaves < len(plan.leaves):
         return
-    slots_by_leaf = _count_slots_by_leaf(inputs, 0, 0.0)
+    slots_by_leaf = _count_slots_by_leaf(known, 0, 0.0)
     order = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))
     choices = [order[: plan.min_leaves]]
     if plan.min_leaves == 1:
-        choices = [[leaf] for leaf in order[:_MAX_CANDIDATES] if slots_by_leaf[leaf] >= inputs.remaining]
+        choices = [[leaf] for leaf in order[:_MAX_CANDIDATES] if slots_by_leaf[leaf] >= known.gang.remaining_slots]
     if not choices:
         return  # only the nodes without a topology label are enough
-    rated_choices = [(_plan_on(inputs, choice).bandwidth, choice) for choice in choices]
-    value, chosen = max(rated_choices, key=lambda rated: rated[0])
+    nodes = known.capacity.nodes
+    capacities = [
+        msgspec.structs.replace(known.capacity, nodes={leaf: nodes[leaf] for leaf in choice}) for choice in choices
+    ]
+    values = [planner.solve(known.gang.remaining_slots, capacity).bandwidth for capacity in capacities]
+    value, chosen = max(zip(values, choices, strict=True), key=lambda rated: rated[0])
     if value > plan.bandwidth - CLOSE:
         return
     weak: list[str] = []
     if len(chosen) > 1:
-        weak = [uplink for leaf in chosen for uplink in _list_weak_uplinks(inputs, leaf, value + CLOSE)]
-    causes = _join([*weak, *_count_degradations(inputs, chosen, value)])
+        weak = [uplink for leaf in chosen for uplink in _list_weak_uplinks(known, leaf, value + CLOSE)]
+    causes = _join([*weak, *_count_degradations(known, chosen, value)])
     yield reason.Reason(
         PlacementCode.LEAVES_MINIMUM,
         f"{text.format_count(plan.min_leaves, 'leaf', 'has')} enough slots ({node_explainer.name_leaves(chosen)}), but "
@@ -202,22 +142,12 @@ def _explain_slower_choice(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     )
 
 
-def _plan_on(inputs: DiagnosisInput, leaves: Sequence[topology.Domain]) -> planner.Plan:
-    class_counts = {leaf: inputs.capacity.nodes[leaf] for leaf in leaves}
-    return planner.solve(inputs.remaining, msgspec.structs.replace(inputs.capacity, nodes=class_counts))
-
-
-def _list_capacities(inputs: DiagnosisInput, leaves: Iterable[topology.Domain]) -> Iterable[node_slots.NodeCapacity]:
-    counts = (inputs.capacity.nodes[leaf] for leaf in leaves)
-    return (node_class.capacity for classes in counts for node_class, nodes in classes.items() if nodes)
-
-
 # --- why not more bandwidth ---------------------------------------------------------------------------------
 
 
-def _explain_bandwidth(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
+def _explain_bandwidth(known: _Planned) -> Iterable[reason.Reason]:
     """Yield the reasons why nodes or uplinks allow no more bandwidth; nothing at full bandwidth."""
-    plan, remaining = inputs.plan, inputs.remaining
+    plan, remaining = known.plan, known.gang.remaining_slots
     if plan.bandwidth >= bandwidth.FULL:
         return
     if not any(leaf != topology.NO_DOMAIN for leaf in plan.leaves):
@@ -229,59 +159,50 @@ def _explain_bandwidth(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
         )
         return
     at_most = f"at most {plan.bandwidth:.2f} of the bandwidth"
-    better = _count_slots_by_leaf(inputs, plan.rails, plan.bandwidth + CLOSE)
+    better = _count_slots_by_leaf(known, plan.rails, plan.bandwidth + CLOSE)
     if sum(better.values()) >= remaining:
-        weak = [row for leaf in plan.leaves for row in _list_weak_uplinks(inputs, leaf, plan.bandwidth + 2 * CLOSE)]
+        weak = [row for leaf in plan.leaves for row in _list_weak_uplinks(known, leaf, plan.bandwidth + 2 * CLOSE)]
         if weak:
             yield reason.Reason(PlacementCode.UPLINKS_LIMIT, f"{at_most}: {_join(weak)}")
         return
-    causes = _join(_count_degradations(inputs, inputs.capacity.nodes, plan.bandwidth))
+    causes = _join(_count_degradations(known, known.capacity.nodes, plan.bandwidth))
     few = f"faster nodes have slots for {sum(better.values())} of the {text.format_count(remaining, 'pod')}"
     message = f"{at_most}: {few}{f'; {causes}' if causes else ''}"
     yield reason.Reason(PlacementCode.FASTER_NODES_TOO_FEW, message)
-    if lost := _list_lost_rails(inputs):
+    if lost := _list_lost_rails(known):
         message = f"the gang runs without {_join(lost)}, which too few nodes have free"
         yield reason.Reason(PlacementCode.RAILS_LOST, message)
 
 
-def _list_lost_rails(inputs: DiagnosisInput) -> list[str]:
+def _list_lost_rails(known: _Planned) -> list[str]:
     """Return the needed rails that the plan does not use."""
-    rail_names = next(
-        (
-            node_explainer.list_rail_names(node_class.evaluation)
-            for node_class in inputs.capacity.classes
-            if node_class.evaluation.pools
-        ),
-        [],
-    )
-    shares = next(
-        (node_class.capacity.shares for node_class in inputs.capacity.classes if node_class.capacity.shares), ()
-    )
-    return [name for bit, name in enumerate(rail_names[: len(shares)]) if not inputs.plan.rails >> bit & 1]
+    evaluations = (node_class.evaluation for node_class in known.capacity.classes)
+    rails = next((node_explainer.list_rail_names(evaluation) for evaluation in evaluations if evaluation.pools), [])
+    return [name for bit, name in enumerate(rails) if not known.plan.rails >> bit & 1]
 
 
 # --- why the gang does not fit ------------------------------------------------------------------------------
 
 
-def _explain_shortage(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
-    """Yield why the gang does not fit."""
-    if not _fits_without_others(inputs):
-        needed = _count_gang_slots(inputs)
+def _explain_shortage(known: _Planned, devices_in_use: Sequence[str], *, never_fits: bool) -> Iterable[reason.Reason]:
+    """Yield why the gang does not fit. `devices_in_use` says who uses the missing devices of a few nodes."""
+    if never_fits:
+        needed = _count_gang_slots(known)
         yield reason.Reason(
             PlacementCode.CAPACITY_NEVER,
             f"the {'pod' if needed == 1 else 'gang'} never fits: it needs {text.format_count(needed, 'slot')}, and "
-            f"without any other pod the eligible nodes have {_count_slots_without_others(inputs)}",
+            f"without any other pod the eligible nodes have {_count_slots_without_others(known)}",
         )
-    rails = next((node_explainer.list_rail_names(node_class.evaluation) for node_class in inputs.capacity.classes), [])
+    rails = next((node_explainer.list_rail_names(node_class.evaluation) for node_class in known.capacity.classes), [])
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
-    each = "" if inputs.unplaced == 1 else "each "
-    slots = sum(_count_slots_by_leaf(inputs, 0, 0.0).values())
+    slots = sum(_count_slots_by_leaf(known, 0, 0.0).values())
+    each = "" if known.gang.remaining == 1 else "each "
     yield reason.Reason(
         PlacementCode.CAPACITY_INSUFFICIENT,
-        f"{_format_remaining(inputs)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for {slots}",
+        f"{_format_remaining(known)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for {slots}",
     )
     totals: node_evaluation.Counts = {}
-    for class_counts in inputs.capacity.nodes.values():
+    for class_counts in known.capacity.nodes.values():
         for node_class, nodes in class_counts.items():
             totals[node_class] = totals.get(node_class, 0) + nodes
     blocked: Counter[reason.Reason] = Counter()
@@ -292,32 +213,32 @@ def _explain_shortage(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
         most = blocked.most_common(node_explainer.MAX_NAMED)
         causes = [f"{text.format_count(nodes, 'node')}: {cause.text}" for cause, nodes in most]
         yield reason.Reason(PlacementCode.NODES_BLOCKED, "; ".join(causes))
-    if inputs.devices_in_use:
-        yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(inputs.devices_in_use))
+    if devices_in_use:
+        yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
 
-def _format_remaining(inputs: DiagnosisInput) -> str:
-    pods, slots_needed = inputs.unplaced, inputs.remaining
+def _format_remaining(known: _Planned) -> str:
+    pods, slots_needed = known.gang.remaining, known.gang.remaining_slots
     if pods <= slots_needed:
         return text.format_count(slots_needed, "pod", "remains")
     return f"{pods} pods remain, which need as much as {slots_needed} of the largest"
 
 
-def _fits_without_others(inputs: DiagnosisInput) -> bool:
+def _fits_without_others(known: _Planned) -> bool:
     """True if the eligible nodes could hold the whole gang if no other pod ran on them. CPU and memory do not count."""
-    if inputs.begun:  # the capacity lacks the nodes that are kept for other gangs
+    if known.begun:  # the capacity lacks the nodes that are kept for other gangs
         return True
-    return _count_slots_without_others(inputs) >= _count_gang_slots(inputs)
+    return _count_slots_without_others(known) >= _count_gang_slots(known)
 
 
-def _count_gang_slots(inputs: DiagnosisInput) -> int:
-    return inputs.remaining + sum(inputs.peers_by_leaf.values())
+def _count_gang_slots(known: _Planned) -> int:
+    return known.gang.remaining_slots + sum(known.gang.peers_by_leaf.values())
 
 
-def _count_slots_without_others(inputs: DiagnosisInput) -> int:
-    slots = {node_class: _count_slots_of_empty_node(node_class.evaluation) for node_class in inputs.capacity.classes}
-    segment = inputs.capacity.segment
-    empty = msgspec.structs.replace(inputs.capacity, peers={}, rest=_count_gang_slots(inputs) % segment, rest_leaf=None)
+def _count_slots_without_others(known: _Planned) -> int:
+    slots = {node_class: _count_slots_of_empty_node(node_class.evaluation) for node_class in known.capacity.classes}
+    segment = known.capacity.segment
+    empty = msgspec.structs.replace(known.capacity, peers={}, rest=_count_gang_slots(known) % segment, rest_leaf=None)
     by_leaf = empty.count_slots(slots)
     return sum(count for leaf, count in by_leaf.items() if leaf)
 
@@ -330,7 +251,7 @@ def _count_slots_of_empty_node(evaluation: node_evaluation.NodeEvaluation) -> in
 
 
 def _list_devices_in_use(view: request_view.RequestView, list_holders: node_explainer.ListHolders) -> Iterable[str]:
-    """Yield the pods that use the missing accelerator or rail, for a few nodes."""
+    """Return the pods that use the missing accelerator or rail, for a few nodes."""
     class_of_node = view.index.class_of_node
     lacking = {
         node_class: names[0]
@@ -339,24 +260,22 @@ def _list_devices_in_use(view: request_view.RequestView, list_holders: node_expl
         and not node_class.capacity.slot_numa_factors
         and (names := node_explainer.list_short_resources(node_class.evaluation))
     }
-    named = 0
-    short = ((node, known) for node, known in class_of_node.items() if known in lacking)
-    for node, node_class in itertools.islice(short, _MAX_SEARCHED):
-        if named == node_explainer.MAX_NAMED:
-            return
-        resource = lacking[node_class]
-        keys = [pod.key for pod in list_holders(node) if pod.requests.get(resource, 0) > 0]
-        if keys:
-            named += 1
-            label = node_explainer.get_label(node_class.evaluation, resource)
-            yield f"{label} on {node} is used by {_join(keys)}"
+    rows = (
+        (node, node_class, lacking[node_class]) for node, node_class in class_of_node.items() if node_class in lacking
+    )
+    messages = (
+        f"{node_explainer.get_label(node_class.evaluation, resource)} on {node} is used by {_join(keys)}"
+        for node, node_class, resource in itertools.islice(rows, _MAX_SEARCHED)
+        if (keys := [pod.key for pod in list_holders(node) if pod.requests.get(resource, 0) > 0])
+    )
+    return itertools.islice(messages, node_explainer.MAX_NAMED)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------
 
 
 def _count_slots_by_leaf(
-    inputs: DiagnosisInput, rails: int, min_bandwidth: node_slots.Bandwidth
+    known: _Planned, rails: int, min_bandwidth: node_slots.Bandwidth
 ) -> dict[topology.Domain, int]:
     """Return the slots of each labelled leaf on these rails at `min_bandwidth`; rails 0 and bandwidth 0 mean any."""
     any_bandwidth = not rails and not min_bandwidth
@@ -364,22 +283,22 @@ def _count_slots_by_leaf(
         node_class: len(node_class.capacity.slot_numa_factors)
         if any_bandwidth
         else node_slots.count(node_class.capacity, rails, min_bandwidth)
-        for node_class in inputs.capacity.classes
+        for node_class in known.capacity.classes
     }
-    slots_by_leaf = inputs.capacity.count_slots(slots)
+    slots_by_leaf = known.capacity.count_slots(slots)
     slots_by_leaf.pop(topology.NO_DOMAIN, None)
     return slots_by_leaf
 
 
 def _count_degradations(
-    inputs: DiagnosisInput, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
+    known: _Planned, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
 ) -> list[str]:
     """Return the degradations of nodes of these leaves at or below `min_bandwidth`, with the number of nodes."""
     nodes: Counter[str] = Counter()
     for leaf in leaves:
-        for node_class, count in inputs.capacity.nodes[leaf].items():
+        for node_class, count in known.capacity.nodes[leaf].items():
             node_capacity = node_class.capacity
-            better = node_slots.count(node_capacity, inputs.plan.rails, min_bandwidth + 2 * CLOSE)
+            better = node_slots.count(node_capacity, known.plan.rails, min_bandwidth + 2 * CLOSE)
             if node_capacity.slot_numa_factors and not better:
                 degradations = node_explainer.list_degradations(node_class.evaluation)
                 nodes.update(dict.fromkeys([degradation.text for degradation in degradations], count))
@@ -389,9 +308,9 @@ def _count_degradations(
     return [f"{degradation} on {text.format_count(count, 'node')}" for degradation, count in most]
 
 
-def _list_weak_uplinks(inputs: DiagnosisInput, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth) -> list[str]:
+def _list_weak_uplinks(known: _Planned, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth) -> list[str]:
     """Return the domains above a leaf with uplinks that carry less than `min_bandwidth`."""
-    uplinks = inputs.capacity.uplinks
+    uplinks = known.capacity.uplinks
     return [
         node_explainer.describe_uplinks(uplinks, leaf[level:], level).text
         for level in range(len(leaf))

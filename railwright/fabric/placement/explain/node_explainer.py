@@ -1,18 +1,12 @@
-"""Explains the result of one node: score, terms with their reasons, missing rails, pods that use them, and limits.
-
-Explanations are formatted on demand from rows. A row stores the node's state at the time of the decision, and nothing
-of the request.
-"""
+"""Explains the result of one node: score, terms with their reasons, missing rails, pods that use them, and limits."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from railwright.fabric import resources, text, topology
 from railwright.fabric.placement import bandwidth, locality
-from railwright.fabric.placement.gangs import gang_planning, planner
+from railwright.fabric.placement.gangs import gang_planning
 from railwright.fabric.placement.nodes import node_evaluation, request_view, score_terms
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import reason
@@ -115,127 +109,81 @@ def count_on_leaves(counts: Iterable[tuple[topology.Domain, int]]) -> str:
     return text.join_first([f"{topology.format_domain(leaf)} {count}" for leaf, count in counts], MAX_NAMED)
 
 
-class NodeRow(NamedTuple):
-    """The state of one node at the time of a decision."""
-
-    node: str
-    score: float  # 0..100
-    # None: the cache does not contain the node; it is feasible and scores 0 (docs/interface.md 7.5)
-    evaluation: node_evaluation.NodeEvaluation | None
-    leaf: topology.Domain
-    holders: tuple[pod_usage.Holder, ...]  # pods of the node, if it has too few free devices of a rail
-    refusal: reason.Reason | None = None  # why the pod may not go there
-
-    def list_holders(self, resource: str) -> tuple[str, ...]:
-        """Return the pods (namespace/name) that use a resource."""
-        return tuple(dict.fromkeys(holder.key for holder in self.holders if holder.requests.get(resource, 0) > 0))
-
-
 _UNKNOWN = reason.Reason(PlacementCode.NODE_UNKNOWN, "the cache does not contain this node yet: it scores 0")
 
 
-class Explainer(msgspec.Struct, frozen=True):
-    """Explains the nodes of one decision."""
-
-    plan: planner.Plan
-    gang: gang_planning.GangSummary
-    terms: Sequence[score_terms.ScoreTerm]  # the weighted terms except locality
-
-    def describe(self, row: NodeRow) -> dict[str, Any]:
-        """Return a node's score, leaf, rejection, shortages and score terms, as in `/explain`."""
-        entry: dict[str, Any] = {"node": row.node, "score": round(row.score, 1)}
-        evaluation = row.evaluation
-        if evaluation is None:
-            return {**entry, "reason": _UNKNOWN}
-        entry["leaf"] = topology.format_domain(row.leaf)
-        main = row.refusal or evaluation.fault
-        if row.refusal is not None:
-            entry["rejection"] = row.refusal
-        elif evaluation.fault is not None:
-            entry["fault"] = evaluation.fault
-        lists = {
-            "rails": _list_rail_shortages(row, evaluation.pools),
-            "short": _list_other_shortages(evaluation),
-            "degradations": _list_other_degradations(evaluation),
-            "broken": [rail.describe() for rail in evaluation.facts.broken if rail.describe() != main],
-        }
-        entry |= {key: described for key, reasons in lists.items() if (described := tuple(reasons))}
-        if terms := self.explain_terms(row):
-            entry["terms"] = {
-                name: {"value": round(value, 3), "message": message} for name, (value, message) in terms.items()
-            }
-        return entry
-
-    def explain_terms(self, row: NodeRow) -> Mapping[str, tuple[float, str]]:
-        """Return the terms of a node's score by name, each with its value and why.
-
-        There are none if the node is refused, comes last, or is unknown.
-        """
-        if row.evaluation is None or row.refusal is not None or row.evaluation.fault is not None:
-            return {}
-        terms = {}
-        if self.gang.has_domains:
-            terms[locality.NAME] = locality.explain(row.leaf, row.evaluation.capacity, self.gang, self.plan)
-        return terms | {term.name: (term.score(row.evaluation), term.explain(row.evaluation)) for term in self.terms}
-
-
-def _list_rail_shortages(row: NodeRow, pools: Iterable[node_evaluation.PoolAvailability]) -> Iterator[reason.Reason]:
-    for pool in pools:
-        if not pool.is_sufficient:
-            message = _format_shortage(pool.need.label, pool.free, pool.allocatable, pool.need.amount)
-            if holders := row.list_holders(pool.need.resource):
-                others = " and others" if len(holders) > _MAX_HOLDERS_NAMED else ""
-                message += f", held by {', '.join(holders[:_MAX_HOLDERS_NAMED])}{others}"
-            yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, message)
-
-
-def _list_other_shortages(evaluation: node_evaluation.NodeEvaluation) -> Iterator[reason.Reason]:
-    """Yield the missing resources other than rails."""
-    pools = {pool.need.resource for pool in evaluation.pools}
-    for name in list_short_resources(evaluation):
-        if name not in pools:
-            yield describe_shortage(evaluation, name)
-
-
-def _list_other_degradations(evaluation: node_evaluation.NodeEvaluation) -> Iterator[reason.Reason]:
-    """Yield the degradations; rails that are in use are among the shortages already."""
-    return (cause for cause in list_degradations(evaluation) if cause.code is not PlacementCode.DEVICE_SHORTAGE)
-
-
-# --- which nodes are stored ---------------------------------------------------------------------------------
-
-
-def build_rows(  # noqa: PLR0913 - one argument a fact
+def explain_nodes(
     view: request_view.RequestView,
+    planned: gang_planning.PlannedGang,
     list_holders: ListHolders,
-    gang: gang_planning.GangSummary,
-    score: Callable[[Sequence[str]], Mapping[str, float]],
-    *,
     refusals: Mapping[str, reason.Reason],
     first: Iterable[str] = (),
-) -> list[NodeRow]:
-    """Return rows of up to MAX_ROWS candidate nodes, and of up to MAX_ROWS refused ones.
+) -> list[dict[str, Any]]:
+    """Return what explains up to MAX_ROWS candidate nodes, and up to MAX_ROWS refused ones, as in `/explain`.
 
     The nodes `first` come first, then those of the target leaf and of the planned leaves.
     """
-    leaves = view.index.nodes_by_leaf
-    planned = dict.fromkeys((gang.target_leaf, *gang.planned_leaves))
-    names = itertools.chain(first, *[leaves.get(leaf, ()) for leaf in planned if leaf is not None])
-    get_class = view.get_class
-    chosen = dict.fromkeys(itertools.islice(filter(view.request.offered.__contains__, names), MAX_ROWS))
-    others = (name for name in view.request.nodes if name not in chosen)
-    chosen |= dict.fromkeys(itertools.islice(others, MAX_ROWS - len(chosen)))
+    offered, leaves, gang = view.request.offered, view.index.nodes_by_leaf, planned.summary
+    planned_leaves = dict.fromkeys((gang.target_leaf, *gang.planned_leaves))
+    names = itertools.chain(first, *[leaves.get(leaf, ()) for leaf in planned_leaves if leaf], view.request.nodes)
+    chosen = dict.fromkeys(itertools.islice(dict.fromkeys(filter(offered.__contains__, names)), MAX_ROWS))
     chosen |= dict.fromkeys(itertools.islice(refusals, MAX_ROWS))
-    # the nodes of a leaf belong to few classes
-    lacks_rail = {
-        node_class: any(not pool.is_sufficient for pool in node_class.evaluation.pools)
-        for node_class in view.list_classes(chosen)
-    }
-    rows, scores = [], score([name for name in chosen if name in view.request.offered])
+    scores = locality.score_nodes(list(chosen), view, gang, planned.plan)
+    rows = []
     for name in chosen:
-        node_class = get_class(name)
-        evaluation = None if node_class is None else node_class.evaluation
-        holders = list_holders(name) if node_class is not None and lacks_rail[node_class] else ()
-        leaf, refusal = view.get_leaf(name), refusals.get(name)
-        rows.append(NodeRow(name, scores.get(name, 0.0), evaluation, leaf, holders, refusal))
+        row: dict[str, Any] = {"node": name, "score": round(scores[name], 1)}
+        node_class = view.get_class(name)
+        if node_class is None:
+            row["reason"] = _UNKNOWN
+        else:
+            row["leaf"] = topology.format_domain(view.get_leaf(name))
+            row |= _describe(node_class.evaluation, refusals.get(name), list_holders(name))
+            if name not in refusals and node_class.evaluation.fault is None:
+                row["terms"] = _explain_terms(node_class.evaluation, view.get_leaf(name), planned)
+        rows.append(row)
     return rows
+
+
+def _describe(
+    evaluation: node_evaluation.NodeEvaluation, refusal: reason.Reason | None, holders: Sequence[pod_usage.Holder]
+) -> dict[str, Any]:
+    """Return why a node is refused or comes last, what it lacks, and what is broken or slower there."""
+    row: dict[str, Any] = {}
+    if refusal is not None:
+        row["rejection"] = refusal
+    elif evaluation.fault is not None:
+        row["fault"] = evaluation.fault
+    pools = {pool.need.resource for pool in evaluation.pools}
+    others = [name for name in list_short_resources(evaluation) if name not in pools]
+    broken = [rail.describe() for rail in evaluation.facts.broken]
+    lists = {
+        "rails": [_describe_pool(pool, holders) for pool in evaluation.pools if not pool.is_sufficient],
+        "short": [describe_shortage(evaluation, name) for name in others],
+        # rails that are in use are among the shortages already
+        "degradations": [
+            cause for cause in list_degradations(evaluation) if cause.code is not PlacementCode.DEVICE_SHORTAGE
+        ],
+        "broken": [cause for cause in broken if cause != (refusal or evaluation.fault)],
+    }
+    return row | {key: tuple(reasons) for key, reasons in lists.items() if reasons}
+
+
+def _describe_pool(pool: node_evaluation.PoolAvailability, holders: Sequence[pod_usage.Holder]) -> reason.Reason:
+    """Return the shortage of a pool, with the pods (namespace/name) that use it."""
+    message = _format_shortage(pool.need.label, pool.free, pool.allocatable, pool.need.amount)
+    users = dict.fromkeys([holder.key for holder in holders if holder.requests.get(pool.need.resource, 0) > 0])
+    if users:
+        others = " and others" if len(users) > _MAX_HOLDERS_NAMED else ""
+        message += f", held by {', '.join(itertools.islice(users, _MAX_HOLDERS_NAMED))}{others}"
+    return reason.Reason(PlacementCode.DEVICE_SHORTAGE, message)
+
+
+def _explain_terms(
+    evaluation: node_evaluation.NodeEvaluation, leaf: topology.Domain, planned: gang_planning.PlannedGang
+) -> dict[str, Any]:
+    """Return the terms of a node's score by name, each with its value and why."""
+    terms = {term.name: (term.score(evaluation), term.explain(evaluation)) for term in score_terms.TERMS}
+    if planned.summary.has_domains:
+        own = locality.explain(leaf, evaluation.capacity, planned.summary, planned.plan)
+        terms = {locality.NAME: own, **terms}
+    return {name: {"value": round(value, 3), "message": message} for name, (value, message) in terms.items()}
