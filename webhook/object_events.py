@@ -70,7 +70,5 @@ class PolicyEvents:
             return
         self._is_invalid = True
         effect = "the last valid policy stays in force" if store.current else "there is no policy in force"
-        has_more = len(store.errors) > policies.MAX_ERRORS
-        count = f"{policies.format_count(store.errors)}: " if has_more else ""
         error_list = "; ".join(str(error) for error in store.errors)
-        self._poster.post(involved, warning=True, reason=INVALID, message=f"{effect}; {count}{error_list}")
+        self._poster.post(involved, warning=True, reason=INVALID, message=f"{effect}; {error_list}")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from railwright.cluster import installed_names, policies
 from railwright.fabric import names, views
+from railwright.fabric import text as texts
 from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model, shortcomings
 from webhook import reviews
@@ -42,7 +43,7 @@ def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNO
     if isinstance(result, policies.Rejected):
         return _reject(request, _format_errors(result.errors))
     missing = shortcomings.find(result.document, cluster)
-    warnings = (*policies.warn_of_kind(result), *missing, *policy_values.list_warnings(result.document))
+    warnings = (*missing, *policy_values.list_warnings(result.document))
     return Validated(reviews.allow(request, warnings), result.document)
 
 
@@ -63,14 +64,13 @@ def _is_policy(request: _Request) -> bool:
 
 def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
     """Return one line for each error, and the number of errors that do not fit."""
-    count = min(len(errors), policies.MAX_ERRORS)
-    lines = [f"{policies.format_count(errors)} in {names.POLICY_KEY}:"]
+    lines = [f"{texts.format_count(len(errors), 'error')} in {names.POLICY_KEY}:"]
     remaining = _MAX_MESSAGE - len(lines[0])
     for number, error in enumerate(errors):
         line = str(error)
         remaining -= len(line) + 1
         if remaining < 0:
-            return "\n".join([*lines, f"and {count - number} more; correct these first"])
+            return "\n".join([*lines, f"and {len(errors) - number} more; correct these first"])
         lines.append(line)
     return "\n".join(lines)
 

@@ -73,7 +73,6 @@ class File(msgspec.Struct, frozen=True):
 
     path: str
     parsed: Sequence[documents.Document] = ()
-    repeated: Sequence[documents.RepeatedKey] = ()
     conf: str | None = None
 
 
@@ -98,9 +97,8 @@ def read_file(path: str, text: str) -> File:
         raise output.UnreadableError(f"{path}: is neither a Kubernetes manifest nor lines NAME=VALUE")
     if not any(map(_contains_object, mappings)):
         raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
-    repeated = [key for root in mappings for key in documents.keep_last_keys(root)]
     try:
-        return File(path, [documents.build_document(root) for root in mappings], repeated)
+        return File(path, [documents.build_document(root) for root in mappings])
     except documents.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
 
@@ -109,8 +107,7 @@ def check_file(file: File, policy: model.Policy | None = None) -> Report:
     """Return all findings of a file. Raises UnreadableError for a manifest that is not valid."""
     if file.conf is not None:
         return _check_conf(file.path, file.conf, policy)
-    repeated = Report(tuple(_locate_repeated(file.path, key) for key in file.repeated))
-    return join([*(_check_document(file.path, document, policy) for document in file.parsed), repeated])
+    return join([_check_document(file.path, document, policy) for document in file.parsed])
 
 
 def _contains_object(root: documents.Node) -> bool:
@@ -158,9 +155,9 @@ def _check_document(path: str, document: documents.Document, policy: model.Polic
             f"{path}:{document.find_line(())}: is not a valid Kubernetes manifest: "
             f"{object_files.describe_mismatch(error)}"
         ) from None
-    if document.problems:
-        problem = document.problems[0]
-        raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
+    for problem in document.problems:
+        if problem.first_line is None:
+            raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
     objects = list(workloads.list_objects(tree))
     created = _list_created(objects) if policy else {}
     return join(
@@ -168,6 +165,7 @@ def _check_document(path: str, document: documents.Document, policy: model.Polic
             *(_check_workload(path, document, workload, created, policy) for workload in read),
             _check_claims(path, document),
             Report((*_check_unquoted(path, document, read), *_check_keys(path, document, objects))),
+            Report(tuple(_locate_repeated(path, document))),
         ]
     )
 
@@ -182,10 +180,13 @@ def list_notes(file: File) -> Iterator[str]:
                     yield f"{file.path}: {object_files.format_title(tree)}: {place}"
 
 
-def _locate_repeated(path: str, repeated: documents.RepeatedKey) -> Located:
+def _locate_repeated(path: str, document: documents.Document) -> Iterator[Located]:
     rule = manifest_rules.describe_repeated
-    message = rule.check(output.escape_controls(repeated.key), repeated.first)
-    return Located(path, repeated.line, "", rule.build_finding(message, repeated.key))
+    for problem in document.problems:
+        if problem.first_line is not None:
+            key = str(problem.path[-1])
+            message = rule.check(output.escape_controls(key), problem.first_line)
+            yield Located(path, problem.line, "", rule.build_finding(message, key))
 
 
 def _check_unquoted(path: str, document: documents.Document, pods: Sequence[workloads.Workload]) -> Iterator[Located]:

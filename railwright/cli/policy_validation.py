@@ -8,6 +8,7 @@ from railwright.cli import cluster_access, formats, options, output, policy_sour
 from railwright.cluster import client as clients
 from railwright.cluster import errors, labelled_pods, resources, watch_wire
 from railwright.cluster import policies as policy_reader
+from railwright.fabric import text
 from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model, schema, shortcomings
 from railwright.fabric.workloads import fabric_users
@@ -31,13 +32,7 @@ def validate(arguments: argparse.Namespace) -> int:
     results = [(file, policy_reader.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
     policies = [result for _, result in results if not isinstance(result, policy_reader.Rejected)]
     documents = [policy.document for policy in policies]
-    warnings = [
-        [
-            warning.line
-            for warning in (*policy_reader.warn_of_kind(policy), *policy_values.list_warnings(policy.document))
-        ]
-        for policy in policies
-    ]
+    warnings = [[warning.line for warning in policy_values.list_warnings(document)] for document in documents]
     if arguments.from_cluster and documents:
         compared = cluster_access.run(cluster, lambda client: _compare(client, documents))
         warnings = [[*seen, *others] for seen, others in zip(compared, warnings, strict=True)]
@@ -113,7 +108,7 @@ def _print_result(file: str, result: model.Policy | policy_reader.Rejected, warn
         place = file if error.line is None else f"{file}:{error.line}"
         path = [(": ", ""), (error.path, "cyan")] if error.path else []
         output.print_styled((place, "bold"), *path, (": ", ""), (error.message, ""))
-    count = policy_reader.format_count(result.errors)
+    count = text.format_count(len(result.errors), "error")
     output.print_styled((f"{count}: this policy would be rejected", "bold red"))
 
 

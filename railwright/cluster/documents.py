@@ -80,11 +80,12 @@ class Problem:
     path: Path
     line: int
     message: str
+    first_line: int | None = None  # of a key that is repeated at `line`
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """One document: its plain tree, its problems, and the position of every part."""
+    """One document: its plain tree, its problems, and the position of every part. The last of repeated keys counts."""
 
     tree: Any
     problems: tuple[Problem, ...]
@@ -134,13 +135,14 @@ def build_document(root: Node, max_values: int = MAX_VALUES) -> Document:
 
 
 def build_tree(root: Node) -> Any:
-    """Return the plain tree of a node of any size. Raises DocumentError for any problem.
+    """Return the plain tree of a node of any size. Raises DocumentError for any problem but a repeated key.
 
     Aliases may add MAX_VALUES values to those that are written: a short text must not fill the memory.
     """
     document = build_document(root, sum(len(node.value) for node in _list_collections(root)) * 2 + MAX_VALUES)
     for problem in document.problems:
-        raise DocumentError(problem.message, problem.line)
+        if problem.first_line is None:
+            raise DocumentError(problem.message, problem.line)
     return document.tree
 
 
@@ -155,34 +157,6 @@ def _list_collections(root: Node) -> Iterator[Node]:
             yield node
             pairs = isinstance(node, yaml.MappingNode)
             waiting += [part for pair in node.value for part in pair] if pairs else node.value
-
-
-@dataclasses.dataclass(frozen=True)
-class RepeatedKey:
-    """A key that a mapping has twice, with the lines of both."""
-
-    key: str
-    first: int
-    line: int
-
-
-def keep_last_keys(root: Node) -> list[RepeatedKey]:
-    """Remove all but the last of equal keys of each mapping from a node, as kubectl reads them. Return those repeated.
-
-    For manifests only: in a policy, a repeated key is an error.
-    """
-    repeated: list[RepeatedKey] = []
-    for mapping in _list_collections(root):
-        pairs: dict[object, tuple[Node, Node]] = {}
-        for key, value in mapping.value if isinstance(mapping, yaml.MappingNode) else ():
-            is_name = isinstance(key, yaml.ScalarNode) and key.tag != _MERGE
-            identity: object = key.value if is_name else id(key)
-            if identity in pairs:
-                repeated.append(RepeatedKey(key.value, get_line(pairs[identity][0]), get_line(key)))
-            pairs[identity] = key, value
-        if pairs:
-            mapping.value = [*pairs.values()]
-    return repeated
 
 
 def remove_nulls(plain: Any) -> Any:
@@ -224,17 +198,20 @@ class _Builder:
                 self._add_problem(path, key, "a key must be text, not a list or mapping")
             elif key.tag == _MERGE:
                 self._merge(value, path, plain)
-        written: dict[str, int] = {}
+        pairs: dict[object, tuple[Node, Node]] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
             below = (*path, key.value)
-            if key.value in written:
-                message = f"the key is already on line {written[key.value]}; keep one of the two"
-                self._add_problem(below, key, message)
-            else:
-                written[key.value] = get_line(key)
-                plain[key.value] = self.build(value, below)
+            if key.value in pairs:
+                first_line = get_line(pairs[key.value][0])
+                message = f"the key is already on line {first_line}; keep one of the two"
+                self.problems.append(Problem(below, get_line(key), message, first_line))
+            pairs[key.value] = key, value
+            plain[key.value] = self.build(value, below)
+        own = [pair for pair in node.value if pair[0].tag != _MERGE]
+        if len(pairs) < len(own):  # what counts is found by its path
+            node.value = [*(pair for pair in node.value if pair[0].tag == _MERGE), *pairs.values()]
         return plain
 
     def _merge(self, source: Node, path: Path, plain: dict[str, Any]) -> None:

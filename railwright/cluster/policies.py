@@ -8,19 +8,16 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import yaml
 
 from railwright.cluster import documents, installed_names
-from railwright.fabric import names, text
+from railwright.fabric import names
 from railwright.fabric.policy import checks, model
-from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import AdmissionCode
 
-_OLD_KIND = "FabricPolicy"
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _NONE = (
     f"not found; create ConfigMap {installed_names.POLICY} in namespace {installed_names.NAMESPACE} with the key"
@@ -68,22 +65,11 @@ def read(text: str) -> model.Policy | Rejected:
         document = _read_document(text)
     except documents.DocumentError as error:
         return Rejected((PolicyError("", error.line, error.problem),))
-    has_kind = isinstance(document.tree, dict) and document.tree.get("kind") == _OLD_KIND
-    if has_kind:
-        del document.tree["kind"]
     errors = () if _is_valid(document) else _list_errors(document)
     if errors:
         return Rejected(errors)
     accepted = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
-    return model.Policy(accepted, f"sha256:{hashlib.sha256(text.encode()).hexdigest()}", has_kind=has_kind)
-
-
-def warn_of_kind(policy: model.Policy) -> tuple[reason.Reason, ...]:
-    """Return the warning about the key `kind`, which documents had before the policy was a ConfigMap."""
-    if not policy.has_kind:
-        return ()
-    message = f"the key `kind: {_OLD_KIND}` of the policy is ignored"
-    return (reason.Reason(AdmissionCode.POLICY_KIND_IGNORED, message, fix="remove the line"),)
+    return model.Policy(accepted, f"sha256:{hashlib.sha256(text.encode()).hexdigest()}")
 
 
 def _is_valid(document: documents.Document) -> bool:
@@ -109,13 +95,6 @@ def _read_document(text: str) -> documents.Document:
     if other := _describe_other_kind(document.tree):
         raise documents.DocumentError(other, document.find_line(()))
     return document
-
-
-def format_count(errors: Sequence[PolicyError]) -> str:
-    """Return the number of errors, such as "2 errors". Of a policy with very many, not all are listed."""
-    if errors and errors[-1].message == _MORE.message:
-        return f"more than {MAX_ERRORS} errors"
-    return text.format_count(len(errors), "error")
 
 
 def _list_errors(document: documents.Document) -> tuple[PolicyError, ...]:

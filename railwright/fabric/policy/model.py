@@ -665,7 +665,6 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
 
     document: PolicyDocument
     digest: str  # "sha256:" and 64 hexadecimal digits, of the document's text
-    has_kind: bool = False  # the text has the key `kind`, which is ignored
 
     @functools.cached_property
     def _compiled(self) -> dict[Callable[[PolicyDocument], object], object]:

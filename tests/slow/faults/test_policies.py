@@ -90,7 +90,7 @@ GARBAGE = {  # text of the policy -> message
     "a mebibyte of brackets": ("[" * MEBIBYTE, "line 1"),
     "300 fabrics of a wrong type": (
         "fabrics:\n" + "".join(f"  f{number}: 1\n" for number in range(300)),
-        "more than 200 errors: line ",
+        "fabrics.f0: 1 is not a mapping",
     ),
     "a mebibyte of fabrics": (
         "fabrics:\n" + "".join(f"  f{number:07}: 1\n" for number in range(MEBIBYTE // 16)),

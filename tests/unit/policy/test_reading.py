@@ -304,12 +304,6 @@ def every_key():
             yield from struct.__struct_encode_fields__
 
 
-def test_the_kind_of_earlier_documents_is_ignored_with_a_warning():
-    text = HEAD + "  f: {transport: tcp}\n"
-    policy = read_valid("kind: FabricPolicy\n" + text)
-    assert policy.document == read_valid(text).document
-    assert [warning.code for warning in policies.warn_of_kind(policy)] == ["PolicyKindIgnored"]
-    assert policies.warn_of_kind(read_valid(text)) == ()
-    other = policies.read("kind: Policy\n" + text)
-    assert isinstance(other, policies.Rejected)
-    assert other.errors[0].path == "kind"
+def test_a_document_has_no_kind():
+    errors = policies.read("kind: FabricPolicy\n" + HEAD + "  f: {transport: tcp}\n").errors
+    assert [(error.path, error.message.partition(";")[0]) for error in errors] == [("kind", "is not a known key")]

@@ -57,7 +57,6 @@ def test_json_and_yaml_give_the_same_views():
         ("null", "is empty"),
         ("metadata: {name: a}\n", "'a' has no kind"),
         ("kind: Node\nmetadata: {name: a, labels: {x: 1}}\n", "Node 'a': Expected `str`, got `int`"),
-        ("kind: Node\nmetadata: {name: a}\nmetadata: {name: b}\n", "the key is already on line 2"),
         ('{"kind": "Node", ', "line 1"),
         ("[" * 5000, "nested"),
         ('{"kind": "List", "items": [' * 20 + "]}" * 20, "nested"),

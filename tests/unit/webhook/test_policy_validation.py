@@ -205,9 +205,3 @@ def test_a_warning_about_many_networks_with_long_names_says_what_happens_to_the_
     (missing,) = [warning for warning in warnings if warning.startswith("NetworkMissing")]
     assert " and 7 more does not exist, so pods with rail0, rail1, " in missing
     assert missing.endswith("are rejected; create it or correct `network`")
-
-
-def test_the_kind_of_earlier_documents_is_a_warning():
-    text = HEAD.replace("roce", "tcp").replace("    rails:\n", "")
-    (warning,) = answer({"policy.yaml": f"kind: FabricPolicy\n{text}"})["warnings"]
-    assert warning.startswith("PolicyKindIgnored: the key `kind: FabricPolicy`")
