@@ -169,28 +169,20 @@ def _list_shape_rails(shape: model.NodeShape) -> Iterator[tuple[Path, str]]:
 
 
 def _check_numa_nodes(document: model.PolicyDocument) -> Iterator[Finding]:
+    """Check that each GPU and each rail of a shape is on one NUMA node."""
     for index, shape in enumerate(document.node_shapes):
-        yield from _prefix_paths(("nodeShapes", index), _check_shape_numa(shape))
-
-
-def _check_shape_numa(shape: model.NodeShape) -> Iterator[Finding]:
-    yield from _check_unique_numa_node(shape, "gpus", "GPU", lambda numa: numa.gpus)
-    yield from _check_unique_numa_node(shape, "rails", "rail", lambda numa: numa.rails)
-
-
-def _check_unique_numa_node(
-    shape: model.NodeShape, key: str, noun: str, list_items: Callable[[model.NumaNode], Sequence[str | int]]
-) -> Iterator[Finding]:
-    numa_node_of_item: dict[str | int, int] = {}
-    for index, numa in enumerate(shape.numa):
-        for position, item in enumerate(list_items(numa)):
-            if item in numa_node_of_item:
-                yield Finding(
-                    ("numa", index, key, position),
-                    f"{noun} {_quote(item)} is already on NUMA node {numa_node_of_item[item]}; "
-                    f"list each {noun} under one NUMA node",
-                )
-            numa_node_of_item.setdefault(item, index)
+        for key, noun in (("gpus", "GPU"), ("rails", "rail")):
+            numa_node_of_item: dict[str | int, int] = {}
+            for number, numa in enumerate(shape.numa):
+                items: Sequence[str | int] = numa.gpus if key == "gpus" else numa.rails
+                for position, item in enumerate(items):
+                    if item in numa_node_of_item:
+                        message = (
+                            f"{noun} {_quote(item)} is already on NUMA node {numa_node_of_item[item]}; "
+                            f"list each {noun} under one NUMA node"
+                        )
+                        yield Finding(("nodeShapes", index, "numa", number, key, position), message)
+                    numa_node_of_item.setdefault(item, number)
 
 
 # --- one fabric ------------------------------------------------------------------------------------------
@@ -250,10 +242,76 @@ def _check_nccl_keys(fabric: model.Fabric) -> Iterator[Finding]:
             yield Finding(("nccl", key), f"has no effect on transport {fabric.transport}, only on {others}; remove it")
 
 
-def _check_gpus_per_node(fabric: model.Fabric) -> Iterator[Finding]:
-    if fabric.rails_per_pod == "proportional" and fabric.gpus_per_node is None:
-        message = "is missing: railsPerPod proportional needs the number of GPUs of a node, such as 8"
-        yield Finding(("gpusPerNode",), message)
+def _check_keys(fabric: model.Fabric) -> Iterator[Finding]:
+    """Check keys that need another one, or that have no effect beside another one."""
+    nccl, is_tcp, has_claims = fabric.nccl, fabric.transport is model.Transport.TCP, fabric.claims is not None
+    forbids_tcp_beside_plugin = nccl.forbid_tcp_fallback and fabric.env.get(_NET_PLUGIN, "none") != "none"
+    needs_plugin = fabric.transport is model.Transport.PLUGIN or forbids_tcp_beside_plugin
+    has_domains = bool(presets.list_domain_keys(fabric.placement))
+    rows: tuple[tuple[bool, Path, str], ...] = (
+        (
+            fabric.rails_per_pod == "proportional" and fabric.gpus_per_node is None,
+            ("gpusPerNode",),
+            "is missing: railsPerPod proportional needs the number of GPUs of a node, such as 8",
+        ),
+        (
+            fabric.primary_interface == "lo",
+            ("primaryInterface",),
+            '"lo" is the loopback interface; set that of NCCL\'s bootstrap, such as eth0',
+        ),
+        (
+            needs_plugin and nccl.plugin is None,
+            ("nccl", "plugin"),
+            "is missing: name the network of the plugin as NCCL_NET selects it, such as gIB",
+        ),
+        (
+            is_tcp and nccl.plugin is not None,
+            ("nccl", "plugin"),
+            "has no effect: transport tcp keeps plugins out; remove it",
+        ),
+        (
+            bool(fabric.library_path) and _LIBRARY_PATH in fabric.env,
+            ("env", _LIBRARY_PATH),
+            "is extended by libraryPath; remove it, or libraryPath",
+        ),
+        (
+            fabric.nvlink_segment is not None and not has_domains,
+            ("nvlinkSegment",),
+            "has no NVLink domains: write their label first in placement.domains, such as [nvidia.com/gpu.clique]",
+        ),
+        (
+            has_claims and fabric.device_scope == "pod",
+            ("deviceScope",),
+            "pod has no effect on claims, in which each rail is requested; remove it",
+        ),
+        (
+            has_claims and is_tcp,
+            ("claims",),
+            "has no effect: transport tcp has no rails; remove claims, or set the transport of the rails",
+        ),
+    )
+    yield from (Finding(path, message) for is_wrong, path, message in rows if is_wrong)
+    for name in fabric.env:
+        if nccl.is_of_vendor(name):
+            message = "is one of nccl.vendorVariables, which the vendor sets; remove it here or there"
+            yield Finding(("env", name), message)
+    for index, rail in enumerate(fabric.rails):
+        if rail.claim is not None and not has_claims:
+            message = "has no effect: the fabric has no claims; add `claims` with its deviceClass, or remove the key"
+            yield Finding(("rails", index, "claim"), message)
+
+
+def _check_networks(fabric: model.Fabric) -> Iterator[Finding]:
+    """Check that Multus attaches the networks of the rails, and no second device."""
+    if fabric.host_network:
+        problem = "would not be attached: Multus ignores pods on the host network; remove it, or hostNetwork"
+    elif fabric.claims is not None:
+        problem = "would attach a second device: dranet moves the interface into the pod without Multus; remove the key"
+    else:
+        return
+    for index, rail in enumerate(fabric.rails):
+        if rail.network is not None:
+            yield Finding(("rails", index, "network"), f"{_quote(rail.network)} {problem}")
 
 
 def _check_annotations(fabric: model.Fabric) -> Iterator[Finding]:
@@ -271,46 +329,6 @@ def _check_shared_memory(fabric: model.Fabric) -> Iterator[Finding]:
             ("mounts", "sharedMemory"),
             f"{_quote(amount)} is not a positive number of bytes; set a quantity such as 64Gi",
         )
-
-
-def _check_host_network(fabric: model.Fabric) -> Iterator[Finding]:
-    for index, rail in enumerate(fabric.rails):
-        if fabric.host_network and rail.network is not None:
-            message = (
-                f"{_quote(rail.network)} would not be attached: Multus ignores pods on the host network; remove it, or "
-                "hostNetwork"
-            )
-            yield Finding(("rails", index, "network"), message)
-
-
-def _check_plugin(fabric: model.Fabric) -> Iterator[Finding]:
-    nccl = fabric.nccl
-    image_plugin = fabric.env.get(_NET_PLUGIN, "none")
-    is_required = fabric.transport is model.Transport.PLUGIN or (nccl.forbid_tcp_fallback and image_plugin != "none")
-    if nccl.plugin is None and is_required:
-        message = "is missing: name the network of the plugin as NCCL_NET selects it, such as gIB"
-        yield Finding(("nccl", "plugin"), message)
-    if fabric.transport is model.Transport.TCP and nccl.plugin is not None:
-        message = "has no effect: transport tcp keeps plugins out; remove it"
-        yield Finding(("nccl", "plugin"), message)
-    for name in fabric.env:
-        if nccl.is_of_vendor(name):
-            message = "is one of nccl.vendorVariables, which the vendor sets; remove it here or there"
-            yield Finding(("env", name), message)
-    if fabric.library_path and _LIBRARY_PATH in fabric.env:
-        yield Finding(("env", _LIBRARY_PATH), "is extended by libraryPath; remove it, or libraryPath")
-
-
-def _check_device_scope(fabric: model.Fabric) -> Iterator[Finding]:
-    if fabric.device_scope == "pod" and fabric.claims is not None:
-        message = "pod has no effect on claims, in which each rail is requested; remove it"
-        yield Finding(("deviceScope",), message)
-
-
-def _check_primary_interface(fabric: model.Fabric) -> Iterator[Finding]:
-    if fabric.primary_interface == "lo":
-        message = '"lo" is the loopback interface; set that of NCCL\'s bootstrap, such as eth0'
-        yield Finding(("primaryInterface",), message)
 
 
 def _check_interfaces(fabric: model.Fabric) -> Iterator[Finding]:
@@ -453,36 +471,7 @@ def _find_topology_problem(placement: model.Placement) -> str:
     return ""
 
 
-def _check_nvlink(fabric: model.Fabric) -> Iterator[Finding]:
-    if fabric.nvlink_segment is not None and not presets.list_domain_keys(fabric.placement):
-        message = "has no NVLink domains: write the label that names them first in placement.domains, such as "
-        yield Finding(("nvlinkSegment",), f"{message}[nvidia.com/gpu.clique, example.com/leaf]")
-
-
 # --- rails that come as claims (docs/interface.md 2.6) ---------------------------------------------------
-
-
-def _check_without_claims(fabric: model.Fabric) -> Iterator[Finding]:
-    for index, rail in enumerate(fabric.rails):
-        if rail.claim is not None and fabric.claims is None:
-            message = "has no effect: the fabric has no claims; add `claims` with its deviceClass, or remove the key"
-            yield Finding(("rails", index, "claim"), message)
-
-
-def _check_transport(fabric: model.Fabric, _claims: model.Claims, _shapes: Shapes) -> Iterator[Finding]:
-    if fabric.transport is model.Transport.TCP:
-        message = "has no effect: transport tcp has no rails; remove claims, or set the transport of the rails"
-        yield Finding(("claims",), message)
-
-
-def _check_networks(fabric: model.Fabric, _claims: model.Claims, _shapes: Shapes) -> Iterator[Finding]:
-    for index, rail in enumerate(fabric.rails):
-        if rail.network is not None:
-            message = (
-                f"{_quote(rail.network)} would attach a second device: dranet moves the interface into the pod "
-                "without Multus; remove the key"
-            )
-            yield Finding(("rails", index, "network"), message)
 
 
 def _check_pairs(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> Iterator[Finding]:
@@ -541,27 +530,22 @@ def _check_attribute(_fabric: model.Fabric, claims: model.Claims, _shapes: Shape
 def _check_identities(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:
     """Check that each rail is identified exactly once."""
     for index, rail in enumerate(fabric.rails):
-        for finding in _check_identity(rail, claims, shapes):
-            yield Finding(("rails", index, *finding.path), finding.message)
-
-
-def _check_identity(rail: model.Rail, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:
-    """Yield the findings about one rail. Paths are relative to it."""
-    if rail.resource is not None:
-        message = (
-            f"{_quote(rail.resource)} is an extended resource, but the fabric's rails come as claims; "
-            "remove it, or remove claims from the fabric"
-        )
-        yield Finding(("resource",), message)
-    if isinstance(rail.claim, int) and not _fits_64_bits(rail.claim):
-        message = f"{rail.claim} needs more than 64 bits; write a smaller number, or quote it"
-        yield Finding(("claim",), message)
-    if not claimed_rails.list_values(rail, shapes):
-        message = (
-            f"is missing: nothing identifies the devices of rail {_quote(rail.name)}; set device, such as mlx5_0, or "
-            f"claim to the value of {claimed_rails.find_rail_attribute(claims)}"
-        )
-        yield Finding(("claim",), message)
+        path: Path = ("rails", index)
+        if rail.resource is not None:
+            message = (
+                f"{_quote(rail.resource)} is an extended resource, but the fabric's rails come as claims; "
+                "remove it, or remove claims from the fabric"
+            )
+            yield Finding((*path, "resource"), message)
+        if isinstance(rail.claim, int) and not -(2**63) <= rail.claim < 2**63:
+            message = f"{rail.claim} needs more than 64 bits; write a smaller number, or quote it"
+            yield Finding((*path, "claim"), message)
+        if not claimed_rails.list_values(rail, shapes):
+            message = (
+                f"is missing: nothing identifies the devices of rail {_quote(rail.name)}; set device, such as mlx5_0, "
+                f"or claim to the value of {claimed_rails.find_rail_attribute(claims)}"
+            )
+            yield Finding((*path, "claim"), message)
 
 
 def _check_ambiguity(fabric: model.Fabric, _claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:
@@ -639,11 +623,6 @@ def _join_names(values: Iterable[str]) -> str:
     return ", ".join([*texts, "..."] if len(names) > _MAX_NAMES else texts) or "(none)"
 
 
-def _fits_64_bits(number: int) -> bool:
-    """True if the API server can read an integer: as a signed one of 64 bits."""
-    return -(2**63) <= number < 2**63
-
-
 # --- the rules -------------------------------------------------------------------------------------------
 
 _DOCUMENT_RULES: tuple[Callable[[model.PolicyDocument], Iterator[Finding]], ...] = (
@@ -660,25 +639,18 @@ _DOCUMENT_RULES: tuple[Callable[[model.PolicyDocument], Iterator[Finding]], ...]
 _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_rails,
     _check_rail_values,
-    _check_gpus_per_node,
+    _check_keys,
+    _check_networks,
     _check_annotations,
     _check_shared_memory,
     _check_mount_paths,
-    _check_host_network,
-    _check_primary_interface,
     _check_interfaces,
-    _check_plugin,
-    _check_device_scope,
     _check_address_range,
     _check_capabilities,
     _check_nccl_keys,
     _check_placement,
-    _check_nvlink,
-    _check_without_claims,
 )
 _CLAIM_RULES: tuple[Callable[[model.Fabric, model.Claims, Shapes], Iterator[Finding]], ...] = (
-    _check_transport,
-    _check_networks,
     _check_pairs,
     _check_size,
     _check_attribute,
