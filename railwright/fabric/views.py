@@ -321,10 +321,6 @@ class PodSpec(View, frozen=True):
         """App containers; empty if null. The API server calls webhooks before it rejects a pod without containers."""
         return self.containers_or_none or []
 
-    def get_container(self, index: int, *, init: bool = False) -> Container:
-        """Return an app container, or an init container."""
-        return (self.init_containers or [])[index] if init else self.containers[index]
-
     @property
     def volumes(self) -> list[Volume]:
         """Volumes; empty if absent."""

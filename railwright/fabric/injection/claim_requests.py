@@ -103,11 +103,9 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
             draft.spec.append("resourceClaims", entry, why)
         elif claim.template != template:
             draft.spec.replace("resourceClaims", claim.position, entry, why)
-    if obsolete := tuple(name for name in existing if name not in claim_names):
-        draft.remove_claims(obsolete, drafts.Cause(ENTRY, "the policy needs fewer claims now"))
     _use_claims(draft, ctx, claim_names)
     gpu = ctx.document.accelerators[0]
-    if plan.accelerators and accelerators.mentions(pod.container(ctx.targets[0]), gpu):
+    if plan.accelerators and accelerators.mentions(pod.spec.containers[ctx.targets[0]], gpu):
         draft.container(ctx.targets[0]).remove_request(gpu, drafts.Cause(ENTRY, f"the claims have {gpus}"))
     draft.add_entry(ENTRY)
 
@@ -167,7 +165,7 @@ def _list_classes(pod: views.Pod, ctx: context.InjectionContext) -> Iterator[tup
 def _use_claims(draft: drafts.Draft, ctx: context.InjectionContext, claim_names: Sequence[str]) -> None:
     why = drafts.Cause(ENTRY, f"the container uses the devices of fabric {ctx.fabric_name}")
     for index in ctx.targets:
-        resources = draft.pod.container(index).resources
+        resources = draft.pod.spec.containers[index].resources
         used = {claim.name for claim in resources.claims} if resources is not None else set()
         for name in claim_names:
             if name not in used:

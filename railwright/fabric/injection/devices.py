@@ -49,12 +49,12 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
         why = drafts.Cause(
             f"resources.{resource}", f"fabric {ctx.fabric_name} needs it beside the devices of its rails"
         )
-        unset = [index for index in ctx.targets if not accelerators.mentions(pod.container(index), resource)]
+        unset = [index for index in ctx.targets if not accelerators.mentions(pod.spec.containers[index], resource)]
         small = [
             index
             for index in unset
             if resource.startswith(HUGE_PAGES)
-            and not any(accelerators.mentions(pod.container(index), name) for name in _BASIC)
+            and not any(accelerators.mentions(pod.spec.containers[index], name) for name in _BASIC)
         ]
         for index in unset:
             if index not in small:
@@ -62,7 +62,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
         if not small:
             draft.add_entry(why.entry)
             continue
-        small_names = text.join_fitting([pod.container(index).name for index in small])
+        small_names = text.join_fitting([pod.spec.containers[index].name for index in small])
         without = reasons.Reason(
             AdmissionCode.HUGE_PAGES_WITHOUT_MEMORY,
             f"container {small_names} requests neither cpu nor memory, without which the API server rejects {resource}",
@@ -154,7 +154,7 @@ def _request_amounts(
         why = drafts.Cause("devices", f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}")
         for index in ctx.targets:
             current = requested[index]
-            if current == 0 and resource in mentioned and accelerators.mentions(pod.container(index), resource):
+            if current == 0 and resource in mentioned and accelerators.mentions(pod.spec.containers[index], resource):
                 continue  # the container opted out with "0", another one did not
             amount = max(current, needed - requested_elsewhere)  # never lower the user's request
             if amount > 0 and not (amount == current and _has_amount(pod, index, resource, amount)):
@@ -167,7 +167,7 @@ def _check_one_target(pod: drafts.AppliedPod, ctx: context.InjectionContext, res
     A pool of the rails belongs to the container that computes. A pool of the user's own network may be requested
     anywhere.
     """
-    container_names = ", ".join(pod.container(index).name for index in ctx.targets)
+    container_names = ", ".join(pod.spec.containers[index].name for index in ctx.targets)
     selected = f"{len(ctx.targets)} containers are selected ({container_names})"
     if any(rail.resource == resource for rail in ctx.rails):
         raise reasons.RefusedError(
@@ -185,7 +185,7 @@ def _check_one_target(pod: drafts.AppliedPod, ctx: context.InjectionContext, res
 
 def _has_amount(pod: drafts.AppliedPod, index: int, resource: str, amount: int) -> bool:
     """True if request and limit are both set to `amount`."""
-    resources = pod.container(index).resources
+    resources = pod.spec.containers[index].resources
     if resources is None or resource not in resources.requests or resource not in resources.limits:
         return False
     return {*map(quantity.parse_units, (resources.requests[resource], resources.limits[resource]))} == {amount}

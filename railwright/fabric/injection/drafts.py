@@ -1,8 +1,8 @@
 """The draft of a pod. A mutator reads it and edits it by verbs.
 
 Each verb changes the view of the pod and records the JSON Patch operations for the API server, with the entry of the
-record that they belong to and the reason. The answer to the API server is the list of these operations. Beside them a
-draft collects what the record and the user are told.
+record that they belong to and the reason. The answer to the API server is the list of these operations, in the order of
+the edits. Beside them a draft collects what the record and the user are told.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +17,6 @@ from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import VariableCode
 from railwright.fabric.workloads import frameworks
 
-POD, DEVICES, ADDITIONS, SECURITY, ENVIRONMENT, REMOVALS, FIRST = range(7)  # order of changes
 _NO_SECURITY = views.SecurityContext()
 _NO_RESOURCES = views.ResourceRequirements()
 
@@ -46,7 +45,6 @@ class Change(msgspec.Struct, frozen=True):
     title: str
     entry: str
     reason: str
-    order: int  # among the changes of a pod
     operations: tuple[Operation, ...]
 
 
@@ -65,14 +63,10 @@ class AppliedPod(views.Pod, frozen=True):
         """Return the networks that Multus attaches. It ignores pods on the host network."""
         return () if self.spec.host_network else self.networks
 
-    def container(self, index: int) -> views.Container:
-        """Return an app container."""
-        return self.spec.containers[index]
-
     def runs_as_root(self, index: int) -> bool:
         """True unless the pod or the container sets another user. The user of the image is unknown and ignored."""
         pod_context = self.spec.security_context or _NO_SECURITY
-        container_context = self.container(index).security_context or _NO_SECURITY
+        container_context = self.spec.containers[index].security_context or _NO_SECURITY
         user = pod_context.run_as_user if container_context.run_as_user is None else container_context.run_as_user
         must_not_be_root = (
             pod_context.run_as_non_root
@@ -110,7 +104,7 @@ class Draft:
     """
 
     def __init__(self, pod: views.Pod, written: views.Pod | None = None) -> None:
-        self._pod = (
+        self.pod = (
             pod if isinstance(pod, AppliedPod) else AppliedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status)
         )
         self.written = written or pod
@@ -123,50 +117,14 @@ class Draft:
         self.rank_settings: tuple[derive.Variable, ...] = ()  # what the policy says of the ranks' environment
         self.skipped: dict[str, reasons.Reason] = {}  # mutator or entry -> reason for leaving it out
         self._created: set[str] = set()
-        self._networks = self._pod.networks
-        self._keys: dict[str, dict[str, str]] = {}  # changed maps of metadata
-        self._spec = Part(self, "/spec", "", self._pod.spec, self.written.spec)
-        self._containers: dict[tuple[bool, int], Part] = {}
-        self._is_stale = False
+        self.spec = Part(self, "/spec", "", self.written.spec)
 
-    @property
-    def pod(self) -> AppliedPod:
-        """Return the pod after the edits so far."""
-        if self._is_stale:
-            self._pod = self._build()
-            self._spec = Part(self, "/spec", "", self._pod.spec, self.written.spec)
-            self._keys, self._containers, self._is_stale = {}, {}, False
-        return self._pod
+    def container(self, index: int) -> "Part":
+        """Return an app container, to edit it."""
+        name = self.pod.spec.containers[index].name
+        return Part(self, f"/spec/containers/{index}", f"{name}: ", self.written.spec.containers[index], index)
 
-    def _build(self) -> AppliedPod:
-        for (init, index), part in self._containers.items():
-            if part.edited:
-                containers = self._spec.edit_list("init_containers" if init else "containers_or_none")
-                containers[index] = msgspec.structs.replace(containers[index], **part.edited)
-        metadata, spec = self._pod.metadata, self._pod.spec
-        return AppliedPod(
-            metadata=msgspec.structs.replace(metadata, **self._keys) if self._keys else metadata,
-            spec=msgspec.structs.replace(spec, **self._spec.edited) if self._spec.edited else spec,
-            status=self._pod.status,
-            networks=self._networks,
-        )
-
-    @property
-    def spec(self) -> "Part":
-        """Return the spec, to edit it."""
-        return self._spec
-
-    def container(self, index: int, *, init: bool = False) -> "Part":
-        """Return an app container or an init container, to edit it."""
-        part = self._containers.get((init, index))
-        if part is None:
-            view = self._pod.spec.get_container(index, init=init)
-            written = self.written.spec.get_container(index, init=init)
-            path = f"/spec/{'initContainers' if init else 'containers'}/{index}"
-            part = self._containers[init, index] = Part(self, path, f"{view.name}: ", view, written)
-        return part
-
-    # --- verbs for metadata and claims ---
+    # --- verbs for metadata ---
 
     def set_annotation(self, key: str, value: str, why: Why) -> None:
         """Set an annotation, whether it exists or not."""
@@ -180,25 +138,15 @@ class Draft:
     def set_networks(self, value: str, selections: tuple[network_selection.Selection, ...], why: Why) -> None:
         """Set the networks annotation. `selections` are all attachments in it."""
         self.set_annotation(names.NETWORKS, value, why)
-        self._networks = selections
+        self.pod = msgspec.structs.replace(self.pod, networks=selections)
 
     def _set_key(self, field: str, title: str, key: str, value: str, why: Why) -> None:
-        self._edit_keys(field)[key] = value
         operations = self.create(f"/metadata/{field}", getattr(self.written.metadata, f"{field}_or_none"), {})
         operations.append(_add(f"/metadata/{field}/{frameworks.escape(key)}", value))
-        self.record(title, why, POD, operations)
-
-    def _edit_keys(self, field: str) -> dict[str, str]:
-        return self._keys.setdefault(f"{field}_or_none", {**getattr(self._pod.metadata, field)})
-
-    def remove_claims(self, claims: Collection[str], why: Why) -> None:
-        """Remove entries of spec.resourceClaims by name, also from the containers."""
-        spec = self._pod.spec
-        operations = self.spec.remove_claims(claims)
-        for init, containers in ((False, spec.containers), (True, spec.init_containers or ())):
-            for index in range(len(containers)):
-                operations += self.container(index, init=init).release_claims(claims)
-        self.record(f"claims {', '.join(claims)} (removed)", why, REMOVALS, operations)
+        keys = {**getattr(self.pod.metadata, field), key: value}
+        metadata = msgspec.structs.replace(self.pod.metadata, **{f"{field}_or_none": keys})
+        self.pod = msgspec.structs.replace(self.pod, metadata=metadata)
+        self.changes.append(Change(title, why.entry, why.reason, tuple(operations)))
 
     # --- what is told ---
 
@@ -234,11 +182,6 @@ class Draft:
         self._created.add(path)
         return [_add(path, empty)]
 
-    def record(self, title: str, why: Why, order: int, operations: list[Operation]) -> None:
-        """Record the operations of an edit."""
-        self._is_stale = True
-        self.changes.append(Change(title, why.entry, why.reason, order, tuple(operations)))
-
 
 # --- its spec and containers ------------------------------------------------------------------------------------
 
@@ -248,80 +191,90 @@ class _List(NamedTuple):
 
     field: str  # in the view
     view: type[views.View]  # of an element
-    order: int
     title: str
 
 
 _LISTS = {
-    "volumes": _List("volumes_or_none", views.Volume, ADDITIONS, "volume {name}"),
-    "initContainers": _List("init_containers", views.Container, ADDITIONS, "init container {name}"),
+    "volumes": _List("volumes_or_none", views.Volume, "volume {name}"),
+    "initContainers": _List("init_containers", views.Container, "init container {name}"),
     "resourceClaims": _List(
-        "resource_claims", views.PodResourceClaim, DEVICES, "claim {name} from template {resourceClaimTemplateName}"
+        "resource_claims", views.PodResourceClaim, "claim {name} from template {resourceClaimTemplateName}"
     ),
-    "volumeMounts": _List("volume_mounts_or_none", views.VolumeMount, ADDITIONS, "mount {mountPath}"),
-    "env": _List("env_or_none", views.EnvVar, ENVIRONMENT, "env {name}"),
+    "volumeMounts": _List("volume_mounts_or_none", views.VolumeMount, "mount {mountPath}"),
+    "env": _List("env_or_none", views.EnvVar, "env {name}"),
 }
 _FIELDS = {
-    "schedulerName": ("scheduler_name", POD),
-    "hostNetwork": ("host_network", POD),
-    "dnsPolicy": ("dns_policy", POD),
-    "command": ("command", ADDITIONS),
+    "schedulerName": "scheduler_name",
+    "hostNetwork": "host_network",
+    "dnsPolicy": "dns_policy",
+    "command": "command",
 }
 
 
 class Part:
-    """The spec or a container of a draft. Fields that an edit changes are copied at most once."""
+    """The spec or a container of a draft, with the verbs that edit it. `index` is that of the container."""
 
-    def __init__(self, draft: Draft, path: str, name: str, view: Any, written: Any) -> None:
-        self._draft, self._path, self._name, self._view, self._written = draft, path, name, view, written
-        self.edited: dict[str, Any] = {}  # fields of the view
+    def __init__(self, draft: Draft, path: str, name: str, written: Any, index: int | None = None) -> None:
+        self._draft, self._path, self._name, self._written, self._index = draft, path, name, written, index
 
     def append(self, name: str, element: Mapping[str, Any], why: Why) -> None:
         """Append an element to a list."""
-        self._put(name, None, element, why)
+        row, path = _LISTS[name], f"{self._path}/{name}"
+        operations = self._draft.create(path, getattr(self._written, row.field), [])
+        operations.append(_add(f"{path}/-", element))
+        elements = [*(getattr(self._view, row.field) or ()), msgspec.convert(element, row.view)]
+        self._record(row.title.format_map(element), why, operations, **{row.field: elements})
 
     def put_first(self, name: str, element: Mapping[str, Any], why: Why) -> None:
-        """Insert an element at the start of a list, after every other edit: they count without it."""
+        """Insert an element at the start of a list, after every edit that names an element by its position."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         operations = self._draft.create(path, getattr(self._written, row.field), [])
         operations.append(_add(f"{path}/0", element))
-        self.edit_list(row.field).insert(0, msgspec.convert(element, row.view))
-        self._record(row.title.format_map(element), why, FIRST, operations)
+        elements = [msgspec.convert(element, row.view), *(getattr(self._view, row.field) or ())]
+        self._record(row.title.format_map(element), why, operations, **{row.field: elements})
 
     def move_first(self, name: str, index: int, why: Why) -> None:
-        """Move an element to the start of a list, after every other edit."""
+        """Move an element to the start of a list, after every edit that names an element by its position."""
         row, path = _LISTS[name], f"{self._path}/{name}"
-        elements = self.edit_list(row.field)
+        elements = [*getattr(self._view, row.field)]
         element = elements.pop(index)
-        elements.insert(0, element)
         operations = [{"op": "move", "from": f"{path}/{index}", "path": f"{path}/0"}]
-        self._record(f"{row.title.format(name=element.name)} (first)", why, FIRST, operations)
+        title = f"{row.title.format(name=element.name)} (first)"
+        self._record(title, why, operations, **{row.field: [element, *elements]})
 
-    def replace(self, name: str, index: int, element: Mapping[str, Any], why: Why) -> None:
+    def replace(self, name: str, index: int, element: Mapping[str, Any], why: Why, suffix: str = "") -> None:
         """Replace an element of a list."""
-        self._put(name, index, element, why)
+        row = _LISTS[name]
+        elements = [*getattr(self._view, row.field)]
+        elements[index] = msgspec.convert(element, row.view)
+        operations = [{"op": "replace", "path": f"{self._path}/{name}/{index}", "value": element}]
+        self._record(row.title.format_map(element) + suffix, why, operations, **{row.field: elements})
 
     def set_env(self, name: str, value: str, why: Why, index: int | None = None) -> None:
         """Set a variable to a literal. `index` is the entry to replace, None for a new entry."""
-        self._put("env", index, {"name": name, "value": value}, why, "" if index is None else " (replaced)")
+        element = {"name": name, "value": value}
+        if index is None:
+            self.append("env", element, why)
+        else:
+            self.replace("env", index, element, why, " (replaced)")
 
     def remove_env(self, variables: Collection[str], why: Why) -> None:
         """Remove variables. Edits after this one count without them."""
-        entries = self.edit_list("env_or_none")
-        operations = _remove_named(f"{self._path}/env", entries, variables)
-        entries[:] = [entry for entry in entries if entry.name not in variables]
-        self._record(f"env {', '.join(sorted(variables))} (removed)", why, ENVIRONMENT, operations)
+        entries = self._view.env
+        indexes = [index for index, entry in enumerate(entries) if entry.name in variables]
+        # the last one first, because a removal changes the indexes of those after it
+        operations = [{"op": "remove", "path": f"{self._path}/env/{index}"} for index in reversed(indexes)]
+        remaining = [entry for entry in entries if entry.name not in variables]
+        self._record(f"env {', '.join(sorted(variables))} (removed)", why, operations, env_or_none=remaining)
 
     def set_field(self, name: str, value: Any, why: Why, title: str) -> None:
         """Set a field, whether it exists or not."""
-        field, order = _FIELDS[name]
-        self.edited[field] = value
-        self._record(title, why, order, [_add(f"{self._path}/{name}", value)])
+        self._record(title, why, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
     def request(self, resource: str, amount: int | str, why: Why) -> None:
         """Set request and limit of a resource. One that is equal keeps its spelling."""
-        current, value = self._get("resources") or _NO_RESOURCES, str(amount)
-        operations = self._create("resources", {})
+        current, value = self._view.resources or _NO_RESOURCES, str(amount)
+        operations = self._draft.create(f"{self._path}/resources", self._written.resources, {})
         changed = {}
         for kind in ("limits", "requests"):
             amounts = getattr(current, f"{kind}_or_none")
@@ -331,115 +284,71 @@ class Part:
                 continue
             operations.append(_add(f"{self._path}/resources/{kind}/{frameworks.escape(resource)}", value))
             changed[f"{kind}_or_none"] = {**(amounts or {}), resource: value}
-        self.edited["resources"] = msgspec.structs.replace(current, **changed)
-        self._record(f"{resource} = {amount}", why, DEVICES, operations)
+        resources = msgspec.structs.replace(current, **changed)
+        self._record(f"{resource} = {amount}", why, operations, resources=resources)
 
     def remove_request(self, resource: str, why: Why) -> None:
         """Remove request and limit of a resource."""
-        current = self._get("resources") or _NO_RESOURCES
+        current = self._view.resources or _NO_RESOURCES
         operations, changed = [], {}
         for kind in ("limits", "requests"):
             amounts = getattr(current, kind)
             if resource in amounts:
-                operations.append(_remove(f"{self._path}/resources/{kind}/{frameworks.escape(resource)}"))
+                path = f"{self._path}/resources/{kind}/{frameworks.escape(resource)}"
+                operations.append({"op": "remove", "path": path})
                 changed[f"{kind}_or_none"] = {name: amounts[name] for name in amounts if name != resource}
-        self.edited["resources"] = msgspec.structs.replace(current, **changed)
-        self._record(f"{resource} (removed)", why, DEVICES, operations)
+        resources = msgspec.structs.replace(current, **changed)
+        self._record(f"{resource} (removed)", why, operations, resources=resources)
 
     def use_claim(self, claim: str, why: Why) -> None:
         """Give a container the devices of an entry of spec.resourceClaims."""
-        current = self._get("resources") or _NO_RESOURCES
-        path = f"{self._path}/resources/claims"
-        operations = self._create("resources", {})
+        current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources/claims"
+        operations = self._draft.create(f"{self._path}/resources", self._written.resources, {})
         operations += self._draft.create(path, current.claims_or_none, [])
         operations.append(_add(f"{path}/-", {"name": claim}))
         claims = [*current.claims, views.ContainerClaim(name=claim)]
-        self.edited["resources"] = msgspec.structs.replace(current, claims_or_none=claims)
-        self._record(f"claim {claim}", why, DEVICES, operations)
+        resources = msgspec.structs.replace(current, claims_or_none=claims)
+        self._record(f"claim {claim}", why, operations, resources=resources)
 
     def add_capability(self, capability: str, why: Why) -> None:
         """Add a capability to a container."""
-        current = self._get("security_context") or _NO_SECURITY
+        current, path = self._view.security_context or _NO_SECURITY, f"{self._path}/securityContext"
         capabilities = current.capabilities or views.Capabilities()
-        path = f"{self._path}/securityContext/capabilities"
-        operations = self._create("securityContext", {})
-        operations += self._draft.create(path, current.capabilities, {})
-        operations += self._draft.create(f"{path}/add", capabilities.add, [])
-        operations.append(_add(f"{path}/add/-", capability))
+        operations = self._draft.create(path, self._written.security_context, {})
+        operations += self._draft.create(f"{path}/capabilities", current.capabilities, {})
+        operations += self._draft.create(f"{path}/capabilities/add", capabilities.add, [])
+        operations.append(_add(f"{path}/capabilities/add/-", capability))
         extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), capability])
-        self.edited["security_context"] = msgspec.structs.replace(current, capabilities=extended)
-        self._record(f"capability {capability}", why, SECURITY, operations)
+        context = msgspec.structs.replace(current, capabilities=extended)
+        self._record(f"capability {capability}", why, operations, security_context=context)
 
     def set_privileged(self, why: Why) -> None:
         """Make a container privileged."""
-        current = self._get("security_context") or _NO_SECURITY
-        operations = self._create("securityContext", {})
-        operations.append(_add(f"{self._path}/securityContext/privileged", value=True))
-        self.edited["security_context"] = msgspec.structs.replace(current, privileged=True)
-        self._record("privileged", why, SECURITY, operations)
+        current, path = self._view.security_context or _NO_SECURITY, f"{self._path}/securityContext"
+        operations = self._draft.create(path, self._written.security_context, {})
+        operations.append(_add(f"{path}/privileged", value=True))
+        context = msgspec.structs.replace(current, privileged=True)
+        self._record("privileged", why, operations, security_context=context)
 
-    # --- for the verbs and the draft ---
+    @property
+    def _view(self) -> Any:
+        spec = self._draft.pod.spec
+        return spec if self._index is None else spec.containers[self._index]
 
-    def remove_claims(self, claims: Collection[str]) -> list[Operation]:
-        """Remove entries of the spec's claims."""
-        entries = self.edit_list("resource_claims")
-        operations = _remove_named(f"{self._path}/resourceClaims", entries, claims)
-        entries[:] = [entry for entry in entries if entry.name not in claims]
-        return operations
-
-    def release_claims(self, claims: Collection[str]) -> list[Operation]:
-        """Remove the claims that a container uses."""
-        current = self._get("resources") or _NO_RESOURCES
-        operations = _remove_named(f"{self._path}/resources/claims", current.claims, claims)
-        if operations:
-            remaining = [claim for claim in current.claims if claim.name not in claims]
-            self.edited["resources"] = msgspec.structs.replace(current, claims_or_none=remaining)
-        return operations
-
-    def edit_list(self, field: str) -> list[Any]:
-        """Return the draft's own copy of a list, which the caller changes."""
-        if field not in self.edited:
-            self.edited[field] = [*(getattr(self._view, field) or ())]
-        own: list[Any] = self.edited[field]
-        return own
-
-    def _put(self, name: str, index: int | None, element: Mapping[str, Any], why: Why, suffix: str = "") -> None:
-        row, path = _LISTS[name], f"{self._path}/{name}"
-        elements, view = self.edit_list(row.field), msgspec.convert(element, row.view)
-        if index is None:
-            operations = self._draft.create(path, getattr(self._written, row.field), [])
-            operations.append(_add(f"{path}/-", element))
-            elements.append(view)
-        else:  # `add` with an index would insert an element
-            operations = [{"op": "replace", "path": f"{path}/{index}", "value": element}]
-            elements[index] = view
-        self._record(row.title.format_map(element) + suffix, why, row.order, operations)
-
-    def _get(self, field: str) -> Any:
-        return self.edited[field] if field in self.edited else getattr(self._view, field)
-
-    def _create(self, name: str, empty: object) -> list[Operation]:
-        """Return the operation that creates `resources` or `securityContext`, none if the container has it."""
-        field = "resources" if name == "resources" else "security_context"
-        return self._draft.create(f"{self._path}/{name}", getattr(self._written, field), empty)
-
-    def _record(self, title: str, why: Why, order: int, operations: list[Operation]) -> None:
-        self._draft.record(f"{self._name}{title}", why, order, operations)
+    def _record(self, title: str, why: Why, operations: list[Operation], **fields: Any) -> None:
+        """Record the operations of an edit, and set the edited fields of the view."""
+        draft, edited = self._draft, fields
+        if self._index is not None:
+            containers = [*draft.pod.spec.containers]
+            containers[self._index] = msgspec.structs.replace(containers[self._index], **fields)
+            edited = {"containers_or_none": containers}
+        draft.pod = msgspec.structs.replace(draft.pod, spec=msgspec.structs.replace(draft.pod.spec, **edited))
+        draft.changes.append(Change(f"{self._name}{title}", why.entry, why.reason, tuple(operations)))
 
 
 def _add(path: str, value: object) -> Operation:
     """Set the member of a map, or insert an element into a list."""
     return {"op": "add", "path": path, "value": value}
-
-
-def _remove(path: str) -> Operation:
-    return {"op": "remove", "path": path}
-
-
-def _remove_named(path: str, entries: Collection[Any], names: Collection[str]) -> list[Operation]:
-    """Remove entries of a list, the last one first: a removal changes the indexes of those after it."""
-    indexes = [index for index, entry in enumerate(entries) if entry.name in names]
-    return [_remove(f"{path}/{index}") for index in reversed(indexes)]
 
 
 def _equals(raw_quantity: views.RawQuantity, amount: int | str) -> bool:

@@ -136,7 +136,9 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         if ctx.role.is_launcher:
             _set_launcher_literals(draft, pod, ctx)
             advice = ctx.policy.compile_once(Tables).advice[ctx.fabric_name]
-            if advice and not any(_names_interface_list(pod.container(index), ctx.fabric) for index in ctx.targets):
+            if advice and not any(
+                _names_interface_list(pod.spec.containers[index], ctx.fabric) for index in ctx.targets
+            ):
                 draft.skip("env.OMPI_MCA_*", advice)
     else:
         has_emptied = _remove_emptied(draft, pod, ctx)
@@ -158,7 +160,7 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 def _set_in_container(
     draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, index: int, route: Route
 ) -> None:
-    container, env = pod.container(index), ctx.fabric.env
+    container, env = pod.spec.containers[index], ctx.fabric.env
     existing = container.env_by_name
     every, optional = route.settings.all, route.settings.optional_library_vars
     if _names_interface_list(container, ctx.fabric):
@@ -252,7 +254,7 @@ def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
     is_chosen = names.CONTAINERS in pod.metadata.annotations
     candidates = ctx.targets if is_chosen else range(len(pod.spec.containers))[: context.MAX_TARGETS]
     for index in candidates if settings else ():
-        container = pod.container(index)
+        container = pod.spec.containers[index]
         if _names_interface_list(container, ctx.fabric):
             _skip_open_mpi(draft, container, settings)
         elif not _env_from_may_set(container, settings):
@@ -313,12 +315,12 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
     found_in_env = bool(found) and by_env and _has_file_keys(ctx)
     everywhere = by_file or by_ssh or (bool(found) and not found_in_env)
     groups = (settings.all, settings.optional_library_vars, found)
-    receivers = [index for index in ctx.targets if everywhere or _env_from_may_set(pod.container(index), *groups)]
-    mounted = tuple([index for index in receivers if not _find_conflicting_mount(pod.container(index))])
+    receivers = [index for index in ctx.targets if everywhere or _env_from_may_set(pod.spec.containers[index], *groups)]
+    mounted = tuple([index for index in receivers if not _find_conflicting_mount(pod.spec.containers[index])])
     at_home = [
         index
         for index in (ctx.targets if found and by_ssh else ())
-        if pod.runs_as_root(index) and names.ROOT_HOME not in pod.container(index).volume_by_path
+        if pod.runs_as_root(index) and names.ROOT_HOME not in pod.spec.containers[index].volume_by_path
     ]
     return Route(
         settings=settings,
@@ -381,7 +383,7 @@ def _deliver_file(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Inje
         draft.skip("nccl.conf", mounts.explain_occupied(pod, route.unreachable, names.NCCL_CONF_PATH))
     if route.at_home:
         mounts.mount_volume(draft, mounts.FOUND_UCX_CONF, route.at_home)
-    for container in [pod.container(index) for index in route.unreachable]:
+    for container in [pod.spec.containers[index] for index in route.unreachable]:
         unreachable = reasons.Reason(
             AdmissionCode.PATH_OCCUPIED,
             f"container {container.name} mounts {_find_conflicting_mount(container)} itself",
@@ -401,7 +403,7 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
     """
     found, has_emptied = derive.list_found(ctx.fabric), False
     for index in ctx.targets:
-        container = pod.container(index)
+        container = pod.spec.containers[index]
         emptied = [entry.name for entry in container.env if entry.value_from == {} and entry.name in found]
         if emptied:
             has_emptied = True
@@ -419,7 +421,8 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
 def _has_files(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
     """True if an earlier call has chosen files: the pod is admitted once more after another webhook has changed it."""
     names_file = {(setting.name, setting.value) for setting in _FILES}
-    return any((entry.name, entry.value) in names_file for index in ctx.targets for entry in pod.container(index).env)
+    containers = [pod.spec.containers[index] for index in ctx.targets]
+    return any((entry.name, entry.value) in names_file for container in containers for entry in container.env)
 
 
 def _select_files(
@@ -554,7 +557,7 @@ def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> N
     if directories and ctx.role.rails and "env" not in ctx.options.skip:
         pod = draft.pod
         for index in ctx.targets:
-            _extend_in_container(draft, index, pod.container(index), directories)
+            _extend_in_container(draft, index, pod.spec.containers[index], directories)
 
 
 def _extend_in_container(
@@ -597,12 +600,12 @@ def source_script(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if script is None or not ctx.role.rails or "env" in ctx.options.skip:
         return
     pod, prefix = draft.pod, (_SHELL, "-c", names.SOURCE_COMMAND.format(path=script))
-    commands = {index: tuple(pod.container(index).command or ()) for index in ctx.targets}
+    commands = {index: tuple(pod.spec.containers[index].command or ()) for index in ctx.targets}
     why = drafts.Cause(_SCRIPT, f"sets the variables of fabric {ctx.fabric_name} before the program starts")
     for index, command in commands.items():
         if command and command[: len(prefix)] != prefix:
             draft.container(index).set_field("command", [*prefix, *command], why, f"command after {script}")
-    if without := [pod.container(index).name for index, command in commands.items() if not command]:
+    if without := [pod.spec.containers[index].name for index, command in commands.items() if not command]:
         warning = reasons.Reason(
             AdmissionCode.SCRIPT_WITHOUT_COMMAND,
             f"container {text.join_fitting(without)} has no command, so {script} is not sourced before it",

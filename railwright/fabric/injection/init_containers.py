@@ -144,7 +144,7 @@ _LIMITS: tuple[tuple[str, int, Callable[[int], str]], ...] = (
 
 def _build_container(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
     """Return the container for a pod with all other changes."""
-    target = pod.container(ctx.targets[0])
+    target = pod.spec.containers[ctx.targets[0]]
     return {
         "name": names.PREFLIGHT_CONTAINER,
         "image": ctx.fabric.preflight.image or ctx.known.image,
@@ -159,7 +159,7 @@ def _build_container(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.I
 
 def _has_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
     """True if the container would have RDMA devices: by its resources, by a mount or by privilege."""
-    target = pod.container(ctx.targets[0])
+    target = pod.spec.containers[ctx.targets[0]]
     is_privileged = target.security_context is not None and bool(target.security_context.privileged)
     return is_privileged or any(_list_mounts(target)) or bool(_list_claims(pod, ctx) or _count_devices(pod, ctx))
 
@@ -204,7 +204,7 @@ def _list_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterat
     requesting = [
         index
         for index in ctx.targets
-        if any(accelerators.read_amount(pod.container(index), name) for name in ctx.selected.resources)
+        if any(accelerators.read_amount(pod.spec.containers[index], name) for name in ctx.selected.resources)
     ]
     if len(requesting) > 1:
         yield "--several-containers"
@@ -259,7 +259,7 @@ def _build_resources(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> M
 
 def _list_claims(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> list[Mapping[str, str]]:
     """Return the claims of the target containers: a container sees the devices of its own claims only."""
-    targets = [pod.container(index).resources for index in ctx.targets]
+    targets = [pod.spec.containers[index].resources for index in ctx.targets]
     used = [claim.name for resources in targets if resources is not None for claim in resources.claims]
     return [{"name": name} for name in dict.fromkeys(used)]
 
@@ -267,7 +267,7 @@ def _list_claims(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> list[
 def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, int]:
     """Return the devices of the rails as the target containers request them. Then kubelet reuses the same devices."""
     amounts = {
-        resource: max(accelerators.read_amount(pod.container(index), resource) for index in ctx.targets)
+        resource: max(accelerators.read_amount(pod.spec.containers[index], resource) for index in ctx.targets)
         for resource in dict.fromkeys([rail.resource for rail in ctx.rails if rail.resource])
     }
     return {resource: amount for resource, amount in amounts.items() if amount}

@@ -81,7 +81,7 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
     pod = draft.pod
     unmounted, existing = [], []
     for index in containers:
-        mounted = pod.container(index).volume_by_path.get(fabric_volume.path)
+        mounted = pod.spec.containers[index].volume_by_path.get(fabric_volume.path)
         if mounted is None:
             unmounted.append(index)
         elif mounted == fabric_volume.name:
@@ -101,7 +101,7 @@ def explain_occupied(pod: drafts.AppliedPod, containers: tuple[int, ...], path: 
 
 
 def _join_names(pod: drafts.AppliedPod, containers: tuple[int, ...]) -> str:
-    return text.join_fitting([pod.container(index).name for index in containers])
+    return text.join_fitting([pod.spec.containers[index].name for index in containers])
 
 
 def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> bool:
@@ -129,9 +129,9 @@ def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, mem
 
 def _has_host_devices(pod: drafts.AppliedPod, index: int) -> bool:
     """True if the author of the container mounts /dev of the host, and so has the host's /dev/shm."""
-    if _DEV not in pod.container(index).volume_by_path:
+    if _DEV not in pod.spec.containers[index].volume_by_path:
         return False
-    volume_names = {mount.name for mount in pod.container(index).volume_mounts if mount.path == _DEV}
+    volume_names = {mount.name for mount in pod.spec.containers[index].volume_mounts if mount.path == _DEV}
     return any(
         _is_host_dev(volume)
         for volume in pod.spec.volumes

@@ -6,7 +6,6 @@ change.
 A mutation of pods is a function of the signature `Mutator`, and a row in `MUTATORS`.
 """
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -239,15 +238,14 @@ def _build_injection(
 ) -> Injection:
     for row in rows:
         row.mutate(draft, ctx)
-    changes = sorted(draft.changes, key=operator.attrgetter("order"))
     record.write(draft, ctx)
     pod = draft.pod
     return Injection(
         fabric=ctx.fabric_name,
         role=ctx.role.name,
-        containers=tuple([pod.container(index).name for index in ctx.targets]) if ctx.role.rails else (),
+        containers=tuple([pod.spec.containers[index].name for index in ctx.targets]) if ctx.role.rails else (),
         rails=ctx.selected.names,
-        changes=(*changes, *draft.changes[len(changes) :]),
+        changes=tuple(draft.changes),
         warnings=(*keys.check_pod(user_metadata), *draft.warnings),
         pod=pod,
         networks=pod.networks,

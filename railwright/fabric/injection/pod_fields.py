@@ -68,7 +68,9 @@ def grant(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
             draft.skip(entry, forbidden)
             draft.warn(forbidden)
             continue
-        dropping_containers = [pod.container(index).name for index in ctx.targets if _drops(pod, index, capability)]
+        dropping_containers = [
+            pod.spec.containers[index].name for index in ctx.targets if _drops(pod, index, capability)
+        ]
         draft.warn(*[_explain_drop(ctx, (name,), capability) for name in dropping_containers])
         if len(dropping_containers) == len(ctx.targets):
             draft.skip(entry, _explain_drop(ctx, tuple(dropping_containers), capability))
@@ -105,7 +107,7 @@ def _warn_without_effect(pod: drafts.AppliedPod, ctx: context.InjectionContext) 
         yield _explain_without_effect("spec.hostUsers is false", "remove hostUsers")
         return
     granted = [index for index in ctx.targets if not _drops(pod, index, _LOCK)]
-    non_root = [pod.container(index).name for index in granted if not pod.runs_as_root(index)]
+    non_root = [pod.spec.containers[index].name for index in granted if not pod.runs_as_root(index)]
     if non_root:
         yield _explain_without_effect(f"container {text.join_fitting(non_root)} does not run as root", "run it as root")
 
@@ -150,7 +152,7 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
 def _set_privileged(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> None:
     why = drafts.Cause("security.privileged", f"fabric {ctx.fabric_name} has no other way to its devices")
     for index in ctx.targets:
-        container = pod.container(index)
+        container = pod.spec.containers[index]
         container_context = container.security_context or _NO_CONTEXT
         if container_context.privileged:
             continue
@@ -168,4 +170,4 @@ def _set_privileged(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
 
 
 def _get_capabilities(pod: drafts.AppliedPod, index: int) -> views.Capabilities:
-    return (pod.container(index).security_context or _NO_CONTEXT).capabilities or _NO_CAPABILITIES
+    return (pod.spec.containers[index].security_context or _NO_CONTEXT).capabilities or _NO_CAPABILITIES

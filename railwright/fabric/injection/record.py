@@ -66,7 +66,7 @@ def _format_record(draft: drafts.Draft, ctx: context.InjectionContext) -> str:
         policy=ctx.policy.digest,
         fabric=ctx.fabric_name,
         role=ctx.role.name,
-        containers=tuple([draft.pod.container(index).name for index in ctx.targets]) if ctx.role.rails else (),
+        containers=tuple([draft.pod.spec.containers[index].name for index in ctx.targets]) if ctx.role.rails else (),
         rails=ctx.selected.names,
         added=tuple(draft.entries),
         user_values=draft.user_values,

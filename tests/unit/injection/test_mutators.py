@@ -17,7 +17,7 @@ def count_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         draft.skip("nic-count", context.SKIPPED)
         return
     pod_now = draft.pod
-    target = pod_now.container(ctx.targets[0])
+    target = pod_now.spec.containers[ctx.targets[0]]
     devices = sorted(name for name in target.requests if name.startswith("nvidia.com/mlx5"))
     _, hca = target.env_by_name["NCCL_IB_HCA"]
     value = f"{len(devices)} devices, {len(pod_now.networks)} networks, HCA {hca.value}"
