@@ -170,7 +170,7 @@ class Reflector:
         self._record_contact()
         self.synced.set()
         self._reset_backoff()
-        await asyncio.sleep(self._absent * _vary())
+        await asyncio.sleep(self._absent * _draw_jitter())
 
     # --- lists ----------------------------------------------------------------------------------------------
 
@@ -267,7 +267,9 @@ class Reflector:
             watch="true",
             allowWatchBookmarks="true",
             resourceVersion=self._version,
-            timeoutSeconds=str(int(self._watch_seconds * _vary())),  # not all watches of all replicas end together
+            timeoutSeconds=str(
+                int(self._watch_seconds * _draw_jitter())
+            ),  # not all watches of all replicas end together
         )
         began, event_count = self._clock(), 0
         stream = self._client.stream(self.kind.path, query, self._quiet, opened=self._record_contact)
@@ -338,7 +340,7 @@ class Reflector:
             _log.warning(message, extra={"fields": {"kind": self.kind.name, "error": error, **fields}})
 
 
-def _vary() -> float:
+def _draw_jitter() -> float:
     """Return a factor from 1 to 1.5, so that what replicas do at equal intervals does not coincide."""
     return 1 + random.random() / 2  # noqa: S311 - jitter, not secrecy
 

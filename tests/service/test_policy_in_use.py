@@ -67,7 +67,7 @@ async def test_without_an_answer_of_the_api_server_the_warning_has_no_count():
     assert "but how many pods use it is not known and namespace labs opts in with it" in warning
 
 
-async def test_validate_counts_before_the_write(cluster, run, tmp_path):
+async def test_validate_counts_the_users_of_a_removed_fabric_before_the_write(cluster, run, tmp_path):
     cluster.keep(varied_clusters.CONFIGMAP_PATH, varied_clusters.CONFIGMAP)
     cluster.lists |= {"/api/v1/pods": PODS, "/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": []}
     file = tmp_path / "policy.yaml"

@@ -29,7 +29,7 @@ class _Offer(NamedTuple):
     counts: Counter[str]  # of NICs, by the resources for which they count
 
 
-def _list_claimed(snapshot: Snapshot) -> Mapping[str, claim_templates.ClaimedFabric]:
+def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.ClaimedFabric]:
     document = snapshot.require_policy()
     compiled = {name: claimed_rails.compile_claims(name, document) for name in document.fabrics}
     claimed = {name: claims for name, claims in compiled.items() if claims is not None}
@@ -41,7 +41,7 @@ def _list_claimed(snapshot: Snapshot) -> Mapping[str, claim_templates.ClaimedFab
 @row(
     "correct what identifies the rail: kubectl get resourceslices -o yaml; {edit policy}",
     after="policy",
-    each=_list_claimed,
+    each=_list_claimed_fabrics,
 )
 def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Assessment:
     """Each node with slices has the devices of each rail.
@@ -124,7 +124,11 @@ def _find_rail_problem(rail: claim_templates.ClaimedRail, offer: _Offer, devices
     return f"{rail.name} has no device with {rail.attribute} {wanted}; there is {text.join_first(actual, 3)}"
 
 
-@row("pair by an attribute that both drivers publish: {edit policy}", after="policy claim-devices", each=_list_claimed)
+@row(
+    "pair by an attribute that both drivers publish: {edit policy}",
+    after="policy claim-devices",
+    each=_list_claimed_fabrics,
+)
 def check_claim_pairs(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Assessment:
     """GPUs and NICs of a node can be paired.
 

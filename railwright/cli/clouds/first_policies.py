@@ -327,7 +327,7 @@ def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> _Sect
     comments = [f"{_name_nodes(nodes)}: no profile fits. The rails are the NetworkAttachmentDefinitions {found_by}."]
     more = [f"{requested[name]} of {count} {name}" for name, count in offered.items() if count > requested[name]]
     if more:
-        comments.append(f"A pod with all accelerators of a node gets of what the node offers {', '.join(more)}.")
+        comments.append(f"A pod with all accelerators of a node gets a part of the devices: {', '.join(more)}.")
     storage = [network.metadata.full_name for network, resource in cluster.networks if _is_storage(network, resource)]
     if storage:
         comments.append(f"LEFT OUT: {', '.join(storage)}, by their names networks for storage or management.")

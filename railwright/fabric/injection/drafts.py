@@ -148,7 +148,7 @@ class Draft:
         self.pod = msgspec.structs.replace(self.pod, metadata=metadata)
         self.changes.append(Change(title, why.entry, why.reason, tuple(operations)))
 
-    # --- what is told ---
+    # --- the record and the warnings ---
 
     def add_entry(self, entry: str) -> None:
         """Record that the pod has something as the policy requires."""

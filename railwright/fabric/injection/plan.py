@@ -119,9 +119,9 @@ def _explain_share(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if rails < all_rails and context.is_share_default(draft.pod, ctx.fabric):
         cause = reason.Reason(
             AdmissionCode.RAILS_IN_PROPORTION,
-            f"the pod gets {rails} of {all_rails} rails, as it has a part of a node's accelerators: its namespace opts "
-            "it in, and with all rails it would take all devices of a node",
-            fix=f"for others, set annotation {names.RAILS}",
+            f"the pod gets {rails} of {all_rails} rails, in proportion to its accelerators: its namespace opts it in, "
+            "and one pod with all rails would take all devices of a node",
+            fix=f"to choose rails, set annotation {names.RAILS}",
         )
         draft.skip("rails", cause)
 

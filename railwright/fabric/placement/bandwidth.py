@@ -10,7 +10,7 @@ import msgspec
 from railwright.fabric import topology
 
 FULL = 0.995
-"""A higher bandwidth is told as full, because two decimals round it to 1.00."""
+"""A higher bandwidth is reported as full, because two decimals round it to 1.00."""
 
 MISALIGNED = 0.63
 """A rail on another NUMA node than its GPU, against one beside it: 29.68 of 46.93 GB/s, all-reduce of 8 GB between two

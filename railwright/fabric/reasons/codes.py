@@ -291,7 +291,7 @@ class VariableCode(ReasonCode):
     )
     TCP_FORBIDDEN = (
         "TcpForbidden",
-        "without the fabric's network or plugin, NCCL fails and is not slow over TCP (NCCL; aws-ofi-nccl)",
+        "without the fabric's network or plugin, NCCL fails instead of running slowly over TCP (NCCL; aws-ofi-nccl)",
     )
     NVLINK_MEMORY = (
         "NvlinkMemory",
@@ -305,7 +305,7 @@ class VariableCode(ReasonCode):
         "RequiredByTransport",
         "the transport needs it (aws-ofi-nccl efa-env-var.md; Alibaba Cloud PAI on eRDMA; rdma-core vmw_pvrdma)",
     )
-    TCP_ONLY = "TcpOnly", "holds NCCL to TCP, also with network plugins and old releases (NCCL user guide, env.rst)"
+    TCP_ONLY = "TcpOnly", "keeps NCCL on TCP, also with network plugins and old releases (NCCL user guide, env.rst)"
 
 
 GROUPS: tuple[type[ReasonCode], ...] = (PlacementCode, AdmissionCode, RejectionCode, VariableCode)

@@ -82,7 +82,7 @@ def test_the_templates_of_a_kind_are_found_with_their_place(kind, spec, template
     assert read(kind, spec) == templates
 
 
-def test_a_pod_template_object_is_one():
+def test_an_object_of_kind_pod_template_is_read():
     (workload,) = workloads.read({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
     assert workload.templates[0].path == ("template",)
 
@@ -131,7 +131,7 @@ trees = st.recursive(
 
 
 @given(trees)
-def test_any_tree_is_read(tree):
+def test_no_tree_of_plain_data_makes_reading_fail(tree):
     list(workloads.read(tree))
 
 

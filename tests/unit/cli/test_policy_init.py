@@ -334,7 +334,7 @@ def test_a_pool_behind_one_network_is_a_rail_for_each_device_that_a_plugin_moves
     (fabric,) = read(text := write(trees)).fabrics.values()
     assert [(rail.network, rail.resource) for rail in fabric.rails] == [("prod/net", resource)] * rails
     assert fabric.rails_per_pod == ("proportional" if rails > 1 else None)
-    said = f"gets of what the node offers {rails} of {amount} {resource}." in flatten(text)
+    said = f"gets a part of the devices: {rails} of {amount} {resource}." in flatten(text)
     assert said == (amount > rails)
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
 
@@ -344,7 +344,7 @@ def test_pools_of_virtual_functions_with_a_network_each_are_one_rail_each():
     trees = objects(nodes(**{f"example.com__vf{index}": 8 for index in range(8)}), NETWORK=networks)
     (fabric,) = read(text := write(trees)).fabrics.values()
     assert [rail.network for rail in fabric.rails] == [f"prod/net{index}" for index in range(8)]
-    assert "gets of what the node offers 1 of 8 example.com/vf0, 1 of 8 example.com/vf1, 1" in flatten(text)
+    assert "gets a part of the devices: 1 of 8 example.com/vf0, 1 of 8 example.com/vf1, 1" in flatten(text)
 
 
 def test_the_network_of_an_operators_example_serves_all_devices_of_a_node():

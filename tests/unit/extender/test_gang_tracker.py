@@ -121,7 +121,7 @@ def test_a_gang_that_waits_for_other_pods_is_not_told():
     site.pods.remove(other)
     site.place("a-00", "a-01", "a-02", "a-03")
     assert site.look() == [overview_types.PLACED]
-    assert site.explain("w-0").gang.state == overview_types.PLACED, "nothing is told of the time when it waited"
+    assert site.explain("w-0").gang.state == overview_types.PLACED, "it is computed now, not when the gang waited"
 
 
 def test_a_gang_that_takes_over_from_pods_that_end_is_not_spread():

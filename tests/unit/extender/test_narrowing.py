@@ -181,7 +181,7 @@ def test_the_pods_of_a_gang_do_not_count_once_one_of_them_comes_back(site):
 
 
 @pytest.mark.parametrize("on", ["", "a-00"])
-def test_the_watch_ends_it(site, on):
+def test_a_pod_that_the_watch_shows_bound_or_deleted_counts_no_longer(site, on):
     ask(site, 0)
     site.pods.upsert(pod("w-0", group="g", on=on)) if on else site.pods.remove(site.peers[0])
     assert site.list_counted() == {}

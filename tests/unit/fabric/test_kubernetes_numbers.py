@@ -45,7 +45,7 @@ def test_a_taint_has_the_canonical_form_and_a_label_any_of_go(text):
     assert matches("Lt", "1", text)
 
 
-def test_other_operators_of_tolerations():
+def test_tolerations_of_each_operator_match_as_in_kubernetes():
     assert tolerates("", "a", "a")
     assert tolerates("Equal", "a", "a")
     assert not tolerates("Equal", "a", "b")

@@ -26,7 +26,7 @@ LABELS = {"app": "llama", "tier": "prod", "empty": ""}
         ("absent", "DoesNotExist", (), True),
     ],
 )
-def test_an_expression_matches(key, operator, values, is_match):
+def test_an_expression_of_a_label_selector_matches_as_in_kubernetes(key, operator, values, is_match):
     expression = label_selectors.Expression(key, operator, values)
     assert label_selectors.matches({}, [expression], LABELS) is is_match
 

@@ -21,7 +21,7 @@ networks = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).flatmap(
 
 
 @hypothesis.given(prefix=networks, family=st.sampled_from([None, "AF_INET", "AF_INET6", "nonsense"]))
-def test_a_range_is_a_prefix_of_the_family_that_nccl_looks_for(prefix, family):
+def test_an_address_range_is_a_prefix_of_the_family_that_nccl_looks_for(prefix, family):
     hypothesis.assume("%" not in prefix)
     version = 6 if family == "AF_INET6" else 4
     settings = {"NCCL_IB_ADDR_RANGE": prefix} | ({"NCCL_IB_ADDR_FAMILY": family} if family else {})

@@ -6,7 +6,7 @@ WORDS = [row for row in catalogue.list_variables() if isinstance(row.allowed, ca
 UNWRITABLE = {"NCCL_DEBUG"}
 
 
-def test_the_catalogue_is_whole():
+def test_the_catalogue_has_each_variable_once_in_order():
     rows = catalogue.list_variables()
     assert len(rows) == len({row.name for row in rows}) == 459
     assert list(rows) == sorted(rows, key=lambda row: row.name)

@@ -6,7 +6,7 @@ import pytest
 from railwright.fabric.nccl import conf
 
 
-def test_lines_are_written_bare():
+def test_values_are_written_without_quotes():
     assert conf.format_file([("NCCL_IB_HCA", "=mlx5_0,mlx5_1"), ("NCCL_NET", "AWS Libfabric")]) == (
         "NCCL_IB_HCA==mlx5_0,mlx5_1\nNCCL_NET=AWS Libfabric\n"
     )

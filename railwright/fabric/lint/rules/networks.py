@@ -73,7 +73,7 @@ def _find_misfit(network: str, ranks: RankContext) -> Iterator[str]:
     plugin = fabric.nccl.plugin if fabric is not None else None
     if transport is None and network == "socket" and ranks.is_rdma_requested:
         resources = ", ".join(sorted(ranks.rdma_devices))
-        yield f"holds NCCL to TCP, and the ranks request {resources}; write IB, or remove it"
+        yield f"keeps NCCL on TCP, and the ranks request {resources}; write IB, or remove it"
     elif (
         transport is not None
         and network != (plugin or "").casefold()

@@ -141,7 +141,7 @@ class NodeIndex:
     def uplinks(self) -> bandwidth.Uplinks:
         """Return the uplinks of all domains, as a gang of such pods uses them."""
         ratios = self.signature.fabric.placement.oversubscription
-        return bandwidth.Uplinks(self._states.domains.domain_sizes, ratios, self.signature.links)
+        return bandwidth.Uplinks(self._states.domains.domain_sizes, ratios, self.signature.uplinks_per_rail)
 
     def find_class(self, name: str) -> node_evaluation.NodeClass | None:
         """Return the class of a node; None if the cache does not contain it."""

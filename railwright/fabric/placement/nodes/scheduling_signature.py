@@ -44,7 +44,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         return frozenset([need.resource for need in self.needs if not self.requests.get(need.resource, 0)])
 
     @property
-    def links(self) -> float:
+    def uplinks_per_rail(self) -> float:
         """Return the number of uplinks available to each rail that a pod with this signature uses."""
         used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
         bundled = not presets.has_own_uplinks(self.fabric.placement)

@@ -183,7 +183,7 @@ Key = TypeVar("Key")
 
 
 def _remove(index: dict[Key, dict[str, AssumedPod]], key: Key, uid: str) -> None:
-    """Remove a pod from an index, and its key with the last one."""
+    """Remove a pod from an index, and the key of the index if no pod is left."""
     index[key].pop(uid)
     if not index[key]:
         del index[key]
@@ -203,7 +203,7 @@ def find_stale(assumed: AssumedPods, uid: str) -> frozenset[str]:
 
 
 def find_uncertain(assumed: AssumedPods, gang: membership.GangKey, seen: Collection[str]) -> Collection[str]:
-    """Return the UIDs of a gang whose NVLink domain is a guess, or which the watch has not shown.
+    """Return the UIDs of the gang's pods whose NVLink domain is a guess, or that the watch has not shown.
 
     `seen` are the UIDs that it has shown.
     """
