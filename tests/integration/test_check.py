@@ -28,7 +28,6 @@ from railwright.fabric import names
 ROOT = pathlib.Path(__file__).parents[2]
 NAMESPACE, NETWORKS, LEAF = names.NAMESPACE, "check-networks", "fabric.topograph.run/tier-0"
 MUTATING, NAD = "MutatingWebhookConfiguration", "NetworkAttachmentDefinition"
-UNTOUCHED_BY_US = {"certs-rotation"}  # warned about where nothing renews certificates
 POLICY = manifests.policy(
     {
         "roce": manifests.fabric(
@@ -103,7 +102,7 @@ class Installed:
         async def compare_rows():
             code, answer = await self.check()
             problems = [row for row in answer["checks"] if row["state"] in ("warn", "fail")]
-            rows = {problem["check"] for problem in problems} - UNTOUCHED_BY_US
+            rows = {problem["check"] for problem in problems}
             assert rows == expected, [(problem["check"], problem["detail"]) for problem in problems]
             assert code == (1 if any(problem["state"] == "fail" for problem in problems) else 0)
             return answer

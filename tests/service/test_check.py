@@ -124,16 +124,16 @@ async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation
 
 
 async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installation):
-    services = installation.trees["slices"]
-    installation.trees["slices"] = []
+    statuses = [deployment.pop("status") for deployment in installation.trees["deployments"]]
     process = await start(installation, "--wait", "60", "-v")
     async with asyncio.timeout(shell.PATIENCE):
         assert await process.stderr.readline() == b"railwright: waiting for webhook-replicas, extender-replicas\n"
-    installation.trees["slices"] = services
+    for deployment, status in zip(installation.trees["deployments"], statuses, strict=True):
+        deployment["status"] = status
     code, out, _ = await processes.finish(process)
     assert code == 0
     assert out.count("√ API server answers") == 1
-    assert "Webhook is ready, on at least two nodes" in out
+    assert "Webhook is ready, with at least two replicas" in out
     assert "failed" not in out
 
 
@@ -171,7 +171,7 @@ async def test_missing_permissions_are_named_and_exit_two(installation, check):
     assert "- Nodes offer accelerators and device pools: you may not list nodes -A (403 Forbidden)" in out
 
 
-FAULTS = {"pods": 403, "services": 500, "namespaces": objects_stub.GARBAGE}
+FAULTS = {"pods": 403, "configmaps": 500, "namespaces": objects_stub.GARBAGE}
 
 
 async def test_an_unreadable_source_has_a_reason_and_stops_nothing(cluster, tmp_path):
@@ -181,7 +181,7 @@ async def test_an_unreadable_source_has_a_reason_and_stops_nothing(cluster, tmp_
         seen = await reader.read(client, "railwright-system")
     assert seen.unread["own-pods"] == "you may not list pods -n railwright-system (403 Forbidden)"
     assert "list pods -A" in seen.forbidden
-    assert "answers 500 Internal Server Error: no; " in seen.unread["services"]
+    assert "answers 500 Internal Server Error: no; " in seen.unread["kube-system"]
     assert "not as a Kubernetes API server does" in seen.unread["namespaces"]
     assert {"hypernodes", "networks"} <= seen.unknown
     assert seen.find("policy") is None

@@ -63,7 +63,6 @@ Trees = dict[str, list[Tree]]
 _SOURCES = {
     "Namespace": "namespaces",
     "Deployment": "deployments",
-    "Service": "services",
     "MutatingWebhookConfiguration": "mutating",
     "ValidatingWebhookConfiguration": "validating",
     "ValidatingAdmissionPolicy": "admission-policies",
@@ -195,7 +194,6 @@ def _pickle_healthy() -> bytes:
         namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = namespace["metadata"]["name"]
     for deployment in trees["deployments"]:
         _run(trees, deployment)
-    trees["slices"] = [_slice(service["metadata"]["name"]) for service in trees["services"]]
     _certify(trees)
     trees["policy"] = [{**_build_named(names.POLICY_CONFIGMAP), "data": {names.POLICY_KEY: POLICY}}]
     for rail in range(2):
@@ -229,11 +227,6 @@ def _run(trees: Trees, deployment: Tree) -> None:
         trees["own-pods"].append(
             {**_build_named(name, labels=labels), "spec": {"nodeName": f"gpu-{index}"}, "status": status}
         )
-
-
-def _slice(service: str) -> Tree:
-    endpoint = {"addresses": ["10.0.0.7"], "conditions": {"ready": True}}
-    return {**_build_named(service, labels={"kubernetes.io/service-name": service}), "endpoints": [endpoint]}
 
 
 def _certify(trees: Trees) -> None:

@@ -10,20 +10,9 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import fixes
+from railwright.cli.checking.fields import get_list, get_map, get_name, get_path, read_selector
 from railwright.cli.checking.rows import Assessment, State, assess_problems, fail, ok, row, skip, warn
-from railwright.cli.checking.snapshots import (
-    CONFIGURATION,
-    NAME_LABEL,
-    POLICY,
-    WEBHOOK,
-    Snapshot,
-    get_list,
-    get_map,
-    get_name,
-    get_path,
-    read_selector,
-    require,
-)
+from railwright.cli.checking.snapshots import CONFIGURATION, NAME_LABEL, POLICY, WEBHOOK, Snapshot, require
 from railwright.cluster import installed_names, policies
 from railwright.fabric import intent, names, text
 
@@ -32,8 +21,6 @@ GROUP = "admission"
 _EDIT = "kubectl edit mutatingwebhookconfiguration {configuration}"
 _MAX_SECONDS = 10  # the API's default of timeoutSeconds; railwright answers faster
 _Hook = Mapping[str, Any]  # an entry of a webhook configuration
-
-# --- webhook configurations -------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -53,11 +40,10 @@ def find_excluded_namespaces(snapshot: Snapshot) -> frozenset[str]:
 def check_entries_complete(snapshot: Snapshot) -> Assessment:
     """Webhook configurations exist with all entries.
 
-    The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration `railwright` exist, with every entry. The
-    entries are those of `manifests/base/admission.yaml`. Without the first configuration the API server does not call
-    the webhook: the admission policy rejects labelled pods, or they run over TCP. `railwright disable` deletes it and
-    keeps a copy; while the copy is there, the fix is `railwright enable`. Without the second an invalid policy can be
-    stored; the servers still do not use it.
+    The entries are those of `manifests/base/admission.yaml`. Without the MutatingWebhookConfiguration the API server
+    does not call the webhook: the admission policy rejects labelled pods, or they run over TCP. `railwright disable`
+    deletes it and keeps a copy; while the copy is there, the fix is `railwright enable`. Without the
+    ValidatingWebhookConfiguration an invalid policy can be stored; the servers still do not use it.
 
     Warns about entries that this release does not have, usually left by another release.
     """
@@ -82,21 +68,15 @@ def check_entries_complete(snapshot: Snapshot) -> Assessment:
 def check_entries_match(snapshot: Snapshot) -> Assessment:
     """Each webhook entry is that of this release.
 
-    Compares each entry with `manifests/base/admission.yaml`:
+    Compares each entry with `manifests/base/admission.yaml`. A URL, more rules, and more namespaces that are excluded
+    or selected by name are allowed.
 
-    - `clientConfig`: it calls the Service `railwright-webhook`, and the path of the entry. A URL is allowed.
-    - `rules`: no resource or operation is missing. More are allowed.
-    - `objectSelector`, `namespaceSelector` and match conditions are equal, except for namespaces excluded or selected
-      by name. With a wider selector, other pods depend on the webhook; with a narrower one, opted-in pods bypass it.
-      Match conditions are compared by name.
-    - A mutating entry excludes `kube-system` and the webhook's own namespace. Otherwise, while the webhook is down, it
-      blocks its own pods or those of the network plugin from starting.
-    - `reinvocationPolicy` is `IfNeeded`. Fails if other webhooks change pods later (they run in the order of their
-      configurations' names), otherwise warns.
-    - `failurePolicy`: warns if it is `Ignore` for opted-in pods, which would run over TCP unnoticed, or `Fail` for
-      requests that must not be blocked.
-    - `timeoutSeconds`: warns if it is above 10, which delays every pod while the webhook hangs, or below the
-      manifest's.
+    - With a wider selector or fewer match conditions, other pods depend on the webhook; with a narrower one, opted-in
+      pods bypass it.
+    - A mutating entry that does not exclude `kube-system` and the webhook's own namespace blocks the webhook's pods or
+      those of the network plugin while the webhook is down.
+    - Without `reinvocationPolicy: IfNeeded`, what other webhooks change in pods after railwright is missed.
+    - `failurePolicy: Ignore` lets opted-in pods run over TCP unnoticed while the webhook is down.
     """
     snapshot.require("mutating", "validating")
     own = [hook for hook in snapshot.hooks if hook.get("name") in read_expected()]
@@ -125,9 +105,7 @@ def _compare(hook: _Hook, expected: _Hook, snapshot: Snapshot) -> Iterator[tuple
         yield State.FAIL, f"is not called for {text.join_first(missing, 3)}", ""
     yield from ((State.FAIL, problem, fix) for problem, fix in _compare_selectors(hook, expected, snapshot.namespace))
     if hook.get("reinvocationPolicy") != "IfNeeded" == expected.get("reinvocationPolicy"):
-        later = text.join_first(sorted(_list_later_webhooks(snapshot)), 5)
-        problem = f"reinvocationPolicy is not IfNeeded, so changes by {later or 'later webhooks'} are missed"
-        yield State.FAIL if later else State.WARN, problem, ""
+        yield State.FAIL, "reinvocationPolicy is not IfNeeded, so changes by later webhooks are missed", ""
     if hook.get("failurePolicy", "Fail") != expected["failurePolicy"]:
         problem = (
             "Ignore: while the webhook is down, training pods run without their network"
@@ -185,17 +163,6 @@ def _list_names(hook: _Hook, operator: str) -> frozenset[str]:
     )
 
 
-def _list_later_webhooks(snapshot: Snapshot) -> Iterator[str]:
-    """Yield CONFIGURATION/NAME of the mutating webhooks that are called for new pods after railwright's."""
-    for configuration in snapshot.get_all("mutating"):
-        name = str(get_path(configuration, "metadata", "name"))
-        if name > CONFIGURATION:
-            hooks = get_list(configuration, "webhooks")
-            yield from (f"{name}/{hook.get('name')}" for hook in hooks if "CREATE /pods" in _list_calls(hook))
-
-
-# --- the policy -------------------------------------------------------------------------------------------
-
 _CONFIGMAP = f"ConfigMap {POLICY}"
 _MOST = 20  # errors printed; a user with more fixes these first
 
@@ -204,11 +171,9 @@ _MOST = 20  # errors printed; a user with more fixes these first
 def check_policy(snapshot: Snapshot) -> Assessment:
     """Policy exists and is valid.
 
-    A ConfigMap `railwright-policy` with the key `policy.yaml` exists. You create it; no installation method includes
-    one. Without it no server becomes ready, and opted-in pods are rejected.
-
-    The policy in it is valid. Errors have line and path, as in `railwright policy validate`. Servers never use an
-    invalid policy: they keep the last valid one, which ConfigMap `railwright-last-policy` has for those that restart.
+    You create ConfigMap `railwright-policy` with the key `policy.yaml`; no installation method includes one. Without it
+    no server becomes ready, and opted-in pods are rejected. Servers never use an invalid policy: they keep the last
+    valid one, which ConfigMap `railwright-last-policy` has for those that restart.
     """
     configmap, result = snapshot.find("policy"), snapshot.policy_result
     if configmap is None:
@@ -249,8 +214,6 @@ def check_namespace_labels(snapshot: Snapshot) -> Assessment:
     return assess_problems(problems, good, f"{{}}: its pods with accelerators are rejected; fabrics: {known}")
 
 
-# --- policies behind the webhook --------------------------------------------------------------------------
-
 _INJECTED = f"{installed_names.INSTALLATION}-injected"  # manifests/base/admission-policy.yaml
 _BY_NAMESPACE = f"{_INJECTED}-by-namespace"
 _QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in its match condition
@@ -261,8 +224,8 @@ _CONDITION = "asks-for-an-accelerator"  # its match condition that identifies tr
 def check_admission_policy(snapshot: Snapshot) -> Assessment:
     """Pods that bypass the webhook are rejected.
 
-    The ValidatingAdmissionPolicies that reject opted-in pods without an injection record are in force. They are bound
-    with `Deny`, and list the policy's accelerators. An installation may leave them out (`admissionPolicy.mode: Off`).
+    The ValidatingAdmissionPolicies that reject opted-in pods without an injection record are bound with `Deny`, and
+    list the policy's accelerators. An installation may leave them out (`admissionPolicy.mode: Off`).
     """
     own = {get_name(policy): policy for policy in snapshot.get_all("admission-policies") if _is_ours(policy)}
     if not own:
@@ -298,13 +261,12 @@ def _compare_accelerators(snapshot: Snapshot, guard: Any) -> Assessment | None:
     listed, expected = {*_QUOTED.findall("\n".join(expressions))}, {*snapshot.accelerators}
     if not expressions or snapshot.policy is None or listed == expected:
         return None
-    if missing := text.join_first(sorted(expected - listed), 5):
-        problem = f"does not list the policy's accelerator {missing}: pods of an opted-in namespace are not checked"
-    else:
-        problem = (
-            f"lists {text.join_first(sorted(listed - expected), 5)}, which is no accelerator of the policy: pods of "
-            "an opted-in namespace that request it get no injection record, and are rejected"
-        )
+    lacking, more = (text.join_first(sorted(amounts), 5) for amounts in (expected - listed, listed - expected))
+    problem = (
+        f"does not list the policy's accelerator {lacking}: pods of an opted-in namespace are not checked"
+        if lacking
+        else f"lists {more}, which is no accelerator of the policy: pods that request it are rejected"
+    )
     fix = f"give its condition {_CONDITION} the policy's accelerators: kubectl edit validatingadmissionpolicy "
     return warn(f"{_BY_NAMESPACE} {problem}", f"{fix}{_BY_NAMESPACE}")
 

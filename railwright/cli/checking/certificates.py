@@ -5,7 +5,6 @@ Without permission to read Secrets, only the caBundle is checked.
 
 import base64
 import datetime as dt
-import ipaddress
 import itertools
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,24 +14,14 @@ from cryptography import x509
 
 from certs import inventory, pki
 from railwright.cli.checking import installation, snapshots
-from railwright.cli.checking.rows import Assessment, State, fail, ok, row, warn
-from railwright.cli.checking.snapshots import (
-    CERTS,
-    EXTENDER,
-    WEBHOOK,
-    SkipError,
-    Snapshot,
-    find_named,
-    get_map,
-    get_path,
-    require,
-)
+from railwright.cli.checking.fields import find_named, get_path, read_options
+from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
+from railwright.cli.checking.snapshots import EXTENDER, WEBHOOK, Snapshot, require
 from railwright.fabric import text
 
 GROUP = "certificates"
 
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
-_CERT_MANAGER = "cert-manager.io/certificate-name"  # annotation cert-manager writes on its Secrets
 _WEBHOOK_SECRET = f"{WEBHOOK}-secret"
 _ROTATE = "railwright certs rotate (cert-manager: kubectl -n {namespace} describe certificates)"
 _READ_LOG = "railwright certs rotate; the log says why rotation failed: kubectl -n {namespace} logs deployment/{certs}"
@@ -67,7 +56,7 @@ def check_extender_certificate(snapshot: Snapshot) -> Assessment:
     As webhook-certificate, for `railwright-extender-tls` and the host `railwright-extender.NAMESPACE.svc`. Skipped if
     the extender serves plain HTTP for Volcano.
     """
-    options = snapshots.read_options(installation.get_deployment(snapshot, EXTENDER))
+    options = read_options(installation.get_deployment(snapshot, EXTENDER))
     require("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
     return _check_certificate(snapshot, EXTENDER, [f"{EXTENDER}.{snapshot.namespace}.svc"])
 
@@ -124,51 +113,32 @@ def check_ca_bundle(snapshot: Snapshot) -> Assessment:
     Warns if the CA of the webhook's certificate is valid for less than 30 more days, and fails if it has expired.
     """
     snapshot.require("mutating", "validating")
-    hooks = require(snapshot.hooks, "there is no webhook configuration of railwright")
-    secret = find_named(snapshot.peek(_WEBHOOK_SECRET))
-    chain = None if secret is None else _parse(secret, "data", "tls.crt")
-    problems, signers = [], []
+    hooks, secret = snapshot.hooks, find_named(snapshot.peek(_WEBHOOK_SECRET))
+    require(hooks, "there is no webhook configuration of railwright")
+    chain = _parse(secret, "data", "tls.crt") if secret else ()
+    problems, ends = [], []
     for hook in hooks:
         try:
-            signer = _find_signer(chain or (), _parse(hook, "clientConfig", "caBundle"))
-            problem = "its caBundle does not verify the webhook's certificate" if chain and signer is None else ""
+            signer = _find_signer(chain, _parse(hook, "clientConfig", "caBundle"))
         except ValueError as error:
-            signer, problem = None, str(error)
-        signers += [signer] if signer else []
-        problems += [f"{hook.get('name')}: {problem}"] if problem else []
-    if chain is None and not problems:
-        raise SkipError(_describe_unread_secret(snapshot), unread=True)
+            problems.append(f"{hook.get('name')}: {error}")
+            continue
+        if signer is not None:
+            ends.append(signer.not_valid_after_utc)
+        elif chain:
+            problems.append(f"{hook.get('name')}: its caBundle does not verify the webhook's certificate")
     writers = [f"{event.involved_object.kind}: {event.message}" for event in snapshot.list_recent("overwritten")[:1]]
     if problems:
         return fail("; ".join([text.join_first(problems, 3), *writers]))
+    snapshot.require(_WEBHOOK_SECRET)
     if writers:
         return warn(writers[0])
-    end = min(signer.not_valid_after_utc for signer in signers)
+    end = min(ends)
     if snapshot.now >= end:
         return fail(f"the CA expired {end:%Y-%m-%d %H:%M} UTC")
     if end - snapshot.now < _CA_NOTICE:
         return warn(f"the CA expires in {_format_duration(end - snapshot.now)}")
     return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {end:%Y-%m-%d}")
-
-
-@row("install the Deployment again: {apply}, or use cert-manager", after="webhook-certificate")
-def check_certs_rotation(snapshot: Snapshot) -> Assessment:
-    """Certificate rotation is active.
-
-    It is that of the Deployment `railwright-certs`, or of cert-manager, which is known by its annotation on the Secret.
-    """
-    annotations = get_map(find_named(snapshot.peek(_WEBHOOK_SECRET)), "metadata", "annotations")
-    if _CERT_MANAGER in annotations:
-        return ok(f"by cert-manager, Certificate {annotations[_CERT_MANAGER]}")
-    deployment = snapshot.find("deployments", CERTS)
-    if deployment is None:
-        missing = f"Deployment {CERTS} does not exist"
-        if _WEBHOOK_SECRET in snapshot.unread:
-            why = f"{missing}; {_describe_unread_secret(snapshot)}, which would show cert-manager"
-            raise SkipError(why, unread=True)
-        return warn(f"certificates are not renewed: {missing}, and cert-manager does not manage the Secret")
-    readiness = installation.check_replicas(snapshot, deployment)
-    return ok(f"by {CERTS}") if readiness.state is State.OK else readiness
 
 
 def _find_signer(chain: _Chain, ca_bundle: _Chain) -> x509.Certificate | None:
@@ -179,20 +149,13 @@ def _find_signer(chain: _Chain, ca_bundle: _Chain) -> x509.Certificate | None:
     return next((issuer for issuer in ca_bundle if last == issuer or pki.is_signed_by(last, issuer)), None)
 
 
-def _describe_unread_secret(snapshot: Snapshot) -> str:
-    return snapshot.unread.get(_WEBHOOK_SECRET, f"Secret {snapshots.SECRETS[WEBHOOK]} does not exist")
-
-
 def _covers(certificate: x509.Certificate, host: str) -> bool:
     try:
         subject_names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return False
-    try:
-        return ipaddress.ip_address(host) in subject_names.get_values_for_type(x509.IPAddress)
-    except ValueError:
-        dns_names = subject_names.get_values_for_type(x509.DNSName)
-        return host in dns_names or f"*.{host.partition('.')[2]}" in dns_names
+    covered = {str(name.value) for name in subject_names}
+    return host in covered or f"*.{host.partition('.')[2]}" in covered
 
 
 def _parse(tree: Mapping[str, Any], *path: str) -> _Chain:

@@ -46,12 +46,10 @@ def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.Cl
 def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Assessment:
     """Each node with slices has the devices of each rail.
 
-    For fabrics with `claims`: the DeviceClasses that the policy names exist. Without the class, the templates of the
-    pods are invalid and no claim is allocated. Kubernetes serves resource.k8s.io/v1 from 1.34.
-
-    Slices of the driver exist, and each node with them has `devicesPerRail` devices of each rail. The detail names the
-    node, the rail, and the attribute that no device has or the values that the devices have instead. A NIC that is
-    missing in the slice is down or not bound to its driver. On nodes without a rail, pods that need it are not placed.
+    For fabrics with `claims`. The DeviceClasses that the policy names exist (Kubernetes serves resource.k8s.io/v1 from
+    1.34), and each node with slices has `devicesPerRail` devices of each rail. The detail names the node, the rail, and
+    the values that the devices have instead. A NIC that is missing in the slice is down or not bound to its driver. On
+    nodes without a rail, pods that need it are not placed.
 
     Of the expressions of a DeviceClass, railwright evaluates comparisons with constants, joined by `&&`. The row warns
     of others: their devices do not count in scores, and kube-scheduler allocates them all the same.
@@ -118,10 +116,8 @@ def _find_rail_problem(rail: claim_templates.ClaimedRail, offer: _Offer, devices
     if matching:
         return f"{rail.name} has {text.format_count(devices_per_rail, 'device', part=matching)}"
     actual = sorted(str(value) for nic in offer.nics if (value := nic.get_value(rail.attribute)) is not None)
-    if not actual:
-        return f"{rail.name} has no device, because no device has the attribute {rail.attribute}"
-    wanted = text.join_first(map(str, rail.values), 5)
-    return f"{rail.name} has no device with {rail.attribute} {wanted}; there is {text.join_first(actual, 3)}"
+    missing = f"{rail.name} has no device with {rail.attribute} {text.join_first(map(str, rail.values), 5)}"
+    return f"{missing}; there is {text.join_first(actual, 3) or 'no such attribute'}"
 
 
 @row(
@@ -154,9 +150,7 @@ def _find_pair_problem(attribute: str, offer: _Offer) -> str:
         {value for device in devices if (value := device.get_value(attribute)) is not None}
         for devices in (offer.accelerators, offer.nics)
     )
-    if not gpus or not nics:
-        return f"no {'NIC' if gpus else 'GPU'} has the attribute {attribute}"
     if gpus & nics:
         return ""
-    gpu, nic = (text.join_first(sorted(map(str, values)), 1) for values in (gpus, nics))
+    gpu, nic = (text.join_first(sorted(map(str, values)), 1) or "none" for values in (gpus, nics))
     return f"{attribute} is never equal: GPUs have {gpu}, NICs {nic}"

@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping
 
 from railwright.cli.checking import snapshots
-from railwright.cli.checking.snapshots import CERTS, EXTENDER, POLICY, WEBHOOK, get_map, get_path
+from railwright.cli.checking.fields import get_map, get_path
+from railwright.cli.checking.snapshots import CERTS, EXTENDER, POLICY, WEBHOOK
 from railwright.cluster import installed_names
 
 CREATE_POLICY = (

@@ -6,11 +6,12 @@ Rows about rails run once for each fabric; the subject of the assessment is the 
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from railwright.cli.checking.fields import get_list, get_map, get_name, get_path
 from railwright.cli.checking.rows import Assessment, assess_problems, fail, ok, row, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, get_map, get_name, get_path, require
+from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model, presets
@@ -23,31 +24,24 @@ _WITHOUT_POOLS = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
 def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
     """Return the fabrics with rails. A rail without a resource of its own has the one that its network names.
 
-    Raises SkipError without a valid policy.
+    Raises SkipError without a valid policy, or if such a network cannot be read.
     """
-    networks = _read_networks(snapshot)
+    fabrics = {name: item for name, item in snapshot.require_policy().fabrics.items() if item.rails}
+    if any(rail.network and not rail.resource for fabric in fabrics.values() for rail in fabric.rails):
+        snapshot.require("networks")
+    networks = {
+        (get_path(item, "metadata", "namespace"), get_path(item, "metadata", "name")): _get_pool(item)
+        for item in snapshot.peek("networks")
+    }
     return {
         name: intent.fill_resources(name, fabric, networks)
-        for name, fabric in snapshot.require_policy().fabrics.items()
-        if fabric.transport is not model.Transport.TCP and fabric.rails
+        for name, fabric in fabrics.items()
+        if fabric.transport is not model.Transport.TCP
     }
 
 
-def _read_networks(snapshot: Snapshot) -> intent.Networks:
-    """Return each network with the resource that its annotation names."""
-    networks = [get_map(item, "metadata") for item in snapshot.peek("networks")]
-    return {
-        (str(network.get("namespace")), str(network.get("name"))): get_map(network, "annotations").get(
-            names.NAD_RESOURCE_NAME
-        )
-        for network in networks
-    }
-
-
-def _require_pools(snapshot: Snapshot, fabric: model.Fabric) -> None:
-    """Raise SkipError if the device pool of a rail is not known, because its network cannot be read."""
-    if any(rail.network and not rail.resource for rail in fabric.rails):
-        snapshot.require("networks")
+def _get_pool(network: Any) -> Any:
+    return get_map(network, "metadata", "annotations").get(names.NAD_RESOURCE_NAME)
 
 
 def _list_pools(fabric: model.Fabric) -> list[str]:
@@ -70,15 +64,12 @@ def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.Nod
     return [node for node in _list_accelerated(snapshot) if not pools or any(map(node.capacity.get, pools))]
 
 
-# --- networks and pools -----------------------------------------------------------------------------------
-
-
 @row("install Multus (multus-cni) and its kind, or remove `network` from the rails", before=True)
 def check_multus(snapshot: Snapshot) -> Assessment:
     """Multus is installed (kind NetworkAttachmentDefinition)."""
-    snapshot.require("networks")
+    networks = snapshot.get_all("networks")
     if "networks" not in snapshot.unknown:
-        return ok(text.format_count(len(snapshot.get_all("networks")), "network"))
+        return ok(text.format_count(len(networks), "network"))
     if any(rail.network for fabric in snapshot.fabrics.values() for rail in fabric.rails):
         return fail("the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`")
     if snapshot.policy is None:
@@ -86,9 +77,7 @@ def check_multus(snapshot: Snapshot) -> Assessment:
     return skip("not installed, and no rail of the policy has `network`")
 
 
-@row(
-    "check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE", before=True
-)
+@row("check the pods of the device plugins, and `accelerators` in the policy: kubectl describe node NODE", before=True)
 def check_accelerators(snapshot: Snapshot) -> Assessment:
     """Nodes offer accelerators and device pools.
 
@@ -97,7 +86,6 @@ def check_accelerators(snapshot: Snapshot) -> Assessment:
     use `mounts.devInfiniband`.
     """
     accelerators, nodes = ", ".join(snapshot.accelerators), snapshot.cluster.nodes.values()
-    accelerated = len(_list_accelerated(snapshot))
     pools = Counter(
         name
         for node in nodes
@@ -105,18 +93,13 @@ def check_accelerators(snapshot: Snapshot) -> Assessment:
         if "/" in name and amount > 0 and name not in snapshot.accelerators
     )
     listed = text.join_first((f"{name} on {count}" for name, count in sorted(pools.items())), 8)
-    if not accelerated:
+    if not (accelerated := len(_list_accelerated(snapshot))):
         others = f"; they have {listed}" if listed else ""
         return warn(f"none of {text.format_count(len(nodes), 'node')} has any of {accelerators}{others}")
     share = f"{text.format_count(len(nodes), 'node', 'has', part=accelerated)} {accelerators}"
-    if snapshot.policy is not None:
-        return ok(share)
-    if listed:
-        return ok(f"{share}; device pools: {listed}")
-    return warn(
-        f"{share}, and no other extended resource: rails need a device pool, or devInfiniband",
-        "install an RDMA or SR-IOV device plugin on the nodes; to verify: kubectl describe node NODE",
-    )
+    if not listed and snapshot.policy is None:
+        return warn(f"{share}, and no other extended resource: rails need a device pool, or devInfiniband")
+    return ok(share if snapshot.policy is not None else f"{share}; device pools: {listed}")
 
 
 @row(
@@ -128,9 +111,7 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """Each rail's network is valid and names its device pool.
 
     The NetworkAttachmentDefinition of every rail exists under its `namespace/name`. Pods are rejected while one is
-    missing.
-
-    Its `spec.config` is JSON that names a plugin. Empty is valid too: Multus then reads the file of that name on the
+    missing. Its `spec.config` is JSON that names a plugin, or empty: Multus then reads the file of that name on the
     node.
 
     Where both the policy (`rails[].resource`) and the network (annotation `k8s.v1.cni.cncf.io/resourceName`) name a
@@ -139,47 +120,42 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     rails = require([rail for rail in fabric.rails if rail.network], "no rail has a network")
     networks = {get_name(network): network for network in snapshot.get_all("networks")}
     if missing := text.join_first(
-        (f"{rail.name}: {rail.network}" for rail in rails if rail.network not in networks), 4
+        (f"{item.name}: {item.network}" for item in rails if item.network not in networks), 4
     ):
         return fail(f"there is no NetworkAttachmentDefinition for {missing}: pods are rejected")
-    configurations = {rail.network: get_path(networks[rail.network or ""], "spec", "config") for rail in rails}
-    problems = [
-        f"{name}: {problem}"
-        for name, configuration in configurations.items()
-        if (problem := _find_configuration_problem(configuration))
-    ]
-    if problems:
-        return fail(text.join_first(problems, 4), "kubectl -n NAMESPACE edit net-attach-def NAME")
-    pools = {
-        rail: get_map(networks[rail.network or ""], "metadata", "annotations").get(names.NAD_RESOURCE_NAME)
-        for rail in rails
-    }
+    own = {rail: networks[str(rail.network)] for rail in rails}
+    problems = (
+        f"{rail.network}: {problem}"
+        for rail, network in own.items()
+        if (problem := _find_configuration_problem(network))
+    )
+    if listed := text.join_first(problems, 4):
+        return fail(listed, "kubectl -n NAMESPACE edit net-attach-def NAME")
     different = (
-        f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}"
-        for rail, annotated in pools.items()
-        if annotated and annotated != rail.resource and not fabric.claims
+        f"{rail.name}: the policy has {rail.resource}, {rail.network} has {_get_pool(network)}"
+        for rail, network in own.items()
+        if _get_pool(network) not in (None, rail.resource) and not fabric.claims
     )
     equal = f"set both to the same value: {{edit policy}}, or annotation {names.NAD_RESOURCE_NAME} of the network"
     return assess_problems(different, text.format_count(len(rails), "network"), bad=functools.partial(fail, fix=equal))
 
 
-def _find_configuration_problem(configuration: Any) -> str:
+def _find_configuration_problem(network: Any) -> str:
     """Return what is wrong with spec.config, or "". Empty is valid: Multus then reads the CNI file on the node."""
-    if not configuration:
-        return ""
+    configuration = get_path(network, "spec", "config")
     try:
-        tree = json.loads(configuration)
+        tree = json.loads(configuration) if configuration else {"type": "that of the file"}
     except (ValueError, TypeError) as error:
         return f"spec.config is not JSON: {error}"
-    if not isinstance(tree, dict):
-        return "spec.config is not a JSON object"
-    plugins = tree.get("plugins") if isinstance(tree.get("plugins"), list) else [tree]
-    if not plugins or not all(isinstance(plugin, dict) and plugin.get("type") for plugin in plugins):
-        return "spec.config names no plugin (`type`)"
-    return ""
+    plugins = get_list(tree, "plugins") or [tree]
+    return "" if all(get_path(plugin, "type") for plugin in plugins) else "spec.config names no plugin (`type`)"
 
 
-@row("check the device plugin's pods and configuration: kubectl describe node NODE", after="policy", each=list_fabrics)
+@row(
+    "check the device plugin's pods and configuration: kubectl describe node NODE",
+    after="policy rail-networks",
+    each=list_fabrics,
+)
 def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """Nodes with accelerators offer each rail's device pool.
 
@@ -190,53 +166,35 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     left out. Pods go there last. Also warns about rails without a device pool, unless `/dev/infiniband` is mounted, the
     containers are privileged, or the transport needs none.
     """
-    _require_pools(snapshot, fabric)
     require(not fabric.claims, "the rails come as claims: see claim-devices")
-    pools, networks = _list_pools(fabric), _read_networks(snapshot)
-    unbound = [
-        rail.name
-        for rail in fabric.rails
-        if not rail.resource and (rail.network_key is None or rail.network_key in networks)
-    ]
+    unbound = [rail.name for rail in fabric.rails if not rail.resource]
     has_devices = fabric.mounts.dev_infiniband or fabric.security.privileged
     if unbound and not has_devices and fabric.transport not in _WITHOUT_POOLS:
         return warn(
             f"no device pool for {text.join_first(unbound, 5)}, and /dev/infiniband is not mounted",
             "set `resource` of the rails, or `mounts.devInfiniband`: {edit policy}",
         )
-    require(pools, "no rail has a device pool")
-    nodes = snapshot.cluster.nodes.values()
+    pools, nodes = require(_list_pools(fabric), "no rail has a device pool"), snapshot.cluster.nodes.values()
     counts = {name: sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools}
     if unavailable := [name for name in pools if not counts[name]]:
         return fail(f"no node offers {text.join_first(unavailable, 4)}: pods stay Pending")
-    if problem := _find_missing(snapshot, pools):
-        return problem
-    fewest, most = min(counts.values()), max(counts.values())
-    number = fewest if fewest == most else f"{fewest} to {most}"
-    return ok(f"on {number} of {text.format_count(len(nodes), 'node')}")
-
-
-def _find_missing(snapshot: Snapshot, pools: Sequence[str]) -> Assessment | None:
-    """Return a warning if nodes with accelerators lack the device pool of a rail."""
     others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
     accelerated = [node for node in _list_accelerated(snapshot) if _has_any(node, pools) or not _has_any(node, others)]
-    missing = {
+    if missing := {
         node.name: lacking
         for node in accelerated
         if (lacking := [name for name in pools if not node.capacity.get(name)])
-    }
-    problems = [
-        f"{node} lacks {text.join_first(lacking, 2)}" for node, lacking in missing.items() if len(lacking) < len(pools)
-    ]
-    if without_rails := [node for node, lacking in missing.items() if len(lacking) == len(pools)]:
-        problems.append(f"{text.join_first(without_rails, 4)} lack all rails")
-    if not problems:
-        return None
-    affected = text.format_count(len(accelerated), "node", part=len(missing))
-    return warn(
-        f"{affected} with accelerators: {text.join_first(problems, 4)}",
-        "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
-    )
+    }:
+        listed = text.join_first(
+            (f"{node} lacks {text.join_first(lacking, 2)}" for node, lacking in missing.items()), 4
+        )
+        return warn(
+            f"{text.format_count(len(accelerated), 'node', part=len(missing))} with accelerators: {listed}",
+            "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
+        )
+    fewest, most = min(counts.values()), max(counts.values())
+    number = fewest if fewest == most else f"{fewest} to {most}"
+    return ok(f"on {number} of {text.format_count(len(nodes), 'node')}")
 
 
 @row(
@@ -250,7 +208,6 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     Warns about nodes that have devices of a pool (`capacity`) but none allocatable. The link is down, or the device
     plugin reports them unhealthy. Devices of slices count, too: a taint `NoSchedule` or `NoExecute` takes them out.
     """
-    _require_pools(snapshot, fabric)
     dead = (
         f"{node.name}: {name} 0 of {capacity // resources.UNIT}"
         for node in snapshot.cluster.nodes.values()
@@ -277,9 +234,6 @@ def check_broken_rails(snapshot: Snapshot) -> Assessment:
         if (others := [rail for rail in node.broken_rails if rail not in known])
     )
     return assess_problems(unknown, bad=warn)
-
-
-# --- shapes and domains -----------------------------------------------------------------------------------
 
 
 @row(
@@ -313,39 +267,31 @@ def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """Nodes are in the fabric's topology domains.
 
     Nodes with rails have the label of the closest topology domain. Nodes without it belong to no leaf switch, and gangs
-    avoid them.
-
-    With `preset: volcano`: HyperNodes exist, form a valid tree, and contain every node with rails. Volcano's topology
-    discovery creates them.
+    avoid them. With `preset: volcano`: HyperNodes exist, form a valid tree, and contain every node with rails.
     """
-    _require_pools(snapshot, fabric)
     nodes = list_nodes(snapshot, fabric)
     if fabric.placement.preset == "volcano" and not fabric.placement.domains:
-        snapshot.require("hypernodes")
+        tree, labels = (
+            hypernodes.Tree(),
+            {item.metadata.name: item.metadata.labels for item in snapshot.get_all("nodes")},
+        )
         create = "Volcano's topology discovery creates them; to list: kubectl get hypernodes"
-        if "hypernodes" in snapshot.unknown:
-            return fail("the API server has no kind HyperNode (topology.volcano.sh)", create)
-        hyper_nodes = snapshot.get_all("hypernodes")
-        if not hyper_nodes:
+        if not (hyper_nodes := snapshot.get_all("hypernodes")):
             return fail("there is no HyperNode", create)
+        tree.replace(hyper_nodes)
+        problems = [*tree.find_problems(labels)]
+        if outside := [node.name for node in nodes if not tree.read_values(node.name, node.labels)]:
+            share = text.format_count(len(outside), "node", "is")
+            problems.append(f"{share} in no HyperNode: {text.join_first(outside, 3)}")
         good = text.format_count(len(hyper_nodes), "HyperNode")
-        return assess_problems(_list_tree_problems(snapshot, nodes), good, bad=functools.partial(warn, fix=create))
+        return assess_problems(problems, good, bad=functools.partial(warn, fix=create))
     no_domains = "the fabric has no topology domains: all nodes count as equally close"
     keys = require(presets.list_domain_keys(fabric.placement), no_domains)
     require(nodes, "no node has accelerators and rails of this fabric")
-    labels = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
-    unlabelled = [node.name for node in nodes if not {*labels} <= node.labels.keys()]
+    expected = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
+    unlabelled = [node.name for node in nodes if not {*expected} <= node.labels.keys()]
     if not unlabelled:
         return ok(f"{text.format_count(len(nodes), 'node', 'has')} {keys[0]}")
     share = text.format_count(len(nodes), "node", "has", part=len(unlabelled))
     bad = fail if len(unlabelled) == len(nodes) else warn
     return bad(f"{share} no label {keys[0]}: {text.join_first(unlabelled, 3)}")
-
-
-def _list_tree_problems(snapshot: Snapshot, members: Sequence[object_info.NodeInfo]) -> Iterator[str]:
-    tree = hypernodes.Tree()
-    tree.replace(snapshot.get_all("hypernodes"))
-    yield from tree.find_problems({node.metadata.name: node.metadata.labels for node in snapshot.get_all("nodes")})
-    if outside := [node.name for node in members if not tree.read_values(node.name, node.labels)]:
-        share = text.format_count(len(outside), "node", "is")
-        yield f"{share} in no HyperNode: {text.join_first(outside, 3)}"

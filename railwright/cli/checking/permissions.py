@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.cli.checking import snapshots
+from railwright.cli.checking.fields import find_named, get_path
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
-from railwright.cli.checking.snapshots import CERTS, EXTENDER, WEBHOOK, Snapshot, find_named, get_path
+from railwright.cli.checking.snapshots import CERTS, EXTENDER, WEBHOOK, Snapshot
 from railwright.cluster import installed_names
 from railwright.cluster.errors import Permission
 from railwright.fabric import text

@@ -7,24 +7,14 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import admission
+from railwright.cli.checking.fields import get_map, get_path
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
-from railwright.cli.checking.snapshots import (
-    NAME_LABEL,
-    WORKLOADS,
-    DryRun,
-    SkipError,
-    Snapshot,
-    get_map,
-    get_path,
-    require,
-)
+from railwright.cli.checking.snapshots import NAME_LABEL, WORKLOADS, DryRun, SkipError, Snapshot, require
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import keys, opt_in, templates
 from railwright.fabric.policy import model
 
 GROUP = "pods"
-
-# --- dry runs ---------------------------------------------------------------------------------------------
 
 _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace
     "allowPrivilegeEscalation": False,
@@ -119,9 +109,6 @@ def _is_enforced(snapshot: Snapshot) -> bool:
     return snapshot.policy is None or intent.is_enforced(snapshot.policy)
 
 
-# --- pods -------------------------------------------------------------------------------------------------
-
-
 @row(
     "these pods were created while the webhook was not called or the policy was in mode warn, or labelled later, and "
     "use TCP; set the label in the template of their workload, if it is not there, and delete them so that their "
@@ -182,8 +169,6 @@ def _find_newest_pods(snapshot: Snapshot) -> Mapping[tuple[str, str, str], str]:
 def _get_key(owner: views.ObjectReference) -> tuple[str, str, str]:
     return owner.namespace, owner.kind, owner.name
 
-
-# --- labels and annotations without effect ----------------------------------------------------------------
 
 _MAX_LINES = 10  # findings in the detail
 _FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs

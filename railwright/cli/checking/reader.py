@@ -11,8 +11,10 @@ from urllib import parse
 
 import msgspec
 
+from railwright.cli import cluster_access
 from railwright.cli.checking import permissions, pods
-from railwright.cli.checking.snapshots import SOURCES, DryRun, SkipError, Snapshot, get_path
+from railwright.cli.checking.fields import get_path
+from railwright.cli.checking.snapshots import SOURCES, DryRun, SkipError, Snapshot
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 
@@ -60,7 +62,7 @@ async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
     path = source.path.format(namespace=namespace)
     try:
         if source.is_single:
-            snapshot.objects[name] = [_decode_object(client, path, await client.get(path), name)]
+            snapshot.objects[name] = [await cluster_access.read_object(client, path, source.view)]
         else:
             snapshot.objects[name] = await watch_wire.list_objects(client, path, source.view, source.query)
     except errors.ClusterError as error:
@@ -79,20 +81,6 @@ def _record(snapshot: Snapshot, name: str, right: str, error: errors.ClusterErro
     if error.status == _FORBIDDEN:
         snapshot.forbidden.add(right)
         snapshot.unread[name] = f"you may not {right} (403 Forbidden)"
-
-
-def _decode_object(client: clients.Client, path: str, body: bytes, name: str) -> Any:
-    """Return a single object. Raises ForeignError if the body is not from a Kubernetes API server."""
-    try:
-        manifest = msgspec.json.decode(body)
-    except watch_wire.UNREADABLE as error:
-        raise errors.build_foreign(client.host, path, str(error)) from error
-    if get_path(manifest, "gitVersion" if name == "version" else "metadata") is None:
-        raise errors.build_foreign(client.host, path)
-    return manifest
-
-
-# --- permissions of the servers ---------------------------------------------------------------------------
 
 
 async def _review_servers(client: clients.Client, snapshot: Snapshot) -> None:
@@ -119,9 +107,6 @@ async def _review(client: clients.Client, permission: errors.Permission, user: s
         return get_path(msgspec.json.decode(answer), "status", "allowed")
     except msgspec.MsgspecError as error:
         raise errors.build_foreign(client.host, path, str(error)) from None
-
-
-# --- dry runs ---------------------------------------------------------------------------------------------
 
 
 async def _make_dry_run(client: clients.Client, snapshot: Snapshot, fabric: str, probing: str) -> None:

@@ -8,19 +8,10 @@ import msgspec
 import yaml
 
 from railwright.cli import scheduler_configuration
-from railwright.cli.checking import installation, nodes, snapshots
+from railwright.cli.checking import installation, nodes
+from railwright.cli.checking.fields import find_named, get_list, get_map, get_name, get_path, read_options
 from railwright.cli.checking.rows import Assessment, State, fail, ok, row, warn
-from railwright.cli.checking.snapshots import (
-    EXTENDER,
-    VOLCANO,
-    Snapshot,
-    find_named,
-    get_list,
-    get_map,
-    get_name,
-    get_path,
-    require,
-)
+from railwright.cli.checking.snapshots import EXTENDER, VOLCANO, Snapshot, require
 from railwright.cluster import documents, installed_names
 from railwright.fabric import hypernodes, names, text, views
 from railwright.fabric.gang_topology import requests
@@ -37,29 +28,18 @@ _DEFAULT = "default-scheduler"
 _COMPARED = ("filterVerb", "prioritizeVerb", "nodeCacheCapable", "ignorable")  # of a KubeSchedulerConfiguration
 
 
-# --- the extender -----------------------------------------------------------------------------------------
-
-
 @row("kubectl -n {namespace} logs deployment/{extender}")
 def check_extender_replicas(snapshot: Snapshot) -> Assessment:
     """Extender is installed and ready.
 
-    All replicas of the Deployment `railwright-extender` are ready, and its Service has a ready endpoint. Each replica
-    answers schedulers. Without it pods are still injected, but the scheduler alone places them. If the pods are ready
-    and the Service has no endpoint, its selector does not match their labels.
+    Each replica answers schedulers. Without it pods are still injected, but the scheduler alone places them.
     """
-    readiness = installation.check_replicas(snapshot, _require_extender(snapshot))
-    if readiness.state is not State.OK:
-        return readiness
-    return installation.find_endpoint_problem(snapshot, EXTENDER) or readiness
+    return installation.check_replicas(snapshot, _require_extender(snapshot))
 
 
 def _require_extender(snapshot: Snapshot) -> Any:
     missing = f"Deployment {EXTENDER} is not installed: gangs are placed without railwright"
     return require(snapshot.find("deployments", EXTENDER), missing)
-
-
-# --- Volcano ----------------------------------------------------------------------------------------------
 
 
 def _parse(configuration: str) -> Any:
@@ -116,20 +96,18 @@ def check_volcano_configuration(snapshot: Snapshot) -> Assessment:
         problems.append("plugin extender is listed before predicates: the extender is called for nodes that do not fit")
     if problems:
         return fail("; ".join(problems))
-    url, verb = str(arguments.get("extender.urlPrefix")), arguments.get(_PREDICATE)
+    verb = arguments.get(_PREDICATE)
     segmented = [name for name, item in fabrics.items() if (item.nvlink_segment or 1) > 1]
     if segmented and verb != "predicate":
         return warn(
             f"{_PREDICATE} is {verb or 'not set'}, not predicate: fabric {text.join_first(segmented, 5)} has "
             "nvlinkSegment, and Volcano may place pods of a segment outside of its NVLink domain"
         )
-    if verb and not segmented:  # it costs a request with the whole node for each task
-        return ok(f"{url}; {_PREDICATE} is needed only if no pod may start on a node with a broken rail")
-    return ok(url)
+    return ok(str(arguments.get("extender.urlPrefix")))
 
 
 def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) -> Iterator[str]:
-    options = snapshots.read_options(find_named(snapshot.peek("deployments"), EXTENDER))
+    options = read_options(find_named(snapshot.peek("deployments"), EXTENDER))
     url, scheme = str(arguments.get("extender.urlPrefix", "")), "http" if "--plain-http" in options else "https"
     expected_url = f"{scheme}://{EXTENDER}.{snapshot.namespace}.svc:{8715 if _VOLCANO_LISTEN in options else 8713}"
     if "/volcano" not in url or (EXTENDER in url and not url.startswith(expected_url)):
@@ -150,57 +128,40 @@ def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) ->
         yield f"{_MANAGED} {problem}"
 
 
-# --- gangs that Kueue or Volcano keeps in one domain ------------------------------------------------------
-
-
 @row(
     "add the level to Kueue's Topology or correct placement.domains; for HyperNodes, add the plugin "
-    "network-topology-aware to Volcano"
+    "network-topology-aware to Volcano",
+    each=nodes.list_fabrics,
 )
-def check_gang_topology(snapshot: Snapshot) -> Assessment:
+def check_gang_topology(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """Schedulers keep gangs in one domain as the policy asks.
 
-    States which level each fabric asks of Kueue and Volcano (`placement.gangTopology`): with `required` the last of
-    `domains`, with `preferred` the first. Warns if no Topology of Kueue has the level, or no HyperNode the tier: jobs
-    then wait for ever. Also warns if Volcano lacks the plugin that keeps gangs in HyperNodes.
+    With `placement.gangTopology: required` Kueue and Volcano are asked for the last of `domains`, with `preferred` for
+    the first. Warns if no Topology of Kueue has the level, or no HyperNode the tier: jobs then wait for ever. Also
+    warns if Volcano lacks the plugin that keeps gangs in HyperNodes.
     """
-    asking = {
-        name: fabric.placement
-        for name, fabric in snapshot.require_policy().fabrics.items()
-        if fabric.placement.gang_topology != requests.OFF
-    }
-    unset = "no fabric sets placement.gangTopology: schedulers decide as they are configured, or the extender"
-    require(asking, unset)
-    levels = {name: requests.find_level(placement, lambda _: True) or "" for name, placement in asking.items()}
-    described = "; ".join(f"fabric {name}: {asking[name].gang_topology}, at {level}" for name, level in levels.items())
-    problem = next(_list_missing_levels(snapshot, levels), "")
-    if not problem and not all(map(requests.is_label, levels.values())):
-        plugins = _list_plugins(_parse_volcano(snapshot))
-        if plugins and _HYPER_NODE_PLUGIN not in plugins:
-            lacking = f"ConfigMap {VOLCANO} lacks the plugin {_HYPER_NODE_PLUGIN}"
-            problem = f"{lacking}: Volcano does not keep gangs in one HyperNode"
-    return warn(f"{described}; {problem}") if problem else ok(described)
-
-
-def _list_missing_levels(snapshot: Snapshot, levels: Mapping[str, str]) -> Iterator[str]:
-    """Yield what Kueue or Volcano cannot do because it has no such level. `levels` are those of the fabrics."""
-    has_kueue = "kueue-topologies" not in {*snapshot.unknown, *snapshot.unread}
-    labels = {
-        get_path(level, "nodeLabel")
-        for tree in snapshot.peek("kueue-topologies")
-        for level in get_list(tree, "spec", "levels")
-    }
-    tiers = sorted({hyper_node.spec.tier for hyper_node in snapshot.peek("hypernodes")})
-    for name, level in levels.items():
-        if requests.is_label(level):
-            if has_kueue and level not in labels:
-                yield f"no Topology of Kueue has the level {level}, so Kueue never admits jobs of fabric {name}"
-        elif tiers and (tier := hypernodes.LEVELS.index(level) + 1) not in tiers:
-            listed = text.join_first(map(str, tiers), 5)
-            yield f"no HyperNode has tier {tier}, which jobs of fabric {name} name; the HyperNodes have: {listed}"
-
-
-# --- kube-scheduler ---------------------------------------------------------------------------------------
+    placement = fabric.placement
+    unset = "placement.gangTopology is not set: schedulers decide as they are configured, or the extender"
+    require(placement.gang_topology != requests.OFF, unset)
+    level = requests.find_level(placement, lambda _: True) or ""
+    if requests.is_label(level):
+        labels = {
+            get_path(item, "nodeLabel")
+            for tree in snapshot.get_all("kueue-topologies")
+            for item in get_list(tree, "spec", "levels")
+        }
+        if "kueue-topologies" not in snapshot.unknown and level not in labels:
+            return warn(f"no Topology of Kueue has the level {level}, so Kueue never admits its jobs")
+        return ok(level)
+    tiers = sorted({hyper_node.spec.tier for hyper_node in snapshot.get_all("hypernodes")})
+    if tiers and (tier := hypernodes.LEVELS.index(level) + 1) not in tiers:
+        return warn(
+            f"no HyperNode has tier {tier}, which its jobs name; there is {text.join_first(map(str, tiers), 5)}"
+        )
+    plugins = _list_plugins(_parse_volcano(snapshot))
+    if plugins and _HYPER_NODE_PLUGIN not in plugins:
+        return warn(f"Volcano lacks the plugin {_HYPER_NODE_PLUGIN}, so it does not keep gangs in one HyperNode")
+    return ok(level)
 
 
 @row("change the KubeSchedulerConfiguration; what it must have: railwright policy scheduler-config")
@@ -243,7 +204,7 @@ def _check_kube(snapshot: Snapshot, configmap: str, tree: Any) -> Assessment:
         problems.append(f"ignoredByScheduler is true for {text.join_first(ignored, 5)}: {shared}")
     if managed and (problem := _find_unmanaged(snapshot, [str(get_path(item, "name")) for item in managed])):
         problems.append(f"managedResources {problem}")
-    options = snapshots.read_options(find_named(snapshot.peek("deployments"), EXTENDER))
+    options = read_options(find_named(snapshot.peek("deployments"), EXTENDER))
     if "--client-ca" in options and not {"certFile", "certData"} & {*get_map(own, "tlsConfig")}:
         problems.append("tlsConfig has no certFile and keyFile, but the extender requires a client certificate")
     return fail(f"{configmap}: {'; '.join(problems)}") if problems else ok(configmap)
@@ -252,9 +213,6 @@ def _check_kube(snapshot: Snapshot, configmap: str, tree: Any) -> Assessment:
 def _find_own_extender(tree: Any) -> Mapping[str, Any] | None:
     extenders = get_list(tree, "extenders")
     return next((item for item in extenders if "/scheduler" in str(get_path(item, "urlPrefix"))), None)
-
-
-# --- one scheduler for a pool -----------------------------------------------------------------------------
 
 
 def _list_asking(snapshot: Snapshot) -> Mapping[str, Sequence[str]]:

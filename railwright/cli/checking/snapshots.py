@@ -6,15 +6,15 @@ Makes no calls: see `reader`.
 import dataclasses
 import datetime as dt
 import functools
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from certs import inventory
+from railwright.cli.checking.fields import find_named, get_list, get_map, get_name, get_path
 from railwright.cluster import errors, installed_names, policies, resources
-from railwright.fabric import hypernodes, label_selectors, names, node_views, views
+from railwright.fabric import hypernodes, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import claimed_rails, model
@@ -24,8 +24,6 @@ WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, in
 CONFIGURATION, POLICY = installed_names.INSTALLATION, installed_names.POLICY
 SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 NAME_LABEL = "kubernetes.io/metadata.name"
-
-# --- sources ------------------------------------------------------------------------------------------------
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -49,19 +47,23 @@ class Source(msgspec.Struct, frozen=True):
         return self.right.startswith("get ")
 
 
+class Version(views.View, frozen=True):
+    """The version of an API server, which another program does not have."""
+
+    git_version: str
+
+
 _OWN, _ADMISSION = "namespaces/{namespace}", "/apis/admissionregistration.k8s.io/v1"
 VOLCANO = "volcano-system/volcano-scheduler-configmap"  # as in Volcano's Helm chart
 WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {
     f"{kind.plural}.{kind.version}.{kind.group}": kind for kind in registry.KINDS
 }
 SOURCES: Mapping[str, Source] = {
-    "version": Source("/version"),
+    "version": Source("/version", Version),
     "namespaces": Source("/api/v1/namespaces"),
     "nodes": Source("/api/v1/nodes", node_views.Node),
     "deployments": Source(f"/apis/apps/v1/{_OWN}/deployments"),
     "own-pods": Source(f"/api/v1/{_OWN}/pods", query={"labelSelector": "app.kubernetes.io/part-of=railwright"}),
-    "services": Source(f"/api/v1/{_OWN}/services"),
-    "slices": Source(f"/apis/discovery.k8s.io/v1/{_OWN}/endpointslices"),
     **{f"{server}-secret": Source(f"/api/v1/{_OWN}/secrets/{secret}") for server, secret in SECRETS.items()},
     "mutating": Source(f"{_ADMISSION}/mutatingwebhookconfigurations"),
     "validating": Source(f"{_ADMISSION}/validatingwebhookconfigurations"),
@@ -217,63 +219,3 @@ def _get_event_time(event: views.Event) -> dt.datetime:
         )
     except ValueError:
         return dt.datetime.fromtimestamp(0, dt.UTC)
-
-
-# --- fields of objects --------------------------------------------------------------------------------------
-
-
-def find_named(objects_read: Iterable[Any], name: str = "") -> Any | None:
-    """Return the first object, or the first of this name; None if there is none."""
-    return next((item for item in objects_read if name in ("", get_path(item, "metadata", "name"))), None)
-
-
-def get_path(tree: Any, *path: str) -> Any:
-    """Return the value under these keys, None if a key is missing or a value on the path is not a mapping."""
-    for key in path:
-        tree = tree.get(key) if isinstance(tree, Mapping) else None
-    return tree
-
-
-get_map = frameworks.get_mapping
-
-
-def get_list(tree: Any, *path: str) -> Sequence[Any]:
-    """Return the list under these keys, an empty one if there is none."""
-    value = get_path(tree, *path)
-    return value if isinstance(value, list) else ()
-
-
-def get_name(obj: Any) -> str:
-    """Return NAMESPACE/NAME, or NAME for an object without namespace."""
-    metadata = get_path(obj, "metadata")
-    return "/".join(filter(None, (get_path(metadata, "namespace"), get_path(metadata, "name"))))
-
-
-def read_selector(tree: Any) -> Sequence[label_selectors.Expression]:
-    """Return the expressions of a label selector, with one for each of its matchLabels."""
-    expressions = [
-        (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
-        for item in get_list(tree, "matchExpressions")
-    ]
-    labels = [(key, "In", (value,)) for key, value in get_map(tree, "matchLabels").items()]
-    return [label_selectors.Expression(*expression) for expression in (*expressions, *labels)]
-
-
-def list_containers(deployment: Any) -> Sequence[Any]:
-    """Return the containers of a Deployment."""
-    return get_list(deployment, "spec", "template", "spec", "containers")
-
-
-def read_options(deployment: Any) -> Mapping[str, str]:
-    """Return the options of all containers of a Deployment; the value of one without is ""."""
-    arguments = [argument for container in list_containers(deployment) for argument in get_list(container, "args")]
-    return dict(argument.partition("=")[::2] for argument in arguments)
-
-
-_TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
-
-
-def list_image_versions(deployment: Any) -> Mapping[str, str]:
-    """Return the images of a Deployment with the version in their tag, "" if the tag names none, such as `latest`."""
-    images = [str(get_path(container, "image") or "") for container in list_containers(deployment)]
-    return {image: match[1] if (match := _TAG.search(image)) else "" for image in images if image}

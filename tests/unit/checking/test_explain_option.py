@@ -13,7 +13,7 @@ def test_a_row_is_explained_without_a_cluster(monkeypatch, capsys):
     assert main(["check", "--explain", "entries-match"]) == 0
     stdout = capsys.readouterr().out
     assert stdout.startswith("entries-match: Each webhook entry is that of this release\n\nCompares each entry")
-    assert "\n- rules: no resource or operation is missing. More are allowed.\n" in stdout
+    assert "\n- failurePolicy: Ignore lets opted-in pods run over TCP" in stdout
     assert "\n\nFix: apply the entry again: kubectl apply -k FOLDER" in stdout
 
 
