@@ -37,7 +37,7 @@ async def measure(arguments, bytecode):
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode), "PYTHONDONTWRITEBYTECODE": ""}
     began = cpu_time.measure_children()
     process = await processes.start_python(*arguments, env=environment, stderr=asyncio.subprocess.STDOUT)
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    out, _ = await process.communicate()
     return process.returncode, cpu_time.measure_children() - began, out.decode()
 
 
