@@ -210,10 +210,14 @@ def _check_required(_: Any, required: Iterable[str], value: Any, section: Schema
 
 
 def _check_others(validator: Any, others: Any, value: Any, section: Schema) -> Iterator[Violation]:
-    if others is not False:
-        yield from validators.Draft202012Validator.VALIDATORS["additionalProperties"](validator, others, value, section)
-    elif isinstance(value, dict):
-        yield from (exceptions.ValidationError("", path=(key,)) for key in value if key not in section["properties"])
+    """In the order of the document: jsonschema makes a set, of which the first `most` errors would be any."""
+    for key in value if isinstance(value, dict) else ():
+        if key in section.get("properties", ()):
+            continue
+        if others is False:
+            yield exceptions.ValidationError("", path=(key,))
+        else:
+            yield from validator.descend(value[key], others, path=key)
 
 
 def _check_keys(validator: Any, form: Schema, value: Any, _: Schema) -> Iterator[Violation]:

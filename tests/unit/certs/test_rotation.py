@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 
+import exploration
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -245,7 +246,7 @@ class Rotating(RuleBasedStateMachine):
 
 
 TestRotating = Rotating.TestCase
-TestRotating.settings = settings(stateful_step_count=25)
+TestRotating.settings = settings(stateful_step_count=25, max_examples=exploration.choose(25, 200))
 
 
 def test_the_first_run_issues_everything_at_once_and_then_rests():

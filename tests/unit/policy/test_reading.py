@@ -195,6 +195,13 @@ def test_values_in_messages_are_escaped_and_truncated():
         assert len(error.message) < 400
 
 
+def test_of_too_many_errors_the_first_are_listed():
+    fabrics = "".join(f"  f{number:03}: 1\n" for number in range(300))
+    *listed, more = read_errors(HEAD + fabrics)
+    assert [error.path for error in listed] == [f"fabrics.f{number:03}" for number in range(200)]
+    assert more.message == "has more than 200 errors; fix these first"
+
+
 def test_the_policy_of_a_configmap_gives_lines_of_the_manifest():
     manifest = "apiVersion: v1\nkind: ConfigMap\ndata:\n  policy.yaml: |\n" + "".join(
         f"    {line}\n" for line in (HEAD + "\n  f:\n    transport: rocee\n").splitlines()
