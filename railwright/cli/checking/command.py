@@ -8,10 +8,7 @@ import asyncio
 import collections
 import difflib
 import itertools
-import re
-import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -39,7 +36,6 @@ _MODULES = (installation, certificates, admission, nodes, claims, scheduling, po
 GROUPS = {module.GROUP: [item for item in vars(module).values() if isinstance(item, Row)] for module in _MODULES}
 _INTERVAL = 2.0  # seconds between two runs
 _INDENT = "    "
-_MAX_WIDTH = 100  # columns of a paragraph of an explanation
 _MARKS: dict[State, tuple[str, str]] = {
     State.OK: ("√", "green"),
     State.WARN: ("‼", "yellow"),
@@ -139,12 +135,9 @@ def explain(anchor: str) -> int:
         similar = difflib.get_close_matches(anchor, found, n=1)
         suggestion = f" did you mean {similar[0]}?" if similar else " to list all: railwright check --explain"
         raise output.UnreadableError(f"--explain: there is no row {anchor};{suggestion}")
-    item, width = found[anchor], min(_MAX_WIDTH, shutil.get_terminal_size().columns)
+    item = found[anchor]
     output.print_styled((anchor, "bold"), (f": {item.name}", ""))
-    for paragraph in (*re.split(r"\n\n|\n(?=- )", item.text), f"Fix: {format_fix(item)}"):
-        is_item = paragraph.startswith("- ")
-        print(end="" if is_item else "\n")
-        print(textwrap.fill(" ".join(paragraph.replace("`", "").split()), width, subsequent_indent="  " * is_item))
+    print(f"\n{item.text}\n\nFix: {format_fix(item)}".replace("`", ""))
     return output.OK
 
 

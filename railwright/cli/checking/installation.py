@@ -119,7 +119,8 @@ def check_images(snapshot: Snapshot) -> Assessment:
 
 def get_deployment(snapshot: Snapshot, server: str) -> Any:
     """Return the Deployment of a server. Raise SkipError if it does not exist, or could not be read."""
-    return require(snapshot.find("deployments", server), f"Deployment {server} does not exist")
+    effect = ": gangs are placed without railwright" if server == EXTENDER else ""
+    return require(snapshot.find("deployments", server), f"Deployment {server} is not installed{effect}")
 
 
 def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:

@@ -71,9 +71,8 @@ def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
     """A dry-run pod gets its network, by the policy in force.
 
     For each fabric, an opted-in pod is created as a dry run and must come back with an injection record. Nothing is
-    stored or scheduled. If it fails, the detail is the API server's error: `connection refused`, `x509: ...`, `context
-    deadline exceeded`, or a rejection by the webhook or by something else, such as a quota or a Pod Security level; in
-    that case use `--namespace-for-probe`. Not checked without permission to create pods.
+    stored or scheduled. If a quota or a Pod Security level rejects it, use `--namespace-for-probe`. Not checked without
+    permission to create pods.
 
     The injection record names the policy in the ConfigMap. A new policy takes effect within a second; if the record
     keeps naming another, a replica cannot watch the ConfigMap, or uses a `--policy` file.
@@ -117,8 +116,7 @@ def _is_enforced(snapshot: Snapshot) -> bool:
 def check_uninjected(snapshot: Snapshot) -> Assessment:
     """Every opted-in pod has its network.
 
-    Fails for opted-in pods that run or are pending without an injection. They were created while the webhook was not
-    called or the policy was in mode warn, or labelled later, and use TCP. Not counted: mirror pods of static pods, pods
+    Fails for opted-in pods that run or are pending without an injection. Not counted: mirror pods of static pods, pods
     that have finished or are being deleted, pods of namespaces that the webhook's configuration excludes, and pods with
     so many annotations (over 48,000 characters) that the record may not have fit.
     """
@@ -180,9 +178,8 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
 
     Examples of what has none: the label on a CronJob, which passes none to its pods; on a Job or JobSet that existed
     before the label, or that was created while the webhook was not called; an annotation instead of a label; a misspelt
-    key; a pod's key on a workload or on a namespace. Each line names the object, what was seen, where it belongs and
-    what to do, as admission and `railwright explain FILE` do. Workloads of all kinds that railwright knows are read,
-    but not those that a controller owns or that have ended, and no pods.
+    key; a pod's key on a workload or on a namespace. Workloads of all kinds that railwright knows are read, but not
+    those that a controller owns or that have ended.
     """
     excluded = admission.find_excluded_namespaces(snapshot)
     lines = []

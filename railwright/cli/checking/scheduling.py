@@ -34,12 +34,7 @@ def check_extender_replicas(snapshot: Snapshot) -> Assessment:
 
     Each replica answers schedulers. Without it pods are still injected, but the scheduler alone places them.
     """
-    return installation.check_replicas(snapshot, _require_extender(snapshot))
-
-
-def _require_extender(snapshot: Snapshot) -> Any:
-    missing = f"Deployment {EXTENDER} is not installed: gangs are placed without railwright"
-    return require(snapshot.find("deployments", EXTENDER), missing)
+    return installation.check_replicas(snapshot, installation.get_deployment(snapshot, EXTENDER))
 
 
 def _parse(configuration: str) -> Any:
@@ -250,7 +245,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     Also warns about injected pods that a scheduler has placed without the extender, because its configuration has a
     list of managed resources, and the pod requests none of them.
     """
-    _require_extender(snapshot)
+    installation.get_deployment(snapshot, EXTENDER)
     pool = {node.name for node in nodes.list_nodes(snapshot, fabric)}
     pods = [
         pod
