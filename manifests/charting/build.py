@@ -13,11 +13,13 @@ import re
 import sys
 import textwrap
 import tomllib
+from collections.abc import Callable
 
 import values
 import yaml
 
 from railwright.fabric import version
+from railwright.fabric.workloads import frameworks, registry
 
 MANIFESTS = pathlib.Path(__file__).parents[1]
 CHART = MANIFESTS / "chart"
@@ -39,6 +41,9 @@ def build_files() -> dict[pathlib.Path, str]:
             "policy.yaml"
         ],
         CHART / "files" / "runbook.yaml": format_runbook(RUNBOOK.read_text()),
+        CHART / "files" / "admission-rules.yaml": format_admission_rules(),
+        CHART / "files" / "gang-owners.yaml": format_permissions("list, watch", lambda kind: kind.size is not None),
+        CHART / "files" / "workloads.yaml": format_permissions("list", lambda _: True),
     }
     for path in (MANIFESTS / "components" / "prometheus" / "dashboards").glob("*.json"):
         files[CHART / "files" / f"railwright-{path.name}"] = path.read_text()
@@ -105,6 +110,37 @@ def _format_runbook_entry(entry: str) -> str:
     paragraphs = dict(re.findall(r"^\*\*(\w+):\*\* (.+)$", entry, re.MULTILINE))
     plain = {part: re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", paragraphs[part]) for part in _RUNBOOK_PARTS}
     return " ".join(f"{part}: {plain[part]}" for part in _RUNBOOK_PARTS)
+
+
+_KINDS = "# Kinds of railwright/fabric/workloads/registry.py, by manifests/charting/build.py\n"
+
+
+def format_admission_rules() -> str:
+    """Return the rules of admission for the kinds whose templates it changes."""
+    versions: dict[tuple[str, str], list[str]] = {}
+    for kind in registry.INJECTED_KINDS:
+        versions.setdefault((kind.group, kind.plural), []).append(kind.version)
+    resources: dict[tuple[str, str], list[str]] = {}
+    for (group, plural), own_versions in versions.items():
+        resources.setdefault((group, ", ".join(own_versions)), []).append(plural)
+    rules = [
+        f"- apiGroups: [{group}]\n  apiVersions: [{own_versions}]\n  resources: [{', '.join(sorted(plurals))}]\n"
+        "  operations: [CREATE, UPDATE]\n  scope: Namespaced\n"
+        for (group, own_versions), plurals in sorted(resources.items())
+    ]
+    return _KINDS + "".join(rules)
+
+
+def format_permissions(verbs: str, is_read: Callable[[frameworks.WorkloadKind], bool]) -> str:
+    """Return the RBAC rules with these verbs for the kinds that are read."""
+    resources: dict[str, set[str]] = {}
+    for kind in filter(is_read, registry.KINDS):
+        resources.setdefault(kind.group or '""', set()).add(kind.plural)
+    rules = [
+        f"- apiGroups: [{group}]\n  resources: [{', '.join(sorted(plurals))}]\n  verbs: [{verbs}]\n"
+        for group, plurals in sorted(resources.items())
+    ]
+    return _KINDS + "".join(rules)
 
 
 def list_stale(files: dict[pathlib.Path, str]) -> list[pathlib.Path]:
