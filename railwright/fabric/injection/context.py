@@ -44,9 +44,6 @@ class UserOptions(msgspec.Struct, frozen=True):
     delivery: str = ""
 
 
-_DEFAULTS = UserOptions()
-
-
 class Role(msgspec.Struct, frozen=True):
     """The role of a pod. `rails`: it gets the fabric. `is_launcher`: it gets the policy's variables of Open MPI."""
 
@@ -59,28 +56,20 @@ class InjectionContext(msgspec.Struct, frozen=True):
     """The inputs of all mutators for one pod, beside the pod as it is by then."""
 
     policy: policies.Policy
+    document: policies.PolicyDocument
     known: facts.ClusterFacts  # the cluster
     fabric_name: str
     fabric: policies.Fabric
     role: Role
     targets: tuple[int, ...]
     selected: RailSelection
+    rails: tuple[compiled.ResolvedRail, ...]  # of `selected`
     options: UserOptions
-
-    @property
-    def rails(self) -> tuple[compiled.ResolvedRail, ...]:
-        """Return the rails of the pod."""
-        return self.selected.rails
 
     @property
     def needs_privilege(self) -> bool:
         """True if some rail has no resource, so that no device plugin can add its device to the container."""
         return any(rail.resource is None for rail in self.rails)
-
-    @property
-    def document(self) -> policies.PolicyDocument:
-        """Return the policy's document."""
-        return self.policy.document
 
 
 def build(
@@ -94,14 +83,17 @@ def build(
 
     is_for_cpus = document.fabrics[name].accelerators == ()
     role = find_role(pod, accelerated=bool(accelerated), is_for_cpus=is_for_cpus)
+    selected = selected if role.rails else _NO_RAILS
     return InjectionContext(
         policy=policy,
+        document=document,
         known=cluster,
         fabric_name=name,
         fabric=document.fabrics[name],
         role=role,
         targets=select_targets(pod, accelerated),
-        selected=selected if role.rails else _NO_RAILS,
+        selected=selected,
+        rails=selected.rails,
         options=options,
     )
 
@@ -250,34 +242,20 @@ def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
             f"annotation {names.SEGMENT} {text.quote(segment)} is not a number of ranks from 1 to 999999; "
             "correct or remove it",
         )
-    if names.SKIP not in annotations and names.DELIVERY not in annotations:
-        return _DEFAULTS
-    return UserOptions(
-        _parse_skip(annotations.get(names.SKIP), skippable), _parse_delivery(annotations.get(names.DELIVERY))
-    )
-
-
-def _parse_skip(annotation: str | None, skippable: Sequence[str]) -> frozenset[str]:
-    if annotation is None:
-        return frozenset()
-    words = [word.strip() for word in annotation.split(",")]
+    skip, delivery = annotations.get(names.SKIP), annotations.get(names.DELIVERY)
+    words = [] if skip is None else [word.strip() for word in skip.split(",")]
     for word in words:
         if word not in skippable:
             raise reason.RefusedError(
                 "annotation",
-                f"annotation {names.SKIP} {text.quote(annotation)}: {text.quote(word)} is not one of "
+                f"annotation {names.SKIP} {text.quote(skip or '')}: {text.quote(word)} is not one of "
                 f"{', '.join(skippable)}",
             )
-    return frozenset(words)
-
-
-def _parse_delivery(annotation: str | None) -> str:
-    word = (annotation or "").strip()
-    if annotation is not None and word not in ("env", "file"):
+    if delivery is not None and delivery.strip() not in ("env", "file"):
         raise reason.RefusedError(
-            "annotation", f"annotation {names.DELIVERY} {text.quote(annotation)} is not one of env, file"
+            "annotation", f"annotation {names.DELIVERY} {text.quote(delivery)} is not one of env, file"
         )
-    return word
+    return UserOptions(frozenset(words), (delivery or "").strip())
 
 
 # --- containers -------------------------------------------------------------------------------------------------

@@ -156,8 +156,9 @@ class Draft:
 
     def add_setting(self, setting: derive.Variable) -> None:
         """Record that the pod has a variable as the policy requires, and why."""
-        self.entries[setting.entry] = None
-        self.codes[setting.entry] = setting.code
+        entry = setting.entry
+        self.entries[entry] = None
+        self.codes[entry] = setting.code
 
     def warn(self, *warnings: reasons.Reason) -> None:
         """Warn the user, once for equal warnings."""

@@ -95,17 +95,11 @@ def check_label(
             )
 
 
-def list_unlabelled(workload: templates.Workload) -> tuple[templates.Template, ...]:
-    """Return the templates into which admission would have copied the label of the workload, and has not."""
-    if not workload.kind.is_injected or workload.label in (None, names.FABRIC_NONE):
-        return ()
-    return tuple(template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels)
-
-
 def describe_uncopied(workload: templates.Workload) -> str:
     """Return why pods lack the label of their workload, and the fix, if admission has not copied it; otherwise ""."""
-    kind, lacking = workload.kind, list_unlabelled(workload)
-    if not lacking:
+    kind = workload.kind
+    lacking = [template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels]
+    if not lacking or not kind.is_injected or workload.label in (None, names.FABRIC_NONE):
         return ""
     problem = f"label {names.FABRIC} {workload.label!r} of the {kind.name} does not reach its pods: "
     if kind.is_frozen:

@@ -208,17 +208,18 @@ def _name_volume(kind: str, source: str) -> str:
 def _compile_shared_memory(document: policies.PolicyDocument) -> Mapping[str, FabricVolume]:
     """Return the memory volume of each fabric that has one, by the fabric's name."""
     sizes = {name: fabric.mounts.shared_memory for name, fabric in document.fabrics.items()}
-    return {name: _build_shared_memory(size) for name, size in sizes.items() if size is not None}
-
-
-def _build_shared_memory(size: str | int) -> FabricVolume:
-    return FabricVolume(
-        entry=f"mounts.{names.DEV_SHM}",
-        reason=f"{size} of memory for NCCL's host buffers; NCCL fails with the container runtime's default of 64 MiB",
-        volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}},
-        mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
-        is_ours=lambda volume: volume.empty_dir is not None,
-    )
+    return {
+        name: FabricVolume(
+            entry=f"mounts.{names.DEV_SHM}",
+            reason=f"{size} of memory for NCCL's host buffers; NCCL fails with the container runtime's default of "
+            "64 MiB",
+            volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}},
+            mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
+            is_ours=lambda volume: volume.empty_dir is not None,
+        )
+        for name, size in sizes.items()
+        if size is not None
+    }
 
 
 _INFINIBAND = FabricVolume(
@@ -228,22 +229,6 @@ _INFINIBAND = FabricVolume(
     mount={"name": INFINIBAND, "mountPath": names.DEV_INFINIBAND},
     is_ours=lambda volume: volume.host_path is not None and volume.host_path.get("path") == names.DEV_INFINIBAND,
 )
-
-
-def _build_file(entry: str, reason: str, name: str, annotation: str, path: str) -> FabricVolume:
-    """Return the volume of a file with an annotation of the pod.
-
-    A downwardAPI volume needs no ConfigMap in the user's namespace, and every pod-security level allows it.
-    """
-    file_name = path.rpartition("/")[2]
-    items = [{"path": file_name, "fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}]
-    return FabricVolume(
-        entry=entry,
-        reason=reason,
-        volume={"name": name, "downwardAPI": {"items": items}},
-        mount={"name": name, "mountPath": path, "subPath": file_name, "readOnly": True},
-        is_ours=lambda volume: volume.downward_api is not None,
-    )
 
 
 RAILS = f"{names.VOLUME_PREFIX}rails"
@@ -278,5 +263,13 @@ def refer_to_found(variable: str) -> Mapping[str, Any]:
     return {"fileKeyRef": {"volumeName": RAILS, "path": RAILS_ENV, "key": variable, "optional": True}}
 
 
-_RANKS_OF_SSH = "delivers NCCL's settings to ranks that do not inherit the container's environment"
-NCCL_CONF_FILE = _build_file("nccl.conf", _RANKS_OF_SSH, NCCL_CONF, names.NCCL_CONF, names.NCCL_CONF_PATH)
+_CONF_FILE = names.NCCL_CONF_PATH.rpartition("/")[2]
+# A downwardAPI volume needs no ConfigMap in the user's namespace, and every pod-security level allows it.
+_CONF_SOURCE = {"path": _CONF_FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{names.NCCL_CONF}']"}}
+NCCL_CONF_FILE = FabricVolume(
+    entry="nccl.conf",
+    reason="delivers NCCL's settings to ranks that do not inherit the container's environment",
+    volume={"name": NCCL_CONF, "downwardAPI": {"items": [_CONF_SOURCE]}},
+    mount={"name": NCCL_CONF, "mountPath": names.NCCL_CONF_PATH, "subPath": _CONF_FILE, "readOnly": True},
+    is_ours=lambda volume: volume.downward_api is not None,
+)

@@ -90,10 +90,8 @@ _FAMILIES = {4: "AF_INET", 6: "AF_INET6"}
 
 
 def _check_choice(text: str, words: tuple[str, ...]) -> Iterator[str]:
-    try:
-        lists.parse_choice(text, words)
-    except lists.InvalidChoiceError as error:
-        yield f"{error}. NCCL 2.24 and newer fail at start; correct or remove it"
+    if problem := lists.check_choice(text, words):
+        yield f"{problem}. NCCL 2.24 and newer fail at start; correct or remove it"
 
 
 def _check_level(text: str, _: RankContext) -> Iterator[str]:
