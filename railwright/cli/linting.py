@@ -14,15 +14,14 @@ from railwright.fabric.lint import engine
 from railwright.fabric.lint.rules import claims, manifests
 from railwright.fabric.policy import model
 
-_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
-_FAILING = ("error", "warning")
+_STYLES = {"error": "bold red", "warning": "bold yellow"}
 _NOT_CHECKED = "rules that need the fabric were not checked"
 _FROM_FILE = "give the policy in a file: --policy FILE"
 _SECONDS = 10.0  # for a request: most rules need no cluster
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 without errors and warnings, 1 with some, 2 for wrong usage or an unreadable file."""
+    """Return 0 without findings, 1 with some, 2 for wrong usage or an unreadable file."""
     if arguments.rules:
         return _print_rules(arguments.output)
     paths = options.find_files(arguments, (*options.MANIFESTS, "nccl.conf"))
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         formats.print_document(_build_rows(report), arguments.output)
     else:
         _print_text(report)
-    return output.FINDINGS if any(item.finding.severity in _FAILING for item in report.located) else output.OK
+    return output.FINDINGS if report.located else output.OK
 
 
 def _find_policy(arguments: argparse.Namespace) -> tuple[model.Policy | None, str]:
@@ -90,7 +89,7 @@ def _print_text(report: linted_files.Report) -> None:
         )
     counts = collections.Counter(str(item.finding.severity) for item in report.located)
     summary = ", ".join(text.format_count(counts[word], word) for word in _STYLES if counts[word])
-    style = "bold red" if any(counts[word] for word in _FAILING) else "bold green"
+    style = "bold red" if counts else "bold green"
     checked = f" in {text.format_count(report.checked, 'container or file')}" if report.checked else ""
     output.print_styled((summary or "nothing found", style), (checked, ""))
 

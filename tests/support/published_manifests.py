@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 from railwright.cli import linted_files
-from railwright.fabric.lint import rule_types
 
 TESTS = pathlib.Path(__file__).parents[1]
 FOLDER = TESTS / "data" / "published"
@@ -36,18 +35,11 @@ def read_archive() -> dict[str, str]:
         return {member.name: archive.extractfile(member).read().decode() for member in archive}  # type: ignore[union-attr]
 
 
-def find(path: str, text: str, reviewed: set[Key]) -> tuple[set[Key], set[Key]]:
-    """Return what lint finds in a manifest, as code and variable; infos that are not in `reviewed` are apart."""
-    findings: set[Key] = set()
-    remarks: set[Key] = set()
-    for item in linted_files.check_file(linted_files.read_file(path, text)).located:
-        finding = item.finding
-        key = finding.code, finding.name if finding.code.startswith("N") else ""
-        if finding.severity is rule_types.Severity.INFO and key not in reviewed:
-            remarks.add(key)
-        else:
-            findings.add(key)
-    return findings, remarks
+def find(path: str, text: str) -> set[Key]:
+    """Return what lint finds in a manifest, as code and variable."""
+    located = linted_files.check_file(linted_files.read_file(path, text)).located
+    findings = [item.finding for item in located]
+    return {(finding.code, finding.name if finding.code.startswith("N") else "") for finding in findings}
 
 
 def list_reviewed(row: dict[str, Any], path: str | None = None) -> set[Key]:

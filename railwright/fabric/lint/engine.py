@@ -36,8 +36,6 @@ def _list_findings(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding
 
 
 def list_warnings(findings: Sequence[rule_types.Finding]) -> tuple[reason.Reason, ...]:
-    """Return a warning for each finding that is not an info, without duplicates. Its code is the rule's."""
-    messages = dict.fromkeys(
-        (finding.code, finding.message) for finding in findings if finding.severity is not rule_types.Severity.INFO
-    )
+    """Return a warning for each finding, without duplicates. Its code is the rule's."""
+    messages = dict.fromkeys((finding.code, finding.message) for finding in findings)
     return tuple([reason.Reason(code, message) for code, message in messages])

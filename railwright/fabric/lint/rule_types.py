@@ -27,7 +27,6 @@ class Severity(enum.StrEnum):
 
     ERROR = "error"
     WARNING = "warning"
-    INFO = "info"
 
 
 class Setting(msgspec.Struct, frozen=True):

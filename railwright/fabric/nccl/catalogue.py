@@ -105,7 +105,6 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     introduced_basis: str | None
     on_invalid: str | None
     last_seen: str | None
-    owner: str
 
     @property
     def is_numeric(self) -> bool:

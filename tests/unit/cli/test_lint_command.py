@@ -131,17 +131,9 @@ def test_a_conf_file_is_recognized_by_name_or_content_and_the_first_of_equal_nam
     assert not any(line == 3 for _, line in findings)
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "code", "said"),
-    [
-        ("NCCL_SHARP_DISABLE=1", (), 0, "info N05"),
-        ("NCCL_IB_TIMEOUT=22", (), 0, "nothing found in 1 container or file\n"),
-    ],
-    ids=["only infos", "nothing"],
-)
-def test_only_warnings_and_errors_make_the_exit_code_1(lint, text, options, code, said):
-    assert lint(*options, nccl_dot_conf=f"{text}\n")[0] == code
-    assert said in lint(*options, nccl_dot_conf=f"{text}\n")[1]
+def test_a_file_without_findings_has_the_exit_code_0(lint):
+    code, out, _ = lint(nccl_dot_conf="NCCL_IB_TIMEOUT=22\n")
+    assert (code, out) == (0, "nothing found in 1 container or file\n")
 
 
 def test_several_documents_and_files_and_lists_are_read(lint):

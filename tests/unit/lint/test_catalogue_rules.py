@@ -6,7 +6,7 @@ from documentation import rules as pages
 from railwright.fabric.lint import engine
 from railwright.fabric.nccl import catalogue
 
-BY_STATUS = {"removed": "N02", "unknown": "N02", "framework": "N02", "plugin": "N05", "newer": "N02"}
+BY_STATUS = {"removed": "N02", "unknown": "N02", "framework": "N02", "newer": "N02"}
 READ = [row for row in catalogue.list_variables() if row.status in {"active", "deprecated", "newer", "unused"}]
 
 
@@ -39,16 +39,8 @@ def test_a_hostile_name_or_value_is_shown_short_and_escaped():
 
 
 def test_findings_stand_errors_first_and_once():
-    findings = engine.check(
-        pages.build_ranks({"settings": {"NCCL_NOBODY": "1", "NCCL_IB_SL": "99", "NCCL_SHARP_DISABLE": "1"}})
-    )
-    assert [finding.code for finding in findings] == ["N09", "N01", "N05"]
+    findings = engine.check(pages.build_ranks({"settings": {"NCCL_NOBODY": "1", "NCCL_IB_SL": "99"}}))
+    assert [finding.code for finding in findings] == ["N09", "N01"]
     assert engine.check(pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})) == engine.check(
         pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})
     )
-
-
-def test_infos_are_not_admission_warnings():
-    findings = engine.check(pages.build_ranks({"settings": {"NCCL_SHARP_DISABLE": "1"}}))
-    assert findings
-    assert engine.list_warnings(findings) == ()

@@ -5,14 +5,6 @@ from collections.abc import Callable, Iterator
 from railwright.fabric.lint.rule_types import RankContext, Setting, Severity, quote, rule
 from railwright.fabric.nccl import catalogue
 
-# NVIDIA's NGC images and those named after it hold HPC-X, which brings the SHARP plugin (NCCL release notes, NGC).
-_SHARP = "Mellanox/nccl-rdma-sharp-plugins"
-_WITH_SHARP = ("nvcr.io/nvidia/", "hpcx", "hpc-x")
-# Google's plugins come from a DaemonSet or an init container: where manifests mount them (GoogleCloudPlatform/
-# container-engine-accelerators, AI-Hypercomputer/gpu-recipes).
-_OF_GOOGLE = "GoogleCloudPlatform/container-engine-accelerators"
-_MOUNTS_OF_GOOGLE = ("/usr/local/gib", "/usr/local/nvidia", "/usr/local/nccl-plugin")
-
 
 def _is_unknown(name: str) -> bool:
     return name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None
@@ -78,32 +70,3 @@ def check_release(setting: Setting, ranks: RankContext) -> Iterator[str]:
     elif row.status == "newer" and row.since is not None:
         needed = ".".join(map(str, row.since))
         yield f"only NCCL {needed} and newer read this, most images are older; update it or remove this"
-
-
-@rule("N05", Severity.INFO, settings=_has_status("plugin"))
-def check_plugin(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """Only a plugin reads the variable.
-
-    The name belongs to a network or tuner plugin that is not part of NCCL. It has no effect if the image lacks that
-    plugin, which lint cannot see. Not reported if the pod mounts the folder of Google's plugin.
-
-    Source: the plugins' repositories.
-    """
-    owner = catalogue.get(setting.name).owner
-    is_in_image = owner == _SHARP and any(word in (ranks.image or "") for word in _WITH_SHARP)
-    is_mounted = owner == _OF_GOOGLE and any(path.startswith(_MOUNTS_OF_GOOGLE) for path in ranks.mounts)
-    if not is_in_image and not is_mounted:
-        yield f"only {owner} reads this; it has no effect unless the image has it"
-
-
-@rule("N60", Severity.INFO, settings=_has_status("deprecated"))
-def check_deprecated(setting: Setting, _: RankContext) -> Iterator[str]:
-    """The variable is deprecated.
-
-    Rings and channels became thread blocks (CTAs), and NCCL_CHECK_POINTERS became NCCL_CHECK_MODE. NCCL still reads the
-    old names, but may remove them.
-
-    Source: NVIDIA/nccl user guide and its release tags.
-    """
-    successor = catalogue.get(setting.name).deprecated_by
-    yield f"is deprecated; {f'use {successor}' if successor else 'remove it'}"

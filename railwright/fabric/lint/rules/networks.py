@@ -130,7 +130,7 @@ def check_efa_reachable(ranks: RankContext) -> Iterator[Violation]:
 _WITH_OWN_PLUGIN = "coreweave/nccl-tests"  # images whose environment names a network plugin
 
 
-@rule("N70", Severity.INFO)
+@rule("N70", Severity.WARNING)
 def check_plugin_of_image(ranks: RankContext) -> Iterator[Violation]:
     """The image chooses NCCL's network plugin.
 
