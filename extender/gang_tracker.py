@@ -1,8 +1,9 @@
-"""Watches the gangs of opted-in pods: how long they wait, and the states that users and metrics are told.
+"""Watches the gangs of opted-in pods: how long they wait, and the states that Events and metrics report.
 
 The states are those of `gang_assessment`, computed from the cluster alone, whatever schedulers have asked. A gang that
-never fits is told after WAITING_SECONDS. When the last pod of a gang is bound, its placement is told once. Gangs that
-were placed before the first check are not told. `gang_events` posts what is told. Times are arguments, in seconds.
+never fits is reported after WAITING_SECONDS. When the last pod of a gang is bound, its placement is reported once.
+Gangs that were placed before the first check are not reported. `gang_events` posts the reports. Times are arguments, in
+seconds.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ class Outcome(msgspec.Struct, frozen=True):
     first: object_info.PodInfo  # of its pods
     reasons: tuple[reason.Reason, ...]  # most important first
     attained: float = 0.0  # its bandwidth in proportion to the best possible; 0 if not placed or not modelled
-    is_repeated: bool = False  # it was told before
+    is_repeated: bool = False  # it was reported before
 
 
 class _TrackedGang(msgspec.Struct):
@@ -40,7 +41,7 @@ class _TrackedGang(msgspec.Struct):
     since: float
     check_after: float
     is_placed: bool = False
-    is_never: bool = False  # it was told that it never fits
+    is_never: bool = False  # it was reported that it never fits
     mixed: reason.Reason | None = None  # set if pods were admitted under several versions of the policy
 
 

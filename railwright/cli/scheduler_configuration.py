@@ -25,6 +25,12 @@ _CA_FILE = "/etc/kubernetes/railwright/ca.crt"
 _CLAIMED = '  # pods whose rails come as claims: the webhook adds a limit of "0" of it'
 
 
+_WITHOUT_CLUSTER = (
+    "the address is a DNS name and the CA a file, but kube-scheduler of kubeadm resolves no Service and mounts no such "
+    "file; without --policy, the address and the CA of the cluster are printed"
+)
+
+
 class Extender(NamedTuple):
     """Where a scheduler finds the extender: host of the URL, and the CA in base64, "" if it is read from a file."""
 
@@ -61,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     resources = list_resources(policy.document)
     text = format_volcano(resources) if arguments.scheduler == "volcano" else format_kube_scheduler(resources, extender)
     print(text, end="")
+    if arguments.policy and arguments.scheduler != "volcano":
+        output.print_note(_WITHOUT_CLUSTER)
     return output.OK
 
 

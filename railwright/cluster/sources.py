@@ -240,7 +240,7 @@ class Sources:
         return ""
 
     def list_unread(self) -> Sequence[str]:
-        """Return what has not been read yet and is still being read, in words for people."""
+        """Return what has not been read yet and is still being read, in words."""
         if self._snapshot is not None:
             return () if self._snapshot.synced.is_set() else ("the snapshot file",)
         failing = {name for name, source in self._reflectors.items() if source.failure is not None}

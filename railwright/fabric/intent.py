@@ -246,7 +246,7 @@ def format_rails(rail_names: Sequence[str]) -> str:
 
 
 def format_resource(resource: str) -> str:
-    """Return a resource for people. That of a rail by claims appears in no object of the cluster."""
+    """Return a resource as messages have it. The name for rails by claims appears in no object of the cluster."""
     return "NIC" if resource.startswith(f"{names.CLAIMS_DOMAIN}/") else resource
 
 

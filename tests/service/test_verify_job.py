@@ -240,7 +240,7 @@ def write_counters(uptime: int, *sent: int) -> str:
     return "\n".join([*ports, "uptime", f"{uptime}.5 3.1", "net", "eth0: 9 " + "0 " * 15, "rails", json.dumps(found)])
 
 
-async def test_counters_tell_which_rail_of_which_pod_is_idle(cluster, verify):
+async def test_counters_show_which_rail_of_which_pod_is_idle(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.pods.append(build_pod("llm-launcher", rails=()))
     words = ("job/llm", "--counters", "--seconds", "1")

@@ -21,7 +21,7 @@ _FOLDER: Traversable = importlib.resources.files("railwright.cli.clouds") / "pro
 class Shape(msgspec.Struct, frozen=True):
     """A node shape, and its fabric in the policy.
 
-    Its instance types tell its nodes; without any, a label of all nodes of the cloud, its devices and its networks.
+    Its instance types identify its nodes; without any, a label of all nodes of the cloud, its devices and its networks.
     """
 
     fabric: str

@@ -1,7 +1,7 @@
 """Previews pods by dry runs in a cluster: creates with dryRun=All, by the caller's own permissions.
 
 The API server runs its whole admission, calls our webhook and stores nothing. The webhook writes no Event on a dry run.
-Where a dry run does not tell, the policy of the cluster is applied here.
+Where a dry run shows nothing, the policy of the cluster is applied here.
 """
 
 import asyncio

@@ -79,7 +79,7 @@ def read_explanation(body: bytes) -> Explanation:
         raise output.UnreadableError(f"the response is not an explanation: {error}") from None
 
 
-# --- what the pod's namespace tells -------------------------------------------------------------------------
+# --- what the pod's namespace shows -------------------------------------------------------------------------
 
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments/{installed_names.EXTENDER}"
 _COMPONENT = "railwright-extender"
@@ -108,7 +108,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """What the objects of a pod's namespace tell of it."""
+    """What the objects of a pod's namespace show of it."""
 
     pod: str
     node: str
@@ -148,7 +148,7 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
 
 
 def build_record(pod: _Pod) -> PodRecord:
-    """Return what a pod itself tells."""
+    """Return what a pod itself shows."""
     injection, topology = intent.read_record(pod), intent.read_topology(pod)
     node = pod.spec.node_name or ""
     unscheduled = [
@@ -372,7 +372,7 @@ def explain(arguments: argparse.Namespace) -> int:
 def _read_all(
     namespace: str, name: str, token_file: str, cluster: options.ClusterOptions
 ) -> tuple[PodRecord, Explanation | None, str]:
-    """Return what the pod tells, what the extender answers, and why it does not. Raise UnreadableError or ClusterError.
+    """Return what the pod shows, what the extender answers, and why it does not. Raise UnreadableError or ClusterError.
 
     Of a pod that is not injected the extender is not asked.
     """
@@ -385,8 +385,8 @@ def _read_all(
         cause = str(error)
     else:
         explanation = read_explanation(body)
-        told = msgspec.structs.replace(record, state=explanation.gang.state, placement=msgspec.Raw(body))
-        return told, explanation, ""
+        explained = msgspec.structs.replace(record, state=explanation.gang.state, placement=msgspec.Raw(body))
+        return explained, explanation, ""
 
     async def read_rest(client: clients.Client) -> tuple[Sequence[Report], str]:
         return await _read_events(client, namespace, name), await _find_scaled_down(client)

@@ -30,7 +30,7 @@ def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_template
 def plan_stored(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
 ) -> claim_templates.ClaimPlan | None:
-    """Return the plan for a pod that was admitted, by a policy. None if the pod gets no rails by claims of it.
+    """Return the plan of this policy for a pod that was admitted earlier; None if its rails are no claims.
 
     Raises RefusedError if the policy refuses the pod.
     """

@@ -2,7 +2,7 @@
 
 Each verb changes the view of the pod and records the JSON Patch operations for the API server, with the entry of the
 record that they belong to and the reason. The answer to the API server is the list of these operations, in the order of
-the edits. Beside them a draft collects what the record and the user are told.
+the edits. Beside them a draft collects the record and the warnings for the user.
 """
 
 from collections.abc import Collection, Mapping
@@ -40,7 +40,7 @@ class Cause(NamedTuple):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What one verb recorded. `title` names it for people."""
+    """What one verb recorded. `title` is its name in `explain`."""
 
     title: str
     entry: str

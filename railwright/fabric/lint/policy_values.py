@@ -86,7 +86,7 @@ def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> li
 
 
 def _name_interfaces(fabric: model.Fabric) -> tuple[str, ...] | None:
-    """Return the interfaces of a pod, that of the cluster network first; None if the policy does not tell them."""
+    """Return the interfaces of a pod, that of the cluster network first; None if they do not follow from the policy."""
     if fabric.host_network or fabric.claims is not None or fabric_context.has_other_interfaces(fabric):
         return None
     selections = [

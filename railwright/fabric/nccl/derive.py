@@ -69,7 +69,7 @@ class Row(msgspec.Struct, frozen=True):
 # --- values -----------------------------------------------------------------------------------------------
 
 
-def _set(text: str) -> Value:
+def _return_text(text: str) -> Value:
     return lambda _: text
 
 
@@ -158,10 +158,10 @@ _ROWS = (
     Row("NCCL_NET", _require("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
     Row("NCCL_NET", _require("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
     Row("NCCL_NET", _require(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
-    Row("NCCL_NET", _set("Socket"), VariableCode.TCP_ONLY, _TCP),
-    Row("NCCL_NET_PLUGIN", _set("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
-    Row("NCCL_NET_PLUGIN", _set("none"), VariableCode.TCP_ONLY, _TCP),
-    Row("NCCL_IB_DISABLE", _set("1"), VariableCode.TCP_ONLY, _TCP),
+    Row("NCCL_NET", _return_text("Socket"), VariableCode.TCP_ONLY, _TCP),
+    Row("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
+    Row("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.TCP_ONLY, _TCP),
+    Row("NCCL_IB_DISABLE", _return_text("1"), VariableCode.TCP_ONLY, _TCP),
     Row("NCCL_IB_HCA", _list_exactly, VariableCode.RAIL_DEVICES, _VERBS - _ERDMA),
     Row("NCCL_IB_HCA", lambda case: _list_exactly(case) or "erdma", VariableCode.RAIL_DEVICES, _ERDMA),
     Row("NCCL_IB_GID_INDEX", _read("gid_index"), VariableCode.SET_BY_POLICY, _WITH_GIDS),
@@ -169,8 +169,8 @@ _ROWS = (
     Row("NCCL_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _WITH_GIDS),
     Row("NCCL_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _WITH_GIDS),
     Row("NCCL_IB_TC", _read("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
-    Row("NCCL_IB_PCI_RELAXED_ORDERING", _set("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
-    Row("NCCL_NET_GDR_LEVEL", _set("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
+    Row("NCCL_IB_PCI_RELAXED_ORDERING", _return_text("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
+    Row("NCCL_NET_GDR_LEVEL", _return_text("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
 )
 
 # NVSHMEM documentation, environment variables: without the mapping it ignores NVSHMEM_HCA_LIST. UCX documentation,
@@ -190,8 +190,8 @@ _LIBRARY_ROWS = (
     Row("UCX_NET_DEVICES", _list_ports, VariableCode.RAIL_DEVICES, _NATIVE),
     Row("UCX_IB_GID_INDEX", _read_index, VariableCode.SET_BY_POLICY, _ROCE),
     Row("NVSHMEM_IB_GID_INDEX", _read_index, VariableCode.SET_BY_POLICY, _ROCE),
-    Row("NVSHMEM_REMOTE_TRANSPORT", _set("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
-    Row("NVSHMEM_LIBFABRIC_PROVIDER", _set("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
+    Row("NVSHMEM_REMOTE_TRANSPORT", _return_text("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
+    Row("NVSHMEM_LIBFABRIC_PROVIDER", _return_text("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
 )
 
 

@@ -63,7 +63,7 @@ def test_no_line_of_the_diff_is_wrapped_in_a_pipe(explain):
     assert [line for line in difference if line.strip() and line[0] not in "+- @"] == []
 
 
-def test_a_kind_that_is_no_form_is_told_apart_from_a_file(capsys):
+def test_a_kind_that_is_no_form_is_not_taken_for_a_file(capsys):
     assert command_line.main(["explain", "jobset/llm"]) == 2
     assert capsys.readouterr().err.endswith("to explain a job of any kind in the cluster: job/llm\n")
     assert command_line.main(["explain", "jobs/llm.yaml"]) == 2

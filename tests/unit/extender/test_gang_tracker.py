@@ -44,7 +44,7 @@ class Site(extending.Site):
         return [outcome.code for outcome in self.gangs.check(self.now)]
 
 
-def test_a_gang_placed_as_well_as_possible_is_told_once():
+def test_a_gang_placed_as_well_as_possible_is_reported_once():
     site = Site(leaves(a=4, b=4), 4)
     site.place("a-00", "a-01", "a-02", "a-03")
     (outcome,) = site.gangs.check(1.0)
@@ -110,7 +110,7 @@ def test_a_gang_that_is_created_and_placed_between_two_checks_has_an_outcome():
     assert site.gangs.check(2.0) == []
 
 
-def test_a_gang_that_waits_for_other_pods_is_not_told():
+def test_a_gang_that_waits_for_other_pods_is_not_reported():
     site = Site(leaves(a=4), 4)
     other = pod("other", on="a-00")
     site.pods.upsert(other)
@@ -134,7 +134,7 @@ def test_a_gang_that_takes_over_from_pods_that_end_is_not_spread():
     assert site.look() == [overview_types.PLACED]
 
 
-def test_a_gang_that_never_fits_is_told_after_waiting_and_counted_once():
+def test_a_gang_that_never_fits_is_reported_after_waiting_and_counted_once():
     site = Site(leaves(a=3), 4)
     assert site.explain("w-0").gang.state == overview_types.NEVER, "the explanation does not wait"
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []

@@ -72,7 +72,7 @@ def test_ranks_between_two_placed_peers_stay_near_them():
         (("job-a", "job-b"), [1 << 30, 1 << 30], 3),
     ],
 )
-def test_indexes_that_number_the_pods_tell_the_ranks_of_those_to_come(names, indexes, missing):
+def test_indexes_that_number_the_pods_show_the_ranks_of_those_to_come(names, indexes, missing):
     pods = [pod(name, group="gang") for name in names]
     cluster = build_cluster(leaves(x=5), pods, least={"train/gang": 5})
     status = gang_status.build_status(build_request(pods[0], ["x-00"]), cluster, create_assumed_pods())

@@ -156,7 +156,7 @@ def test_a_domain_is_a_label_key_that_may_name_each_rail():
             msgspec.convert(key, model.DomainKey)
 
 
-def test_who_writes_a_variable_of_nccl_as_a_key_is_told_of_env():
+def test_a_variable_of_nccl_as_a_key_is_an_error_that_names_env():
     result = policies.read(
         "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp, nccl: {retryCount: 7, gdrLevel: SYS}}}\n"
     )

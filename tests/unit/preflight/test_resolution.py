@@ -290,7 +290,7 @@ def test_shared_infiniband_devices_that_are_ready_come_first_and_the_choice_is_n
     assert "rail0 mlx5_2, rail1 mlx5_11: chosen in natural order, and mlx5_20 left: state `device`" in result.line
 
 
-def test_another_device_that_is_ready_is_no_choice_where_interfaces_tell_the_rails(tmp_path):
+def test_no_other_ready_device_is_chosen_where_interfaces_identify_the_rails(tmp_path):
     node = sysfs_trees.build_roce(tmp_path, rails=2)
     gids = sysfs_trees.list_gids(("10.244.1.20", "eth0"))
     node.add_device("mlx5_9", gids, pci=sysfs_trees.name_function(5))

@@ -49,7 +49,7 @@ def test_warnings_of_admission_policies_begin_with_their_code():
         assert validation.get("messageExpression", "'NotInjected: ").startswith("'NotInjected: ")
 
 
-def test_a_reason_is_told_with_its_fix_and_its_code():
+def test_the_text_of_a_reason_has_its_fix_and_its_line_the_code():
     assert SHORT.text == "entry 1 has default-route; remove it"
     assert SHORT.line == "DefaultRoute: entry 1 has default-route; remove it"
     assert SHORT.locate("spec.template") == Reason(

@@ -124,7 +124,7 @@ def test_audit_annotations_of_a_refusal_say_who_and_why_and_all_are_bounded():
     assert len(answer(review(pod()), policy)["auditAnnotations"]["rails"]) == 1024
 
 
-def test_a_role_that_the_containers_do_not_tell_is_unknown():
+def test_a_role_that_the_containers_do_not_show_is_unknown():
     tree = pod({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "many"}}})
     assert answer(review(tree))["auditAnnotations"]["role"] == "unknown"
 

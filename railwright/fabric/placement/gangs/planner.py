@@ -228,7 +228,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def node_type(self) -> str:
-        """Return the name of the node shape for people."""
+        """Return the name of the node shape for messages."""
         return f"type {self.shape}" if self.shape else "unknown type"
 
     def uses_shape_of(self, node_capacity: node_slots.NodeCapacity) -> bool:
