@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from railwright.fabric import admission, intent, names, text, views
-from railwright.fabric.injection import facts, opt_in, plan
+from railwright.fabric.injection import drafts, facts, opt_in, plan
 from railwright.fabric.policy import model as policies
-from webhook import patch, response_cache, reviews
+from webhook import response_cache, reviews
 
-_READER = reviews.Reader(views.Pod, "Pod")
+_DECODER, _KIND = (
+    msgspec.json.Decoder(reviews.Review[reviews.Request[views.Pod]]),
+    reviews.GroupVersionKind("", "v1", "Pod"),
+)
 _ANY_REQUEST = reviews.Request[views.Pod]()
 _UNKNOWN = "unknown"  # replaces label values that the policy does not define, in metrics and audit annotations
 _MAX_EVENT = 4096  # characters: a message contains names that users write and that are not validated yet
@@ -33,7 +36,7 @@ def handle(
     """
     if too_large := reviews.build_response(body, reviews.MAX_POD_VALUES):
         return reviews.build_answer(*too_large, fabric=_UNKNOWN, role=_UNKNOWN)
-    request = _READER.read(body)
+    request = reviews.decode(_DECODER, body, _KIND)
     if request.operation != "CREATE" or request.sub_resource:
         return reviews.allow(request)
     pod = request.object
@@ -85,7 +88,7 @@ def _build_answer(outcome: plan.Injection | plan.Refusal, *, is_enforced: bool) 
 
 def _build_injection(injection: plan.Injection) -> reviews.Answer:
     response = reviews.Response(
-        operations=patch.build_operations(injection.changes),
+        operations=drafts.list_operations(injection.changes),
         warnings=injection.warnings,
         audit={
             "fabric": injection.fabric,

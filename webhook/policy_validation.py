@@ -7,6 +7,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from railwright.cluster import installed_names, policies
 from railwright.fabric import names, views
 from railwright.fabric import text as texts
@@ -14,7 +16,8 @@ from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model, shortcomings
 from webhook import reviews
 
-_CONFIG_MAPS = reviews.Reader(views.ConfigMap, "ConfigMap")
+_DECODER = msgspec.json.Decoder(reviews.Review[reviews.Request[views.ConfigMap]])
+_KIND = reviews.GroupVersionKind("", "v1", "ConfigMap")
 _BAD_REQUEST = 400
 _MAX_MESSAGE = 16 * 1024  # characters of listed errors; more is unreadable in a terminal
 
@@ -33,7 +36,7 @@ def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNO
 
     Raises reviews.MalformedError for anything but a review of a ConfigMap.
     """
-    request = _CONFIG_MAPS.read(body)
+    request = reviews.decode(_DECODER, body, _KIND)
     if request.object is None or not _is_policy(request):
         return Validated(reviews.allow(request))
     text = (request.object.data or {}).get(names.POLICY_KEY)

@@ -5,9 +5,7 @@ fields that no handler reads are skipped (managedFields is 45 % of a pod's revie
 and Events report about it; counting and logging happen after the response, in other modules.
 """
 
-import contextlib
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -172,35 +170,26 @@ def add_warnings(answer: Answer, warnings: Sequence[reasons.Reason]) -> Answer:
     return msgspec.structs.replace(answer, fields=msgspec.json.encode(fields)[1:-1], warnings=everything)
 
 
-class Reader(Generic[T]):
-    """Decodes reviews of one kind of object."""
-
-    def __init__(self, view: type[T], kind: str, api_version: str = "v1") -> None:
-        self._kind = GroupVersionKind(*api_version.rpartition("/")[::2], kind)
-        self._decoder = msgspec.json.Decoder(Review[Request[view]])  # type: ignore[valid-type]  # a type built at run time
-
-    def read(self, body: bytes) -> Request[T]:
-        """Return the request of a review. Raises MalformedError."""
-        request: Request[T] = decode(self._decoder, body)
-        _check_kind(request.kind, self._kind)
-        return request
-
-
-_ENCODED = msgspec.json.Decoder(Review[EncodedRequest])
-
-
-def read_encoded(body: bytes) -> EncodedRequest:
-    """Return the request of a review of any kind, with its objects still encoded. Raises MalformedError."""
-    return decode(_ENCODED, body)
-
-
-def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes) -> R:
-    """Return the request of a review of any kind. Raises MalformedError."""
+def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes, kind: GroupVersionKind | None = None) -> R:
+    """Return the request of a review, of this kind or for None of any kind. Raises MalformedError."""
     try:
         review = decoder.decode(body)
     except UNREADABLE as error:
         raise MalformedError(f"the review does not decode: {error}") from None
-    return _get_request(review)
+    if review.kind != KIND:
+        raise MalformedError(f"kind is {_format_value(review.kind)}; expected {KIND}")
+    if review.api_version != API_VERSION:
+        found = _format_value(review.api_version)
+        raise MalformedError(f"apiVersion is {found}; expected {API_VERSION}: set admissionReviewVersions: [v1]")
+    request = review.request
+    if request is None:
+        raise MalformedError("the review has no request; only the API server's requests are answered")
+    if not request.uid:
+        raise MalformedError("request.uid is missing or empty")
+    if kind is not None and request.kind != kind:
+        title = "/".join(filter(None, msgspec.structs.astuple(request.kind)))
+        raise MalformedError(f"request.kind is {_format_value(title)}; this path takes {kind.version} {kind.kind}")
+    return request
 
 
 def _encode_fields(response: Response) -> bytes:
@@ -233,28 +222,6 @@ def limit_warnings(warnings: Sequence[reasons.Reason]) -> list[str]:
     return [*limited[: MAX_WARNINGS - 1], more.line]
 
 
-def _get_request(review: Review[R]) -> R:
-    """Check the envelope of a review and return its request."""
-    if review.kind != KIND:
-        raise MalformedError(f"kind is {_format_value(review.kind)}; expected {KIND}")
-    if review.api_version != API_VERSION:
-        found = _format_value(review.api_version)
-        raise MalformedError(f"apiVersion is {found}; expected {API_VERSION}: set admissionReviewVersions: [v1]")
-    request = review.request
-    if request is None:
-        raise MalformedError("the review has no request; only the API server's requests are answered")
-    if not request.uid:
-        raise MalformedError("request.uid is missing or empty")
-    return request
-
-
-def _check_kind(actual: GroupVersionKind, kind: GroupVersionKind) -> None:
-    if actual != kind:
-        title = "/".join(filter(None, msgspec.structs.astuple(actual)))
-        expected = "/".join(filter(None, (kind.group, kind.version)))
-        raise MalformedError(f"request.kind is {_format_value(title)}; this path takes {expected} {kind.kind}")
-
-
 def _format_value(value: Any) -> str:
     return text.abbreviate(repr(value), 100)
 
@@ -264,18 +231,16 @@ TOO_LARGE = "too-large"  # code of the rejection
 
 
 class _Metadata(views.View, frozen=True):
-    """The names and annotations of an object."""
+    """The names of an object."""
 
     name: str = ""
     generate_name: str = ""
-    annotations: dict[str, str] | None = None
 
 
 class _Object(views.View, frozen=True):
-    """An object of a review, of which only names and annotations are decoded."""
+    """An object of a review, of which only the names are decoded."""
 
     metadata: _Metadata = _Metadata()
-    spec: msgspec.Raw = msgspec.Raw()
 
 
 _REQUESTS = msgspec.json.Decoder(Review[Request[_Object]])
@@ -289,55 +254,11 @@ def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response]
     if len(body) <= limit or (count := body.count(b",")) <= limit:  # most bodies are short, and need no count
         return None
     request = decode(_REQUESTS, body)
-    tree = request.object or _Object()
-    name = tree.metadata.name or f"{tree.metadata.generate_name}*"
-    largest = " and ".join(_find_largest(tree, count))
+    metadata = (request.object or _Object()).metadata
+    name = metadata.name or f"{metadata.generate_name}*"
     message = (
-        f"{request.kind.kind} {request.namespace}/{name}: the object has about {count} list entries and keys"
-        f"{f', most in {largest}' if largest else ''}; the limit is {limit} with label {names.FABRIC}: shorten its "
-        f"lists, move settings into a ConfigMap, or opt out with {names.FABRIC}: {names.FABRIC_NONE}"
+        f"{request.kind.kind} {request.namespace}/{name}: the object has about {count} list entries and keys; the "
+        f"limit is {limit} with label {names.FABRIC}: shorten its lists, move settings into a ConfigMap, or opt out "
+        f"with {names.FABRIC}: {names.FABRIC_NONE}"
     )
     return request, reject(message, TOO_LARGE)
-
-
-_SHARE = 4  # a part is named that has a fourth of all entries
-_MAX_DEPTH = 8  # of a named field: spec.template.spec.containers[0].env
-_MAX_SEARCHED = 200_000  # entries of an object in which fields are named; more take too long to decode
-_FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw] | list[msgspec.Raw]] = msgspec.json.Decoder(
-    dict[str, msgspec.Raw] | list[msgspec.Raw]
-)
-
-
-def _find_largest(tree: _Object, count: int) -> Iterator[str]:
-    """Yield the field of the spec and the annotation that have most of an object's list entries and keys."""
-    path, part, entries = "spec", tree.spec, bytes(tree.spec).count(b",")
-    if entries * _SHARE >= count:
-        for _ in range(_MAX_DEPTH if entries <= _MAX_SEARCHED else 0):
-            name, child, of_child = max(
-                _list_children(part, entries), key=operator.itemgetter(2), default=("", part, 0)
-            )
-            if of_child * 2 < entries:  # several children share the entries
-                break
-            path, part, entries = f"{path}{name}", child, of_child
-        yield f"{path} (about {entries})"
-    for key, value in (tree.metadata.annotations or {}).items():
-        if value.count(",") * _SHARE >= count:
-            yield f"annotation {key} (about {value.count(',')})"
-
-
-def _list_children(part: msgspec.Raw, entries: int) -> list[tuple[str, msgspec.Raw, int]]:
-    """Return the fields or items of a value with so many entries: each with its name for a path, and its entries.
-
-    None of a text, and none of so many that no one of them has half of the entries.
-    """
-    with contextlib.suppress(msgspec.ValidationError):
-        fields = _FIELDS.decode(part)
-        if len(fields) * 2 > entries + 2:
-            return []
-        named = (
-            {f".{key}": child for key, child in fields.items()}
-            if isinstance(fields, dict)
-            else {f"[{index}]": child for index, child in enumerate(fields)}
-        )
-        return [(name, child, bytes(child).count(b",")) for name, child in named.items()]
-    return []

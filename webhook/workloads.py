@@ -22,11 +22,12 @@ from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
 from railwright.serving import turns
-from webhook import patch, reviews
+from webhook import reviews
 
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _ANNOTATIONS = "/metadata/annotations"
 _NULL = (b"", b"null")
+_DECODER = msgspec.json.Decoder(reviews.Review[reviews.EncodedRequest])
 _NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = reason.Reason(
     AdmissionCode.PODS_REJECTED,
@@ -58,7 +59,7 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
     """Answer a review, template by template. Raises reviews.MalformedError unless it is of a supported workload."""
     if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
         return reviews.build_answer(*too_large, kind=_get_kind(too_large[0].kind).display_name)
-    request = reviews.read_encoded(body)
+    request = reviews.decode(_DECODER, body)
     kind = _get_kind(request.kind)
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
         return _build_answer(request, kind)
@@ -83,7 +84,11 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
         if injected_count > frameworks.MAX_TEMPLATES:
             if not outcome.is_enforced:
                 break
-            return _reject(request, kind, _build_too_many(review))
+            message = (
+                f"{review.title}: more than {frameworks.MAX_TEMPLATES} of its templates opt in to a fabric; "
+                "use `replicas` for equal templates, or split it into several workloads"
+            )
+            return _reject(request, kind, injection_plan.Refusal("", "too-large", message))
     yield
     answer = _add_topology(review, plans, policy.document)
     return msgspec.structs.replace(answer, claimants=_list_claimants(review, plans))
@@ -160,22 +165,12 @@ def _read(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _Wo
     return _WorkloadReview(request, workload, before, applied)
 
 
-def _build_too_many(review: _WorkloadReview) -> injection_plan.Refusal:
-    message = (
-        f"{review.title}: more than {frameworks.MAX_TEMPLATES} of its templates opt in to a fabric; "
-        "use `replicas` for equal templates, or split it into several workloads"
-    )
-    return injection_plan.Refusal("", "too-large", message)
-
-
 def _combine_plans(
     review: _WorkloadReview,
     plans: Sequence[template_plan.TemplatePlan],
     topology: gang_topology.TopologyPlan = gang_topology.NOTHING,
 ) -> reviews.Answer:
-    operations = [
-        operation for plan in plans for operation in patch.build_template_operations(plan.template, plan.changes)
-    ]
+    operations = [operation for plan in plans for operation in build_template_operations(plan.template, plan.changes)]
     operations += _add_fields(review.workload, topology.fields)
     injections = [plan.injection for plan in plans if plan.injection is not None and plan.is_enforced]
     is_enforced = all(plan.is_enforced for plan in plans)
@@ -194,6 +189,18 @@ def _combine_plans(
         ),
         audit=audit if injections else {} if is_enforced else {"mode": intent.WARN},
     )
+
+
+def build_template_operations(template: templates.Template, changes: Sequence[drafts.Change]) -> list[drafts.Operation]:
+    """Return the operations of changes of a template, with pointers into its workload."""
+    operations = drafts.list_operations(changes)
+    has_metadata = any(operation["path"].startswith("/metadata/") for operation in operations)
+    if has_metadata and template.written.metadata is None:
+        operations.insert(0, {"op": "add", "path": "/metadata", "value": {}})
+    return [
+        {**operation, "path": f"{template.pointer}{template.path.locate(operation['path'])}"}
+        for operation in operations
+    ]
 
 
 def _add_fields(workload: templates.Workload, fields: Mapping[str, Any]) -> list[drafts.Operation]:
@@ -232,27 +239,18 @@ def _handle_frozen(
     lacks is set again, so that `kubectl apply` and `kubectl replace` of an unchanged manifest succeed. The API of the
     kind rejects any other change.
     """
-    restored, warnings = [], list(_warn_late_label(review))
     devices = _list_devices(policy, cluster_facts)
-    for stored, template in _find_changed_templates(review):
+    before = {template.title: template for template in review.before.templates} if review.before else {}
+    restored = []
+    for template in templates.find_changed(review.workload, review.before)[: frameworks.MAX_TEMPLATES]:
         yield
-        if _lacks_only_additions(review, template, stored, devices, cluster_facts):
-            restored.append((template, stored))
-        elif template.raw == stored.raw:
-            continue  # only the workload's label differs
-        elif (
-            policy is not None
-            and _would_change(template, policy, cluster_facts)
-            and not _would_change(stored, policy, cluster_facts)
+        stored, applied = before.get(template.title), review.applied.get(template.title)
+        if (
+            stored is not None
+            and opt_in.may_opt_in(template_plan.build_pod(stored), cluster_facts.namespace_labels)
+            and template_plan.lacks_only_additions(template, stored, applied, devices)
         ):
-            kind = review.workload.kind.name
-            immutable = reason.Reason(
-                AdmissionCode.TEMPLATE_IMMUTABLE,
-                f"the template of a {kind} cannot change, and this update does more than remove what railwright added "
-                "at creation",
-                fix=f"undo the other changes, or delete the {kind} and create it again",
-            )
-            warnings.append(immutable.locate(template.title))
+            restored.append((template, stored))
     operations = [
         {"op": "replace", "path": template.pointer, "value": msgspec.Raw(stored.raw)} for template, stored in restored
     ]
@@ -262,7 +260,7 @@ def _handle_frozen(
         review.request,
         review.workload.kind,
         operations=operations + _add_fields(review.workload, fields),
-        warnings=warnings,
+        warnings=tuple(_warn_late_label(review)),
         audit={"restored": text.limit(", ".join(titles), _MAX_AUDIT)} if titles else {},
     )
 
@@ -292,29 +290,6 @@ def _warn_late_label(review: _WorkloadReview) -> Iterator[reason.Reason]:
         yield late
 
 
-def _find_changed_templates(review: _WorkloadReview) -> Iterator[tuple[templates.Template, templates.Template]]:
-    """Yield (stored template, template of the update) for templates that differ."""
-    if review.before is None:
-        return
-    old = {template.title: template for template in review.before.templates}
-    for template in templates.find_changed(review.workload, review.before)[: frameworks.MAX_TEMPLATES]:
-        if template.title in old:
-            yield old[template.title], template
-
-
-def _lacks_only_additions(
-    review: _WorkloadReview,
-    template: templates.Template,
-    stored: templates.Template,
-    devices: Collection[str],
-    cluster_facts: facts.ClusterFacts,
-) -> bool:
-    if not opt_in.may_opt_in(template_plan.build_pod(stored), cluster_facts.namespace_labels):
-        return False
-    applied = review.applied.get(template.title)
-    return template_plan.lacks_only_additions(template, stored, applied, devices)
-
-
 def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFacts) -> Collection[str]:
     """Return the resources that railwright adds to templates under the policy. Never includes accelerators."""
     if policy is None:
@@ -324,11 +299,6 @@ def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFa
     return (rail_resources | network_resources) - set(policy.document.accelerators)
 
 
-def _would_change(template: templates.Template, policy: policies.Policy, cluster_facts: facts.ClusterFacts) -> bool:
-    outcome = template_plan.plan_template(template, policy, cluster_facts, "")
-    return isinstance(outcome, template_plan.TemplatePlan) and bool(outcome.changes)
-
-
 def _handle_without_policy(
     review: _WorkloadReview, changed_templates: Sequence[templates.Template], cluster_facts: facts.ClusterFacts
 ) -> reviews.Answer:
@@ -336,7 +306,7 @@ def _handle_without_policy(
     operations = [
         operation
         for template in changed_templates
-        for operation in patch.build_template_operations(template, template_plan.copy_label(template))
+        for operation in build_template_operations(template, template_plan.copy_label(template))
     ]
     may_opt_in = any(
         opt_in.may_opt_in(template_plan.build_pod(template), cluster_facts.namespace_labels)

@@ -13,7 +13,6 @@ from railwright.cluster import policies
 from railwright.fabric import views
 from railwright.fabric.injection import context, drafts, facts, plan
 from railwright.fabric.reasons import reason as reasons
-from webhook import patch
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
@@ -100,7 +99,7 @@ def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     at = at or known()
     outcome = planned(tree, by, at)
     assert hasattr(outcome, "changes"), outcome
-    operations = patch.build_operations(outcome.changes)
+    operations = drafts.list_operations(outcome.changes)
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
     after = drafts.read(view(patched), at.namespace)
     assert (after.metadata, after.spec, after.networks) == (

@@ -11,7 +11,7 @@ import msgspec
 from railwright.fabric.injection import template_plan, templates
 from railwright.fabric.workloads import frameworks, registry
 from railwright.serving import turns
-from webhook import patch, reviews, workloads
+from webhook import reviews, workloads
 
 ALL = {f"{kind.display_name}/{kind.version}": (kind, kind.version) for kind in registry.INJECTED_KINDS}
 
@@ -61,7 +61,7 @@ def patched(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -
     operations = [
         operation
         for planned_template in planned(row, tree, by, at)
-        for operation in patch.build_template_operations(planned_template.template, planned_template.changes)
+        for operation in workloads.build_template_operations(planned_template.template, planned_template.changes)
     ]
     result: dict = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
     return result

@@ -5,7 +5,7 @@ record that they belong to and the reason. The answer to the API server is the l
 the edits. Beside them a draft collects the record and the warnings for the user.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -46,6 +46,11 @@ class Change(msgspec.Struct, frozen=True):
     entry: str
     reason: str
     operations: tuple[Operation, ...]
+
+
+def list_operations(changes: Iterable[Change]) -> list[Operation]:
+    """Return the JSON Patch operations of changes, in their order."""
+    return [operation for change in changes for operation in change.operations]
 
 
 class AppliedPod(views.Pod, frozen=True):

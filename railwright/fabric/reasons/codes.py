@@ -229,7 +229,6 @@ class AdmissionCode(ReasonCode):
     LABEL_NOT_PASSED = "LabelNotPassed", "The label of the object does not reach its pods."
     LABEL_IN_TEMPLATE = "LabelInTemplate", "Only a template has the label, so quotas do not count the devices."
     LABEL_TOO_LATE = "LabelTooLate", "A label is added to a pod, or to a workload whose template cannot change."
-    TEMPLATE_IMMUTABLE = "TemplateImmutable", "An update changes an immutable template."
     CLAIM_TEMPLATE_NOT_WRITTEN = "ClaimTemplateNotWritten", "A claim template could not be written now."
 
     # policy

@@ -6,7 +6,6 @@ import msgspec
 from admitting import fabric, known, pod, view
 
 from railwright.fabric.injection import context, drafts, plan
-from webhook import patch
 
 SITE = "example.com/nic-count"
 
@@ -37,7 +36,7 @@ def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_re
     outcome = plan_pod(pod(), fabric())
     assert isinstance(outcome, plan.Injection)
     assert outcome.pod.metadata.annotations[SITE] == "2 devices, 2 networks, HCA =mlx5_0,mlx5_1"
-    operations = json.loads(msgspec.json.encode(patch.build_operations(outcome.changes)))
+    operations = json.loads(msgspec.json.encode(drafts.list_operations(outcome.changes)))
     assert [operation["value"] for operation in operations if operation["path"].endswith("nic-count")] == [
         outcome.pod.metadata.annotations[SITE]
     ]

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric import names
-from railwright.fabric.injection import plan
+from railwright.fabric.injection import drafts, plan
 from railwright.fabric.workloads import jobset, kubeflow, ray, volcano
-from webhook import patch
 
 PLAIN = fabric("    mounts: {sharedMemory: 1Gi}\n")
 # What the namespace of the tenant may not use
@@ -57,7 +56,7 @@ def operations(tenant, by, **more: str) -> list[dict]:
     outcome = admitting.planned(tree, by, admitting.known(namespace_labels={"team": "ai"}))
     if not isinstance(outcome, plan.Injection):
         return []
-    made = patch.build_operations(outcome.changes)
+    made = drafts.list_operations(outcome.changes)
     return json.loads(msgspec.json.encode(made))
 
 

@@ -13,7 +13,14 @@ from railwright.fabric import views
 from railwright.fabric.reasons import reason as reasons
 from webhook import reviews
 
-PODS = reviews.Reader(views.Pod, "Pod")
+DECODER, POD = (
+    msgspec.json.Decoder(reviews.Review[reviews.Request[views.Pod]]),
+    reviews.GroupVersionKind("", "v1", "Pod"),
+)
+
+
+def read(body: bytes) -> reviews.Request[views.Pod]:
+    return reviews.decode(DECODER, body, POD)
 
 
 def read_captured(name: str) -> bytes:
@@ -40,7 +47,7 @@ def sent(response_sent: reviews.Response, uid: str = "u-1") -> dict:
 def test_captured_pod_reviews_decode_to_what_was_sent(name):
     body = read_captured(name)
     there = json.loads(body)["request"]
-    request = PODS.read(body)
+    request = read(body)
     assert (request.uid, request.operation, request.namespace) == (there["uid"], "CREATE", there["namespace"])
     assert request.name == there.get("name", "")
     assert request.dry_run is False
@@ -52,7 +59,7 @@ def test_captured_pod_reviews_decode_to_what_was_sent(name):
 
 def test_managed_fields_are_never_built_whatever_they_hold():
     strange = {"metadata": {"managedFields": {"not": ["even", {"a": "list"}]}, "name": "p"}}
-    assert PODS.read(raw(review(object=strange))).object == views.Pod(metadata=views.ObjectMeta(name="p"))
+    assert read(raw(review(object=strange))).object == views.Pod(metadata=views.ObjectMeta(name="p"))
 
 
 MALFORMED = {
@@ -82,7 +89,7 @@ MALFORMED = {
 def test_a_body_that_reviews_no_pod_is_malformed_with_the_cause(what):
     body, why = MALFORMED[what]
     with pytest.raises(reviews.MalformedError, match=r"\S") as error:
-        PODS.read(body)
+        read(body)
     assert why in str(error.value)
     assert len(str(error.value)) < 400, "a reason never repeats the body"
 
@@ -130,7 +137,7 @@ def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():
         body = read_captured("pods-admin")
         assert place in body
         with pytest.raises(reviews.MalformedError, match="does not decode"):
-            PODS.read(body.replace(place, place[:-2] + b'\xff"'))
+            read(body.replace(place, place[:-2] + b'\xff"'))
 
 
 @pytest.mark.parametrize("problem", ["p", "p" * 500, "a; " * 200 + "b"])
