@@ -49,14 +49,14 @@ def handle(
     if cache is not None and entry is not None and (cached := cache.by_key.get(entry[0])) is not None:
         return _address(cached, request, pod)
     planned, outcome = _plan(pod, entry, policy, cluster_facts)
-    if isinstance(outcome, plan.NotOptedIn):
-        if opt_in.awaits_namespace(pod, policy.document, cluster_facts):
-            return _answer_unknown_namespace(request, pod, policy)
-        return reviews.allow(request, outcome.warnings)
     is_enforced = intent.is_enforced(policy.document)
+    if isinstance(outcome, plan.NotOptedIn):
+        if not opt_in.awaits_namespace(pod, policy.document, cluster_facts):
+            return reviews.allow(request, outcome.warnings)
+        planned, outcome = pod, _build_unknown_namespace(request, pod)
     if is_enforced and isinstance(outcome, plan.Refusal):
         return _reject(request, pod, outcome)
-    answer = _build_answer(outcome, is_enforced=is_enforced)
+    answer = _build_injection(outcome) if isinstance(outcome, plan.Injection) and is_enforced else _warn(outcome)
     if cache is not None and entry is not None and planned is entry[1]:
         cache.by_key.add(entry[0], answer)
     return _address(answer, request, pod)
@@ -79,14 +79,8 @@ def _address(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: v
     return msgspec.structs.replace(answer, uid=request.uid, dry_run=bool(request.dry_run), events=events)
 
 
-def _build_answer(outcome: plan.Injection | plan.Refusal, *, is_enforced: bool) -> reviews.Answer:
-    """Return the answer to any request of an equal pod, which is admitted."""
-    if is_enforced and isinstance(outcome, plan.Injection):
-        return _build_injection(outcome)
-    return _build_unenforced(outcome)
-
-
 def _build_injection(injection: plan.Injection) -> reviews.Answer:
+    """Return the answer to any request of an equal pod, which is changed."""
     response = reviews.Response(
         operations=drafts.list_operations(injection.changes),
         warnings=injection.warnings,
@@ -100,8 +94,8 @@ def _build_injection(injection: plan.Injection) -> reviews.Answer:
     return reviews.build_answer(_ANY_REQUEST, response, fabric=injection.fabric, role=injection.role)
 
 
-def _build_unenforced(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
-    """Return the answer of mode `warn`: the pod is admitted unchanged, and warnings say what would have been done."""
+def _warn(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
+    """Return the answer of mode `warn` to any request of an equal pod, with warnings of what would have been done."""
     fabric, role = outcome.fabric or _UNKNOWN, outcome.role or _UNKNOWN
     response = reviews.Response(
         warnings=plan.describe_unenforced(outcome), audit={"fabric": fabric, "role": role, "mode": intent.WARN}
@@ -126,16 +120,6 @@ def _handle_without_policy(
         "help, the policy is missing or invalid: the administrator finds the cause with `railwright check`"
     )
     return _reject(request, pod, _build_refusal(request, pod, "no-policy", problem))
-
-
-def _answer_unknown_namespace(
-    request: reviews.Request[views.Pod], pod: views.Pod, policy: policies.Policy
-) -> reviews.Answer:
-    """Reject a pod whose namespace may opt it in, unless the policy is in mode `warn`."""
-    refusal = _build_unknown_namespace(request, pod)
-    if intent.is_enforced(policy.document):
-        return _reject(request, pod, refusal)
-    return _address(_build_unenforced(refusal), request, pod)
 
 
 def _build_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod) -> plan.Refusal:

@@ -67,7 +67,6 @@ class Client:
         self._api: Any = None  # kubernetes_asyncio.client.ApiClient
         self._last_api: Any = None  # the one before it, whose requests and watches may go on
         self._access: kubeconfigs.Access
-        self._tls: ssl.SSLContext
         self._renewal: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._reopen_after = 0.0  # on the loop's clock
@@ -82,15 +81,10 @@ class Client:
                 return self
             access = await kubeconfigs.load(*self._selection)
             try:
-                # open connections keep the client certificate with which they began, so a new one needs new connections
-                if self._api is None or access.configuration.cert_file:
-                    await self._connect(access)
-                else:
-                    _load_certificates(self._tls, access.configuration)
+                await self._connect(access)
             except OSError as error:  # of OpenSSL
                 reason = "its CA or client certificate cannot be used: PEM is expected"
                 raise kubeconfigs.build_error(self._selection[0], reason) from error
-            self._api.configuration = access.configuration
             self._access, self._is_doubted, self._reopen_after = access, False, now + _REOPEN_SECONDS
             if self._renewal is not None:
                 self._renewal.cancel()
@@ -98,6 +92,7 @@ class Client:
         return self
 
     async def _connect(self, access: kubeconfigs.Access) -> None:
+        """Use new connections: open ones keep the CA and the client certificate with which they began."""
         from kubernetes_asyncio.client import ApiClient  # noqa: PLC0415 - takes 0.3 s, and many commands need no cluster
 
         # The library's session takes proxies from the environment, where an injected HTTPS_PROXY would reroute the
@@ -108,7 +103,8 @@ class Client:
         # The CAs of many clusters lack the key identifiers that Python requires since 3.13 (EKS, for one). Issuer, host
         # name, dates and usage are checked all the same.
         tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        _load_certificates(tls, access.configuration)
+        if access.configuration.cert_file:
+            tls.load_cert_chain(access.configuration.cert_file, access.configuration.key_file)
         api = ApiClient(access.configuration)
         await api.rest_client.close()
         api.rest_client.pool_manager = aiohttp.ClientSession(
@@ -118,7 +114,7 @@ class Client:
         api.user_agent = USER_AGENT
         if self._last_api is not None:
             await self._last_api.close()  # a watch that has gone on until now resumes by the new one
-        self._api, self._last_api, self._tls = api, self._api, tls
+        self._api, self._last_api = api, self._api
 
     @property
     def host(self) -> str:
@@ -326,14 +322,6 @@ async def find(client: Client, path: str) -> bytes | None:
         if error.status != _NOT_FOUND or error.foreign:
             raise
         return None
-
-
-def _load_certificates(tls: ssl.SSLContext, configuration: Any) -> None:
-    """Add the CA and the client certificate to those of new connections. Raises OSError."""
-    if configuration.ssl_ca_cert:
-        tls.load_verify_locations(configuration.ssl_ca_cert)
-    if configuration.cert_file:
-        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
 
 
 async def connect(

@@ -5,23 +5,13 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.cluster import client as clients
+from railwright.cluster import watch_wire
 from railwright.fabric import names, views
 from railwright.fabric.workloads import fabric_users
 
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
-_PAGE, _MAX_PAGES = 500, 4  # a kilobyte for each pod
-
-
-class _ListMeta(msgspec.Struct, frozen=True):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct, frozen=True):
-    items: list[views.Pod] | None = None
-    metadata: _ListMeta = _ListMeta()
-
-
-_decode = msgspec.json.Decoder(_List).decode
+_MOST = "2000"  # a kilobyte for each pod
+_decode = msgspec.json.Decoder(views.Pod).decode
 
 
 async def list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_users.LabelledPods:
@@ -29,13 +19,8 @@ async def list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_use
     query = {
         "labelSelector": f"{names.FABRIC} in ({','.join(labels)})",
         "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
-        "limit": str(_PAGE),
+        "limit": _MOST,
     }
-    pods: list[views.Pod] = []
-    for _ in range(_MAX_PAGES):
-        page = _decode(await client.get("/api/v1/pods", query, _METADATA))
-        pods += page.items or ()
-        if not page.metadata.continue_:
-            return fabric_users.LabelledPods(pods, is_complete=True)
-        query["continue"] = page.metadata.continue_
-    return fabric_users.LabelledPods(pods, is_complete=False)
+    page = watch_wire.decode_list(await client.get("/api/v1/pods", query, _METADATA))
+    pods = [_decode(item) for item in page.items or ()]
+    return fabric_users.LabelledPods(pods, is_complete=not page.metadata.continue_)

@@ -117,23 +117,24 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
 
 
 async def _respond(request: web.Request, handler: typedefs.Handler, rules: Rules) -> web.StreamResponse:
+    body = bytearray()
     try:
         if request.match_info.http_exception is not None:
             raise request.match_info.http_exception
         if rules.client_names is not None and (path := get_path(request)) not in rules.public:
             _check_client(request, rules.client_names, path)
-        body = await _receive(request, rules) if request.method == hdrs.METH_POST else b""
-    except (HttpError, web.HTTPException, web.RequestPayloadError) as error:
+        if request.method == hdrs.METH_POST:
+            await _receive(body, request, rules)
+        request[BODY] = cast("bytes", body)  # nobody changes it, or asks for its class
+        return await _run(request, handler, rules)
+    except (HttpError, web.HTTPException, web.RequestPayloadError) as error:  # before the handler
         response = _describe(error, rules)
         if rules.counters is not None:
             rules.counters.requests.labels(get_path(request), str(response.status)).inc()
         return response
-    request[BODY] = cast("bytes", body)  # nobody changes it, or asks for its class
-    try:
-        return await _run(request, handler, rules)
     finally:
         rules.bodies -= len(body)
-        del request[BODY]  # the connection keeps the request until the next one
+        request.pop(BODY, None)  # the connection keeps the request until the next one
 
 
 async def _run(request: web.Request, handler: typedefs.Handler, rules: Rules) -> web.StreamResponse:
@@ -194,8 +195,12 @@ def _build_error(status: int, reason: str, headers: Iterable[tuple[str, str]] = 
 # --- bodies ---------------------------------------------------------------------------------------------------
 
 
-async def _receive(request: web.Request, rules: Rules) -> bytes | bytearray:
-    """Return the body, and count it. Raises HttpError if it is of the wrong type, too large, or one too many."""
+async def _receive(body: bytearray, request: web.Request, rules: Rules) -> None:
+    """Read the body, and count it. Raises HttpError if it is of the wrong type, too large, late, or one too many.
+
+    Unlike `request.read`, this copies it once only, and no copy stays with the request. What has arrived counts, not
+    what is announced: a caller that announces much and sends nothing keeps nobody out.
+    """
     headers = request.headers
     if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:  # the first is faster
         raise HttpError(415, f"expected Content-Type: {JSON}")
@@ -203,32 +208,14 @@ async def _receive(request: web.Request, rules: Rules) -> bytes | bytearray:
         raise HttpError(415, "compressed bodies are not accepted: send the body without Content-Encoding")
     if (request.content_length or 0) > rules.max_body:
         raise web.HTTPRequestEntityTooLarge(max_size=rules.max_body, actual_size=request.content_length or 0)
-    if request.content.is_eof():  # it has arrived with the headers
-        whole = await request.read()
-        rules.bodies += len(whole)
-        return whole
-    body = bytearray()
     try:
         async with asyncio.timeout(rules.body_seconds):
-            await _read_into(body, request, rules)
+            async for chunk in request.content.iter_any():
+                body += chunk
+                rules.bodies += len(chunk)
+                if len(body) > rules.max_body:
+                    raise web.HTTPRequestEntityTooLarge(max_size=rules.max_body, actual_size=len(body))
+                if len(body) > _SMALL and rules.bodies > rules.max_body + _OTHERS:
+                    raise HttpError(429, "too many large bodies arrive at once; try again in 1 s", Retry_After="1")
     except TimeoutError:
-        rules.bodies -= len(body)
         raise HttpError(408, f"the body did not arrive within {rules.body_seconds:g} s") from None
-    except BaseException:
-        rules.bodies -= len(body)
-        raise
-    return body
-
-
-async def _read_into(body: bytearray, request: web.Request, rules: Rules) -> None:
-    """Read a body. Unlike `request.read`, this copies it once only, and no copy stays with the request.
-
-    What has arrived counts, not what is announced: a caller that announces much and sends nothing keeps nobody out.
-    """
-    async for chunk in request.content.iter_any():
-        body += chunk
-        rules.bodies += len(chunk)
-        if len(body) > rules.max_body:
-            raise web.HTTPRequestEntityTooLarge(max_size=rules.max_body, actual_size=len(body))
-        if len(body) > _SMALL and rules.bodies > rules.max_body + _OTHERS:
-            raise HttpError(429, "too many large bodies arrive at once; try again in 1 s", Retry_After="1")
