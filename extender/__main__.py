@@ -1,7 +1,7 @@
 """Builds and runs the extender from its settings: sources, state, decider, adapters, routes, server."""
 
 import asyncio
-import datetime as dt
+import functools
 import sys
 import time
 from collections.abc import Sequence
@@ -78,12 +78,6 @@ async def serve(options: settings.Settings) -> int:
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", find_cache_problem)
 
-    async def expire() -> None:
-        while True:
-            await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
-            deciding.scored.end(time.monotonic())
-            state.assumed.expire(state.clock())
-
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())
         for entry_state in assumed_pods.State:
@@ -93,8 +87,15 @@ async def serve(options: settings.Settings) -> int:
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)
 
-    poster = _build_poster(origin, counters)
-    post = access.limit_reviews(origin.client.post) if origin.client is not None else None
+    poster, post = None, None
+    tasks: list[server.Task] = [*origin.tasks]
+    if (client := origin.client) is not None:
+        poster = events.Events(
+            client, "railwright-extender", on_result=lambda outcome: counters.events.labels(outcome).inc()
+        )
+        post = access.limit_reviews(client.post)
+        last = last_policy.LastPolicy(client, origin.store, origin.policy_object, writes=False)
+        tasks += [poster.run, last.run]
     explainer = explanations.Explanations(state, assessor)
     has_volcano_port = options.volcano_listen is not None
     service, volcano = (app.build_rules(options.max_body, counters) for _ in range(2))
@@ -106,12 +107,10 @@ async def serve(options: settings.Settings) -> int:
         volcano=app.build_volcano_application(deciding, volcano) if has_volcano_port else None,
         refresh=refresh,
     )
-    tasks: list[server.Task] = [
-        *origin.tasks,
-        expire,
+    tasks += [
+        functools.partial(_expire, deciding, state),
         _build_gang_check(gangs, counters, poster, pod_groups),
         cluster_reports.build_task(cluster_reports.RailGauges(state, counters, deciding.policy), label_monitor),
-        *(task.run for task in (poster, last_policy.build(origin, writes=False)) if task is not None),
     ]
     if options.dashboard_listen is not None:
         builder = overview_builder.OverviewBuilder(
@@ -123,6 +122,14 @@ async def serve(options: settings.Settings) -> int:
     finally:
         if origin.client is not None:
             await origin.client.close()
+
+
+async def _expire(deciding: decider.Decider, state: states.State) -> None:
+    """End scored and assumed pods whose time is over, until cancelled."""
+    while True:
+        await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
+        deciding.scored.end(time.monotonic())
+        state.assumed.expire(state.clock())
 
 
 def _build_gang_check(
@@ -145,18 +152,6 @@ def _build_gang_check(
                     counters.gangs.labels(outcome.code).inc()
 
     return check_gangs
-
-
-def _build_poster(origin: sources.Sources, counters: metrics.ExtenderMetrics) -> events.Events | None:
-    """Return a poster of Events, or None without an API server."""
-    if origin.client is None:
-        return None
-    return events.Events(
-        origin.client,
-        "railwright-extender",
-        now=lambda: dt.datetime.now(dt.UTC),
-        on_result=lambda outcome: counters.events.labels(outcome).inc(),
-    )
 
 
 def _build_dashboard(

@@ -11,7 +11,7 @@ from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - t
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import fabric_users
-from railwright.serving import logs, metrics, probes, server, settings, tls
+from railwright.serving import logs, metrics, probes, server, settings
 from webhook import app, claim_templates, file_keys, object_events
 from webhook import state as states
 
@@ -42,37 +42,40 @@ async def serve(options: settings.Settings) -> int:
     except errors.ClusterError as error:
         print(f"railwright webhook: {error.sentence}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return _NO_CLUSTER
-    state.watched = origin.client is not None
-    support = None if origin.client is None else file_keys.Support(origin.client, state.set_file_keys)
-    if support is not None:
+    tasks = [*origin.tasks]
+    post_event: app.EventSink = app.post_none
+    write_templates: app.WriteTemplates | None = None
+    list_pods: app.ListPods = app.list_none
+    if (client := origin.client) is not None:
+        state.watched = True
+        support = file_keys.Support(client, state.set_file_keys)
         await support.read()
-    poster = _build_poster(origin, counters)
-    controller = None if poster is None else _build_controller(origin, state, poster, counters)
-    last = last_policy.build(origin, writes=True)
-    background = [task.run for task in (poster, controller, support, last) if task is not None]
-
-    def refresh() -> None:
-        counters.show_sources(**origin.read_metrics())
-
+        poster = events.Events(
+            client, "railwright-webhook", on_result=lambda outcome: counters.events.labels(outcome).inc()
+        )
+        post_event = object_events.build_sink(poster)
+        object_events.PolicyEvents(poster, origin.store, origin.policy_object)
+        controller = _build_controller(client, origin, state, poster)
+        write_templates = controller.write_for_workload
+        list_pods = functools.partial(_list_pods, client)
+        last = last_policy.LastPolicy(client, origin.store, origin.policy_object, writes=True)
+        tasks += [poster.run, controller.run, support.run, last.run]
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", origin.cache_problem)
-    webhook_server = server.Server(
-        options,
-        app.build_application(
-            state,
-            lambda: origin.store.current,
-            counters,
-            object_events.build_sink(poster),
-            controller.write_for_workload if controller is not None else None,
-            app.list_none if origin.client is None else functools.partial(_list_pods, origin.client),
-            max_body=options.max_body,
-        ),
-        checks,
+    service = app.build_application(
+        state,
+        lambda: origin.store.current,
         counters,
-        refresh=refresh,
+        post_event,
+        write_templates,
+        list_pods,
+        max_body=options.max_body,
+    )
+    webhook_server = server.Server(
+        options, service, checks, counters, refresh=lambda: counters.show_sources(**origin.read_metrics())
     )
     try:
-        return await webhook_server.run([*origin.tasks, *background])
+        return await webhook_server.run(tasks)
     finally:
         if origin.client is not None:
             await origin.client.close()
@@ -109,35 +112,19 @@ def _needs_templates(document: model.PolicyDocument) -> bool:
 
 
 def _build_controller(
-    origin: sources.Sources, state: states.State, poster: events.Events, counters: metrics.WebhookMetrics
+    client: clients.Client, origin: sources.Sources, state: states.State, poster: events.Events
 ) -> claim_templates.ClaimTemplateController:
     """Return the writer of claim templates. It writes none for waiting pods while the caches are incomplete or old."""
-    assert origin.client is not None  # noqa: S101 - there is a poster only with a client
     parts = claim_templates.Parts(
-        client=origin.client,
+        client=client,
         state=state,
         get_policy=lambda: origin.store.current,
         get_problem=lambda: origin.cache_problem() or origin.find_outage(),
         poster=poster,
-        counters=counters,
     )
     controller = claim_templates.ClaimTemplateController(parts)
     origin.store.subscribe(lambda _: controller.forget_failures())
     return controller
-
-
-def _build_poster(origin: sources.Sources, counters: metrics.WebhookMetrics) -> events.Events | None:
-    """Return a poster of Events that also posts those about the policy. None without an API server."""
-    if origin.client is None:
-        return None
-    poster = events.Events(
-        origin.client,
-        "railwright-webhook",
-        now=tls.get_utc_now,
-        on_result=lambda outcome: counters.events.labels(outcome).inc(),
-    )
-    object_events.PolicyEvents(poster, origin.store, origin.policy_object)
-    return poster
 
 
 if __name__ == "__main__":

@@ -23,6 +23,10 @@ ListPods = Callable[[Sequence[str]], Awaitable[fabric_users.LabelledPods | None]
 """Lists the pods with one of some values of the label; None if that is not possible now."""
 
 
+def post_none(_event: reviews.EventRecord) -> None:
+    """Post no Event, without an API server."""
+
+
 async def list_none(_labels: Sequence[str]) -> None:
     """List no pods, without an API server."""
 
@@ -40,7 +44,7 @@ def build_application(  # noqa: PLR0913, PLR0917 - what the handlers read
     state: states.State,
     get_policy: GetPolicy,
     counters: metrics.WebhookMetrics,
-    post_event: EventSink = lambda _: None,
+    post_event: EventSink = post_none,
     write_templates: WriteTemplates | None = None,
     list_pods: ListPods = list_none,
     *,

@@ -24,8 +24,7 @@ from railwright.fabric.injection import claim_requests
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.serving import metrics
-from webhook import claim_cache, object_events
+from webhook import object_events
 from webhook import state as states
 
 _IDLE_SECONDS = 15.0
@@ -66,7 +65,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     get_policy: Callable[[], policies.Policy | None]
     get_problem: Callable[[], str]
     poster: events.Events
-    counters: metrics.WebhookMetrics
 
 
 class ClaimTemplateController:
@@ -75,7 +73,7 @@ class ClaimTemplateController:
     def __init__(self, parts: Parts) -> None:
         self._parts, self._state = parts, parts.state
         self._changed = asyncio.Event()
-        self._attempts: dict[claim_cache.Key, _Attempt] = {}
+        self._attempts: dict[states.Key, _Attempt] = {}
         parts.state.claim_templates.on_change = parts.state.claiming_pods.on_change = self._changed.set
 
     def forget_failures(self) -> None:
@@ -89,7 +87,7 @@ class ClaimTemplateController:
         The pods have the namespace of the workload.
         """
         existing = self._state.claim_templates.own
-        missing = {key: pod for pod in pods for key in claim_cache.list_templates(pod) if key not in existing}
+        missing = {key: pod for pod in pods for key in states.list_templates(pod) if key not in existing}
         chosen = list(missing.items())[:_MAX_OF_WORKLOAD]
         causes = await asyncio.gather(*(self._try_to_write(key, pod) for key, pod in chosen))
         return [
@@ -135,11 +133,9 @@ class ClaimTemplateController:
                 if last is not None or is_refused:  # the replica may have the other policy in a moment
                     object_events.post_failure(self._parts.poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))
             else:
-                self._attempts[key] = _Attempt(
-                    time.monotonic() + _OBSERVED_SECONDS
-                )  # left alone until the watch shows it
+                self._attempts[key] = _Attempt(time.monotonic() + _OBSERVED_SECONDS)  # until the watch shows it
 
-    async def _try_to_write(self, key: claim_cache.Key, pod: views.Pod) -> str:
+    async def _try_to_write(self, key: states.Key, pod: views.Pod) -> str:
         """Write the template of a workload within a limited time. Return why that failed, "" if it did not."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
@@ -150,7 +146,7 @@ class ClaimTemplateController:
             return str(error)
         return ""
 
-    async def _write(self, key: claim_cache.Key, pod: views.Pod) -> None:
+    async def _write(self, key: states.Key, pod: views.Pod) -> None:
         """Write a template. Raises _NotWrittenError."""
         policy = self._parts.get_policy()
         if policy is None:
@@ -162,7 +158,7 @@ class ClaimTemplateController:
             if error.status != _CONFLICT:  # another replica was first
                 raise _NotWrittenError(error.sentence, retry_after=error.retry_after) from None
 
-    def _build(self, key: claim_cache.Key, pod: views.Pod, policy: policies.Policy) -> object:
+    def _build(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
         """Return the template. Raises _PlanError."""
         namespace, name = key
         if key in self._state.claim_templates.classes:

@@ -27,16 +27,14 @@ def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str
     poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 
 
-def build_sink(poster: events.Events | None) -> Callable[[reviews.EventRecord], None]:
-    """Return a function that queues one Event for each message about a pod, or does nothing without an API server.
+def build_sink(poster: events.Events) -> Callable[[reviews.EventRecord], None]:
+    """Return a function that queues one Event for each message about a pod.
 
     A pod without a controller gets no Event: its creator has read the same message in the response. A success without
     warnings gets no Event either.
     """
 
     def post(record: reviews.EventRecord) -> None:
-        if poster is None:
-            return
         owner = record.owner
         involved = events.Involved(owner.kind, owner.api_version, record.namespace, owner.name, owner.uid)
         reason = REFUSED if record.rejected else WARNED

@@ -91,7 +91,7 @@ class Events:
         client: clients.Client,
         component: str,
         *,
-        now: Callable[[], dt.datetime],
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         clock: Callable[[], float] = time.monotonic,
         on_result: Callable[[str], None] = lambda _result: None,
     ) -> None:

@@ -76,10 +76,3 @@ class LastPolicy:
             message, rejected = "the policy is invalid; the last valid one is in force", self._store.errors
             self._store.restore(result)
         _LOG.warning(message, extra={"fields": {**fields, "errors": list(map(str, rejected))}})
-
-
-def build(origin: sources.Sources, *, writes: bool) -> LastPolicy | None:
-    """Return the LastPolicy of a server with these sources; None without an API server."""
-    if origin.client is None:
-        return None
-    return LastPolicy(origin.client, origin.store, origin.policy_object, writes=writes)

@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 from aiohttp import hdrs, typedefs, web
 
-from railwright.serving import metrics, tls
+from railwright.serving import metrics
 
 _LOG = logging.getLogger(__name__)
 JSON = "application/json"
@@ -163,9 +163,10 @@ async def _run(request: web.Request, handler: typedefs.Handler, rules: Rules) ->
 
 
 def _check_client(request: web.Request, names: frozenset[str], path: str) -> None:
-    """Raise HttpError unless the client has presented a certificate with one of the names."""
-    certificate = request.get_extra_info("peercert")
-    given = tls.read_client_names(certificate)
+    """Raise HttpError unless the client has presented a certificate with one of the names, common or alternative."""
+    certificate = request.get_extra_info("peercert") or {}  # verified by `ssl`
+    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    given = {*common, *(value for _, value in certificate.get("subjectAltName", ()))}
     if not certificate or (names and not given & names):
         shown = f"that of this client names {', '.join(sorted(given)) or 'nobody'}" if certificate else "there is none"
         raise HttpError(403, f"{path} requires a client certificate: {shown}; see --client-ca and --client-names")

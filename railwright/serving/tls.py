@@ -10,8 +10,7 @@ import datetime as dt
 import logging
 import pathlib
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from cryptography import x509
 
@@ -127,10 +126,3 @@ class Certificate:
 
 def _reject_encrypted_key() -> str:
     raise ValueError("the key is encrypted; provide it without a passphrase")
-
-
-def read_client_names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the common names and subject alternative names of a client's certificate, which `ssl` has verified."""
-    fields = certificate or {}
-    common = [value for part in fields.get("subject", ()) for key, value in part if key == "commonName"]
-    return frozenset([*common, *(value for _, value in fields.get("subjectAltName", ()))])

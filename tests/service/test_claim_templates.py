@@ -242,7 +242,7 @@ async def review(replica: controller_replicas.Replica, body: bytes) -> dict:
     service = app.build_application(
         replica.state,
         lambda: replica.policy,
-        replica.parts.counters,
+        replica.counters,
         write_templates=replica.controller.write_for_workload,
         max_body=1 << 20,
     )
@@ -293,7 +293,7 @@ async def test_the_author_of_a_workload_reads_why_its_template_is_not_written(se
     assert warning.startswith(f"ClaimTemplateNotWritten: ResourceClaimTemplate {name} is not written: ")
     assert "you may not create" in warning
     assert warning.endswith("correct this, and create the workload again if Kueue queues it")
-    counted = replica.parts.counters.registry.get_sample_value
+    counted = replica.counters.registry.get_sample_value
     assert counted("railwright_webhook_warnings_total", {"code": "ClaimTemplateNotWritten"}) == 1
 
 

@@ -15,7 +15,7 @@ class Replica:
     """Caches, policy and Events of one replica: `posted` has kind and reason of each Event, `messages` its text."""
 
     def __init__(self, client: clients.Client, policy: model.Policy) -> None:
-        self.state, self.policy = states.State(), policy
+        self.state, self.policy, self.counters = states.State(), policy, metrics.WebhookMetrics()
         self.posted: list[tuple[str, str]] = []
         self.messages: list[str] = []
         self.controller: claim_templates.ClaimTemplateController
@@ -25,7 +25,6 @@ class Replica:
             get_policy=lambda: self.policy,
             get_problem=lambda: "",
             poster=self,
-            counters=metrics.WebhookMetrics(),
         )
 
     def post(self, involved: events.Involved, *, warning: bool, reason: str, message: str) -> None:

@@ -21,8 +21,7 @@ MOST_RUNNING = 50  # requests
 # Where the wall clock is right: dates of certificates and Events, the Date header. Intervals take the monotonic clock.
 WALL_CLOCK = {
     "railwright/serving/tls.py": "a certificate's dates",
-    "webhook/__main__.py": "time stamps of Events",
-    "extender/__main__.py": "time stamps of Events",
+    "railwright/cluster/events.py": "time stamps of Events",
 }
 
 
