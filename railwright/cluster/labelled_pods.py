@@ -10,7 +10,7 @@ from railwright.fabric import names, views
 from railwright.fabric.workloads import fabric_users
 
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
-_MOST = "2000"  # a kilobyte for each pod
+_PAGE, _MAX_PAGES = "500", 4  # a kilobyte for each pod
 _decode = msgspec.json.Decoder(views.Pod).decode
 
 
@@ -19,8 +19,13 @@ async def list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_use
     query = {
         "labelSelector": f"{names.FABRIC} in ({','.join(labels)})",
         "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
-        "limit": _MOST,
+        "limit": _PAGE,
     }
-    page = watch_wire.decode_list(await client.get("/api/v1/pods", query, _METADATA))
-    pods = [_decode(item) for item in page.items or ()]
-    return fabric_users.LabelledPods(pods, is_complete=not page.metadata.continue_)
+    pods: list[views.Pod] = []
+    for _ in range(_MAX_PAGES):
+        page = watch_wire.decode_list(await client.get("/api/v1/pods", query, _METADATA))
+        pods += map(_decode, page.items or ())
+        if not page.metadata.continue_:
+            return fabric_users.LabelledPods(pods, is_complete=True)
+        query["continue"] = page.metadata.continue_
+    return fabric_users.LabelledPods(pods, is_complete=False)
