@@ -32,36 +32,31 @@ class Support:
 
     def __init__(self, client: clients.Client, apply: Callable[[bool], None]) -> None:
         self._client, self._apply = client, apply
-        self._has_failed = True  # the last question, or none was asked
-        self._last_error = ""
+        self._error = ""  # of the last question
 
     async def read(self) -> None:
-        """Ask once."""
+        """Ask once. An error is logged once, until it is another one."""
         try:
             async with asyncio.timeout(_SECONDS):
                 is_kept = await _is_kept(self._client)
         except (errors.ClusterError, TimeoutError) as error:
-            self._has_failed = True
-            self._warn(str(error) or "no answer in time")
+            text = str(error) or "no answer in time"
+            if text != self._error:
+                _LOG.warning(
+                    "cannot ask the API server whether it knows fileKeyRef; its last answer counts, and before the "
+                    "first one ranks read files",
+                    extra={"fields": {"error": text}},
+                )
+            self._error = text
         else:
-            self._has_failed, self._last_error = False, ""
+            self._error = ""
             self._apply(is_kept)
 
     async def run(self) -> None:
         """Ask every few minutes until cancelled, and sooner after an error."""
         while True:
-            await asyncio.sleep(_RETRY_SECONDS if self._has_failed else _PAUSE_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS if self._error else _PAUSE_SECONDS)
             await self.read()
-
-    def _warn(self, error: str) -> None:
-        """Log a warning, once for equal errors."""
-        if error != self._last_error:
-            self._last_error = error
-            _LOG.warning(
-                "cannot ask the API server whether it knows fileKeyRef; its last answer counts, and before the first "
-                "one ranks read files",
-                extra={"fields": {"error": error}},
-            )
 
 
 async def _is_kept(client: clients.Client) -> bool:

@@ -48,11 +48,7 @@ class Read:
         fabrics = document.fabrics.values()
         self.annotations = {names.NETWORKS, names.DEFAULT_NETWORK, names.DEFAULT_CONTAINER}
         self.annotations.update(fabric_context.OTHER_INTERFACES, *[fabric.annotations for fabric in fabrics])
-        self.variables = {
-            environment.LIBRARY_PATH,
-            *derive.NAMES,
-            *roles.VARIABLES,
-        }
+        self.variables = {environment.LIBRARY_PATH, *derive.NAMES, *roles.VARIABLES}
         self.variables.update(*[fabric.env for fabric in fabrics])
         self.has_script = any(fabric.source_script for fabric in fabrics)  # which is put before commands
 

@@ -126,9 +126,27 @@ class ApiError(ClusterError):
 
 
 def build_unreachable(host: str, path: str, error: BaseException) -> UnreachableError:
-    """Return the error for a request without a response; `host` as in the kubeconfig."""
-    reason, fix = describe_connection(host, error)
-    return UnreachableError(f"{path}: {reason}", reason=reason, fix=fix)
+    """Return the error for a request without a response; `host` as in the kubeconfig.
+
+    The message is that of the exception, or of what aiohttp wraps in it.
+    """
+    import ssl  # noqa: PLC0415 - `--help` imports this module and needs no TLS
+
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    match cause:
+        case TimeoutError():
+            text = "no answer in time"
+        case ssl.SSLCertVerificationError():
+            text = f"its certificate is not trusted: {cause.verify_message}"
+        case ssl.SSLError():
+            text = f"the TLS handshake fails: {str(cause.reason or '').replace('_', ' ').lower()}"
+        case OSError(errno=int(number)) if number > 0:
+            text = os.strerror(number).lower()
+        case _:
+            text = str(getattr(cause, "message", "") or getattr(cause, "strerror", "") or cause)
+    detail = quote_message(text) or "the answer is not HTTP"
+    reason = f"cannot reach {format_place(host)}: {detail}"
+    return UnreachableError(f"{path}: {reason}", reason=reason, fix=_CONNECTION)
 
 
 def build_foreign(host: str, path: str, detail: str = "") -> ForeignError:
@@ -151,26 +169,6 @@ def quote_message(text: str) -> str:
     """Return another program's message in one line, or "" if it contains internals."""
     line = " ".join(text.split())[:_LONGEST]
     return "" if _INTERNAL.search(line) else line
-
-
-def describe_connection(host: str, error: BaseException) -> tuple[str, str]:
-    """Return (reason, fix) for a failed connection: the message of the exception, or of what aiohttp wraps in it."""
-    import ssl  # noqa: PLC0415 - `--help` imports this module and needs no TLS
-
-    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
-    match cause:
-        case TimeoutError():
-            text = "no answer in time"
-        case ssl.SSLCertVerificationError():
-            text = f"its certificate is not trusted: {cause.verify_message}"
-        case ssl.SSLError():
-            text = f"the TLS handshake fails: {str(cause.reason or '').replace('_', ' ').lower()}"
-        case OSError(errno=int(number)) if number > 0:
-            text = os.strerror(number).lower()
-        case _:
-            text = str(getattr(cause, "message", "") or getattr(cause, "strerror", "") or cause)
-    detail = quote_message(text) or "the answer is not HTTP"
-    return f"cannot reach {format_place(host)}: {detail}", _CONNECTION
 
 
 # --- permissions ------------------------------------------------------------------------------------------

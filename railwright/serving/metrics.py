@@ -5,10 +5,10 @@ Each server has its own registry, so that two servers of one process (the demo, 
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import prometheus_client
-from prometheus_client import exposition
+from prometheus_client import Counter, Gauge, Histogram, exposition
 
 from railwright.fabric import version
 
@@ -19,12 +19,14 @@ _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98, 1.0)
 # omits an unused `_created` series per metric
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
+M = TypeVar("M", Counter, Gauge, Histogram)
+
 
 class Row(NamedTuple):
     """A metric in the reference of metrics. The name is that of queries."""
 
     name: str
-    type: Literal["counter", "gauge", "histogram"]
+    type: str  # counter, gauge or histogram
     labels: Sequence[str]
     text: str
 
@@ -35,48 +37,40 @@ class Metrics:
     def __init__(self, server: str) -> None:
         self.registry = prometheus_client.CollectorRegistry()
         self.rows: list[Row] = []
-        self.build_info = self._gauge(
-            "build_info", "Always 1; the labels identify the running version.", ["version", "server"]
+        self.build_info = self._add(
+            Gauge, "build_info", "Always 1; the labels identify the running version.", ["version", "server"]
         )
         text = (
             "AdmissionReviews, or requests of schedulers, answered. The outcome of one that no handler got is its HTTP "
             "status; the path is empty for an unknown one."
         )
-        self.requests = self._counter("requests", text, ["path", "outcome"])
+        self.requests = self._add(Counter, "requests", text, ["path", "outcome"])
         text = "Time from the last byte of the request to the response."
-        self.request_duration_seconds = self._histogram("request_duration_seconds", text, ["path"], _FAST)
-        self.events = self._counter("events", "Kubernetes Events by result.", ["outcome"])
+        self.request_duration_seconds = self._add(Histogram, "request_duration_seconds", text, ["path"], buckets=_FAST)
+        self.events = self._add(Counter, "events", "Kubernetes Events by result.", ["outcome"])
         text = "Time at which the serving certificate expires; +Inf without one."
-        self.certificate_expiry_timestamp_seconds = self._gauge("certificate_expiry_timestamp_seconds", text)
+        self.certificate_expiry_timestamp_seconds = self._add(Gauge, "certificate_expiry_timestamp_seconds", text)
         text = "1 if the newest policy is in force, 0 if it is invalid and an older one is."
-        self.policy_valid = self._gauge("policy_valid", text)
+        self.policy_valid = self._add(Gauge, "policy_valid", text)
         text = "Always 1; the label is the digest of the policy in force."
-        self.policy_info = self._gauge("policy_info", text, ["digest"])
+        self.policy_info = self._add(Gauge, "policy_info", text, ["digest"])
         text = "Time since the last contact with the source of a cache."
-        self.cache_age_seconds = self._gauge("cache_age_seconds", text, ["kind"])
-        self.cache_objects = self._gauge("cache_objects", "Objects in a cache.", ["kind"])
+        self.cache_age_seconds = self._add(Gauge, "cache_age_seconds", text, ["kind"])
+        self.cache_objects = self._add(Gauge, "cache_objects", "Objects in a cache.", ["kind"])
         text = (
             "Watches that were restarted, by reason; with the reason `skipped` watched objects that were skipped, or "
             "read in part, because they cannot be decoded or have too many values."
         )
-        self.watch_failures = self._counter("watch_failures", text, ["kind", "reason"])
+        self.watch_failures = self._add(Counter, "watch_failures", text, ["kind", "reason"])
         self.certificate_expiry_timestamp_seconds.set(math.inf)  # without a certificate no alert may fire
         self.build_info.labels(version.VERSION, server).set(1)
         prometheus_client.ProcessCollector(registry=self.registry)
 
-    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> prometheus_client.Counter:
-        self.rows.append(Row(f"{PREFIX}{name}_total", "counter", labels, text))  # the client appends _total
-        return prometheus_client.Counter(PREFIX + name, text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> prometheus_client.Gauge:
-        self.rows.append(Row(PREFIX + name, "gauge", labels, text))
-        return prometheus_client.Gauge(PREFIX + name, text, labels, registry=self.registry)
-
-    def _histogram(
-        self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]
-    ) -> prometheus_client.Histogram:
-        self.rows.append(Row(PREFIX + name, "histogram", labels, text))
-        return prometheus_client.Histogram(PREFIX + name, text, labels, registry=self.registry, buckets=buckets)
+    def _add(self, kind: type[M], name: str, text: str, labels: Sequence[str] = (), **options: Any) -> M:
+        """Return a new metric, and add its row. The client appends _total to the names of counters."""
+        suffix = "_total" if kind is Counter else ""
+        self.rows.append(Row(f"{PREFIX}{name}{suffix}", kind.__name__.lower(), labels, text))
+        return kind(PREFIX + name, text, labels, registry=self.registry, **options)
 
     def show_sources(
         self,
@@ -107,9 +101,9 @@ class WebhookMetrics(Metrics):
     def __init__(self) -> None:
         super().__init__("webhook")
         labels = ["fabric", "role", "outcome"]
-        self.webhook_injections = self._counter("webhook_injections", "Opted-in pods.", labels)
-        self.webhook_refusals = self._counter("webhook_refusals", "Rejected objects.", ["fabric", "reason"])
-        self.webhook_warnings = self._counter("webhook_warnings", "Admission warnings, by reason code.", ["code"])
+        self.webhook_injections = self._add(Counter, "webhook_injections", "Opted-in pods.", labels)
+        self.webhook_refusals = self._add(Counter, "webhook_refusals", "Rejected objects.", ["fabric", "reason"])
+        self.webhook_warnings = self._add(Counter, "webhook_warnings", "Admission warnings, by reason code.", ["code"])
 
 
 class ExtenderMetrics(Metrics):
@@ -121,20 +115,20 @@ class ExtenderMetrics(Metrics):
             "Assumed pods: placed by a scheduler, binding not observed yet. Those in the state `unseen` are announced "
             "pods that the API server has not shown: they use no devices, and end after 5 s."
         )
-        self.assumed_pods = self._gauge("assumed_pods", text, ["state"])
+        self.assumed_pods = self._add(Gauge, "assumed_pods", text, ["state"])
         text = "Nodes that were filtered, or whose allocation was rejected, by reason code."
-        self.extender_rejected_nodes = self._counter("extender_rejected_nodes", text, ["code"])
-        self.gangs = self._counter("gangs", "Gangs that were placed, or never fit, by state.", ["state"])
+        self.extender_rejected_nodes = self._add(Counter, "extender_rejected_nodes", text, ["code"])
+        self.gangs = self._add(Counter, "gangs", "Gangs that were placed, or never fit, by state.", ["state"])
         text = "Gangs with at least one unbound pod."
-        self.gangs_waiting = self._gauge("gangs_waiting", text)
+        self.gangs_waiting = self._add(Gauge, "gangs_waiting", text)
         text = "Time since the gang that has waited longest was seen first."
-        self.gang_longest_wait_seconds = self._gauge("gang_longest_wait_seconds", text)
+        self.gang_longest_wait_seconds = self._add(Gauge, "gang_longest_wait_seconds", text)
         text = "Modelled bandwidth of placed gangs, relative to the best possible when the last pod was bound."
-        self.gang_attained_ratio = self._histogram("gang_attained_ratio", text, (), _SHARES)
+        self.gang_attained_ratio = self._add(Histogram, "gang_attained_ratio", text, buckets=_SHARES)
         text = (
             "Devices of a rail on all nodes, by state, from device plugins and from ResourceSlices. `busy` is used by "
             "a bound pod or held by a claim, `dead` is unhealthy or tainted, `unschedulable` is unused on a cordoned "
             "node. `missing` counts nodes that have no device of the rail, but of others, `overcommitted` devices "
             "that bound pods request beyond what their nodes offer."
         )
-        self.rail_devices = self._gauge("rail_devices", text, ["fabric", "rail", "state"])
+        self.rail_devices = self._add(Gauge, "rail_devices", text, ["fabric", "rail", "state"])

@@ -68,6 +68,8 @@ async def test_after_an_error_it_asks_again_sooner_and_logs_once(monkeypatch, ca
     monkeypatch.setattr(file_keys, "_RETRY_SECONDS", 0.001)
     api, known = Api(LOST, LOST, LOST, NEW), state.State()
     with caplog.at_level(logging.WARNING):
-        await run(file_keys.Support(api, known.set_file_keys), api)
+        reader = file_keys.Support(api, known.set_file_keys)
+        await reader.read()
+        await run(reader, api)
     assert api.asked == 4
     assert len([entry for entry in caplog.records if "fileKeyRef" in entry.message]) == 1
