@@ -64,9 +64,6 @@ async def serve(options: settings.Settings) -> int:
         state.cluster, state.assumed, state.opted_in, deciding.policy, state.pools, deciding.engine
     )
     gangs = gang_tracker.Gangs(state, assessor)
-    label_monitor = cluster_reports.TopologyLabelMonitor(
-        state, get_policy=deciding.policy, get_cache_problem=origin.cache_problem
-    )
 
     def find_cache_problem() -> str:
         """Return why the caches are not ready. Stale ones would place gangs on resources that no longer exist."""
@@ -110,7 +107,7 @@ async def serve(options: settings.Settings) -> int:
     tasks += [
         functools.partial(_expire, deciding, state),
         _build_gang_check(gangs, counters, poster, pod_groups),
-        cluster_reports.build_task(cluster_reports.RailGauges(state, counters, deciding.policy), label_monitor),
+        cluster_reports.RailGauges(state, counters, deciding.policy).run,
     ]
     if options.dashboard_listen is not None:
         builder = overview_builder.OverviewBuilder(

@@ -8,23 +8,21 @@ Missing topology labels and invalid HyperNodes are logged once for each change, 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from extender import state as states
 from railwright.fabric import intent
 from railwright.fabric.placement.state import fabric_report
 from railwright.fabric.policy import model
-from railwright.serving import metrics, server
+from railwright.serving import metrics
 
 _LOG = logging.getLogger("railwright.extender")
 _INTERVAL_SECONDS = 15.0  # a common scrape interval of Prometheus
 _BATCH_NODES = 100  # nodes counted before yielding to the event loop (~0.5 ms with 8 rails)
-_MAX_NAMED = 5  # nodes or problems in one log line
 _FIX_OVERCOMMITTED = (
     "a NIC failed under its pod, a device plugin is restarting, or two schedulers allocated the same device: "
     "delete a failing pod"
 )
-_FIX_DOMAIN = "label them, or correct placement.domains in the policy: nodes without a domain are used last"
 
 
 class RailGauges:
@@ -36,6 +34,12 @@ class RailGauges:
         self._state, self._counters, self._policy = state, counters, policy
         self._overcommitted: Mapping[tuple[str, str], int] = {}  # by fabric and rail
         self._counted_version: tuple[int, dict[str, Mapping[str, str]]] | None = None
+
+    async def run(self) -> None:
+        """Count until cancelled. The log then has overcommitted devices even if nothing scrapes the metrics."""
+        while True:
+            await self.count()
+            await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def count(self) -> None:
         """Count once, if anything has changed."""
@@ -73,56 +77,3 @@ class RailGauges:
                 if overcommitted[resource] > before.get((name, rail), 0):
                     fields = {"fabric": name, "rail": rail, "devices": overcommitted[resource]}
                     _LOG.warning("devices are overcommitted", extra={"fields": {**fields, "fix": _FIX_OVERCOMMITTED}})
-
-
-class TopologyLabelMonitor:
-    """Tracks the last report. `get_cache_problem` returns "" once the caches are complete."""
-
-    def __init__(
-        self,
-        state: states.State,
-        *,
-        get_policy: Callable[[], model.Policy | None],
-        get_cache_problem: Callable[[], str],
-    ) -> None:
-        self._state = state
-        self._get_policy, self._get_cache_problem = get_policy, get_cache_problem
-        self._version: tuple[int, str] | None = None
-        self._missing_labels: fabric_report.MissingLabels = {}
-        self._problems: Sequence[str] = ()
-
-    def update(self) -> None:
-        """Log what has changed."""
-        policy = self._get_policy()
-        if policy is None or self._get_cache_problem():
-            return
-        version = self._state.cluster.topology_version, policy.digest
-        if version == self._version:
-            return
-        self._version = version
-        missing = fabric_report.find_missing_labels(policy.document, self._state.cluster, self._state.pools)
-        for level, nodes in missing.items():
-            if nodes != self._missing_labels.get(level, ()):
-                fields = {"domain": level, "nodes": len(nodes), "first": nodes[:_MAX_NAMED]}
-                if nodes:
-                    _LOG.warning("nodes without a domain", extra={"fields": {**fields, "fix": _FIX_DOMAIN}})
-                else:
-                    _LOG.info("every node has its domain", extra={"fields": fields})
-        self._missing_labels = missing
-        problems = self._state.cluster.find_hyper_node_problems()
-        if problems and problems != self._problems:
-            fields = {"problems": len(problems), "first": problems[:_MAX_NAMED]}
-            _LOG.warning("invalid HyperNodes are ignored", extra={"fields": fields})
-        self._problems = problems
-
-
-def build_task(gauges: RailGauges, labels: TopologyLabelMonitor) -> server.Task:
-    """Return the task that keeps the reports up to date. The log then has them even if nothing scrapes the metrics."""
-
-    async def watch() -> None:
-        while True:
-            labels.update()
-            await gauges.count()
-            await asyncio.sleep(_INTERVAL_SECONDS)
-
-    return watch

@@ -118,15 +118,17 @@ def encode_filter_result(left: Sequence[str], refusals: Mapping[str, reason.Reas
 
 
 def encode_priorities(scores: Mapping[str, float]) -> bytes:
-    """Encode the answer of prioritize from scores of 0..100. `KubePriorities` converts them to integers."""
-    priorities_by_score = score_terms.KubePriorities(best=max(scores.values(), default=0.0))
+    """Encode the answer of prioritize from scores of 0..100, as integers."""
+    priorities_by_score = score_terms.convert_to_priorities(scores.values())
     return _encode(list(map(HostPriority, scores, map(priorities_by_score.__getitem__, scores.values()))))
 
 
 # --- the handlers ---------------------------------------------------------------------------------------------
 
 _MAX_NARROWED = 65_536  # pods, of 200 bytes each; one that is forgotten may be left with a leaf again
-_SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-scheduler (`KubePriorities`)
+_SAME_PRIORITY = (
+    0.25  # scores that differ by less get one integer of kube-scheduler (`score_terms`)
+)
 
 
 class _Planned(NamedTuple):

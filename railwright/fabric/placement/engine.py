@@ -22,7 +22,7 @@ from railwright.fabric import bounded_cache, resources, topology
 from railwright.fabric.placement import locality, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
 from railwright.fabric.placement.gangs import gang_memory, gang_planning, planner, segments
-from railwright.fabric.placement.nodes import node_index, request_view, scheduling_signature
+from railwright.fabric.placement.nodes import node_index, scheduling_signature
 from railwright.fabric.placement.state import assumed_pods, broken_rails, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
@@ -35,8 +35,8 @@ class Decision(msgspec.Struct, frozen=True):
 
     planned: gang_planning.PlannedGang
     gang_size: int
-    view: request_view.RequestView
-    planning_view: request_view.RequestView  # of the largest pods of the gang
+    view: node_index.RequestView
+    planning_view: node_index.RequestView  # of the largest pods of the gang
 
     @property
     def scores(self) -> dict[str, float]:
@@ -126,9 +126,9 @@ class PlacementEngine:
         request: scheduling_request.SchedulingRequest,
         index: node_index.NodeIndex,
         gang: gang_status.GangStatus,
-    ) -> request_view.RequestView:
-        overrides = request_view.find_overrides(request, index, gang, self._cluster, self._assumed)
-        return request_view.RequestView(request, index, overrides)
+    ) -> node_index.RequestView:
+        overrides = node_index.find_overrides(request, index, gang, self._cluster, self._assumed)
+        return node_index.RequestView(request, index, overrides)
 
     # --- what is refused --------------------------------------------------------------------------------------
 

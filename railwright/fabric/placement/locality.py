@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from railwright.fabric import text, topology
 from railwright.fabric.placement.gangs import gang_planning, planner
-from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view
+from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots
 
 NAME = "locality"  # of this term in explanations
 TARGET, PLANNED, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0  # the tiers of leaves, and the values of their nodes
@@ -59,7 +59,7 @@ def rate(
 
 
 def score_nodes(
-    names: Sequence[str], view: request_view.RequestView, gang: gang_planning.GangSummary, plan: planner.Plan
+    names: Sequence[str], view: node_index.RequestView, gang: gang_planning.GangSummary, plan: planner.Plan
 ) -> dict[str, float]:
     """Return the score of each of these candidate nodes, 0..100: its own, and that of its rating.
 

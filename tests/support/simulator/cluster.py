@@ -114,8 +114,8 @@ def _assess(
         misaligned += not aligned
         in_use = hardware.devices[rail] - before_gang[1][rail]
         other_pods.append(in_use if demand.named else 0)
-        use = bandwidth.RailUse(aligned=aligned, others=other_pods[-1], healthy=hardware.healthy)
-        uses.append((rail, bandwidth.compute_rail_bandwidth(use)))
+        value = bandwidth.compute_rail_bandwidth(is_aligned=aligned, others=other_pods[-1], is_healthy=hardware.healthy)
+        uses.append((rail, value))
     touched = {node for node, count in enumerate(granted) if count}
     if demand.counted:
         touched |= {hardware.numa_of_rail[rail] for rail in nics}

@@ -183,9 +183,7 @@ class Scheduler:
         own_scores = self._get_own_scores(gpus)
         if self.settings.kind == "kube":
             step = KUBE_WEIGHT * _KUBE_SCALE
-            by_score = score_terms.KubePriorities(
-                best=max((score for score in scores if score is not None), default=0.0)
-            )
+            by_score = score_terms.convert_to_priorities([score for score in scores if score is not None])
             totals = [
                 -1.0 if score is None else by_score[score] * step + own_scores[host]
                 for host, score in zip(offered, scores, strict=True)

@@ -55,14 +55,6 @@ def test_a_full_list_removes_objects_that_are_not_in_it():
     assert set(state.pods) == {"uid-b"}
 
 
-def test_the_names_are_those_of_the_nodes_after_any_change():
-    state = build_cluster([node("n1"), node("n2")])
-    assert list(state.list_names()) == ["n1", "n2"]
-    state.remove_node("n1")
-    state.upsert_node(node("n3"))
-    assert list(state.list_names()) == ["n2", "n3"]
-
-
 def test_a_heartbeat_touches_no_node():
     state = build_cluster([node("n", "a")], [pod("bound", group="g", on="n"), pod("waits", group="g")])
     position = state.change_log.position

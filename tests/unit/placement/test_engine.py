@@ -298,7 +298,7 @@ def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
     others = build_pod("left", 4, 0, 1, on="a"), build_pod("right", 4, 2, 3, on="b")
     decision = decide_single(where, build_pod("p", 4, 0, 1), *others)
     assert decision.scores["b"] > decision.scores["a"]
-    steps = score_terms.KubePriorities(best=decision.scores["b"])
+    steps = score_terms.convert_to_priorities(decision.scores.values())
     assert 1 <= 10 - steps[decision.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
     assert decision.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
     scores = {name: explanation.terms["numa"] for name, explanation in explain(decision).items()}
@@ -312,7 +312,7 @@ def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
         where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"), build_pod("right", 3, 2, 3, on="b")
     )
     assert decision.scores["a"] > decision.scores["b"]
-    steps = score_terms.KubePriorities(best=decision.scores["a"])
+    steps = score_terms.convert_to_priorities(decision.scores.values())
     assert 1 <= 10 - steps[decision.scores["b"]] <= 3
     if where != "no domains":
         assert decision.plan.bandwidth < 1.0, "what it says is true of the node it leads to"

@@ -20,7 +20,7 @@ from placing import (
 
 from railwright.fabric import node_views, views
 from railwright.fabric.placement import engine
-from railwright.fabric.placement.nodes import eligibility, node_evaluation, node_index, request_view, score_terms
+from railwright.fabric.placement.nodes import eligibility, node_evaluation, node_index, score_terms
 from railwright.fabric.placement.state import gang_status
 from railwright.fabric.policy import model
 
@@ -191,5 +191,5 @@ def test_the_overrides_of_nodes_with_peers_are_in_one_order_in_every_process():
     assumed = create_assumed_pods()
     gang = gang_status.build_status(request, cluster, assumed)
     index = engine.PlacementEngine(cluster, assumed).get_index(request)
-    overrides = request_view.find_overrides(request, index, gang, cluster, assumed)
+    overrides = node_index.find_overrides(request, index, gang, cluster, assumed)
     assert list(overrides) == sorted(cluster.nodes)

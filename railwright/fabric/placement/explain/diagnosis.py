@@ -14,7 +14,7 @@ from railwright.fabric import text, topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_capacity, gang_planning, planner
-from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view
+from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import membership
@@ -41,7 +41,7 @@ class _Planned(msgspec.Struct, frozen=True):
 
 
 def diagnose(
-    view: request_view.RequestView, planned: gang_planning.PlannedGang, list_holders: node_explainer.ListHolders
+    view: node_index.RequestView, planned: gang_planning.PlannedGang, list_holders: node_explainer.ListHolders
 ) -> Diagnosis:
     """Explain a plan. `view` is that of the plan, with all nodes as candidates."""
     plan, gang = planned.plan, planned.summary
@@ -250,7 +250,7 @@ def _count_slots_of_empty_node(evaluation: node_evaluation.NodeEvaluation) -> in
     return min(by_device, default=node_evaluation.MAX_SLOTS_PER_NODE)
 
 
-def _list_devices_in_use(view: request_view.RequestView, list_holders: node_explainer.ListHolders) -> Iterable[str]:
+def _list_devices_in_use(view: node_index.RequestView, list_holders: node_explainer.ListHolders) -> Iterable[str]:
     """Return the pods that use the missing accelerator or rail, for a few nodes."""
     class_of_node = view.index.class_of_node
     lacking = {

@@ -7,7 +7,7 @@ from typing import Any
 from railwright.fabric import resources, text, topology
 from railwright.fabric.placement import bandwidth, locality
 from railwright.fabric.placement.gangs import gang_planning
-from railwright.fabric.placement.nodes import node_evaluation, request_view, score_terms
+from railwright.fabric.placement.nodes import node_evaluation, node_index, score_terms
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
@@ -113,7 +113,7 @@ _UNKNOWN = reason.Reason(PlacementCode.NODE_UNKNOWN, "the cache does not contain
 
 
 def explain_nodes(
-    view: request_view.RequestView,
+    view: node_index.RequestView,
     planned: gang_planning.PlannedGang,
     list_holders: ListHolders,
     refusals: Mapping[str, reason.Reason],

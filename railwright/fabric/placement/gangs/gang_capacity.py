@@ -6,7 +6,7 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.nodes import node_evaluation, node_index, request_view
+from railwright.fabric.placement.nodes import node_evaluation, node_index
 
 # nodes; an offer of fewer has all feasible ones, a longer one may be a sample (minFeasibleNodesToFind)
 MAX_FULL_OFFER = 100
@@ -62,7 +62,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
         return self.count_slots({node_class: len(node_class.capacity.slot_numa_factors) for node_class in self.classes})
 
 
-def build(view: request_view.RequestView) -> GangCapacity:
+def build(view: node_index.RequestView) -> GangCapacity:
     """Return the capacity that the planner may use for the gang of a request.
 
     Below 100 nodes (MAX_FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so
@@ -85,7 +85,7 @@ def build(view: request_view.RequestView) -> GangCapacity:
     return build_on(index, leaves)
 
 
-def build_of_all(view: request_view.RequestView) -> GangCapacity:
+def build_of_all(view: node_index.RequestView) -> GangCapacity:
     """Return the capacity of all eligible nodes, offered or not."""
     leaves = view.index.nodes_by_class
     replace_classes(leaves, view.index, view.overrides)

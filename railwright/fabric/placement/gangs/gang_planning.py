@@ -11,7 +11,7 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner, rank_order, segments
-from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view
+from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
@@ -56,7 +56,7 @@ class _Target(NamedTuple):
 
 def plan_gang(
     gang: gang_status.GangStatus,
-    view: request_view.RequestView,
+    view: node_index.RequestView,
     memory: gang_memory.PlacementMemory,
     cluster: cluster_state.ClusterState,
     assumed: assumed_pods.AssumedPods,
@@ -120,7 +120,7 @@ def plan_gang(
     )
 
 
-def _summarize(gang: gang_status.GangStatus, view: request_view.RequestView, **planned: Any) -> GangSummary:
+def _summarize(gang: gang_status.GangStatus, view: node_index.RequestView, **planned: Any) -> GangSummary:
     """Return the summary of a gang. `planned` are the fields that follow from its plan."""
     return GangSummary(
         peers_by_leaf=Counter(_list_leaves(gang.placed, view)),
@@ -131,13 +131,13 @@ def _summarize(gang: gang_status.GangStatus, view: request_view.RequestView, **p
     )
 
 
-def _list_leaves(placed: Sequence[gang_status.PlacedPeer], view: request_view.RequestView) -> Sequence[topology.Domain]:
+def _list_leaves(placed: Sequence[gang_status.PlacedPeer], view: node_index.RequestView) -> Sequence[topology.Domain]:
     """Return the leaf of each placed pod."""
     leaves = list(map(view.index.leaf_by_node.get, [peer.node for peer in placed]))
     return [leaf or topology.NO_DOMAIN for leaf in leaves]
 
 
-def _list_devices(view: request_view.RequestView) -> frozenset[str]:
+def _list_devices(view: node_index.RequestView) -> frozenset[str]:
     """Return the resources of the rails that pods request, or those of their accelerators if they request no rail."""
     signature = view.index.signature
     pools = [need.resource for need in signature.needs if signature.requests.get(need.resource, 0) > 0]
@@ -146,7 +146,7 @@ def _list_devices(view: request_view.RequestView) -> frozenset[str]:
 
 def _find_target(
     gang: gang_status.GangStatus,
-    view: request_view.RequestView,
+    view: node_index.RequestView,
     capacity: gang_capacity.GangCapacity,
     plan: planner.Plan,
     segmented: segments.Segments | None,
@@ -173,7 +173,7 @@ def _find_target(
 
 
 def _summarize_peers(
-    gang: gang_status.GangStatus, view: request_view.RequestView, bandwidth: node_slots.Bandwidth = 1.0
+    gang: gang_status.GangStatus, view: node_index.RequestView, bandwidth: node_slots.Bandwidth = 1.0
 ) -> planner.PlacedPeers:
     """Summarize the placed peers. `bandwidth` is what was planned for them, 1 if that is unknown."""
     peer_leaves = _list_leaves(gang.placed_workers, view)
@@ -218,7 +218,7 @@ class _PreferredNodes(msgspec.Struct, frozen=True):
     are_partly_used: bool
 
 
-def _choose_nodes(view: request_view.RequestView) -> _PreferredNodes | None:
+def _choose_nodes(view: node_index.RequestView) -> _PreferredNodes | None:
     """Return the best of the offered nodes, or None if none has a slot."""
     nodes = view.request.nodes
     counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from railwright.fabric import resources
+from railwright.fabric import bounded_cache, resources
 from railwright.fabric.placement.nodes import (
     eligibility,
     kubelet_admission,
@@ -34,7 +34,8 @@ class ZoneReader:
         self._rails = rails
         self._accelerators = accelerators
         self.device_names = frozenset({*accelerators, *(rail.resource for rail in rails if rail.resource)})
-        self._zones_by_shape: dict[tuple[str, resources.FrozenAmounts], numa.Zones] = {}
+        self._zones_by_shape: bounded_cache.BoundedCache[tuple[str, resources.FrozenAmounts], numa.Zones]
+        self._zones_by_shape = bounded_cache.BoundedCache(_MAX_SHAPES)
 
     def compute_allocatable(
         self, node: object_info.NodeInfo, shape: model.NodeShape | None, reported: numa.Zones
@@ -48,14 +49,10 @@ class ZoneReader:
         """Return the allocatable devices of each NUMA node of a node of this shape; () if it has no NUMA layout."""
         if shape is None:
             return ()
-        key = (shape.name, node.allocatable)
-        zones = self._zones_by_shape.get(key)
-        if zones is None:
-            if len(self._zones_by_shape) >= _MAX_SHAPES:
-                self._zones_by_shape.clear()
-            zones = numa.build_zones_from_shape(shape, self._rails, node.allocatable, self._accelerators)
-            self._zones_by_shape[key] = zones
-        return zones
+        return self._zones_by_shape.find(
+            (shape.name, node.allocatable),
+            lambda: numa.build_zones_from_shape(shape, self._rails, node.allocatable, self._accelerators),
+        )
 
     def compute_free(
         self,
@@ -184,9 +181,6 @@ class FactsBuilder:
             for name, amount in signature.requests.items()
             if amount > 0 and name not in signature.devices
         ]
-        demanded = {need.resource: need.amount for need in signature.needs}
-        demanded |= {name: signature.requests[name] for name in signature.devices if name in signature.requests}
-        self.demanded = tuple(demanded.items())  # (accelerator or pool, milli-units)
         self._no_usage = (0,) * len(signature.devices)
         self._unrequested_rails = {
             need.resource: need.amount for need in signature.needs if not signature.requests.get(need.resource)
@@ -208,26 +202,12 @@ class FactsBuilder:
     ) -> node_evaluation.NodeFacts:
         """Build the facts of `node`. `peer_requests` is what gang peers already use on it.
 
-        `free` is what the scheduler offers; None: computed from the cluster state and the assumed pods.
+        `free` is None if it is to be computed from the cluster state and the assumed pods.
         """
         shapes = self._signature.shapes
         shape = model.find_shape(shapes, node.labels) if shapes else None
-        free = compute_free(node.name, self._cluster, self._assumed, absent) if free is None else free
-        return self._build(node, free, self._build_numa_facts(node, shape, absent), shape, peer_requests)
-
-    def build_alike(self, node: object_info.NodeInfo, free: resources.Amounts) -> node_evaluation.NodeFacts:
-        """Build the facts of nodes without a shape and a report."""
-        return self._build(node, free, _NO_NUMA_FACTS)
-
-    def _build(
-        self,
-        node: object_info.NodeInfo,
-        free: resources.Amounts,
-        numa_facts: _NumaFacts,
-        shape: model.NodeShape | None = None,
-        peer_requests: Sequence[resources.Amounts] = (),
-    ) -> node_evaluation.NodeFacts:
-        counted = self._count(free)
+        counted = self._count(compute_free(node.name, self._cluster, self._assumed, absent) if free is None else free)
+        numa_facts = self._build_numa_facts(node, shape, absent)
         return node_evaluation.NodeFacts(
             eligible=eligibility.admits(node, self._signature.spec),
             shape=shape.name if shape else node.labels.get(GPU_PRODUCT, ""),

@@ -227,9 +227,8 @@ def compute_shares(
         others = 0
         if index < len(signature.needs):
             others = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods) - 1
-        use = bandwidth.RailUse(aligned=True, others=others)
         free_share = min(1.0, max(0, pool.free) / pool.need.amount) if further_pods else 1.0
-        rail_share = bandwidth.compute_rail_bandwidth(use) * free_share / rail_count
+        rail_share = bandwidth.compute_rail_bandwidth(is_aligned=True, others=others) * free_share / rail_count
         shares.extend([rail_share * rate for rate in pool.rate_rails()])
     return tuple(shares)
 

@@ -1,12 +1,12 @@
 """The score terms of a node: its free rails, the alignment of rails and GPUs, how full it is; and their weighted sum.
 
 A term is a row of TERMS: a function that scores, and one that tells people why when they ask. Locality depends on the
-gang's plan too, so it is not among them (`placement.locality`). `KubePriorities` maps scores to kube-scheduler's
+gang's plan too, so it is not among them (`placement.locality`). `convert_to_priorities` maps scores to kube-scheduler's
 integers.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import resources, text
@@ -182,19 +182,10 @@ MAX_PRIORITY = 10  # extenderv1.MaxExtenderPriority
 _HIGHEST = 100.0
 
 
-class KubePriorities(dict[float, int]):
-    """Score -> integer, computed once for each distinct score: 5,000 nodes have few of them."""
-
-    def __init__(self, best: float) -> None:
-        super().__init__()
-        self._best = best
-
-    def __missing__(self, score: float) -> int:
-        priority = self[score] = self._compute_priority(score)
-        return priority
-
-    def _compute_priority(self, score: float) -> int:
-        if self._best <= 0:
-            return 0  # the pod did not opt in, or no node is in the cache or without a fault
-        lost = math.sqrt(max(0.0, self._best - score) * MAX_PRIORITY * MAX_PRIORITY / _HIGHEST)
-        return max(0, MAX_PRIORITY - int(lost + 0.5))
+def convert_to_priorities(scores: Collection[float]) -> Mapping[float, int]:
+    """Return kube-scheduler's integer of each score: 5,000 nodes have few different ones."""
+    best = max(scores, default=0.0)
+    if best <= 0:  # the pod did not opt in, or no node is in the cache or without a fault
+        return dict.fromkeys(scores, 0)
+    steps = {score: math.sqrt((best - score) * MAX_PRIORITY * MAX_PRIORITY / _HIGHEST) for score in set(scores)}
+    return {score: max(0, MAX_PRIORITY - int(step + 0.5)) for score, step in steps.items()}

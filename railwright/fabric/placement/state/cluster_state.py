@@ -139,7 +139,6 @@ class ClusterState:
         self._topologies: dict[str, node_views.NodeResourceTopology] = {}
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
         self._requests = resources.RequestReader(self._share)
-        self._names: list[str] = []  # copies of those of the nodes, at the latest call of `list_names`
         self._interner = bounded_cache.StringInterner()
         self._sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
@@ -158,17 +157,6 @@ class ClusterState:
     def nodes_with_broken_rails(self) -> AbstractSet[str]:
         """Return the nodes that may have broken rails (`broken_rails`). Most clusters have few."""
         return self._broken
-
-    def list_names(self) -> Sequence[str]:
-        """Return the names of all nodes, as texts that are near each other in memory.
-
-        Keys of a map that is read for thousands of names are taken from here: a look-up compares its key, and waits for
-        memory if the key is among the other fields of an object.
-        """
-        names = list(self._nodes)
-        if names != self._names:
-            self._names = [name.encode().decode() for name in names]
-        return self._names
 
     @property
     def pods(self) -> Mapping[str, object_info.PodInfo]:
@@ -253,10 +241,6 @@ class ClusterState:
         if hypernodes.are_among(domains):
             labels = {**labels, **self._tree.read_values(node.name, labels)}
         return topology.read_domains(labels, domains, rails)
-
-    def find_hyper_node_problems(self) -> Sequence[str]:
-        """Return one message for each problem of the HyperNodes that was ignored."""
-        return self._tree.find_problems({node.name: node.labels for node in self._nodes.values()})
 
     def get_topology_report(self, node: str) -> node_views.NodeResourceTopology | None:
         """Return the NodeResourceTopology of a node, or None if no exporter writes one."""
@@ -489,7 +473,7 @@ class DomainIndex:
         self._position = self._cluster.change_log.position
         if changed is None:
             self.clear()
-            changed = self._cluster.list_names()
+            changed = list(self._cluster.nodes)
         for name in changed:
             self.update(name)
 
