@@ -1,6 +1,6 @@
 """The extender's applications: map paths to the handlers of both schedulers, and explain pods to authorized callers."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from aiohttp import hdrs, web
@@ -15,10 +15,8 @@ _MAX_VOLCANO_BODY = 16 << 20  # bytes: a task, and for predicate one node with i
 _KUBE_ADVICE = "set nodeCacheCapable: true for this extender"
 _EXPLAIN = "/explain/{namespace}/{pod}"
 
-_KUBE = web.AppKey("kube", kube_scheduler.KubeScheduler)
-_VOLCANO = web.AppKey("volcano", volcano.Volcano)
-_EXPLANATIONS = web.AppKey("explanations", explaining.Explanations)
-_POST = web.AppKey[access.Post | None]("post")
+_Answer = Callable[..., bytes]
+"""Returns the answer to a body, and to the scope in the path if it has one."""
 
 
 def build_application(
@@ -33,24 +31,20 @@ def build_application(
 
     `post` sends access reviews to the API server; None if there is none.
     """
+    kube = kube_scheduler.KubeScheduler(deciding)
     routes = [
-        web.post("/scheduler/filter", filter_nodes),
-        web.post("/scheduler/prioritize", prioritize),
-        web.get(_EXPLAIN, explain),
+        web.post("/scheduler/filter", _build_handler(kube.filter, _MAX_BODY, _KUBE_ADVICE)),
+        web.post("/scheduler/prioritize", _build_handler(kube.prioritize, _MAX_BODY, _KUBE_ADVICE)),
+        web.get(_EXPLAIN, _build_explain(explanations, post)),
     ]
     # people call it with a token, through the API server's proxy, which presents no certificate
     rules.public = frozenset({_EXPLAIN})
-    app = application.build(rules, [*routes, *(_list_volcano_routes() if with_volcano else ())])
-    app[_KUBE], app[_VOLCANO] = kube_scheduler.KubeScheduler(deciding), volcano.Volcano(deciding)
-    app[_EXPLANATIONS], app[_POST] = explanations, post
-    return app
+    return application.build(rules, [*routes, *(_list_volcano_routes(deciding) if with_volcano else ())])
 
 
 def build_volcano_application(deciding: decider.Decider, rules: application.Rules) -> web.Application:
     """Return the application of --volcano-listen."""
-    app = application.build(rules, _list_volcano_routes())
-    app[_VOLCANO] = volcano.Volcano(deciding)
-    return app
+    return application.build(rules, _list_volcano_routes(deciding))
 
 
 def build_rules(max_body: int, counters: metrics.Metrics | None) -> application.Rules:
@@ -58,91 +52,56 @@ def build_rules(max_body: int, counters: metrics.Metrics | None) -> application.
     return application.Rules(max_body=max_body, counters=counters, malformed=(decoding.MalformedError,))
 
 
-# --- kube-scheduler -------------------------------------------------------------------------------------------
+def _build_handler(
+    answer: _Answer, most: int, advice: str = "send a smaller one", *, has_scope: bool = False
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return the handler of a path, whose bodies have at most `most` bytes, which is less than --max-body."""
+
+    async def handle(request: web.Request) -> web.Response:
+        body = request[application.BODY]
+        if len(body) > most:
+            path = application.get_path(request)
+            raise application.HttpError(413, f"the body is larger than {most} bytes, the limit of {path}: {advice}")
+        if not has_scope:
+            return application.reply(answer(body))
+        scope = request.match_info.get("scope", "")
+        decoding.check_names("the scope in the path", (scope,))
+        return application.reply(answer(body, scope))
+
+    return handle
 
 
-async def filter_nodes(request: web.Request) -> web.Response:
-    """Handle POST /scheduler/filter."""
-    body = _get_body(request, _MAX_BODY, _KUBE_ADVICE)
-    return application.reply(request.app[_KUBE].filter(body))
-
-
-async def prioritize(request: web.Request) -> web.Response:
-    """Handle POST /scheduler/prioritize."""
-    body = _get_body(request, _MAX_BODY, _KUBE_ADVICE)
-    return application.reply(request.app[_KUBE].prioritize(body))
-
-
-def _get_body(request: web.Request, most: int, advice: str = "send a smaller one") -> bytes:
-    """Return the body. Raises HttpError if it is larger than those of this path, which are below --max-body."""
-    body = request[application.BODY]
-    if len(body) > most:
-        path = application.get_path(request)
-        raise application.HttpError(413, f"the body is larger than {most} bytes, the limit of {path}: {advice}")
-    return body
-
-
-# --- Volcano --------------------------------------------------------------------------------------------------
-
-
-def _list_volcano_routes() -> Sequence[web.RouteDef]:
+def _list_volcano_routes(deciding: decider.Decider) -> Sequence[web.RouteDef]:
     """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
+    answers = volcano.Volcano(deciding)
+
+    async def prioritize(request: web.Request) -> web.Response:  # its body has every node: tens of megabytes
+        return application.reply(await turns.run(answers.prioritize(request[application.BODY])))
+
     handlers = {
-        "prioritize": prioritize_for_volcano,
-        "predicate": predicate,
-        "allocate": allocate,
-        "deallocate": deallocate,
-        "session-close": close_session,
+        "prioritize": prioritize,
+        "predicate": _build_handler(answers.predicate, _MAX_VOLCANO_BODY),
+        "allocate": _build_handler(answers.allocate, _MAX_VOLCANO_BODY, has_scope=True),
+        "deallocate": _build_handler(answers.deallocate, _MAX_VOLCANO_BODY),  # a uid is assumed once, in any scope
+        "session-close": _build_handler(answers.close_session, _MAX_VOLCANO_BODY, has_scope=True),
     }
     return [
         web.post(f"/volcano{scope}/{verb}", handle) for verb, handle in handlers.items() for scope in ("", "/{scope}")
     ]
 
 
-async def prioritize_for_volcano(request: web.Request) -> web.Response:
-    """Handle POST /volcano/prioritize. Its body has every node: tens of megabytes."""
-    return application.reply(await turns.run(request.app[_VOLCANO].prioritize(request[application.BODY])))
+def _build_explain(
+    explanations: explaining.Explanations, post: access.Post | None
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def explain(request: web.Request) -> web.Response:
+        namespace, pod, headers = request.match_info["namespace"], request.match_info["pod"], request.headers
+        authorization = headers.get(hdrs.AUTHORIZATION, "") or headers.get(names.PROXIED_AUTHORIZATION, "")
+        denial = await access.check_pod_access(authorization, namespace, request.remote or "", post)
+        if denial is not None:
+            raise application.HttpError(*denial)
+        explanation = explanations.explain(namespace, pod)
+        if explanation is None:
+            raise application.HttpError(404, f"no opted-in pod {namespace}/{pod} is known here")
+        return application.reply(msgspec.json.encode(explanation))
 
-
-async def predicate(request: web.Request) -> web.Response:
-    """Handle POST /volcano/predicate."""
-    return application.reply(request.app[_VOLCANO].predicate(_get_body(request, _MAX_VOLCANO_BODY)))
-
-
-async def allocate(request: web.Request) -> web.Response:
-    """Handle POST /volcano/allocate."""
-    body = _get_body(request, _MAX_VOLCANO_BODY)
-    return application.reply(request.app[_VOLCANO].allocate(body, _read_scope(request)))
-
-
-async def deallocate(request: web.Request) -> web.Response:
-    """Handle POST /volcano/deallocate. A uid is assumed once, in any scope."""
-    return application.reply(request.app[_VOLCANO].deallocate(_get_body(request, _MAX_VOLCANO_BODY)))
-
-
-async def close_session(request: web.Request) -> web.Response:
-    """Handle POST /volcano/session-close."""
-    body = _get_body(request, _MAX_VOLCANO_BODY)
-    return application.reply(request.app[_VOLCANO].close_session(body, _read_scope(request)))
-
-
-def _read_scope(request: web.Request) -> str:
-    scope = request.match_info.get("scope", "")
-    decoding.check_names("the scope in the path", (scope,))
-    return scope
-
-
-# --- explanations ---------------------------------------------------------------------------------------------
-
-
-async def explain(request: web.Request) -> web.Response:
-    """Handle GET /explain/NAMESPACE/POD."""
-    namespace, pod, headers = request.match_info["namespace"], request.match_info["pod"], request.headers
-    authorization = headers.get(hdrs.AUTHORIZATION, "") or headers.get(names.PROXIED_AUTHORIZATION, "")
-    denial = await access.check_pod_access(authorization, namespace, request.remote or "", request.app[_POST])
-    if denial is not None:
-        raise application.HttpError(*denial)
-    explanation = request.app[_EXPLANATIONS].explain(namespace, pod)
-    if explanation is None:
-        raise application.HttpError(404, f"no opted-in pod {namespace}/{pod} is known here")
-    return application.reply(msgspec.json.encode(explanation))
+    return explain

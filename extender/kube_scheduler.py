@@ -126,9 +126,7 @@ def encode_priorities(scores: Mapping[str, float]) -> bytes:
 # --- the handlers ---------------------------------------------------------------------------------------------
 
 _MAX_NARROWED = 65_536  # pods, of 200 bytes each; one that is forgotten may be left with a leaf again
-_SAME_PRIORITY = (
-    0.25  # scores that differ by less get one integer of kube-scheduler (`score_terms`)
-)
+_SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-scheduler (`score_terms`)
 
 
 class _Planned(NamedTuple):

@@ -12,7 +12,6 @@ from typing import Any
 from railwright.cluster import resources, sinks, sources
 from railwright.fabric import names, scheduling_views, views
 from railwright.fabric.claims import inventory
-from railwright.fabric.claims import objects as claims
 from railwright.fabric.overview import opted_in_pods
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import claimed_rails, model
@@ -148,7 +147,6 @@ def list_watches(state: State) -> list[sources.WatchSpec]:
         resources.PLACED_PODS: scheduling_views.complete,
         resources.RESOURCE_SLICES: cluster.devices.offered.share,
         resources.RESOURCE_CLAIMS: cluster.devices.share,
-        resources.CLAIM_TEMPLATES: claims.ResourceClaimTemplate.drop_configuration,
     }
     large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent
     return [

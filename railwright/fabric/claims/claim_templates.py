@@ -159,22 +159,17 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
 
     def plan(self, rails: int | Collection[str], accelerators: int) -> ClaimPlan:
         """Return the plan for these rails, or for any rails if they are a number, and for GPUs in the claims."""
-        if isinstance(rails, int):
-            requested = self._request_any(rails)
+        own = [*self.rails.values()]
+        if isinstance(rails, int):  # with names that no rail has, and the values of all
+            values = tuple([value for rail in own for value in rail.values])
+            named = zip(_number_names("nic", self.rails), own[:rails], strict=False)
+            requested = [msgspec.structs.replace(rail, name=name, values=values) for name, rail in named]
         else:
-            requested = [rail for rail in self.rails.values() if rail.name in rails]
-        specs = build_specs(self, requested, accelerators)
+            requested = [rail for rail in own if rail.name in rails]
         count = len(requested)
+        specs = build_specs(self, requested, accelerators)
         templates = {build_name(self.name, accelerators, count, spec): spec for spec in specs}
         return ClaimPlan(self.name, count, accelerators, templates)
-
-    def _request_any(self, count: int) -> list[ClaimedRail]:
-        """Return requests for any rails, with names that no rail has."""
-        values = tuple([value for rail in self.rails.values() for value in rail.values])
-        return [
-            msgspec.structs.replace(rail, name=name, values=values)
-            for name, rail in zip(_number_names("nic", self.rails), [*self.rails.values()][:count], strict=False)
-        ]
 
 
 class Group(NamedTuple):

@@ -185,10 +185,6 @@ class ResourceClaimTemplate(views.View, frozen=True):
         except msgspec.ValidationError:
             return DeviceClaim()
 
-    def drop_configuration(self) -> "ResourceClaimTemplate":
-        """Return the template without what is not read of its devices, such as the configuration of drivers."""
-        return ResourceClaimTemplate(self.metadata, ClaimTemplateSpec(TemplateClaimSpec(self.devices)))
-
     @property
     def device_classes(self) -> frozenset[str]:
         """DeviceClasses of its requests."""

@@ -77,15 +77,6 @@ def find_extender_excerpt(kind="ResourceSlice"):
     return next(spec.excerpt for spec in table if spec.kind.snapshot_kind == kind)
 
 
-def test_the_extender_keeps_the_requests_of_a_template_and_no_configuration():
-    template = claimed.build_template("t", (0, 1))
-    template.spec.spec.devices["config"] = [{"opaque": {"driver": "dra.net", "parameters": {}}}]
-    kept = find_extender_excerpt("ResourceClaimTemplate")(template)
-    assert (kept.metadata, kept.devices) == (template.metadata, template.devices)
-    assert len(kept.devices.requests) == 4
-    assert kept.spec.spec.devices == kept.devices
-
-
 @pytest.mark.parametrize("kind", ["Pod", "RayCluster"])
 def test_the_extender_keeps_one_spec_of_equal_claims_whoever_owns_them(kind):
     excerpt = find_extender_excerpt("ResourceClaim")
