@@ -61,17 +61,6 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
     score: int
 
 
-class _Preferences(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of a pod's spec that may state preferences, as raw JSON."""
-
-    affinity: msgspec.Raw = _NULL
-    topology_spread_constraints: msgspec.Raw = _NULL
-
-
-class _PodPreferences(msgspec.Struct, frozen=True):
-    spec: _Preferences = _Preferences()
-
-
 class Arguments(NamedTuple):
     """The pod and the candidate nodes of a filter or prioritize request."""
 
@@ -83,7 +72,6 @@ class Arguments(NamedTuple):
 _decode = msgspec.json.Decoder(_Arguments).decode
 _decode_pod = msgspec.json.Decoder(scheduling_views.Pod | None).decode
 _decode_names = msgspec.json.Decoder(list[str] | None).decode
-_decode_preferences = msgspec.json.Decoder(_PodPreferences).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -103,11 +91,8 @@ def read_arguments(body: bytes) -> Arguments:
             else "expected a list"
         )
         raise decoding.MalformedError(f"NodeNames is missing: {hint}")
-    preferences = decoding.decode_body(_decode_preferences, arguments.pod).spec
-    has_preferences = _PREFERRED in bytes(preferences.affinity) or _SOFT in bytes(
-        preferences.topology_spread_constraints
-    )
-    return Arguments(pod, names, has_preferences)
+    text = bytes(arguments.pod)  # quotes inside of strings are escaped, so that longer texts do not match
+    return Arguments(pod, names, has_preferences=_PREFERRED in text or _SOFT in text)
 
 
 def encode_filter_result(left: Sequence[str], refusals: Mapping[str, reason.Reason]) -> bytes:

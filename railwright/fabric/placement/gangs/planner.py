@@ -23,6 +23,7 @@ degraded: 3.5 of 4 rails. Leaf b has 4 nodes, 3 free. Leaf c has 2 nodes, both f
 | ranks (`rank_order`) | 0 to 3 | 4 to 6 | | neighbours on one leaf, one ring edge out of each |
 """
 
+import bisect
 import functools
 import itertools
 import operator
@@ -64,12 +65,11 @@ class PlanProblem:
         peer_leaves: tuple[topology.Domain, ...],
         rails: int,
         bandwidth_limit: node_slots.Bandwidth,
-        next_leaf: topology.Domain | None,
-        crossings: Mapping[topology.Domain, int],
+        peers: "PlacedPeers",
     ) -> None:
-        self._next_leaf = next_leaf
+        self._next_leaf = peers.next_leaf
         self._bandwidth_of_return = {
-            leaf: capacity.uplinks.compute_bandwidth(leaf, 0, edges) for leaf, edges in crossings.items()
+            leaf: capacity.uplinks.compute_bandwidth(leaf, 0, edges) for leaf, edges in peers.crossings.items()
         }
         self._remaining = remaining
         self._capacity = capacity
@@ -77,7 +77,13 @@ class PlanProblem:
         self.rails = rails
         self._leaf_problems: dict[tuple[node_slots.Bandwidth, str | None], leaf_selection.LeafProblem] = {}
         self._oversubscribed = any(ratio > 1 for ratio in capacity.uplinks.oversubscription)
-        self._values = {min(value, bandwidth_limit) for value in _list_bandwidths(capacity, rails)}
+        nodes = [node_class.capacity for node_class in capacity.classes]
+        self._values = {  # bandwidths of the slots of all nodes that have these rails
+            min(value, bandwidth_limit)
+            for node in nodes
+            if node.rails & rails == rails and node.slot_numa_factors
+            for value in node_slots.list_bandwidths(node, rails)
+        }
         self.max_bandwidth = max(self._values, default=0.0)
 
     def find_highest_bandwidth(self) -> node_slots.Bandwidth | None:
@@ -88,14 +94,7 @@ class PlanProblem:
         values = [value for value in values if 0.0 < value <= self.max_bandwidth + node_slots.TOLERANCE] or [0.0]
         if not self._fits(values[-1]):
             return None
-        low, high = 0, len(values) - 1  # the result is in values[low..high]: what fits at a value fits at lower ones
-        while low < high:
-            middle = (low + high) // 2
-            if self._fits(values[middle]):
-                high = middle
-            else:
-                low = middle + 1
-        return values[low]
+        return values[bisect.bisect_left(values, x=True, key=self._fits)]  # what fits at a value fits at lower ones
 
     def reaches(self, min_bandwidth: node_slots.Bandwidth) -> bool:
         """True if the gang fits on labelled leaves at `min_bandwidth`."""
@@ -106,22 +105,12 @@ class PlanProblem:
 
         `peer_shapes` are the node shapes of the placed peers.
         """
-        shapes = sorted(
-            {
-                node_class.capacity.shape
-                for node_class in self._capacity.classes
-                if node_class.capacity.slot_numa_factors
-            }
-        )
-        if len(peer_shapes) > 1 or len({*shapes, *peer_shapes}) == 1:
-            shapes = []
-        choices = [
-            choice
-            for shape in peer_shapes or shapes
-            if shapes and (choice := self._choose_for_shape(min_bandwidth, shape))
-        ]
-        if choices:
-            return min(choices, key=lambda choice: (choice.leaf_choice.cost, choice.leaf_choice.leaves))
+        capacities = [node_class.capacity for node_class in self._capacity.classes]
+        shapes = sorted({capacity.shape for capacity in capacities if capacity.slot_numa_factors})
+        if shapes and len(peer_shapes) <= 1 and len({*shapes, *peer_shapes}) > 1:
+            choices = [self._choose_for_shape(min_bandwidth, shape) for shape in peer_shapes or shapes]
+            if possible := [choice for choice in choices if choice is not None]:
+                return min(possible, key=lambda choice: (choice.leaf_choice.cost, choice.leaf_choice.leaves))
         mixed = self._choose_for_shape(min_bandwidth, None)
         assert mixed is not None, "`find_highest_bandwidth` has shown that it fits"  # noqa: S101 - for the type checker
         return mixed
@@ -199,16 +188,6 @@ class PlanProblem:
         return values.union(self._bandwidth_of_return.values())
 
 
-def _list_bandwidths(capacity: gang_capacity.GangCapacity, rails: int) -> set[node_slots.Bandwidth]:
-    """Return the bandwidths of all slots of nodes that have these rails."""
-    values = set()
-    for node_class in capacity.classes:
-        node = node_class.capacity
-        if node.rails & rails == rails and node.slot_numa_factors:
-            values |= set(node_slots.list_bandwidths(node, rails))
-    return values
-
-
 # --- all sets -------------------------------------------------------------------------------------------------
 
 _MAX_RAIL_SETS = 32  # sets of common rails that are tried; more exist only if many nodes lack different rails
@@ -275,15 +254,7 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     # What the placed peers cannot exceed is no reason to take better nodes for the rest, which other gangs could use.
     crossing_limit = _limit_by_crossings(peer_leaves, capacity)
     problems = [
-        PlanProblem(
-            remaining,
-            capacity,
-            peer_leaves,
-            common,
-            min(crossing_limit, peers.limit_bandwidth(common)),
-            peers.next_leaf,
-            peers.crossings,
-        )
+        PlanProblem(remaining, capacity, peer_leaves, common, min(crossing_limit, peers.limit_bandwidth(common)), peers)
         for common in _list_rail_sets(capacity, peers.rails)
     ]
     highest = _find_highest_bandwidth(problems)
@@ -396,9 +367,17 @@ def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> Sequenc
     If there are too many, return the largest ones, and the intersections over more and more nodes. The last of these is
     the set that all nodes have, so every gang that fits has a feasible set.
     """
-    masks: dict[int, int] = {}
-    for mask, slots in _count_slots_by_rails(capacity).items():
-        masks[mask & rails] = masks.get(mask & rails, 0) + slots
+    of_classes = {
+        node_class.capacity.rails & rails for node_class in capacity.classes if node_class.capacity.slot_numa_factors
+    }
+    if len(of_classes) <= 1:
+        return list(of_classes)
+    masks: dict[int, int] = {}  # rails of nodes -> their slots; classes without current nodes are ignored
+    for counts in capacity.nodes.values():
+        for node_class, nodes in counts.items():
+            if slots := nodes * len(node_class.capacity.slot_numa_factors):
+                mask = node_class.capacity.rails & rails
+                masks[mask] = masks.get(mask, 0) + slots
     closed = set(masks)
     for mask in sorted(masks, key=int.bit_count, reverse=True):
         closed |= {mask & other for other in closed}
@@ -409,17 +388,3 @@ def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> Sequenc
             most = sorted({*masks, *closed}, key=int.bit_count, reverse=True)[:_MAX_RAIL_SETS]
             return sorted({*most, *common}, key=int.bit_count, reverse=True)
     return sorted(closed, key=int.bit_count, reverse=True)
-
-
-def _count_slots_by_rails(capacity: gang_capacity.GangCapacity) -> Mapping[int, int]:
-    """Map rail bit masks to the slots on nodes that have these rails. Classes without current nodes are ignored."""
-    all_masks = {node_class.capacity.rails for node_class in capacity.classes if node_class.capacity.slot_numa_factors}
-    if len(all_masks) <= 1:
-        return dict.fromkeys(all_masks, 1)
-    masks: dict[int, int] = {}
-    for counts in capacity.nodes.values():
-        for node_class, nodes in counts.items():
-            node = node_class.capacity
-            if nodes and node.slot_numa_factors:
-                masks[node.rails] = masks.get(node.rails, 0) + nodes * len(node.slot_numa_factors)
-    return masks

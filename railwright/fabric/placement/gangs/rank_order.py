@@ -79,26 +79,17 @@ def find_target_leaf(
     """
     # The same walk for each pod of the gang: with the same placed peers every rank finds its own place in it.
     free = dict(slots_by_leaf)
-    runs = _close_ring(list(_list_runs(gang, leaf_by_node)), gang, leaf_by_node)
+    runs, placed = list(_list_runs(gang, leaf_by_node)), gang.placed_workers
+    # The last run ends at the first rank's leaf, if all pods exist and the first rank is placed. An unplaced first rank
+    # stays in the run that follows it, so that ranks ascend from leaf to leaf.
+    is_ring = placed and runs and not gang.missing
+    if is_ring and runs[0].previous_leaf is not None and runs[-1].next_leaf is None:
+        runs[-1] = runs[-1]._replace(next_leaf=leaf_by_node.get(placed[0].node, topology.NO_DOMAIN))
     for run in sorted(runs, key=lambda run: _compute_urgency(run, slots_by_leaf)):
         rank_leaves = _fill_run(run, order, free)
         if rank in run.ranks:
             return rank_leaves[run.ranks.index(rank)]
     return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
-
-
-def _close_ring(
-    runs: list[_RankRun], gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]
-) -> Sequence[_RankRun]:
-    """Close the ring: the last run ends at the first rank's leaf, if all pods exist and the first rank is placed.
-
-    An unplaced first rank stays in the run that follows it, so that ranks ascend from leaf to leaf.
-    """
-    is_complete = gang.placed_workers and runs and not gang.missing
-    if is_complete and runs[0].previous_leaf is not None and runs[-1].next_leaf is None:
-        first_leaf = leaf_by_node.get(gang.placed_workers[0].node, topology.NO_DOMAIN)
-        runs[-1] = runs[-1]._replace(next_leaf=first_leaf)
-    return runs
 
 
 def _list_runs(gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]) -> Iterator[_RankRun]:
