@@ -128,7 +128,6 @@ def test_a_term_added_to_the_table_changes_the_scores_and_is_explained(size, mon
     request = build_request(pod("w-0", group="g", gpus=2, rails=0), list(cluster.nodes), policy(domains=[]))
     decision = score_once(request, cluster)
     terms = {name: explanation.terms["power"] for name, explanation in explain(decision).items()}
-    assert terms["a-01"][0] > terms["a-00"][0]
     assert terms["a-00"][1] == "draws less power"
     assert decision.scores["a-01"] > decision.scores["a-00"]
 
