@@ -1,8 +1,8 @@
 """Kubelet's topology manager on two NUMA nodes: it rejects exactly the pods for which the extender has foretold it.
 
 Generated pods come one after another, on both nodes at once, each with another scope. Before each, a report of the
-devices in use is written, as an exporter does it; the extender is asked as kube-scheduler asks it; then the pod is
-bound to the node in any case, and kubelet decides.
+devices in use is written, as an exporter does it; the extender is asked as kube-scheduler asks it, and foretells a
+rejection by the score 0; then the pod is bound to the node in any case, and kubelet decides.
 """
 
 import asyncio
@@ -75,13 +75,14 @@ class Trial:
         report = await self.write_report()
         labels = {"railwright.io/fabric": "roce"}
         asked = {**pod, "metadata": {**pod["metadata"], "labels": labels}}
-        foretold = await self.installed.ask_extender(asked, self.namespace, self.node.name)
+        is_foretold = await self.installed.ranks_last(asked, self.namespace, self.node.name)
         pod["spec"]["nodeName"] = self.node.name
         decision, uid = await self.create(pod)
         self.rejected += bool(decision)
-        if bool(foretold) != bool(decision) or (decision and decision != "TopologyAffinityError"):
+        if is_foretold != bool(decision) or (decision and decision != "TopologyAffinityError"):
             self.mismatches.append(
-                f"{self.policy}, scope {SCOPES[self.node.name]}: {limits}; extender: {foretold or 'accepted'}; "
+                f"{self.policy}, scope {SCOPES[self.node.name]}: {limits}; extender: "
+                f"{'comes last' if is_foretold else 'accepted'}; "
                 f"kubelet: {decision or 'accepted'}; free: {list_free(report)}"
             )
         if not decision:
