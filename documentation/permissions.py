@@ -1,16 +1,13 @@
 """Formats the table of what each account of the manifests may do, and what an attacker gains with it."""
 
-import dataclasses
 import functools
-import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from documentation import markdown
-from railwright.cluster import errors
 from railwright.fabric import names
 
 _BASE = markdown.ROOT / "manifests" / "base"
@@ -40,36 +37,20 @@ DATA = markdown.ROOT / "railwright" / "cli" / "checking" / "permissions.json"
 
 
 def format_data() -> str:
-    """Return the file that `railwright check` reads: what each server needs.
+    """Return the file that `railwright check` reads: the rules of the roles of each server.
 
-    `{namespace}` and `{installation}` stand for the names of the installation.
+    `{installation}` stands for the first part of the names. `namespaced` rules are for the installation's namespace.
     """
-    needed = {
-        account.replace("railwright", "{installation}"): list(_list_permissions(account)) for account in CONSEQUENCES
+    texts = {
+        account: ",\n".join(
+            json.dumps({"namespaced": scope != "cluster", **rule})
+            for scope, rules in list_rules(account).items()
+            for rule in rules
+        )
+        for account in CONSEQUENCES
     }
-    parts = (
-        f"{json.dumps(account)}: [\n" + ",\n".join(json.dumps(_omit_defaults(item)) for item in items) + "\n]"
-        for account, items in needed.items()
-    )
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _list_permissions(account: str) -> Iterator[errors.Permission]:
-    for scope, rules in list_rules(account).items():
-        namespace = "" if scope == "cluster" else "{namespace}"
-        for rule in rules:
-            for group, item, name in itertools.product(
-                rule["apiGroups"], rule["resources"], rule.get("resourceNames", ("",))
-            ):
-                resource, _, subresource = item.partition("/")
-                installed = name.replace("railwright", "{installation}", 1)
-                for verb in rule["verbs"]:
-                    yield errors.Permission(verb, group, resource, subresource, installed, namespace)
-
-
-def _omit_defaults(permission: errors.Permission) -> Mapping[str, str]:
-    required = ("verb", "group", "resource")
-    return {key: value for key, value in dataclasses.asdict(permission).items() if value or key in required}
+    whole = ",\n".join(f'"{account}": [\n{text}\n]' for account, text in texts.items())
+    return f"{{\n{whole}\n}}\n".replace('"railwright', '"{installation}')
 
 
 def format_permissions() -> str:

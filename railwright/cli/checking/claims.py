@@ -139,18 +139,13 @@ def check_claim_pairs(snapshot: Snapshot, claims: claim_templates.ClaimedFabric)
     offers = [offer for offer in _list_offers(snapshot, claims) if offer.accelerators]
     if not offers:
         return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
-    problems = (f"{offer.node}: {problem}" for offer in offers if (problem := _find_pair_problem(attribute, offer)))
+    problems = []
+    for offer in offers:
+        gpus, nics = (
+            {device.get_value(attribute) for device in devices} for devices in (offer.accelerators, offer.nics)
+        )
+        if not gpus & nics - {None}:
+            gpu, nic = (text.join_first(sorted(map(str, values - {None})), 1) or "none" for values in (gpus, nics))
+            problems.append(f"{offer.node}: {attribute} is never equal: GPUs have {gpu}, NICs {nic}")
     summary = f"{text.format_count(len(offers), 'node')}, by {attribute}"
     return assess_problems(problems, summary, "{}: pods that need a pair stay Pending there")
-
-
-def _find_pair_problem(attribute: str, offer: _Offer) -> str:
-    """Return why no GPU of a node can be paired with a rail, "" if one can."""
-    gpus, nics = (
-        {value for device in devices if (value := device.get_value(attribute)) is not None}
-        for devices in (offer.accelerators, offer.nics)
-    )
-    if gpus & nics:
-        return ""
-    gpu, nic = (text.join_first(sorted(map(str, values)), 1) or "none" for values in (gpus, nics))
-    return f"{attribute} is never equal: GPUs have {gpu}, NICs {nic}"

@@ -1,15 +1,15 @@
 """Rows about the API server and the installed Deployments and Services."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from railwright.cli.checking import fixes, snapshots
-from railwright.cli.checking.fields import find_named, get_list, get_map, get_path, list_image_versions, read_selector
+from railwright.cli.checking.fields import find_named, get_list, get_map, get_path, list_image_versions
 from railwright.cli.checking.rows import Assessment, State, fail, ok, row, skip, warn
 from railwright.cli.checking.snapshots import CERTS, EXTENDER, WEBHOOK, Snapshot, require
 from railwright.cluster import installed_names
-from railwright.fabric import label_selectors, names, version
+from railwright.fabric import names, version
 
 GROUP = "installation"
 
@@ -103,14 +103,11 @@ def check_images(snapshot: Snapshot) -> Assessment:
     An image tag such as `latest` names no version: the row is then not ticked, because it is not known which release
     runs.
     """
-    images = {
-        name: (image, release)
-        for name in (WEBHOOK, EXTENDER, CERTS)
-        for image, release in list_image_versions(snapshot.find("deployments", name)).items()
-    }
-    if len(set(images.values())) > 1:
-        return warn("; ".join(f"{name} runs {image}" for name, (image, _) in images.items()))
-    image, release = next(iter(images.values()), ("", ""))
+    images = {name: list_image_versions(snapshot.find("deployments", name)) for name in (WEBHOOK, EXTENDER, CERTS)}
+    versions = {image: release for versions in images.values() for image, release in versions.items()}
+    if len(versions) > 1:
+        return warn("; ".join(f"{name} runs {image}" for name, versions in images.items() for image in versions))
+    image, release = next(iter(versions.items()), ("", ""))
     require(release, f"{image or 'the image'} names no version, so it is not known which release runs")
     if release != version.VERSION:
         return warn(f"the cluster runs {image}, this command is {version.VERSION}: checks may not fit that release")
@@ -132,9 +129,12 @@ def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:
         return fail("scaled to 0", f"kubectl -n {snapshot.namespace} scale deployment {name} --replicas=2")
     if ready >= desired:
         return ok(f"{ready} of {desired}")
+    labels = get_map(deployment, "spec", "selector", "matchLabels")
     reasons = [
         f"{get_path(pod, 'metadata', 'name')}: {why}"
-        for pod in _list_pods(snapshot, deployment)
+        for pod in snapshot.peek("own-pods")
+        if labels.items() <= get_map(pod, "metadata", "labels").items()
+        and not get_path(pod, "metadata", "deletionTimestamp")
         for why in _find_reasons(pod)
     ]
     detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
@@ -142,19 +142,8 @@ def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:
     if not has_policy and name in (WEBHOOK, EXTENDER):
         missing = f"ConfigMap {snapshots.POLICY} does not exist"
         return fail(f"{detail}; replicas need a policy to become ready, and {missing}", fixes.CREATE_POLICY)
-    labels = get_map(deployment, "spec", "selector", "matchLabels")
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     return fail(detail, f"kubectl -n {snapshot.namespace} describe pods -l {selector}")
-
-
-def _list_pods(snapshot: Snapshot, deployment: Any) -> list[Any]:
-    selector = get_path(deployment, "spec", "selector")
-    return [
-        pod
-        for pod in snapshot.peek("own-pods")
-        if _is_selected(selector, get_map(pod, "metadata", "labels"))
-        and not get_path(pod, "metadata", "deletionTimestamp")
-    ]
 
 
 def _find_reasons(pod: Any) -> Iterator[str]:
@@ -167,8 +156,3 @@ def _find_reasons(pod: Any) -> Iterator[str]:
         if is_false and condition.get("message"):
             yield str(condition["message"])
             return
-
-
-def _is_selected(selector: Any, labels: Mapping[str, str]) -> bool:
-    expressions = read_selector(selector)
-    return bool(expressions) and label_selectors.matches({}, expressions, labels)

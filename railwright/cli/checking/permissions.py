@@ -4,12 +4,10 @@ The API server is asked (SubjectAccessReview) instead of comparing roles and bin
 in its own way.
 """
 
-import dataclasses
-import functools
 import importlib.resources
-from collections.abc import Mapping, Sequence
-
-import msgspec
+import itertools
+import json
+from collections.abc import Iterator, Mapping
 
 from railwright.cli.checking import snapshots
 from railwright.cli.checking.fields import find_named, get_path
@@ -22,17 +20,6 @@ from railwright.fabric import text
 GROUP = "permissions"
 
 
-@functools.cache
-def _read() -> Mapping[str, Sequence[Permission]]:
-    """Return what each server needs by manifests/base. documentation/permissions.py writes the file.
-
-    `{namespace}` stands for that of the installation.
-    """
-    content = importlib.resources.files("railwright.cli.checking").joinpath("permissions.json").read_text()
-    named = content.replace("{installation}", installed_names.INSTALLATION)
-    return msgspec.json.decode(named, type=dict[str, tuple[Permission, ...]])
-
-
 def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
     """Return the ServiceAccount of each server's Deployment."""
     deployments = {server: find_named(snapshot.peek("deployments"), server) for server in (CERTS, EXTENDER, WEBHOOK)}
@@ -43,14 +30,21 @@ def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
     }
 
 
-def list_permissions(server: str, snapshot: Snapshot) -> Sequence[Permission]:
-    """Return the permissions that a server needs. Without an extender nobody needs its Secret."""
+def list_permissions(server: str, snapshot: Snapshot) -> Iterator[Permission]:
+    """Yield the permissions that a server needs by manifests/base. Without an extender nobody needs its Secret.
+
+    documentation/permissions.py writes the file with the rules of its roles.
+    """
     absent = None if find_named(snapshot.peek("deployments"), EXTENDER) else snapshots.SECRETS[EXTENDER]
-    return [
-        dataclasses.replace(item, namespace=item.namespace.format(namespace=snapshot.namespace))
-        for item in _read()[server]
-        if item.name != absent
-    ]
+    content = importlib.resources.files("railwright.cli.checking").joinpath("permissions.json").read_text()
+    for rule in json.loads(content.replace("{installation}", installed_names.INSTALLATION))[server]:
+        namespace = snapshot.namespace if rule["namespaced"] else ""
+        for group, item, name in itertools.product(
+            rule["apiGroups"], rule["resources"], rule.get("resourceNames", ("",))
+        ):
+            resource, _, subresource = item.partition("/")
+            if name != absent:
+                yield from (Permission(verb, group, resource, subresource, name, namespace) for verb in rule["verbs"])
 
 
 def format_user(namespace: str, account: str) -> str:

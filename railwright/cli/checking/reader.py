@@ -87,7 +87,7 @@ async def _review_servers(client: clients.Client, snapshot: Snapshot) -> None:
     """Ask which permissions the servers lack."""
     try:
         for server, account in permissions.list_accounts(snapshot).items():
-            needed = permissions.list_permissions(server, snapshot)
+            needed = [*permissions.list_permissions(server, snapshot)]
             user = permissions.format_user(snapshot.namespace, account)
             groups = ("system:serviceaccounts", f"system:serviceaccounts:{snapshot.namespace}")
             answers = await _gather(_review(client, permission, user, groups) for permission in needed)
