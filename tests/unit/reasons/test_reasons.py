@@ -31,7 +31,8 @@ def list_used():
 
 
 def test_each_code_is_used_and_documented_and_has_a_name_of_its_own():
-    assert set(list_used()) == set(CODES)
+    written_by_admission_policies = {AdmissionCode.NOT_INJECTED}
+    assert set(list_used()) | written_by_admission_policies == set(CODES)
     page = (ROOT / "docs" / "interface.md").read_text()
     assert [code for code in CODES if f"| `{code}` | {code.meaning} |" not in page] == []
     assert len({code.value for code in CODES}) == len(CODES)
