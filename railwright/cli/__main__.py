@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"railwright: {error}", file=sys.stderr)
         return output.UNUSABLE
     except BrokenPipeError:
-        _discard_output()
+        _redirect(sys.stdout)  # the interpreter flushes its buffer again at exit
         return _PIPE_CLOSED
     except SystemExit as leaving:
         if isinstance(leaving.__context__, BrokenPipeError):  # rich exits like this when the pipe is closed
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
-        _discard_output()
+        _redirect(sys.stdout)  # the interpreter flushes its buffer again at exit
         print(f"railwright: cannot write the output: {error.strerror}; free disk space", file=sys.stderr)
         return output.UNUSABLE
     except KeyboardInterrupt as interrupt:
@@ -111,11 +111,6 @@ def _discard_frames(interrupt: BaseException) -> None:
         error = error.__context__
     gc.collect()
     sys.unraisablehook = previous
-
-
-def _discard_output() -> None:
-    """Redirect stdout to /dev/null: the interpreter flushes its buffer again at exit."""
-    _redirect(sys.stdout)
 
 
 def _redirect(stream: TextIO) -> None:

@@ -69,12 +69,12 @@ _REPEAT_SECONDS = 600.0  # a step that is made again within this time repeats
 _MIN_REPEATS = 2  # after which another writer overwrites a caBundle again and again; one may apply a manifest
 
 
-def watch(arguments: argparse.Namespace) -> int:
-    """Rotate until stopped. Returns and raises as `certificates.run_action`."""
-    return certificates.run_action(_watch, arguments)
+def rotate(arguments: argparse.Namespace) -> int:
+    """Run `certs rotate`, once or with --watch. Returns and raises as `certificates.run_action`."""
+    return certificates.run_action(watch if arguments.watch else certificates.rotate_once, arguments)
 
 
-async def _watch(arguments: argparse.Namespace) -> int:
+async def watch(arguments: argparse.Namespace) -> int:
     """Rotate until SIGTERM or SIGINT. Raises UnreadableError, ValueError and ClusterError."""
     try:
         listen = settings.parse_address(arguments.ops_listen)

@@ -3,11 +3,10 @@
 import argparse
 import asyncio
 import dataclasses
-import functools
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 
 from certs import files, installation, inventory, pki, rotation, schedules
 from railwright.cli import cluster_access, formats, options, output
@@ -150,7 +149,6 @@ def _report_rotation(
     return output.FINDINGS if missing else output.OK
 
 
-ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "rotate": functools.partial(run_action, rotate_once),
-    "admission-config": functools.partial(run_action, write_admission_configuration),
-}
+def write_admission_files(arguments: argparse.Namespace) -> int:
+    """Run `certs admission-config`. Returns and raises as `run_action`."""
+    return run_action(write_admission_configuration, arguments)

@@ -74,7 +74,6 @@ class PodTemplate(views.View, frozen=True):
 class DeploymentSpec(views.View, frozen=True):
     """spec of a Deployment."""
 
-    replicas: int = 1
     template: PodTemplate = PodTemplate()
 
 

@@ -1,4 +1,6 @@
-"""The commands: their options, examples and place in the help. `dispatch` imports what runs them.
+"""The commands: what runs them, their options, examples and place in the help.
+
+`dispatch` imports what runs a command when it is called.
 
 The names of the installation are imported with the options of `certs`: they must not be read before another command has
 selected an installation.
@@ -7,7 +9,7 @@ selected an installation.
 import argparse
 import datetime as dt
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from certs import schedules
 from railwright.cli import options, output
@@ -17,8 +19,6 @@ from railwright.cli.parsers import Command, Options, Parser
 
 _VERIFY_FINDING = "the logs show TCP, too few rails or a failure"
 _WHOLE_LOGS = "--prefix --tail=-1"  # options of kubectl logs
-_POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
-_GROUPS = ("job", "gang")  # of which one pod is explained
 _USAGE = """%(prog)s FILE... [options]
        %(prog)s pod/NAME [-n NAMESPACE] [options]
        %(prog)s job/NAME [-n NAMESPACE] [options]"""
@@ -51,31 +51,6 @@ def _configure_explain(parser: Parser) -> None:
         "of the kubeconfig).",
     )
     options.add_cluster(parser)
-
-
-def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
-    """Return what `explain` got instead of files: "" and a pod, or `job` or `gang` and its name; None for files.
-
-    Raises UnreadableError for a mixture.
-    """
-    words: Sequence[str] = arguments.files
-    kind, slash, name = words[0].partition("/") if words else ("", "", "")
-    form = kind if kind in _GROUPS and name and not pathlib.Path(words[0]).exists() else ""
-    if kind not in _POD and not form:
-        _reject(arguments, ("token_file",), "explain pod/NAME")
-        return None
-    names = [name, *words[1:]] if slash else words[1:]
-    if len(names) > 1:
-        raise output.UnreadableError(f"explain {' '.join(words)}: give one pod, as pod/NAME -n NAMESPACE")
-    _reject(arguments, ("policy", "snapshot", "filename", "recursive"), "explain FILE")
-    return form, names[0] if names else ""
-
-
-def _reject(arguments: argparse.Namespace, given: Sequence[str], form: str) -> None:
-    """Raise UnreadableError for options of the other form."""
-    present = [f"--{option.replace('_', '-')}" for option in given if getattr(arguments, option)]
-    if present:
-        raise output.UnreadableError(f"{', '.join(present)}: only for `{form}`")
 
 
 def _configure_lint(parser: Parser) -> None:
@@ -120,12 +95,14 @@ _BEFORE = {
     "explain": Command(
         "Show how admission would change a manifest or has changed a pod, with reasons, and why it is on its node.",
         _configure_explain,
+        run="explanation.command:explain",
         examples=("railwright explain job.yaml -n prod", "railwright explain pod/llama-0 -n prod"),
         finding=("a pod would be rejected, or not injected although it opted in; its gang never fits, or is spread"),
     ),
     "lint": Command(
         "Check NCCL settings in manifests and nccl.conf files.",
         _configure_lint,
+        run="linting:run",
         examples=("railwright lint job.yaml --policy policy.yaml", "railwright lint -R -f manifests -o json"),
         finding="there is an error or a warning",
     ),
@@ -136,6 +113,7 @@ _BEFORE = {
             "log": Command(
                 "Report in one line what a log of NCCL shows.",
                 _configure_verify_log,
+                run="verification:report_log",
                 examples=(
                     f"kubectl logs -l volcano.sh/job-name=train {_WHOLE_LOGS} | railwright verify log - --rails 4",
                     "railwright verify log nccl.log -o json",
@@ -146,6 +124,7 @@ _BEFORE = {
                 kind: Command(
                     f"Read the logs of {meaning}, and report whether it runs over RDMA on every rail.",
                     _configure_verify_job,
+                    run="verification:verify_job",
                     examples=(
                         f"railwright verify {kind}/llm -n prod --follow",
                         f"railwright verify {kind}/llm -n prod --counters",
@@ -203,18 +182,21 @@ _OF_CLUSTERS = {
     "gangs": Command(
         "List gangs or describe one: placed pods, leaves, bandwidth compared with the best possible, and why it waits.",
         _configure_gangs,
+        run="overview_tables:show_gangs",
         examples=("railwright gangs -n prod -o wide", "railwright gangs llama -n prod"),
         finding="a gang never fits",
     ),
     "fabric": Command(
         "Show spines, leaves and nodes of each fabric, with their free, busy and dead rails.",
         _configure_fabric,
+        run="overview_tables:show_fabrics",
         examples=("railwright fabric", "railwright fabric --dead -o wide"),
         finding="a rail is dead or degraded",
     ),
     "dashboard": Command(
         "Serve a live page with the fabrics and gangs on this machine.",
         _configure_dashboard,
+        run="dashboard:run",
         examples=(
             "railwright dashboard --open",
             "railwright dashboard --snapshot snapshot.yaml --policy policy.yaml",
@@ -225,7 +207,6 @@ _OF_CLUSTERS = {
 # --- installation -----------------------------------------------------------------------------------------
 
 _DEFAULT_WAIT = 300.0  # seconds, for --wait without a value
-_MAX_WAIT = 86400.0  # seconds: a day
 _INSTALLATION = "Namespace of the installation (default: found by the labels of its Deployments)."
 
 
@@ -244,7 +225,7 @@ def _configure_check(parser: Parser) -> None:
     parser.add_value(
         "--wait SECONDS",
         f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}).",
-        type=_parse_seconds,
+        type=options.parse_seconds,
         nargs="?",
         const=_DEFAULT_WAIT,
         default=0.0,
@@ -258,16 +239,6 @@ def _configure_check(parser: Parser) -> None:
     )
     options.add_output(parser)
     options.add_cluster(parser)
-
-
-def _parse_seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= _MAX_WAIT:
-        raise argparse.ArgumentTypeError(f"{text}: give seconds from 0 to {_MAX_WAIT:g}")
-    return seconds
 
 
 def _configure_version(parser: Parser) -> None:
@@ -316,7 +287,6 @@ SCHEDULE_OPTIONS = {
     "propagation": ("--propagation", "Time from a change of a Secret until every server presents it"),
 }
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_LONGEST, _DIGITS = 36500 * 86400, 10  # seconds of a hundred years, and the digits of any number up to it
 
 
 def _configure_rotate(parser: Parser) -> None:
@@ -325,7 +295,7 @@ def _configure_rotate(parser: Parser) -> None:
     parser.add_flag("--admission-only", "Issue no certificate for the extender.")
     parser.add_flag("--renew-ca", "Start replacing the CA now.")
     _add_certificate_cluster(parser)
-    _add_hosts(parser)
+    parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])
     for name, (flag, text) in SCHEDULE_OPTIONS.items():
         default = getattr(schedules.Schedule(), name)
         parser.add_argument(
@@ -368,19 +338,11 @@ def _add_certificate_cluster(parser: Parser) -> None:
     options.add_cluster(parser)
 
 
-def _add_hosts(parser: Parser) -> None:
-    parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])
-
-
 def parse_duration(text: str) -> dt.timedelta:
-    """Return the duration of a text such as 30d, 12h, 10m or 10s. Raises ArgumentTypeError."""
-    number, unit = text[:-1], text[-1:]
-    if not (number.isascii() and number.isdecimal()) or unit not in _UNITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 30d, 12h, 10m or 10s")
-    seconds = int(number[:_DIGITS]) * _UNITS[unit]
-    if len(number) > _DIGITS or seconds > _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text} is longer than a hundred years")
-    return dt.timedelta(seconds=seconds)
+    """Return the duration of a text such as 30d, 12h, 10m or 10s. Raises ArgumentTypeError, also without a unit."""
+    if text[-1:].isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} has no unit; write 30d, 12h, 10m or 10s")
+    return dt.timedelta(seconds=options.parse_seconds(text))
 
 
 def format_duration(value: dt.timedelta) -> str:
@@ -394,12 +356,14 @@ _OF_INSTALLATIONS = {
     "check": Command(
         "Verify an installation, and show a fix for each failed check.",
         _configure_check,
+        run="checking.start:run",
         examples=("railwright check", "railwright check --pre"),
         finding="a check failed; with --strict, if one warned",
     ),
     "version": Command(
         "Show the version of this command, the servers' images in the cluster, and the digest of its policy.",
         _configure_version,
+        run="versions:run",
         examples=("railwright version", "railwright version --client -o json"),
     ),
     "policy": Command(
@@ -409,6 +373,7 @@ _OF_INSTALLATIONS = {
             "init": Command(
                 "Print a first policy, from a cloud's profile or what a cluster shows; comments say what is not known.",
                 _configure_init,
+                run="clouds.first_policies:print_policy",
                 examples=(
                     "railwright policy init --from-cluster > policy.yaml",
                     "railwright policy init --cloud eks-efa > policy.yaml",
@@ -417,6 +382,7 @@ _OF_INSTALLATIONS = {
             "validate": Command(
                 "Print all errors of a policy or its ConfigMap, with line numbers.",
                 _configure_validate,
+                run="policy_validation:validate",
                 examples=(
                     "railwright policy validate policy.yaml",
                     "railwright policy validate --from-cluster policy.yaml",
@@ -426,6 +392,7 @@ _OF_INSTALLATIONS = {
             "scheduler-config": Command(
                 "Print the configuration with which kube-scheduler or Volcano calls the extender for this policy.",
                 _configure_scheduler,
+                run="scheduler_configuration:run",
                 examples=(
                     "railwright policy scheduler-config > railwright-scheduler.yaml",
                     "railwright policy scheduler-config --scheduler volcano --policy policy.yaml",
@@ -433,6 +400,7 @@ _OF_INSTALLATIONS = {
             ),
             "schema": Command(
                 "Print the JSON Schema of the policy, for editors.",
+                run="policy_validation:print_schema",
                 examples=("railwright policy schema", "railwright policy schema > policy.schema.json"),
             ),
         },
@@ -444,12 +412,14 @@ _OF_INSTALLATIONS = {
             "rotate": Command(
                 "Issue, renew and replace the certificates in the cluster, and their CA.",
                 _configure_rotate,
+                run="certificate_watching:rotate",
                 examples=("railwright certs rotate --clients", "railwright certs rotate --renew-ca"),
                 finding="a webhook configuration does not exist",
             ),
             "admission-config": Command(
                 "Write the files by which the API server and kube-scheduler authenticate.",
                 _configure_admission,
+                run="certificates:write_admission_files",
                 examples=(
                     "railwright certs admission-config --out admission",
                     "railwright certs admission-config --out admission --directory /etc/kubernetes/admission",
@@ -460,11 +430,13 @@ _OF_INSTALLATIONS = {
     "disable": Command(
         "Emergency switch: delete railwright's webhooks and policy bindings, so that it rejects no pod; keeps a copy.",
         _configure_switch,
+        run="switching:disable",
         examples=("railwright disable --dry-run", "railwright disable"),
     ),
     "enable": Command(
         "Restore the webhooks and policy bindings that `railwright disable` deleted.",
         _configure_switch,
+        run="switching:enable",
         examples=("railwright enable --dry-run", "railwright enable"),
     ),
 }
@@ -473,7 +445,7 @@ _OF_INSTALLATIONS = {
 
 
 def _configure_demo(parser: Parser) -> None:
-    parser.add_flag("--serve", "Serve the dashboard on the demo's cluster with a stream of jobs.")
+    parser.add_flag("--serve", "Serve the dashboard on the demo's cluster, with the placed gang.")
     options.add_output(parser)
 
 
@@ -485,6 +457,7 @@ _OFFLINE = {
     "demo": Command(
         "Admit and place a gang with the real servers on this machine, without a cluster.",
         _configure_demo,
+        run="demo.command:run",
         examples=("railwright demo", "railwright demo --serve"),
         finding="the gang was not placed as well as was possible",
         is_slow=True,
@@ -492,6 +465,7 @@ _OFFLINE = {
     "completion": Command(
         "Print the script for TAB completion in bash, zsh or fish.",
         _configure_completion,
+        run="completion:print_script",
         examples=(
             "source <(railwright completion bash)",
             "railwright completion fish > ~/.config/fish/completions/railwright.fish",

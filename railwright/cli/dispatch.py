@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -34,12 +35,19 @@ def run(words: Sequence[str]) -> int:
         # the imports take longer than people like to wait
         is_slow = leaf.command.is_slow or leaf.has_option("--kubeconfig")
         with output.show_progress("starting") if is_slow else contextlib.nullcontext():
-            function = load(leaf.path, arguments)
+            function = load(leaf.command.run)
         return programs.call(function, arguments)
     except errors.ClusterError as error:
         output.clear_status()
         output.print_note(error.sentence)
         return output.UNUSABLE
+
+
+def load(run: str) -> Callable[[argparse.Namespace], int]:
+    """Import the function that runs a command, named MODULE:FUNCTION below `railwright.cli`."""
+    module, _, name = run.partition(":")
+    function: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(f"railwright.cli.{module}"), name)
+    return function
 
 
 def _move_leading_options(words: Sequence[str]) -> Sequence[str]:
@@ -76,77 +84,3 @@ def _list_groups(names: Collection[str]) -> Iterator[str]:
     for title, members in GROUPS.items():
         lines = [f"  {name:<{width}}  {command.summary}" for name, command in members.items() if name in names]
         yield from [f"\n{title}:", *lines] if lines else []
-
-
-def load(path: Sequence[str], arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int]:  # noqa: C901, PLR0912 - a table
-    """Import what runs the command at `path` with these arguments, and return its function.
-
-    Raises UnreadableError for arguments that exclude each other.
-    """
-    match path:
-        case ["explain"] if commands.find_pod(arguments):
-            from railwright.cli.explanation import pod
-
-            return pod.explain
-        case ["explain"]:
-            from railwright.cli.explanation import manifest
-
-            return manifest.explain
-        case ["lint"]:
-            from railwright.cli import linting
-
-            return linting.run
-        case ["verify", form]:
-            from railwright.cli import verification
-
-            return verification.report_log if form == "log" else verification.verify_job
-        case ["gangs" | "fabric" as subject]:
-            from railwright.cli import overview_tables
-
-            return overview_tables.show_gangs if subject == "gangs" else overview_tables.show_fabrics
-        case ["dashboard"]:
-            from railwright.cli import dashboard
-
-            return dashboard.run
-        case ["check"]:
-            from railwright.cli.checking import start
-
-            return start.run
-        case ["version"]:
-            from railwright.cli import versions
-
-            return versions.run
-        case ["policy", "init"]:
-            from railwright.cli.clouds import first_policies
-
-            return first_policies.print_policy
-        case ["policy", "scheduler-config"]:
-            from railwright.cli import scheduler_configuration
-
-            return scheduler_configuration.run
-        case ["policy", action]:
-            from railwright.cli import policy_validation
-
-            return policy_validation.ACTIONS[action]
-        case ["certs", "rotate"] if arguments.watch:
-            from railwright.cli import certificate_watching
-
-            return certificate_watching.watch
-        case ["certs", action]:
-            from railwright.cli import certificates
-
-            return certificates.ACTIONS[action]
-        case ["disable" | "enable" as action]:
-            from railwright.cli import switching
-
-            return switching.disable if action == "disable" else switching.enable
-        case ["demo"]:
-            from railwright.cli.demo import command
-
-            return command.run
-        case ["completion"]:
-            from railwright.cli import completion
-
-            return completion.print_script
-        case _:
-            raise LookupError(f"no command {' '.join(path)} is run by its parser")

@@ -147,19 +147,16 @@ def find_unquoted(tree: Any, workloads: Iterable[Workload]) -> Iterator[tuple[st
 
 def _find_part(path: Path, above: Sequence[Any]) -> str:
     """Return the name of the template: the innermost name of a list's entry or key of a replica type on its path."""
-    part = ""
-    for at, step in enumerate(path[-len(above) :] if above else ()):
+    part, steps = "", path[-len(above) :] if above else ()
+    for at, step in enumerate(steps):
         node = above[at]
         if isinstance(step, int) and isinstance(node[step], dict):
             part = next((str(node[step][key]) for key in _NAME_FIELDS if key in node[step]), part)
-        elif isinstance(step, str) and (_is_under_specs(path, above, at) or step.endswith(("GroupSpec", "rTemplate"))):
+        elif isinstance(step, str) and (
+            str(steps[at - 1] if at else "").endswith(_SPECS) or step.endswith(("GroupSpec", "rTemplate"))
+        ):
             part = step
     return part
-
-
-def _is_under_specs(path: Path, above: Sequence[Any], at: int) -> bool:
-    steps = path[-len(above) :]
-    return at > 0 and str(steps[at - 1]).endswith(_SPECS)
 
 
 def _get_labels(node: Any) -> Mapping[str, Any]:

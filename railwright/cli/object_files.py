@@ -5,7 +5,6 @@ look like success.
 """
 
 import difflib
-import functools
 import itertools
 import json
 import re
@@ -55,80 +54,14 @@ def format_title(tree: Tree, namespace: str = "") -> str:
 
 RECORD = f"{names.INJECTION} (JSON)"  # key of the decoded injection record
 _NEVER = 10**6  # columns; no line is folded
-_END = "...\n"  # of a document
-_PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*", re.ASCII)  # texts without a character that means something
-_WORDS_OF_YAML = frozenset({"yes", "no", "on", "off", "true", "false", "null"})  # that YAML 1.1 does not read as texts
-_LONGEST_KEY = 122  # characters of a key before a colon: PyYAML counts `!!str` too, and writes a longer one as `? key`
 
 
 def format_yaml_lines(tree: Any) -> list[str]:
     """Return the lines of a tree: text of several lines as a block, nothing folded.
 
-    They are those of `formats.format_yaml`, without the end of a document that PyYAML writes after a text with empty
-    last lines. PyYAML writes the scalars only: it takes 4 ms for a pod.
+    PyYAML ends a document whose last text has empty last lines with a line of dots, which is left out.
     """
-    lines: list[str] = []
-    try:
-        _add_lines(tree, "", "", lines)
-    except _UnusualError:
-        return formats.format_yaml(tree, width=_NEVER).removesuffix(_END).removesuffix("\n").split("\n")
-    return lines
-
-
-class _UnusualError(Exception):
-    """A key that does not fit before a colon, or a text that PyYAML indents by its depth."""
-
-
-def _add_lines(tree: Any, indent: str, start: str, lines: list[str]) -> None:
-    """Add the lines of a tree. `start` precedes the first line, `indent` the others."""
-    if isinstance(tree, dict) and tree:
-        for key, value in tree.items():
-            if not (isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY and key.isprintable()):
-                raise _UnusualError
-            name = f"{start}{_format_scalar(key)}:"
-            if isinstance(value, dict | list) and value:
-                lines.append(name)
-                deeper = indent if isinstance(value, list) else f"{indent}  "
-                _add_lines(value, deeper, deeper, lines)
-            else:
-                _add_lines(value, indent, f"{name} ", lines)
-            start = indent
-    elif isinstance(tree, list) and tree:
-        for item in tree:
-            is_scalar = not (isinstance(item, dict | list) and item)
-            _add_lines(item, indent if is_scalar else f"{indent}  ", f"{start}- ", lines)
-            start = indent
-    else:
-        first, *others = _format_scalar(tree).split("\n")
-        lines.append(f"{start}{first}")
-        lines += [f"{indent}  {line}" if line else "" for line in others]
-
-
-def _format_scalar(value: Any) -> str:
-    """Return a scalar, or an empty mapping or list, as YAML; the lines of a block without their indentation."""
-    if isinstance(value, str):
-        return _format_text(value)
-    if isinstance(value, dict | list):
-        return "{}" if isinstance(value, dict) else "[]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else _dump_scalar(value)
-
-
-@functools.lru_cache(maxsize=4096)
-def _format_text(text: str) -> str:
-    if not _SEPARATORS.isdisjoint(text):
-        raise _UnusualError
-    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
-    return text if is_plain else _dump_scalar(text)
-
-
-_SEPARATORS = frozenset("\u2028\u2029")  # of lines and paragraphs
-
-
-def _dump_scalar(value: Any) -> str:
-    text = formats.format_yaml([value], width=_NEVER).removesuffix(_END).removeprefix("- ").removesuffix("\n")
-    return text.replace("\n  ", "\n")
+    return formats.format_yaml(tree, width=_NEVER).removesuffix("...\n").removesuffix("\n").split("\n")
 
 
 _DIFFERENCES = {"+": "green", "-": "red", "@": "cyan"}

@@ -6,14 +6,16 @@ Imports the standard library only, because completion and --help must not wait f
 import argparse
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from railwright.cli import output
 from railwright.cli.parsers import Options, Parser
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LONGEST = 86400.0  # seconds of a day
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,3})?)(ms|[smhd])?", re.ASCII)
+_LONGEST = 36500 * 86400.0  # seconds of a hundred years
 MANIFESTS = (".yaml", ".yml", ".json")  # as kubectl -f selects files of a folder
 _STDIN = "-"
 
@@ -46,7 +48,7 @@ def add_cluster(parser: Parser) -> None:
     group.add_value(
         "--request-timeout TIME",
         "Longest time for one request to the API server, such as 5s, 2m or 0 for no limit (default: 30s).",
-        type=_parse_timeout,
+        type=parse_seconds,
         default=None,
     )
 
@@ -159,13 +161,10 @@ def add_picture(parser: Options) -> None:
     parser.add_value("--svg FILE", "Also write the output as SVG.", default=None, type=pathlib.Path)
 
 
-def _parse_timeout(text: str) -> float:
-    """Return the seconds of a time such as 500ms, 5s, 2m, 1h or 5. Raise ArgumentTypeError."""
-    number = text.rstrip("mhs")
-    unit = text.removeprefix(number) or "s"
-    if not (number.isascii() and number.isdecimal() and len(number) < 7) or unit not in _UNITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 5s, 2m, 1h or 0")
-    seconds = int(number) * _UNITS[unit]
+def parse_seconds(text: str) -> float:
+    """Return the seconds of a time such as 500ms, 10s, 2m, 12h, 30d or 5. Raise ArgumentTypeError."""
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else _LONGEST + 1
     if seconds > _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text} is longer than a day")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time up to a hundred years; write 10s, 2m, 12h or 30d")
     return seconds

@@ -48,8 +48,12 @@ def print_styled(*parts: tuple[str, str]) -> None:
 
     Styles are left out unless stdout is a terminal or FORCE_COLOR is set; NO_COLOR leaves out colours.
     """
-    codes = _get_codes()
-    sys.stdout.write("".join([_paint(escape_controls(text), style, codes) for text, style in parts]) + "\n")
+    codes, line = _get_codes(), ""
+    for text, style in parts:
+        chosen = [codes[word] for word in style.split() if word in codes]
+        plain = escape_controls(text)
+        line += f"\x1b[{';'.join(chosen)}m{plain}\x1b[0m" if chosen and plain else plain
+    sys.stdout.write(f"{line}\n")
 
 
 def print_note(text: str) -> None:
@@ -68,11 +72,6 @@ def _get_codes() -> Mapping[str, str]:
     if not is_terminal or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
         return {}
     return _WEIGHTS if os.environ.get("NO_COLOR") else {**_WEIGHTS, **_COLOURS}
-
-
-def _paint(text: str, style: str, codes: Mapping[str, str]) -> str:
-    chosen = [codes[word] for word in style.split() if word in codes]
-    return f"\x1b[{';'.join(chosen)}m{text}\x1b[0m" if chosen and text else text
 
 
 def escape_controls(text: str) -> str:

@@ -35,6 +35,7 @@ class Command(NamedTuple):
 
     summary: str
     configure: "Callable[[Parser], None] | None" = None
+    run: str = ""  # MODULE:FUNCTION below railwright.cli
     examples: Sequence[str] = ()
     finding: str = ""  # when the exit code is 1; "" for a command without findings
     is_slow: bool = False  # its imports take long; those of a command with a cluster always do

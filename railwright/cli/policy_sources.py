@@ -2,7 +2,7 @@
 
 import msgspec
 
-from railwright.cli import cluster_access, options, output, policies
+from railwright.cli import cluster_access, output, policies
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, resources
 from railwright.cluster import policies as policy_reader
@@ -11,7 +11,6 @@ from railwright.fabric.policy import model
 
 CONFIG_MAP = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}"
 _FORBIDDEN = 403
-FROM_FILE = "read the policy from a file: --policy FILE"
 _FROM_FILE = "To read it from a file: --policy FILE"
 _NO_POLICY = (
     f"there is no {CONFIG_MAP}: railwright is not installed in this cluster, or has no policy yet; to see which:"
@@ -24,16 +23,6 @@ class _ConfigMap(msgspec.Struct):
 
     metadata: dict[str, msgspec.Raw]
     data: dict[str, str] | None = None
-
-
-def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
-    """Return the policy in the file `path` if there is one, otherwise the policy in the cluster.
-
-    Raises UnreadableError or ClusterError.
-    """
-    if path:
-        return policies.read_file(path)
-    return cluster_access.run(cluster, fetch, FROM_FILE)
 
 
 async def fetch(client: clients.Client) -> model.Policy:

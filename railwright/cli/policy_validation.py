@@ -110,6 +110,3 @@ def _print_result(file: str, result: model.Policy | policy_reader.Rejected, warn
         output.print_styled((place, "bold"), *path, (": ", ""), (error.message, ""))
     count = text.format_count(len(result.errors), "error")
     output.print_styled((f"{count}: this policy would be rejected", "bold red"))
-
-
-ACTIONS = {"validate": validate, "schema": print_schema}

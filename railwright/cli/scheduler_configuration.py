@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.cli import cluster_access, options, output, policy_sources
+from railwright.cli import cluster_access, options, output, policies, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import installed_names
 from railwright.fabric import names
@@ -61,9 +61,11 @@ class _Configuration(msgspec.Struct, frozen=True):
 def run(arguments: argparse.Namespace) -> int:
     """Print the configuration and return 0. Raise UnreadableError or ClusterError."""
     if arguments.policy:
-        policy, extender = policy_sources.read(arguments.policy, options.get_cluster(arguments)), Extender()
+        policy, extender = policies.read_file(arguments.policy), Extender()
     else:
-        policy, extender = cluster_access.run(options.get_cluster(arguments), _read, policy_sources.FROM_FILE)
+        policy, extender = cluster_access.run(
+            options.get_cluster(arguments), _read, "read the policy from a file: --policy FILE"
+        )
     resources = list_resources(policy.document)
     text = format_volcano(resources) if arguments.scheduler == "volcano" else format_kube_scheduler(resources, extender)
     print(text, end="")

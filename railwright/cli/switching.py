@@ -131,7 +131,11 @@ class Switch:
     async def _save(self, objects: Sequence[Object]) -> Sequence[Object]:
         """Write the copy and return its objects. Those of an earlier copy stay, if `disable` was interrupted."""
         saved = await self._read_copy()
-        restored = {_describe(item): item for item in (*(saved or ()), *map(_strip, objects))}
+        stripped = [
+            {**item, "metadata": {key: item["metadata"][key] for key in _OWN_METADATA if key in item["metadata"]}}
+            for item in objects
+        ]
+        restored = {_describe(item): item for item in (*(saved or ()), *stripped)}
         document = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -187,12 +191,6 @@ async def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[
 
         await act(Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run))
         return output.OK
-
-
-def _strip(item: Object) -> Object:
-    """Return an object without what the API server sets."""
-    metadata = {key: item["metadata"][key] for key in _OWN_METADATA if key in item["metadata"]}
-    return {**item, "metadata": metadata}
 
 
 def _describe(item: Mapping[str, Any]) -> str:

@@ -209,7 +209,7 @@ def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, clo
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--wait", "soon"), "give seconds"),
+        (("--wait", "soon"), "write 10s"),
         (("-o", "table"), "invalid choice"),
     ],
 )

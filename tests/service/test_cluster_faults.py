@@ -49,14 +49,12 @@ FIXES = re.compile(r"; |\bfix: |, or ")  # what separates a cause from what to d
 @pytest.fixture
 def cluster_file(faulty_clusters, tmp_path, monkeypatch):
     """`cluster_file(name)`: the path of a kubeconfig. Commands wait only shortly for the cluster that never answers."""
-    monkeypatch.setattr("railwright.cli.dashboard._PROMPT_SECONDS", 60.0)  # a plugin may start slowly, and then fail
 
     def write(name):
         if name == "silent":
             monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)
             monkeypatch.setattr("railwright.cli.checking.start._CALL_SECONDS", 0.3)
             monkeypatch.setattr("railwright.cli.linting._SECONDS", 0.3)
-            monkeypatch.setattr("railwright.cli.explanation.extender_answers.SECONDS", 0.3)
         return faulty_clusters.kubeconfig(name, tmp_path)
 
     return write

@@ -6,7 +6,6 @@ import itertools
 import socket
 
 import aiohttp
-import api_stub
 import dashboard_servers
 import placing
 import processes
@@ -154,18 +153,6 @@ async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         code, _, err = await processes.run("dashboard", *files, "--listen", address)
     assert (code, err.count("\n"), address in err) == (2, 1, True), err
-
-
-async def test_the_address_is_printed_before_a_plugin_ends(tmp_path, session):
-    (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
-    plugin = "{apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ['120'], interactiveMode: Never}"
-    kubeconfig = api_stub.kubeconfig(tmp_path, 1, user=f"{{exec: {plugin}}}")
-    async with (
-        dashboard_servers.over(kubeconfig, tmp_path) as url,
-        session.get(f"{url}api/stream") as response,
-    ):
-        ((_, _, seen),) = await dashboard_servers.events(response, 1)
-    assert seen["problems"] == ["Not read yet: the credentials of the kubeconfig."]
 
 
 # --- the extender's port ------------------------------------------------------------------------------------------

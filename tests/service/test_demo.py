@@ -5,10 +5,8 @@ import contextlib
 import json
 import re
 import signal
-import statistics
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 
 import aiohttp
 import dashboard_servers
@@ -16,18 +14,16 @@ import processes
 import pytest
 import shell
 import terminals
+from dashboard_servers import find
 
 from railwright.cli.__main__ import main
 from railwright.cli.demo import scenario
 
 STEPS = [
     "starting",
-    "building 64 simulated nodes",
-    "starting the extender",
-    "starting the webhook, with a certificate of a new CA",
-    "waiting until both servers are ready",
+    "starting the webhook on 64 simulated nodes, with a certificate of a new CA",
     "admitting 8 pods by the webhook",
-    "storing the pods in the cluster's snapshot",
+    "starting the extender on a cluster with these pods",
     "placing the gang by the extender",
     "modelling the bandwidth",
 ]
@@ -62,8 +58,8 @@ def assert_card(lines):
     assert [command in line for command, line in zip(NEXT, lines[-3:], strict=True)] == [True] * 3
 
 
-async def test_the_gang_takes_the_fewest_leaves(tmp_path):
-    out, err = await demo("-o", "json", "--svg", str(tmp_path / "demo.svg"))
+async def test_the_gang_takes_the_fewest_leaves():
+    out, err = await demo("-o", "json")
     assert err.splitlines() == [f"railwright demo: {step}" for step in STEPS]
     result = json.loads(out)
     assert result["fine"]
@@ -72,12 +68,6 @@ async def test_the_gang_takes_the_fewest_leaves(tmp_path):
     assert result["bandwidth_without"] < result["bandwidth"] == 1.0
     for pod in result["admitted"]:
         assert "railwright.io/injection" in pod["after"]["metadata"]["annotations"]
-    svg = (tmp_path / "demo.svg").read_text()
-    text = "".join(ET.fromstring(svg).itertext())  # noqa: S314 - our own file
-    assert "nvidia.com/mlx5_0..3" in text.replace("\xa0", " ")
-    assert not re.search(r"url\(.?https?:", svg)
-    width, height = (float(group) for group in re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups())
-    assert width / height > 1.4, "a screen of 80 columns and 24 lines, not a scroll"
 
 
 def test_a_terminal_shows_each_step_and_then_the_card():
@@ -86,7 +76,7 @@ def test_a_terminal_shows_each_step_and_then_the_card():
     assert output.startswith("\r\x1b[Kstarting…\r\x1b[K"), "the first byte, before any library is imported"
     steps = list(dict.fromkeys(re.findall(r"\r\x1b\[K([^\r\x1b]+)…", output)))
     assert steps == [step for step in STEPS if step in steps], "in this order"
-    assert "waiting until both servers are ready" in steps
+    assert "starting the extender on a cluster with these pods" in steps
     card = output.rpartition("\r\x1b[K")[2]
     assert_card(re.sub(r"\x1b\[[\d;]*m", "", card).splitlines())
 
@@ -103,11 +93,11 @@ def test_the_first_status_needs_no_library(command):
     assert not re.search(r"'(rich|aiohttp|cryptography|msgspec|yaml|asyncio)\b", modules)
 
 
-def test_a_server_that_does_not_listen_exits_two(monkeypatch, capsys):
+def test_a_server_that_does_not_start_exits_two(monkeypatch, capsys):
     monkeypatch.setattr(scenario, "START_SECONDS", 0.01)
     assert main(["demo"]) == 2
     error_output = capsys.readouterr().err
-    assert re.search(r"^railwright demo: (webhook|extender) does not listen after 0\.01 s", error_output, re.MULTILINE)
+    assert re.search(r"^railwright demo: webhook is not ready after 0\.01 s", error_output, re.MULTILINE)
 
 
 async def test_a_pipe_gets_the_card_without_colours():
@@ -116,12 +106,7 @@ async def test_a_pipe_gets_the_card_without_colours():
     assert_card(out.splitlines())
 
 
-def list_placed(overview: dict) -> list[dict]:
-    """Return the gangs of an overview with all their pods on nodes and a modelled bandwidth."""
-    return [gang for gang in overview["gangs"] if gang.get("bandwidth") and gang["placed"] == gang["size"]]
-
-
-async def test_serve_shows_a_stream_of_jobs():
+async def test_serve_shows_the_placed_gang():
     process = await processes.start_command("demo", "--serve")
     try:
         line = b""
@@ -131,12 +116,10 @@ async def test_serve_shows_a_stream_of_jobs():
                 assert line, (await process.stderr.read()).decode()
         url = re.search(r"http://\S+/", line.decode()).group()
         async with aiohttp.ClientSession() as session, session.get(f"{url}api/stream") as response:
-            seen = await dashboard_servers.read_until(response, lambda seen: len(list_placed(seen)) >= 3)
-            assert statistics.mean(gang["bandwidth"] / gang["best"] for gang in list_placed(seen)) > 0.9
-            keys = {gang["key"] for gang in seen["gangs"]}
-            await dashboard_servers.read_until(
-                response, lambda later: any(gang["key"] not in keys for gang in later["gangs"])
-            )
+            seen = await dashboard_servers.read_until(response, lambda seen: seen["gangs"])
+        [gang] = seen["gangs"]
+        assert (gang["name"], gang["state"], gang["placed"], gang["bandwidth"]) == ("llm", "placed", 8, 1.0)
+        assert find(seen, "fabrics", "roce")["nodes"] == 64
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)

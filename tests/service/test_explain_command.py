@@ -25,14 +25,17 @@ CAPTURED = sorted(admitting.WIRE.glob("admission-pods-*.json"))
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def stage(tmp_path_factory):
-    async with scenario.start(tmp_path_factory.mktemp("stage"), ["--policy", str(POLICY)]) as opened:
-        yield opened
+    """Yield the folder of a snapshot, and a webhook on it with the policy of the seeds."""
+    folder = tmp_path_factory.mktemp("stage")
+    scenario.write(folder, scenario.build_cluster())
+    async with scenario.start_webhook(folder, "--policy", str(POLICY)) as webhook:
+        yield folder, webhook
 
 
 @pytest.fixture
 def explained(stage, capsys):
     def explained(path, *options: str) -> list[dict]:
-        given = ["--policy", str(POLICY), "--snapshot", str(stage.folder / "snapshot.json"), "-o", "json"]
+        given = ["--policy", str(POLICY), "--snapshot", str(stage[0] / "snapshot.json"), "-o", "json"]
         code = command_line.main(["explain", str(path), *given, *options])
         document = json.loads(capsys.readouterr().out)
         assert code == (1 if any(explanation["outcome"] == "refused" for explanation in document) else 0)
@@ -45,10 +48,10 @@ async def send_review(stage, body: bytes) -> dict:
     async with (
         aiohttp.ClientSession() as session,
         session.post(
-            f"https://{stage.webhook.address}/mutate/pods?timeout=5s",
+            stage[1].url,
             data=body,
             headers={"Content-Type": "application/json"},
-            ssl=stage.trust,
+            ssl=stage[1].trust,
         ) as answer,
     ):
         assert answer.status == 200, await answer.text()

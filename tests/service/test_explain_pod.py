@@ -17,7 +17,6 @@ from aiohttp import web
 from placing import leaves, pod
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import options
 from railwright.cli.explanation import extender_answers
 from railwright.fabric.reasons import codes
 
@@ -242,10 +241,9 @@ async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme
         return web.json_response({"kind": "Status", "message": "error trying to reach service: EOF"}, status=503)
 
     path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
-    async with api_stub.serve_routes(web.get(path, answer)) as port:
-        cluster = options.ClusterOptions(kubeconfig=api_stub.kubeconfig(tmp_path, port))
+    async with api_stub.serve_routes(web.get(path, answer)) as port, api_stub.connected(tmp_path, port) as client:
         with pytest.raises(extender_answers.NoExtenderError) as raised:
-            await asyncio.to_thread(extender_answers.fetch_explanation, "train", "w-0", "", cluster)
+            await extender_answers.ask(client, "train", "w-0", "s3cret")
     assert reason in str(raised.value)
     assert "`railwright check` names it" in str(raised.value)
     assert seen == ["https:railwright-extender:8713"]

@@ -35,7 +35,6 @@ _NOT_FOUND, _FORBIDDEN = 404, 403
 _PLUGIN = re.compile(r'"type"\s*:\s*"([\w.-]{1,63})"')
 _INFINIBAND = frozenset({"ib-sriov", "ipoib"})  # types of CNI plugins
 _MOVING = re.compile(r"sriov|host-device")  # in the types of plugins that give each pod a device of its own
-_OTHER_ACCELERATOR = re.compile(r"gpu|npu|tpu|mlu|dcu|gcu|gaudi|ascend|neuron|/mig-", re.IGNORECASE)
 _STORAGE = re.compile(r"storage|lustre|gpfs|ceph|weka|vast|nfs|mgmt|management", re.IGNORECASE)
 _WIDTH = 118  # columns of comments
 
@@ -175,7 +174,7 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
         match = find_match(node, cluster, candidates)
         if match is not None:
             matched.setdefault((match.profile.name, match.shape.fabric), []).append((node, match))
-        elif _count_accelerators(node) or _list_uncounted(node, cluster):
+        elif _count_accelerators(node):
             rails = [f"{network.metadata.full_name} {resource}" for network, resource in _list_rails(node, cluster)]
             key = (str(_count_accelerators(node)), *(rails or _list_resources(node)))
             others.setdefault(key, []).append(node)
@@ -184,11 +183,11 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
     gaps = [f"NOT READ, because you may not list them: {', '.join(sorted(cluster.unread))}."] if cluster.unread else []
     gaps += [_describe_unknown(nodes, cluster) for nodes in others.values() if not _list_rails(nodes[0], cluster)]
     if not sections:
-        gaps = gaps or [f"None of {text.format_count(len(cluster.objects[Kind.NODE]), 'node')} has an accelerator."]
-        is_bare = not others or any(_count_accelerators(nodes[0]) for nodes in others.values())
-        install = "Install the device plugin or DRA driver of the NICs, or " if is_bare else "Or "
+        count = text.format_count(len(cluster.objects[Kind.NODE]), "node")
+        none = f"None of {count} has {' or '.join(ACCELERATORS)}; list others in `accelerators` of a policy."
         raise output.UnreadableError(
-            f"the cluster shows no fabric. {' '.join(gaps)} {install}{_OTHERS} {profiles.format_names()}"
+            f"the cluster shows no fabric. {' '.join(gaps or [none])} Install the device plugin or DRA driver of the "
+            f"NICs, or {_OTHERS} {profiles.format_names()}"
         )
     result = "".join(f"{line}\n" for line in _format_policy(sections, gaps))
     document = policies.read(result)
@@ -220,9 +219,15 @@ def find_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[pro
             if is_other or is_elsewhere or (shape.instances and labels.get(INSTANCE_TYPE) not in shape.instances):
                 continue
             needs = [need for need in list_needs(fabric) if need.kind not in cluster.unread]
-            if not shape.instances and not shape.label and any(_leaves_devices(need, node) for need in needs):
+            amounts = {need: _count(node, need.name) for need in needs if need.amount}
+            is_left = any(amount > need.amount for need, amount in amounts.items() if "shared" not in need.name)
+            if not shape.instances and not shape.label and is_left:
                 continue
-            missing = [need for need in needs if not _has(need, node, cluster)]
+            missing = [
+                need
+                for need in needs
+                if (amounts[need] < need.amount if need.amount else need.name not in cluster.names[need.kind])
+            ]
             if shape.instances or (gpus and not missing):
                 matches.append(Match(profile, shape, missing, len(needs) - len(missing)))
     return min(matches, key=lambda match: (len(match.missing), -match.present), default=None)
@@ -241,14 +246,6 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
     if GKE_INTERFACES in fabric.annotations:
         needs += [Need(Kind.GKE_NETWORK, rail.name) for rail in fabric.rails]
     return needs
-
-
-def _leaves_devices(need: Need, node: node_views.Node) -> bool:
-    return bool(need.amount) and "shared" not in need.name and _count(node, need.name) > need.amount
-
-
-def _has(need: Need, node: node_views.Node, cluster: Cluster) -> bool:
-    return _count(node, need.name) >= need.amount if need.amount else need.name in cluster.names[need.kind]
 
 
 def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
@@ -281,15 +278,13 @@ def _list_rails(node: node_views.Node, cluster: Cluster) -> list[tuple[Network, 
     gpus = _count_accelerators(node)
     networks = [(network, resource) for network, resource in cluster.networks if not _is_storage(network, resource)]
     pooled = [(network, resource) for network, resource in networks if _count(node, resource)]
-    amounts = {resource: _count(node, resource) for network, resource in pooled if _moves_devices(network)}
+    amounts = {
+        resource: _count(node, resource) for network, resource in pooled if any(map(_MOVING.search, network.plugins))
+    }
     if sum(amounts.values()) > 2 * gpus:
         amounts = dict.fromkeys(amounts, max(1, gpus // len(pooled)))
     repeated = [row for row in pooled for _ in range(amounts.get(row[1], 1))]
     return repeated or [(network, "") for network, resource in networks if gpus and not resource]
-
-
-def _moves_devices(network: Network) -> bool:
-    return any(map(_MOVING.search, network.plugins))
 
 
 def _is_storage(network: Network, resource: str) -> bool:
@@ -331,8 +326,6 @@ def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> _Sect
     storage = [network.metadata.full_name for network, resource in cluster.networks if _is_storage(network, resource)]
     if storage:
         comments.append(f"LEFT OUT: {', '.join(storage)}, by their names networks for storage or management.")
-    if uncounted := _list_uncounted(nodes[0], cluster):
-        comments.append(f"NOT COUNTED as accelerators, by `accelerators` of the policy: {', '.join(uncounted)}.")
     if unnamed := _describe_unnamed(cluster):
         comments.append(f"NOT USED: {unnamed}.")
     comments.append(
@@ -346,40 +339,20 @@ def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> _Sect
     return _Section("rdma", "networks", nodes, fabric, comments)
 
 
-def _list_uncounted(node: node_views.Node, cluster: Cluster) -> list[str]:
-    """Return the resources of a node that look like accelerators, or like shares of one, and do not count as one."""
-    counted = {resource for _, resource in cluster.networks}
-    return [
-        name
-        for name in _list_resources(node)
-        if name not in counted
-        and not name.startswith("rdma/")
-        and _OTHER_ACCELERATOR.search(name)
-        and _count(node, name)
-    ]
-
-
 def _list_resources(node: node_views.Node) -> list[str]:
     """Return the extended resources of a node that are no accelerators."""
     return sorted({name for name in (*node.status.capacity, *node.status.allocatable) if "/" in name} - {*ACCELERATORS})
 
 
 def _describe_unknown(nodes: Sequence[node_views.Node], cluster: Cluster) -> str:
-    uncounted = _list_uncounted(nodes[0], cluster)
-    by_hand = "Write their fabric by hand: docs/policies.md has policies, docs/reference/policy.md every key."
-    if not _count_accelerators(nodes[0]):
-        return (
-            f"NO FABRIC for {_name_nodes(nodes)}, with {text.join_first(uncounted, 8)} and none of "
-            f"{', '.join(ACCELERATORS)}. If pods train on these, list them in `accelerators` of the policy; MIG slices "
-            f"and units of a plugin for sharing are parts of an accelerator. {by_hand}"
-        )
     resources = _list_resources(nodes[0])
     has = f"; they have {text.join_first(resources, 8)}" if resources else ""
     unnamed = _describe_unnamed(cluster)
     perhaps = f"Perhaps their rails are {unnamed}. " if unnamed else ""
     return (
         f"NO FABRIC for {_name_nodes(nodes)}: no profile fits, and no NetworkAttachmentDefinition names a resource of "
-        f"them{has}. {perhaps}{by_hand}"
+        f"them{has}. {perhaps}Write their fabric by hand: docs/policies.md has policies, docs/reference/policy.md every"
+        " key."
     )
 
 

@@ -89,7 +89,7 @@ async def _fetch_policy(
     Raise UnreadableError with the reasons against dry runs, too. A pod that is not injected is described without it.
     """
     unanswered = [answer.reason for answer in answers if isinstance(answer, Unanswered)]
-    if not unanswered and not any(map(_is_uninjected, answers)):
+    if not any(isinstance(answer, Unanswered) or previews.is_uninjected(answer) for answer in answers):
         return None
     try:
         return await policy_sources.fetch(client)
@@ -98,10 +98,6 @@ async def _fetch_policy(
             return None
         reasons = "; ".join(dict.fromkeys(unanswered))
         raise output.UnreadableError(f"{reasons}; and the policy cannot be read: {error}") from None
-
-
-def _is_uninjected(answer: previews.AdmissionPreview | Unanswered) -> bool:
-    return isinstance(answer, previews.AdmissionPreview) and previews.is_uninjected(answer)
 
 
 def _apply_policy(

@@ -8,12 +8,11 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli import cluster_access, options, output
+from railwright.cli import output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names
 from railwright.fabric import names
 
-SECONDS = 30.0  # for one answer
 _SERVICES = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services"
 _SERVICE = f"{_SERVICES}/{installed_names.EXTENDER}"
 _IDENTIFY = (
@@ -44,17 +43,17 @@ class _Answer(msgspec.Struct):
     pod: str = ""  # of an explanation
 
 
-def fetch_explanation(namespace: str, name: str, token_file: str, cluster: options.ClusterOptions) -> bytes:
-    """Return the JSON of an explanation. Raises UnreadableError with the fix."""
+def read_token(path: str) -> str:
+    """Return the token in the file of --token-file; "" without one. Raise UnreadableError."""
     try:
-        given = output.read_text(token_file).strip() if token_file else ""
+        return output.read_text(path).strip() if path else ""
     except output.UnreadableError as error:
         raise output.UnreadableError(f"--token-file {error}") from error
+
+
+async def ask(client: clients.Client, namespace: str, name: str, given: str) -> bytes:
+    """Return the JSON of an explanation, by the token `given` or that of the kubeconfig. Raises NoExtenderError."""
     path = f"/explain/{parse.quote(namespace, safe='')}/{parse.quote(name, safe='')}"
-    return cluster_access.run(cluster, lambda client: _ask(client, path, given), call_seconds=SECONDS)
-
-
-async def _ask(client: clients.Client, path: str, given: str) -> bytes:
     token = given or await client.get_token()
     if not token:
         raise NoExtenderError(f"this kubeconfig has no token, and the extender requires one; {_IDENTIFY}")

@@ -114,7 +114,8 @@ _CONTEXT = 3  # unchanged lines around a change, as in diff -u
 def _list_parts(preview: AdmissionPreview) -> Iterator[RenderableType]:
     """Yield the output for one template."""
     yield recorded.format_line(_format_title(preview), "bold underline")
-    yield recorded.format_line(_format_outcome(preview), _get_style(preview))
+    style = "bold red" if previews.is_finding(preview) else "green" if preview.operations else "default"
+    yield recorded.format_line(_format_outcome(preview), style)
     if preview.operations:
         for line, style in object_files.format_difference(preview.before, preview.after, _CONTEXT):
             yield recorded.format_line(line, style)
@@ -159,7 +160,3 @@ def _format_outcome(preview: AdmissionPreview) -> str:
         return "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
     effect = "injected" if preview.operations else "unchanged, it has everything already"
     return f"{effect}: fabric {preview.fabric}, role {preview.role}{rails}"
-
-
-def _get_style(preview: AdmissionPreview) -> str:
-    return "bold red" if previews.is_finding(preview) else "green" if preview.operations else "default"

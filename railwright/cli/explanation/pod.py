@@ -16,10 +16,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import cluster_access, commands, formats, options, output, verification
+from railwright.cli import cluster_access, formats, options, output, verification
 from railwright.cli.explanation import extender_answers, recorded
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, kubeconfigs, watch_wire
+from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import init_containers, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
@@ -81,7 +81,6 @@ def read_explanation(body: bytes) -> Explanation:
 
 # --- what the pod's namespace shows -------------------------------------------------------------------------
 
-_DEPLOYMENT = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments/{installed_names.EXTENDER}"
 _COMPONENT = "railwright-extender"
 _MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob
 
@@ -133,18 +132,6 @@ class PodRecord(msgspec.Struct, frozen=True):
     def is_uninjected(self) -> bool:
         """True for a pod that was not injected, which the extender would explain as if it had its rails."""
         return bool(self.missed_label or self.workload_label) or not self.fabric
-
-
-async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
-    """Return the record of a pod. Raise ClusterError."""
-    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    pod = await cluster_access.read_object(client, path, _Pod)
-    if pod.metadata.name != name:
-        raise errors.build_foreign(client.host, path)
-    record = build_record(pod)
-    if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
-        return record
-    return msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
 
 
 def build_record(pod: _Pod) -> PodRecord:
@@ -199,38 +186,21 @@ async def _explain_workload_label(client: clients.Client, metadata: views.Object
     return await _explain_workload_label(client, workload.metadata, levels - 1)
 
 
-async def _read_events(client: clients.Client, namespace: str, name: str) -> Sequence[Report]:
+async def _read_events(client: clients.Client, pod: views.Pod) -> Sequence[Report]:
     """Return the Events about a pod and its gang, oldest first. Raise ClusterError."""
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    pod = await cluster_access.read_object(client, f"{path}/{name}", views.Pod)
-    gang = membership.find_gang(pod)
-    members = await watch_wire.list_objects(client, path, views.Pod) if gang else [pod]
-    involved = {member.metadata.name for member in members if membership.find_gang(member) == gang} | {name}
-    involved |= {gang.rpartition("/")[2]} if gang else set()
+    namespace, gang = pod.metadata.namespace, membership.find_gang(pod)
+    path = f"/api/v1/namespaces/{namespace}"
+    members = await watch_wire.list_objects(client, f"{path}/pods", views.Pod) if gang else ()
+    involved = {member.metadata.name for member in members if membership.find_gang(member) == gang}
+    involved |= {pod.metadata.name, gang.rpartition("/")[2]}
     query = {"fieldSelector": f"source={_COMPONENT}"}
-    events = await watch_wire.list_objects(client, f"/api/v1/namespaces/{namespace}/events", views.Event, query)
-    about_gang = [_report(event) for event in events if event.involved_object.name in involved]
-    return sorted(about_gang, key=lambda report: report.last)
-
-
-def _report(event: Any) -> Report:
-    last = event.last_timestamp or event.event_time or ""
-    return Report(event.reason, event.message, event.count or 1, last)
-
-
-async def _find_scaled_down(client: clients.Client) -> str:
-    """Return the cause and the fix if the extender has no replicas, "" if it has some or the caller may not know."""
-    try:
-        deployment = await cluster_access.read_object(client, _DEPLOYMENT, cluster_access.Deployment)
-    except errors.ClusterError:
-        return ""
-    if deployment.spec.replicas:
-        return ""
-    return (
-        f"Deployment {installed_names.NAMESPACE}/{installed_names.EXTENDER} has 0 replicas, so schedulers place pods "
-        f"without it; start it: kubectl -n {installed_names.NAMESPACE} scale deployment {installed_names.EXTENDER} "
-        "--replicas=2"
-    )
+    events: list[Any] = await watch_wire.list_objects(client, f"{path}/events", views.Event, query)
+    reports = [
+        Report(event.reason, event.message, event.count or 1, event.last_timestamp or event.event_time or "")
+        for event in events
+        if event.involved_object.name in involved
+    ]
+    return sorted(reports, key=lambda report: report.last)
 
 
 # --- the text -----------------------------------------------------------------------------------------------
@@ -346,18 +316,21 @@ def _explain_node(node: Node) -> str:
 # --- the command --------------------------------------------------------------------------------------------
 
 
-def explain(arguments: argparse.Namespace) -> int:
+def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     """Print what was injected into a pod, and how its gang is placed. Raise UnreadableError and ClusterError.
 
-    Return 1 if the pod opted in and was not injected, or if the gang never fits or is spread; otherwise 0.
+    `form` is "" for the name of a pod, `job` or `gang` for that of a group, of which one pod is explained. Return 1 if
+    the pod opted in and was not injected, or if the gang never fits or is spread; otherwise 0.
     """
-    form, name = commands.find_pod(arguments) or ("", "")
     namespace, name = (arguments.namespace, name) if form else _parse_pod(name, arguments.namespace)
     namespace = namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
-    cluster = options.get_cluster(arguments)
-    if form:
-        name = _choose_pod(cluster, namespace, form, name)
-    record, explanation, note = _read_all(namespace, name, arguments.token_file, cluster)
+    token = extender_answers.read_token(arguments.token_file)
+
+    async def read(client: clients.Client) -> tuple[PodRecord, Explanation | None, str]:
+        chosen = await _choose_pod(client, namespace, form, name) if form else name
+        return await _read(client, namespace, chosen, token)
+
+    record, explanation, note = cluster_access.run(options.get_cluster(arguments), read)
     if formats.is_document(arguments.output):
         formats.print_document(record, arguments.output)
     else:
@@ -369,46 +342,45 @@ def explain(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if is_missed or is_worse else output.OK
 
 
-def _read_all(
-    namespace: str, name: str, token_file: str, cluster: options.ClusterOptions
+async def _read(
+    client: clients.Client, namespace: str, name: str, token: str
 ) -> tuple[PodRecord, Explanation | None, str]:
     """Return what the pod shows, what the extender answers, and why it does not. Raise UnreadableError or ClusterError.
 
     Of a pod that is not injected the extender is not asked.
     """
-    record = cluster_access.run(cluster, lambda client: read(client, namespace, name))
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    pod = await cluster_access.read_object(client, path, _Pod)
+    if pod.metadata.name != name:
+        raise errors.build_foreign(client.host, path)
+    record = build_record(pod)
+    if names.FABRIC not in pod.metadata.labels and names.INJECTION not in pod.metadata.annotations:
+        record = msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
     if record.is_uninjected:
         return record, None, ""
     try:
-        body = extender_answers.fetch_explanation(namespace, name, token_file, cluster)
+        body = await extender_answers.ask(client, namespace, name, token)
     except extender_answers.NoExtenderError as error:
         cause = str(error)
     else:
         explanation = read_explanation(body)
         explained = msgspec.structs.replace(record, state=explanation.gang.state, placement=msgspec.Raw(body))
         return explained, explanation, ""
-
-    async def read_rest(client: clients.Client) -> tuple[Sequence[Report], str]:
-        return await _read_events(client, namespace, name), await _find_scaled_down(client)
-
-    scaled_down = ""
     with contextlib.suppress(errors.ClusterError):  # the pod is shown without Events
-        reports, scaled_down = cluster_access.run(cluster, read_rest)
-        record = msgspec.structs.replace(record, events=reports)
-    return record, None, f"without scores of nodes: {scaled_down or cause}"
+        record = msgspec.structs.replace(record, events=await _read_events(client, pod))
+    return record, None, f"without scores of nodes: {cause}"
 
 
-def _choose_pod(cluster: options.ClusterOptions, namespace: str, form: str, name: str) -> str:
+async def _choose_pod(client: clients.Client, namespace: str, form: str, name: str) -> str:
     """Return the first pod of a job or gang that waits for a node, otherwise its first one, and print which.
 
     Raises UnreadableError and ClusterError.
     """
-    members = cluster_access.run(cluster, lambda client: verification.find_pods(client, namespace, form, name))
+    members = await verification.find_pods(client, namespace, form, name)
     chosen = next((pod for pod in members if not pod.spec.node_name), members[0])
     which = "the first" if chosen.spec.node_name else "the first that waits"
-    title = f"{form}/{name}: pod {chosen.metadata.name}"
     count = text.format_count(len(members), "pod")
-    output.print_note(f"{title}, {which} of {count}")
+    output.print_note(f"{form}/{name}: pod {chosen.metadata.name}, {which} of {count}")
     return chosen.metadata.name
 
 

@@ -137,17 +137,14 @@ def list_kinds() -> list[str]:
 
 
 def _read(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.Workload:
-    if not kind.passes_label:
-        tree = {**tree, "metadata": _remove_label(tree.get("metadata"))}
+    if not kind.passes_label and isinstance(tree.get("metadata"), dict):
+        labels = frameworks.get_mapping(tree, "metadata", "labels")
+        own = {key: value for key, value in labels.items() if key != names.FABRIC}
+        tree = {**tree, "metadata": {**tree["metadata"], "labels": own}}
     try:
         return stored.read(kind, msgspec.json.encode(tree))
     except stored.UnreadableError as error:
         raise output.UnreadableError(f"{object_files.format_title(tree, namespace)}: {error}") from None
-
-
-def _remove_label(metadata: Any) -> Any:
-    labels = {key: value for key, value in frameworks.get_mapping(metadata, "labels").items() if key != names.FABRIC}
-    return {**metadata, "labels": labels} if isinstance(metadata, dict) else metadata
 
 
 def _build_template(

@@ -86,7 +86,6 @@ class FabricView:
             name=self.name,
             transport=self.fabric.transport.value,
             rails=self._rails,
-            levels=self._levels,
             leaves=tuple(self.leaves),
             nodes=len(rows),
             rails_free=free,
@@ -232,15 +231,13 @@ def _name_holder(claim: objects.ResourceClaim, cluster: cluster_state.ClusterSta
 def count_rails(rows: Collection[overview_types.Node]) -> tuple[int, int, int]:
     """Return the numbers of free, busy and dead rails. A degraded rail is busy if a pod uses it, else free."""
     states = "".join([row.rails for row in rows])
-    dead, busy = states.count(overview_types.DEAD), sum(map(_count_busy_rails, rows))
+    dead = states.count(overview_types.DEAD)
+    busy = sum(  # that pods or claims use and that are not dead
+        state != overview_types.DEAD and (state == overview_types.BUSY or any(rail in pod.rails for pod in row.pods))
+        for row in rows
+        for rail, state in enumerate(row.rails)
+    )
     return max(0, len(states) - busy - dead - states.count(overview_types.UNCOUNTED)), busy, dead
-
-
-def _count_busy_rails(row: overview_types.Node) -> int:
-    """Count the rails of a node that pods or claims use and that are not dead."""
-    used = {rail for pod in row.pods for rail in pod.rails}
-    used.update(rail for rail, state in enumerate(row.rails) if state == overview_types.BUSY)
-    return sum(row.rails[rail] != overview_types.DEAD for rail in used)
 
 
 def _is_free(row: overview_types.Node) -> bool:

@@ -6,12 +6,12 @@ would get if it were recreated. Nothing is placed or reserved here.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import intent, text, topology
-from railwright.fabric.overview import gang_members, opted_in_pods, overview_types
+from railwright.fabric.overview import opted_in_pods, overview_types
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
@@ -33,6 +33,89 @@ _FABRIC_UNDEFINED = reason.Reason(
 _DOMAINS_UNDEFINED = reason.Reason(
     PlacementCode.DOMAINS_UNDEFINED, "the policy names no domains: leaves and crossings are not modelled"
 )
+
+
+# --- the gangs and their members --------------------------------------------------------------------------
+
+MAX_GANGS = 1000  # shown; a cluster of 5,000 nodes runs some hundreds
+_NO_INDEX = 1 << 30  # the index that `membership` gives to a pod without a number
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One pod of a gang."""
+
+    uid: str
+    key: str  # namespace/name
+    rank: int  # from 0
+    node: str  # "" until bound or assumed
+    assumed: bool
+
+
+class GangMembers(msgspec.Struct, frozen=True):
+    """One gang."""
+
+    key: membership.GangKey
+    size: int
+    members: tuple[Member, ...]  # by rank
+
+    @property
+    def placed(self) -> int:
+        """Return the number of members that have a node."""
+        return sum(1 for member in self.members if member.node)
+
+    @property
+    def state(self) -> str:
+        """Return overview_types.PLACED, STARTING or WAITING, from the number of pods with nodes alone."""
+        placed = self.placed
+        if placed >= self.size:
+            return overview_types.PLACED
+        return overview_types.STARTING if placed else overview_types.WAITING
+
+
+def list_gangs(
+    cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, pods: opted_in_pods.OptedInPods
+) -> dict[membership.GangKey, GangMembers]:
+    """Return the gangs of opted-in pods; of more than MAX_GANGS the first by name."""
+    keys = sorted(pods.gangs)[:MAX_GANGS]
+    return {key: gang for key in keys if (gang := list_members(key, cluster, assumed)).members}
+
+
+def list_members(
+    key: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
+) -> GangMembers:
+    """Return the members of a gang."""
+    pods = sorted(cluster.get_gang(key).values(), key=lambda pod: pod.rank)
+    assumed_nodes = {assumed_pod.uid: assumed_pod.node for assumed_pod in assumed.list_of_gang(key)}
+    members = tuple(
+        Member(
+            uid=pod.uid,
+            key=pod.key,
+            rank=rank,
+            node=pod.node or assumed_nodes.get(pod.uid, ""),
+            assumed=not pod.node and pod.uid in assumed_nodes,
+        )
+        for rank, pod in zip(_number_members(pods), pods, strict=True)
+    )
+    return GangMembers(key=key, size=cluster.get_gang_size(key, observed=len(members)), members=members)
+
+
+def _number_members(pods: Sequence[object_info.PodInfo]) -> Iterable[int]:
+    """Return the frameworks' own indices if they are unique, so that a late pod renumbers no other; else positions."""
+    indices = [pod.rank.index for pod in pods]
+    unique = len(set(indices)) == len(indices) and _NO_INDEX not in indices
+    return indices if unique and len({pod.rank.role for pod in pods}) == 1 else range(len(pods))
+
+
+def assign_colours(
+    old: Mapping[membership.GangKey, int], gangs: Collection[membership.GangKey]
+) -> dict[membership.GangKey, int]:
+    """Return a colour for each gang: its previous one, or the lowest that is unused."""
+    colours = {key: old[key] for key in gangs if key in old}
+    unused = sorted(set(range(len(gangs))).difference(colours.values()))
+    return {**colours, **dict(zip((key for key in gangs if key not in old), unused, strict=False))}
+
+
+# --- the assessment -----------------------------------------------------------------------------------------
 
 
 class Assessment(msgspec.Struct, frozen=True):
@@ -63,12 +146,12 @@ class Assessor:
         self._policy, self._networks = policy, networks
         self.engine = placement_engine or engine.PlacementEngine(cluster, assumed)
 
-    def list_members(self, pod: object_info.PodInfo) -> gang_members.GangMembers:
+    def list_members(self, pod: object_info.PodInfo) -> GangMembers:
         """Return the gang of a pod; a pod without one is alone in it."""
         if pod.gang:
-            return gang_members.list_members(pod.gang, self._cluster, self._assumed)
-        member = gang_members.Member(pod.uid, pod.key, rank=0, node=pod.node, assumed=False)
-        return gang_members.GangMembers(key=membership.GangKey(pod.key), size=1, members=(member,))
+            return list_members(pod.gang, self._cluster, self._assumed)
+        member = Member(pod.uid, pod.key, rank=0, node=pod.node, assumed=False)
+        return GangMembers(key=membership.GangKey(pod.key), size=1, members=(member,))
 
     def build_request(self, pod: object_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
         """Return a request for a pod with all nodes as candidates; None if no rails are planned for it."""
@@ -78,7 +161,7 @@ class Assessor:
         nodes = tuple(self._cluster.nodes)
         return scheduling_request.build_request(view, self._policy(), self._networks, nodes, requests=pod.requests)
 
-    def assess(self, gang: gang_members.GangMembers) -> Assessment:
+    def assess(self, gang: GangMembers) -> Assessment:
         """Assess a gang."""
         chosen = self._choose_member(gang)
         request = self.build_request(chosen) if chosen is not None else None
@@ -94,7 +177,7 @@ class Assessor:
 
     def describe(
         self,
-        gang: gang_members.GangMembers,
+        gang: GangMembers,
         assessment: Assessment,
         *,
         colour: int = 0,
@@ -119,7 +202,7 @@ class Assessor:
             **msgspec.structs.asdict(assessment),
         )
 
-    def _choose_member(self, gang: gang_members.GangMembers) -> object_info.PodInfo | None:
+    def _choose_member(self, gang: GangMembers) -> object_info.PodInfo | None:
         """Return the member that a gang is assessed by: the largest that waits, or the largest if none waits."""
         policy = self._policy()
         accelerators = policy.document.accelerators if policy else ()
@@ -138,7 +221,7 @@ class Assessor:
 
 
 def _assess_placed(
-    gang: gang_members.GangMembers,
+    gang: GangMembers,
     request: scheduling_request.SchedulingRequest,
     placement_engine: engine.PlacementEngine,
     cluster: cluster_state.ClusterState,
@@ -271,7 +354,7 @@ def _compute_capacity_without_gang(
 
 
 def _assess_waiting(
-    gang: gang_members.GangMembers,
+    gang: GangMembers,
     request: scheduling_request.SchedulingRequest,
     placement_engine: engine.PlacementEngine,
 ) -> Assessment:
@@ -305,7 +388,7 @@ def _assess_waiting(
     )
 
 
-def _describe_missing_pods(gang: gang_members.GangMembers) -> tuple[reason.Reason, ...]:
+def _describe_missing_pods(gang: GangMembers) -> tuple[reason.Reason, ...]:
     missing = gang.size - len(gang.members)
     if not missing:
         return ()

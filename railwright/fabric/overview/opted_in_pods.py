@@ -36,11 +36,6 @@ class OptedInPods:
         """Return the opted-in pods of each gang by uid."""
         return self._gangs
 
-    @property
-    def pods(self) -> Mapping[str, views.Pod]:
-        """Return all reduced pods by uid."""
-        return self._pods
-
     def get_pod(self, uid: str) -> views.Pod | None:
         """Return the reduced pod; None if it did not opt in."""
         return self._pods.get(uid)
@@ -76,14 +71,13 @@ class OptedInPods:
         if pod is None:
             return
         self.generation += 1
-        gang = membership.find_gang(pod)
-        if gang in self._gangs:
-            self._gangs[gang].pop(uid, None)
+        if gang := membership.find_gang(pod):
+            self._gangs[gang].pop(uid)
             if not self._gangs[gang]:
                 del self._gangs[gang]
 
     def _reduce(self, pod: views.Pod) -> views.Pod:
-        meta = pod.metadata
+        meta, slim = pod.metadata, scheduling_request.trim_spec(pod.spec)
         annotations = {key: meta.annotations[key] for key in _ANNOTATIONS if key in meta.annotations}
         if names.INJECTION in annotations:  # kilobytes, of which placement reads two fields
             annotations[names.INJECTION] = shorten_record(annotations[names.INJECTION])
@@ -97,13 +91,8 @@ class OptedInPods:
                 annotations_or_none=annotations,
                 owner_references_or_none=meta.owner_references_or_none,
             ),
-            spec=self._share_spec(pod.spec),
+            spec=self._specs.find(msgspec.json.encode(slim), lambda: slim),  # pods with equal ones share one object
         )
-
-    def _share_spec(self, spec: views.PodSpec) -> views.PodSpec:
-        """Return the scheduling-relevant part of a spec. Pods with equal parts share one object."""
-        slim = scheduling_request.trim_spec(spec)
-        return self._specs.find(msgspec.json.encode(slim), lambda: slim)
 
 
 def shorten_record(record: str) -> str:

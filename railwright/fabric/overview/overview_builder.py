@@ -13,7 +13,6 @@ from railwright.fabric import intent, text, topology
 from railwright.fabric.overview import (
     fabric_view,
     gang_assessment,
-    gang_members,
     opted_in_pods,
     overview_types,
 )
@@ -31,7 +30,7 @@ class _Assessed(NamedTuple):
     """An assessment, and what it is of."""
 
     version: int  # of the sources
-    gang: gang_members.GangMembers
+    gang: gang_assessment.GangMembers
     assessment: gang_assessment.Assessment
 
 
@@ -53,7 +52,7 @@ class OverviewBuilder:
         self._version = 0  # increases when the inputs change
         self._policy_inputs: tuple[object, ...] = ()  # of the views
         self._views: dict[str, fabric_view.FabricView] = {}
-        self._members: dict[membership.GangKey, gang_members.GangMembers] = {}
+        self._members: dict[membership.GangKey, gang_assessment.GangMembers] = {}
         self._colours: dict[membership.GangKey, int] = {}
         self._assessments: dict[membership.GangKey, _Assessed] = {}
         self._gangs: dict[membership.GangKey, overview_types.Gang] = {}
@@ -109,8 +108,8 @@ class OverviewBuilder:
             return
         if inputs != self._inputs:
             self._inputs, self._version = inputs, self._version + 1
-            self._members = gang_members.list_gangs(self._cluster, self._assumed, self._pods)
-            self._colours = gang_members.assign_colours(self._colours, self._members)
+            self._members = gang_assessment.list_gangs(self._cluster, self._assumed, self._pods)
+            self._colours = gang_assessment.assign_colours(self._colours, self._members)
             yield
             ranks = {pod.uid: (key, pod.rank) for key, gang in self._members.items() for pod in gang.members}
             for view in self._views.values():
@@ -124,7 +123,7 @@ class OverviewBuilder:
 
     def refresh_fully(self) -> None:
         """Update the overview with all gangs. For callers without other work."""
-        for _ in self.refresh(gang_members.MAX_GANGS):
+        for _ in self.refresh(gang_assessment.MAX_GANGS):
             pass
 
     @property
@@ -170,7 +169,7 @@ class OverviewBuilder:
                 self._assessments[key] = _Assessed(self._version, gang, self._assessor.assess(gang))
                 yield
 
-    def _describe_gang(self, gang: gang_members.GangMembers) -> overview_types.Gang:
+    def _describe_gang(self, gang: gang_assessment.GangMembers) -> overview_types.Gang:
         assessed = self._assessments.get(gang.key)  # None: it is assessed soon
         assessment = assessed.assessment if assessed else gang_assessment.Assessment(state=gang.state)
         described = self._assessor.describe(gang, assessment, colour=self._colours[gang.key])
@@ -178,7 +177,9 @@ class OverviewBuilder:
         ranks = tuple(self._describe_rank(member, view) for member in gang.members[:MAX_RANKS])
         return msgspec.structs.replace(described, ranks=ranks)
 
-    def _describe_rank(self, member: gang_members.Member, view: fabric_view.FabricView | None) -> overview_types.Rank:
+    def _describe_rank(
+        self, member: gang_assessment.Member, view: fabric_view.FabricView | None
+    ) -> overview_types.Rank:
         leaf = view.get_leaf(member.node) if view is not None and member.node else topology.NO_DOMAIN
         pod = self._cluster.pods.get(member.uid)
         return overview_types.Rank(

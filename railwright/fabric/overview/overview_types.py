@@ -64,7 +64,6 @@ class Fabric(msgspec.Struct, frozen=True):
     name: str
     transport: str
     rails: tuple[str, ...]
-    levels: tuple[str, ...]  # label keys of its domains, closest first
     leaves: tuple[str, ...]  # ids of its leaves, grouped by spine
     nodes: int
     rails_free: int

