@@ -311,6 +311,11 @@ def every_key():
             yield from struct.__struct_encode_fields__
 
 
-def test_a_document_has_no_kind():
-    errors = policies.read("kind: FabricPolicy\n" + HEAD + "  f: {transport: tcp}\n").errors
-    assert [(error.path, error.message.partition(";")[0]) for error in errors] == [("kind", "is not a known key")]
+def test_the_kind_of_earlier_documents_is_ignored_with_a_warning():
+    text = HEAD + "  f: {transport: tcp}\n"
+    (warning,) = policy_values.list_warnings(read_valid("kind: FabricPolicy\n" + text).document)
+    assert warning.line == "PolicyKindIgnored: the key `kind: FabricPolicy` of the policy is ignored; remove the line"
+    assert policy_values.list_warnings(read_valid(text).document) == ()
+    other = policies.read("kind: Policy\n" + text)
+    assert isinstance(other, policies.Rejected)
+    assert other.errors[0].path == "kind"
