@@ -1,7 +1,8 @@
 """Keeps the last valid policy in a second ConfigMap, so that a restart does not lose it.
 
-The webhook's replicas write it. A server that starts while the policy is invalid uses the copy, and says so. As soon as
-the policy is valid, the copy has no effect. Without the ConfigMap, which an installation brings, nothing is kept.
+The webhook's replicas write it; the newest version of the policy wins. A server that starts while the policy is invalid
+uses the copy, and says so. As soon as the policy is valid, the copy has no effect. Without the ConfigMap, which an
+installation brings, nothing is kept.
 """
 
 import asyncio
@@ -14,7 +15,11 @@ from railwright.cluster import errors, installed_names, policies, sources, watch
 from railwright.fabric import names, views
 
 _PATH = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.LAST_POLICY}"
+# annotations of the copy: resourceVersion and UID of the policy. Versions are compared within one UID only: those of a
+# backup are another cluster's, or of an object that was deleted since.
+_VERSION, _UID = f"{names.DOMAIN}/policy-version", f"{names.DOMAIN}/policy-uid"
 _RETRY_SECONDS = 30.0
+_CONFLICT = 409
 _MERGE = "application/merge-patch+json"
 _LOG = logging.getLogger(__name__)
 _decode = msgspec.json.Decoder(views.ConfigMap).decode
@@ -52,27 +57,64 @@ class LastPolicy:
                 self._changed.set()
 
     async def _follow(self) -> None:
-        """Store the policy if it is valid, otherwise restore the copy if there is no policy in force.
-
-        A replica that is behind may replace a newer copy. It corrects that when it sees the newer policy.
-        """
         present = self._policy_object.current
-        is_needed = self._writes if self._store.valid else self._store.current is None
-        if present is None or not is_needed or (body := await clients.find(self._client, _PATH)) is None:
+        if present is None or (self._store.valid and not self._writes):
             return
-        copied = (_decode(body).data or {}).get(names.POLICY_KEY)
-        if not self._store.valid:
-            self._restore(copied)
-        elif copied != (text := (present.data or {}).get(names.POLICY_KEY)):
-            await self._client.patch(_PATH, {"data": {names.POLICY_KEY: text}}, _MERGE)
+        if not self._store.valid and self._store.current is not None:
+            return
+        body = await clients.find(self._client, _PATH)
+        if body is None:
+            return
+        copy = _decode(body)
+        if self._store.valid:
+            await self._keep(present, copy)
+        else:
+            self._restore(copy)
 
-    def _restore(self, text: str | None) -> None:
+    async def _keep(self, present: views.ConfigMap, copy: views.ConfigMap) -> None:
+        """Store the policy, unless the copy is of a newer version of the same object."""
+        version, text = present.metadata.resource_version, (present.data or {}).get(names.POLICY_KEY, "")
+        uid, annotations = present.metadata.uid, copy.metadata.annotations
+        copied = annotations.get(_VERSION, "")
+        if annotations.get(_UID) == uid and _is_newer(copied, version):
+            fields = {"version": version, "copied": copied, "copy": installed_names.LAST_POLICY}
+            _LOG.info("the copy of the policy is newer and stays", extra={"fields": fields})
+            return
+        if (copy.data or {}).get(names.POLICY_KEY) == text:
+            return
+        metadata = {"resourceVersion": copy.metadata.resource_version, "annotations": {_VERSION: version, _UID: uid}}
+        try:
+            await self._client.patch(_PATH, {"metadata": metadata, "data": {names.POLICY_KEY: text}}, _MERGE)
+        except errors.ApiError as error:
+            if error.status != _CONFLICT:
+                raise
+            self._changed.set()  # the other replica was first: compare again
+
+    def _restore(self, copy: views.ConfigMap) -> None:
+        text = (copy.data or {}).get(names.POLICY_KEY)
         if text is None:  # as an installation brings it
             return
-        result, fields = policies.read(text), {"copy": installed_names.LAST_POLICY}
+        result = policies.read(text)
+        fields: dict[str, object] = {
+            "version": copy.metadata.annotations.get(_VERSION, ""),
+            "copy": installed_names.LAST_POLICY,
+        }
         if isinstance(result, policies.Rejected):
-            message, rejected = "the copy of the last valid policy is invalid and not used", result.errors
+            fields |= {"errors": list(map(str, result.errors))}
+            _LOG.warning("the copy of the last valid policy is invalid and not used", extra={"fields": fields})
         else:
-            message, rejected = "the policy is invalid; the last valid one is in force", self._store.errors
+            fields |= {"errors": list(map(str, self._store.errors))}
+            _LOG.warning("the policy is invalid; the last valid one is in force", extra={"fields": fields})
             self._store.restore(result)
-        _LOG.warning(message, extra={"fields": {**fields, "errors": list(map(str, rejected))}})
+
+
+def build(origin: sources.Sources, *, writes: bool) -> LastPolicy | None:
+    """Return the LastPolicy of a server with these sources; None without an API server."""
+    if origin.client is None:
+        return None
+    return LastPolicy(origin.client, origin.store, origin.policy_object, writes=writes)
+
+
+def _is_newer(one: str, other: str) -> bool:
+    """True if a resourceVersion is newer than another one."""
+    return one.isdecimal() and other.isdecimal() and int(one) > int(other)

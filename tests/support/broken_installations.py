@@ -210,6 +210,14 @@ def place(name, scheduler, *requests, injected=True):
     return change
 
 
+def unpulled_preflight(trees):
+    pod = installations.pod("new", {names.FABRIC: "roce"}, {names.INJECTION: "{}"})
+    pod.setdefault("spec", {})["initContainers"] = [{"name": "railwright-preflight", "image": "site/railwright:1"}]
+    waiting = {"name": "railwright-preflight", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    pod["status"] = {"phase": "Pending", "initContainerStatuses": [waiting]}
+    trees["pods"].append(pod)
+
+
 def refused_pods(trees):
     named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
 
@@ -376,5 +384,6 @@ BREAKS = {
         "placed without the extender, because they request no managed resource: train/rank-1"),
     "mode warn": (repolicy("fabrics:", "mode: warn\nfabrics:"),
                   "warn-mode", "fail", "the admission policies deny opted-in pods"),
+    "no image": (unpulled_preflight, "preflight-image", "fail", "site/railwright:1: "),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

@@ -154,6 +154,33 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     return warn(f"{len(recent)} in the last hour; most recently {named}: {recent[0].message}")
 
 
+_NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
+
+
+@row(
+    "let the nodes pull it: name a Secret for its registry in imagePullSecrets of the pods or of their ServiceAccount, "
+    "or another image in `preflight.image` of the fabric"
+)
+def check_preflight_image(snapshot: Snapshot) -> Assessment:
+    """The image of the preflight can be pulled in the namespaces of users.
+
+    Fails for pods whose init container `railwright-preflight` waits for its image: they never start. The image is the
+    webhook's, which needs a Secret in its own namespace only.
+    """
+    waiting = [
+        (pod.metadata.full_name, container.image)
+        for pod in snapshot.get_all("pods")
+        for status in pod.status.init_container_statuses or ()
+        if status.name == names.PREFLIGHT_CONTAINER and get_path(status.state, "waiting", "reason") in _NOT_PULLED
+        for container in pod.spec.init_containers or ()
+        if container.name == names.PREFLIGHT_CONTAINER
+    ]
+    if not waiting:
+        return ok("no pod waits for it")
+    images = ", ".join(dict.fromkeys(image for _, image in waiting))
+    return fail(f"{images}: {text.join_first([name for name, _ in waiting], 5)}")
+
+
 def _find_newest_pods(snapshot: Snapshot) -> Mapping[tuple[str, str, str], str]:
     """Return the creation time of the newest pod of each owner."""
     newest: dict[tuple[str, str, str], str] = {}

@@ -53,6 +53,20 @@ class Version(views.View, frozen=True):
     git_version: str
 
 
+class _InitContainerStatus(views.ContainerStatus, frozen=True):
+    state: dict[str, Any] = {}
+
+
+class _PodStatus(views.PodStatus, frozen=True):
+    init_container_statuses: list[_InitContainerStatus] | None = None  # type: ignore[assignment]  # safe because frozen
+
+
+class Pod(views.Pod, frozen=True):
+    """A pod with the state of its init containers."""
+
+    status: _PodStatus = _PodStatus()
+
+
 _OWN, _ADMISSION = "namespaces/{namespace}", "/apis/admissionregistration.k8s.io/v1"
 VOLCANO = "volcano-system/volcano-scheduler-configmap"  # as in Volcano's Helm chart
 WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {
@@ -76,7 +90,7 @@ SOURCES: Mapping[str, Source] = {
     "kueue-topologies": Source("/apis/kueue.x-k8s.io/v1beta2/topologies"),
     "device-classes": Source(resources.DEVICE_CLASSES.path, objects.DeviceClass),
     "device-slices": Source(resources.RESOURCE_SLICES.path, objects.ResourceSlice),
-    "pods": Source("/api/v1/pods", views.Pod, {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),
+    "pods": Source("/api/v1/pods", Pod, {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),
     "refusals": Source("/api/v1/events", views.Event, {"fieldSelector": "reason=FabricRefused"}),
     "overwritten": Source("/api/v1/events", views.Event, {"fieldSelector": f"reason={installed_names.OVERWRITTEN}"}),
     "volcano": Source(f"/api/v1/namespaces/{VOLCANO.replace('/', '/configmaps/')}"),

@@ -15,9 +15,13 @@ BAD = GOOD.replace("tcp", "tpc")
 class ApiServer:
     """The ConfigMap with the copy, None without one."""
 
-    def __init__(self, text: str = "") -> None:
-        self.copy: dict | None = {"data": {"policy.yaml": text} if text else None}
-        self.written: list[str] = []
+    def __init__(self, text: str = "", version: str = "", uid: str = "u") -> None:
+        stated = {"railwright.io/policy-version": version, "railwright.io/policy-uid": uid}
+        annotations = stated if version else {}
+        data = {"policy.yaml": text} if text else None
+        self.copy: dict | None = {"metadata": {"resourceVersion": "1", "annotations": annotations}, "data": data}
+        self.written: list[tuple[str, str]] = []
+        self.conflicts = 0
 
     async def get(self, path: str) -> bytes:
         if self.copy is None:
@@ -26,8 +30,14 @@ class ApiServer:
 
     async def patch(self, path: str, body: dict, content_type: str) -> bytes:
         assert (path.rpartition("/")[2], content_type) == ("railwright-last-policy", "application/merge-patch+json")
+        assert body["metadata"]["resourceVersion"] == self.copy["metadata"]["resourceVersion"]
+        if self.conflicts:
+            self.conflicts -= 1
+            raise errors.ApiError(409, "Conflict", "", path)
         self.copy = body
-        self.written.append(body["data"]["policy.yaml"])
+        self.written.append(
+            (body["metadata"]["annotations"]["railwright.io/policy-version"], body["data"]["policy.yaml"])
+        )
         return b"{}"
 
 
@@ -39,9 +49,9 @@ class Server:
         self.watched = sources.PolicyConfigMap(self.store)
         self.last = last_policy.LastPolicy(cluster, self.store, self.watched, writes=writes)
 
-    async def see(self, text: str | None) -> None:
+    async def see(self, text: str | None, version: str = "9", uid: str = "u") -> None:
         """Show it a version of the policy, and let it follow."""
-        metadata = views.ObjectMeta(name="railwright-policy")
+        metadata = views.ObjectMeta(name="railwright-policy", uid=uid, resource_version=version)
         self.watched.replace([] if text is None else [views.ConfigMap(metadata=metadata, data={"policy.yaml": text})])
         task = asyncio.create_task(self.last.run())
         for _ in range(20):
@@ -50,7 +60,7 @@ class Server:
 
 
 async def test_a_server_that_starts_with_an_invalid_policy_uses_the_last_valid_one():
-    server = Server(ApiServer(GOOD), writes=False)
+    server = Server(ApiServer(GOOD, "7"), writes=False)
     await server.see(BAD)
     assert server.store.current.digest == policies.read(GOOD).digest
     assert not server.store.valid
@@ -62,27 +72,55 @@ async def test_a_server_that_starts_with_an_invalid_policy_uses_the_last_valid_o
 
 @pytest.mark.parametrize("text", [None, GOOD])
 async def test_the_copy_is_not_used_for_a_policy_that_was_deleted_or_is_valid(text):
-    server = Server(ApiServer(GOOD.replace("f:", "old:")))
+    server = Server(ApiServer(GOOD.replace("f:", "old:"), "7"))
     await server.see(text)
     assert server.store.current is None if text is None else "f" in server.store.current.document.fabrics
 
 
 async def test_each_valid_policy_is_kept_and_no_other():
-    cluster, other = ApiServer(), GOOD.replace("f:", "g:")
-    await Server(cluster).see(GOOD)
-    await Server(cluster).see(GOOD)
-    await Server(cluster).see(BAD)
-    await Server(cluster, writes=False).see(other)
-    assert cluster.written == [GOOD]
-    await Server(cluster).see(other)
-    assert cluster.written == [GOOD, other]
+    cluster = ApiServer()
+    await Server(cluster).see(GOOD, "9")
+    assert cluster.written == [("9", GOOD)]
+    cluster.copy["metadata"]["resourceVersion"] = "2"
+    await Server(cluster).see(GOOD, "10")
+    await Server(cluster).see(BAD, "11")
+    await Server(cluster, writes=False).see(GOOD.replace("f:", "g:"), "12")
+    assert len(cluster.written) == 1
 
 
-async def test_a_copy_that_cannot_be_used_is_logged(caplog):
-    await Server(ApiServer(BAD)).see(BAD)
-    (entry,) = caplog.records
-    assert (entry.levelname, entry.message) == ("WARNING", "the copy of the last valid policy is invalid and not used")
-    assert "f.transport" in entry.fields["errors"][0]
+async def test_a_replica_that_lags_behind_does_not_replace_a_newer_copy():
+    cluster = ApiServer(GOOD, "100")
+    await Server(cluster).see(GOOD.replace("f:", "g:"), "99")
+    assert cluster.written == []
+    await Server(cluster).see(GOOD.replace("f:", "g:"), "101")
+    assert [version for version, _ in cluster.written] == ["101"]
+
+
+async def test_a_copy_of_another_object_is_replaced_whatever_its_version():
+    for uid in ("of-a-backup", ""):
+        cluster = ApiServer(GOOD, "90000000", uid)
+        await Server(cluster).see(GOOD.replace("f:", "g:"), "99", uid="now")
+        assert cluster.written == [("99", GOOD.replace("f:", "g:"))]
+        await Server(cluster).see(GOOD, "98", uid="now")
+        assert len(cluster.written) == 1
+
+
+async def test_a_copy_that_is_newer_or_cannot_be_used_is_logged(caplog):
+    caplog.set_level("INFO")
+    await Server(ApiServer(GOOD, "100")).see(GOOD.replace("f:", "g:"), "99")
+    await Server(ApiServer(BAD, "7")).see(BAD)
+    kept, unusable = [(entry.levelname, entry.message, entry.fields) for entry in caplog.records]
+    assert kept[:2] == ("INFO", "the copy of the policy is newer and stays")
+    assert (kept[2]["version"], kept[2]["copied"]) == ("99", "100")
+    assert unusable[:2] == ("WARNING", "the copy of the last valid policy is invalid and not used")
+    assert "f.transport" in unusable[2]["errors"][0]
+
+
+async def test_a_replica_that_was_second_compares_again():
+    cluster = ApiServer()
+    cluster.conflicts = 1
+    await Server(cluster).see(GOOD)
+    assert len(cluster.written) == 1
 
 
 async def test_an_installation_without_the_copy_keeps_nothing():
