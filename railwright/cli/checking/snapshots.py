@@ -54,7 +54,7 @@ class Version(views.View, frozen=True):
 
 
 class _InitContainerStatus(views.ContainerStatus, frozen=True):
-    state: dict[str, Any] = {}
+    state: dict[str, Any] | None = None
 
 
 class _PodStatus(views.PodStatus, frozen=True):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cluster import documents, policies
+from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
