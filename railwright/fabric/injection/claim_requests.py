@@ -177,8 +177,9 @@ def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
     They call it for pods that name a managed resource. A pod with claims alone names none, so it gets a limit of "0".
     """
-    has_limit = any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in draft.pod.spec.containers)
-    if has_limit or not has_claimed_rails(draft.pod, ctx):
+    if not has_claimed_rails(draft.pod, ctx):
+        return
+    if any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in draft.pod.spec.containers):
         return
     reason = "kube-scheduler and Volcano call the extender only for pods that name a managed resource"
     draft.container(ctx.targets[0]).request(names.MANAGED_RESOURCE, 0, drafts.Cause("", reason))

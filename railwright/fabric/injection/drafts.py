@@ -126,8 +126,8 @@ class Draft:
 
     def container(self, index: int) -> "Part":
         """Return an app container, to edit it."""
-        name = self.pod.spec.containers[index].name
-        return Part(self, f"/spec/containers/{index}", f"{name}: ", self.written.spec.containers[index], index)
+        written = self.written.spec.containers[index]
+        return Part(self, f"/spec/containers/{index}", f"{written.name}: ", written, index)
 
     # --- verbs for metadata ---
 
@@ -339,13 +339,13 @@ class Part:
     @property
     def _view(self) -> Any:
         spec = self._draft.pod.spec
-        return spec if self._index is None else spec.containers[self._index]
+        return spec if self._index is None else (spec.containers_or_none or ())[self._index]
 
     def _record(self, title: str, why: Why, operations: list[Operation], **fields: Any) -> None:
         """Record the operations of an edit, and set the edited fields of the view."""
         draft, edited = self._draft, fields
         if self._index is not None:
-            containers = [*draft.pod.spec.containers]
+            containers = [*(draft.pod.spec.containers_or_none or ())]
             containers[self._index] = msgspec.structs.replace(containers[self._index], **fields)
             edited = {"containers_or_none": containers}
         draft.pod = msgspec.structs.replace(draft.pod, spec=msgspec.structs.replace(draft.pod.spec, **edited))

@@ -311,8 +311,8 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
     settings = tables.get_rank_settings(ctx.fabric_name, case)
     found = tables.found[ctx.fabric_name] if init_containers.finds_rails(pod, ctx) else ()
     by_file, by_ssh = ctx.options.delivery == "file", workload_roles.is_started_by_ssh(pod)
-    by_env = by_env and not by_file and ctx.fabric.delivery == "auto" and not _has_files(pod, ctx)
-    found_in_env = bool(found) and by_env and _has_file_keys(ctx)
+    may_read = by_env and not by_file and ctx.fabric.delivery == "auto" and _has_file_keys(ctx)
+    found_in_env = bool(found) and may_read and not _has_files(pod, ctx)
     everywhere = by_file or by_ssh or (bool(found) and not found_in_env)
     groups = (settings.all, settings.optional_library_vars, found)
     receivers = [index for index in ctx.targets if everywhere or _env_from_may_set(pod.spec.containers[index], *groups)]
@@ -376,7 +376,7 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
 def _deliver_file(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, route: Route) -> None:
     """Add nccl.conf: that of the init container, otherwise one with an annotation. Raises RefusedError."""
     lines = [] if route.found else [(setting.name, setting.value) for setting in route.in_file]
-    _set_file(draft, pod, conf.format_file(lines))
+    _set_file(draft, pod, conf.format_file(lines) if lines else "")
     if route.mounted:
         mounts.mount_volume(draft, mounts.FOUND_NCCL_CONF if route.found else mounts.NCCL_CONF_FILE, route.mounted)
     elif route.unreachable:
@@ -401,10 +401,10 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
     A webhook built on an API without `fileKeyRef` drops the field from every pod that it changes, and the API server
     rejects a variable with an empty `valueFrom`. It may be called once more, so the ranks of this pod get files.
     """
-    found, has_emptied = derive.list_found(ctx.fabric), False
+    has_emptied = False
     for index in ctx.targets:
         container = pod.spec.containers[index]
-        emptied = [entry.name for entry in container.env if entry.value_from == {} and entry.name in found]
+        emptied = [entry.name for entry in container.env if entry.value_from == {} and entry.name in derive.FOUND]
         if emptied:
             has_emptied = True
             dropped = reasons.Reason(

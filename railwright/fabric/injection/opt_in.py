@@ -27,7 +27,8 @@ def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: fact
     name = intent.resolve_default(label, document)
     if name not in document.fabrics:
         raise _reject_label(label, name, pod, document, cluster.namespace)
-    _check_namespace(name, document.fabrics[name], cluster)
+    if document.fabrics[name].namespaces:
+        _check_namespace(name, document.fabrics[name], cluster)
     return name
 
 
@@ -86,8 +87,6 @@ def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterF
 
     Without a cluster the namespace counts as matching where only its labels decide: a policy can be tried on a file.
     """
-    if not fabric.namespaces:
-        return
     if cluster.namespace_labels is None and fabric.namespaces.keys() != {_NAME_LABEL}:
         if not cluster.watched:
             return

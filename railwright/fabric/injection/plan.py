@@ -90,7 +90,15 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
     requests another device than the policy knows is probably a rank, so the warning names it.
     """
     if ctx.role.rails:
-        _explain_share(draft, ctx)
+        rails, all_rails = len(ctx.rails), len(ctx.fabric.rails)
+        if rails < all_rails and context.is_share_default(draft.pod, ctx.fabric):
+            share = reason.Reason(
+                AdmissionCode.RAILS_IN_PROPORTION,
+                f"the pod gets {rails} of {all_rails} rails, as it has a part of a node's accelerators: its namespace "
+                "opts it in, and with all rails it would take all devices of a node",
+                fix=f"for others, set annotation {names.RAILS}",
+            )
+            draft.skip("rails", share)
         return
     listed = text.join_fitting(ctx.document.accelerators)
     likely = _find_likely_rank(draft, ctx)
@@ -111,19 +119,6 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
     draft.skip("rails", cause)
     if likely is not None or not is_expected:
         draft.warn(cause)
-
-
-def _explain_share(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Record why a pod that its namespace opts in has not all rails."""
-    rails, all_rails = len(ctx.rails), len(ctx.fabric.rails)
-    if rails < all_rails and context.is_share_default(draft.pod, ctx.fabric):
-        cause = reason.Reason(
-            AdmissionCode.RAILS_IN_PROPORTION,
-            f"the pod gets {rails} of {all_rails} rails, in proportion to its accelerators: its namespace opts it in, "
-            "and one pod with all rails would take all devices of a node",
-            fix=f"to choose rails, set annotation {names.RAILS}",
-        )
-        draft.skip("rails", cause)
 
 
 def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tuple[str, str] | None:

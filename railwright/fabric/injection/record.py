@@ -23,7 +23,7 @@ def check_size(pod: views.Pod) -> None:
     annotations = pod.metadata.annotations
     if not _may_exceed(annotations):
         return
-    size = measure(annotations) - sum(
+    size = _measure(annotations) - sum(
         len(key) + _count_bytes(annotations[key]) for key in _OWN_ANNOTATIONS if key in annotations
     )
     if size > MAX_ANNOTATIONS:
@@ -37,7 +37,7 @@ def write(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     text = _format_record(draft, ctx)
     annotations = draft.pod.metadata.annotations
     if _may_exceed({**annotations, names.INJECTION: text}):
-        size = measure({key: value for key, value in annotations.items() if key != names.INJECTION})
+        size = _measure({key: value for key, value in annotations.items() if key != names.INJECTION})
         if size > MAX_ANNOTATIONS and draft.annotation_keys:
             raise reasons.RefusedError(
                 "too-large",
@@ -45,19 +45,15 @@ def write(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
                 f"{MAX_ANNOTATIONS}: remove some of the pod's own",
             )
         if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
-            draft.warn(explain_full(names.INJECTION))
+            full = reasons.Reason(
+                AdmissionCode.ANNOTATIONS_FULL,
+                f"annotation {names.INJECTION} is left out: the pod's annotations are at their limit of 256 KiB",
+                fix="shorten some of them",
+            )
+            draft.warn(full)
             text = ""  # removes a record that a user may have forged
     if annotations.get(names.INJECTION, "") != text:
         draft.set_annotation(names.INJECTION, text, drafts.Cause("", "the record of this injection"))
-
-
-def explain_full(annotation: str) -> reasons.Reason:
-    """Return the reason why an annotation is left out that does not fit beside the others."""
-    return reasons.Reason(
-        AdmissionCode.ANNOTATIONS_FULL,
-        f"annotation {annotation} is left out: the pod's annotations are at their limit of 256 KiB",
-        fix="shorten some of them",
-    )
 
 
 def _format_record(draft: drafts.Draft, ctx: context.InjectionContext) -> str:
@@ -82,7 +78,7 @@ def _may_exceed(annotations: Mapping[str, str]) -> bool:
     return characters * _MAX_CHARACTER > MAX_ANNOTATIONS
 
 
-def measure(annotations: Mapping[str, str]) -> int:
+def _measure(annotations: Mapping[str, str]) -> int:
     """Return the bytes as the API server counts them against MAX_ANNOTATIONS."""
     return sum([_count_bytes(key) + _count_bytes(value) for key, value in annotations.items()])
 
