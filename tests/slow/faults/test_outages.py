@@ -99,6 +99,8 @@ async def test_03_only_opted_in_pods_need_a_webhook(fault, plane, namespace, sit
     replica = {"apiVersion": "v1", "kind": "Pod", **ours["spec"]["template"]}
     replica["metadata"] = {**replica["metadata"], "name": "webhook-0", "namespace": sites.NAMESPACE}
     replica["spec"].pop("serviceAccountName", None)  # its account is not what this is about
+    template_alone = manifests.workload("Deployment", pod(fabric="ib"))
+    del template_alone["metadata"]["labels"]
     unaffected = {
         "a pod without the label": (namespace, pod()),
         "a pod that says none": (namespace, pod(fabric="none")),
@@ -106,7 +108,7 @@ async def test_03_only_opted_in_pods_need_a_webhook(fault, plane, namespace, sit
         "our own namespace": (sites.NAMESPACE, pod(fabric="ib")),
         "our own Deployment": (sites.NAMESPACE, ours),
         "a pod of it": (sites.NAMESPACE, replica),
-        "a workload whose template has the label": (namespace, manifests.workload("Deployment", pod(fabric="ib"))),
+        "a workload whose template alone has the label": (namespace, template_alone),
     }
     for name, (where, tree) in unaffected.items():
         assert await refusal(plane, where, tree) == "", name
