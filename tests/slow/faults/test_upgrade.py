@@ -163,7 +163,7 @@ async def test_an_image_is_unready_until_its_role_comes(plane, release, namespac
     began = audit_log.format_now()
     await plane.api.replace({**role, "rules": former})  # as in a version that did not watch this kind
     server, _ = await release.launch()
-    await server.process.line("the account needs the verbs list and watch on configmaps")
+    await server.process.line("you may not list configmaps -n railwright-system")
     await asyncio.sleep(1)  # several probes
     assert server not in release.behind.ready
     assert len(release.behind.ready) == 2
