@@ -47,8 +47,8 @@ class ScoredPods:
     def end(self, now: float, request: scheduling_request.SchedulingRequest | None = None) -> None:
         """Stop counting pods whose time is over, those on nodes that a request offers, and the pod of the request.
 
-        `request` is one of filter, the first about a pod. A pod that counts by then has come back: kube-scheduler
-        releases all pods of a gang that it starts as a whole, or tries them in another domain.
+        `request` is one of filter, the first about a pod, or Volcano's. A pod that counts by then has come back:
+        kube-scheduler releases all pods of a gang that it starts as a whole, or tries them in another domain.
         """
         offered = frozenset[str]() if request is None else request.offered
         back = self._pods.get(request.uid) if request is not None else None

@@ -30,6 +30,8 @@ class Volcano:
         request = self._build_request(task, nodes)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
+        # Volcano does not count what kube-scheduler may be about to place: each scheduler counts its own
+        self._decider.scored.end(self._decider.clock(), request)
         decision = self._decider.score(request)
         scores = {name: score * _FACTOR for name, score in decision.scores.items()}
         return volcano_wire.encode_priorities(scores)

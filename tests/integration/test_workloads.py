@@ -269,7 +269,7 @@ async def test_an_update_patches_only_a_changed_template(plane, namespace, insta
     assert names == ["railwright-shm", "railwright-infiniband"], "a changed template follows the policy of today"
 
 
-async def test_a_change_of_an_immutable_template_is_refused_and_explained(plane, namespace, installed):
+async def test_a_change_of_an_immutable_template_is_refused_by_the_rule_of_its_kind(plane, namespace, installed):
     manifest = volcano_job("fixed", 1)
     created = await plane.api.create(manifest, namespace=namespace)
     change = [{"op": "replace", "path": "/spec/tasks/0/replicas", "value": 2}]
@@ -279,7 +279,6 @@ async def test_a_change_of_an_immutable_template_is_refused_and_explained(plane,
     other["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"] = "other"
     message = await kubectl_stderr(plane, "replace", "-f", "-", stdin=yaml.safe_dump(other))
     assert "job updates may not change fields other than" in message, "Volcano's own rule"
-    assert "does more than remove what railwright added at creation" in message
     await plane.api.delete(VOLCANO, "fixed", namespace)
 
 

@@ -51,6 +51,7 @@ def describe_job(fabric: str, transport: Sequence[str]) -> dict:
     job = rails.read_job("pvrdma-mpi")
     labels = {"railwright.io/fabric": fabric}
     job["metadata"] = {"name": f"exchange-{fabric}", "namespace": rails.NAMESPACE, "labels": labels}
+    job["spec"].setdefault("runPolicy", {})["cleanPodPolicy"] = "None"  # the workers are looked at when all is done
     launcher, worker = (job["spec"]["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
     ranks.simplify(launcher["template"], mpi_image.NAME, [*AGAIN, *LAUNCH, *transport, "sh", "-c", RANK])
     ranks.simplify(worker["template"], mpi_image.NAME, ["sh", "-c", mpi_image.SSHD])

@@ -79,7 +79,7 @@ class Installation:
 
     async def run(self, command: str, *options: str) -> str:
         """Run a command of railwright as an administrator; returns its output, findings or not."""
-        return await self.run_offline(command, f"--kubeconfig={self.plane.kubeconfig}", *options)
+        return await self.run_offline(command, *options, f"--kubeconfig={self.plane.kubeconfig}")
 
     async def run_offline(self, command: str, *options: str) -> str:
         """Run a command of railwright without a cluster; returns its output, findings or not."""

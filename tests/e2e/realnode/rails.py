@@ -56,14 +56,15 @@ def describe_policy(image: images.Image) -> str:
 def describe_soft_roce_policy(image: images.Image) -> str:
     """Return the policy with fabrics of resources that only virtual nodes offer, which all are of one kubelet.
 
-    With `warn`, a pod starts whatever preflight says. `stated` names the devices, so that lint knows them. `off-rails`
-    has the variables by which TCP of Open MPI stays off the rails, as `railwright explain` advises.
+    Rails cannot reach each other, and `soft-roce` says so. With `warn`, a pod starts whatever preflight says. `stated`
+    names the devices, so that lint knows them. `off-rails` has the variables by which TCP of Open MPI stays off the rails, as `railwright explain` advises.
     """
     policy = json.loads(describe_policy(image))
     checked = policy["fabrics"]["checked"]
     soft = {
         **checked,
         "rails": [{**rail, "resource": hardware.name_soft_roce(k)} for k, rail in enumerate(checked["rails"])],
+        "env": {**checked.get("env", {}), "NCCL_CROSS_NIC": "0"},
     }
     stated = [{**rail, "device": layout.name_device(k)} for k, rail in enumerate(checked["rails"])]
     warn = {"preflight": {**checked["preflight"], "onFailure": "warn"}}

@@ -395,6 +395,20 @@ def test_an_announcement_of_volcano_survives_the_next_request_of_kube_scheduler(
     assert handlers.state.assumed.get("uid-p-0").node == "gpu-3"
 
 
+def test_a_pod_that_kube_scheduler_was_asked_about_does_not_occupy_a_node_that_volcano_offers():
+    """A gang that fits nowhere is tried again and again, and no pod of it is placed."""
+    handlers = Handlers(policy(domains=[LEAF]), nodes=[node("gpu-0", "leaf-0")])
+    asked, task = pod("asked", group="g"), pod("task", group="v")
+    for created in (asked, task):
+        handlers.pods.upsert(created)
+    before = prioritize_one(handlers, task)
+    handlers.filter(asked)
+    handlers.score(asked)
+    assert handlers.state.assumed.get("uid-asked").node == "gpu-0"
+    assert prioritize_one(handlers, task) == before
+    assert handlers.state.assumed.get("uid-asked") is None
+
+
 def test_a_pod_is_not_listed_among_the_holders_that_block_it():
     handlers = Handlers(policy(domains=[LEAF]), nodes=[node("gpu-0", "leaf-0")])
     for created in (pod("waiting"), pod("other")):
