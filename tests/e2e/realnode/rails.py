@@ -57,7 +57,8 @@ def describe_soft_roce_policy(image: images.Image) -> str:
     """Return the policy with fabrics of resources that only virtual nodes offer, which all are of one kubelet.
 
     Rails cannot reach each other, and `soft-roce` says so. With `warn`, a pod starts whatever preflight says. `stated`
-    names the devices, so that lint knows them. `off-rails` has the variables by which TCP of Open MPI stays off the rails, as `railwright explain` advises.
+    names the devices, so that lint knows them. `off-rails` has the variables by which TCP of Open MPI stays off the
+    rails, as `railwright explain` advises.
     """
     policy = json.loads(describe_policy(image))
     checked = policy["fabrics"]["checked"]
