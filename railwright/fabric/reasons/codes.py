@@ -177,7 +177,10 @@ class AdmissionCode(ReasonCode):
     # networks
     HOST_NETWORK = "HostNetwork", "`hostNetwork` is true: no networks and no `NCCL_SOCKET_IFNAME`."
     DEFAULT_ROUTE = "DefaultRoute", "A network takes the default route from every other interface."
-    NETWORK_MISSING = "NetworkMissing", "A network of a rail or of the networks annotation does not exist."
+    NETWORK_MISSING = (
+        "NetworkMissing",
+        "A network of a rail or of the networks annotation does not exist, or the pod's annotation lacks the fabric's.",
+    )
 
     # devices
     NETWORK_DEVICES_NOT_REQUESTED = (

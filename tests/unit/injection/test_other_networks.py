@@ -18,6 +18,28 @@ def test_an_annotation_that_the_author_has_with_another_value_is_recorded_as_kep
     assert record(admitted(pod(), by))["kept"] == {}
 
 
+def test_an_author_whose_annotation_lacks_items_of_the_policy_is_told_what_to_add():
+    by = fabric(f"    annotations: {{{TKE}: 'tke-bridge,tke-rdma-ipvlan'}}\n", rails=FLAG)
+    (warning,) = planned(pod(annotations={TKE: "tke-bridge"}), by).warnings
+    assert warning.line == (
+        f"NetworkMissing: annotation {TKE} 'tke-bridge' of the pod is kept and lacks items of "
+        "'tke-bridge,tke-rdma-ipvlan' of fabric f: the pod gets no rails that these attach; "
+        "add the policy's items to the list, or remove the annotation"
+    )
+    for own in ("tke-bridge,tke-rdma-ipvlan", "tke-rdma-ipvlan, storage,tke-bridge"):
+        assert messages(planned(pod(annotations={TKE: own}), by)) == (), own
+    assert messages(planned(pod(), by)) == ()
+    on_host = planned(pod(hostNetwork=True, annotations={TKE: "tke-bridge"}), by)
+    assert [warning.code for warning in on_host.warnings] == ["HostNetwork"]
+
+
+def test_a_list_in_json_that_has_the_items_of_the_policy_has_no_warning():
+    key, items = "networking.gke.io/interfaces", ['{"interfaceName": "eth0"}', '{"interfaceName": "eth2"}']
+    by = fabric(f"    annotations: {{{key}: '[{', '.join(items)}]'}}\n", rails=FLAG)
+    for own, count in ((items[:1], 1), ([*items, '{"interfaceName": "eth9"}'], 0)):
+        assert len(planned(pod(annotations={key: f"[{', '.join(own)}]"}), by).warnings) == count, own
+
+
 def test_a_device_for_the_whole_pod_is_requested_once():
     by = fabric("    deviceScope: pod\n", rails=FLAG, transport="infiniband")
     tree = admitted(pod(), by)
