@@ -5,7 +5,6 @@ Imports the standard library only, because completion and --help must not wait f
 
 import argparse
 import os
-import pathlib
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -154,11 +153,6 @@ def add_output(parser: Options, *more: str) -> None:
     parser.add_argument(
         "-o", "--output", choices=forms, default=output.TEXT, help=f"Output format{note} (default: text)."
     )
-
-
-def add_picture(parser: Options) -> None:
-    """Add --svg."""
-    parser.add_value("--svg FILE", "Also write the output as SVG.", default=None, type=pathlib.Path)
 
 
 def parse_seconds(text: str) -> float:

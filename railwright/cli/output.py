@@ -35,12 +35,12 @@ def read_text(path: str) -> str:
 
 
 def write_picture(path: str | os.PathLike[str], svg: str) -> None:
-    """Write the SVG of --svg, without rich's web fonts, so that it needs no network. Raise UnreadableError."""
+    """Write an SVG without rich's web fonts, so that it needs no network. Raise UnreadableError."""
     try:
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
             file.write(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
     except OSError as error:
-        raise UnreadableError(f"--svg {path}: {error.strerror or error}; give a file that you may write") from None
+        raise UnreadableError(f"{path}: {error.strerror or error}; give a file that you may write") from None
 
 
 def print_styled(*parts: tuple[str, str]) -> None:

@@ -78,7 +78,7 @@ async def test_explain_shows_the_changes_or_the_rejection(namespace, installed, 
     assert "source: a dry run in namespace" in out
     code, out, _ = rejected
     assert code == 1
-    assert f"refused: Pod {namespace}/asked: label railwright.io/fabric 'wrong' is not a fabric of the policy" in out
+    assert f"rejected: Pod {namespace}/asked: label railwright.io/fabric 'wrong' is not a fabric of the policy" in out
 
 
 async def test_a_dry_run_stores_counts_and_reports_nothing(plane, namespace, installed, person):
@@ -137,7 +137,7 @@ async def test_an_absent_webhook_is_named_as_the_cause(plane, namespace, install
     await installed.webhook.stop()
     code, out, _ = await person("explain", "-", "-n", namespace, stdin=json.dumps(pod()))
     assert code == 1
-    assert "refused: the API server could not call railwright's webhook" in out
+    assert "rejected: the API server could not call railwright's webhook" in out
     await plane.unregister_webhook(namespaces=[namespace])
     code, out, _ = await person("explain", "-", "-n", namespace, stdin=json.dumps(pod()))
     assert code == 1

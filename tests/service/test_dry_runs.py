@@ -199,8 +199,8 @@ WEBHOOK_AWAY = 'Internal error occurred: failed calling webhook "pods.railwright
 async def test_a_pod_rejected_without_the_webhook_is_a_finding(run, policy, answer, cause):
     code, out, _ = await run(answer, POD, "explain", policy=policy)
     assert (code, "injected: fabric" in out) == (1, False)
-    assert f"refused: {cause}" in out
-    assert out.splitlines()[-1] == "1 template: 0 injected, 1 refused, 0 unchanged"
+    assert f"rejected: {cause}" in out
+    assert out.splitlines()[-1] == "1 template: 0 injected, 1 rejected, 0 unchanged"
 
 
 async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
@@ -213,7 +213,7 @@ async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
     code, out, _ = await run(admit, POD, "explain", policy=POLICY)
     assert code == 1
     assert "railwright's webhook; the policy says: fabric f, role worker, rails rail0\n" in out
-    assert out.splitlines()[-1] == "1 template: 0 injected, 0 refused, 1 unchanged"
+    assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
 
 
 @pytest.mark.parametrize("code", ["WouldInject", "WouldReject"])
@@ -226,7 +226,7 @@ async def test_a_pod_of_a_policy_in_mode_warn_is_unchanged_with_its_warning(run,
     assert status == 0
     assert "mode warn: admitted unchanged" in out
     assert f"warning: {code}: the policy is in mode warn" in out
-    assert out.splitlines()[-1] == "1 template: 0 injected, 0 refused, 1 unchanged"
+    assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
 
 
 async def test_lint_takes_the_policy_of_the_cluster(run):

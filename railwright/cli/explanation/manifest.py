@@ -135,7 +135,7 @@ def build_summary(previews: Sequence[AdmissionPreview]) -> Text:
     rejected = sum(map(is_rejected, previews))
     patched = sum(preview.outcome == reviews.PATCHED for preview in previews)
     unchanged = len(previews) - patched - rejected
-    parts = [f"{patched} injected", f"{rejected} refused", f"{unchanged} unchanged"]
+    parts = [f"{patched} injected", f"{rejected} rejected", f"{unchanged} unchanged"]
     count = text.format_count(len(previews), "template")
     return Text(f"{count}: {', '.join(parts)}", style="bold red" if rejected else "bold green")
 
@@ -149,7 +149,7 @@ def _format_title(preview: AdmissionPreview) -> str:
 
 def _format_outcome(preview: AdmissionPreview) -> str:
     if is_rejected(preview):
-        return f"refused: {preview.message}"
+        return f"rejected: {preview.message}"
     if preview.outcome in _UNENFORCED:
         return "mode warn: admitted unchanged; the warning says what enforcing would do"
     rails = f", rails {', '.join(preview.rails)}" if preview.rails else ""

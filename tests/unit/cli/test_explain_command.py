@@ -87,7 +87,7 @@ def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     assert "+    k8s.v1.cni.cncf.io/networks: prod/lan2" in lines
     assert any("c: capability IPC_LOCK" in line and "registers memory with the NIC" in line for line in lines)
     assert any("c: env NCCL_IB_HCA" in line for line in lines)
-    assert lines[-1] == "1 template: 1 injected, 0 refused, 0 unchanged"
+    assert lines[-1] == "1 template: 1 injected, 0 rejected, 0 unchanged"
     assert "cluster not consulted" in err
     assert "give --snapshot" in err
 
@@ -104,8 +104,8 @@ def test_explain_prints_the_users_kept_values_and_the_warnings(explain):
 def test_a_refusal_is_a_finding_with_the_message_of_the_server(explain):
     code, out, _ = explain(admitting.pod(label="g"), admitting.pod())
     assert code == 1
-    assert "refused: Pod prod/p: label railwright.io/fabric 'g' is not a fabric of the policy" in out
-    assert "2 templates: 1 injected, 1 refused, 0 unchanged" in out
+    assert "rejected: Pod prod/p: label railwright.io/fabric 'g' is not a fabric of the policy" in out
+    assert "2 templates: 1 injected, 1 rejected, 0 unchanged" in out
 
 
 def test_with_a_snapshot_no_fact_is_listed_as_unchecked(explain):
@@ -132,7 +132,7 @@ def test_a_policy_limited_to_namespaces_is_tried_without_a_cluster(explain, caps
         admitting.pod(), policy="limited.yaml", options=("--snapshot", str(explain.folder / "snapshot.yaml"))
     )
     assert code == 1
-    assert "refused: Pod prod/p: fabric f may not be used in namespace prod: its labels do not match" in out
+    assert "rejected: Pod prod/p: fabric f may not be used in namespace prod: its labels do not match" in out
 
 
 def test_json_has_the_whole_explanation_and_its_operations_yield_the_pod(explain):

@@ -80,4 +80,4 @@ def test_a_picture_that_cannot_be_written_is_named_with_the_reason_and_the_fix(t
     picture = tmp_path / "missing" / "picture.svg"
     with pytest.raises(output.UnreadableError) as raised:
         output.write_picture(picture, "<svg/>")
-    assert str(raised.value) == f"--svg {picture}: No such file or directory; give a file that you may write"
+    assert str(raised.value) == f"{picture}: No such file or directory; give a file that you may write"
