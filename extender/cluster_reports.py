@@ -1,8 +1,7 @@
-"""Reports on the cluster: devices of rails in metrics, topology labels in the log.
+"""Reports on the cluster: devices of rails in metrics, overcommitted ones also in the log.
 
 Devices are counted between requests in batches of nodes, because that visits all nodes; a scrape reads the last count.
-Missing topology labels and invalid HyperNodes are logged once for each change, and not before the caches are complete.
-`railwright.fabric.placement.state.fabric_report` counts devices and finds nodes without labels.
+`railwright.fabric.placement.state.fabric_report` counts devices.
 """
 
 import asyncio
