@@ -9,30 +9,29 @@ from realnode import ranks, traffic
 SIZE, TIMES = 1 << 20, 8  # bytes of a write, writes
 _LOG = "/tmp/mooncake"
 _ENGINE = f"""
-import hashlib, random, sys, time
+import ctypes, hashlib, random, sys, time
 from mooncake.engine import TransferEngine
 
 address, protocol = sys.argv[1:3]
 size, times = {SIZE}, {TIMES}
 engine = TransferEngine()
 assert engine.initialize(address, "P2PHANDSHAKE", protocol, "") == 0
+memory = ctypes.create_string_buffer(size * times)  # a buffer of the engine's own would be 2 GiB, all of it pinned
+place = ctypes.addressof(memory)
+assert engine.register_memory(place, size * times) == 0
 """
 _RECEIVE = f"""{_ENGINE}
-buffer = engine.allocate_managed_buffer(size * times)
-print("LISTENS", engine.get_rpc_port(), buffer, flush=True)
+print("LISTENS", engine.get_rpc_port(), place, flush=True)
 while True:
-    content = engine.read_bytes_from_buffer(buffer, size * times)
-    print("DIGEST", hashlib.sha256(content).hexdigest(), flush=True)
+    print("DIGEST", hashlib.sha256(memory.raw).hexdigest(), flush=True)
     time.sleep(1)
 """
 _SEND = f"""{_ENGINE}
-target, place = sys.argv[3], int(sys.argv[4])
-content = "".join(random.choices("0123456789abcdef", k=size * times))
-buffer = engine.allocate_managed_buffer(size * times)
-assert engine.write_bytes_to_buffer(buffer, content, size * times) == 0
+target, remote = sys.argv[3], int(sys.argv[4])
+memory[:] = random.randbytes(size * times)
 for number in range(times):
-    assert engine.transfer_sync_write(target, buffer + number * size, place + number * size, size) == 0
-print("SENT", hashlib.sha256(content.encode()).hexdigest(), flush=True)
+    assert engine.transfer_sync_write(target, place + number * size, remote + number * size, size) == 0
+print("SENT", hashlib.sha256(memory.raw).hexdigest(), flush=True)
 """
 
 
