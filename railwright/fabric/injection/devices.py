@@ -242,9 +242,10 @@ def check_capacity(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
 
 def _count_of_largest_node(requested: Sequence[str], ctx: context.InjectionContext) -> int:
-    """Return the most accelerators of one resource on a node, 0 if nodes are not known or have none."""
+    """Return the most accelerators on a node, over the resources requested; 0 if nodes are not known or have none."""
     units = ctx.document.accelerator_units
     counts = [
-        devices.get(name, 0) // units.get(name, 1) for devices in ctx.known.node_devices or () for name in requested
+        sum(devices.get(name, 0) // units.get(name, 1) for name in requested)
+        for devices in ctx.known.node_devices or ()
     ]
     return max(counts, default=0)

@@ -5,7 +5,7 @@ record that they belong to and the reason. The answer to the API server is the l
 the edits. Beside them a draft collects the record and the warnings for the user.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -225,11 +225,18 @@ class Part:
 
     def append(self, name: str, element: Mapping[str, Any], why: Why) -> None:
         """Append an element to a list."""
+        self.append_all(name, [(element, why)])
+
+    def append_all(self, name: str, rows: Sequence[tuple[Mapping[str, Any], Why]]) -> None:
+        """Append elements to a list, each with its reason. The containers of the pod are copied once."""
         row, path = _LISTS[name], f"{self._path}/{name}"
-        operations = self._draft.create(path, getattr(self._written, row.field), [])
-        operations.append(_add(f"{path}/-", element))
-        elements = [*(getattr(self._view, row.field) or ()), msgspec.convert(element, row.view)]
-        self._record(row.title.format_map(element), why, operations, **{row.field: elements})
+        elements = [*(getattr(self._view, row.field) or ())]
+        for element, why in rows:
+            operations = self._draft.create(path, getattr(self._written, row.field), [])
+            operations.append(_add(f"{path}/-", element))
+            elements.append(msgspec.convert(element, row.view))
+            self._add_change(row.title.format_map(element), why, operations)
+        self._set(**{row.field: elements})
 
     def put_first(self, name: str, element: Mapping[str, Any], why: Why) -> None:
         """Insert an element at the start of a list, after every edit that names an element by its position."""
@@ -264,14 +271,14 @@ class Part:
         else:
             self.replace("env", index, element, why, " (replaced)")
 
-    def remove_env(self, variables: Collection[str], why: Why) -> None:
-        """Remove variables. Edits after this one count without them."""
+    def remove_env(self, indexes: Sequence[int], why: Why) -> None:
+        """Remove the variables at these positions. Edits after this one count without them."""
         entries = self._view.env
-        indexes = [index for index, entry in enumerate(entries) if entry.name in variables]
         # the last one first, because a removal changes the indexes of those after it
-        operations = [{"op": "remove", "path": f"{self._path}/env/{index}"} for index in reversed(indexes)]
-        remaining = [entry for entry in entries if entry.name not in variables]
-        self._record(f"env {', '.join(sorted(variables))} (removed)", why, operations, env_or_none=remaining)
+        operations = [{"op": "remove", "path": f"{self._path}/env/{index}"} for index in sorted(indexes, reverse=True)]
+        remaining = [entry for index, entry in enumerate(entries) if index not in indexes]
+        title = f"env {', '.join(sorted({entries[index].name for index in indexes}))} (removed)"
+        self._record(title, why, operations, env_or_none=remaining)
 
     def set_field(self, name: str, value: Any, why: Why, title: str) -> None:
         """Set a field, whether it exists or not."""
@@ -343,13 +350,20 @@ class Part:
 
     def _record(self, title: str, why: Why, operations: list[Operation], **fields: Any) -> None:
         """Record the operations of an edit, and set the edited fields of the view."""
-        draft, edited = self._draft, fields
+        self._set(**fields)
+        self._add_change(title, why, operations)
+
+    def _add_change(self, title: str, why: Why, operations: list[Operation]) -> None:
+        self._draft.changes.append(Change(f"{self._name}{title}", why.entry, why.reason, tuple(operations)))
+
+    def _set(self, **fields: Any) -> None:
+        """Set fields of the view."""
+        spec = self._draft.pod.spec
         if self._index is not None:
-            containers = [*(draft.pod.spec.containers_or_none or ())]
+            containers = [*(spec.containers_or_none or ())]
             containers[self._index] = msgspec.structs.replace(containers[self._index], **fields)
-            edited = {"containers_or_none": containers}
-        draft.pod = msgspec.structs.replace(draft.pod, spec=msgspec.structs.replace(draft.pod.spec, **edited))
-        draft.changes.append(Change(f"{self._name}{title}", why.entry, why.reason, tuple(operations)))
+            fields = {"containers_or_none": containers}
+        self._draft.pod = msgspec.structs.replace(self._draft.pod, spec=msgspec.structs.replace(spec, **fields))
 
 
 def _add(path: str, value: object) -> Operation:

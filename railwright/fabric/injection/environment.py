@@ -7,6 +7,7 @@ kubelet reads them into the environment, or the libraries read them (docs/interf
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -207,20 +208,23 @@ def _set_in_env(
 
     Those without a value that the init container finds are read by kubelet.
     """
-    part, user_values = draft.container(index), []
+    added: list[tuple[Mapping[str, Any], derive.Variable]] = []
+    user_values = []
     for variable in variables:
         is_read = not variable.value and variable.code is VariableCode.FOUND_IN_POD
         _, entry = container.env_by_name.get(variable.name, (0, None))
         if entry is None and variable in left_out:
             continue
         if entry is None and is_read:
-            part.append("env", {"name": variable.name, "valueFrom": mounts.refer_to_found(variable.name)}, variable)
+            added.append(({"name": variable.name, "valueFrom": mounts.refer_to_found(variable.name)}, variable))
         elif entry is None:
-            part.set_env(variable.name, variable.value, variable)
+            added.append(({"name": variable.name, "value": variable.value}, variable))
         elif not _is_ours(entry) if is_read else entry.value != variable.value:
             user_values.append(variable.name)
             continue
         draft.add_setting(variable)
+    if added:
+        draft.container(index).append_all("env", added)
     draft.keep(container.name, user_values)
 
 
@@ -404,16 +408,20 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
     has_emptied = False
     for index in ctx.targets:
         container = pod.spec.containers[index]
-        emptied = [entry.name for entry in container.env if entry.value_from == {} and entry.name in derive.FOUND]
+        emptied = {
+            position: entry.name
+            for position, entry in enumerate(container.env)
+            if entry.value_from == {} and not entry.value and entry.name in derive.FOUND
+        }
         if emptied:
             has_emptied = True
             dropped = reasons.Reason(
                 AdmissionCode.LIBRARY_NOT_REACHED,
-                f"another webhook dropped valueFrom.fileKeyRef of {text.join_fitting(emptied)} in container "
-                f"{container.name}, because it knows only an older Kubernetes API; the ranks get files",
+                f"another webhook dropped valueFrom.fileKeyRef of {text.join_fitting([*emptied.values()])} in "
+                f"container {container.name}, because it knows only an older Kubernetes API; the ranks get files",
                 fix="update that webhook",
             )
-            draft.container(index).remove_env(emptied, drafts.Cause("env", dropped.message))
+            draft.container(index).remove_env([*emptied], drafts.Cause("env", dropped.message))
             draft.warn(dropped)
     return has_emptied
 

@@ -227,3 +227,10 @@ def test_the_ranks_get_files_where_another_webhook_drops_the_source_of_their_var
     assert env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
     assert "the ranks get files" in skipped(after)["found"]
     assert planned(peers.drop_file_keys(after), policy, at).changes == (), "it may be called once more"
+
+
+def test_a_value_of_the_author_beside_an_empty_source_is_kept():
+    own = {"name": "NCCL_IB_HCA", "value": "mlx5_7", "valueFrom": {}}
+    outcome = planned(pod(gpus(8, env=[own])), fabric(), admitting.known(**NEW))
+    assert not [reason for reason in outcome.warnings if "fileKeyRef" in reason.message]
+    assert own in admitted(pod(gpus(8, env=[own])), fabric(), admitting.known(**NEW))["spec"]["containers"][0]["env"]

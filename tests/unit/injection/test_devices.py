@@ -149,6 +149,16 @@ def test_a_pod_that_its_namespace_opts_in_does_not_take_all_exclusive_rails(gpus
     assert [why["code"] for entry, why in skipped.items() if entry == "rails"] == ["RailsInProportion"] * is_share
 
 
+def test_a_pod_of_two_kinds_of_accelerators_is_compared_with_a_node_that_has_both():
+    slices = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb")
+    policy = fabric(rails="[{name: r, resource: d/r}]", top=f"accelerators: [{', '.join(slices)}]\n")
+    at = known(node_devices=({**dict.fromkeys(slices, 4), "d/r": 8},))
+    for amount, is_too_many in ((3, False), (5, True)):
+        wanted = pod(cpu(resources={"limits": dict.fromkeys(slices, str(amount))}))
+        codes = {warning.code for warning in planned(wanted, policy, at).warnings}
+        assert ("GpusExceedNode" in codes) is is_too_many, codes
+
+
 SHARES = (
     "accelerators: [nvidia.com/gpu, nvidia.com/mig-1g.10gb, koordinator.sh/gpu]\n"
     "acceleratorUnits: {koordinator.sh/gpu: 100, nvidia.com/mig-1g.10gb: 7}\n"
@@ -171,7 +181,7 @@ def test_units_that_are_shares_of_an_accelerator_count_as_the_accelerators_that_
     policy = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four, top=SHARES)
     outcome = planned(pod(cpu(resources={"limits": {resource: str(amount)}})), policy)
     assert len(outcome.rails) == rails
-    assert not [line for line in messages(outcome) if "GpusExceedNode" in line]
+    assert "GpusExceedNode" not in {warning.code for warning in outcome.warnings}
 
 
 def test_more_accelerators_than_any_node_has_are_a_warning_without_a_key_of_the_policy():

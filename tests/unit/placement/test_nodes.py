@@ -8,6 +8,7 @@ from placing import (
     GPU,
     build_cluster,
     build_pod_with,
+    build_report,
     build_request,
     create_assumed_pods,
     explain,
@@ -192,3 +193,15 @@ def test_the_overrides_of_nodes_with_peers_are_in_one_order_in_every_process():
     index = engine.PlacementEngine(cluster, assumed).get_index(request)
     overrides = node_index.find_overrides(request, index, gang, cluster, assumed)
     assert list(overrides) == sorted(cluster.nodes)
+
+
+def test_a_report_of_one_node_says_nothing_of_the_nodes_that_were_like_it():
+    """Reports of NUMA nodes come one by one, as when their exporter is rolled out."""
+    cluster, assumed = build_cluster([node("a", "l0"), node("b", "l0")]), create_assumed_pods()
+    used = engine.PlacementEngine(cluster, assumed)
+    used.score(build_request(pod("first", gpus=8), ["a", "b"]))  # both nodes are in one state
+    cluster.upsert_topology(build_report(4, 4, name="a", manager="single-numa-node"))
+    request = build_request(pod("second", gpus=6), ["a", "b"])
+    scores = used.score(request).scores
+    assert scores == engine.PlacementEngine(cluster, assumed).score(request).scores
+    assert scores["a"] == 0 < scores["b"]

@@ -202,12 +202,13 @@ class FactsBuilder:
     ) -> node_evaluation.NodeFacts:
         """Build the facts of `node`. `peer_requests` is what gang peers already use on it.
 
-        `free` is None if it is to be computed from the cluster state and the assumed pods.
+        `free` is None if it is to be computed from the cluster state and the assumed pods. Otherwise the facts are also
+        those of other nodes, none of which had a report of its NUMA nodes; this one may have got one since.
         """
         shapes = self._signature.shapes
         shape = model.find_shape(shapes, node.labels) if shapes else None
         counted = self._count(compute_free(node.name, self._cluster, self._assumed, absent) if free is None else free)
-        numa_facts = self._build_numa_facts(node, shape, absent)
+        numa_facts = self._build_numa_facts(node, shape, absent) if free is None else _NO_NUMA_FACTS
         return node_evaluation.NodeFacts(
             eligible=eligibility.admits(node, self._signature.spec),
             shape=shape.name if shape else node.labels.get(GPU_PRODUCT, ""),

@@ -270,21 +270,23 @@ def find_overrides(
         if name in cluster.nodes:
             facts = index.facts.build(cluster.nodes[name], None, peer_requests.get(name, ()), absent=absent)
             overrides[name] = index.get_class(facts._replace(eligible=False) if name in unselected else facts)
-    return overrides | _find_emptied(request, index, overrides, cluster, assumed) if request.is_announced else overrides
+    if request.is_announced:
+        overrides |= _find_emptied(request, index, overrides, (cluster, assumed, absent))
+    return overrides
 
 
 def _find_emptied(
     request: scheduling_request.SchedulingRequest,
     index: NodeIndex,
     overrides: Mapping[str, node_evaluation.NodeClass],
-    cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods,
+    state: tuple[cluster_state.ClusterState, assumed_pods.AssumedPods, facts_builder.Absent],
 ) -> Overrides:
     """Return the classes of candidate nodes with too few free resources, as if their bound pods were gone.
 
     Volcano scores such nodes to choose pods to preempt, or because pods there terminate. It does not count devices of
     ResourceSlices, so that these may just be taken.
     """
+    cluster, assumed, absent = state
     emptied: Overrides = {}
     known = index.find_classes(request.nodes)
     classes = list(map(overrides.get, request.nodes, known)) if overrides else known
@@ -294,7 +296,8 @@ def _find_emptied(
             continue
         free = Counter(cluster.nodes[name].allocatable)
         for pod in assumed.list_on_node(name):
-            free.subtract(pod.requests)
+            if pod.uid != absent.self_uid and pod.uid not in absent.ignored_uids:
+                free.subtract(pod.requests)
         for device in cluster.list_claimable(name):
             free[device] = index.facts.compute_free(name).get(device, 0)
         emptied[name] = index.get_class(index.facts.replace_free(node_class.evaluation.facts, free, if_preempted=True))
