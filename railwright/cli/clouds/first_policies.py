@@ -35,6 +35,7 @@ _NOT_FOUND, _FORBIDDEN = 404, 403
 _PLUGIN = re.compile(r'"type"\s*:\s*"([\w.-]{1,63})"')
 _INFINIBAND = frozenset({"ib-sriov", "ipoib"})  # types of CNI plugins
 _MOVING = re.compile(r"sriov|host-device")  # in the types of plugins that give each pod a device of its own
+_OTHER_ACCELERATOR = re.compile(r"gpu|npu|tpu|mlu|dcu|gcu|gaudi|ascend|neuron|/mig-", re.IGNORECASE)
 _STORAGE = re.compile(r"storage|lustre|gpfs|ceph|weka|vast|nfs|mgmt|management", re.IGNORECASE)
 _WIDTH = 118  # columns of comments
 
@@ -174,7 +175,7 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
         match = find_match(node, cluster, candidates)
         if match is not None:
             matched.setdefault((match.profile.name, match.shape.fabric), []).append((node, match))
-        elif _count_accelerators(node):
+        elif _count_accelerators(node) or _list_uncounted(node, cluster):
             rails = [f"{network.metadata.full_name} {resource}" for network, resource in _list_rails(node, cluster)]
             key = (str(_count_accelerators(node)), *(rails or _list_resources(node)))
             others.setdefault(key, []).append(node)
@@ -185,9 +186,10 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
     if not sections:
         count = text.format_count(len(cluster.objects[Kind.NODE]), "node")
         none = f"None of {count} has {' or '.join(ACCELERATORS)}; list others in `accelerators` of a policy."
+        is_counted = not others or any(_count_accelerators(nodes[0]) for nodes in others.values())
+        install = "Install the device plugin or DRA driver of the NICs, or" if is_counted else "Or"
         raise output.UnreadableError(
-            f"the cluster shows no fabric. {' '.join(gaps or [none])} Install the device plugin or DRA driver of the "
-            f"NICs, or {_OTHERS} {profiles.format_names()}"
+            f"the cluster shows no fabric. {' '.join(gaps or [none])} {install} {_OTHERS} {profiles.format_names()}"
         )
     result = "".join(f"{line}\n" for line in _format_policy(sections, gaps))
     document = policies.read(result)
@@ -326,6 +328,8 @@ def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> _Sect
     storage = [network.metadata.full_name for network, resource in cluster.networks if _is_storage(network, resource)]
     if storage:
         comments.append(f"LEFT OUT: {', '.join(storage)}, by their names networks for storage or management.")
+    if uncounted := _list_uncounted(nodes[0], cluster):
+        comments.append(f"NOT COUNTED as accelerators, by `accelerators` of the policy: {', '.join(uncounted)}.")
     if unnamed := _describe_unnamed(cluster):
         comments.append(f"NOT USED: {unnamed}.")
     comments.append(
@@ -344,15 +348,31 @@ def _list_resources(node: node_views.Node) -> list[str]:
     return sorted({name for name in (*node.status.capacity, *node.status.allocatable) if "/" in name} - {*ACCELERATORS})
 
 
+def _list_uncounted(node: node_views.Node, cluster: Cluster) -> list[str]:
+    """Return the resources of a node that look like accelerators, or like shares of one, and do not count as one."""
+    rails = {resource for _, resource in cluster.networks}
+    return [
+        name
+        for name in _list_resources(node)
+        if _OTHER_ACCELERATOR.search(name) and name not in rails and not name.startswith("rdma/") and _count(node, name)
+    ]
+
+
 def _describe_unknown(nodes: Sequence[node_views.Node], cluster: Cluster) -> str:
+    by_hand = "Write their fabric by hand: docs/policies.md has policies, docs/reference/policy.md every key."
+    if not _count_accelerators(nodes[0]):
+        return (
+            f"NO FABRIC for {_name_nodes(nodes)}, with {text.join_first(_list_uncounted(nodes[0], cluster), 8)} and "
+            f"none of {', '.join(ACCELERATORS)}. If pods train on these, list them in `accelerators` of the policy; "
+            f"MIG slices and units of a plugin for sharing are parts of an accelerator. {by_hand}"
+        )
     resources = _list_resources(nodes[0])
     has = f"; they have {text.join_first(resources, 8)}" if resources else ""
     unnamed = _describe_unnamed(cluster)
     perhaps = f"Perhaps their rails are {unnamed}. " if unnamed else ""
     return (
         f"NO FABRIC for {_name_nodes(nodes)}: no profile fits, and no NetworkAttachmentDefinition names a resource of "
-        f"them{has}. {perhaps}Write their fabric by hand: docs/policies.md has policies, docs/reference/policy.md every"
-        " key."
+        f"them{has}. {perhaps}{by_hand}"
     )
 
 

@@ -373,20 +373,36 @@ def test_a_shape_of_a_cloud_does_not_fit_nodes_without_its_label(shape):
     assert bool(shape.shape.label) == (shape.profile.name != "network-operator")  # which is no cloud
 
 
-def test_nodes_with_other_accelerators_are_refused_with_the_fix():
-    amounts = {"nvidia.com/gpu": "0", "huawei.com/Ascend910": "8", "rdma/hca": "1000"}
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "nvidia.com/mig-1g.10gb",
+        "nvidia.com/gpu.shared",
+        "huawei.com/Ascend910",
+        "habana.ai/gaudi",
+        "koordinator.sh/gpu",
+        "cambricon.com/mlu370",
+        "aws.amazon.com/neuron",
+        "google.com/tpu",
+    ],
+)
+def test_accelerators_that_are_not_counted_are_named(resource):
+    amounts = {"nvidia.com/gpu": "0", resource: "8", "rdma/hca": "1000"}
     members = [{"metadata": {"name": "n0"}, "status": {"capacity": amounts, "allocatable": amounts}}]
     with pytest.raises(output.UnreadableError) as caught:
         write(objects(members))
-    assert "None of 1 node has nvidia.com/gpu or aliyun.com/gpu or amd.com/gpu; list others in `accel" in str(
-        caught.value
-    )
+    named = f"NO FABRIC for 1 node (n0), with {resource} and none of nvidia.com/gpu, aliyun.com/gpu, amd.com/gpu. If"
+    assert named in str(caught.value)
+    assert "Install the device plugin" not in str(caught.value)
+    mixed = pool("openshift.io/ibvf", "ib-sriov", **{resource.replace("/", "__"): 1})
+    assert f"NOT COUNTED as accelerators, by `accelerators` of the policy: {resource}." in flatten(write(mixed))
 
 
 def test_a_network_named_after_a_gpu_is_no_accelerator():
     networks = [network(f"gpu{index}-macvlan", f"spidernet.io/shared_cx5_gpu{index}") for index in range(1, 9)]
     trees = objects(nodes(**{f"spidernet.io__shared_cx5_gpu{index}": 100 for index in range(1, 9)}), NETWORK=networks)
-    assert len(next(iter(read(write(trees)).fabrics.values())).rails) == 8
+    assert len(next(iter(read(text := write(trees)).fabrics.values())).rails) == 8
+    assert "NOT COUNTED" not in text
 
 
 @pytest.mark.parametrize("name", ["storage0", "nfs", "lustre-a", "mgmt"])
