@@ -5,7 +5,8 @@ fields that no handler reads are skipped (managedFields is 45 % of a pod's revie
 and Events report about it; counting and logging happen after the response, in other modules.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -231,16 +232,18 @@ TOO_LARGE = "too-large"  # code of the rejection
 
 
 class _Metadata(views.View, frozen=True):
-    """The names of an object."""
+    """The names and annotations of an object."""
 
     name: str = ""
     generate_name: str = ""
+    annotations: dict[str, str] | None = None
 
 
 class _Object(views.View, frozen=True):
-    """An object of a review, of which only the names are decoded."""
+    """An object of a review, of which only names and annotations are decoded."""
 
     metadata: _Metadata = _Metadata()
+    spec: msgspec.Raw = msgspec.Raw()
 
 
 _REQUESTS = msgspec.json.Decoder(Review[Request[_Object]])
@@ -254,11 +257,54 @@ def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response]
     if len(body) <= limit or (count := body.count(b",")) <= limit:  # most bodies are short, and need no count
         return None
     request = decode(_REQUESTS, body)
-    metadata = (request.object or _Object()).metadata
-    name = metadata.name or f"{metadata.generate_name}*"
+    tree = request.object or _Object()
+    name = tree.metadata.name or f"{tree.metadata.generate_name}*"
+    largest = " and ".join(_find_largest(tree, count))
     message = (
-        f"{request.kind.kind} {request.namespace}/{name}: the object has about {count} list entries and keys; the "
-        f"limit is {limit} with label {names.FABRIC}: shorten its lists, move settings into a ConfigMap, or opt out "
-        f"with {names.FABRIC}: {names.FABRIC_NONE}"
+        f"{request.kind.kind} {request.namespace}/{name}: the object has about {count} list entries and keys"
+        f"{f', most in {largest}' if largest else ''}; the limit is {limit} with label {names.FABRIC}: shorten its "
+        f"lists, move settings into a ConfigMap, or opt out with {names.FABRIC}: {names.FABRIC_NONE}"
     )
     return request, reject(message, TOO_LARGE)
+
+
+_SHARE = 4  # a part is named that has a fourth of all entries
+_MAX_DEPTH = 8  # of a named field: spec.template.spec.containers[0].env
+_MAX_SEARCHED = 200_000  # entries of an object in which fields are named; more take too long to decode
+_FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw] | list[msgspec.Raw]] = msgspec.json.Decoder(
+    dict[str, msgspec.Raw] | list[msgspec.Raw]
+)
+
+
+def _find_largest(tree: _Object, count: int) -> Iterator[str]:
+    """Yield the field of the spec and the annotations that have most of an object's list entries and keys."""
+    path, part, entries = "spec", tree.spec, bytes(tree.spec).count(b",")
+    if entries * _SHARE >= count:
+        for _ in range(_MAX_DEPTH if entries <= _MAX_SEARCHED else 0):
+            of_child, name, child = max(
+                ((bytes(child).count(b","), name, child) for name, child in _list_children(part, entries)),
+                key=lambda row: row[0],
+                default=(0, "", part),
+            )
+            if of_child * 2 < entries:  # several children share the entries
+                break
+            path, part, entries = f"{path}{name}", child, of_child
+        yield f"{path} (about {entries})"
+    for key, value in (tree.metadata.annotations or {}).items():
+        if value.count(",") * _SHARE >= count:
+            yield f"annotation {key} (about {value.count(',')})"
+
+
+def _list_children(part: msgspec.Raw, entries: int) -> list[tuple[str, msgspec.Raw]]:
+    """Return the fields or items of a value with so many entries, each with its name for a path.
+
+    None of a text, and none of so many that no one of them has half of the entries: to count in each takes long.
+    """
+    with contextlib.suppress(msgspec.ValidationError):
+        fields = _FIELDS.decode(part)
+        if len(fields) * 2 > entries + 2:
+            return []
+        if isinstance(fields, dict):
+            return [(f".{key}", child) for key, child in fields.items()]
+        return [(f"[{index}]", child) for index, child in enumerate(fields)]
+    return []
