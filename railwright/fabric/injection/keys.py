@@ -1,8 +1,9 @@
-"""Warns of railwright's keys that have no effect, because they are misspelt or in the wrong place.
+"""Warns of keys that have no effect: railwright's if misspelt or in the wrong place, Multus's if it has none such.
 
 An author of such a key expects an effect, for example an opt-out. Values are not checked here.
 """
 
+import contextlib
 import difflib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Final
 
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import templates
+from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks
@@ -25,6 +27,7 @@ _MAX_WARNINGS = 3  # the API server limits the total length of warnings
 _MAX_VALUE = 24  # characters of a value in a warning
 _MAX_KEY = 80  # characters of a key in a warning: a valid key of this prefix has at most 77
 _MIN_SIMILARITY = 0.6  # difflib's ratio
+_MIN_PART = 3  # characters that a key shares with the one that was meant: `guid` with `infiniband-guid`
 _MIN_DOMAIN_SIMILARITY = 0.75  # `railwright/fabric` and `railwrite.io/fabric`, not `railway.app/fabric`
 _ENDS = frozenset(key.removeprefix(PREFIX) for key in _TYPE_BY_KEY)
 ENDINGS: Final = tuple(f"/{end}" for end in _ENDS)
@@ -44,13 +47,31 @@ class KeyReason(reasons.Reason, frozen=True, omit_defaults=True):
 
 
 def check_pod(metadata: views.ObjectMeta) -> tuple[reasons.Reason, ...]:
-    """Return warnings about the keys of a pod or of a pod template."""
-    return _limit(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
+    """Return warnings about the keys of a pod or of a pod template, and about those in its networks annotation."""
+    return _limit(itertools.chain(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS), _check_networks(metadata)))
 
 
 def has_wrong_key(metadata: views.ObjectMeta) -> bool:
     """True if a pod has a key of railwright without effect."""
     return any(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
+
+
+def _check_networks(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
+    """Yield a warning about each entry of the networks annotation with a key that Multus does not know."""
+    selections: Sequence[network_selection.Selection] = ()
+    with contextlib.suppress(network_selection.InvalidNetworksError):  # a pod that opts in is rejected for it
+        selections = annotation.parse(metadata.annotations.get(names.NETWORKS, ""), "")
+    for position, selection in enumerate(selections, start=1):
+        if selection.unknown_key is not None:
+            meant = _find_similar(selection.unknown_key.replace("_", "-"), annotation.KEYS)
+            yield KeyReason(
+                AdmissionCode.KEY_WITHOUT_EFFECT,
+                f"annotation {names.NETWORKS}: entry {position}: key {network_selection.quote(selection.unknown_key)} "
+                "has no effect: Multus has no such key",
+                f"did you mean {meant}?" if meant else "remove it",
+                ANNOTATION,
+                names.NETWORKS,
+            )
 
 
 def check_workload(workload: templates.Workload, before: templates.Workload | None = None) -> Iterator[reasons.Reason]:
@@ -207,11 +228,20 @@ def _is_own_key(key: str) -> bool:
 
 def _suggest_key(key: str) -> str:
     """Return the type and the name of the key that was probably meant, "" if none is similar."""
-    key_end = key[:_MAX_KEY].partition("/")[2].casefold()
-    key_by_end = {candidate[len(PREFIX) :]: candidate for candidate in _TYPE_BY_KEY}
-    matches = difflib.get_close_matches(key_end, key_by_end, n=1, cutoff=_MIN_SIMILARITY)
-    matches = matches or [end for end in key_by_end if end.rstrip("s") in key_end]
-    return f"{_TYPE_BY_KEY[key_by_end[matches[0]]]} {key_by_end[matches[0]]}" if matches else ""
+    meant = _find_similar(key.partition("/")[2], [candidate.removeprefix(PREFIX) for candidate in _TYPE_BY_KEY])
+    return f"{_TYPE_BY_KEY[PREFIX + meant]} {PREFIX}{meant}" if meant else ""
+
+
+def _find_similar(key: str, candidates: Sequence[str]) -> str:
+    """Return the candidate that was probably meant by a key, "" if none is similar."""
+    key = key[:_MAX_KEY].casefold()
+    by_folded = {candidate.casefold(): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(key, by_folded, n=1, cutoff=_MIN_SIMILARITY)
+    matches = matches or [
+        folded for folded in by_folded if len(part := folded.rstrip("s")) >= _MIN_PART and part in key
+    ]
+    matches = matches or [folded for folded in by_folded if len(key) >= _MIN_PART and key in folded]
+    return by_folded[matches[0]] if matches else ""
 
 
 def _limit(warnings: Iterator[reasons.Reason]) -> tuple[reasons.Reason, ...]:

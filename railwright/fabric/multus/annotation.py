@@ -160,6 +160,22 @@ def _fits_list(attachment: Selection) -> bool:
 
 # --- the long form: a JSON array --------------------------------------------------------------------------
 
+KEYS = (  # of an entry: multus-cni pkg/types/types.go, NetworkSelectionElement
+    "name",
+    "namespace",
+    "interface",
+    "interfaceRequest",  # before Multus 3.2
+    "ips",
+    "mac",
+    "infiniband-guid",
+    "portMappings",
+    "bandwidth",
+    "deviceID",
+    "cni-args",
+    "default-route",
+    "ipam-claim-reference",  # Multus releases after 4.2.3
+)
+_FOLDED_KEYS = frozenset(key.casefold() for key in KEYS)
 _MAX_SNIPPET = 20  # characters of a value, from where it stops being JSON
 _JSON_FIX = (
     'Multus reads a value that contains one of [ { " as a JSON array: correct it, or write a list such as '
@@ -188,7 +204,7 @@ def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
     if not isinstance(entry, dict):
         raise InvalidNetworksError(position, 'is not an object; write {"name": "...", "namespace": "..."}')
     texts = {}
-    for key in ("name", "namespace", "interface", "interfaceRequest"):  # the last one is that of Multus before 3.2
+    for key in ("name", "namespace", "interface", "interfaceRequest"):
         value = entry.get(key.lower(), "")
         if not isinstance(value, str):
             raise InvalidNetworksError(position, f'"{key}" must be a string')
@@ -197,12 +213,18 @@ def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
         raise InvalidNetworksError(position, 'has no "name"; name a network')
     interface = texts["interface"] or texts["interfaceRequest"]
     check_name(interface, position)
-    return Selection(texts["namespace"] or namespace, texts["name"], interface, "default-route" in entry)
+    unknown_key = next((key for key in entry if key not in _FOLDED_KEYS), None)
+    return Selection(texts["namespace"] or namespace, texts["name"], interface, "default-route" in entry, unknown_key)
 
 
 def _read_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object as Go reads it: the case of its keys is ignored, and null counts as absent."""
-    return {key.casefold(): value for key, value in pairs if value is not None}
+    """Return an object as Go reads it: the case of the keys that it knows is ignored, and null counts as absent."""
+    return {_fold(key): value for key, value in pairs if value is not None}
+
+
+def _fold(key: str) -> str:
+    folded = key.casefold()
+    return folded if folded in _FOLDED_KEYS else key  # others are reported as they are written
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_read_object)

@@ -30,6 +30,7 @@ class Selection(msgspec.Struct, frozen=True):
     name: str
     interface: str = ""  # "" for the automatic name, net<index in the delegate list>
     has_default_route: bool = False
+    unknown_key: str | None = None  # the first key of the entry that Multus does not know, and ignores
 
     @property
     def key(self) -> tuple[str, str]:

@@ -222,7 +222,7 @@ class AdmissionCode(ReasonCode):
     HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory", "Huge pages need a request of `cpu` or `memory`."
     KEY_WITHOUT_EFFECT = (
         "KeyWithoutEffect",
-        "A key of railwright is misspelt or in the wrong place.",
+        "A key of railwright is misspelt or in the wrong place, or Multus does not know a key of its annotation.",
     )
 
     # records

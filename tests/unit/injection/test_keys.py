@@ -212,3 +212,34 @@ def test_keys_of_others_are_left_alone():
 
 
 # --- keys in the networks annotation -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"),
+    [
+        ("guid", "did you mean infiniband-guid?"),
+        ("default_route", "did you mean default-route?"),
+        ("macAddress", "did you mean mac?"),
+        ("description", "remove it"),
+        ("", "remove it"),
+        ("\x1b" + "x" * 5000, "remove it"),
+    ],
+)
+def test_a_key_that_multus_does_not_know_is_named_with_its_entry(key, fix):
+    networks = json.dumps([{"name": "lan2"}, {"name": "lan3", key: "1", "other": "2"}])
+    (warning,) = warnings(annotations={names.NETWORKS: networks})
+    assert warning.startswith(f"annotation {names.NETWORKS}: entry 2: key {key[:50]!r}"[:-1])
+    assert warning.endswith(f"has no effect: Multus has no such key; {fix}")
+    assert warning.isprintable()
+    assert len(warning) <= reviews.MAX_WARNING
+
+
+def test_keys_that_multus_knows_in_any_case_and_a_value_that_it_rejects_cause_no_warning():
+    known_keys = {"name": "a", "Namespace": "b", "IPS": ["10.0.0.1"], "infiniband-guid": "02:00:00:00:00:00:00:01"}
+    for networks in (json.dumps([known_keys]), "lan2,lan3", '[{"guid":', '{"guid": 1}', '[{"guid": 1}]'):
+        assert keys.check_pod(views.ObjectMeta(annotations_or_none={names.NETWORKS: networks})) == ()
+
+
+def test_entries_with_unknown_keys_leave_room_for_other_warnings():
+    networks = json.dumps([{"name": "a", "guid": "1"}] * 2000)
+    assert len(keys.check_pod(views.ObjectMeta(annotations_or_none={names.NETWORKS: networks}))) == 4
