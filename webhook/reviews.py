@@ -269,6 +269,7 @@ def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response]
 
 
 _SHARE = 4  # a part is named that has a fourth of all entries
+_MAX_NAME = 320  # characters of a named part: an annotation's key has 317 at most, and the fix comes after it
 _MAX_DEPTH = 8  # of a named field: spec.template.spec.containers[0].env
 _MAX_SEARCHED = 200_000  # entries of an object in which fields are named; more take too long to decode
 _FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw] | list[msgspec.Raw]] = msgspec.json.Decoder(
@@ -289,10 +290,10 @@ def _find_largest(tree: _Object, count: int) -> Iterator[str]:
             if of_child * 2 < entries:  # several children share the entries
                 break
             path, part, entries = f"{path}{name}", child, of_child
-        yield f"{path} (about {entries})"
+        yield f"{text.limit(path, _MAX_NAME)} (about {entries})"
     for key, value in (tree.metadata.annotations or {}).items():
         if value.count(",") * _SHARE >= count:
-            yield f"annotation {key} (about {value.count(',')})"
+            yield f"annotation {text.limit(key, _MAX_NAME)} (about {value.count(',')})"
 
 
 def _list_children(part: msgspec.Raw, entries: int) -> list[tuple[str, msgspec.Raw]]:

@@ -176,6 +176,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
         (pod(gpus(8), annotations={"note": "," * 20_000}), "most in annotation note (about 20000); the limit"),
         (pod(gpus(8, args=["," * 20_000])), "most in spec.containers[0].args[0] (about 20000); the limit"),
         (pod(gpus(8), annotations={f"k{n}": "," * 100 for n in range(200)}), "entries and keys; the limit"),
+        (pod(gpus(8), annotations={"k" * 5000: "," * 20_000}), "kkk... (about 20000); the limit"),  # no valid key
     ],
 )
 def test_a_rejection_for_size_names_the_limit_the_longest_list_and_what_to_do(tree, named):
