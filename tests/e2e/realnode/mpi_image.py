@@ -1,4 +1,4 @@
-"""An image for ranks: Open MPI, sshd, UCX, perftest and Mooncake of Debian and PyPI, on the base image's files.
+"""An image for ranks: Open MPI, sshd, UCX, perftest and Mooncake of Debian and PyPI, on the layer of the base image.
 
 SSHD is the command of a pod that takes such ranks: it makes host keys and serves without PAM and sshd_config, which the
 image lacks.
@@ -14,18 +14,19 @@ import sys
 import debian
 from plane import binaries
 
-from realnode import base_image, builds, images
+from realnode import base_image, images, project_image
 
 NAME = "localhost/mpi:1"
 SSHD = "ssh-keygen -A && exec /usr/sbin/sshd -f /dev/null -D -e -o UsePAM=no -o StrictModes=no -o PermitRootLogin=yes"
 _PACKAGES = ("openmpi-bin", "openssh-server", "openssh-client", "ibverbs-providers", "perftest", "ucx-utils")
 _MOONCAKE = pathlib.Path(__file__).parents[1] / "mooncake.txt"
-_UNUSED = (
-    "mooncake/store.so",
-    "mooncake/mooncake_client",
-    "mooncake/mooncake_master",
-    "mooncake/transfer_engine_bench",
-    "*.libs/libetcd_wrapper-*",
+_UNUSED = (  # large, or in need of large libraries
+    "site-packages/mooncake/store.so",
+    "site-packages/mooncake/mooncake_client",
+    "site-packages/mooncake/mooncake_master",
+    "site-packages/mooncake/transfer_engine_bench",
+    "site-packages/*.libs/libetcd_wrapper-*",
+    "hwloc/hwloc_xml_libxml.so",  # hwloc reads XML without it
 )
 _MERGE = (
     'tar --create --directory "$0" --exclude ./apt --exclude ./complete . |'
@@ -45,24 +46,28 @@ def build() -> images.Image:
         if not image.archive.exists():
             debian.unpack(folder / "packages", _PACKAGES)
             _install_mooncake(folder / "packages")
+            for path in [path for pattern in _UNUSED for path in (folder / "packages/usr").rglob(pattern)]:
+                path.unlink()
             shutil.rmtree(folder / "root", ignore_errors=True)
-            _make(folder / "root", folder / "packages")
-            images.write_layers(image, [folder / "root"], {"Cmd": ["/bin/sh"]})
+            base = project_image.make_base()
+            _make(folder / "root", folder / "packages", base)
+            images.write_layers(image, [base, folder / "root"], {"Cmd": ["/bin/sh"]})
             shutil.rmtree(folder / "root")
     return image
 
 
-def _make(root: pathlib.Path, packages: pathlib.Path) -> None:
-    base_image.make(root, builds.locate().busybox)
+def _make(root: pathlib.Path, packages: pathlib.Path, base: pathlib.Path) -> None:
+    for name in ("bin", "etc", "run/sshd", "usr"):
+        (root / name).mkdir(parents=True)
+    (root / "usr/bin").symlink_to("../bin")  # as in the base
     subprocess.run(["sh", "-ec", _MERGE, packages, root], check=True)
     for path in _list_libraries(root, packages):
         target = root / path.lstrip("/")
-        if not target.exists():
+        if not target.exists() and not (base / path.lstrip("/")).exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
     (root / "etc/passwd").write_text(_ACCOUNTS)
     (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
-    (root / "run/sshd").mkdir()
 
 
 def _install_mooncake(packages: pathlib.Path) -> None:
@@ -73,8 +78,6 @@ def _install_mooncake(packages: pathlib.Path) -> None:
         subprocess.run([*pip, "--require-hashes", "--target", modules, "-r", _MOONCAKE], check=True)
     except subprocess.CalledProcessError as error:
         raise debian.UnavailableError(f"pip could not fetch Mooncake: {error}") from None
-    for path in [path for pattern in _UNUSED for path in modules.glob(pattern)]:
-        path.unlink()
 
 
 def _list_libraries(root: pathlib.Path, packages: pathlib.Path) -> set[str]:

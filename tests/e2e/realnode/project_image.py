@@ -30,9 +30,9 @@ def build() -> images.Image | None:
         return None
     binaries.tell("railwright's image: building what has changed since the last build")
     started = time.monotonic()
-    folder = binaries.cache() / "node-image"
+    folder = _folder()
     with binaries.alone(folder):
-        builder = containerfile.Builder(ROOT, _make_base(folder), folder / "layers")
+        builder = containerfile.Builder(ROOT, _make_base(), folder / "layers")
         stage = builder.build(_read())
         key = hashlib.sha256(repr((stage.layers, stage.config, stage.environment)).encode()).hexdigest()[:16]
         image = images.Image(f"{NAME}:{key}", folder / f"{key}.tar")
@@ -50,9 +50,19 @@ def _read() -> str:
     return (ROOT / "Containerfile").read_text()
 
 
-def _make_base(folder: pathlib.Path) -> pathlib.Path:
+def make_base() -> pathlib.Path:
+    """Return the folder of the lowest layer, made once; images that have it in common are unpacked faster."""
+    with binaries.alone(_folder()):
+        return _make_base()
+
+
+def _folder() -> pathlib.Path:
+    return binaries.cache() / "node-image"
+
+
+def _make_base() -> pathlib.Path:
     source = pathlib.Path(base_image.__file__).read_bytes() + pathlib.Path(base_image.CERTIFICATES).read_bytes()
-    base = folder / "layers" / f"base-{hashlib.sha256(source).hexdigest()[:16]}"
+    base = _folder() / "layers" / f"base-{hashlib.sha256(source).hexdigest()[:16]}"
     if not base.exists():
         temporary = base.with_name(f".{base.name}")
         shutil.rmtree(temporary, ignore_errors=True)
