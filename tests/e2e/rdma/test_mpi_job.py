@@ -43,7 +43,9 @@ OVER_UCX = (
     *("-x", "UCX_UD_VERBS_ETH_DGID_CHECK=n"),  # for soft RoCE
 )
 OVER_TCP = ("-mca", "pml", "ob1", "-mca", "btl", "self,tcp")
-AGAIN = ("sh", "-c", 'until "$@"; do sleep 1; done', "sh")  # workers have no name before they are ready
+AGAIN = ("sh", "-c", 'until "$@"; do sleep 1; done', "sh")  # a worker's name may come after its readiness
+# Without it, ssh to a worker that serves already is repeated until the other one does: TCP segments beside the rails.
+SSHD_LISTENS = {"exec": {"command": ["grep", "-q", ":0016 .* 0A ", "/proc/net/tcp"]}, "periodSeconds": 10}
 
 
 def describe_job(fabric: str, transport: Sequence[str]) -> dict:
@@ -56,10 +58,12 @@ def describe_job(fabric: str, transport: Sequence[str]) -> dict:
     ranks.simplify(launcher["template"], mpi_image.NAME, [*AGAIN, *LAUNCH, *transport, "sh", "-c", RANK])
     ranks.simplify(worker["template"], mpi_image.NAME, ["sh", "-c", mpi_image.SSHD])
     launcher["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": layout.NODES[0]}
+    job["spec"]["launcherCreationPolicy"] = "WaitForWorkersReady"
     worker["replicas"] = 2
     (container,) = worker["template"]["spec"]["containers"]
     container["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
     container["volumeMounts"] = [{"name": "script", "mountPath": "/script"}]
+    container["readinessProbe"] = SSHD_LISTENS
     worker["template"]["spec"]["volumes"] = [{"name": "script", "configMap": {"name": "script"}}]
     return job
 
