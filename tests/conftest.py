@@ -21,7 +21,7 @@ pytest_plugins = [
 # few examples each time. HYPOTHESIS_PROFILE=explore, of `make test-slow`, looks for new ones.
 _patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("repeatable", derandomize=True, max_examples=25, **_patient)
-hypothesis.settings.register_profile("explore", max_examples=1000, **_patient)
+hypothesis.settings.register_profile("explore", max_examples=400, **_patient)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # libyaml reads a test's manifests ten times as fast. Where the loader matters, the product names it.

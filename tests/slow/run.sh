@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Run the parts of `make test-slow` that are named, or all of them. A part that fails does not stop the others; the last
-# lines name each part's result.
+# Run the parts of `make test-slow` that are named, or all of them: about 45 minutes on two cores if the control plane is
+# built. A part that fails does not stop the others; the last lines name each part's result.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-readonly BIN=.venv/bin ALL="corpora examples budgets layers faults fuzz interpreters oldest"
+readonly BIN=.venv/bin ALL="corpora examples budgets integration faults fuzz interpreters oldest"
 
 # Tests that read much data, and inputs that fuzzing has found.
 corpora() { $BIN/pytest --numprocesses 2 --dist worksteal tests/slow --ignore tests/slow/budgets --ignore tests/slow/faults; }
@@ -17,34 +17,44 @@ examples() {
 # CPU time of what a tenant, a scheduler or a policy may send.
 budgets() { $BIN/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 tests/slow/budgets; }
 
-# What CI leaves out of the layers with real parts: slow tests, and all but the main tests on real nodes.
-layers() {
-	$BIN/python tests/e2e/build.py && $BIN/pytest -m slow --numprocesses 3 --dist loadfile tests/integration &&
-		$BIN/pytest -m "not main" tests/e2e
-}
-
-# All faults of the page, whose tables are updated.
-faults() {
+# Integration tests that take over 15 seconds, or repeat a case in which kube-scheduler draws.
+integration() {
 	$BIN/python tests/integration/build.py &&
-		$BIN/pytest tests/slow/faults --fault-report docs/evidence/status.md
+		$BIN/pytest -m slow --numprocesses 2 --dist loadfile tests/integration
 }
 
-# Coverage-guided, ten minutes.
+# All faults of the page, whose tables are updated. Tests that load the machine run alone; the others mostly wait.
+faults() {
+	local name load=() others=() status=0
+	for name in availability resources storm tenants upgrade; do
+		load+=("tests/slow/faults/test_$name.py") others+=(--ignore "tests/slow/faults/test_$name.py")
+	done
+	$BIN/python tests/integration/build.py || return
+	$BIN/pytest --numprocesses 3 --dist loadfile "${others[@]}" tests/slow/faults \
+		--fault-report docs/evidence/status.md || status=1
+	$BIN/pytest "${load[@]}" --fault-report docs/evidence/status.md || status=1
+	return $status
+}
+
+# Coverage-guided, four minutes.
 fuzz() {
 	$BIN/uv pip install --quiet --python $BIN/python --only-binary :all: --require-hashes -r requirements/fuzz.txt &&
 		PYTHONPATH=.:tests/support $BIN/python tests/slow/fuzz/run.py
 }
 
-# Unit and service tests on the newest and the oldest of the machine's other Pythons, each in an environment of its own.
+# Unit tests on the newest and the oldest of the machine's other Pythons, each in an environment of its own; service tests
+# on the oldest alone.
 interpreters() {
-	local version python status=0
+	local version python folders status=0
 	while read -r version python; do
 		[ "$($BIN/python -V)" = "$("$python" -V)" ] && continue
+		folders=tests/unit
+		[ "$version" = 3.11 ] && folders+=" tests/service"
 		echo "tests on Python $version ($python)"
 		$BIN/uv venv --quiet --clear --python "$python" ".venv-$version" &&
 			$BIN/uv pip install --quiet --python ".venv-$version/bin/python" --require-hashes -r requirements/dev.txt &&
 			$BIN/uv pip install --quiet --python ".venv-$version/bin/python" --no-deps --no-build-isolation --editable . &&
-			".venv-$version/bin/pytest" --quiet --numprocesses 3 --dist loadfile tests/unit tests/service || status=1
+			".venv-$version/bin/pytest" --quiet --numprocesses 3 --dist loadfile $folders || status=1
 	done < <(sh tests/support/interpreters.sh | sed -n '2p; 3,$ { $p }')
 	return $status
 }

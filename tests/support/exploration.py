@@ -13,4 +13,4 @@ def choose(usual: int, many: int) -> int:
     return many if os.environ.get("HYPOTHESIS_PROFILE") == "explore" else usual
 
 
-wide = hypothesis.settings(max_examples=choose(100, 1000))  # where the default of 25 examples finds little
+wide = hypothesis.settings(max_examples=choose(100, 400))  # where the default of 25 examples finds little

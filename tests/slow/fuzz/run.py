@@ -1,12 +1,13 @@
 """Coverage-guided fuzzing by atheris (libFuzzer): `tests/slow/fuzz/run.py --seconds 60 networks policy`.
 
 Each target runs in a process of its own for its share of the time. What breaks one is kept below build/fuzz and makes
-the exit code 1; `--minimize` writes what is new and worth keeping into the corpus instead.
+the exit code 1; `--minimize` adds what covers more to the corpus.
 """
 
 import argparse
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ with atheris.instrument_imports(include=["railwright.fabric", "webhook", "railwr
 
     TARGETS = catalogue.targets()
 
-MAX_BYTES = 4096  # bytes of an input worth committing
+MAX_BYTES = 4096  # bytes of an input worth storing
 
 
 def main() -> int:
@@ -35,8 +36,8 @@ def main() -> int:
         print(f"--- {name}", flush=True)
         if _apart(name, "--seconds", str(arguments.seconds / len(chosen)), "--seed", str(arguments.seed)):
             broken.append(name)
-        elif arguments.minimize:
-            _apart(name, "--minimize")
+        elif arguments.minimize and not _apart(name, "--minimize"):
+            catalogue.store(name, [path.read_bytes() for path in (catalogue.OUTPUT / name / "stored").iterdir()])
     print(f"{len(chosen) - len(broken)} passed, {len(broken)} failed")
     if broken:
         print(f"broken: {', '.join(broken)}; the inputs are below {catalogue.OUTPUT}", file=sys.stderr)
@@ -46,7 +47,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Coverage-guided fuzzing of what reads text of strangers.")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: {' '.join(TARGETS)}")
-    parser.add_argument("--seconds", type=float, default=600, help="for all targets together")
+    parser.add_argument("--seconds", type=float, default=240, help="for all targets together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minimize", action="store_true", help="add to the corpus what covers more")
     parser.add_argument("--inside", help=argparse.SUPPRESS)  # the name of the target this process runs
@@ -66,8 +67,11 @@ def _inside(arguments: argparse.Namespace, given: list[str]) -> int:
     seeds = pathlib.Path(tempfile.mkdtemp(prefix="seeds-", dir=folder))
     for number, data in enumerate(target.seeds()):
         (seeds / str(number)).write_bytes(data)
-    committed = catalogue.CORPUS / arguments.inside
-    committed.mkdir(parents=True, exist_ok=True)
+    stored = folder / "stored"
+    shutil.rmtree(stored, ignore_errors=True)
+    stored.mkdir()
+    for number, data in enumerate(catalogue.read_stored(arguments.inside)):
+        (stored / str(number)).write_bytes(data)
     options = [
         f"-max_len={mutation.MAX_LENGTH}",
         f"-seed={arguments.seed}",
@@ -75,10 +79,10 @@ def _inside(arguments: argparse.Namespace, given: list[str]) -> int:
         f"-artifact_prefix={folder}/",
     ]
     if arguments.minimize:  # what covers more goes into the first folder, the smallest inputs first
-        options += ["-merge=1", f"-max_len={MAX_BYTES}", str(committed), str(grown)]
+        options += ["-merge=1", f"-max_len={MAX_BYTES}", str(stored), str(grown)]
     else:
         seconds = max(1, round(arguments.seconds))
-        options += [f"-max_total_time={seconds}", "-print_final_stats=1", str(grown), str(committed), str(seeds)]
+        options += [f"-max_total_time={seconds}", "-print_final_stats=1", str(grown), str(stored), str(seeds)]
     corpus = catalogue.corpus(arguments.inside)
 
     def mutator(data: bytes, size: int, seed: int) -> bytes:

@@ -19,7 +19,7 @@ CLOSE = 1e-6
 LEVELS = (placing.LEAF, placing.SPINE, "fabric.topograph.run/tier-2")
 PRODUCT = "nvidia.com/gpu.product"
 FIRST, _, LAST = os.environ.get("RAILWRIGHT_CLUSTERS", "").partition(":")
-SEEDS = range(int(FIRST or 0), int(LAST or exploration.choose(30, 2000)))
+SEEDS = range(int(FIRST or 0), int(LAST or exploration.choose(30, 1000)))
 CHUNKS = [SEEDS[start : start + 10] for start in range(0, len(SEEDS), 10)]
 
 

@@ -7,6 +7,7 @@ import math
 import pathlib
 import pkgutil
 import time
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -25,9 +26,19 @@ def targets() -> dict[str, ModuleType]:
 
 
 def corpus(name: str) -> list[bytes]:
-    """Return the committed inputs of a target and its seeds from the test data, in a fixed order."""
-    committed = [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]
-    return [*targets()[name].seeds(), *committed]
+    """Return the seeds of a target from the test data and its stored inputs, in a fixed order."""
+    return [*targets()[name].seeds(), *read_stored(name)]
+
+
+def read_stored(name: str) -> list[bytes]:
+    """Return the stored inputs of a target. Its file is a list of strings, of which each character is a byte."""
+    return [text.encode("latin-1") for text in json.loads((CORPUS / f"{name}.json").read_text())]
+
+
+def store(name: str, inputs: Iterable[bytes]) -> None:
+    """Replace the stored inputs of a target."""
+    texts = sorted({data.decode("latin-1") for data in inputs})
+    (CORPUS / f"{name}.json").write_text(json.dumps(texts, indent=0) + "\n")
 
 
 def run(target: ModuleType, data: bytes) -> None:
