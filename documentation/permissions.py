@@ -2,6 +2,7 @@
 
 import functools
 import json
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from documentation import markdown
 from railwright.fabric import names
 
 _BASE = markdown.ROOT / "manifests" / "base"
+_CLAIMS = markdown.ROOT / "manifests" / "components" / "claims" / "rbac.yaml"
+_WITH_CLAIMS = "cluster, for fabrics with `claims` or `nvlinkSegment`"
 _READING = ("get", "list", "watch")
 
 # What the rights of an account amount to, if its pod is taken over. A rule that RBAC cannot narrow is named here.
@@ -26,9 +29,9 @@ CONSEQUENCES: Mapping[str, str] = {
         "`explain pod`; order or refuse the nodes that a scheduler offers, but bind nothing. Write misleading Events."
     ),
     "railwright-webhook": (
-        "See nodes, pods, namespaces and claims of all namespaces; create ResourceClaimTemplates everywhere, which "
-        "take quota. Not by rights, but by its answers: change or reject every object that the webhook configuration "
-        "sends it, in any field. Write misleading Events."
+        "See nodes, pods and namespaces. With the rights for claims, see ResourceClaimTemplates of all namespaces, and "
+        "create some everywhere, which take quota. Not by rights, but by its answers: change or reject every object "
+        "that the webhook configuration sends it, in any field. Write misleading Events."
     ),
 }
 
@@ -39,11 +42,14 @@ DATA = markdown.ROOT / "railwright" / "cli" / "checking" / "permissions.json"
 def format_data() -> str:
     """Return the file that `railwright check` reads: the rules of the roles of each server.
 
-    `{installation}` stands for the first part of the names. `namespaced` rules are for the installation's namespace.
+    `{installation}` stands for the first part of the names. `namespaced` rules are for the installation's namespace,
+    and those with `claims` for policies that need claim templates.
     """
     texts = {
         account: ",\n".join(
-            json.dumps({"namespaced": scope != "cluster", **rule})
+            json.dumps(
+                {"namespaced": scope.startswith("`"), **({"claims": True} if scope == _WITH_CLAIMS else {}), **rule}
+            )
             for scope, rules in list_rules(account).items()
             for rule in rules
         )
@@ -66,26 +72,29 @@ def format_permissions() -> str:
 
 
 def list_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the rules of a ServiceAccount by scope: `cluster`, or the namespace."""
-    objects = _read_objects()
+    """Return the rules of a ServiceAccount by scope: `cluster`, that with claims, or the namespace."""
+    objects = [*_read_objects(*sorted(_BASE.glob("*.yaml"))), *_read_objects(_CLAIMS)]
     roles = {(role["kind"], role["metadata"]["name"]): role for role in objects if role["kind"].endswith("Role")}
     scopes: dict[str, list[Mapping[str, Any]]] = {}
     for binding in objects:
         if binding["kind"].endswith("RoleBinding") and account in {item["name"] for item in binding["subjects"]}:
             role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
             scope = "cluster" if binding["kind"] == "ClusterRoleBinding" else f"`{names.NAMESPACE}`"
+            scope = _WITH_CLAIMS if binding in _read_objects(_CLAIMS) else scope
             scopes.setdefault(scope, []).extend(role["rules"])
     return scopes
 
 
 def list_accounts() -> list[str]:
     """Return the names of all ServiceAccounts of the manifests."""
-    return sorted(item["metadata"]["name"] for item in _read_objects() if item["kind"] == "ServiceAccount")
+    return sorted(
+        item["metadata"]["name"] for item in _read_objects(*_BASE.glob("*.yaml")) if item["kind"] == "ServiceAccount"
+    )
 
 
 @functools.cache
-def _read_objects() -> tuple[dict[str, Any], ...]:
-    texts = (path.read_text(encoding="utf-8") for path in sorted(_BASE.glob("*.yaml")))
+def _read_objects(*paths: pathlib.Path) -> tuple[dict[str, Any], ...]:
+    texts = (path.read_text(encoding="utf-8") for path in paths)
     return tuple(tree for text in texts for tree in yaml.safe_load_all(text) if tree)
 
 

@@ -9,13 +9,14 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, events, labelled_pods, last_policy, resources, sinks, sources, watch_wire
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.nccl import catalogue
-from railwright.fabric.policy import model
+from railwright.fabric.policy import shortcomings
 from railwright.fabric.workloads import fabric_users
 from railwright.serving import logs, metrics, probes, server, settings
 from webhook import app, claim_templates, file_keys, object_events
 from webhook import state as states
 
 _LIST_SECONDS = 2.0  # of the five that the API server waits for a review
+_FORBIDDEN = 403
 _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be reached with these settings
 
 
@@ -46,6 +47,7 @@ async def serve(options: settings.Settings) -> int:
     post_event: app.EventSink = app.post_none
     write_templates: app.WriteTemplates | None = None
     list_pods: app.ListPods = app.list_none
+    may_read_templates: app.MayReadTemplates = app.allow
     if (client := origin.client) is not None:
         state.watched = True
         support = file_keys.Support(client, state.set_file_keys)
@@ -58,6 +60,7 @@ async def serve(options: settings.Settings) -> int:
         controller = _build_controller(client, origin, state, poster)
         write_templates = controller.write_for_workload
         list_pods = functools.partial(_list_pods, client)
+        may_read_templates = functools.partial(_may_read_templates, client)
         last = last_policy.LastPolicy(client, origin.store, origin.policy_object, writes=True)
         tasks += [poster.run, controller.run, support.run, last.run]
     checks.add("policy", origin.find_policy_problem)
@@ -69,6 +72,7 @@ async def serve(options: settings.Settings) -> int:
         post_event,
         write_templates,
         list_pods,
+        may_read_templates,
         max_body=options.max_body,
     )
     webhook_server = server.Server(
@@ -90,6 +94,21 @@ async def _list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_us
         return None
 
 
+async def _may_read_templates(client: clients.Client) -> bool:
+    """Return False if the API server says that this account may not list claim templates.
+
+    A role that gives this gives all rights for claims.
+    """
+    try:
+        async with asyncio.timeout(_LIST_SECONDS):
+            await client.get(resources.CLAIM_TEMPLATES.path, {"limit": "1"})
+    except errors.ClusterError as error:
+        return error.status != _FORBIDDEN
+    except TimeoutError:
+        pass
+    return True
+
+
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     """Return what is watched beside the policy. Of pods without a node, those that name claim templates are kept."""
     watch = sources.WatchSpec
@@ -97,18 +116,20 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
         watch(resources.NAMESPACES, state.namespaces),
         watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
         watch(resources.NADS, sinks.Several(state.networks, state.subnets)),
-        watch(resources.WAITING_PODS, state.claiming_pods, gradual=True, is_needed=_has_claims),
-        watch(resources.CLAIM_TEMPLATES, state.claim_templates, is_needed=_needs_templates),
+        watch(
+            resources.WAITING_PODS,
+            state.claiming_pods,
+            gradual=True,
+            is_needed=lambda document: document.has_claims,
+            grant=shortcomings.GRANT_CLAIMS,
+        ),
+        watch(
+            resources.CLAIM_TEMPLATES,
+            state.claim_templates,
+            is_needed=lambda document: document.needs_claim_templates,
+            grant=shortcomings.GRANT_CLAIMS,
+        ),
     ]
-
-
-def _has_claims(document: model.PolicyDocument) -> bool:
-    return any(fabric.claims is not None for fabric in document.fabrics.values())
-
-
-def _needs_templates(document: model.PolicyDocument) -> bool:
-    """True with claims, and with NVLink: a claim for the channel of an NVLink domain brings no rails."""
-    return _has_claims(document) or any(fabric.nvlink_segment is not None for fabric in document.fabrics.values())
 
 
 def _build_controller(

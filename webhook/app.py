@@ -21,6 +21,7 @@ EventSink = Callable[[reviews.EventRecord], None]
 WriteTemplates = Callable[[Sequence[views.Pod]], Awaitable[Sequence[reason.Reason]]]
 ListPods = Callable[[Sequence[str]], Awaitable[fabric_users.LabelledPods | None]]
 """Lists the pods with one of some values of the label; None if that is not possible now."""
+MayReadTemplates = Callable[[], Awaitable[bool]]
 
 
 def post_none(_event: reviews.EventRecord) -> None:
@@ -31,11 +32,17 @@ async def list_none(_labels: Sequence[str]) -> None:
     """List no pods, without an API server."""
 
 
+async def allow() -> bool:
+    """Allow everything, without an API server."""
+    return True
+
+
 _STATE = web.AppKey("state", states.State)
 _GET_POLICY = web.AppKey[GetPolicy]("get_policy")
 _POST_EVENT = web.AppKey[EventSink]("post_event")
 _WRITE_TEMPLATES = web.AppKey[WriteTemplates | None]("write_templates")
 _LIST_PODS = web.AppKey[ListPods]("list_pods")
+_MAY_READ_TEMPLATES = web.AppKey[MayReadTemplates]("may_read_templates")
 _COUNTERS = web.AppKey("counters", metrics.WebhookMetrics)
 _CACHE = web.AppKey("cache", response_cache.ResponseCache)
 
@@ -47,12 +54,14 @@ def build_application(  # noqa: PLR0913, PLR0917 - what the handlers read
     post_event: EventSink = post_none,
     write_templates: WriteTemplates | None = None,
     list_pods: ListPods = list_none,
+    may_read_templates: MayReadTemplates = allow,
     *,
     max_body: int,
 ) -> web.Application:
     """Return the application. `post_event` must return at once.
 
-    `write_templates` writes the claim templates of pods, and returns why some are not written.
+    `write_templates` writes the claim templates of pods, and returns why some are not written. `may_read_templates`
+    tells whether this server has the right to read them.
     """
     rules = application.Rules(max_body=max_body, counters=counters, malformed=(reviews.MalformedError,))
     app = application.build(
@@ -65,6 +74,7 @@ def build_application(  # noqa: PLR0913, PLR0917 - what the handlers read
     )
     app[_STATE], app[_GET_POLICY], app[_POST_EVENT], app[_COUNTERS] = state, get_policy, post_event, counters
     app[_WRITE_TEMPLATES], app[_LIST_PODS] = write_templates, list_pods
+    app[_MAY_READ_TEMPLATES] = may_read_templates
     app[_CACHE] = response_cache.ResponseCache()
     return app
 
@@ -95,6 +105,8 @@ async def validate_policy(request: web.Request) -> web.Response:
     if lost:
         users = fabric_users.Users(await app[_LIST_PODS](lost), state.namespaces.by_key or {})
         answer = reviews.add_warnings(answer, fabric_users.describe(lost, users))
+    if document is not None and document.needs_claim_templates and not await app[_MAY_READ_TEMPLATES]():
+        answer = reviews.add_warnings(answer, [*shortcomings.find_missing_rights(document)])
     return _reply(app, answer)
 
 

@@ -28,6 +28,7 @@ TARGETS = {  # a set of values -> the templates of which it is the source, with 
     "certificates.mode=cert-manager,extender.enabled=true": {
         "templates/cert-manager.yaml": "overlays/cert-manager/certificates.yaml"
     },
+    "webhook.claims=true": {"templates/claims-rbac.yaml": "components/claims/rbac.yaml"},
     "certificates.clientAuth=true": {"templates/client-secrets.yaml": "components/client-certificates/secrets.yaml"},
     "metrics.enabled=true": {
         "templates/service-monitor.yaml": "components/prometheus/scraping.yaml",

@@ -60,11 +60,12 @@ class Image(Values, frozen=True, kw_only=True):
     """The image, which contains all components."""
 
     repository: Annotated[str, describe("Registry and name of the image")] = "railwright"
-    tag: Annotated[str, describe("Tag of the image. Empty: the chart's appVersion")] = ""
-    digest: Annotated[
+    tag: Annotated[
         str,
-        describe("Digest of the image, sha256:...; overrides the tag"),
-        msgspec.Meta(pattern="^(sha256:[0-9a-f]{64})?$"),
+        describe(
+            "Tag of the image, its digest as @sha256:..., or both as TAG@sha256:... Empty: the chart's appVersion"
+        ),
+        msgspec.Meta(pattern=r"^(\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$"),
     ] = ""
     pull_secrets: Annotated[list[Object], describe("imagePullSecrets of the pods, such as [{name: registry}]")] = (
         default([])
@@ -101,6 +102,13 @@ class Webhook(Values, frozen=True, kw_only=True):
     excluded_namespaces: Annotated[
         list[Word], describe("Namespaces to exclude, besides kube-system and that of the release")
     ] = default([])
+    claims: Annotated[
+        bool,
+        describe(
+            "Grant the rights for fabrics with `claims` or `nvlinkSegment`: watch waiting pods, and read and create "
+            "ResourceClaimTemplates. A policy.document with such a fabric grants them too"
+        ),
+    ] = False
     extra_args: ExtraArgs = default([])
 
 

@@ -95,6 +95,34 @@ async def find_object(client: clients.Client, path: str, shape: type[_Result]) -
     return None if body is None else _decode(client, path, body, shape)
 
 
+class _ReviewStatus(views.View, frozen=True):
+    allowed: bool | None = None
+
+
+class _AccessReview(views.View, frozen=True):
+    """A SubjectAccessReview."""
+
+    status: _ReviewStatus = _ReviewStatus()
+
+
+async def review_access(
+    client: clients.Client, permission: errors.Permission, namespace: str, account: str
+) -> bool | None:
+    """Return whether a ServiceAccount has a permission, None if the answer does not say. Raises ClusterError."""
+    kind, version = "SubjectAccessReview", "authorization.k8s.io/v1"
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    attributes = msgspec.to_builtins(permission)
+    spec = {"resourceAttributes": attributes, "user": format_user(namespace, account), "groups": groups}
+    path = f"/apis/{version}/{kind.lower()}s"
+    answer = await client.post(path, {"apiVersion": version, "kind": kind, "spec": spec})
+    return _decode(client, path, answer, _AccessReview).status.allowed
+
+
+def format_user(namespace: str, account: str) -> str:
+    """Return the user that a ServiceAccount is for the API server."""
+    return f"system:serviceaccount:{namespace}:{account}"
+
+
 def _decode(client: clients.Client, path: str, body: bytes, shape: type[_Result]) -> _Result:
     try:
         return msgspec.json.decode(body, type=shape)

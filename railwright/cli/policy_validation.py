@@ -6,12 +6,14 @@ from typing import Any
 
 from railwright.cli import cluster_access, formats, options, output, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, labelled_pods, resources, watch_wire
+from railwright.cluster import errors, installed_names, labelled_pods, resources, watch_wire
 from railwright.cluster import policies as policy_reader
 from railwright.fabric import text
 from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model, schema, shortcomings
 from railwright.fabric.workloads import fabric_users
+
+_FORBIDDEN = 403
 
 
 def print_schema(_: argparse.Namespace) -> int:
@@ -62,14 +64,31 @@ async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocum
     )
     current = await policy_sources.find(client)
     compared = []
+    may_read_templates = await _may_read_templates(client) if any(d.needs_claim_templates for d in documents) else True
     for document in documents:
         found = list(shortcomings.find(document, cluster))
         lost = fabric_users.list_lost(current.document, document) if isinstance(current, model.Policy) else ()
         if lost:
             users = fabric_users.Users(await labelled_pods.list_pods(client, lost), known.namespaces.by_key or {})
             found += fabric_users.describe(lost, users)
+        if not may_read_templates:
+            found += shortcomings.find_missing_rights(document)
         compared.append([reason.line for reason in found])
     return compared
+
+
+async def _may_read_templates(client: clients.Client) -> bool:
+    """Return False if the webhook may not read claim templates. True if the caller may not ask: the webhook warns."""
+    permission = errors.Permission("list", resources.CLAIM_TEMPLATES.group, "resourceclaimtemplates")
+    try:
+        allowed = await cluster_access.review_access(
+            client, permission, installed_names.NAMESPACE, f"{installed_names.INSTALLATION}-webhook"
+        )
+    except errors.ApiError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return True
+    return allowed is not False
 
 
 async def _list_kind(client: clients.Client, kind: resources.Kind) -> list[Any]:

@@ -43,7 +43,7 @@ WATCH_SECONDS = 240.0  # timeout of a watch, extended by up to half
 QUIET_SECONDS = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection
 ABSENT_SECONDS = 30.0  # polling interval for an absent CRD
 _SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
-_NOT_FOUND = 404
+_FORBIDDEN, _NOT_FOUND = 403, 404
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
 LONGEST_ASKED_SECONDS = 300.0  # upper bound on Retry-After
 _MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
@@ -93,6 +93,7 @@ class Reflector:
         count_failure: Callable[[str, str], None] = lambda _kind, _reason: None,
         excerpt: Callable[[Any], Any] = lambda obj: obj,
         gradual: bool = False,
+        grant: str = "",
         quiet_seconds: float = QUIET_SECONDS,
         watch_seconds: float = WATCH_SECONDS,
         absent_seconds: float = ABSENT_SECONDS,
@@ -101,13 +102,14 @@ class Reflector:
         """`count_failure` gets the kind, and why its watch starts again; "skipped" if an object is not read, or partly.
 
         `excerpt` returns the part of an object that the sink needs, which bounds memory while a list is read; it must
-        keep metadata. `gradual`: the sink accepts a part of the first list, and gets it object by object.
+        keep metadata. `gradual`: the sink accepts a part of the first list, and gets it object by object. `grant` says
+        what gives the right to watch the kind, "" for a role that every installation has.
         """
         self.kind = kind
         self.synced = asyncio.Event()
         self.failure: errors.ClusterError | None = None  # the current failure; None if the last request succeeded
         self._client, self._sink, self._clock, self._count_failure = client, sink, clock, count_failure
-        self._excerpt, self._gradual = excerpt, gradual
+        self._excerpt, self._gradual, self._grant = excerpt, gradual, grant
         self._quiet, self._watch_seconds, self._absent = quiet_seconds, watch_seconds, absent_seconds
         self._version = ""  # of the newest event or list that was applied; "" if a watch cannot continue from it
         # What the sink has, by which a list is compared with it. Objects themselves are not kept: sinks keep parts.
@@ -159,7 +161,8 @@ class Reflector:
         else:
             self.failure = failure
             message = "watch failed; the cache keeps its objects"
-            self._log_once(None, str(failure), message, fix=failure.sentence)
+            fix = self._grant if self._grant and failure.status == _FORBIDDEN else failure.sentence
+            self._log_once(None, str(failure), message, fix=fix)
             self._count_failure(self.kind.name, str(failure.status or _REASONS.get(type(failure), "unread")))
         await self._backoff.pause(failure.retry_after)
 

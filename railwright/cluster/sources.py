@@ -164,6 +164,7 @@ CountFailure = Callable[[str, str], None]
 """Called with (kind, reason) when a watch starts again, and with "skipped" for an object that cannot be decoded."""
 # kinds without which no decision is possible
 _NEEDED = (resources.NODES.name, resources.WAITING_PODS.name, resources.POLICY.name)
+_FORBIDDEN = 403
 _SILENT_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than two are missing
 
 
@@ -177,7 +178,8 @@ class WatchSpec(msgspec.Struct, frozen=True):
 
     `excerpt` returns the part of an object that the sink needs; the rest is freed before the next object is decoded.
     `gradual`: the sink accepts a part of the first list. `is_needed` says whether a policy needs the kind, which is
-    watched only while one is in force that does; None: always.
+    watched only while one is in force that does; None: always. `grant` says what gives the right to watch the kind, if
+    not every installation does; the server is ready without it.
     """
 
     kind: resources.Kind
@@ -185,6 +187,7 @@ class WatchSpec(msgspec.Struct, frozen=True):
     excerpt: Callable[[Any], Any] = return_whole
     gradual: bool = False
     is_needed: Callable[[model.PolicyDocument], bool] | None = None
+    grant: str = ""
 
 
 class Sources:
@@ -211,7 +214,7 @@ class Sources:
         """Return the readiness problem of the caches; "" once all are read and none is older than `stale_after`
         seconds.
         """
-        unread = [spec.kind.name for spec in self._list_unread_specs()]
+        unread = [spec.kind.name for spec in self._list_unread_specs() if not (spec.grant and self._is_denied(spec))]
         if self._snapshot is not None and not self._snapshot.synced.is_set():
             unread.append("snapshot")
         if unread:
@@ -226,6 +229,10 @@ class Sources:
             source = self._reflectors.get(spec.kind.name)
             if self._needs(spec) and (source is None or not source.synced.is_set()):
                 yield spec
+
+    def _is_denied(self, spec: WatchSpec) -> bool:
+        failure = self._reflectors[spec.kind.name].failure if spec.kind.name in self._reflectors else None
+        return failure is not None and failure.status == _FORBIDDEN
 
     def _list_late(self, stale_after: float) -> list[str]:
         ages = {name: source.get_age_seconds() for name, source in self._reflectors.items()}
@@ -302,6 +309,7 @@ class Sources:
                 count_failure=count_failure,
                 excerpt=spec.excerpt,
                 gradual=spec.gradual,
+                grant=spec.grant,
             )
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(source.run())

@@ -45,6 +45,7 @@ MATRIX = {  # the kustomization: the chart's values for the same
     "overlays/production": [f"--values={CHART / 'values-production.yaml'}"],
     "overlays/cert-manager": ["--set=image.tag=latest,certificates.mode=cert-manager"],
     "overlays/prometheus": [f"--set=image.tag=latest,{MONITORED}"],
+    "components/claims": ["--set=image.tag=latest,webhook.claims=true"],
     "components/client-certificates components/client-auth": ["--set=image.tag=latest,certificates.clientAuth=true"],
 }
 
@@ -127,7 +128,7 @@ async def test_each_value_reaches_its_field(helm):
     by_name = await by_kind_and_name(
         helm,
         "--set=image.repository=r.example/railwright,image.pullSecrets[0].name=registry",
-        f"--set=image.digest=sha256:{'a' * 64}",
+        f"--set=image.tag=@sha256:{'a' * 64}",
         "--set=webhook.failurePolicy=Ignore,webhook.excludedNamespaces={infra}",
         "--set=webhook.extraArgs={--max-body=1},webhook.hostNetwork=true,webhook.opsPort=18080",
         "--set=extender.plainHttp=true,networkPolicy.metricsNamespace=prom",

@@ -15,7 +15,8 @@ from test_explain import Gang
 from railwright.cluster import installed_names
 from railwright.fabric import names
 
-BASE = pathlib.Path(__file__).parents[2] / "manifests" / "base"
+MANIFESTS = pathlib.Path(__file__).parents[2] / "manifests"
+BASE, CLAIMS = MANIFESTS / "base", MANIFESTS / "components" / "claims" / "rbac.yaml"
 PREFIX = f"system:serviceaccount:{names.NAMESPACE}:"
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 PLACEMENT = {"domains": [gangs.LEAF]}
@@ -33,7 +34,7 @@ Right = tuple[str, str, str]  # verb, group, resource with its subresource
 def objects() -> list[dict]:
     return [
         document
-        for path in sorted(BASE.glob("*.yaml"))
+        for path in (*sorted(BASE.glob("*.yaml")), CLAIMS)
         for document in yaml.safe_load_all(path.read_text())
         if document
     ]

@@ -8,6 +8,7 @@ import shell
 from api_stub import listing, node
 
 from railwright.cluster import policies, sources
+from railwright.fabric.policy import shortcomings
 from webhook import __main__ as webhook
 from webhook import state as states
 
@@ -66,6 +67,22 @@ async def test_claims_are_watched_while_a_fabric_has_them(running, stub):
 
 async def test_templates_are_watched_with_nvlink_too(running):
     await running.use(NVLINK, TEMPLATES)
+
+
+async def test_a_webhook_without_the_rights_for_claims_is_ready_says_so_and_watches_once_it_has_them(
+    running, stub, caplog
+):
+    """The policy may come before the upgrade that sets webhook.claims."""
+    stub.forbidden = {"/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaimtemplates"}
+    await running.use(PLAIN)
+    running.origin.store.take(CLAIMED)
+    await shell.until(lambda: {"pods", TEMPLATES} <= running.watched and not running.origin.cache_problem())
+    assert not running.state.claim_templates.classes
+    logged = [record for record in caplog.records if "watch failed" in record.message]
+    assert {record.fields["kind"] for record in logged} == {"pods", TEMPLATES}
+    assert {record.fields["fix"] for record in logged} == {shortcomings.GRANT_CLAIMS}
+    stub.forbidden = set()
+    await shell.until(lambda: bool(running.state.claim_templates.classes))
 
 
 async def test_the_caches_are_incomplete_until_what_a_new_policy_needs_is_read(running):

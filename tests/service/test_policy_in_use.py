@@ -1,8 +1,12 @@
-"""A policy that removes a fabric in use: a warning at the write, and before by `policy validate --from-cluster`."""
+"""What a new policy breaks: a warning at the write, and before by `policy validate --from-cluster`.
+
+A fabric in use is removed, or one needs rights for claims that the webhook has not.
+"""
 
 import json
 
 import msgspec
+import pytest
 import varied_clusters
 from aiohttp import test_utils
 
@@ -37,7 +41,7 @@ def review(text: str) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-async def store(text: str, pods) -> list[str]:
+async def store(text: str, pods=None, **more) -> list[str]:
     known, asked = state.State(), []
 
     async def list_pods(labels):
@@ -46,12 +50,12 @@ async def store(text: str, pods) -> list[str]:
 
     known.namespaces.replace([msgspec.convert(LABS, views.Namespace)])
     present, counters = policies.read(varied_clusters.POLICY), metrics.WebhookMetrics()
-    application = app.build_application(known, lambda: present, counters, list_pods=list_pods, max_body=1 << 20)
+    application = app.build_application(known, lambda: present, counters, list_pods=list_pods, max_body=1 << 20, **more)
     async with test_utils.TestClient(test_utils.TestServer(application)) as client:
         answer = await client.post("/validate/policy", data=review(text), headers={"Content-Type": "application/json"})
         response = (await answer.json())["response"]
     assert response["allowed"]
-    assert asked == ([["roce"]] if "roce-v2" in text else [])
+    assert ["roce"] in asked if "roce-v2" in text else ["roce"] not in asked
     return response.get("warnings", [])
 
 
@@ -80,3 +84,47 @@ async def test_validate_counts_the_users_of_a_removed_fabric_before_the_write(cl
     (document,) = json.loads(out)
     assert (code, document["valid"]) == (0, True)
     assert not [warning for warning in document["warnings"] if "FabricInUse" in warning]
+
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+fabrics:
+  roce: {{transport: efa, gpusPerNode: 8, rails: [{{name: a, device: mlx5_0}}], placement: {{domains: [c]}}{}}}
+"""
+CLAIMED, SEGMENTED = POLICY.format(", claims: {deviceClass: dranet}"), POLICY.format(", nvlinkSegment: 1")
+DENIED = (
+    "ClaimTemplateNotWritten: fabrics.roce.claims: the webhook may not read and create ResourceClaimTemplates yet, so "
+    "its pods stay Pending; set webhook.claims=true in the chart's values, or add the component "
+    "manifests/components/claims"
+)
+
+
+@pytest.mark.parametrize(("text", "words"), [(CLAIMED, DENIED), (SEGMENTED, "fabrics.roce.nvlinkSegment: ")])
+async def test_a_policy_that_needs_claim_templates_is_a_warning_while_the_webhook_may_not_read_them(text, words):
+    async def deny():
+        return False
+
+    warnings = await store(text, may_read_templates=deny)
+    assert [warning for warning in warnings if words in warning]
+    assert not [warning for warning in await store(text) if words in warning]
+    assert not [warning for warning in await store(POLICY.format(""), may_read_templates=deny) if words in warning]
+
+
+@pytest.mark.parametrize("allowed", [True, False, None])
+async def test_validate_asks_whether_the_webhook_may_read_claim_templates(cluster, run, tmp_path, allowed):
+    """None: the caller may not ask, and the webhook warns at the write."""
+    reviews = ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews")
+    cluster.gives_access = allowed is True
+    if allowed is None:
+        cluster.refuse_next(403)
+    cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": []}
+    file = tmp_path / "policy.yaml"
+    file.write_text(CLAIMED)
+    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
+    assert (code, err) == (0, "")
+    assert (DENIED in out) is (allowed is False)
+    assert reviews in cluster.asked
+    file.write_text(varied_clusters.POLICY)
+    cluster.asked.clear()
+    await run("policy", "validate", "--from-cluster", str(file))
+    assert reviews not in cluster.asked

@@ -84,9 +84,12 @@ class Stub:
         self.watches: deque = deque()
         self.asked: list[web.Request] = []
         self.hold = asyncio.Event()
+        self.forbidden: set[str] = set()  # paths to which the caller has no right
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request)
+        if request.path in self.forbidden:
+            return refuse(403, "Forbidden", f'{request.path} is forbidden: User "me" cannot list resource')
         script = self.watches if "watch" in request.query else self.lists
         given = script.popleft() if len(script) > 1 else script[0]
         if isinstance(given, web.Response):

@@ -7,11 +7,25 @@ unless the release's name contains it. At most 40 characters, so that the longes
 {{- .Values.fullnameOverride | default $release | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* Image of all components, by digest, otherwise by tag, otherwise by the chart's appVersion. */}}
+{{- /* Image of all components, by tag and digest, by one of them, otherwise by the chart's appVersion. */}}
 {{- define "railwright.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{ .repository }}{{ if not (hasPrefix "@" .tag) }}:{{ end }}{{ .tag | default $.Chart.AppVersion }}
 {{- end }}
+{{- end }}
+
+{{- /* "true" if a fabric needs ResourceClaimTemplates, by the value or by the policy of the values. */}}
+{{- define "railwright.hasClaims" -}}
+{{- $fabrics := get (fromYaml .Values.policy.document) "fabrics" }}
+{{- $found := .Values.webhook.claims }}
+{{- if kindIs "map" $fabrics }}
+{{- range $fabrics }}
+{{- if kindIs "map" . }}
+{{- $found = or $found .claims .nvlinkSegment }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if $found }}true{{ end }}
 {{- end }}
 
 {{- /* Labels of every object. Argument: (list . COMPONENT). */}}

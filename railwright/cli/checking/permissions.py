@@ -9,6 +9,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 
+from railwright.cli import cluster_access
 from railwright.cli.checking import snapshots
 from railwright.cli.checking.fields import find_named, get_path
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
@@ -16,6 +17,7 @@ from railwright.cli.checking.snapshots import CERTS, EXTENDER, WEBHOOK, Snapshot
 from railwright.cluster import installed_names
 from railwright.cluster.errors import Permission
 from railwright.fabric import text
+from railwright.fabric.policy import shortcomings
 
 GROUP = "permissions"
 
@@ -31,13 +33,17 @@ def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def list_permissions(server: str, snapshot: Snapshot) -> Iterator[Permission]:
-    """Yield the permissions that a server needs by manifests/base. Without an extender nobody needs its Secret.
+    """Yield the permissions that a server needs by manifests/base, and for a policy with claims by components/claims.
 
-    documentation/permissions.py writes the file with the rules of its roles.
+    Without an extender nobody needs its Secret. documentation/permissions.py writes the file with the rules of the
+    roles.
     """
+    has_claims = snapshot.policy is not None and snapshot.policy.needs_claim_templates
     absent = None if find_named(snapshot.peek("deployments"), EXTENDER) else snapshots.SECRETS[EXTENDER]
     content = importlib.resources.files("railwright.cli.checking").joinpath("permissions.json").read_text()
     for rule in json.loads(content.replace("{installation}", installed_names.INSTALLATION))[server]:
+        if rule.get("claims") and not has_claims:
+            continue
         namespace = snapshot.namespace if rule["namespaced"] else ""
         for group, item, name in itertools.product(
             rule["apiGroups"], rule["resources"], rule.get("resourceNames", ("",))
@@ -47,18 +53,14 @@ def list_permissions(server: str, snapshot: Snapshot) -> Iterator[Permission]:
                 yield from (Permission(verb, group, resource, subresource, name, namespace) for verb in rule["verbs"])
 
 
-def format_user(namespace: str, account: str) -> str:
-    """Return the user that a ServiceAccount is for the API server."""
-    return f"system:serviceaccount:{namespace}:{account}"
-
-
 @row("apply the roles and their bindings again: {apply}")
 def check_server_permissions(snapshot: Snapshot) -> Assessment:
     """Servers have the permissions that they need.
 
     The API server is asked for each (SubjectAccessReview), so roles and bindings of your own count as well. A server
     that loses a permission goes on with what it has read before: pods are injected and placed by objects that have
-    changed meanwhile, and nothing else fails at first.
+    changed meanwhile, and nothing else fails at first. A webhook without those for ResourceClaimTemplates, which it
+    needs for fabrics with `claims` or `nvlinkSegment` only, writes none: pods that name one stay Pending.
     """
     snapshot.require("server-permissions")
     if not snapshot.denied:
@@ -68,11 +70,16 @@ def check_server_permissions(snapshot: Snapshot) -> Assessment:
         for account, denied in snapshot.denied.items()
     )
     account, (first, *_) = next(iter(snapshot.denied.items()))
-    return fail(
-        "; ".join(lacking),
-        "apply the roles and their bindings again: {apply}; to verify: kubectl auth can-i "
-        f"{first} --as={format_user(snapshot.namespace, account)}",
-    )
+    fix = "apply the roles and their bindings again: {apply}"
+    if any(map(_is_for_claims, itertools.chain(*snapshot.denied.values()))):
+        fix = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}"
+    user = cluster_access.format_user(snapshot.namespace, account)
+    return fail("; ".join(lacking), f"{fix}; to verify: kubectl auth can-i {first} --as={user}")
+
+
+def _is_for_claims(permission: Permission) -> bool:
+    """True for the permission of the webhook alone; the extender reads templates by its own role."""
+    return (permission.verb, permission.resource) == ("create", "resourceclaimtemplates")
 
 
 @row("ask a cluster administrator for the permissions", before=True)

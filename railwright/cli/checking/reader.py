@@ -5,7 +5,7 @@ Failed calls become reasons in the snapshot, never exceptions.
 
 import asyncio
 import datetime as dt
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 from urllib import parse
 
@@ -13,7 +13,6 @@ import msgspec
 
 from railwright.cli import cluster_access
 from railwright.cli.checking import permissions, pods
-from railwright.cli.checking.fields import get_path
 from railwright.cli.checking.snapshots import SOURCES, DryRun, SkipError, Snapshot
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
@@ -88,25 +87,14 @@ async def _review_servers(client: clients.Client, snapshot: Snapshot) -> None:
     try:
         for server, account in permissions.list_accounts(snapshot).items():
             needed = [*permissions.list_permissions(server, snapshot)]
-            user = permissions.format_user(snapshot.namespace, account)
-            groups = ("system:serviceaccounts", f"system:serviceaccounts:{snapshot.namespace}")
-            answers = await _gather(_review(client, permission, user, groups) for permission in needed)
+            reviews = (
+                cluster_access.review_access(client, permission, snapshot.namespace, account) for permission in needed
+            )
+            answers = await _gather(reviews)
             denied = [permission for permission, allowed in zip(needed, answers, strict=True) if allowed is False]
             snapshot.denied |= {account: denied} if denied else {}
     except errors.ClusterError as error:
         _record(snapshot, "server-permissions", "create subjectaccessreviews.authorization.k8s.io -A", error)
-
-
-async def _review(client: clients.Client, permission: errors.Permission, user: str, groups: Sequence[str]) -> Any:
-    """Return whether a user has a permission. Raises ClusterError."""
-    kind, version = "SubjectAccessReview", "authorization.k8s.io/v1"
-    spec = {"resourceAttributes": msgspec.to_builtins(permission), "user": user, "groups": groups}
-    path = f"/apis/{version}/{kind.lower()}s"
-    answer = await client.post(path, {"apiVersion": version, "kind": kind, "spec": spec})
-    try:
-        return get_path(msgspec.json.decode(answer), "status", "allowed")
-    except msgspec.MsgspecError as error:
-        raise errors.build_foreign(client.host, path, str(error)) from None
 
 
 async def _make_dry_run(client: clients.Client, snapshot: Snapshot, fabric: str, probing: str) -> None:

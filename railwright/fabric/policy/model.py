@@ -663,6 +663,16 @@ class PolicyDocument(Section, frozen=True):
         msgspec.Meta(max_length=256),
     ] = ()
 
+    @property
+    def has_claims(self) -> bool:
+        """True if the rails of a fabric come as claims."""
+        return any(fabric.claims is not None for fabric in self.fabrics.values())
+
+    @property
+    def needs_claim_templates(self) -> bool:
+        """True with claims, and with NVLink: a claim for the channel of an NVLink domain brings no rails."""
+        return self.has_claims or any(fabric.nvlink_segment is not None for fabric in self.fabrics.values())
+
 
 class Policy(msgspec.Struct, frozen=True, dict=True):
     """A valid document, and the digest that identifies it in injection records and metrics."""

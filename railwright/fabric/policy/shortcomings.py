@@ -15,6 +15,8 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 _WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
 _MAX_SHORT = 30  # characters of a list in a message with two lists, or with a long remedy
+# what gives the webhook the rights that `find_missing_rights` names
+GRANT_CLAIMS = "set webhook.claims=true in the chart's values, or add the component manifests/components/claims"
 Networks = Mapping[tuple[str, str], str | None]
 Subnets = Mapping[tuple[str, str], Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]]
 
@@ -56,6 +58,25 @@ def find(document: model.PolicyDocument, cluster: Cluster = NOTHING_KNOWN) -> tu
             if cluster.node_devices is not None:
                 shortcomings += _check_gpus(name, fabric, document.accelerators, cluster.node_devices)
     return tuple(shortcomings)
+
+
+def find_missing_rights(document: model.PolicyDocument) -> Iterator[reasons.Reason]:
+    """Yield a reason for a policy with claims or NVLink, for a webhook that may not read ResourceClaimTemplates."""
+    claimed = [name for name, fabric in document.fabrics.items() if fabric.claims is not None]
+    segmented = [name for name, fabric in document.fabrics.items() if fabric.nvlink_segment is not None]
+    if claimed:
+        needing, effect = [f"{name}.claims" for name in claimed], "so its pods stay Pending"
+    elif segmented:
+        needing = [f"{name}.nvlinkSegment" for name in segmented]
+        effect = "so claims of NVLink channels are taken for rails"
+    else:
+        return
+    yield reasons.Reason(
+        AdmissionCode.CLAIM_TEMPLATE_NOT_WRITTEN,
+        f"fabrics.{text.join_fitting(needing, _MAX_SHORT)}: the webhook may not read and create "
+        f"ResourceClaimTemplates yet, {effect}",
+        fix=GRANT_CLAIMS,
+    )
 
 
 def _check_accelerators(document: model.PolicyDocument, offered: Collection[str]) -> Iterator[reasons.Reason]:

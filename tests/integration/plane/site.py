@@ -15,7 +15,11 @@ from plane import guard, manifests, plane, reverse_proxy, servers, waiting
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "manifests" / "base"
 NAMESPACE, CONFIGMAP, KEY = "railwright-system", "railwright-policy", "policy.yaml"
-_ROLES = ("webhook-rbac.yaml", "extender-rbac.yaml")
+_ROLES = (
+    BASE / "webhook-rbac.yaml",
+    BASE / "extender-rbac.yaml",
+    ROOT / "manifests" / "components" / "claims" / "rbac.yaml",
+)
 _QUICK = ("--drain-seconds=0.2",)  # no replica takes over in a test
 
 
@@ -34,8 +38,8 @@ class Site:
         """Create the namespace and the roles of the manifests, once for each control plane."""
         if await self.plane.api.get_or_none("Namespace", NAMESPACE) is None:
             await self.plane.make_namespace(NAMESPACE)
-        for name in _ROLES:
-            for document in yaml.safe_load_all((BASE / name).read_text()):
+        for path in _ROLES:
+            for document in yaml.safe_load_all(path.read_text()):
                 await self.plane.api.ensure(document)
 
     async def policy(self, text: str) -> None:

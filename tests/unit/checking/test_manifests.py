@@ -86,6 +86,21 @@ def test_the_reviews_are_those_of_the_roles_in_the_manifests():
     assert {"list nodes -A", "watch hypernodes.topology.volcano.sh -A"} < list_rights("railwright-extender")
 
 
+@pytest.mark.parametrize("more", ["claims: {deviceClass: dranet}", "nvlinkSegment: 1"])
+def test_the_webhook_needs_rights_for_claims_only_by_a_policy_that_uses_them(more):
+    def list_with(key: str) -> set[str]:
+        fabric = f"transport: efa\n    gpusPerNode: 8\n    {key}\n    rails: [{{name: a, device: mlx5_0}}]"
+        text = f"apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    {fabric}\n    placement: {{domains: [c]}}\n"
+        policy = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: text}}
+        snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"policy": [policy]})
+        assert snapshot.policy is not None
+        return {str(item) for item in permissions.list_permissions("railwright-webhook", snapshot)}
+
+    templates = "resourceclaimtemplates.resource.k8s.io"
+    rights = {f"{verb} {templates} -A" for verb in ("list", "watch", "create")}
+    assert list_with(more) - list_with("railsPerPod: all") == {"watch pods -A", *rights}
+
+
 def test_without_an_extender_the_rotator_needs_no_right_to_its_secret():
     kept = list_rights("railwright-certs") - list_rights("railwright-certs", has_extender=False)
     assert kept == {

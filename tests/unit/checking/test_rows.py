@@ -28,8 +28,10 @@ from broken_installations import (
 from installations import NOW
 
 from railwright.cli.checking import command, installation, rows, snapshots
+from railwright.cluster import errors
 from railwright.fabric import names, views
 from railwright.fabric.injection import opt_in
+from railwright.fabric.policy import shortcomings
 
 ROWS = {row.anchor: row for listed in command.GROUPS.values() for row in listed}
 
@@ -327,7 +329,10 @@ def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, sta
 
 
 def test_permissions_that_servers_lack_are_named_with_the_command_that_verifies_one():
-    denied = {"rw-extender": ["list nodes -A", "watch nodes -A"], "rw-webhook": ["get configmaps/oci -n default"]}
+    denied = {
+        "rw-extender": [errors.Permission(verb, "", "nodes") for verb in ("list", "watch")],
+        "rw-webhook": [errors.Permission("get", "", "configmaps", name="oci", namespace="default")],
+    }
     row = find(installations.healthy(), "server-permissions", denied=denied)
     assert (row.state, row.detail) == (
         rows.State.FAIL,
@@ -337,6 +342,13 @@ def test_permissions_that_servers_lack_are_named_with_the_command_that_verifies_
         ),
     )
     assert "can-i list nodes -A --as=system:serviceaccount:railwright-system:rw-extender" in row.hint
+
+
+def test_without_the_rights_for_claims_the_fix_names_the_value_of_the_chart():
+    denied = {"rw-webhook": [errors.Permission("create", "resource.k8s.io", "resourceclaimtemplates")]}
+    row = find(installations.healthy(), "server-permissions", denied=denied)
+    assert "lacks 1 permission: create resourceclaimtemplates.resource.k8s.io -A" in row.detail
+    assert row.hint.startswith(f"{shortcomings.GRANT_CLAIMS}: kubectl apply -k FOLDER")
 
 
 def hide_schedulers(trees):

@@ -57,7 +57,7 @@ def test_the_defaults_and_the_shipped_values_are_valid():
         ("webhook.opsPort", 0),
         ("webhook.nodeSelector", {}),
         ("webhook.excludedNamespaces", ["a, b"]),
-        ("image.digest", "sha256:12"),
+        ("image.tag", "sha256:12"),
         ("certificates.mode", "self-signed"),
         ("admissionPolicy.accelerators", ["x'] || true || ['"]),
         ("admissionPolicy.accelerators", []),

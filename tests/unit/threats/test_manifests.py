@@ -17,6 +17,7 @@ from railwright.serving import ports, settings
 
 ROOT = pathlib.Path(__file__).parents[3]
 BASE = ROOT / "manifests" / "base"
+CLAIMS = ROOT / "manifests" / "components" / "claims" / "rbac.yaml"  # fewer installations have these rights
 OUTSIDE = {"kube-system", names.NAMESPACE}
 CLOSED_LEVEL = {
     "allowPrivilegeEscalation": False,
@@ -30,14 +31,13 @@ ANYWHERE = {
     ("create", "tokenreviews"),
     ("create", "subjectaccessreviews"),
     ("create", "resourceclaimtemplates"),  # in the namespaces of the pods that name them
-    ("delete", "resourceclaimtemplates"),
 }
 PRIVATE = {"secrets", "configmaps"}  # read by name only
 
 
 DOCUMENTS = [
     document
-    for path in sorted(BASE.glob("*.yaml"))
+    for path in (*sorted(BASE.glob("*.yaml")), CLAIMS)
     for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)
     if document
 ]
@@ -118,13 +118,28 @@ def test_t14_the_security_page_has_the_rights_of_every_account():
     table = permissions.format_permissions()
     for account in ACCOUNTS:
         rows = [line for line in table.splitlines() if line.startswith(f"| `{account}` |")]
-        assert len(rows) == 3, "in the cluster, in the namespace, and what they amount to"
+        with_claims = account == "railwright-webhook"
+        assert len(rows) == 3 + with_claims, "in the cluster, in the namespace, and what they amount to"
         for rule, everywhere in rules(account):
-            (row,) = [
-                line for line in rows if line.split(" | ")[1] == ("cluster" if everywhere else "`railwright-system`")
-            ]
+            scope = "cluster" if everywhere else "`railwright-system`"
+            found = [line for line in rows if line.split(" | ")[1].partition(",")[0] == scope]
             for word in (*rule["verbs"], *rule["resources"], *rule.get("resourceNames", ())):
-                assert word in row, (account, word)
+                assert any(word in row for row in found), (account, word)
+
+
+def test_t14_without_claims_the_webhook_reads_no_claim_templates_and_watches_no_pods():
+    """The component for claims, and the chart's value webhook.claims, give these rights."""
+    granted = {"base": set(), "claims": set()}
+    for role in objects("ClusterRole"):
+        if "webhook" in role["metadata"]["name"]:
+            place = "claims" if role["metadata"]["name"].endswith("-claims") else "base"
+            granted[place] |= {
+                (verb, name) for rule in role["rules"] for verb in rule["verbs"] for name in rule["resources"]
+            }
+    templates = {(verb, "resourceclaimtemplates") for verb in ("list", "watch", "create")}
+    assert granted["claims"] == {("watch", "pods"), *templates}
+    assert not granted["claims"] & granted["base"]
+    assert ("list", "pods") in granted["base"], "to count the pods of a fabric that a policy removes"
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
