@@ -14,10 +14,14 @@ import msgspec
 
 from railwright.cli import cluster_access, options, output, policies, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import installed_names
-from railwright.fabric import names
+from railwright.cluster import errors, installed_names, watch_wire
+from railwright.cluster import resources as resource_kinds
+from railwright.fabric import intent, names, views
+from railwright.fabric import text as texts
 from railwright.fabric.policy import model
 
+_NOT_FOUND = 404
+_WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN, model.Transport.TCP})
 _PORT = 8713
 _SERVICE = f"{installed_names.INSTALLATION}-extender"
 _SERVER_NAME = f"{_SERVICE}.{installed_names.NAMESPACE}.svc"
@@ -61,20 +65,37 @@ class _Configuration(msgspec.Struct, frozen=True):
 def run(arguments: argparse.Namespace) -> int:
     """Print the configuration and return 0. Raise UnreadableError or ClusterError."""
     if arguments.policy:
-        policy, extender = policies.read_file(arguments.policy), Extender()
+        document, extender = policies.read_file(arguments.policy).document, Extender()
     else:
-        policy, extender = cluster_access.run(
+        document, extender = cluster_access.run(
             options.get_cluster(arguments), _read, "read the policy from a file: --policy FILE"
         )
-    resources = list_resources(policy.document)
+    resources = list_resources(document)
     text = format_volcano(resources) if arguments.scheduler == "volcano" else format_kube_scheduler(resources, extender)
     print(text, end="")
     if arguments.policy and arguments.scheduler != "volcano":
         output.print_note(_WITHOUT_CLUSTER)
+    if arguments.policy and (unnamed := _list_unnamed(document)):
+        output.print_note(
+            f"resources are missing that only the networks of {texts.join_first(unnamed, 5)} name: state `resource` "
+            "there, or leave out --policy to read the networks from the cluster"
+        )
     return output.OK
 
 
-async def _read(client: clients.Client) -> tuple[model.Policy, Extender]:
+def _list_unnamed(document: model.PolicyDocument) -> Sequence[str]:
+    """Return the rails whose resource is to be read from the annotation of their network."""
+    return [
+        f"fabrics.{name}.rails {rail.name}"
+        for name, fabric in document.fabrics.items()
+        if fabric.claims is None and fabric.transport not in _WITHOUT_RESOURCE
+        for rail in fabric.rails
+        if rail.network and not rail.resource
+    ]
+
+
+async def _read(client: clients.Client) -> tuple[model.PolicyDocument, Extender]:
+    """Return the policy, with the resources that its networks name, and the extender."""
     service_path = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services/{_SERVICE}"
     webhooks_path = (
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + installed_names.INSTALLATION
@@ -92,7 +113,25 @@ async def _read(client: clients.Client) -> tuple[model.Policy, Extender]:
     hooks = configuration.webhooks if configuration is not None else []
     ca_data = next((hook.client_config.ca_bundle for hook in hooks if hook.client_config.ca_bundle), "")
     address = service.spec.cluster_ip
-    return policy, Extender(_SERVER_NAME if address in ("", "None") else address, ca_data)  # None: a headless Service
+    document = await _fill_resources(client, policy.document)
+    return document, Extender(_SERVER_NAME if address in ("", "None") else address, ca_data)  # None: a headless Service
+
+
+async def _fill_resources(client: clients.Client, document: model.PolicyDocument) -> model.PolicyDocument:
+    if not _list_unnamed(document):
+        return document
+    try:
+        listed = await watch_wire.list_objects(client, resource_kinds.NADS.path, views.NetworkAttachmentDefinition)
+    except errors.ApiError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        listed = []
+    networks = {item.metadata.key: item.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None for item in listed}
+    fabrics = {
+        name: fabric if fabric.claims else intent.fill_resources(name, fabric, networks)
+        for name, fabric in document.fabrics.items()
+    }
+    return msgspec.structs.replace(document, fabrics=fabrics)
 
 
 def list_resources(policy: model.PolicyDocument) -> Sequence[str]:

@@ -167,6 +167,22 @@ async def test_each_value_reaches_its_field(helm):
     assert not [key for key in by_name if key[0] in ("Secret", "Certificate")]
 
 
+async def test_the_webhook_gets_rights_for_claims_only_where_a_fabric_needs_them(helm, tmp_path):
+    """By its value, or by the policy in the values; also a text that is no policy can be rendered."""
+    policy = tmp_path / "policy.yaml"
+    for fabric, granted in (
+        ("{claims: {deviceClass: dranet}}", True),
+        ("{nvlinkSegment: 1}", True),
+        ("{transport: roce}", False),
+        ("1", False),
+        ("[", False),
+    ):
+        policy.write_text(f"fabrics: {{ib: {fabric}}}")
+        roles = await by_kind_and_name(helm, f"--set-file=policy.document={policy}")
+        assert (("ClusterRole", "railwright-webhook-claims") in roles) is granted, fabric
+        assert (("ClusterRoleBinding", "railwright-webhook-claims") in roles) is granted, fabric
+
+
 async def test_a_value_reaches_the_pods_of_each_component(helm):
     pods = {
         "priorityClassName": "low",

@@ -1,0 +1,56 @@
+"""`railwright policy scheduler-config`: managed resources that only an annotation of a rail's network names."""
+
+import yaml
+
+from railwright.cli.__main__ import main
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+fabrics:
+  roce:
+    transport: roce
+    rails:
+    - {name: rail0, network: prod/rail0}
+    - {name: rail1, resource: nvidia.com/rail1}
+"""
+NETWORK = {
+    "metadata": {
+        "name": "rail0",
+        "namespace": "prod",
+        "annotations": {"k8s.v1.cni.cncf.io/resourceName": "nvidia.com/rail0"},
+    }
+}
+SYSTEM = "/api/v1/namespaces/railwright-system"
+
+
+def list_managed(text: str) -> list[str]:
+    (extender,) = yaml.safe_load(text)["extenders"]
+    return [resource["name"] for resource in extender["managedResources"]]
+
+
+async def test_the_resources_of_networks_are_managed(cluster, run):
+    cluster.keep(
+        f"{SYSTEM}/configmaps/railwright-policy",
+        {"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": POLICY}},
+    )
+    cluster.keep(
+        f"{SYSTEM}/services/railwright-extender",
+        {"metadata": {"name": "railwright-extender"}, "spec": {"clusterIP": "10.0.0.1"}},
+    )
+    code, out, err = await run("policy", "scheduler-config")
+    assert (code, err, list_managed(out)) == (0, "", ["nvidia.com/rail1"]), "Multus is not installed"
+    cluster.lists["/apis/k8s.cni.cncf.io/v1/network-attachment-definitions"] = [NETWORK]
+    code, out, err = await run("policy", "scheduler-config")
+    assert (code, err, list_managed(out)) == (0, "", ["nvidia.com/rail0", "nvidia.com/rail1"])
+
+
+def test_without_a_cluster_the_rails_are_named_whose_resource_is_missing(tmp_path, capsys):
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY)
+    assert main(["policy", "scheduler-config", "--policy", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert list_managed(out) == ["nvidia.com/rail1"]
+    assert "resources are missing that only the networks of fabrics.roce.rails rail0 name: state `resource`" in err
+    file.write_text(POLICY.replace("network: prod/rail0", "resource: a.com/b"))
+    assert main(["policy", "scheduler-config", "--policy", str(file)]) == 0
+    assert "resources are missing" not in capsys.readouterr().err
