@@ -37,7 +37,7 @@ def describe_fabric() -> dict:
         }
         for rail, index in enumerate(FUNCTIONS)
     ]
-    claims = {"deviceClass": CLASS, "driver": "dranet", "railAttribute": "dra.net/pciAddress"}
+    claims = {"deviceClass": CLASS, "railAttribute": "dra.net/pciAddress"}
     return {"transport": "roce", "gpusPerNode": 8, "claims": claims, "rails": rows}
 
 

@@ -26,6 +26,7 @@ class Installation:
         self.helm.options = (
             releases.WHOLE,
             f"--set=image.repository={repository},image.tag={tag}",
+            "--set=webhook.claims=true",
         )
 
     async def install(self, policy: str) -> None:

@@ -13,6 +13,7 @@ from plane import api, helm, plane, waiting
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CHART, BASE = ROOT / "manifests" / "chart", ROOT / "manifests" / "base"
+CLAIMS = ROOT / "manifests" / "components" / "claims" / "rbac.yaml"
 WEBHOOK_URLS = pathlib.Path(__file__).with_name("webhook_urls.py")
 NAMESPACE, RELEASE = "railwright-system", "railwright"
 WHOLE = "--set=extender.enabled=true,admissionPolicy.mode=Deny,quota=true"  # as manifests/base
@@ -25,7 +26,10 @@ class FailedError(Exception):
 async def clear(client: api.Api) -> None:
     """Remove an earlier installation from the namespace."""
     documents = [
-        document for path in BASE.glob("*.yaml") for document in yaml.safe_load_all(path.read_text()) if document
+        document
+        for path in (*BASE.glob("*.yaml"), CLAIMS)
+        for document in yaml.safe_load_all(path.read_text())
+        if document
     ]
     left = [document for document in documents if document["kind"] not in ("Namespace", "Kustomization")]
     places = [(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]) for tree in left]
