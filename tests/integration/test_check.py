@@ -63,6 +63,7 @@ class Installed:
     async def install(self, folder):
         await asyncio.gather(*(self.nodes.make(f"check-{n}", labels={LEAF: "leaf-0"}) for n in range(2)))
         await self.plane.kubectl("apply", "-k", str(site.BASE))
+        await self.plane.kubectl("apply", "-f", str(releases.CLAIMS))  # for the profile with claims
         code, said, _ = await run("certs", "rotate", f"--kubeconfig={self.plane.kubeconfig}")
         assert code == 0, said
         await self.site.policy(POLICY)
