@@ -201,6 +201,18 @@ def test_every_path_that_the_architecture_names_exists():
     assert [path for path in sorted(paths) if not any((folder / path).exists() for folder in folders)] == []
 
 
+def test_every_file_that_the_architecture_names_alone_is_beside_one_that_it_names_before():
+    missing = []
+    for line in (pages.ROOT / "ARCHITECTURE.md").read_text().splitlines():
+        folders = [pages.ROOT]
+        for path, name in re.findall(r"`((?:[\w-]+/)+[\w.-]*)`|`([\w-]+\.(?:py|yaml|md))`", line):
+            for folder in (pages.ROOT, pages.ROOT / "railwright" / "fabric" / "placement"):
+                folders += [folder / path if path.endswith("/") else (folder / path).parent] if path else []
+            if name and not any((folder / name).exists() for folder in folders):
+                missing.append(f"{name}: {line[:60]}")
+    assert missing == []
+
+
 # --- the site -------------------------------------------------------------------------------------------------
 
 
