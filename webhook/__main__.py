@@ -57,7 +57,14 @@ async def serve(options: settings.Settings) -> int:
         )
         post_event = object_events.build_sink(poster)
         object_events.PolicyEvents(poster, origin.store, origin.policy_object)
-        controller = _build_controller(client, origin, state, poster)
+        controller = claim_templates.ClaimTemplateController(
+            client,
+            state,
+            poster,
+            get_policy=lambda: origin.store.current,
+            get_problem=lambda: origin.cache_problem() or origin.find_outage(),
+        )
+        origin.store.subscribe(lambda _: controller.forget_failures())
         write_templates = controller.write_for_workload
         list_pods = functools.partial(_list_pods, client)
         may_read_templates = functools.partial(_may_read_templates, client)
@@ -130,22 +137,6 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
             grant=shortcomings.GRANT_CLAIMS,
         ),
     ]
-
-
-def _build_controller(
-    client: clients.Client, origin: sources.Sources, state: states.State, poster: events.Events
-) -> claim_templates.ClaimTemplateController:
-    """Return the writer of claim templates. It writes none for waiting pods while the caches are incomplete or old."""
-    parts = claim_templates.Parts(
-        client=client,
-        state=state,
-        get_policy=lambda: origin.store.current,
-        get_problem=lambda: origin.cache_problem() or origin.find_outage(),
-        poster=poster,
-    )
-    controller = claim_templates.ClaimTemplateController(parts)
-    origin.store.subscribe(lambda _: controller.forget_failures())
-    return controller
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, reflector, resources
 from railwright.fabric import views
@@ -59,24 +57,26 @@ class _Attempt(NamedTuple):
     refusals: int = 0
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the server that the controller uses. `get_problem` returns "" once the caches are complete."""
-
-    client: clients.Client
-    state: states.State
-    get_policy: Callable[[], policies.Policy | None]
-    get_problem: Callable[[], str]
-    poster: events.Events
-
-
 class ClaimTemplateController:
-    """Writes the templates that pods name and that do not exist."""
+    """Writes the templates that pods name and that do not exist.
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts, self._state = parts, parts.state
+    None for waiting pods while `get_problem` returns why the caches are incomplete or old.
+    """
+
+    def __init__(
+        self,
+        client: clients.Client,
+        state: states.State,
+        poster: events.Events,
+        *,
+        get_policy: Callable[[], policies.Policy | None],
+        get_problem: Callable[[], str],
+    ) -> None:
+        self._client, self._state, self._poster = client, state, poster
+        self._get_policy, self._get_problem = get_policy, get_problem
         self._changed = asyncio.Event()
         self._attempts: dict[states.Key, _Attempt] = {}
-        parts.state.claim_templates.on_change = parts.state.claiming_pods.on_change = self._changed.set
+        state.claim_templates.on_change = state.claiming_pods.on_change = self._changed.set
 
     def forget_failures(self) -> None:
         """Try failed writes again at once, because the policy has changed."""
@@ -106,7 +106,7 @@ class ClaimTemplateController:
         """Write the templates of waiting pods until cancelled."""
         while True:
             self._changed.clear()
-            started, problem = time.monotonic(), self._parts.get_problem()
+            started, problem = time.monotonic(), self._get_problem()
             if not problem:
                 await self._write_missing(started)
                 await asyncio.sleep(_REST * (time.monotonic() - started))
@@ -133,7 +133,7 @@ class ClaimTemplateController:
                 pause = _choose_pause(refusals, error.retry_after)
                 self._attempts[key] = _Attempt(time.monotonic() + pause, refusals)
                 if last is not None or is_refused:  # the replica may have the other policy in a moment
-                    object_events.post_failure(self._parts.poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))
+                    object_events.post_failure(self._poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))
             else:
                 self._attempts[key] = _Attempt(time.monotonic() + _OBSERVED_SECONDS)  # until the watch shows it
 
@@ -150,12 +150,12 @@ class ClaimTemplateController:
 
     async def _write(self, key: states.Key, pod: views.Pod) -> None:
         """Write a template. Raises _NotWrittenError."""
-        policy = self._parts.get_policy()
+        policy = self._get_policy()
         if policy is None:
             return
         group, _, resource = resources.CLAIM_TEMPLATES.path.rpartition("/")
         try:
-            await self._parts.client.post(f"{group}/namespaces/{key[0]}/{resource}", self._build(key, pod, policy))
+            await self._client.post(f"{group}/namespaces/{key[0]}/{resource}", self._build(key, pod, policy))
         except errors.ClusterError as error:
             if error.status == _CONFLICT:  # another replica was first
                 return

@@ -40,13 +40,12 @@ async def server():
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def start_controller(server, tmp_path):
-    """`start_controller(make, policy)`: a replica with a running controller of the webhook."""
+    """`start_controller(policy)`: a replica with a running controller of the webhook."""
     client = await clients.connect(api_stub.kubeconfig(tmp_path, server.port))
     tasks = []
 
-    def run(make, policy) -> controller_replicas.Replica:
+    def run(policy) -> controller_replicas.Replica:
         replica = controller_replicas.Replica(client, policy)
-        replica.controller = make(replica.parts)
         tasks.append(asyncio.create_task(replica.controller.run()))
         return replica
 

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import copy
-import functools
 import itertools
 import json
 import re
@@ -39,7 +38,7 @@ def list_templates(server: objects_stub.Objects) -> dict[str, dict]:
 def start(start_controller, monkeypatch):
     monkeypatch.setattr(claim_templates, "_OBSERVED_SECONDS", 0.2)
     monkeypatch.setattr(claim_templates, "_RETRY_SECONDS", 0.1)
-    return functools.partial(start_controller, claim_templates.ClaimTemplateController)
+    return start_controller
 
 
 def observe_written(replica: controller_replicas.Replica, server: objects_stub.Objects) -> None:
@@ -100,7 +99,7 @@ async def test_writes_that_are_refused_again_and_again_become_rarer_and_wait_for
         times.append(time.monotonic())
         raise errors.ApiError(429, "TooManyRequests", "", path, retry_after=0.4 if len(times) == 4 else 0.0)
 
-    monkeypatch.setattr(replica.parts.client, "post", post)
+    monkeypatch.setattr(replica.client, "post", post)
     replica.observe(build_pod(policy, 0))
     await shell.until(lambda: len(times) == 5)
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
@@ -304,7 +303,7 @@ async def test_a_workload_does_not_wait_long_for_a_slow_api_server(server, start
     async def post(*_):
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(replica.parts.client, "post", post)
+    monkeypatch.setattr(replica.client, "post", post)
     (warning,) = (await admit(replica, KINDS[0]))["warnings"]
     assert "the API server did not answer within 0.01 s" in warning
 

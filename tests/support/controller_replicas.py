@@ -15,16 +15,12 @@ class Replica:
     """Caches, policy and Events of one replica: `posted` has kind and reason of each Event, `messages` its text."""
 
     def __init__(self, client: clients.Client, policy: model.Policy) -> None:
-        self.state, self.policy, self.counters = states.State(), policy, metrics.WebhookMetrics()
+        self.client, self.policy = client, policy
+        self.state, self.counters = states.State(), metrics.WebhookMetrics()
         self.posted: list[tuple[str, str]] = []
         self.messages: list[str] = []
-        self.controller: claim_templates.ClaimTemplateController
-        self.parts = claim_templates.Parts(
-            client=client,
-            state=self.state,
-            get_policy=lambda: self.policy,
-            get_problem=lambda: "",
-            poster=self,
+        self.controller = claim_templates.ClaimTemplateController(
+            client, self.state, self, get_policy=lambda: self.policy, get_problem=lambda: ""
         )
 
     def post(self, involved: events.Involved, *, warning: bool, reason: str, message: str) -> None:

@@ -178,7 +178,6 @@ class Inventory:
     def __init__(self) -> None:
         self.offered = slices.SliceIndex()
         self.names = ResourceNames()
-        self._templates: dict[str, objects.DeviceClaim] = {}  # what templates request, by namespace/name
         self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
         self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
         self._claims_by_pod: dict[tuple[str, str], set[str]] = {}  # namespace and UID of the pod -> claims
@@ -186,7 +185,7 @@ class Inventory:
         self.slice_sink = Sink[objects.ResourceSlice](self._change_slice)
         self.class_sink = Sink[objects.DeviceClass](self._change_class)
         self.claim_sink = Sink[objects.ResourceClaim](self._change_claim)
-        self.template_sink = Sink[objects.ResourceClaimTemplate](self._change_template)
+        self.template_sink = Sink[objects.ResourceClaimTemplate](_change_template)
 
     @property
     def has_devices(self) -> bool:
@@ -264,8 +263,8 @@ class Inventory:
         """Return the devices that a pod's claims request, in milli-units by resource name."""
         if not pod.claims and not pod.templates:  # most pods
             return resources.NO_AMOUNTS
-        claims = self.claim_sink.known
-        requested = [self._templates[key] for key in pod.templates if key in self._templates]
+        claims, templates = self.claim_sink.known, self.template_sink.known
+        requested = [templates[key].devices for key in pod.templates if key in templates]
         if len(requested) < len(pod.templates):  # it was deleted after the claims were made, or does not exist yet
             requested = self._list_made_for(pod) or requested
         requested += [claims[key].spec.devices for key in pod.claims if key in claims]
@@ -337,15 +336,11 @@ class Inventory:
             if self._claim_by_device.get(device) == key:
                 del self._claim_by_device[device]
 
-    def _change_template(
-        self, before: objects.ResourceClaimTemplate | None, after: objects.ResourceClaimTemplate | None
-    ) -> Changes:
-        keys = {template.metadata.full_name for template in (before, after) if template is not None}
-        for key in keys:
-            self._templates.pop(key, None)
-        if after is not None:
-            self._templates[after.metadata.full_name] = after.devices
-        return Changes(keys=keys)
+
+def _change_template(
+    before: objects.ResourceClaimTemplate | None, after: objects.ResourceClaimTemplate | None
+) -> Changes:
+    return Changes(keys={template.metadata.full_name for template in (before, after) if template is not None})
 
 
 def _count_names(devices: Iterable[Iterable[str]]) -> resources.FrozenAmounts:

@@ -3,6 +3,7 @@
 They have only the fields that railwright reads, as those in `railwright.fabric.views`.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -171,13 +172,13 @@ class ClaimTemplateSpec(views.View, frozen=True):
     spec: TemplateClaimSpec = TemplateClaimSpec()
 
 
-class ResourceClaimTemplate(views.View, frozen=True):
+class ResourceClaimTemplate(views.View, frozen=True, dict=True):
     """A template from which the claim of a pod is generated."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
-    @property
+    @functools.cached_property
     def devices(self) -> DeviceClaim:
         """The devices of the claims; none if they have a newer form than ours."""
         try:
@@ -259,8 +260,7 @@ def read_expressions(selectors: Sequence[DeviceSelector] | None) -> tuple[str, .
     return tuple(selector.cel.expression for selector in selectors or () if selector.cel is not None)
 
 
-def find_attribute(device: Device, driver: str, domain: str, name: str) -> Attribute | None:
-    """Return an attribute. A name without a domain belongs to the driver's (k8s.io/dynamic-resource-allocation/cel)."""
+def find_attribute(device: Device, driver: str, name: str) -> Attribute | None:
+    """Return the attribute DOMAIN/NAME. A slice may leave out the driver's own domain (Kubernetes' package cel)."""
     attributes = device.attributes or {}
-    attribute = attributes.get(f"{domain}/{name}")
-    return attributes.get(name) if attribute is None and domain == driver else attribute
+    return attributes.get(name) or attributes.get(name.removeprefix(f"{driver}/"))

@@ -49,7 +49,7 @@ def matches(selection: Selection, device: objects.Device, driver: str) -> bool:
 def _matches(term: Term, device: objects.Device, driver: str) -> bool:
     if not term.name:
         return term.value == driver
-    attribute = objects.find_attribute(device, driver, *term.name.rsplit("/", 1))
+    attribute = objects.find_attribute(device, driver, term.name)
     if attribute is None or term.value is None:
         return attribute is not None
     # a version equals no text in CEL, and Python has True == 1

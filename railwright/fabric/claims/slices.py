@@ -36,8 +36,7 @@ class OfferedDevice(msgspec.Struct, frozen=True):
 
     def get_value(self, attribute: str) -> object:
         """Return the value of an attribute by its qualified name; None if the device has none."""
-        domain, _, name = attribute.rpartition("/")
-        value = objects.find_attribute(self.device, self.id.driver, domain, name)
+        value = objects.find_attribute(self.device, self.id.driver, attribute)
         return value.value if value is not None else None
 
 

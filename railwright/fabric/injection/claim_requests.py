@@ -6,6 +6,7 @@ templates from the same plan, and a pod waits until they exist. A pod may also h
 docs/interface.md 3.2.
 """
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from railwright.fabric import names, text, views
@@ -75,15 +76,11 @@ ENTRY = "claims"  # in the record, of all changes of this module
 
 def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Name the templates of the pod's claims. Its containers use the claims in place of the GPUs they request."""
-    pod = draft.pod
-    if ctx.fabric.claims is None or "devices" in ctx.options.skip:
+    pod, claims = draft.pod, ctx.fabric.claims
+    if claims is None or "devices" in ctx.options.skip or (plan := plan_claims(pod, ctx)) is None:
         return
-    plan = plan_claims(pod, ctx)
-    if plan is None:
-        return
-    nics = ctx.fabric.claims.device_class if ctx.fabric.claims else ""
     # other claims, such as those of an NVLink domain, are not for the rails
-    if user_claim := next((name for name, classes in _list_classes(pod, ctx) if nics in classes), ""):
+    if user_claim := next((name for name, classes in _list_classes(pod, ctx) if claims.device_class in classes), ""):
         message = (
             f"the pod's claim {text.join_fitting([user_claim])} names a template for NICs of fabric {ctx.fabric_name} "
             "that railwright did not write"
@@ -93,7 +90,9 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     existing = {claim.name: claim for claim in claim_templates.list_claims(pod)}
     claim_names = claim_templates.name_claims(len(plan.templates))
     _check_plan(pod, ctx, plan, [name for name in claim_names if name not in existing])
-    draft.warn(*_warn_of_gpus(pod, ctx, plan))
+    gpu = ctx.document.accelerators[0]
+    if claims.accelerator_class is not None:
+        draft.warn(*_warn_of_gpus(pod, ctx, plan, gpu))
     gpus = text.format_count(plan.accelerators, "GPU")
     rails = text.format_count(plan.rails, "rail")
     why = drafts.Cause(ENTRY, f"claims of {rails} of fabric {ctx.fabric_name} and {gpus}")
@@ -103,8 +102,9 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
             draft.spec.append("resourceClaims", entry, why)
         elif claim.template != template:
             draft.spec.replace("resourceClaims", claim.position, entry, why)
-    _use_claims(draft, ctx, claim_names)
-    gpu = ctx.document.accelerators[0]
+    why_used = drafts.Cause(ENTRY, f"the container uses the devices of fabric {ctx.fabric_name}")
+    for index, name in itertools.product(ctx.targets, claim_names):
+        draft.container(index).use_claim(name, why_used)
     if plan.accelerators and accelerators.mentions(pod.spec.containers[ctx.targets[0]], gpu):
         draft.container(ctx.targets[0]).remove_request(gpu, drafts.Cause(ENTRY, f"the claims have {gpus}"))
     draft.add_entry(ENTRY)
@@ -138,12 +138,9 @@ def _check_plan(
 
 
 def _warn_of_gpus(
-    pod: drafts.AppliedPod, ctx: context.InjectionContext, plan: claim_templates.ClaimPlan
+    pod: drafts.AppliedPod, ctx: context.InjectionContext, plan: claim_templates.ClaimPlan, gpu: str
 ) -> Iterator[reasons.Reason]:
-    """Yield a warning if the pod's GPUs are not in the claims, though the fabric's GPUs come as claims."""
-    claims, gpu = ctx.fabric.claims, ctx.document.accelerators[0]
-    if claims is None or claims.accelerator_class is None:
-        return
+    """Yield a warning if the pod's GPUs are not in the claims."""
     if plan.accelerators == sum(accelerators.count_in_containers(pod, (gpu,))):
         return
     if (init := _find_init_container(pod, gpu)) is not None:
@@ -160,16 +157,6 @@ def _list_classes(pod: views.Pod, ctx: context.InjectionContext) -> Iterator[tup
     templates = ctx.known.claim_templates or {}
     for entry in pod.spec.resource_claims or ():
         yield entry.name, templates.get((ctx.known.namespace, entry.resource_claim_template_name), ())
-
-
-def _use_claims(draft: drafts.Draft, ctx: context.InjectionContext, claim_names: Sequence[str]) -> None:
-    why = drafts.Cause(ENTRY, f"the container uses the devices of fabric {ctx.fabric_name}")
-    for index in ctx.targets:
-        resources = draft.pod.spec.containers[index].resources
-        used = {claim.name for claim in resources.claims} if resources is not None else set()
-        for name in claim_names:
-            if name not in used:
-                draft.container(index).use_claim(name, why)
 
 
 def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:

@@ -314,8 +314,10 @@ class Part:
         self._record(f"{resource} (removed)", why, operations, resources=resources)
 
     def use_claim(self, claim: str, why: Why) -> None:
-        """Give a container the devices of an entry of spec.resourceClaims."""
+        """Give a container the devices of an entry of spec.resourceClaims, unless it has them."""
         current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources/claims"
+        if any(used.name == claim for used in current.claims):
+            return
         operations = self._draft.create(f"{self._path}/resources", self._written.resources, {})
         operations += self._draft.create(path, current.claims_or_none, [])
         operations.append(_add(f"{path}/-", {"name": claim}))

@@ -350,15 +350,9 @@ async def watch(kind, body):
     spec = next(row for row in webhook_main._list_watches(caches) if row.kind.name == kind)
     spec.sink.replace([])
     source = await watched_objects.add(spec, body)
-    parts = claim_templates.Parts(
-        client=Client(),
-        state=caches,
-        get_policy=lambda: policy,
-        get_problem=lambda: "",
-        poster=Poster(),
-        counters=COUNTERS,
+    controller = claim_templates.ClaimTemplateController(
+        Client(), caches, Poster(), get_policy=lambda: policy, get_problem=lambda: ""
     )
-    controller = claim_templates.ClaimTemplateController(parts)
     running = asyncio.create_task(controller.run())
     for _ in range(50):  # turns of the event loop; the controller takes one for 500 templates
         await asyncio.sleep(0)
