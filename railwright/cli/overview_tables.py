@@ -146,7 +146,7 @@ def _print_gang(gang: overview_types.Gang, *, wide: bool) -> None:
 
 
 def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
-    """Yield the lines before the pods as (title, text)."""
+    """Yield title and text of each line that is printed above the table of pods."""
     yield "Name", gang.name
     yield "Namespace", gang.namespace
     yield "Fabric", gang.fabric or "-"

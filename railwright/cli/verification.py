@@ -189,7 +189,9 @@ async def find_pods(client: clients.Client, namespace: str, form: str, name: str
         )
     if len(members) > _MAX_PODS:
         pods_text = text.format_count(len(members), "pod")
-        raise output.UnreadableError(f"{form}/{name}: {pods_text}; the limit is {_MAX_PODS}")
+        raise output.UnreadableError(
+            f"{form}/{name} has {pods_text}, and at most {_MAX_PODS} are read: verify some of them, as pod/NAME"
+        )
     return sorted(members, key=membership.find_rank)
 
 

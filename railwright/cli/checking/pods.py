@@ -151,7 +151,9 @@ def check_refused(snapshot: Snapshot) -> Assessment:
         return ok("none in the last hour")
     owner = recent[0].involved_object
     named = f"{owner.kind} {owner.namespace}/{owner.name}"
-    return warn(f"{len(recent)} in the last hour; most recently {named}: {recent[0].message}")
+    return warn(
+        f"{text.format_count(len(recent), 'rejection')} in the last hour, the newest of {named}: {recent[0].message}"
+    )
 
 
 _NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})

@@ -51,9 +51,10 @@ def has_uncounted(pod: views.Pod, accelerators: Collection[str]) -> bool:
 
 
 def count_at_once(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int]) -> int:
-    """Return the accelerators that a node needs for a pod: those of the app containers and sidecars, or of an init one.
+    """Return how many accelerators the pod holds at the same time, at most.
 
-    Kubernetes adds up containers that run together, and takes the largest of those that run before.
+    App containers and sidecars run together, so theirs are added up. Other init containers run before, one by one: the
+    one with the most counts if that is more.
     """
     init_containers = pod.spec.init_containers or ()
     counts = count_in_containers(pod, accelerators, units)

@@ -71,8 +71,8 @@ def add_volume(draft: drafts.Draft, fabric_volume: FabricVolume) -> None:
     elif not fabric_volume.is_ours(existing):
         raise reasons.RefusedError(
             "name-taken",
-            f"the pod has another volume named {fabric_volume.name}, which is railwright's name; rename it in "
-            "spec.volumes, or in the claim template that its controller makes a volume of",
+            f"the pod has another volume named {fabric_volume.name}, and railwright needs this name; rename it in "
+            "spec.volumes, or in the volumeClaimTemplates of its workload",
         )
 
 

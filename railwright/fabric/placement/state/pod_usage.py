@@ -108,7 +108,10 @@ class HeldRail(msgspec.Struct, frozen=True):
 def list_held_rails(
     fabric: model.Fabric, pod: object_info.PodInfo | None, cluster: cluster_state.ClusterState
 ) -> tuple[HeldRail, ...]:
-    """Return the rails of a pod whose claims are allocated, in the order of the fabric, whose rails have resources."""
+    """Return which devices of which rails the pod's allocated claims hold, in the order of the fabric.
+
+    Each rail of the fabric has its resource, also if it comes as claims (`intent.fill_resources`).
+    """
     if pod is None or not cluster.has_slices:
         return ()
     held = cluster.devices.list_held(pod.claims)
