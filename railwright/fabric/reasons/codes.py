@@ -233,7 +233,10 @@ class AdmissionCode(ReasonCode):
     LABEL_NOT_PASSED = "LabelNotPassed", "The label of the object does not reach its pods."
     LABEL_IN_TEMPLATE = "LabelInTemplate", "Only a template has the label, so quotas do not count the devices."
     LABEL_TOO_LATE = "LabelTooLate", "A label is added to a pod, or to a workload whose template cannot change."
-    CLAIM_TEMPLATE_NOT_WRITTEN = "ClaimTemplateNotWritten", "A claim template could not be written now."
+    CLAIM_TEMPLATE_NOT_WRITTEN = (
+        "ClaimTemplateNotWritten",
+        "A claim template could not be written now, or the webhook has no right to write any.",
+    )
 
     # policy
     TOPOLOGY_REQUESTED = "TopologyRequested", "The workload asks its scheduler to keep the gang in one domain."
