@@ -20,7 +20,6 @@ from railwright.cluster import errors, events, reflector, resources
 from railwright.fabric import views
 from railwright.fabric.injection import claim_requests
 from railwright.fabric.policy import model as policies
-from railwright.fabric.policy import shortcomings
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from webhook import object_events
@@ -33,6 +32,7 @@ _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
 _PAUSE_SECONDS = 0.2  # between passes while a template is to be tried again
 _REST = 4  # pause after a pass, as a multiple of the time that it took
 _CONFLICT = 409
+_DENIED = "the webhook may not create it until the operator sets webhook.claims=true in the chart"
 _NO_RIGHT = "is forbidden: User "  # of RBAC; an exceeded quota has the same status
 _WRITE_SECONDS = 2.0  # for the templates of a workload: its author waits
 _MAX_OF_WORKLOAD = 16  # more are written when there are pods
@@ -160,8 +160,7 @@ class ClaimTemplateController:
             if error.status == _CONFLICT:  # another replica was first
                 return
             is_denied = isinstance(error, errors.ApiError) and _NO_RIGHT in error.message
-            cause = f"the webhook may not create it (403 Forbidden): {shortcomings.GRANT_CLAIMS}"
-            raise _NotWrittenError(cause if is_denied else error.sentence, retry_after=error.retry_after) from None
+            raise _NotWrittenError(_DENIED if is_denied else error.sentence, retry_after=error.retry_after) from None
 
     def _build(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
         """Return the template. Raises _PlanError."""

@@ -296,6 +296,18 @@ async def test_the_author_of_a_workload_reads_why_its_template_is_not_written(se
     assert counted("railwright_webhook_warnings_total", {"code": "ClaimTemplateNotWritten"}) == 1
 
 
+async def test_without_the_right_the_author_reads_what_grants_it(start, monkeypatch):
+    replica = start(build_policy())
+
+    async def post(path, _):
+        message = 'resourceclaimtemplates.resource.k8s.io is forbidden: User "me" cannot create resource'
+        raise errors.ApiError(403, "Forbidden", message, path, method="POST")
+
+    monkeypatch.setattr(replica.parts.client, "post", post)
+    (warning,) = (await admit(replica, KINDS[0]))["warnings"]
+    assert ": the webhook may not create it until the operator sets webhook.claims=true in the chart; " in warning
+
+
 async def test_a_workload_does_not_wait_long_for_a_slow_api_server(server, start, monkeypatch):
     monkeypatch.setattr(claim_templates, "_WRITE_SECONDS", 0.01)
     replica = start(build_policy())

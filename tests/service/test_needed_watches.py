@@ -78,10 +78,12 @@ async def test_a_webhook_without_the_rights_for_claims_is_ready_says_so_and_watc
     running.origin.store.take(CLAIMED)
     await shell.until(lambda: {"pods", TEMPLATES} <= running.watched and not running.origin.cache_problem())
     assert not running.state.claim_templates.classes
+    assert not await webhook._may_read_templates(running.origin.client)
     logged = [record for record in caplog.records if "watch failed" in record.message]
     assert {record.fields["kind"] for record in logged} == {"pods", TEMPLATES}
     assert {record.fields["fix"] for record in logged} == {shortcomings.GRANT_CLAIMS}
     stub.forbidden = set()
+    assert await webhook._may_read_templates(running.origin.client)
     await shell.until(lambda: bool(running.state.claim_templates.classes))
 
 
