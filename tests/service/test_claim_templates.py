@@ -303,7 +303,7 @@ async def test_without_the_right_the_author_reads_what_grants_it(start, monkeypa
         message = 'resourceclaimtemplates.resource.k8s.io is forbidden: User "me" cannot create resource'
         raise errors.ApiError(403, "Forbidden", message, path, method="POST")
 
-    monkeypatch.setattr(replica.parts.client, "post", post)
+    monkeypatch.setattr(replica.client, "post", post)
     (warning,) = (await admit(replica, KINDS[0]))["warnings"]
     assert ": the webhook may not create it until the operator sets webhook.claims=true in the chart; " in warning
 
