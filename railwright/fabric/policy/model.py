@@ -219,7 +219,11 @@ class Mounts(Section, frozen=True):
     ] = False
     shared_memory: Annotated[
         str | int | None,
-        describe("Size of a memory volume at /dev/shm, such as `64Gi`. If unset, /dev/shm is not changed.", "64Gi"),
+        describe(
+            "Size of a memory volume at /dev/shm, such as `64Gi`. What containers write there counts as their memory, "
+            "up to their memory limit. If unset, /dev/shm is not changed.",
+            "64Gi",
+        ),
     ] = None
     host_paths: Annotated[
         dict[MountPath, MountPath],
