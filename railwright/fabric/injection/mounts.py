@@ -72,7 +72,7 @@ def add_volume(draft: drafts.Draft, fabric_volume: FabricVolume) -> None:
         raise reasons.RefusedError(
             "name-taken",
             f"the pod has another volume named {fabric_volume.name}, and railwright needs this name; rename it in "
-            "spec.volumes, or in the volumeClaimTemplates of its workload",
+            "spec.volumes, or in the volume claim templates of its workload",
         )
 
 
