@@ -268,6 +268,7 @@ async def test_the_smallest_installation_is_admission_only(helm):
     admission = objects(await helm("template", releases.RELEASE, str(CHART)))
     left = {(kind, name) for _, kind, _, name in admission}
     assert len(left) <= 21, sorted(left)  # and the ConfigMap with the policy
+    assert f"admission only: {len(left)} objects," in (ROOT / "README.md").read_text()
     assert not {kind for kind, _ in left} & {GUARD, f"{GUARD}Binding"}
     assert [name for kind, name in left if kind == "ConfigMap"] == ["railwright-last-policy"]
     assert {name for _, name in left if "extender" in name or "dashboard" in name} == set()
