@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from documentation import markdown
-from railwright.cli import object_files
+from railwright.cli import formats, object_files
 from railwright.cli.clouds import profiles
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
@@ -90,7 +90,7 @@ def _format_profile(profile: profiles.Profile) -> tuple[str, ...]:
 def _count_lines(path: pathlib.Path) -> int:
     """Return the number of lines of a manifest as YAML writes it, so that the authors' styles do not count."""
     trees = object_files.read_manifest(path.read_text(encoding="utf-8"), path.name)
-    return sum(len(object_files.format_yaml_lines(tree)) for tree in trees)
+    return sum(len(formats.format_yaml_lines(tree)) for tree in trees)
 
 
 def _list_differences(rows: Sequence[dict[str, str]]) -> list[str]:

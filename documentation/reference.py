@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from documentation import markdown
 from extender import gang_events
-from railwright.cli import dispatch, parsers
+from railwright.cli import dispatch, options
 from railwright.cluster import installed_names
 from railwright.fabric.overview import overview_types
 from railwright.fabric.reasons import codes
@@ -45,7 +45,7 @@ def list_commands() -> str:
     return markdown.format_table(("command", "does", "exits with 1 if"), rows)
 
 
-def _format_row(name: str, command: parsers.Parser, summary: str) -> tuple[str, str, str]:
+def _format_row(name: str, command: options.Parser, summary: str) -> tuple[str, str, str]:
     title = f"[`{name}`]({_DETAILS[name]})" if name in _DETAILS else f"`{name}`"
     findings = dict.fromkeys(leaf.command.finding for leaf in command.get_leaves() if leaf.command.finding)
     return title, markdown.escape(summary), "; ".join(findings)

@@ -112,15 +112,10 @@ async def review_access(
     kind, version = "SubjectAccessReview", "authorization.k8s.io/v1"
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     attributes = msgspec.to_builtins(permission)
-    spec = {"resourceAttributes": attributes, "user": format_user(namespace, account), "groups": groups}
+    spec = {"resourceAttributes": attributes, "user": errors.format_user(namespace, account), "groups": groups}
     path = f"/apis/{version}/{kind.lower()}s"
     answer = await client.post(path, {"apiVersion": version, "kind": kind, "spec": spec})
     return _decode(client, path, answer, _AccessReview).status.allowed
-
-
-def format_user(namespace: str, account: str) -> str:
-    """Return the user that a ServiceAccount is for the API server."""
-    return f"system:serviceaccount:{namespace}:{account}"
 
 
 def _decode(client: clients.Client, path: str, body: bytes, shape: type[_Result]) -> _Result:

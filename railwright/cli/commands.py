@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from certs import schedules
 from railwright.cli import options, output
-from railwright.cli.parsers import Command, Options, Parser
+from railwright.cli.options import Command, Options, Parser
 
 # --- before a job is submitted ----------------------------------------------------------------------------
 
@@ -392,7 +392,7 @@ _OF_INSTALLATIONS = {
             "scheduler-config": Command(
                 "Print the configuration with which kube-scheduler or Volcano calls the extender for this policy.",
                 _configure_scheduler,
-                run="scheduler_configuration:run",
+                run="policy_validation:print_scheduler_configuration",
                 examples=(
                     "railwright policy scheduler-config > railwright-scheduler.yaml",
                     "railwright policy scheduler-config --scheduler volcano --policy policy.yaml",

@@ -14,11 +14,11 @@ from typing import Any
 
 from argcomplete import completers, finders, shell_integration
 
-from railwright.cli import output, parsers
+from railwright.cli import options, output
 
 _PROGRAMS = ("railwright", "kubectl-railwright")
 _FILES = ("FILE", "DIR")  # metavars of arguments that are paths
-Build = Callable[[Sequence[str]], parsers.Parser]
+Build = Callable[[Sequence[str]], options.Parser]
 """Returns the parser of the program. It needs the command that the words name only, or all if they name none."""
 
 
@@ -76,6 +76,6 @@ class _NoFiles(completers.BaseCompleter):
         return []
 
 
-def _complete(root: parsers.Parser, values: completers.BaseCompleter, **settings: Any) -> None:
+def _complete(root: options.Parser, values: completers.BaseCompleter, **settings: Any) -> None:
     """Write the completions. `values` has those of an argument without choices."""
     finders.CompletionFinder()(root.argparser, always_complete_options=False, default_completer=values, **settings)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from extender import state as states
-from railwright.cli import cluster_access, cluster_overview, object_files, output
+from railwright.cli import cluster_access, object_files, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import sources
 from railwright.dashboard import application
@@ -28,7 +28,7 @@ _POLL_SECONDS = 1.0
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 when stopped, 2 if the cluster or the port is not available."""
-    given = cluster_overview.get_sources(arguments)
+    given = options.get_sources(arguments)
     if given.policy:
         output.read_text(given.policy)
     if given.snapshot:
@@ -60,7 +60,7 @@ class View(NamedTuple):
     tasks: Sequence[sources.Task]
 
 
-async def open_view(given: cluster_overview.Sources, client: clients.Client | None, source: str) -> View:
+async def open_view(given: options.Sources, client: clients.Client | None, source: str) -> View:
     """Return the view of a cluster, or without a client of the files. `source`: what the page shows as its origin."""
     state = states.State(assume_seconds=0.0)
     origin = await sources.connect(
@@ -90,7 +90,7 @@ async def _report(origin: sources.Sources) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _serve(given: cluster_overview.Sources, at: settings.Address, *, browser: bool) -> int:
+async def _serve(given: options.Sources, at: settings.Address, *, browser: bool) -> int:
     async with contextlib.AsyncExitStack() as stack:
         client, source = None, f"snapshot {pathlib.Path(given.snapshot).name}"
         if not given.snapshot:

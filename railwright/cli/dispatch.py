@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from railwright.cli import commands, output, parsers, programs
+from railwright.cli import commands, options, output, programs
 from railwright.cluster import errors
 from railwright.fabric import version
 
-GROUPS: Mapping[str, Mapping[str, parsers.Command]] = {
+GROUPS: Mapping[str, Mapping[str, options.Command]] = {
     **commands.GROUPS,
     "Programs that run in the cluster": {
-        name: parsers.Command(programs.PROGRAMS[name]) for name in ("webhook", "extender", "preflight")
+        name: options.Command(programs.PROGRAMS[name]) for name in ("webhook", "extender", "preflight")
     },
 }
 COMMANDS = dict(sorted((name, command) for group in GROUPS.values() for name, command in group.items()))
@@ -58,7 +58,7 @@ def _move_leading_options(words: Sequence[str]) -> Sequence[str]:
     return [*words[at:], *words[:at]]
 
 
-def build_parser(words: Collection[str] = ()) -> parsers.Parser:
+def build_parser(words: Collection[str] = ()) -> options.Parser:
     """Return the parser of the program with the commands that `words` name; with all commands if they name none."""
     children = {name: command for name, command in COMMANDS.items() if name in words} or COMMANDS
     is_plugin = os.path.basename(sys.argv[0]) == "kubectl-railwright"  # noqa: PTH119 - only its name matters
@@ -70,10 +70,10 @@ def build_parser(words: Collection[str] = ()) -> parsers.Parser:
         add_help=False,
         allow_abbrev=False,
     )
-    return parsers.Parser(program, parsers.Command(_PURPOSE, _configure, metavar="COMMAND", children=children))
+    return options.Parser(program, options.Command(_PURPOSE, _configure, metavar="COMMAND", children=children))
 
 
-def _configure(root: parsers.Parser) -> None:
+def _configure(root: options.Parser) -> None:
     root.set_usage("%(prog)s COMMAND [options]")
     root.add_argument("--version", action="version", version=f"railwright {version.VERSION}", help="Show the version.")
 

@@ -15,6 +15,8 @@ import yaml
 
 from railwright.cli import output
 
+_NEVER = 10**6  # columns; no line is folded
+
 
 def print_json(value: Any) -> None:
     """Print a JSON value on stdout, indented."""
@@ -38,6 +40,14 @@ def format_yaml(tree: Any, *, width: int = 110) -> str:
     """Return a tree as a YAML document without anchors; text of several lines is a block, not a quoted line."""
     text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width)
     return text
+
+
+def format_yaml_lines(tree: Any) -> list[str]:
+    """Return the lines of a tree: text of several lines as a block, nothing folded.
+
+    PyYAML ends a document whose last text has empty last lines with a line of dots, which is left out.
+    """
+    return format_yaml(tree, width=_NEVER).removesuffix("...\n").removesuffix("\n").split("\n")
 
 
 # libyaml is a hundred times faster

@@ -177,7 +177,7 @@ def list_notes(file: File) -> Iterator[str]:
             with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
                 place = pod_templates.locate_label(tree)
                 if place and not pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE):
-                    yield f"{file.path}: {object_files.format_title(tree)}: {place}"
+                    yield f"{file.path}: {pod_templates.format_title(tree)}: {place}"
 
 
 def _locate_repeated(path: str, document: documents.Document) -> Iterator[Located]:
@@ -208,7 +208,7 @@ def _check_keys(path: str, document: documents.Document, objects: Sequence[_Plac
             by_place = list(_list_key_warnings(tree))
         except (output.UnreadableError, msgspec.ValidationError):
             continue  # the API server rejects it with the reason
-        title = object_files.format_title(tree)
+        title = pod_templates.format_title(tree)
         for place, warnings in by_place:
             for warning in warnings:
                 key = warning.key if isinstance(warning, keys.KeyReason) else names.FABRIC

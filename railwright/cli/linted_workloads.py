@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import object_files
+from railwright.cli.explanation import templates as pod_templates
 from railwright.fabric import names, views
 from railwright.fabric.workloads import frameworks, grove, registry
 
@@ -62,7 +62,7 @@ def read(root: Any) -> Iterator[Workload]:
         templates += tuple(_find_templates(tree, path, ()))
         if templates:
             namespace = str(frameworks.get_mapping(tree, "metadata").get("namespace") or "default")
-            yield Workload(object_files.format_title(tree), namespace, templates)
+            yield Workload(pod_templates.format_title(tree), namespace, templates)
 
 
 def _find_templates(node: Any, path: Path, above: tuple[Any, ...]) -> Iterator[Template]:

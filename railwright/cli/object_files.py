@@ -1,22 +1,17 @@
-"""Reads the objects of a file for a command: a manifest, or a snapshot of a cluster. Formats a pod as YAML.
+"""Reads the objects of a file for a command: a manifest, or a snapshot of a cluster.
 
 A manifest has YAML documents or JSON, with Lists unfolded. An empty file is an error, because its empty output would
 look like success.
 """
 
-import difflib
-import itertools
-import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from railwright.cli import formats, output
+from railwright.cli import output
 from railwright.cluster import documents, snapshots
 from railwright.fabric import names
-from railwright.fabric.workloads import frameworks
 
 Tree = dict[str, Any]
 
@@ -42,55 +37,6 @@ def read_manifest(text: str, file: str) -> list[Tree]:
     if not objects and not has_policy:
         raise output.UnreadableError(f"{file}: contains no object; expected a pod or a workload")
     return objects
-
-
-def format_title(tree: Tree, namespace: str = "") -> str:
-    """Return kind, namespace and name of an object for messages, as far as it has them."""
-    metadata = frameworks.get_mapping(tree, "metadata")
-    name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
-    namespace = namespace or metadata.get("namespace") or ""
-    return f"{tree.get('kind')} {namespace}/{name}" if namespace else f"{tree.get('kind')} {name}"
-
-
-RECORD = f"{names.INJECTION} (JSON)"  # key of the decoded injection record
-_NEVER = 10**6  # columns; no line is folded
-
-
-def format_yaml_lines(tree: Any) -> list[str]:
-    """Return the lines of a tree: text of several lines as a block, nothing folded.
-
-    PyYAML ends a document whose last text has empty last lines with a line of dots, which is left out.
-    """
-    return formats.format_yaml(tree, width=_NEVER).removesuffix("...\n").removesuffix("\n").split("\n")
-
-
-_DIFFERENCES = {"+": "green", "-": "red", "@": "cyan"}
-
-
-def format_difference(before: Tree, after: Tree, context: int | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a unified diff of two pods, each with its style. Without `context`, all unchanged lines."""
-    old, new = (format_yaml_lines(decode_record(pod)) for pod in (before, after))
-    number = max(len(old), len(new)) if context is None else context
-    for line in itertools.islice(difflib.unified_diff(old, new, n=number, lineterm=""), 2, None):  # 2 name files
-        yield line, _DIFFERENCES.get(line[:1], "dim")
-
-
-def decode_record(pod: Tree) -> Tree:
-    """Return the pod with its injection record, which is one line of JSON, as a mapping under RECORD.
-
-    Empty values are left out. Returns the pod as it is if the annotation is missing or was written by a user.
-    """
-    annotations = dict(frameworks.get_mapping(pod, "metadata", "annotations"))
-    try:
-        record = json.loads(annotations.pop(names.INJECTION, "") or "null")
-    except ValueError:
-        return pod
-    if not isinstance(record, dict):
-        return pod
-    fields = {
-        key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in record.items() if value
-    }
-    return {**pod, "metadata": {**pod["metadata"], "annotations": {**annotations, RECORD: fields}}}
 
 
 def read_snapshot(path: str, option: str = "--snapshot", *, needs: str = "") -> dict[str, list[Any]]:

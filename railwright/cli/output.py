@@ -6,7 +6,6 @@ only: the preflight of a container starts through this module, and the first sta
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TextIO
@@ -32,15 +31,6 @@ def read_text(path: str) -> str:
         raise UnreadableError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise UnreadableError(f"{path}: is not UTF-8 text") from None
-
-
-def write_picture(path: str | os.PathLike[str], svg: str) -> None:
-    """Write an SVG without rich's web fonts, so that it needs no network. Raise UnreadableError."""
-    try:
-        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
-            file.write(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror or error}; give a file that you may write") from None
 
 
 def print_styled(*parts: tuple[str, str]) -> None:
@@ -131,14 +121,3 @@ def print_lines(lines: Iterable[Line]) -> None:
     for line in lines:
         print_styled(*line)
     sys.stdout.flush()
-
-
-def draw(lines: Iterable[Line], *, title: str, width: int) -> str:
-    """Return lines as an SVG of a terminal with `width` columns."""
-    from rich import console, text
-
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
-        screen = console.Console(record=True, highlight=False, width=width, file=nowhere)
-        for line in lines:
-            screen.print(text.Text.assemble(*((escape_controls(part), style) for part, style in line)))
-        return screen.export_svg(title=title)

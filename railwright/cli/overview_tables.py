@@ -1,15 +1,21 @@
 """Runs `railwright gangs` and `railwright fabric`: prints tables and documents.
 
-Gangs are listed, or one is described. Fabrics are trees of spines, leaves and nodes.
+Gangs are listed, or one is described. Fabrics are trees of spines, leaves and nodes. `railwright.fabric.overview`
+computes both from what is read once, from the API server with the user's permissions or from a snapshot file.
 """
 
 import argparse
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
-from railwright.cli import cluster_overview, formats, output
+from extender import state as states
+from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
+from railwright.cluster import client as clients
+from railwright.cluster import errors, resources, sources, watch_wire
 from railwright.fabric import text
-from railwright.fabric.overview import fabric_view, overview_types
+from railwright.fabric.overview import fabric_view, overview_builder, overview_types
 from railwright.fabric.placement.state import pod_usage
+from railwright.fabric.policy import model as policy_model
 
 _STYLES = {
     overview_types.STARTING: "yellow",
@@ -24,7 +30,7 @@ def show_gangs(arguments: argparse.Namespace) -> int:
     """Return 1 if a shown gang never fits, otherwise 0. Raise UnreadableError or ClusterError."""
     if arguments.namespace and arguments.all_namespaces:
         raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
-    overview = cluster_overview.read(arguments)
+    overview = _read(arguments)
     gangs = [
         gang
         for gang in overview.gangs
@@ -180,7 +186,7 @@ _MANY_NODES = 64  # fabrics with more nodes show them only with --nodes
 
 def show_fabrics(arguments: argparse.Namespace) -> int:
     """Return 1 if a rail is dead or degraded, otherwise 0. Raise UnreadableError or ClusterError."""
-    overview = cluster_overview.read(arguments)
+    overview = _read(arguments)
     fabrics = [fabric for fabric in overview.fabrics if arguments.name in ("", fabric.name)]
     if arguments.name and not fabrics:
         defined = ", ".join(fabric.name for fabric in overview.fabrics) or "none with rails"
@@ -255,3 +261,79 @@ def _format_node_row(node: overview_types.Node, depth: int) -> tuple[tuple[str, 
     note = "; ".join(filter(None, (node.note, *node.rail_notes, pods)))
     style = "red" if "d" in node.rails else "yellow" if node.note or "w" in node.rails else ""
     return ((f"{'  ' * depth}{node.name}", node.rails, *map(str, fabric_view.count_rails([node])), note or "-"), style)
+
+
+# --- what is read -------------------------------------------------------------------------------------------
+
+_AT_ONCE = 6  # kinds read concurrently
+_REQUIRED = frozenset(
+    {resources.NODES, resources.PLACED_PODS}
+)  # required; without the other kinds some columns are missing
+
+
+def _read(arguments: argparse.Namespace) -> overview_types.Overview:
+    """Return the overview of what the options of a command name. Print problems on stderr.
+
+    Raises UnreadableError or ClusterError.
+    """
+    given = options.get_sources(arguments)
+    state = states.State(assume_seconds=0.0)
+    watch_specs = states.list_watches(state)
+    problems: list[str] = []
+    if given.snapshot:
+        policy = policies.read_file(given.policy)
+        objects = object_files.read_snapshot(given.snapshot, needs="Node")
+        for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
+            sink.replace(objects[kind])
+    else:
+        policy, problems = asyncio.run(_open_cluster(given, watch_specs))
+    state.apply_policy(policy)
+    builder = overview_builder.OverviewBuilder(
+        state.cluster, state.assumed, state.opted_in, lambda: policy, state.pools
+    )
+    with output.show_progress("assessing gangs"):
+        builder.refresh_fully()
+    for problem in problems:
+        output.print_note(problem)
+    return builder.build_overview()
+
+
+async def _open_cluster(
+    given: options.Sources, watch_specs: Sequence[sources.WatchSpec]
+) -> tuple[policy_model.Policy, list[str]]:
+    async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
+        policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
+        with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:
+            semaphore = asyncio.Semaphore(_AT_ONCE)
+
+            async def read_kind(spec: sources.WatchSpec) -> str:
+                async with semaphore:
+                    problem = await _read_kind(client, spec)
+                advance()
+                return problem
+
+            return policy, [problem for problem in await asyncio.gather(*map(read_kind, watch_specs)) if problem]
+
+
+async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
+    """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
+    try:
+        spec.sink.replace(await watch_wire.list_objects(client, spec.kind.path, spec.kind.view))
+    except watch_wire.UNREADABLE as error:
+        plural = spec.kind.path.rpartition("/")[2]
+        cause = errors.quote_message(str(error))
+        raise output.UnreadableError(
+            f"one of the {plural} cannot be decoded{cause and f': {cause}'}; to list them: kubectl get {plural} -A"
+        ) from None
+    except errors.ApiError as error:
+        if error.status == 404 and spec.kind.optional:
+            spec.sink.replace([])
+            return ""
+        if error.status != 403:
+            raise
+        plural = spec.kind.path.rpartition("/")[2]
+        if spec.kind in _REQUIRED:
+            raise output.UnreadableError(f"{error.sentence}, or {cluster_access.SNAPSHOT}") from None
+        spec.sink.replace([])
+        return f"you may not list {plural}: data from them is not shown"
+    return ""

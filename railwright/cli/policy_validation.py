@@ -1,17 +1,21 @@
-"""Runs `railwright policy validate` and `railwright policy schema`: prints all errors of policies, or the schema."""
+"""Runs `railwright policy validate`, `schema` and `scheduler-config`."""
 
 import argparse
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from railwright.cli import cluster_access, formats, options, output, policy_sources
+import msgspec
+
+from railwright.cli import cluster_access, formats, options, output, policies, policy_sources
+from railwright.cli import scheduler_configuration as configuration
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, labelled_pods, resources, watch_wire
 from railwright.cluster import policies as policy_reader
-from railwright.fabric import text
+from railwright.fabric import intent, names, text
 from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model, schema, shortcomings
-from railwright.fabric.workloads import fabric_users
+from railwright.fabric.workloads import fabric_users, frameworks
 
 _FORBIDDEN = 403
 
@@ -32,8 +36,7 @@ def validate(arguments: argparse.Namespace) -> int:
     if cluster.is_given and not arguments.from_cluster:
         raise output.UnreadableError("the options for the cluster need --from-cluster; add it, or remove them")
     results = [(file, policy_reader.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
-    policies = [result for _, result in results if not isinstance(result, policy_reader.Rejected)]
-    documents = [policy.document for policy in policies]
+    documents = [result.document for _, result in results if not isinstance(result, policy_reader.Rejected)]
     warnings = [[warning.line for warning in policy_values.list_warnings(document)] for document in documents]
     if arguments.from_cluster and documents:
         compared = cluster_access.run(cluster, lambda client: _compare(client, documents))
@@ -129,3 +132,84 @@ def _print_result(file: str, result: model.Policy | policy_reader.Rejected, warn
         output.print_styled((place, "bold"), *path, (": ", ""), (error.message, ""))
     count = text.format_count(len(result.errors), "error")
     output.print_styled((f"{count}: this policy would be rejected", "bold red"))
+
+
+# --- the configuration of schedulers ------------------------------------------------------------------------
+
+_WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN, model.Transport.TCP})
+_WITHOUT_CLUSTER = (
+    "the address is a DNS name and the CA a file, but kube-scheduler of kubeadm resolves no Service and mounts no such "
+    "file; without --policy, the address and the CA of the cluster are printed"
+)
+
+
+def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
+    """Print the configuration and return 0. Raise UnreadableError or ClusterError.
+
+    Read from a cluster, it has the address of the extender's Service and the CA, because kube-scheduler often runs on
+    the host network: kubeadm's static pod uses the host's resolver, which does not know the names of Services.
+    """
+    if arguments.policy:
+        document, extender = policies.read_file(arguments.policy).document, configuration.Extender()
+    else:
+        document, extender = cluster_access.run(
+            options.get_cluster(arguments), _read_extender, "read the policy from a file: --policy FILE"
+        )
+    managed, is_volcano = configuration.list_resources(document), arguments.scheduler == "volcano"
+    written = (
+        configuration.format_volcano(managed) if is_volcano else configuration.format_kube_scheduler(managed, extender)
+    )
+    print(written, end="")
+    if arguments.policy and not is_volcano:
+        output.print_note(_WITHOUT_CLUSTER)
+    if arguments.policy and (unnamed := _list_unnamed(document)):
+        output.print_note(
+            f"resources are missing that only the networks of {text.join_first(unnamed, 5)} name: state `resource` "
+            "there, or leave out --policy to read the networks from the cluster"
+        )
+    return output.OK
+
+
+def _list_unnamed(document: model.PolicyDocument) -> Sequence[str]:
+    """Return the rails whose resource is to be read from the annotation of their network."""
+    return [
+        f"fabrics.{name}.rails {rail.name}"
+        for name, fabric in document.fabrics.items()
+        if fabric.claims is None and fabric.transport not in _WITHOUT_RESOURCE
+        for rail in fabric.rails
+        if rail.network and not rail.resource
+    ]
+
+
+async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, configuration.Extender]:
+    """Return the policy, with the resources that its networks name, and the extender."""
+    namespace, name = installed_names.NAMESPACE, configuration.SERVICE
+    webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
+    policy, service, installed = await asyncio.gather(
+        policy_sources.fetch(client),
+        cluster_access.find_object(client, f"/api/v1/namespaces/{namespace}/services/{name}", dict[str, Any]),
+        cluster_access.find_object(client, webhooks, dict[str, Any]),
+    )
+    if service is None:
+        raise output.UnreadableError(
+            f"there is no Service {name} in namespace {namespace}: the extender is not installed; "
+            "install it with the chart value extender.enabled=true, or give --policy FILE"
+        )
+    bundles = (
+        frameworks.get_mapping(hook, "clientConfig").get("caBundle")
+        for hook in frameworks.get_list(installed, "webhooks")
+    )
+    address = frameworks.get_mapping(service, "spec").get("clusterIP")
+    host = configuration.SERVER_NAME if address in (None, "", "None") else str(address)  # None: a headless Service
+    document = await _fill_resources(client, policy.document)
+    return document, configuration.Extender(host, str(next(filter(None, bundles), "")))
+
+
+async def _fill_resources(client: clients.Client, document: model.PolicyDocument) -> model.PolicyDocument:
+    listed = await _list_kind(client, resources.NADS) if _list_unnamed(document) else []
+    networks = {item.metadata.key: item.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None for item in listed}
+    fabrics = {
+        name: fabric if fabric.claims else intent.fill_resources(name, fabric, networks)
+        for name, fabric in document.fabrics.items()
+    }
+    return msgspec.structs.replace(document, fabrics=fabrics)

@@ -1,137 +1,103 @@
-"""Runs `railwright policy scheduler-config`: prints the configuration with which a scheduler calls the extender.
+"""Writes the configuration with which a scheduler calls the extender, and reads those of a cluster's schedulers."""
 
-Read from a cluster, it has the address of the extender's Service and the CA, because kube-scheduler often runs on the
-host network: kubeadm's static pod uses the host's resolver, which does not know the names of Services.
-"""
-
-import argparse
-import asyncio
 import json
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import msgspec
+import yaml
 
-from railwright.cli import cluster_access, options, output, policies, policy_sources
-from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, watch_wire
-from railwright.cluster import resources as resource_kinds
-from railwright.fabric import intent, names, views
-from railwright.fabric import text as texts
+from railwright.cluster import documents, installed_names
+from railwright.fabric import names, views
+from railwright.fabric.injection import accelerators
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import frameworks
 
-_NOT_FOUND = 404
-_WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN, model.Transport.TCP})
+MANAGED = "extender.managedResources"  # argument of Volcano's plugin
+_DEFAULT = "default-scheduler"
 _PORT = 8713
-_SERVICE = f"{installed_names.INSTALLATION}-extender"
-_SERVER_NAME = f"{_SERVICE}.{installed_names.NAMESPACE}.svc"
+SERVICE = f"{installed_names.INSTALLATION}-extender"
+SERVER_NAME = f"{SERVICE}.{installed_names.NAMESPACE}.svc"
 _CA_FILE = "/etc/kubernetes/railwright/ca.crt"
 _CLAIMED = '  # pods whose rails come as claims: the webhook adds a limit of "0" of it'
 
 
-_WITHOUT_CLUSTER = (
-    "the address is a DNS name and the CA a file, but kube-scheduler of kubeadm resolves no Service and mounts no such "
-    "file; without --policy, the address and the CA of the cluster are printed"
-)
+# --- what a cluster's schedulers are configured to ask -------------------------------------------------------
+
+
+def _parse(configuration: str) -> Any:
+    """Return the tree of a YAML text, or of a text that is none its error."""
+    try:
+        return yaml.load(configuration, Loader=documents.LOADER)  # noqa: S506 - a safe one
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
+        return f"is not valid YAML: {' '.join(str(error).split())}"
+
+
+def read_volcano(configmap: Any) -> Any:
+    """Return the tree of Volcano's configuration, or its error; empty without the ConfigMap."""
+    data = frameworks.get_mapping(configmap, "data")
+    return _parse(next((str(value) for key, value in data.items() if key.endswith(".conf")), ""))
+
+
+def list_plugins(tree: Any) -> Mapping[str, Mapping[str, Any]]:
+    """Return the plugins of Volcano's configuration with their arguments, in the order of its tiers."""
+    plugins = [plugin for tier in frameworks.get_list(tree, "tiers") for plugin in frameworks.get_list(tier, "plugins")]
+    return {
+        str(frameworks.get_mapping(plugin).get("name")): frameworks.get_mapping(plugin, "arguments")
+        for plugin in plugins
+    }
+
+
+def list_kube_schedulers(configmaps: Iterable[Any]) -> Sequence[tuple[str, Any]]:
+    """Return the ConfigMaps with a KubeSchedulerConfiguration, and its tree or why it has none."""
+    return [
+        (f"ConfigMap kube-system/{frameworks.get_mapping(configmap, 'metadata').get('name')}", _parse(value))
+        for configmap in configmaps
+        for value in frameworks.get_mapping(configmap, "data").values()
+        if "KubeSchedulerConfiguration" in value
+    ]
+
+
+def find_own_extender(tree: Any) -> Mapping[str, Any] | None:
+    """Return the entry of a KubeSchedulerConfiguration that calls railwright's extender; None without one."""
+    extenders = map(frameworks.get_mapping, frameworks.get_list(tree, "extenders"))
+    return next((item for item in extenders if "/scheduler" in str(item.get("urlPrefix"))), None)
+
+
+def list_asking(volcano: Any, kube: Iterable[Any]) -> dict[str, Sequence[str]]:
+    """Return the schedulers that ask the extender, by Volcano's ConfigMap and those of kube-scheduler.
+
+    The values are the resources of the pods that they ask about, () for all.
+    """
+    asking: dict[str, Sequence[str]] = {}
+    if (arguments := list_plugins(read_volcano(volcano)).get("extender")) is not None:
+        asking["volcano"] = [*map(str, frameworks.get_list(arguments, MANAGED))]
+    for _, tree in list_kube_schedulers(kube):
+        if (own := find_own_extender(tree)) is not None:
+            resources = map(frameworks.get_mapping, frameworks.get_list(own, "managedResources"))
+            managed = [str(resource.get("name")) for resource in resources]
+            profiles = map(frameworks.get_mapping, frameworks.get_list(tree, "profiles") or ({},))
+            asking |= {str(profile.get("schedulerName") or _DEFAULT): managed for profile in profiles}
+    return asking
+
+
+def get_scheduler(pod: views.Pod) -> str:
+    """Return the name of the scheduler that places a pod."""
+    return pod.spec.scheduler_name or _DEFAULT
+
+
+def is_unmanaged(pod: views.Pod, managed: Collection[str]) -> bool:
+    """True if a scheduler that asks about pods with these resources only, () for all, does not ask about a pod."""
+    return bool(managed) and accelerators.list_mentioned(pod).isdisjoint(managed)
+
+
+# --- what they must have ------------------------------------------------------------------------------------
 
 
 class Extender(NamedTuple):
     """Where a scheduler finds the extender: host of the URL, and the CA in base64, "" if it is read from a file."""
 
-    host: str = _SERVER_NAME
+    host: str = SERVER_NAME
     ca_data: str = ""
-
-
-class _ServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
-    cluster_ip: str = msgspec.field(name="clusterIP", default="")
-
-
-class _Service(msgspec.Struct, frozen=True):
-    spec: _ServiceSpec = _ServiceSpec()
-
-
-class _ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
-    ca_bundle: str = ""
-
-
-class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
-    client_config: _ClientConfig = _ClientConfig()
-
-
-class _Configuration(msgspec.Struct, frozen=True):
-    webhooks: list[_Webhook] = []
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print the configuration and return 0. Raise UnreadableError or ClusterError."""
-    if arguments.policy:
-        document, extender = policies.read_file(arguments.policy).document, Extender()
-    else:
-        document, extender = cluster_access.run(
-            options.get_cluster(arguments), _read, "read the policy from a file: --policy FILE"
-        )
-    resources = list_resources(document)
-    text = format_volcano(resources) if arguments.scheduler == "volcano" else format_kube_scheduler(resources, extender)
-    print(text, end="")
-    if arguments.policy and arguments.scheduler != "volcano":
-        output.print_note(_WITHOUT_CLUSTER)
-    if arguments.policy and (unnamed := _list_unnamed(document)):
-        output.print_note(
-            f"resources are missing that only the networks of {texts.join_first(unnamed, 5)} name: state `resource` "
-            "there, or leave out --policy to read the networks from the cluster"
-        )
-    return output.OK
-
-
-def _list_unnamed(document: model.PolicyDocument) -> Sequence[str]:
-    """Return the rails whose resource is to be read from the annotation of their network."""
-    return [
-        f"fabrics.{name}.rails {rail.name}"
-        for name, fabric in document.fabrics.items()
-        if fabric.claims is None and fabric.transport not in _WITHOUT_RESOURCE
-        for rail in fabric.rails
-        if rail.network and not rail.resource
-    ]
-
-
-async def _read(client: clients.Client) -> tuple[model.PolicyDocument, Extender]:
-    """Return the policy, with the resources that its networks name, and the extender."""
-    service_path = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services/{_SERVICE}"
-    webhooks_path = (
-        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + installed_names.INSTALLATION
-    )
-    policy, service, configuration = await asyncio.gather(
-        policy_sources.fetch(client),
-        cluster_access.find_object(client, service_path, _Service),
-        cluster_access.find_object(client, webhooks_path, _Configuration),
-    )
-    if service is None:
-        raise output.UnreadableError(
-            f"there is no Service {_SERVICE} in namespace {installed_names.NAMESPACE}: the extender is not installed; "
-            "install it with the chart value extender.enabled=true, or give --policy FILE"
-        )
-    hooks = configuration.webhooks if configuration is not None else []
-    ca_data = next((hook.client_config.ca_bundle for hook in hooks if hook.client_config.ca_bundle), "")
-    address = service.spec.cluster_ip
-    document = await _fill_resources(client, policy.document)
-    return document, Extender(_SERVER_NAME if address in ("", "None") else address, ca_data)  # None: a headless Service
-
-
-async def _fill_resources(client: clients.Client, document: model.PolicyDocument) -> model.PolicyDocument:
-    if not _list_unnamed(document):
-        return document
-    try:
-        listed = await watch_wire.list_objects(client, resource_kinds.NADS.path, views.NetworkAttachmentDefinition)
-    except errors.ApiError as error:
-        if error.status != _NOT_FOUND:
-            raise
-        listed = []
-    networks = {item.metadata.key: item.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None for item in listed}
-    fabrics = {
-        name: fabric if fabric.claims else intent.fill_resources(name, fabric, networks)
-        for name, fabric in document.fabrics.items()
-    }
-    return msgspec.structs.replace(document, fabrics=fabrics)
 
 
 def list_resources(policy: model.PolicyDocument) -> Sequence[str]:
@@ -154,8 +120,8 @@ def format_kube_scheduler(resources: Sequence[str], extender: Extender) -> str:
         if extender.ca_data
         else [f"caFile: {_CA_FILE}  # without a CA, kube-scheduler does not verify the certificate"]
     )
-    if extender.host != _SERVER_NAME:
-        tls.append(f"serverName: {_SERVER_NAME}  # the certificate's name; the URL has the address of the Service")
+    if extender.host != SERVER_NAME:
+        tls.append(f"serverName: {SERVER_NAME}  # the certificate's name; the URL has the address of the Service")
     host = f"[{extender.host}]" if ":" in extender.host else extender.host
     return _KUBE_SCHEDULER.format(
         url=f"https://{host}:{_PORT}/scheduler",
@@ -170,7 +136,7 @@ def format_kube_scheduler(resources: Sequence[str], extender: Extender) -> str:
 def format_volcano(resources: Sequence[str]) -> str:
     """Return the configuration of vc-scheduler."""
     lines = (f"      - {resource}{_CLAIMED if resource == names.RAILS else ''}" for resource in resources)
-    return _VOLCANO.format(url=f"https://{_SERVER_NAME}:{_PORT}/volcano", resources="\n".join(lines))
+    return _VOLCANO.format(url=f"https://{SERVER_NAME}:{_PORT}/volcano", resources="\n".join(lines))
 
 
 _KUBE_SCHEDULER = """\

@@ -198,6 +198,11 @@ class Permission:
         return " ".join(filter(None, (self.verb, target, subresource, scope)))
 
 
+def format_user(namespace: str, account: str) -> str:
+    """Return the user that a ServiceAccount is for the API server."""
+    return f"system:serviceaccount:{namespace}:{account}"
+
+
 def parse_permission(method: str, path: str) -> Permission | None:
     """Return the permission that a request needs; None for a path that is no resource, such as /version."""
     namespace, resource, name, subresource = _split_path(path)

@@ -17,7 +17,6 @@ import ipaddress
 import pathlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 
 import msgspec
 from aiohttp import hdrs, typedefs, web
@@ -51,12 +50,13 @@ class Feed:
         """`source`: the cluster or file, as the header shows it. `list_problems`: what is wrong with its data."""
         self.builder = builder
         self.readers = 0
+        self.is_closed = False
         self.source = source
         self.body, self.body_id = b"", ""  # the JSON of the overview and its hash; "" before the first refresh
         self._list_problems, self._pace = list_problems, pace_seconds
         self._changed, self._has_readers = asyncio.Event(), asyncio.Event()
 
-    @contextmanager
+    @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Count one more reader during the context. Raises CrowdedError."""
         if self.readers >= READERS:
@@ -71,14 +71,17 @@ class Feed:
                 self._has_readers.clear()
 
     async def has_other(self, body_id: str, seconds: float) -> bool:
-        """Return True once there is an overview with another id, False if there is none within `seconds`."""
+        """Return True once there is an overview with another id, False after `seconds` and when the feed is closed."""
         if self.body_id in ("", body_id):
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._changed.wait()
-            except TimeoutError:
-                return False
-        return True
+        return self.body_id not in ("", body_id)
+
+    def close(self) -> None:
+        """End all streams; their readers reconnect, possibly to another replica."""
+        self.is_closed = True
+        self._changed.set()
 
     async def run(self) -> None:
         """Refresh until cancelled, while there are readers."""
@@ -110,40 +113,18 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     renew: float = 600.0  # then the stream ends and the reader is authorized again
 
 
-class Streams:
-    """The streams of one port."""
-
-    def __init__(self, feed: Feed, times: Times) -> None:
-        self._feed, self._times = feed, times
-        self._closing = asyncio.Event()
-
-    def close(self) -> None:
-        """End all streams; their readers reconnect, possibly to another replica."""
-        self._closing.set()
-
-    async def send(self, last_id: str) -> AsyncGenerator[bytes, None]:
-        """Yield each new overview until the reader has to be authorized again. Raises CrowdedError first."""
-        end = time.monotonic() + self._times.renew
-        with self._feed.reading():
-            yield b"retry: 1000\n\n"
-            while not self._closing.is_set() and time.monotonic() < end:
-                if await self._wait_for_other(last_id):
-                    last_id = self._feed.body_id
-                    yield b"id: %s\nevent: change\ndata: %s\n\n" % (last_id.encode(), self._feed.body)
-                else:
-                    yield _HEARTBEAT
-            yield b"event: again\ndata: {}\n\n"
-
-    async def _wait_for_other(self, last_id: str) -> bool:
-        """Return True if there is another overview, False if a heartbeat is due or the port closes."""
-        change = asyncio.ensure_future(self._feed.has_other(last_id, self._times.beat))
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            await asyncio.wait((change, closing), return_when=asyncio.FIRST_COMPLETED)
-            return change.done() and change.result()
-        finally:
-            change.cancel()
-            closing.cancel()
+async def list_events(feed: Feed, last_id: str, times: Times) -> AsyncGenerator[bytes, None]:
+    """Yield each new overview until the reader has to be authorized again. Raises CrowdedError first."""
+    end = time.monotonic() + times.renew
+    with feed.reading():
+        yield b"retry: 1000\n\n"
+        while not feed.is_closed and time.monotonic() < end:
+            if await feed.has_other(last_id, times.beat):
+                last_id = feed.body_id
+                yield b"id: %s\nevent: change\ndata: %s\n\n" % (last_id.encode(), feed.body)
+            elif not feed.is_closed:
+                yield _HEARTBEAT
+        yield b"event: again\ndata: {}\n\n"
 
 
 # --- routes -------------------------------------------------------------------------------------------------
@@ -179,7 +160,7 @@ Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
 
 _FEED = web.AppKey("feed", Feed)
 _GUARD = web.AppKey[Guard]("guard")
-_STREAMS = web.AppKey("streams", Streams)
+_TIMES_OF = web.AppKey("times", Times)
 _FILES = web.AppKey[Mapping[str, tuple[bytes, Mapping[str, str]]]]("files")
 
 
@@ -196,7 +177,7 @@ def build_application(feed: Feed, guard: Guard, times: Times, *, loopback: bool)
         *([require_loopback] if loopback else []),
     )
     app.on_response_prepare.append(add_headers)
-    app[_FEED], app[_GUARD], app[_STREAMS] = feed, guard, Streams(feed, times)
+    app[_FEED], app[_GUARD], app[_TIMES_OF] = feed, guard, times
     app[_FILES] = {path.name: _read_file(path) for path in _PAGE.iterdir()}
     return app
 
@@ -220,7 +201,8 @@ async def require_loopback(request: web.Request, handler: typedefs.Handler) -> w
 async def send_stream(request: web.Request) -> web.StreamResponse:
     """Handle GET /api/stream. A reader that takes nothing for _STREAM_SECONDS is disconnected."""
     await _check_permission(request)
-    async with contextlib.aclosing(request.app[_STREAMS].send(request.headers.get("Last-Event-ID", ""))) as events:
+    last_id = request.headers.get("Last-Event-ID", "")
+    async with contextlib.aclosing(list_events(request.app[_FEED], last_id, request.app[_TIMES_OF])) as events:
         try:
             part = await anext(events)
         except CrowdedError as error:
@@ -313,4 +295,4 @@ async def open_port(
         try:
             yield port.address
         finally:
-            app[_STREAMS].close()
+            feed.close()

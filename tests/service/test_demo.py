@@ -21,7 +21,7 @@ from railwright.cli.demo import scenario
 
 STEPS = [
     "starting",
-    "starting the webhook on 64 simulated nodes, with a certificate of a new CA",
+    "starting the webhook on 64 simulated nodes",
     "admitting 8 pods by the webhook",
     "starting the extender on a cluster with these pods",
     "placing the gang by the extender",

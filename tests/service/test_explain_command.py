@@ -28,8 +28,8 @@ async def stage(tmp_path_factory):
     """Yield the folder of a snapshot, and a webhook on it with the policy of the seeds."""
     folder = tmp_path_factory.mktemp("stage")
     scenario.write(folder, scenario.build_cluster())
-    async with scenario.start_webhook(folder, "--policy", str(POLICY)) as webhook:
-        yield folder, webhook
+    async with scenario.start_server("webhook", folder, "--policy", str(POLICY)) as address:
+        yield folder, f"http://{address}/mutate/pods?timeout=5s"
 
 
 @pytest.fixture
@@ -48,10 +48,9 @@ async def send_review(stage, body: bytes) -> dict:
     async with (
         aiohttp.ClientSession() as session,
         session.post(
-            stage[1].url,
+            stage[1],
             data=body,
             headers={"Content-Type": "application/json"},
-            ssl=stage[1].trust,
         ) as answer,
     ):
         assert answer.status == 200, await answer.text()

@@ -326,6 +326,44 @@ async def test_what_was_injected_is_shown_with_the_values_of_the_pod_and_the_rea
     assert [change["entry"] for change in document["changes"]] == ["networks", "env.NCCL_IB_HCA"]
 
 
+VOLCANO = "/api/v1/namespaces/volcano-system/configmaps/volcano-scheduler-configmap"
+KUBE = """
+kind: KubeSchedulerConfiguration
+extenders: [{urlPrefix: "https://x:8713/scheduler", managedResources: [{name: nvidia.com/mlx5_0}]}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "resource", "is_told"),
+    [
+        ("volcano", "nvidia.com/mlx5_9", True),
+        ("volcano", "nvidia.com/mlx5_0", False),
+        ("default-scheduler", "nvidia.com/mlx5_9", True),
+        ("default-scheduler", "nvidia.com/mlx5_0", False),
+        ("other", "nvidia.com/mlx5_9", False),
+    ],
+)
+async def test_a_pod_without_a_managed_resource_is_told_that_the_extender_is_not_asked(
+    cluster, run, scheduler, resource, is_told
+):
+    container = {"name": "c", "resources": {"limits": {resource: "1"}}}
+    spec = {"nodeName": "n", "schedulerName": scheduler, "containers": [container]}
+    cluster.keep(f"{PODS}/p", {"metadata": {"name": "p", "namespace": "prod", "annotations": RECORD}, "spec": spec})
+    arguments = {"extender.urlPrefix": "https://x:8713/volcano", "extender.managedResources": ["nvidia.com/mlx5_0"]}
+    tiers = [{"plugins": [{"name": "extender", "arguments": arguments}]}]
+    cluster.keep(
+        VOLCANO, {"metadata": {"name": "v"}, "data": {"volcano-scheduler.conf": yaml.safe_dump({"tiers": tiers})}}
+    )
+    cluster.lists["/api/v1/namespaces/kube-system/configmaps"] = [
+        {"metadata": {"name": "k"}, "data": {"config.yaml": KUBE}}
+    ]
+    cluster.proxied = {"p": (200, {"pod": "prod/p", "node": "n", "gang": {**GANG, "state": "placed", "placed": 1}})}
+    code, out, err = await run("explain", "pod/p", "-n", "prod")
+    assert (code, err) == (0, "")
+    told = f"warning: scheduler {scheduler} places this pod without railwright's extender: it asks only about pods that"
+    assert (told in out) == is_told
+
+
 async def test_a_misspelt_label_is_named_without_the_extender(cluster, run):
     tree = {"metadata": {"name": "p", "namespace": "prod", "labels": {"railwright.io/fabrik": "roce"}}, "spec": {}}
     cluster.keep(f"{PODS}/p", tree)

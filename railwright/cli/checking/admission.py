@@ -9,10 +9,22 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import fixes
-from railwright.cli.checking.fields import get_list, get_map, get_name, get_path, read_selector
+from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, State, assess_problems, fail, ok, row, skip, warn
-from railwright.cli.checking.snapshots import CONFIGURATION, NAME_LABEL, POLICY, WEBHOOK, Snapshot, require
+from railwright.cli.checking.snapshots import (
+    CONFIGURATION,
+    NAME_LABEL,
+    POLICY,
+    WEBHOOK,
+    Snapshot,
+    get_list,
+    get_map,
+    get_name,
+    get_path,
+    list_namespaces,
+    read_selector,
+    require,
+)
 from railwright.cluster import installed_names, policies
 from railwright.fabric import intent, names, text
 
@@ -30,12 +42,6 @@ def read_expected() -> Mapping[str, _Hook]:
     return {hook["name"]: hook for hook in msgspec.json.decode(data)}
 
 
-def find_excluded_namespaces(snapshot: Snapshot) -> frozenset[str]:
-    """Return the names of the namespaces whose new pods are not sent to the webhook."""
-    own = next((hook for hook in snapshot.hooks if hook.get("name") == "pods.railwright.io"), {})
-    return _list_names(own, "NotIn") | {"kube-system", installed_names.NAMESPACE, snapshot.namespace}
-
-
 @row("{apply}, then: railwright certs rotate")
 def check_entries_complete(snapshot: Snapshot) -> Assessment:
     """Webhook configurations exist with all entries.
@@ -50,7 +56,7 @@ def check_entries_complete(snapshot: Snapshot) -> Assessment:
     for source in ("mutating", "validating"):
         if snapshot.find(source, CONFIGURATION) is None:
             if snapshot.is_disabled:
-                return fail(fixes.DISABLED, fixes.ENABLE)
+                return fail(rows.DISABLED, rows.ENABLE)
             missing = f"{source.capitalize()}WebhookConfiguration {CONFIGURATION} does not exist"
             return fail(f"{missing}: the API server does not call the webhook")
     installed = {str(hook.get("name")) for hook in snapshot.hooks}
@@ -135,9 +141,9 @@ def _compare_selectors(hook: _Hook, expected: _Hook, namespace: str) -> Iterator
     shipped, installed = ({item.get("name") for item in get_list(tree, "matchConditions")} for tree in (expected, hook))
     if missing := sorted(shipped - installed):
         yield f"lacks the match condition {', '.join(missing)}", ""
-    called = {"kube-system", namespace} - _list_names(hook, "NotIn")
-    called &= _list_names(hook, "In") or called
-    if called and _list_names(expected, "NotIn"):
+    called = {"kube-system", namespace} - list_namespaces(hook, "NotIn")
+    called &= list_namespaces(hook, "In") or called
+    if called and list_namespaces(expected, "NotIn"):
         exclusion = f"{{key: {NAME_LABEL}, operator: NotIn, values: [kube-system, {namespace}]}}"
         problem = f"does not exclude namespace {' and '.join(sorted(called))}"
         yield problem, f"add {exclusion} to its namespaceSelector: {_EDIT}"
@@ -155,19 +161,11 @@ def _list_calls(hook: _Hook) -> Iterator[str]:
                 yield from (f"{operation} {resource}" for resource in called)
 
 
-def _list_names(hook: _Hook, operator: str) -> frozenset[str]:
-    """Return the names of namespaces that an entry's namespaceSelector excludes (NotIn) or requires (In)."""
-    expressions = read_selector(hook.get("namespaceSelector"))
-    return frozenset(
-        name for key, own, values in expressions if (key, own) == (NAME_LABEL, operator) for name in values
-    )
-
-
 _CONFIGMAP = f"ConfigMap {POLICY}"
 _MOST = 20  # errors printed; a user with more fixes these first
 
 
-@row(fixes.CREATE_POLICY)
+@row(rows.CREATE_POLICY)
 def check_policy(snapshot: Snapshot) -> Assessment:
     """Policy exists and is valid.
 
@@ -237,7 +235,7 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
     actions = _list_actions(snapshot)
     unbound = text.join_first((name for name in own if name not in actions), 5)
     if unbound and snapshot.is_disabled:
-        return fail(fixes.DISABLED, fixes.ENABLE)
+        return fail(rows.DISABLED, rows.ENABLE)
     if unbound:
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect")
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):

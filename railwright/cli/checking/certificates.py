@@ -14,9 +14,8 @@ from cryptography import x509
 
 from certs import inventory, pki
 from railwright.cli.checking import installation, snapshots
-from railwright.cli.checking.fields import find_named, get_path, read_options
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
-from railwright.cli.checking.snapshots import EXTENDER, WEBHOOK, Snapshot, require
+from railwright.cli.checking.snapshots import EXTENDER, WEBHOOK, Snapshot, find_named, get_path, read_options, require
 from railwright.fabric import text
 
 GROUP = "certificates"

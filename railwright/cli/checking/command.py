@@ -18,7 +18,6 @@ from railwright.cli.checking import (
     admission,
     certificates,
     claims,
-    fixes,
     installation,
     nodes,
     permissions,
@@ -143,7 +142,7 @@ def explain(anchor: str) -> int:
 
 def format_fix(item: rows.Row) -> str:
     """Return the fix of a row for an installation by the manifests."""
-    return fixes.fill_in(item.fix, fixes.EXAMPLE)
+    return rows.fill_in(item.fix, rows.EXAMPLE)
 
 
 # --- the command --------------------------------------------------------------------------------------------

@@ -4,10 +4,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from railwright.cli.checking import fixes, snapshots
-from railwright.cli.checking.fields import find_named, get_list, get_map, get_path, list_image_versions
+from railwright.cli.checking import rows, snapshots
 from railwright.cli.checking.rows import Assessment, State, fail, ok, row, skip, warn
-from railwright.cli.checking.snapshots import CERTS, EXTENDER, WEBHOOK, Snapshot, require
+from railwright.cli.checking.snapshots import (
+    CERTS,
+    EXTENDER,
+    WEBHOOK,
+    Snapshot,
+    find_named,
+    get_list,
+    get_map,
+    get_path,
+    list_image_versions,
+    require,
+)
 from railwright.cluster import installed_names
 from railwright.fabric import names, version
 
@@ -141,7 +151,7 @@ def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:
     has_policy = snapshot.peek("policy") or "policy" in snapshot.unread
     if not has_policy and name in (WEBHOOK, EXTENDER):
         missing = f"ConfigMap {snapshots.POLICY} does not exist"
-        return fail(f"{detail}; replicas need a policy to become ready, and {missing}", fixes.CREATE_POLICY)
+        return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     return fail(detail, f"kubectl -n {snapshot.namespace} describe pods -l {selector}")
 

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from railwright.cli.checking.fields import get_list, get_map, get_name, get_path
 from railwright.cli.checking.rows import Assessment, assess_problems, fail, ok, row, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, require
+from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path, require
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model, presets

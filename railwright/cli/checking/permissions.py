@@ -9,12 +9,10 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 
-from railwright.cli import cluster_access
 from railwright.cli.checking import snapshots
-from railwright.cli.checking.fields import find_named, get_path
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
-from railwright.cli.checking.snapshots import CERTS, EXTENDER, WEBHOOK, Snapshot
-from railwright.cluster import installed_names
+from railwright.cli.checking.snapshots import CERTS, EXTENDER, WEBHOOK, Snapshot, find_named, get_path
+from railwright.cluster import errors, installed_names
 from railwright.cluster.errors import Permission
 from railwright.fabric import text
 from railwright.fabric.policy import shortcomings
@@ -73,7 +71,7 @@ def check_server_permissions(snapshot: Snapshot) -> Assessment:
     fix = "apply the roles and their bindings again: {apply}"
     if any(map(_is_for_claims, itertools.chain(*snapshot.denied.values()))):
         fix = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}"
-    user = cluster_access.format_user(snapshot.namespace, account)
+    user = errors.format_user(snapshot.namespace, account)
     return fail("; ".join(lacking), f"{fix}; to verify: kubectl auth can-i {first} --as={user}")
 
 

@@ -6,10 +6,17 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import admission
-from railwright.cli.checking.fields import get_map, get_path
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
-from railwright.cli.checking.snapshots import NAME_LABEL, WORKLOADS, DryRun, SkipError, Snapshot, require
+from railwright.cli.checking.snapshots import (
+    NAME_LABEL,
+    WORKLOADS,
+    DryRun,
+    SkipError,
+    Snapshot,
+    get_map,
+    get_path,
+    require,
+)
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import keys, opt_in, templates
 from railwright.fabric.policy import model
@@ -121,7 +128,7 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
     so many annotations (over 48,000 characters) that the record may not have fit.
     """
     labels, accelerators = snapshot.namespace_labels, snapshot.policy.accelerators if snapshot.policy else ()
-    excluded, all_pods = admission.find_excluded_namespaces(snapshot), snapshot.get_all("pods")
+    excluded, all_pods = snapshot.excluded_namespaces, snapshot.get_all("pods")
     injected = sum(names.INJECTION in pod.metadata.annotations for pod in all_pods)
     missing = [
         pod.metadata.full_name
@@ -210,7 +217,7 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
     key; a pod's key on a workload or on a namespace. Workloads of all kinds that railwright knows are read, but not
     those that a controller owns or that have ended.
     """
-    excluded = admission.find_excluded_namespaces(snapshot)
+    excluded = snapshot.excluded_namespaces
     lines = []
     for namespace in snapshot.get_all("namespaces"):
         metadata = msgspec.convert(get_path(namespace, "metadata"), views.ObjectMeta)

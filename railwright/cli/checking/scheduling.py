@@ -7,13 +7,21 @@ from typing import Any
 import msgspec
 import yaml
 
-from railwright.cli import scheduler_configuration
+from railwright.cli import scheduler_configuration as configuration
 from railwright.cli.checking import installation, nodes
-from railwright.cli.checking.fields import find_named, get_list, get_map, get_name, get_path, read_options
 from railwright.cli.checking.rows import Assessment, State, fail, ok, row, warn
-from railwright.cli.checking.snapshots import EXTENDER, VOLCANO, Snapshot, require
-from railwright.cluster import documents, installed_names
-from railwright.fabric import hypernodes, names, text, views
+from railwright.cli.checking.snapshots import (
+    EXTENDER,
+    Snapshot,
+    find_named,
+    get_list,
+    get_map,
+    get_path,
+    read_options,
+    require,
+)
+from railwright.cluster import installed_names
+from railwright.fabric import hypernodes, names, text
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import accelerators
 from railwright.fabric.policy import model
@@ -22,9 +30,7 @@ GROUP = "scheduling"
 
 _VOLCANO_LISTEN = "--volcano-listen"  # option of the extender: a port for Volcano alone
 _PREDICATE = "extender.predicateVerb"
-_MANAGED = "extender.managedResources"
 _HYPER_NODE_PLUGIN = "network-topology-aware"
-_DEFAULT = "default-scheduler"
 _COMPARED = ("filterVerb", "prioritizeVerb", "nodeCacheCapable", "ignorable")  # of a KubeSchedulerConfiguration
 
 
@@ -37,31 +43,12 @@ def check_extender_replicas(snapshot: Snapshot) -> Assessment:
     return installation.check_replicas(snapshot, installation.get_deployment(snapshot, EXTENDER))
 
 
-def _parse(configuration: str) -> Any:
-    """Return the tree of a YAML text, or of a text that is none its error."""
-    try:
-        return yaml.load(configuration, Loader=documents.LOADER)  # noqa: S506 - a safe one
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
-        return f"is not valid YAML: {' '.join(str(error).split())}"
-
-
-def _parse_volcano(snapshot: Snapshot) -> Any:
-    data = get_map(find_named(snapshot.peek("volcano")), "data")
-    return _parse(next((str(value) for key, value in data.items() if key.endswith(".conf")), ""))
-
-
-def _list_plugins(tree: Any) -> Mapping[str, Mapping[str, Any]]:
-    """Return the plugins of Volcano's configuration with their arguments, in the order of its tiers."""
-    plugins = [plugin for tier in get_list(tree, "tiers") for plugin in get_list(tier, "plugins")]
-    return {str(get_path(plugin, "name")): get_map(plugin, "arguments") for plugin in plugins}
-
-
 def _find_unmanaged(snapshot: Snapshot, managed: Sequence[str]) -> str:
     """Return which resources of the policy's pods a list of managed resources lacks, "" if it lacks none."""
     fabrics = {name: fabric for name, fabric in nodes.list_fabrics(snapshot).items() if not fabric.claims}
     fabrics |= {name: fabric for name, fabric in snapshot.fabrics.items() if fabric.claims}
     policy = msgspec.structs.replace(snapshot.require_policy(), fabrics=fabrics)
-    missing = text.join_first(sorted({*scheduler_configuration.list_resources(policy)} - {*managed}), 5)
+    missing = text.join_first(sorted({*configuration.list_resources(policy)} - {*managed}), 5)
     return f"lacks {missing}: the scheduler does not ask the extender about their pods" if missing else ""
 
 
@@ -77,12 +64,12 @@ def check_volcano_configuration(snapshot: Snapshot) -> Assessment:
     are those of this installation and policy. Warns if a fabric has `nvlinkSegment` and `extender.predicateVerb` is not
     set. Skipped if the ConfigMap does not exist.
     """
-    missing = f"ConfigMap {VOLCANO} does not exist: Volcano is not installed, or is configured elsewhere"
-    require(snapshot.find("volcano"), missing)
-    fabrics, tree = nodes.list_fabrics(snapshot), _parse_volcano(snapshot)
+    missing = "ConfigMap volcano-system/volcano-scheduler-configmap does not exist"
+    require(snapshot.find("volcano"), f"{missing}: Volcano is not installed, or is configured elsewhere")
+    fabrics, tree = nodes.list_fabrics(snapshot), configuration.read_volcano(find_named(snapshot.peek("volcano")))
     if isinstance(tree, str):
         return fail(f"Volcano's configuration {tree}")
-    plugins = _list_plugins(tree)
+    plugins = configuration.list_plugins(tree)
     if "extender" not in plugins:
         return warn("Volcano does not call railwright: its tiers have no plugin `extender`")
     arguments, order = plugins["extender"], [*plugins]
@@ -112,17 +99,17 @@ def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) ->
     if "--client-ca" in options and _VOLCANO_LISTEN not in options:
         setting = "set extender.volcano.enabled of the chart"
         yield f"the extender requires a client certificate, which Volcano cannot present: {setting}"
-    expected = _list_plugins(yaml.safe_load(scheduler_configuration.format_volcano(())))["extender"]
+    expected = configuration.list_plugins(yaml.safe_load(configuration.format_volcano(())))["extender"]
     for key, value in expected.items():
         if key.endswith(("Verb", "ignorable")) and arguments.get(key) != value:
             yield f"{key} is {arguments.get(key)!r}, not {value!r}"
     if not isinstance(arguments.get("extender.httpTimeout"), str):
         yield "extender.httpTimeout is not a duration such as 5s"
-    managed = arguments.get(_MANAGED, [])
+    managed = arguments.get(configuration.MANAGED, [])
     if not isinstance(managed, list):
-        yield f"{_MANAGED} is not a list"
-    elif _MANAGED in arguments and (problem := _find_unmanaged(snapshot, [*map(str, managed)])):
-        yield f"{_MANAGED} {problem}"
+        yield f"{configuration.MANAGED} is not a list"
+    elif configuration.MANAGED in arguments and (problem := _find_unmanaged(snapshot, [*map(str, managed)])):
+        yield f"{configuration.MANAGED} {problem}"
 
 
 @row(
@@ -155,7 +142,7 @@ def check_gang_topology(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         return warn(
             f"no HyperNode has tier {tier}, which its jobs name; there is {text.join_first(map(str, tiers), 5)}"
         )
-    plugins = _list_plugins(_parse_volcano(snapshot))
+    plugins = configuration.list_plugins(configuration.read_volcano(find_named(snapshot.peek("volcano"))))
     if plugins and _HYPER_NODE_PLUGIN not in plugins:
         return warn(f"Volcano lacks the plugin {_HYPER_NODE_PLUGIN}, so it does not keep gangs in one HyperNode")
     return ok(level)
@@ -170,28 +157,19 @@ def check_kube_scheduler_configuration(snapshot: Snapshot) -> Assessment:
     control plane nodes, which the API does not show.
     """
     snapshot.require("kube-system")
-    assessments = [_check_kube(snapshot, name, tree) for name, tree in _list_kube_configurations(snapshot)]
+    found = configuration.list_kube_schedulers(snapshot.peek("kube-system"))
+    assessments = [_check_kube(snapshot, name, tree) for name, tree in found]
     require(assessments, "its configuration is a file on the control plane nodes, which the API does not show")
     calling = [assessment for assessment in assessments if assessment.state is not State.WARN]
     return (calling or assessments)[0]  # one scheduler that calls the extender is enough
 
 
-def _list_kube_configurations(snapshot: Snapshot) -> Sequence[tuple[str, Any]]:
-    """Return the ConfigMaps of kube-system with a KubeSchedulerConfiguration, and its tree or why it has none."""
-    return [
-        (f"ConfigMap {get_name(configmap)}", _parse(value))
-        for configmap in snapshot.peek("kube-system")
-        for value in get_map(configmap, "data").values()
-        if "KubeSchedulerConfiguration" in value
-    ]
-
-
 def _check_kube(snapshot: Snapshot, configmap: str, tree: Any) -> Assessment:
     if isinstance(tree, str):
         return fail(f"{configmap} {tree}")
-    if (own := _find_own_extender(tree)) is None:
+    if (own := configuration.find_own_extender(tree)) is None:
         return warn(f"kube-scheduler does not call railwright: {configmap} has no extender with its URL")
-    shipped = scheduler_configuration.format_kube_scheduler((), scheduler_configuration.Extender())
+    shipped = configuration.format_kube_scheduler((), configuration.Extender())
     expected = yaml.safe_load(shipped)["extenders"][0]
     problems = [f"{key} is {own.get(key)}, not {expected[key]}" for key in _COMPARED if own.get(key) != expected[key]]
     managed = get_list(own, "managedResources")
@@ -205,29 +183,6 @@ def _check_kube(snapshot: Snapshot, configmap: str, tree: Any) -> Assessment:
     if "--client-ca" in options and not {"certFile", "certData"} & {*get_map(own, "tlsConfig")}:
         problems.append("tlsConfig has no certFile and keyFile, but the extender requires a client certificate")
     return fail(f"{configmap}: {'; '.join(problems)}") if problems else ok(configmap)
-
-
-def _find_own_extender(tree: Any) -> Mapping[str, Any] | None:
-    extenders = get_list(tree, "extenders")
-    return next((item for item in extenders if "/scheduler" in str(get_path(item, "urlPrefix"))), None)
-
-
-def _list_asking(snapshot: Snapshot) -> Mapping[str, Sequence[str]]:
-    """Return the schedulers that ask the extender, as far as the API shows their configurations.
-
-    The values are the resources of the pods that they ask about, () for all.
-    """
-    asking: dict[str, Sequence[str]] = {}
-    if find_named(snapshot.peek("deployments"), f"{installed_names.INSTALLATION}-scheduler"):
-        asking[f"{installed_names.INSTALLATION}-scheduler"] = ()  # its configuration is the chart's
-    if (arguments := _list_plugins(_parse_volcano(snapshot)).get("extender")) is not None:
-        asking["volcano"] = [*map(str, get_list(arguments, _MANAGED))]
-    for _, tree in _list_kube_configurations(snapshot):
-        if (own := _find_own_extender(tree)) is not None:
-            managed = [str(get_path(item, "name")) for item in get_list(own, "managedResources")]
-            profiles = get_list(tree, "profiles") or ({},)
-            asking |= {str(get_path(profile, "schedulerName") or _DEFAULT): managed for profile in profiles}
-    return asking
 
 
 @row(
@@ -255,20 +210,22 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         if pod.spec.node_name in pool
         and accelerators.has_accelerator(accelerators.list_all_requested(pod.spec.containers), snapshot.accelerators)
     ]
-    asking = _list_asking(snapshot)
+    asking = configuration.list_asking(find_named(snapshot.peek("volcano")), snapshot.peek("kube-system"))
+    if find_named(snapshot.peek("deployments"), f"{installed_names.INSTALLATION}-scheduler"):
+        asking[f"{installed_names.INSTALLATION}-scheduler"] = ()  # its configuration is the chart's
     injected = [pod for pod in pods if names.INJECTION in pod.metadata.annotations]
-    own = Counter(map(_get_scheduler, injected))
+    own = Counter(map(configuration.get_scheduler, injected))
     candidates = sorted(asking or own, key=lambda name: -own[name])
     chosen = fabric.placement.scheduler_name or require(candidates, "no pod with accelerators runs there")[0]
     problems = []
-    if others := [pod for pod in pods if _get_scheduler(pod) != chosen]:
-        placed_by = text.join_first(sorted(map(_get_scheduler, others)), 3)
+    if others := [pod for pod in pods if configuration.get_scheduler(pod) != chosen]:
+        placed_by = text.join_first(sorted(map(configuration.get_scheduler, others)), 3)
         listed = text.join_first([pod.metadata.full_name for pod in others], 4)
         problems.append(f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}")
     unasked = [
         pod.metadata.full_name
         for pod in injected
-        if (managed := asking.get(_get_scheduler(pod))) and accelerators.list_mentioned(pod).isdisjoint(managed)
+        if configuration.is_unmanaged(pod, asking.get(configuration.get_scheduler(pod), ()))
     ]
     if unasked:
         listed = text.join_first(unasked, 4)
@@ -276,7 +233,3 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     if problems:
         return warn("; ".join(problems))
     return ok(f"{chosen}, {text.format_count(len(pods), 'pod')}")
-
-
-def _get_scheduler(pod: views.Pod) -> str:
-    return pod.spec.scheduler_name or _DEFAULT

@@ -6,15 +6,15 @@ Makes no calls: see `reader`.
 import dataclasses
 import datetime as dt
 import functools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from certs import inventory
-from railwright.cli.checking.fields import find_named, get_list, get_map, get_name, get_path
 from railwright.cluster import errors, installed_names, policies, resources
-from railwright.fabric import hypernodes, names, node_views, views
+from railwright.fabric import hypernodes, label_selectors, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import claimed_rails, model
@@ -24,6 +24,71 @@ WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, in
 CONFIGURATION, POLICY = installed_names.INSTALLATION, installed_names.POLICY
 SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+# --- fields of objects that are plain JSON trees, whatever they contain -----------------------------------------
+
+
+def find_named(objects_read: Iterable[Any], name: str = "") -> Any | None:
+    """Return the first object, or the first of this name; None if there is none."""
+    return next((item for item in objects_read if name in ("", get_path(item, "metadata", "name"))), None)
+
+
+def get_path(tree: Any, *path: str) -> Any:
+    """Return the value under these keys, None if a key is missing or a value on the path is not a mapping."""
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
+
+
+get_map, get_list = frameworks.get_mapping, frameworks.get_list
+
+
+def get_name(obj: Any) -> str:
+    """Return NAMESPACE/NAME, or NAME for an object without namespace."""
+    metadata = get_path(obj, "metadata")
+    return "/".join(filter(None, (get_path(metadata, "namespace"), get_path(metadata, "name"))))
+
+
+def read_selector(tree: Any) -> Sequence[label_selectors.Expression]:
+    """Return the expressions of a label selector, with one for each of its matchLabels."""
+    expressions = [
+        (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
+        for item in get_list(tree, "matchExpressions")
+    ]
+    labels = [(key, "In", (value,)) for key, value in get_map(tree, "matchLabels").items()]
+    return [label_selectors.Expression(*expression) for expression in (*expressions, *labels)]
+
+
+def list_namespaces(hook: Any, operator: str) -> frozenset[str]:
+    """Return the names of namespaces that a webhook entry's namespaceSelector excludes (NotIn) or requires (In)."""
+    expressions = read_selector(hook.get("namespaceSelector"))
+    return frozenset(
+        name for key, own, values in expressions if (key, own) == (NAME_LABEL, operator) for name in values
+    )
+
+
+def list_containers(deployment: Any) -> Sequence[Any]:
+    """Return the containers of a Deployment."""
+    return get_list(deployment, "spec", "template", "spec", "containers")
+
+
+def read_options(deployment: Any) -> Mapping[str, str]:
+    """Return the options of all containers of a Deployment; the value of one without is ""."""
+    arguments = [argument for container in list_containers(deployment) for argument in get_list(container, "args")]
+    return dict(argument.partition("=")[::2] for argument in arguments)
+
+
+_TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
+
+
+def list_image_versions(deployment: Any) -> Mapping[str, str]:
+    """Return the images of a Deployment with the version in their tag, "" if the tag names none, such as `latest`."""
+    images = [str(get_path(container, "image") or "") for container in list_containers(deployment)]
+    return {image: match[1] if (match := _TAG.search(image)) else "" for image in images if image}
+
+
+# --- what is read -------------------------------------------------------------------------------------------
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -68,7 +133,6 @@ class Pod(views.Pod, frozen=True):
 
 
 _OWN, _ADMISSION = "namespaces/{namespace}", "/apis/admissionregistration.k8s.io/v1"
-VOLCANO = "volcano-system/volcano-scheduler-configmap"  # as in Volcano's Helm chart
 WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {
     f"{kind.plural}.{kind.version}.{kind.group}": kind for kind in registry.KINDS
 }
@@ -93,8 +157,8 @@ SOURCES: Mapping[str, Source] = {
     "pods": Source("/api/v1/pods", Pod, {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),
     "refusals": Source("/api/v1/events", views.Event, {"fieldSelector": "reason=FabricRefused"}),
     "overwritten": Source("/api/v1/events", views.Event, {"fieldSelector": f"reason={installed_names.OVERWRITTEN}"}),
-    "volcano": Source(f"/api/v1/namespaces/{VOLCANO.replace('/', '/configmaps/')}"),
-    "kube-system": Source("/api/v1/namespaces/kube-system/configmaps"),
+    "volcano": Source(resources.VOLCANO_CONFIGURATION),
+    "kube-system": Source(resources.KUBE_SCHEDULER_CONFIGURATIONS),
     **{
         name: Source(
             f"/apis/{kind.group}/{kind.version}/{kind.plural}" if kind.group else f"/api/{kind.version}/{kind.plural}",
@@ -224,6 +288,12 @@ class Snapshot:
         """The entries of railwright's mutating and validating webhook configurations, as far as they can be read."""
         configurations = (find_named(self.peek(source), CONFIGURATION) for source in ("mutating", "validating"))
         return [hook for configuration in configurations for hook in get_list(configuration, "webhooks")]
+
+    @property
+    def excluded_namespaces(self) -> frozenset[str]:
+        """The names of the namespaces whose new pods are not sent to the webhook."""
+        own = next((hook for hook in self.hooks if hook.get("name") == "pods.railwright.io"), {})
+        return list_namespaces(own, "NotIn") | {"kube-system", installed_names.NAMESPACE, self.namespace}
 
 
 def _get_event_time(event: views.Event) -> dt.datetime:

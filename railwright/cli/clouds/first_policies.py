@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from railwright.cli import cluster_access, object_files, options, output
+from railwright.cli import cluster_access, formats, options, output
 from railwright.cli.clouds import profiles
 from railwright.cluster import client as clients
 from railwright.cluster import errors, policies, watch_wire
@@ -420,7 +420,7 @@ def _format_fabric(fabric: Mapping[str, Any]) -> Iterator[str]:
         elif isinstance(value, list) and all(len(_format_line(item)) <= _WIDTH for item in value):
             yield from (f"{key}:", *(f"- {_format_line(item, braces=True)}" for item in value))
         else:
-            yield from object_files.format_yaml_lines({key: value})
+            yield from formats.format_yaml_lines({key: value})
 
 
 def _format_line(value: Any, *, braces: bool = False) -> str:

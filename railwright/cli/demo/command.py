@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from railwright.cli import cluster_overview, dashboard, formats, output
+from railwright.cli import dashboard, formats, options, output
 from railwright.cli.demo import objects, scenario
 from railwright.cli.output import Line
 from railwright.fabric import names, text
@@ -63,7 +63,7 @@ async def _serve(folder: pathlib.Path, cluster: scenario.Cluster, outcome: scena
         for pod, place in zip(outcome.admitted, outcome.placed, strict=True)
     ]
     scenario.write(folder, cluster, running)
-    sources = cluster_overview.Sources(snapshot=str(folder / "snapshot.json"), policy=str(folder / "policy.yaml"))
+    sources = options.Sources(snapshot=str(folder / "snapshot.json"), policy=str(folder / "policy.yaml"))
     view = await dashboard.open_view(sources, None, "demo: simulated nodes")
     await dashboard.serve_view(view, settings.parse_address("127.0.0.1:0"), browser=sys.stdout.isatty())
 

@@ -7,13 +7,12 @@ from the running servers over HTTP. Volcano's own scores are modelled.
 import asyncio
 import base64
 import contextlib
-import datetime as dt
 import importlib.resources
 import itertools
 import json
 import pathlib
 import random
-import ssl
+import re
 import sys
 import uuid
 from collections import Counter
@@ -25,7 +24,6 @@ import jsonpatch
 import msgspec
 import yaml
 
-from certs import files, pki
 from railwright.cli.demo import objects
 from railwright.fabric import resources, text, views
 from railwright.fabric.placement import bandwidth
@@ -37,7 +35,6 @@ _POLL_SECONDS = 0.02  # between two looks at a server
 _NETWORKS = ("lan2", "lan3", "lan4", "lan5")
 _SEED = 7  # of the random choice of busy nodes and of CPU use; any other seed works as well
 _BUSY_SHARE = 0.2
-_DAY = dt.timedelta(days=1)
 
 Tree = dict[str, Any]
 
@@ -122,18 +119,18 @@ async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], No
     Raises StartError.
     """
     pods = list(objects.build_volcano_pods(cluster.job, uid=str(uuid.UUID(int=1))))  # the same names in every demo
-    report(f"starting the webhook on {len(cluster.nodes)} simulated nodes, with a certificate of a new CA")
+    report(f"starting the webhook on {len(cluster.nodes)} simulated nodes")
     write(folder, cluster)
     async with aiohttp.ClientSession() as session:
-        async with start_webhook(folder) as webhook:
+        async with start_server("webhook", folder) as address:
             report(f"admitting {text.format_count(len(pods), 'pod')} by the webhook")
-            admitted = await asyncio.gather(*(_admit(session, webhook, pod) for pod in pods))
+            admitted = await asyncio.gather(*(_admit(session, f"http://{address}", pod) for pod in pods))
         ready = [pod.after for pod in admitted]
         for index, pod in enumerate(ready):
             pod["metadata"]["uid"] = str(uuid.UUID(int=index + 2))
         report("starting the extender on a cluster with these pods")
         write(folder, cluster, ready)
-        async with start_server("extender", folder, "--plain-http") as address:
+        async with start_server("extender", folder) as address:
             report("placing the gang by the extender")
             placed = await _place(cluster, ready, f"http://{address}/volcano", session)
     report("modelling the bandwidth")
@@ -200,7 +197,7 @@ async def start_server(name: str, folder: pathlib.Path, *options: str) -> AsyncI
 
     Raises StartError.
     """
-    loopback = ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0"]
+    loopback = ["--plain-http", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0"]
     sources = ["--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json")]
     log = folder / f"{name}.log"
     with log.open("wb") as file:
@@ -225,16 +222,12 @@ async def _wait_until_ready(name: str, process: asyncio.subprocess.Process, log:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(START_SECONDS), aiohttp.ClientSession() as session:
             while process.returncode is None:
-                lines = [line for line in _read_log(log).splitlines(keepends=True) if "\n" in line]
-                address, ops = (
-                    next((line.removeprefix(start).strip() for line in lines if line.startswith(start)), "")
-                    for start in ("listening on ", "ops listening on ")
-                )
+                found: dict[str, str] = dict(re.findall(r"^(ops )?listening on (\S+)\n", _read_log(log), re.MULTILINE))
                 with contextlib.suppress(aiohttp.ClientError):
-                    if address and ops:
-                        async with session.get(f"http://{ops}/readyz") as response:
+                    if len(found) == 2:
+                        async with session.get(f"http://{found['ops ']}/readyz") as response:
                             if response.status == 200:
-                                return address
+                                return found[""]
                             problem = f"is not ready after {START_SECONDS:g} s: {(await response.text())[-500:]}"
                 await asyncio.sleep(_POLL_SECONDS)
             problem = "did not start"
@@ -245,29 +238,7 @@ def _read_log(path: pathlib.Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-class Webhook(NamedTuple):
-    """A running webhook, and the trust in its certificate."""
-
-    url: str
-    trust: ssl.SSLContext
-
-
-@contextlib.asynccontextmanager
-async def start_webhook(folder: pathlib.Path, *options: str) -> AsyncIterator[Webhook]:
-    """Run the webhook on the files of a folder, with a certificate of a new CA. Raises StartError."""
-    now = dt.datetime.now(dt.UTC)
-    ca = pki.issue_ca("railwright demo", now=now, lifetime=_DAY)
-    pair = pki.issue_certificate(
-        ca, common_name="webhook", hosts=["127.0.0.1"], usages={pki.Usage.SERVER}, now=now, lifetime=_DAY
-    )
-    files.write(folder, "webhook", pair)
-    trust = ssl.create_default_context(cadata=ca.certificate_pem.decode())
-    certificate = ("--tls-cert", str(folder / "webhook.crt"), "--tls-key", str(folder / "webhook.key"))
-    async with start_server("webhook", folder, *certificate, *options) as address:
-        yield Webhook(f"https://{address}/mutate/pods?timeout=5s", trust)
-
-
-async def _admit(session: aiohttp.ClientSession, webhook: Webhook, pod: Tree) -> Admitted:
+async def _admit(session: aiohttp.ClientSession, webhook: str, pod: Tree) -> Admitted:
     """Return a pod before and after admission by the webhook. Raise StartError if it is rejected."""
     metadata = pod["metadata"]
     review = {
@@ -284,15 +255,15 @@ async def _admit(session: aiohttp.ClientSession, webhook: Webhook, pod: Tree) ->
             "dryRun": False,
         },
     }
-    answer = (await _post(session, webhook.url, review, ssl=webhook.trust))["response"]
+    answer = (await _post(session, f"{webhook}/mutate/pods?timeout=5s", review))["response"]
     if not answer["allowed"]:
         raise StartError(f"the webhook rejected {metadata['name']}: {answer['status']['message']}")
     operations = json.loads(base64.b64decode(answer.get("patch") or "") or "[]")
     return Admitted(pod, jsonpatch.apply_patch(pod, operations), answer.get("warnings") or [])
 
 
-async def _post(session: aiohttp.ClientSession, url: str, body: Tree, **settings: Any) -> Tree:
-    async with session.post(url, json=body, **settings) as response:
+async def _post(session: aiohttp.ClientSession, url: str, body: Tree) -> Tree:
+    async with session.post(url, json=body) as response:
         response.raise_for_status()
         answer: Tree = await response.json()
         return answer

@@ -1,10 +1,8 @@
 """Previews pods by dry runs in a cluster: creates with dryRun=All, by the caller's own permissions.
 
 The API server runs its whole admission, calls our webhook and stores nothing. The webhook writes no Event on a dry run.
-Where a dry run shows nothing, the policy of the cluster is applied here.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,16 +10,14 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from railwright.cli import cluster_access, options, output, policy_sources
 from railwright.cli.explanation import previews, recorded, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 from railwright.fabric import names, views
 from railwright.fabric.injection import keys
-from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
-from webhook import reviews, state
+from webhook import reviews
 
 Tree = dict[str, Any]
 _OURS = r'"(?:namespaced-)?pods\.railwright\.io"'  # webhooks of manifests/base/admission.yaml that review pods
@@ -36,104 +32,13 @@ _SERVER_FIELDS = ("uid", "creationTimestamp", "managedFields", "generation", "re
 _REJECTIONS = frozenset({400, 403, 409, 422})  # by admission, validation or another object of the same name
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)  # a warning of railwright
 _KUBERNETES = "Kubernetes"  # code of a warning that is not railwright's
-_AT_ONCE = 6  # dry runs
 _MAX_GENERATE_NAME = 58  # characters before the five that the API server appends
-_NO_CLUSTER = "give the policy in a file: --policy FILE"
 
 
 class Unanswered(msgspec.Struct, frozen=True):
     """The result of a dry run is unknown, for this reason."""
 
     reason: str
-
-
-def preview_all(
-    pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
-) -> list[previews.AdmissionPreview]:
-    """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
-
-    async def ask_all(client: clients.Client) -> list[previews.AdmissionPreview]:
-        semaphore = asyncio.Semaphore(_AT_ONCE)
-        with output.show_progress("dry runs", total=len(pod_templates)) as advance:
-
-            async def ask_one(template: templates.Template) -> previews.AdmissionPreview | Unanswered:
-                async with semaphore:
-                    answer = await ask(client, template)
-                advance()
-                return answer
-
-            answers = await asyncio.gather(*map(ask_one, pod_templates))
-        policy = await _fetch_policy(client, answers)
-        topology_by_title = await _ask_topologies(client, pod_templates)
-        made = [
-            answer if policy is None else _apply_policy(template, answer, policy)
-            for template, answer in zip(pod_templates, answers, strict=True)
-        ]
-        return [
-            msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object))
-            for preview in made
-            if isinstance(preview, previews.AdmissionPreview)  # an unanswered one has the policy
-        ]
-
-    try:
-        return cluster_access.run(cluster, ask_all, _NO_CLUSTER)
-    except errors.UnreachableError as error:
-        raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
-
-
-async def _fetch_policy(
-    client: clients.Client, answers: Sequence[previews.AdmissionPreview | Unanswered]
-) -> policies.Policy | None:
-    """Return the policy in the cluster, if an answer needs it.
-
-    Raise UnreadableError with the reasons against dry runs, too. A pod that is not injected is described without it.
-    """
-    unanswered = [answer.reason for answer in answers if isinstance(answer, Unanswered)]
-    if not any(isinstance(answer, Unanswered) or previews.is_uninjected(answer) for answer in answers):
-        return None
-    try:
-        return await policy_sources.fetch(client)
-    except output.UnreadableError as error:
-        if not unanswered:
-            return None
-        reasons = "; ".join(dict.fromkeys(unanswered))
-        raise output.UnreadableError(f"{reasons}; and the policy cannot be read: {error}") from None
-
-
-def _apply_policy(
-    template: templates.Template, answer: previews.AdmissionPreview | Unanswered, policy: policies.Policy
-) -> previews.AdmissionPreview:
-    """Return the preview by the policy if there is none, and what it intends for a pod that was not injected."""
-    if isinstance(answer, Unanswered):
-        where = f"the policy in {policy_sources.CONFIG_MAP}, because {answer.reason}"
-        source = previews.Source(previews.CONFIG_MAP, where)
-        return previews.preview_admission(template, policy, state.State(), source)
-    if not previews.is_uninjected(answer):
-        return answer
-    enforced = previews.preview_admission(template, policy, state.State(), answer.source)
-    intended = {name: getattr(enforced, name) for name in ("fabric", "role", "rails", "warnings")}
-    return msgspec.structs.replace(answer, **intended)
-
-
-async def _ask_topologies(
-    client: clients.Client, pod_templates: Sequence[templates.Template]
-) -> Mapping[str, previews.Topology]:
-    """Return the topology of each workload by its title, from a dry run. A workload without an answer is left out."""
-    by_title: dict[str, previews.Topology] = {}
-    for title, workload in previews.list_workloads(pod_templates).items():
-        kind = workload.kind
-        path = f"/apis/{kind.group}/{kind.version}/namespaces/{workload.namespace}/{kind.plural}?dryRun=All"
-        try:
-            body, _ = await client.create(path, workload.tree)
-        except errors.ApiError:
-            continue  # no right, no such kind, or rejected, which its pods show
-        topology = previews.read_topology(kind, body)
-        if topology is not None:
-            by_title[title] = topology
-    return by_title
-
-
-# --- one pod ------------------------------------------------------------------------------------------------
 
 
 async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview | Unanswered:
@@ -263,3 +168,24 @@ def _describe_error(error: errors.ApiError, namespace: str) -> str | Unanswered:
         denied = _DENIED.search(message)
         return message[denied.end() :] if denied else message
     raise error
+
+
+# --- the topology that a workload asks for ----------------------------------------------------------------
+
+
+async def ask_topologies(
+    client: clients.Client, pod_templates: Sequence[templates.Template]
+) -> Mapping[str, previews.Topology]:
+    """Return the topology of each workload by its title, from a dry run. A workload without an answer is left out."""
+    by_title: dict[str, previews.Topology] = {}
+    for title, workload in previews.list_workloads(pod_templates).items():
+        kind = workload.kind
+        path = f"/apis/{kind.group}/{kind.version}/namespaces/{workload.namespace}/{kind.plural}?dryRun=All"
+        try:
+            body, _ = await client.create(path, workload.tree)
+        except errors.ApiError:
+            continue  # no right, no such kind, or rejected, which its pods show
+        topology = previews.read_topology(kind, body)
+        if topology is not None:
+            by_title[title] = topology
+    return by_title

@@ -1,9 +1,15 @@
-"""Runs `railwright explain FILE`: asks the webhook's own code what it would do to the pods of a manifest.
+"""Runs `railwright explain FILE`: asks a cluster, or the webhook's own code, what admission does to a manifest's pods.
+
+Where a dry run in the cluster shows nothing, the policy of the cluster is applied here.
 
 Renders each preview as a coloured diff of the pod's YAML, the reason for each change, then warnings and notes.
 """
 
 import argparse
+import asyncio
+import difflib
+import itertools
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -12,18 +18,23 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from railwright.cli import formats, object_files, options, output, policies
-from railwright.cli.explanation import previews, recorded, templates
+from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
+from railwright.cli.explanation import dry_runs, previews, recorded, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
-from railwright.cluster import kubeconfigs
-from railwright.fabric import text
+from railwright.cluster import client as clients
+from railwright.cluster import errors, kubeconfigs
+from railwright.fabric import names, text
 from railwright.fabric.policy import model
+from railwright.fabric.workloads import frameworks
 from webhook import reviews, state
 
+Tree = object_files.Tree
 _UNCONSULTED = (
     "cluster not consulted: namespace labels, networks, pod-security level and node resources were not checked; "
     "give --snapshot"
 )
+_AT_ONCE = 6  # dry runs
+_NO_CLUSTER = "give the policy in a file: --policy FILE"
 _OBJECT = re.compile(r"[a-z]+/([a-z0-9]([-a-z0-9]*[a-z0-9])?)", re.ASCII)  # KIND/NAME, as kubectl writes it
 
 
@@ -43,11 +54,9 @@ def explain(arguments: argparse.Namespace) -> int:
     pod_templates = _read_templates(arguments, namespace)
     if policy is not None:
         source = previews.Source(previews.FILE, f"the policy in {arguments.policy}, because --policy was given")
-        results = _preview_all(pod_templates, policy, caches, source)
+        results = _preview_by_file(pod_templates, policy, caches, source)
     else:
-        from railwright.cli.explanation import dry_runs  # imports the client of the API server
-
-        results = dry_runs.preview_all(pod_templates, cluster)
+        results = _preview_by_cluster(pod_templates, cluster)
     _print_previews(arguments.output, results)
     if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
         output.print_note(_UNCONSULTED)
@@ -61,7 +70,7 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
     for tree in (tree for path in paths for tree in object_files.read_manifest(_read_file(path), path)):
         tree_templates = templates.expand(tree, namespace)
         if not tree_templates:
-            output.print_note(f"{object_files.format_title(tree)}: {templates.explain_absence(tree)}")
+            output.print_note(f"{templates.format_title(tree)}: {templates.explain_absence(tree)}")
         pod_templates += tree_templates or ()
     if not pod_templates:
         kinds = ", ".join(templates.list_kinds())
@@ -80,7 +89,7 @@ def _read_file(path: str) -> str:
         raise output.UnreadableError(f"{error}; {fix}") from None
 
 
-def _preview_all(
+def _preview_by_file(
     pod_templates: Sequence[templates.Template], policy: model.Policy, caches: state.State, source: previews.Source
 ) -> list[AdmissionPreview]:
     topology_by_title = previews.preview_topologies(pod_templates, policy, caches)
@@ -91,6 +100,74 @@ def _preview_all(
             made.append(msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)))
             advance()
     return made
+
+
+def _preview_by_cluster(
+    pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
+) -> list[AdmissionPreview]:
+    """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
+
+    async def ask_all(client: clients.Client) -> list[AdmissionPreview]:
+        semaphore = asyncio.Semaphore(_AT_ONCE)
+        with output.show_progress("dry runs", total=len(pod_templates)) as advance:
+
+            async def ask_one(template: templates.Template) -> AdmissionPreview | dry_runs.Unanswered:
+                async with semaphore:
+                    answer = await dry_runs.ask(client, template)
+                advance()
+                return answer
+
+            answers = await asyncio.gather(*map(ask_one, pod_templates))
+        policy = await _fetch_policy(client, answers)
+        topology_by_title = await dry_runs.ask_topologies(client, pod_templates)
+        made = [
+            answer if policy is None else _apply_policy(template, answer, policy)
+            for template, answer in zip(pod_templates, answers, strict=True)
+        ]
+        return [
+            msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object))
+            for preview in made
+            if isinstance(preview, AdmissionPreview)  # an unanswered one has the policy
+        ]
+
+    try:
+        return cluster_access.run(cluster, ask_all, _NO_CLUSTER)
+    except errors.UnreachableError as error:
+        raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
+
+
+async def _fetch_policy(
+    client: clients.Client, answers: Sequence[AdmissionPreview | dry_runs.Unanswered]
+) -> model.Policy | None:
+    """Return the policy in the cluster, if an answer needs it.
+
+    Raise UnreadableError with the reasons against dry runs, too. A pod that is not injected is described without it.
+    """
+    unanswered = [answer.reason for answer in answers if isinstance(answer, dry_runs.Unanswered)]
+    if not any(isinstance(answer, dry_runs.Unanswered) or previews.is_uninjected(answer) for answer in answers):
+        return None
+    try:
+        return await policy_sources.fetch(client)
+    except output.UnreadableError as error:
+        if not unanswered:
+            return None
+        reasons = "; ".join(dict.fromkeys(unanswered))
+        raise output.UnreadableError(f"{reasons}; and the policy cannot be read: {error}") from None
+
+
+def _apply_policy(
+    template: templates.Template, answer: AdmissionPreview | dry_runs.Unanswered, policy: model.Policy
+) -> AdmissionPreview:
+    """Return the preview by the policy if there is none, and what it intends for a pod that was not injected."""
+    if isinstance(answer, dry_runs.Unanswered):
+        where = f"the policy in {policy_sources.CONFIG_MAP}, because {answer.reason}"
+        source = previews.Source(previews.CONFIG_MAP, where)
+        return previews.preview_admission(template, policy, state.State(), source)
+    if not previews.is_uninjected(answer):
+        return answer
+    enforced = previews.preview_admission(template, policy, state.State(), answer.source)
+    intended = {name: getattr(enforced, name) for name in ("fabric", "role", "rails", "warnings")}
+    return msgspec.structs.replace(answer, **intended)
 
 
 def _print_previews(form: str, results: Sequence[AdmissionPreview]) -> None:
@@ -108,7 +185,7 @@ def _print_previews(form: str, results: Sequence[AdmissionPreview]) -> None:
 
 
 _UNENFORCED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
-_CONTEXT = 3  # unchanged lines around a change, as in diff -u
+_DIFFERENCES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def _list_parts(preview: AdmissionPreview) -> Iterator[RenderableType]:
@@ -117,8 +194,8 @@ def _list_parts(preview: AdmissionPreview) -> Iterator[RenderableType]:
     style = "bold red" if previews.is_finding(preview) else "green" if preview.operations else "default"
     yield recorded.format_line(_format_outcome(preview), style)
     if preview.operations:
-        for line, style in object_files.format_difference(preview.before, preview.after, _CONTEXT):
-            yield recorded.format_line(line, style)
+        for line in _format_difference(preview.before, preview.after):
+            yield recorded.format_line(line, _DIFFERENCES.get(line[:1], "dim"))
         yield Text()
         yield recorded.render(preview.changes)
     if preview.topology is not None:
@@ -128,6 +205,30 @@ def _list_parts(preview: AdmissionPreview) -> Iterator[RenderableType]:
         yield recorded.format_line(f"warning: {warning.line}", "yellow")
     yield from recorded.render_untouched(preview.unchanged, preview.skipped)
     yield Text()
+
+
+def _format_difference(before: Tree, after: Tree) -> Iterator[str]:
+    """Yield the lines of a unified diff of two pods."""
+    old, new = (formats.format_yaml_lines(_decode_record(pod)) for pod in (before, after))
+    return itertools.islice(difflib.unified_diff(old, new, lineterm=""), 2, None)  # the first two name files
+
+
+def _decode_record(pod: Tree) -> Tree:
+    """Return the pod with its injection record, which is one line of JSON, as a mapping without empty values.
+
+    Returns the pod as it is if the annotation is missing or was written by a user.
+    """
+    annotations = dict(frameworks.get_mapping(pod, "metadata", "annotations"))
+    try:
+        record = json.loads(annotations.pop(names.INJECTION, "") or "null")
+    except ValueError:
+        return pod
+    if not isinstance(record, dict):
+        return pod
+    fields = {
+        key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in record.items() if value
+    }
+    return {**pod, "metadata": {**pod["metadata"], "annotations": {**annotations, f"{names.INJECTION} (JSON)": fields}}}
 
 
 def build_summary(previews: Sequence[AdmissionPreview]) -> Text:

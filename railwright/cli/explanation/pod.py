@@ -16,10 +16,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import cluster_access, formats, options, output, verification
+from railwright.cli import cluster_access, formats, options, output, scheduler_configuration, verification
 from railwright.cli.explanation import extender_answers, recorded
 from railwright.cluster import client as clients
-from railwright.cluster import errors, kubeconfigs, watch_wire
+from railwright.cluster import errors, kubeconfigs, resources, watch_wire
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import init_containers, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
@@ -126,6 +126,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     topology: reasons.Reason | None = None  # what its workload asks of the scheduler, or why it asks for nothing
     decided_by: str = ""  # the scheduler that reads it
     finds_rails: bool = False  # an init container finds its devices
+    unasked: str = ""  # why its scheduler does not ask the extender about it; "" if it does, or if that is not known
     placement: msgspec.Raw = msgspec.Raw(b"null")  # the extender's answer
 
     @property
@@ -186,6 +187,27 @@ async def _explain_workload_label(client: clients.Client, metadata: views.Object
     return await _explain_workload_label(client, workload.metadata, levels - 1)
 
 
+async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
+    """Return why the scheduler of a pod does not ask the extender about it, and the fix.
+
+    Return "" if it asks, and if its configuration is no ConfigMap that the user may read.
+    """
+    scheduler, volcano, kube = scheduler_configuration.get_scheduler(pod), None, []
+    with contextlib.suppress(errors.ClusterError):
+        if scheduler == "volcano":
+            volcano = await cluster_access.find_object(client, resources.VOLCANO_CONFIGURATION, dict[str, Any])
+        else:
+            kube = await watch_wire.list_objects(client, resources.KUBE_SCHEDULER_CONFIGURATIONS, Any)
+    managed = scheduler_configuration.list_asking(volcano, kube).get(scheduler, ())
+    if not scheduler_configuration.is_unmanaged(pod, managed):
+        return ""
+    return (
+        f"scheduler {scheduler} places this pod without railwright's extender: it asks only about pods that request "
+        f"{' or '.join(managed)}; complete its managedResources (railwright policy scheduler-config prints them), then "
+        "create the pod again"
+    )
+
+
 async def _read_events(client: clients.Client, pod: views.Pod) -> Sequence[Report]:
     """Return the Events about a pod and its gang, oldest first. Raise ClusterError."""
     namespace, gang = pod.metadata.namespace, membership.find_gang(pod)
@@ -233,6 +255,8 @@ def _render_injection(record: PodRecord) -> Iterator[RenderableType]:
     place = f" on node {record.node}" if record.node else ""
     yield recorded.format_line(f"Pod {record.pod}{place}: {fabric}", "bold underline")
     yield from [recorded.format_line(f"warning: {warning.line}", "yellow") for warning in record.warnings]
+    if record.unasked:
+        yield recorded.format_line(f"warning: {record.unasked}", "yellow")
     if record.changes:
         yield recorded.render(record.changes)
     yield from recorded.render_untouched(record.kept, record.skipped)
@@ -358,6 +382,7 @@ async def _read(
         record = msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
     if record.is_uninjected:
         return record, None, ""
+    record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
     try:
         body = await extender_answers.ask(client, namespace, name, token)
     except extender_answers.NoExtenderError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import object_files, output
+from railwright.cli import output
 from railwright.fabric import names
 from railwright.fabric.injection import facts, keys
 from railwright.fabric.injection import templates as stored
@@ -19,7 +19,7 @@ from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
 
-Tree = object_files.Tree
+Tree = dict[str, Any]
 DEFAULT_NAMESPACE = "default"
 
 
@@ -43,6 +43,14 @@ class Template(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(known, job_accelerated=has_accelerator(self.requested, accelerators))
 
 
+def format_title(tree: Tree, namespace: str = "") -> str:
+    """Return kind, namespace and name of an object for messages, as far as it has them."""
+    metadata = frameworks.get_mapping(tree, "metadata")
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+    namespace = namespace or metadata.get("namespace") or ""
+    return f"{tree.get('kind')} {namespace}/{name}" if namespace else f"{tree.get('kind')} {name}"
+
+
 def expand(tree: Tree, namespace: str) -> list[Template] | None:
     """Return the pods of an object, in `namespace` if it names none; None for a kind that creates no pods.
 
@@ -55,7 +63,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
         pod = {**tree, "metadata": {**metadata, "namespace": own_namespace}}
         return [
             Template(
-                owner=object_files.format_title(tree, own_namespace),
+                owner=format_title(tree, own_namespace),
                 part="",
                 pods=1,
                 namespace=own_namespace,
@@ -144,7 +152,7 @@ def _read(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.W
     try:
         return stored.read(kind, msgspec.json.encode(tree))
     except stored.UnreadableError as error:
-        raise output.UnreadableError(f"{object_files.format_title(tree, namespace)}: {error}") from None
+        raise output.UnreadableError(f"{format_title(tree, namespace)}: {error}") from None
 
 
 def _build_template(
@@ -169,7 +177,7 @@ def _build_template(
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     count = pods.count if isinstance(pods.count, int) else None
     return Template(
-        object_files.format_title(tree, namespace),
+        format_title(tree, namespace),
         pods.part,
         count,
         namespace,
@@ -180,7 +188,7 @@ def _build_template(
 
 
 def _iterate_containers(spec: Tree) -> Iterator[Tree]:
-    return (container for container in _get_list(spec, "containers") if isinstance(container, dict))
+    return (container for container in frameworks.get_list(spec, "containers") if isinstance(container, dict))
 
 
 def _add_volumes(spec: Tree, volumes: Sequence[frameworks.ControllerVolume], pod: str) -> None:
@@ -189,7 +197,7 @@ def _add_volumes(spec: Tree, volumes: Sequence[frameworks.ControllerVolume], pod
     if claim_names:
         own = [
             volume
-            for volume in _get_list(spec, "volumes")
+            for volume in frameworks.get_list(spec, "volumes")
             if frameworks.get_mapping(volume).get("name") not in claim_names
         ]
         claims = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{pod}"}} for name in claim_names]
@@ -206,12 +214,6 @@ def _mount_keys(spec: Tree, volume: str, secret: str) -> None:
         _append(container, "volumeMounts", {"name": volume, "mountPath": names.SSH_HOME})
 
 
-def _get_list(tree: Tree, key: str) -> list[Any]:
-    """Return the list at a key; an empty one if there is none, or something else."""
-    value = tree.get(key)
-    return value if isinstance(value, list) else []
-
-
 def _append(tree: Tree, key: str, *entries: Tree) -> None:
     if entries:
-        tree[key] = [*_get_list(tree, key), *entries]
+        tree[key] = [*frameworks.get_list(tree, key), *entries]

@@ -307,6 +307,12 @@ def get_mapping(tree: Any, *path: str) -> Tree:
     return tree if isinstance(tree, dict) else {}
 
 
+def get_list(tree: Any, *path: str) -> list[Any]:
+    """Return the list at a path of plain data, or [] if the path does not lead to a list."""
+    value = get_mapping(tree, *path[:-1]).get(path[-1])
+    return value if isinstance(value, list) else []
+
+
 def escape(key: str) -> str:
     """Escape a key for use in a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from railwright.cli import output
 from railwright.cli.__main__ import main
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -74,10 +73,3 @@ def test_characters_that_the_terminal_cannot_encode_are_replaced(encoding, monke
     assert main(["policy", "validate", str(tmp_path / "\xd7.yaml")]) == 1
     stdout.flush()
     assert "/\xd7.yaml:1: ".encode(encoding, "replace") in stdout.buffer.getvalue()
-
-
-def test_a_picture_that_cannot_be_written_is_named_with_the_reason_and_the_fix(tmp_path):
-    picture = tmp_path / "missing" / "picture.svg"
-    with pytest.raises(output.UnreadableError) as raised:
-        output.write_picture(picture, "<svg/>")
-    assert str(raised.value) == f"{picture}: No such file or directory; give a file that you may write"
