@@ -50,6 +50,7 @@ async def serve(options: settings.Settings) -> int:
     may_read_templates: app.MayReadTemplates = app.allow
     if (client := origin.client) is not None:
         state.watched = True
+        state.is_without_templates = functools.partial(origin.is_denied, resources.CLAIM_TEMPLATES)
         support = file_keys.Support(client, state.set_file_keys)
         await support.read()
         poster = events.Events(

@@ -37,7 +37,8 @@ class ResponseCache:
         if cluster.version is None or size > _MAX_POD:
             return None
         excerpt = _build_excerpt(pod, policy.compile_once(Read))
-        known = (cluster.version, cluster.namespace, cluster.namespace_labels, cluster.watched, cluster.file_keys)
+        flags = (cluster.watched, cluster.file_keys, cluster.without_templates)
+        known = (cluster.version, cluster.namespace, cluster.namespace_labels, flags)
         return msgspec.json.encode((policy.digest, known, excerpt)), excerpt
 
 

@@ -234,6 +234,7 @@ class State:
         self.nodes = Nodes()
         self.claim_templates = ClaimTemplates()
         self.claiming_pods = WaitingPods()
+        self.is_without_templates: Callable[[], bool] = lambda: False  # True while it may not read claim templates
 
     def set_file_keys(self, known: bool) -> None:  # noqa: FBT001 - called with the answer alone
         """Set whether the API server knows `fileKeyRef`."""
@@ -256,6 +257,7 @@ class State:
             file_keys=self.file_keys,
             offered_by_old=self.nodes.offered_by_old,
             claim_templates=self.claim_templates.classes,
+            without_templates=self.is_without_templates(),
             # none shrinks, so equal sums mean equal versions
             version=self.networks.version + self.nodes.version + self.claim_templates.version,
         )

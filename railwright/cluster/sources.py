@@ -214,7 +214,9 @@ class Sources:
         """Return the readiness problem of the caches; "" once all are read and none is older than `stale_after`
         seconds.
         """
-        unread = [spec.kind.name for spec in self._list_unread_specs() if not (spec.grant and self._is_denied(spec))]
+        unread = [
+            spec.kind.name for spec in self._list_unread_specs() if not (spec.grant and self.is_denied(spec.kind))
+        ]
         if self._snapshot is not None and not self._snapshot.synced.is_set():
             unread.append("snapshot")
         if unread:
@@ -230,8 +232,9 @@ class Sources:
             if self._needs(spec) and (source is None or not source.synced.is_set()):
                 yield spec
 
-    def _is_denied(self, spec: WatchSpec) -> bool:
-        failure = self._reflectors[spec.kind.name].failure if spec.kind.name in self._reflectors else None
+    def is_denied(self, kind: resources.Kind) -> bool:
+        """True while the API server says that this account may not read a kind that the policy in force needs."""
+        failure = self._reflectors[kind.name].failure if kind.name in self._reflectors else None
         return failure is not None and failure.status == _FORBIDDEN
 
     def _list_late(self, stale_after: float) -> list[str]:

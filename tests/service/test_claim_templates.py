@@ -14,7 +14,7 @@ import objects_stub
 import pytest
 import shell
 import working
-from admitting import admitted, cpu, fabric, gpus, pod
+from admitting import admitted, cpu, fabric, gpus, messages, planned, pod
 from aiohttp import test_utils
 
 from railwright.cluster import errors
@@ -306,6 +306,19 @@ async def test_without_the_right_the_author_reads_what_grants_it(start, monkeypa
     monkeypatch.setattr(replica.client, "post", post)
     (warning,) = (await admit(replica, KINDS[0]))["warnings"]
     assert ": the webhook may not create it until the operator sets webhook.claims=true in the chart; " in warning
+
+
+async def test_pods_and_workloads_are_told_while_the_webhook_may_not_read_templates(server, start):
+    replica = start(build_policy())
+    replica.state.is_without_templates = lambda: True
+    response = await admit(replica, KINDS[0])
+    (name,) = find_template_names(response)
+    (warning,) = response["warnings"]
+    assert f"the webhook may not create ResourceClaimTemplate {name}, without which pods wait" in warning
+    assert warning.endswith("; the operator sets webhook.claims=true in the chart")
+    assert not list_templates(server)
+    answer = planned(pod(gpus(4)), replica.policy, replica.state.build_facts("prod"))
+    assert [message for message in messages(answer) if name in message]
 
 
 async def test_a_workload_does_not_wait_long_for_a_slow_api_server(server, start, monkeypatch):

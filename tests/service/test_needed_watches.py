@@ -7,7 +7,7 @@ import pytest_asyncio
 import shell
 from api_stub import listing, node
 
-from railwright.cluster import policies, sources
+from railwright.cluster import policies, resources, sources
 from railwright.fabric.policy import shortcomings
 from webhook import __main__ as webhook
 from webhook import state as states
@@ -78,6 +78,7 @@ async def test_a_webhook_without_the_rights_for_claims_is_ready_says_so_and_watc
     running.origin.store.take(CLAIMED)
     await shell.until(lambda: {"pods", TEMPLATES} <= running.watched and not running.origin.cache_problem())
     assert not running.state.claim_templates.classes
+    assert running.origin.is_denied(resources.CLAIM_TEMPLATES)
     assert not await webhook._may_read_templates(running.origin.client)
     logged = [record for record in caplog.records if "watch failed" in record.message]
     assert {record.fields["kind"] for record in logged} == {"pods", TEMPLATES}
@@ -85,6 +86,7 @@ async def test_a_webhook_without_the_rights_for_claims_is_ready_says_so_and_watc
     stub.forbidden = set()
     assert await webhook._may_read_templates(running.origin.client)
     await shell.until(lambda: bool(running.state.claim_templates.classes))
+    assert not running.origin.is_denied(resources.CLAIM_TEMPLATES)
 
 
 async def test_the_caches_are_incomplete_until_what_a_new_policy_needs_is_read(running):

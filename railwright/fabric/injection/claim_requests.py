@@ -93,6 +93,11 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     gpu = ctx.document.accelerators[0]
     if claims.accelerator_class is not None:
         draft.warn(*_warn_of_gpus(pod, ctx, plan, gpu))
+    if ctx.known.without_templates:
+        templates = text.join_first(plan.templates, 2)
+        message = f"the webhook may not create ResourceClaimTemplate {templates}, without which pods wait"
+        fix = "the operator sets webhook.claims=true in the chart"
+        draft.warn(reasons.Reason(AdmissionCode.CLAIM_TEMPLATE_NOT_WRITTEN, message, fix=fix))
     gpus = text.format_count(plan.accelerators, "GPU")
     rails = text.format_count(plan.rails, "rail")
     why = drafts.Cause(ENTRY, f"claims of {rails} of fabric {ctx.fabric_name} and {gpus}")

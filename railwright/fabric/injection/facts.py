@@ -23,6 +23,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     node_devices: Collection[Mapping[str, int]] | None = None
     # (namespace, name) of ResourceClaimTemplates that users wrote -> DeviceClasses of its requests
     claim_templates: Mapping[tuple[str, str], frozenset[str]] | None = None
+    without_templates: bool = False  # the webhook has no right to read and create ResourceClaimTemplates
     version: int | None = None  # of the three above together; None if they have no version
     # True if a template of the pod's workload requests an accelerator. Known for templates only, not for pods.
     job_accelerated: bool | None = None
