@@ -51,7 +51,7 @@ def handle(
     planned, outcome = _plan(pod, entry, policy, cluster_facts)
     is_enforced = intent.is_enforced(policy.document)
     if isinstance(outcome, plan.NotOptedIn):
-        if not opt_in.awaits_namespace(pod, policy.document, cluster_facts):
+        if not opt_in.awaits_namespace(pod, cluster_facts, policy.document.accelerators):
             return reviews.allow(request, outcome.warnings)
         planned, outcome = pod, _build_unknown_namespace(request, pod)
     if is_enforced and isinstance(outcome, plan.Refusal):
@@ -111,8 +111,8 @@ def _handle_without_policy(
     request: reviews.Request[views.Pod], pod: views.Pod, cluster_facts: facts.ClusterFacts
 ) -> reviews.Answer:
     """Reject pods that may opt in while there is no policy: they would start without their network."""
-    if not opt_in.may_opt_in(pod, cluster_facts.namespace_labels):
-        if not opt_in.may_await_namespace(pod, cluster_facts):
+    if opt_in.find_label(pod, cluster_facts.namespace_labels) is None:
+        if not opt_in.awaits_namespace(pod, cluster_facts):
             return reviews.allow(request)
         return _reject(request, pod, _build_unknown_namespace(request, pod))
     problem = (

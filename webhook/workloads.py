@@ -247,7 +247,7 @@ def _handle_frozen(
         stored, applied = before.get(template.title), review.applied.get(template.title)
         if (
             stored is not None
-            and opt_in.may_opt_in(template_plan.build_pod(stored), cluster_facts.namespace_labels)
+            and opt_in.find_label(template_plan.build_pod(stored), cluster_facts.namespace_labels) is not None
             and template_plan.lacks_only_additions(template, stored, applied, devices)
         ):
             restored.append((template, stored))
@@ -309,7 +309,7 @@ def _handle_without_policy(
         for operation in build_template_operations(template, template_plan.copy_label(template))
     ]
     may_opt_in = any(
-        opt_in.may_opt_in(template_plan.build_pod(template), cluster_facts.namespace_labels)
+        opt_in.find_label(template_plan.build_pod(template), cluster_facts.namespace_labels) is not None
         for template in changed_templates
     )
     warnings = (_NO_POLICY,) if may_opt_in else ()

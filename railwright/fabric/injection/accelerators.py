@@ -41,13 +41,8 @@ def count_in_containers(pod: views.Pod, accelerators: Collection[str], units: Ma
 def has_uncounted(pod: views.Pod, accelerators: Collection[str]) -> bool:
     """True if a container uses a claim of its author and requests no accelerator: their number is not known here."""
     counts = count_in_containers(pod, accelerators)
-    own = {claim.name for claim in claim_templates.list_claims(pod)}
-    return any(
-        not amount
-        and container.resources is not None
-        and any(used.name not in own for used in container.resources.claims)
-        for amount, container in zip(counts, pod.spec.containers, strict=True)
-    )
+    authors = _find_using_claims(pod)
+    return any(not amount and index in authors for index, amount in enumerate(counts))
 
 
 def count_at_once(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int]) -> int:
@@ -73,6 +68,11 @@ def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int,
     requesting = tuple([index for index, amount in enumerate(counts) if amount > 0])
     if requesting or not pod.spec.resource_claims:
         return requesting
+    return _find_using_claims(pod)
+
+
+def _find_using_claims(pod: views.Pod) -> tuple[int, ...]:
+    """Return the indexes of the app containers that use a claim of their author."""
     own = {claim.name for claim in claim_templates.list_claims(pod)}
     return tuple(
         [
@@ -81,11 +81,6 @@ def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int,
             if container.resources is not None and any(claim.name not in own for claim in container.resources.claims)
         ]
     )
-
-
-def uses_claims(container: views.Container) -> bool:
-    """True if a container uses a claim of its pod (Dynamic Resource Allocation)."""
-    return container.resources is not None and bool(container.resources.claims)
 
 
 def read_amount(container: views.Container, resource: str) -> int:
@@ -118,14 +113,6 @@ def list_mentioned(pod: views.Pod) -> AbstractSet[str]:
     return mentioned
 
 
-def may_request(container: views.Container) -> bool:
-    """True if a container may request an accelerator: it uses a claim, or names an extended resource (with a '/')."""
-    resources = container.resources
-    return resources is not None and (
-        bool(resources.claims) or any("/" in name for name in (*resources.requests, *resources.limits))
-    )
-
-
 def list_requested(container: views.Container) -> AbstractSet[str]:
     """Return the extended resources of which a container requests one or more. The pod must have valid quantities."""
     resources = container.resources
@@ -144,7 +131,7 @@ def list_all_requested(containers: Iterable[views.Container]) -> frozenset[str]:
     requested: set[str] = set()
     for container in containers:
         requested |= list_requested(container)
-        if uses_claims(container):
+        if container.resources is not None and container.resources.claims:
             requested.add(CLAIM)
     return frozenset(requested)
 

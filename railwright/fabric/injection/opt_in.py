@@ -3,7 +3,6 @@
 Also finds pods that opted in and were not injected. The rules are in docs/interface.md 1.1 to 1.4.
 """
 
-import functools
 from collections.abc import Collection, Mapping
 
 from railwright.fabric import intent, names, text, views
@@ -32,38 +31,30 @@ def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: fact
     return name
 
 
-def awaits_namespace(pod: views.Pod, document: policies.PolicyDocument, cluster: facts.ClusterFacts) -> bool:
+def awaits_namespace(pod: views.Pod, cluster: facts.ClusterFacts, resources: Collection[str] | None = None) -> bool:
     """True if only the namespace's label decides whether the pod opted in, and that label is not known yet.
 
     The API server may already see an opt-in label that the cache lacks. The pod would train over TCP if it were
-    admitted unchanged.
+    admitted unchanged. `resources` as for `find_label`.
     """
-    if not _depends_on_unknown_namespace(pod, cluster):
-        return False
-    return any(
-        accelerators.uses_claims(container)
-        or any(map(functools.partial(accelerators.mentions, container), document.accelerators))
-        for container in pod.spec.containers
-    )
+    is_unknown = cluster.namespace_labels is None and cluster.watched and names.FABRIC not in pod.metadata.labels
+    return is_unknown and _is_accelerated(pod, resources)
 
 
-def may_await_namespace(pod: views.Pod, cluster: facts.ClusterFacts) -> bool:
-    """True if `awaits_namespace` may be true for some policy: any extended resource may be an accelerator."""
-    return _depends_on_unknown_namespace(pod, cluster) and any(map(accelerators.may_request, pod.spec.containers))
+def find_label(
+    pod: views.Pod, namespace_labels: Mapping[str, str] | None, resources: Collection[str] | None = None
+) -> str | None:
+    """Return the fabric label that opts a pod in: its own, otherwise its namespace's, or None.
+
+    `resources` are the policy's accelerators. Without a policy (None) any extended resource may be an accelerator.
+    """
+    own = pod.metadata.labels.get(names.FABRIC)
+    return intent.find_label(own, namespace_labels, lambda: _is_accelerated(pod, resources))
 
 
-def _depends_on_unknown_namespace(pod: views.Pod, cluster: facts.ClusterFacts) -> bool:
-    """True if the namespace decides and its labels are not known yet."""
-    return cluster.namespace_labels is None and cluster.watched and names.FABRIC not in pod.metadata.labels
-
-
-def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bool:
-    """True if a label may request a fabric. Needs no policy: any extended resource may be an accelerator."""
-    label = pod.metadata.labels.get(names.FABRIC)
-    return (
-        intent.find_label(label, namespace_labels, lambda: any(map(accelerators.may_request, pod.spec.containers)))
-        is not None
-    )
+def _is_accelerated(pod: views.Pod, resources: Collection[str] | None) -> bool:
+    requested = accelerators.list_all_requested(pod.spec.containers)
+    return bool(requested) and (resources is None or accelerators.has_accelerator(requested, resources))
 
 
 def _reject_label(
@@ -128,21 +119,8 @@ def find_missed_label(
 
     `resources` are the policy's accelerators. `excluded` are the namespaces that the webhook is not called for.
     """
-    if not lacks_injection(pod, excluded):
-        return None
-    requested = accelerators.list_all_requested(pod.spec.containers)
-    return resolve_label(pod.metadata.labels.get(names.FABRIC), requested, namespace_labels, resources)
-
-
-def is_covered(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> bool:
-    """True if the webhook is called for the pod: it is no mirror pod, and its namespace is not excluded."""
-    return MIRROR not in pod.metadata.annotations and pod.metadata.namespace not in excluded
-
-
-def lacks_injection(pod: views.Pod, excluded: Collection[str]) -> bool:
-    """True for a live pod that admission covers and has not injected. If it opted in, it was missed."""
     is_live = not pod.status.has_ended and pod.metadata.deletion_timestamp is None
-    return is_live and is_uninjected(pod, excluded)
+    return find_label(pod, namespace_labels, resources) if is_live and is_uninjected(pod, excluded) else None
 
 
 def is_uninjected(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> bool:
@@ -150,27 +128,7 @@ def is_uninjected(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -
 
     A pod that mode `warn` left unchanged counts too: it is missed once its fabric is enforced.
     """
-    if not is_covered(pod, excluded):
-        return False
     annotations = pod.metadata.annotations
-    if names.INJECTION in annotations:
+    if not {MIRROR, names.INJECTION}.isdisjoint(annotations) or pod.metadata.namespace in excluded:
         return False
     return sum(len(key) + len(value) for key, value in annotations.items()) <= FULL
-
-
-def resolve_label(
-    pod_label: str | None,
-    requested: Collection[str],
-    namespace_labels: Mapping[str, str] | None,
-    resources: Collection[str] | None,
-) -> str | None:
-    """Return the fabric label that opts a pod in: its own, otherwise its namespace's, or None.
-
-    `pod_label` is the pod's label, `requested` what its app containers request (`accelerators.list_all_requested`).
-    Without a policy (`resources` is None) any extended resource may be an accelerator.
-    """
-
-    def is_accelerated() -> bool:
-        return bool(requested) and (resources is None or accelerators.has_accelerator(requested, resources))
-
-    return intent.find_label(pod_label, namespace_labels, is_accelerated)

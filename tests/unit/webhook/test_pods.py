@@ -68,6 +68,7 @@ def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_
         return json.loads(pods.handle(review(tree), None, find_opted_in_namespace).body)["response"]["allowed"]
 
     assert is_allowed(pod(cpu(resources={"limits": {"cpu": "1"}}), label=None))
+    assert is_allowed(pod(gpus(0), label=None)), "with a policy a request of 0 does not count either"
     assert not is_allowed(pod(gpus(1), label=None))
     assert not is_allowed(pod(cpu(), label="f"))
 
@@ -95,7 +96,8 @@ def test_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_agai
     assert not refused["allowed"]
     assert "labels of namespace" in refused["status"]["message"]
     assert "try again" in refused["status"]["message"]
-    assert respond(pod(cpu(), label=None))["allowed"], "no accelerator: the namespace decides nothing"
+    for without in (cpu(), gpus(0)):
+        assert respond(pod(without, label=None))["allowed"], "no accelerator: the namespace decides nothing"
     assert respond(pod(label="f"))["allowed"]
     assert "patch" in respond(pod(label="f"))
     assert respond(pod(label="none"))["allowed"]
