@@ -438,8 +438,13 @@ def sides(draw, places, most, rows=2):
     return side(), side(), count
 
 
+def find_best_split(gpus, rails, places):
+    accelerators, devices = (tuple(itertools.starmap(gpu_nic_pairs.DeviceRow, rows)) for rows in (gpus, rails))
+    return gpu_nic_pairs.find_best_split(accelerators, devices, places)
+
+
 def check_split(gpus, rails, places):
-    best = gpu_nic_pairs.find_best_split(tuple(gpus), tuple(rails), places)
+    best = find_best_split(gpus, rails, places)
     options = [spreads(row) for row in (*gpus, *rails)]
     if not all(options):
         assert best is None
@@ -477,7 +482,7 @@ def test_splits_of_hundreds_of_devices_are_valid(given_sides):
     """Only validity: shares of a GPU come in hundreds, and nothing may take each of them one by one."""
     gpus, rails, places = given_sides
     rails = tuple((min(requested, 6), tuple(min(cap, 6) for cap in caps)) for requested, caps in rails)
-    best = gpu_nic_pairs.find_best_split(gpus, rails, places)
+    best = find_best_split(gpus, rails, places)
     for (requested, caps), laid in zip((*gpus, *rails), best.allocation if best else (), strict=bool(best)):
         assert sum(laid) == requested
         assert all(0 <= count <= cap for count, cap in zip(laid, caps, strict=True))
@@ -485,5 +490,5 @@ def test_splits_of_hundreds_of_devices_are_valid(given_sides):
 
 def test_accelerators_go_beside_the_rails_where_there_is_a_choice():
     """Four GPUs, one rail: three beside the rail and one elsewhere, not the other way round."""
-    best = gpu_nic_pairs.find_best_split(((4, (3, 3)),), ((1, (0, 1)),), 2)
-    assert best == gpu_nic_pairs.Split(is_aligned=True, local=1, allocation=([1, 3], (0, 1)))
+    best = find_best_split([(4, (3, 3))], [(1, (0, 1))], 2)
+    assert best == gpu_nic_pairs.Split(is_aligned=True, local=1, allocation=([1, 3], [0, 1]))

@@ -7,13 +7,13 @@ topology manager supports at most 8), and most rails exist in one zone only, so 
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import add, le, mul, sub
+from collections.abc import Iterator, Sequence
+from operator import le
 from typing import NamedTuple
 
 import msgspec
 
-Counts = list[int]
+Counts = Sequence[int]
 """Number of devices by NUMA node."""
 
 
@@ -24,16 +24,12 @@ class DeviceRow(NamedTuple):
     caps: tuple[int, ...]  # how many of these each NUMA node could provide
 
 
-Allocation = tuple[list[Sequence[int]], list[Sequence[int]]]
-"""The allocation of each row by zone: accelerators, rails; rows in the given order."""
-
-
 class Split(msgspec.Struct, frozen=True):
     """The best split."""
 
     is_aligned: bool
     local: int  # number of rail devices in the zone of the accelerators they serve
-    allocation: tuple[Sequence[int], ...]  # devices of each row by zone: accelerators, then rails, in the given order
+    allocation: tuple[Counts, ...]  # devices of each row by zone: accelerators, then rails, in the given order
 
 
 @functools.lru_cache(maxsize=4096)  # a cluster has few different numbers of free devices
@@ -44,154 +40,77 @@ def find_best_split(accelerators: tuple[DeviceRow, ...], rails: tuple[DeviceRow,
     that the share of rails of each zone differs from its share of accelerators by less than one device. Without rails,
     or without accelerators, any split is aligned.
     """
-    gpu_side, rail_side = _Side(accelerators, zone_count), _Side(rails, zone_count)
-    if gpu_side.is_short or rail_side.is_short:
+    if not accelerators and not rails:
+        return Split(is_aligned=True, local=0, allocation=())
+    gpus, rail_devices = (sum(row.requested for row in side) for side in (accelerators, rails))
+    attempts = [(True, rail_devices)]
+    if gpus and rail_devices:
+        attempts += [(False, local) for local in range(rail_devices, -1, -1)]
+    every = range(zone_count)
+    for is_aligned, local in attempts:
+        if on_all_zones := _allocate(accelerators, rails, every, local, is_aligned=is_aligned):
+            subsets = _list_subsets(accelerators, rails, every)
+            tries = (_allocate(accelerators, rails, zones, local, is_aligned=is_aligned) for zones in subsets)
+            return Split(is_aligned, local, next(filter(None, tries), on_all_zones))
+    return None
+
+
+def _list_subsets(accelerators: Sequence[DeviceRow], rails: Sequence[DeviceRow], zones: range) -> Iterator[Counts]:
+    """Yield the sets of zones that may hold all rows, the smallest and first ones first."""
+    fixed = {row.caps.index(row.requested) for row in (*accelerators, *rails) if sum(row.caps) == max(row.caps) > 0}
+    optional = [zone for zone in zones if zone not in fixed]
+    least = 0
+    for side in (accelerators, rails):
+        totals = itertools.accumulate(sorted(_add_up(side, [0] * len(zones)), reverse=True), initial=0)
+        needed = sum(row.requested for row in side)
+        least = max(least, next(count for count, total in enumerate(totals) if total >= needed))
+    for size in range(max(0, least - len(fixed)), len(optional)):
+        for more in itertools.combinations(optional, size):
+            yield *fixed, *more
+
+
+def _allocate(
+    accelerators: Sequence[DeviceRow], rails: Sequence[DeviceRow], zones: Counts, local: int, *, is_aligned: bool
+) -> tuple[Counts, ...] | None:
+    """Return the devices of each row by zone, on these zones only and with `local` local rails; None if impossible."""
+    gpu_rows, rail_rows = (
+        [DeviceRow(row.requested, tuple([cap * (at in zones) for at, cap in enumerate(row.caps)])) for row in side]
+        for side in (accelerators, rails)
+    )
+    if any(sum(row.caps) < row.requested for row in (*gpu_rows, *rail_rows)):
         return None
-    pairing = _Pairing(gpu_side, rail_side, zone_count)
-    rail_devices = rail_side.requested
-    attempt = pairing.split_aligned if rail_devices and gpu_side.requested else pairing.split_freely
-    if allocation := pairing.find_fewest_zones(attempt):
-        return Split(is_aligned=True, local=rail_devices, allocation=(*allocation[0], *allocation[1]))
-    for local in range(rail_devices, -1, -1):
-        if allocation := pairing.find_fewest_zones(pairing.build_attempt(local)):
-            return Split(is_aligned=False, local=local, allocation=(*allocation[0], *allocation[1]))
-    return None  # not reached: each row fits, so a split with 0 local rails always exists
+    none: Counts = [0] * len((*gpu_rows, *rail_rows)[0].caps)
+    most_gpus, most_rails = _add_up(gpu_rows, none), _add_up(rail_rows, none)
+    gpus, devices = sum(row.requested for row in gpu_rows), sum(row.requested for row in rail_rows)
+    if not gpus or not devices:
+        return _join(_fill(gpu_rows, none, none, most_gpus), _fill(rail_rows, none, none, most_rails))
+    # With r rails in a zone that has a accelerators, all r are local if (r - 1) x gpus / devices < a. The split is
+    # aligned if also a < (r + 1) x gpus / devices in each zone. Both are solved for a.
+    most_local = [
+        min(-(-devices * gpus_here // gpus), here) for gpus_here, here in zip(most_gpus, most_rails, strict=True)
+    ]
+    least_local = none
+    if local == devices:  # a rail that is in one zone only has no choice
+        least_local = _add_up([row for row in rail_rows if max(row.caps) == sum(row.caps)], none)
+    for counts in _list_compositions(local, least_local, most_local):
+        least = [(count - 1) * gpus // devices + 1 if count else 0 for count in counts]
+        most = most_gpus
+        if is_aligned:
+            most = [
+                min(-(-(count + 1) * gpus // devices) - 1, cap) for count, cap in zip(counts, most_gpus, strict=True)
+            ]
+        share = [count * gpus // devices for count in counts]
+        if found := _join(_fill(gpu_rows, least, share, most), _fill(rail_rows, counts, counts, most_rails)):
+            return found
+    return None
 
 
-class _Side:
-    """The rows of accelerators, or of rails. Rows with one possible zone are fixed, the others are flexible."""
-
-    def __init__(self, rows: Sequence[DeviceRow], zone_count: int) -> None:
-        self.requested = 0
-        self.is_short = False  # a row does not fit
-        self.fixed = [0] * zone_count
-        self.most = [0] * zone_count
-        self.rows: list[Sequence[int]] = []
-        self.flexible: list[tuple[int, DeviceRow]] = []  # with the index of each in `rows`
-        for index, (requested, caps) in enumerate(rows):
-            self.requested += requested
-            self.rows.append(caps)
-            most, total = max(caps), sum(caps)
-            if total < requested:
-                self.is_short = True
-            elif most == total:
-                self.fixed[caps.index(most)] += most
-                self.most[caps.index(most)] += most
-            else:
-                self.most = list(map(add, self.most, caps))
-                self.flexible.append((index, DeviceRow(requested, caps)))
-
-    def allocate(self, least: Counts, target: Counts, most: Counts) -> list[Sequence[int]] | None:
-        """Allocate all rows within bounds on the sum of each zone; None if that is impossible.
-
-        Places are first filled up to `target`, then up to `most`, in order.
-        """
-        if not self.flexible:  # the rails of most fabrics
-            fits = all(map(le, least, self.fixed)) and all(map(le, self.fixed, most))
-            return self.rows if fits else None
-        low = [lo - have if lo > have else 0 for lo, have in zip(least, self.fixed, strict=True)]
-        high = list(map(sub, most, self.fixed))
-        if not all(map(le, low, high)):
-            return None
-        mid = [max(lo, min(to - have, hi)) for lo, to, have, hi in zip(low, target, self.fixed, high, strict=True)]
-        counts_by_row = _allocate_rows([row for _, row in self.flexible], low, mid, high)
-        if counts_by_row is None:
-            return None
-        allocation = list(self.rows)
-        for (index, _), counts in zip(self.flexible, counts_by_row, strict=True):
-            allocation[index] = counts
-        return allocation
+def _add_up(rows: Sequence[DeviceRow], start: Counts) -> Counts:
+    return [sum(caps) for caps in zip(start, *[row.caps for row in rows], strict=True)]
 
 
-class _Pairing:
-    """Accelerators and rails together, tried on sets of zones (`allowed`: 1 if a zone may be used, else 0)."""
-
-    def __init__(self, gpus: _Side, rails: _Side, zone_count: int) -> None:
-        self.gpus, self.rails, self.zone_count = gpus, rails, zone_count
-        self.none_by_zone = [0] * zone_count
-        local_by_gpus = [  # upper bound for the local rails of a zone, by the accelerators that it can provide
-            _ceil(rails.requested * most, gpus.requested) if gpus.requested else rails.requested for most in gpus.most
-        ]
-        self.max_local = list(map(min, local_by_gpus, rails.most))
-
-    def find_fewest_zones(self, attempt: Callable[[Counts], Allocation | None]) -> Allocation | None:
-        """Return the attempt's allocation on the fewest zones, the first such; None if all zones together fail."""
-        on_all_zones = attempt([1] * self.zone_count)
-        if on_all_zones is None:
-            return None
-        needed = list(map(bool, map(add, self.gpus.fixed, self.rails.fixed)))
-        optional = [zone for zone, need in enumerate(needed) if not need]
-        least = max(_count_min_zones(self.gpus), _count_min_zones(self.rails)) - (self.zone_count - len(optional))
-        for more in range(max(0, least), len(optional)):
-            for chosen in itertools.combinations(optional, more):
-                if allocation := attempt([int(need or zone in chosen) for zone, need in enumerate(needed)]):
-                    return allocation
-        return on_all_zones
-
-    def split_freely(self, allowed: Counts) -> Allocation | None:
-        """Return any split over the open zones."""
-        return self._allocate_both(
-            self.none_by_zone, self.gpus.most, allowed, self.none_by_zone, _limit_to(self.rails.most, allowed)
-        )
-
-    def split_aligned(self, allowed: Counts) -> Allocation | None:
-        """Return an aligned split or None: |rails of zone x A - accelerators of zone x R| < A for each zone."""
-        gpus, rails = self.gpus.requested, self.rails.requested
-        # `least` and `most` are the condition solved for the accelerators: (r - 1) x A / R < a < (r + 1) x A / R
-        for counts in self._list_rail_counts(allowed):
-            least = [(count - 1) * gpus // rails + 1 if count else 0 for count in counts]
-            most = [_ceil((count + 1) * gpus, rails) - 1 for count in counts]
-            if allocation := self._allocate_both(least, most, allowed, counts, counts):
-                return allocation
-        return None
-
-    def _list_rail_counts(self, allowed: Counts) -> Iterable[Counts]:
-        """Return the possible numbers of rails by zone."""
-        most = _limit_to(self.max_local, allowed)
-        if self.rails.flexible:
-            return _list_compositions(self.rails.requested, self.rails.fixed, most)
-        return [self.rails.fixed] if all(map(le, self.rails.fixed, most)) else []
-
-    def build_attempt(self, local: int) -> Callable[[Counts], Allocation | None]:
-        """Return a function that tries to find a split with this number of local rails."""
-        gpus, rails = self.gpus.requested, self.rails.requested
-
-        def attempt(allowed: Counts) -> Allocation | None:
-            for counts in _list_compositions(local, self.none_by_zone, _limit_to(self.max_local, allowed)):
-                least = [(count - 1) * gpus // rails + 1 if count else 0 for count in counts]
-                if allocation := self._allocate_both(
-                    least, self.gpus.most, allowed, counts, _limit_to(self.rails.most, allowed)
-                ):
-                    return allocation
-            return None
-
-        return attempt
-
-    def _allocate_both(
-        self, least_gpus: Counts, most_gpus: Counts, allowed: Counts, least_rails: Counts, most_rails: Counts
-    ) -> Allocation | None:
-        target = (
-            [count * self.gpus.requested // self.rails.requested for count in least_rails]
-            if self.rails.requested
-            else least_gpus
-        )
-        gpus = self.gpus.allocate(least_gpus, target, list(map(min, most_gpus, _limit_to(self.gpus.most, allowed))))
-        rails = self.rails.allocate(least_rails, least_rails, most_rails) if gpus is not None else None
-        return None if gpus is None or rails is None else (gpus, rails)
-
-
-def _count_min_zones(side: _Side) -> int:
-    """Return a lower bound for the number of zones that a side needs."""
-    totals = itertools.accumulate(sorted(side.most, reverse=True), initial=0)
-    return next(zones for zones, devices in enumerate(totals) if devices >= side.requested)
-
-
-def _limit_to(counts: Counts, allowed: Counts) -> list[int]:
-    return list(map(mul, counts, allowed))
-
-
-def _ceil(number: int, by: int) -> int:
-    return -(-number // by)
+def _join(accelerators: list[Counts] | None, rails: list[Counts] | None) -> tuple[Counts, ...] | None:
+    return None if accelerators is None or rails is None else (*accelerators, *rails)
 
 
 def _list_compositions(total: int, least: Counts, most: Counts) -> Iterator[list[int]]:
@@ -206,15 +125,17 @@ def _list_compositions(total: int, least: Counts, most: Counts) -> Iterator[list
             yield [first, *rest]
 
 
-def _allocate_rows(rows: Sequence[DeviceRow], least: Counts, target: Counts, most: Counts) -> list[Counts] | None:
-    """Allocate flexible rows one after the other, within bounds on the sum of each zone.
+def _fill(rows: Sequence[DeviceRow], least: Counts, share: Counts, most: Counts) -> list[Counts] | None:
+    """Allocate rows one after the other, within bounds on the sum of each zone; None if that is impossible.
 
-    With several rows, which are rare, an allocation may be missed: the first takes a place that the second needs.
+    Zones are first filled up to `least`, then up to `share`, then up to `most`, in order. Rows that are in one zone
+    only come first. With several others, which are rare, an allocation may be missed: the first takes a place that the
+    second needs.
     """
-    filled, allocation = [0] * len(least), []
-    for requested, caps in rows:
-        counts, left = [0] * len(least), requested
-        for upper in (least, target, most):
+    filled, allocation = [0] * len(least), [[0] * len(least) for _ in rows]
+    for index in sorted(range(len(rows)), key=lambda at: max(rows[at].caps) < sum(rows[at].caps)):
+        (left, caps), counts = rows[index], allocation[index]
+        for upper in (least, share, most):
             for zone, bound in enumerate(upper):
                 more = min(left, bound - filled[zone], caps[zone] - counts[zone])
                 if more > 0:
@@ -223,5 +144,4 @@ def _allocate_rows(rows: Sequence[DeviceRow], least: Counts, target: Counts, mos
                     left -= more
         if left:
             return None
-        allocation.append(counts)
-    return allocation if all(map(le, least, filled)) else None
+    return list(allocation) if all(map(le, least, filled)) else None
