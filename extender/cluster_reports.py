@@ -1,17 +1,20 @@
 """Reports on the cluster: devices of rails in metrics, overcommitted ones also in the log.
 
 Devices are counted between requests in batches of nodes, because that visits all nodes; a scrape reads the last count.
-`railwright.fabric.placement.state.fabric_report` counts devices.
+A device counts as dead if it is in capacity but not in allocatable: its plugin reports it unhealthy or does not run, or
+its slice taints it. Devices of claims count as those of device plugins. Rails that share a pool are counted together,
+because the rail of an allocated device is unknown.
 """
 
 import asyncio
+import enum
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender import state as states
-from railwright.fabric import intent
-from railwright.fabric.placement.state import fabric_report
+from railwright.fabric import intent, resources
+from railwright.fabric.placement.state import cluster_state, object_info
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
@@ -24,6 +27,52 @@ _FIX_OVERCOMMITTED = (
 )
 
 
+class DeviceState(enum.StrEnum):
+    """The state of a device."""
+
+    FREE = "free"
+    BUSY = "busy"  # requested by a bound pod, or held by a claim
+    DEAD = "dead"
+    MISSING = "missing"  # not even in capacity, on a node that has devices of other rails; one for each rail and node
+    UNSCHEDULABLE = "unschedulable"  # healthy and not busy, on a node that is cordoned or not Ready
+    # requested by bound pods beyond the node's allocatable: a device failed while in use, its plugin restarts, or two
+    # schedulers allocated it at the same time
+    OVERCOMMITTED = "overcommitted"
+
+
+def count_devices(
+    nodes: Iterable[object_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Collection[str]
+) -> Counter[tuple[str, DeviceState]]:
+    """Count the devices of one fabric's resources on these nodes, by resource and state."""
+    counts: Counter[tuple[str, DeviceState]] = Counter()
+    for node in nodes:
+        used = cluster.get_used(node.name)
+        idle_state = DeviceState.FREE if node.schedulable else DeviceState.UNSCHEDULABLE
+        missing = []
+        for name in resource_names:
+            allocatable, requested = node.allocatable.get(name, 0), used.get(name, 0)
+            capacity = max(node.capacity.get(name, 0), allocatable)
+            busy = min(requested, capacity)
+            for state, amount in (
+                (DeviceState.BUSY, busy),
+                (DeviceState.DEAD, capacity - max(allocatable, busy)),
+                (idle_state, allocatable - busy),
+                (DeviceState.OVERCOMMITTED, requested - allocatable),
+            ):
+                counts[name, state] += max(amount, 0) // resources.UNIT
+            if not capacity:
+                missing.append(name)
+        if len(missing) < len(resource_names):
+            counts.update((name, DeviceState.MISSING) for name in missing)
+    return counts
+
+
+def name_pools(fabric: model.Fabric) -> Mapping[str, str]:
+    """Return the display name of the rails of each resource: `rail0`, or `rail0..rail3` if they share it."""
+    pools = intent.group_by_resource(fabric.rails)
+    return {resource: intent.format_rails(rails) for resource, rails in pools.items()}
+
+
 class RailGauges:
     """Counts the devices of rails."""
 
@@ -32,7 +81,7 @@ class RailGauges:
     ) -> None:
         self._state, self._counters, self._policy = state, counters, policy
         self._overcommitted: Mapping[tuple[str, str], int] = {}  # by fabric and rail
-        self._counted_version: tuple[int, dict[str, Mapping[str, str]]] | None = None
+        self._counted: tuple[int, dict[str, Mapping[str, str]]] | None = None
 
     async def run(self) -> None:
         """Count until cancelled. The log then has overcommitted devices even if nothing scrapes the metrics."""
@@ -45,34 +94,28 @@ class RailGauges:
         if (policy := self._policy()) is None:
             return
         pools = {
-            name: fabric_report.name_pools(intent.fill_resources(name, fabric, self._state.pools))
+            name: name_pools(intent.fill_resources(name, fabric, self._state.pools))
             for name, fabric in policy.document.fabrics.items()
         }
-        if (version := (self._state.cluster.version, pools)) == self._counted_version:
+        if (version := (self._state.cluster.version, pools)) == self._counted:
             return
-        resources = tuple({resource for rail_by_resource in pools.values() for resource in rail_by_resource})
-        device_counts: Counter[tuple[str, str]] = Counter()
-        overcommitted: Counter[str] = Counter()
-        missing: dict[str, Counter[str]] = {name: Counter() for name in pools}
+        counts: dict[str, Counter[tuple[str, DeviceState]]] = {name: Counter() for name in pools}
         # Nodes may change between two batches. The version was read before, so such a change leads to another count.
         nodes = tuple(self._state.cluster.nodes.values())
         for first in range(0, len(nodes), _BATCH_NODES):
-            batch = nodes[first : first + _BATCH_NODES]
-            device_counts.update(fabric_report.count_devices(batch, self._state.cluster, resources))
-            overcommitted.update(fabric_report.count_overcommitted(batch, self._state.cluster, resources))
             for name, rail_by_resource in pools.items():
-                missing[name].update(fabric_report.count_missing(batch, rail_by_resource))
+                batch = nodes[first : first + _BATCH_NODES]
+                counts[name].update(count_devices(batch, self._state.cluster, rail_by_resource))
             await asyncio.sleep(0)
-        self._counted_version = version
+        self._counted = version
         self._counters.rail_devices.clear()
         before, self._overcommitted = self._overcommitted, {}
         for name, rail_by_resource in pools.items():
             for resource, rail in rail_by_resource.items():
-                counts = {state: device_counts[resource, state] for state in fabric_report.State}
-                counts[fabric_report.State.MISSING] = missing[name][resource]
-                for state, amount in (*counts.items(), ("overcommitted", overcommitted[resource])):
-                    self._counters.rail_devices.labels(name, rail, state).set(amount)
-                self._overcommitted = {**self._overcommitted, (name, rail): overcommitted[resource]}
-                if overcommitted[resource] > before.get((name, rail), 0):
-                    fields = {"fabric": name, "rail": rail, "devices": overcommitted[resource]}
+                for state in DeviceState:
+                    self._counters.rail_devices.labels(name, rail, state).set(counts[name][resource, state])
+                devices = counts[name][resource, DeviceState.OVERCOMMITTED]
+                self._overcommitted = {**self._overcommitted, (name, rail): devices}
+                if devices > before.get((name, rail), 0):
+                    fields = {"fabric": name, "rail": rail, "devices": devices}
                     _LOG.warning("devices are overcommitted", extra={"fields": {**fields, "fix": _FIX_OVERCOMMITTED}})

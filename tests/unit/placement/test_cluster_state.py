@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import GPU, RESOURCES, build_assumed_pod, build_cluster, change_pod, create_assumed_pods, node, pod, policy
 
-from railwright.fabric import resources
-from railwright.fabric.placement.state import assumed_pods, fabric_report, gang_status
+from extender import cluster_reports
+from railwright.fabric.placement.state import assumed_pods, gang_status
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import membership
 
@@ -79,8 +79,8 @@ def test_equal_requests_are_the_object_of_a_known_pod_and_others_are_not_kept():
     known, unknown = pod("known"), pod("unknown", gpus=4)
     state = build_cluster([], [known])
     (info,) = state.pods.values()
-    assert state.compute_requests(known, resources.compute_requests(known.spec)) is info.requests
-    first, second = (state.compute_requests(unknown, resources.compute_requests(unknown.spec)) for _ in range(2))
+    assert state.compute_requests(known) is info.requests
+    first, second = (state.compute_requests(unknown) for _ in range(2))
     assert first == second
     assert first is not second
 
@@ -151,7 +151,7 @@ def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
 # --- the devices of every rail by their state -----------------------------------------------------------------
 
 
-FREE, BUSY, DEAD, MISSING, OUT = fabric_report.State
+FREE, BUSY, DEAD, MISSING, OUT, BEYOND = cluster_reports.DeviceState
 RAIL0 = RESOURCES[0]
 
 
@@ -172,14 +172,15 @@ HOLDER = pod("p", on="a")
 )
 def test_each_device_is_free_busy_dead_or_unschedulable(nodes, pods, expected):
     cluster = build_cluster(nodes, pods)
-    counts = fabric_report.count_devices(cluster.nodes.values(), cluster, [RAIL0])
+    counts = cluster_reports.count_devices(cluster.nodes.values(), cluster, [RAIL0])
     assert tuple(counts[RAIL0, state] for state in (FREE, BUSY, DEAD, OUT)) == expected
 
 
 def test_devices_requested_beyond_allocatable_are_overcommitted():
     nodes = [node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "2")), node("b", rails_each=2), node("c")]
     cluster = build_cluster(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
-    assert fabric_report.count_overcommitted(cluster.nodes.values(), cluster, [RAIL0, "x/unknown"]) == {RAIL0: 3}
+    counts = cluster_reports.count_devices(cluster.nodes.values(), cluster, [RAIL0, "x/unknown"])
+    assert (counts[RAIL0, BEYOND], counts["x/unknown", BEYOND]) == (3, 0)
 
 
 def test_rails_that_share_a_pool_have_one_label():
@@ -187,11 +188,12 @@ def test_rails_that_share_a_pool_have_one_label():
     other = model.Rail(name="alone", resource="x/z")
     counted_by_nobody = model.Rail(name="none")
     fabric = msgspec.structs.replace(policy().document.fabrics["roce"], rails=(*rails, other, counted_by_nobody))
-    assert fabric_report.name_pools(fabric) == {"x/y": "rail0..rail2", "x/z": "alone"}
+    assert cluster_reports.name_pools(fabric) == {"x/y": "rail0..rail2", "x/z": "alone"}
 
 
 def test_a_node_without_any_rail_of_a_fabric_misses_none():
     other = node("other", rails_each=0, capacity={})
     cluster = build_cluster([node("a"), other])
-    assert not fabric_report.count_missing(cluster.nodes.values(), RESOURCES)
-    assert fabric_report.count_missing(cluster.nodes.values(), [*RESOURCES, "x/fifth"]) == {"x/fifth": 1}
+    for names, missing in ((RESOURCES, {}), ([*RESOURCES, "x/fifth"], {"x/fifth": 1})):
+        counts = cluster_reports.count_devices(cluster.nodes.values(), cluster, names)
+        assert {name: counts[name, MISSING] for name in names if counts[name, MISSING]} == missing
