@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from extender import scored_pods
 from extender import state as states
-from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement import decisions, engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -50,7 +50,7 @@ class Decider:
             self.count_rejected(code, nodes)
         return refusals
 
-    def score(self, request: scheduling_request.SchedulingRequest) -> engine.Decision:
+    def score(self, request: scheduling_request.SchedulingRequest) -> decisions.Decision:
         """Score the candidate nodes."""
         decision = self.engine.score(request, self.memory)
         self.memory = decision.memory

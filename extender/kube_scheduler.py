@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender import decider, decoding, scheduling_requests
+from extender import decider, decoding
 from railwright.fabric import bounded_cache, scheduling_views, topology
-from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement import decisions, scheduling_request
 from railwright.fabric.placement.nodes import score_terms
 from railwright.fabric.reasons import reason
 
@@ -118,7 +118,7 @@ class _Planned(NamedTuple):
     """Filter's decision on a pod, kept for the prioritize request that follows with the nodes that filter left."""
 
     nodes: Sequence[str]
-    decision: engine.Decision
+    decision: decisions.Decision
 
 
 class KubeScheduler:
@@ -174,8 +174,8 @@ class KubeScheduler:
         if len(nodes) < len(request.nodes):
             request = msgspec.structs.replace(request, nodes=nodes)
         decision = self._decider.score(request)
-        target = decision.gang.target_leaf or topology.NO_DOMAIN
-        left = decision.list_in_target_leaf() if target and decision.gang_size > 1 and decision.plan.is_complete else ()
+        target = decision.target_leaf or topology.NO_DOMAIN
+        left = decision.list_in_target_leaf() if target and decision.gang.size > 1 and decision.plan.is_complete else ()
         earlier = self._narrowed.get(request.uid) or topology.NO_DOMAIN
         has_failed = (
             not decision.view.index.nodes_by_leaf.get(earlier, {}).keys().isdisjoint(nodes) if earlier else False
@@ -216,5 +216,6 @@ class KubeScheduler:
         self._decider.scored.count(request, node, self._decider.clock(), is_confined=is_confined)
 
     def _build_request(self, arguments: Arguments) -> scheduling_request.SchedulingRequest | None:
-        pod, nodes = arguments.pod, arguments.nodes
-        return scheduling_requests.build_kube_request(pod, nodes, self._decider.policy(), self._decider.state)
+        pod, policy, state = arguments.pod, self._decider.policy(), self._decider.state
+        requests = state.cluster.compute_requests(pod)
+        return scheduling_request.build_request(pod, policy, state.pools, arguments.nodes, requests=requests)

@@ -8,7 +8,9 @@ The handler of prioritize is a generator: it yields while nodes are read. The de
 
 from collections.abc import Sequence
 
-from extender import decider, scheduling_requests, volcano_wire
+import msgspec
+
+from extender import decider, volcano_wire
 from railwright.fabric import resources
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import assumed_pods, object_info
@@ -75,14 +77,30 @@ class Volcano:
     def _build_request(
         self, task: volcano_wire.Task, nodes: Sequence[str]
     ) -> scheduling_request.SchedulingRequest | None:
-        return scheduling_requests.build_volcano_request(task, nodes, self._decider.policy(), self._decider.state)
+        """Return the request for a task. What Volcano sends of the nodes is what it has announced: it is not read."""
+        if task.pod is None:
+            return None
+        state = self._decider.state
+        request = scheduling_request.build_request(
+            task.pod,
+            self._decider.policy(),
+            state.pools,
+            nodes,
+            requests=state.cluster.compute_requests(task.pod),
+            volcano_job=task.job,
+            uid=task.uid,
+            is_announced=True,
+        )
+        if request is None or not state.cluster.is_confined(request.gang):
+            return request
+        return msgspec.structs.replace(request, is_confined=True)
 
     def _build_entry(self, task: volcano_wire.Task, known: object_info.PodInfo | None) -> assumed_pods.AssumedPod:
         """Return the entry of a task. What it requests is what the API server shows, if it has shown the pod."""
         pod, is_pipelined, cluster = task.pod, task.status == volcano_wire.PIPELINED, self._decider.state.cluster
         requests = resources.NO_AMOUNTS if known is None else known.requests
         if known is None and pod is not None:
-            requests = scheduling_requests.compute_requests(pod, cluster)
+            requests = cluster.compute_requests(pod)
         node = cluster.nodes.get(task.node_name)
         return assumed_pods.AssumedPod(
             uid=task.uid,

@@ -9,7 +9,7 @@ from placing import LEAF, SPINE
 
 from extender import state as states
 from railwright.cluster import sinks
-from railwright.fabric import names, node_views, resources, views
+from railwright.fabric import names, node_views, views
 from railwright.fabric.claims import inventory, objects
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import cluster_state
@@ -189,7 +189,7 @@ def build_request(
         policy(**placement),
         {},
         nodes,
-        requests=cluster.compute_requests(pod, resources.compute_requests(pod.spec)),
+        requests=cluster.compute_requests(pod),
     )
 
 

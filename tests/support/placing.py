@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, node_views, resources, views
-from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement import decisions, engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
@@ -211,7 +211,7 @@ class RememberingEngine(engine.PlacementEngine):
 
     memory = gang_memory.EMPTY
 
-    def score(self, request: scheduling_request.SchedulingRequest) -> engine.Decision:
+    def score(self, request: scheduling_request.SchedulingRequest) -> decisions.Decision:
         decision = super().score(request, self.memory)
         self.memory = decision.memory
         return decision
@@ -221,7 +221,7 @@ def score_once(
     request: scheduling_request.SchedulingRequest,
     cluster: cluster_state.ClusterState,
     assumed: assumed_pods.AssumedPods | None = None,
-) -> engine.Decision:
+) -> decisions.Decision:
     """Score every candidate node with empty caches and without memory; without `assumed`, no pod is assumed."""
     return engine.PlacementEngine(cluster, create_assumed_pods() if assumed is None else assumed).score(request)
 
@@ -229,17 +229,16 @@ def score_once(
 class ExplainedNode:
     """One node of a decision: its score, why it comes last, and the terms of its score, each with value and message."""
 
-    def __init__(self, decision: engine.Decision, row: Mapping[str, Any]) -> None:
+    def __init__(self, decision: decisions.Decision, row: Mapping[str, Any]) -> None:
         self.node, self.fault = row["node"], row.get("fault")
         self.score = decision.score([self.node])[self.node]
-        node_class = decision.view.get_class(self.node)
-        self.evaluation = None if node_class is None else node_class.evaluation
+        self.node_class = decision.view.get_class(self.node)
         self.terms = {name: (term["value"], term["message"]) for name, term in row.get("terms", {}).items()}
 
 
-def explain(decision: engine.Decision) -> dict[str, ExplainedNode]:
+def explain(decision: decisions.Decision) -> dict[str, ExplainedNode]:
     """Return the explained nodes of a decision by name."""
-    rows = node_explainer.explain_nodes(decision.view, decision.planned, lambda _: (), {})
+    rows = node_explainer.explain_nodes(decision, lambda _: (), {})
     return {row["node"]: ExplainedNode(decision, row) for row in rows}
 
 

@@ -17,7 +17,7 @@ from placing import (
 )
 
 from railwright.fabric import node_views, resources, views
-from railwright.fabric.placement import engine
+from railwright.fabric.placement import decisions
 from railwright.fabric.placement.explain import diagnosis
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import volcano
@@ -64,7 +64,7 @@ class Loop:
         requests = resources.compute_requests(pod.spec)
         return [name for name in self.state.nodes if resources.count_fits(self._free(name), requests)]
 
-    def decide(self, pod: views.Pod) -> engine.Decision:
+    def decide(self, pod: views.Pod) -> decisions.Decision:
         """Return the scores for a pod without placing it."""
         return self.engine.score(build_request(pod, self.feasible(pod), self.policy))
 

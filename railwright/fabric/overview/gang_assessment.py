@@ -286,7 +286,7 @@ def _list_placed_pods(
     by_node: dict[str, list[object_info.PodInfo]] = defaultdict(list)
     for pod in workers:
         by_node[pod.node].append(pod)
-    evaluations = {
+    classes = {
         node: _evaluate_without_gang(node, members, index, cluster)
         for node, members in by_node.items()
         if node in cluster.nodes
@@ -295,8 +295,8 @@ def _list_placed_pods(
         placement_result.PlacedPod(
             node=pod.node,
             leaf=index.leaf_by_node.get(pod.node, topology.NO_DOMAIN),
-            evaluation=_evaluate_after_members(evaluations[pod.node], by_node[pod.node].index(pod))
-            if pod.node in evaluations
+            node_class=_evaluate_after_members(classes[pod.node], by_node[pod.node].index(pod))
+            if pod.node in classes
             else None,
         )
         for pod in workers
@@ -308,7 +308,7 @@ def _evaluate_without_gang(
     members: Sequence[object_info.PodInfo],
     index: node_index.NodeIndex,
     cluster: cluster_state.ClusterState,
-) -> node_evaluation.NodeEvaluation:
+) -> node_evaluation.NodeClass:
     """Evaluate a node as if the gang's pods on it, and those that are being deleted, did not exist."""
     free = dict(index.facts.compute_free(node))
     for pod in (*members, *(pod for pod in cluster.list_pods_on(node) if pod.is_ending)):
@@ -318,21 +318,21 @@ def _evaluate_without_gang(
     would_be_empty = all(free.get(name, 0) >= allocatable.get(name, 0) for name in index.signature.devices)
     absent = facts_builder.Absent(self_uid=members[0].uid)
     facts = index.facts.build(cluster.nodes[node], free, absent=absent)
-    return index.get_class(index.facts.replace_free(facts, free, if_preempted=would_be_empty)).evaluation
+    return index.get_class(index.facts.replace_free(facts, free, if_preempted=would_be_empty))
 
 
-def _evaluate_after_members(evaluation: node_evaluation.NodeEvaluation, members: int) -> node_evaluation.NodeEvaluation:
-    """Return the evaluation after `members` pods of the gang: the best NUMA slots are used, and NICs are shared."""
+def _evaluate_after_members(node_class: node_evaluation.NodeClass, members: int) -> node_evaluation.NodeClass:
+    """Return a node's class after `members` pods of the gang: the best NUMA slots are used, and NICs are shared."""
     if not members:
-        return evaluation
-    node_capacity, crowded = evaluation.capacity, evaluation.capacity.crowded_shares
+        return node_class
+    node_capacity, crowded = node_class.capacity, node_class.capacity.crowded_shares
     node_capacity = msgspec.structs.replace(
         node_capacity,
         slot_numa_factors=node_capacity.slot_numa_factors[members:],
         shares=crowded[min(members, len(crowded)) - 1] if crowded else node_capacity.shares,
         crowded_shares=crowded[members:],
     )
-    return msgspec.structs.replace(evaluation, capacity=node_capacity)
+    return msgspec.structs.replace(node_class, capacity=node_capacity)
 
 
 def _compute_capacity_without_gang(
@@ -341,11 +341,11 @@ def _compute_capacity_without_gang(
 ) -> gang_capacity.GangCapacity:
     """Return the capacity of all nodes; the gang's own nodes count without the gang."""
     nodes_by_class = dict(index.nodes_by_class)
-    evaluations: dict[str, node_evaluation.NodeEvaluation] = {}
+    evaluated: dict[str, node_evaluation.NodeClass] = {}
     for pod in placed_pods:
-        if pod.evaluation is not None:
-            evaluations.setdefault(pod.node, pod.evaluation)
-    classes = {node: index.get_class(evaluation.facts) for node, evaluation in evaluations.items()}
+        if pod.node_class is not None:
+            evaluated.setdefault(pod.node, pod.node_class)
+    classes = {node: index.get_class(node_class.facts) for node, node_class in evaluated.items()}
     gang_capacity.replace_classes(nodes_by_class, index, classes)
     return gang_capacity.build_on(index, nodes_by_class)
 
@@ -363,7 +363,7 @@ def _assess_waiting(
     refusals = placement_engine.find_refusals(request)
     if refusals and len(refusals) == len(request.nodes):
         return Assessment(state=gang.state, why=tuple(dict.fromkeys(refusals.values()))[:_MAX_REFUSALS])
-    if not decision.gang.has_domains:
+    if not decision.has_domains:
         classes = decision.view.find_classes(request.nodes)
         fit = sum(1 for known in classes if known is not None and known.capacity.slot_numa_factors)
         message = f"{fit} of {text.format_count(len(request.nodes), 'node')} could take one of its pods now"
@@ -371,19 +371,19 @@ def _assess_waiting(
     diagnosis = placement_engine.diagnose(decision)
     if not plan.is_complete:
         state = overview_types.NEVER if diagnosis.never_fits else gang.state
-        return Assessment(state=state, min_leaves=plan.min_leaves_with_placed, why=diagnosis.why)
-    peer_leaves = (leaf for leaf, peers in decision.gang.peers_by_leaf.items() if peers and leaf)
+        return Assessment(state=state, min_leaves=diagnosis.min_leaves, why=diagnosis.why)
+    peer_leaves = (leaf for leaf, peers in decision.peers_by_leaf.items() if peers and leaf)
     leaves = dict.fromkeys((*peer_leaves, *plan.leaves))
     fits_now = reason.Reason(
         PlacementCode.FITS_NOW,
-        f"the {decision.gang.remaining} that remain fit now, on {_format_leaves(plan.leaves)}; the scheduler has not "
+        f"the {decision.gang.unplaced} that remain fit now, on {_format_leaves(plan.leaves)}; the scheduler has not "
         "placed them",
     )
     return Assessment(
         state=gang.state,
         best=round(plan.bandwidth, 3),
         leaves=len(leaves),
-        min_leaves=plan.min_leaves_with_placed or len(leaves),
+        min_leaves=diagnosis.min_leaves or len(leaves),
         why=(fits_now, *diagnosis.why),
     )
 

@@ -3,7 +3,7 @@
 A decision follows from the request, the cluster state, the assumed pods and the memory of gangs that
 earlier decisions returned (`gang_memory`). Each decision returns the next memory. `PlacementEngine` itself stores only
 caches. `PlacementEngine.score` goes forward through the packages: what is known of the cluster and of the gang
-(`state`), the candidate nodes (`nodes`), the gang's plan (`gangs`), scores (`locality`). Reasons (`explain`) are found
+(`state`), the candidate nodes (`nodes`), the gang's plan (`gangs`), scores (`decisions`). Reasons (`explain`) are found
 on demand, in the same state. The adapters of the extender translate results into the scales and status codes of Volcano
 and kube-scheduler.
 
@@ -12,76 +12,19 @@ refused: a node outside the NVLink domain of the pod's segment, and one with a b
 """
 
 import functools
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from railwright.fabric import bounded_cache, resources, topology
-from railwright.fabric.placement import locality, scheduling_request
+from railwright.fabric.placement import decisions, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
-from railwright.fabric.placement.gangs import gang_memory, gang_planning, planner, segments
+from railwright.fabric.placement.gangs import gang_memory, segments
 from railwright.fabric.placement.nodes import node_index, scheduling_signature
 from railwright.fabric.placement.state import assumed_pods, broken_rails, cluster_state, gang_status, pod_usage
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
 
 _MAX_SIGNATURES = 64  # for which the classes of nodes are known
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """The plan for one pod, from which the scores of its candidate nodes follow."""
-
-    planned: gang_planning.PlannedGang
-    gang_size: int
-    view: node_index.RequestView
-    planning_view: node_index.RequestView  # of the largest pods of the gang
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """Return the score of each candidate node, 0..100."""
-        return self.score(self.view.request.nodes)
-
-    def score(self, names: Sequence[str]) -> dict[str, float]:
-        """Return the scores of some of the candidate nodes. Ask in the state that the decision was made in."""
-        return locality.score_nodes(names, self.view, self.planned.summary, self.planned.plan)
-
-    @property
-    def plan(self) -> planner.Plan:
-        """Return the leaves for the unplaced pods of the gang."""
-        return self.planned.plan
-
-    @property
-    def gang(self) -> gang_planning.GangSummary:
-        """Return the summary of the gang that locality scores use."""
-        return self.planned.summary
-
-    @property
-    def memory(self) -> gang_memory.PlacementMemory:
-        """Return the memory for the next decision."""
-        return self.planned.memory
-
-    def list_in_domain(self, nodes: Sequence[str], last: topology.Domain) -> Sequence[str]:
-        """Return those of the nodes which are in one NVLink domain; all of them if no domain is known.
-
-        It is the one that the plan has for the pod, otherwise a planned one, otherwise the one with the most of these
-        nodes. `last` is chosen if there is no other.
-        """
-        leaves = self.view.index.leaf_by_node
-        counts = Counter(leaf for leaf in map(leaves.get, nodes) if leaf)
-        if not counts:
-            return nodes
-        order = [leaf for leaf in (self.gang.target_leaf, *self.plan.leaves) if leaf is not None and leaf in counts]
-        order += sorted(counts, key=lambda leaf: (-counts[leaf], leaf))
-        domain = next((leaf for leaf in order if leaf != last), last)
-        return [name for name in nodes if leaves.get(name) == domain]
-
-    def list_in_target_leaf(self) -> Sequence[str]:
-        """Return the candidate nodes in the leaf that the plan has for the pod."""
-        target = self.gang.target_leaf
-        in_leaf = self.view.index.nodes_by_leaf.get(target, {}) if target is not None else {}
-        return [name for name in self.view.request.nodes if name in in_leaf]
 
 
 class PlacementEngine:
@@ -104,29 +47,28 @@ class PlacementEngine:
 
     def get_index(self, request: scheduling_request.SchedulingRequest) -> node_index.NodeIndex:
         """Return the current node index for pods like the requesting one."""
-        return self._get_index(request, request.requests)
+        gang = gang_status.build_status(request, self._cluster, self._assumed)
+        return self._get_index(request, request.requests, gang)
 
     def score(
         self,
         request: scheduling_request.SchedulingRequest,
         memory: gang_memory.PlacementMemory = gang_memory.EMPTY,
-    ) -> Decision:
+    ) -> decisions.Decision:
         """Score every candidate node. `memory` is that of the last decision."""
-        index = self.get_index(request)
         gang = gang_status.build_status(request, self._cluster, self._assumed)
-        view = planning_view = self._build_view(request, index, gang)
+        view = planning_view = self._build_view(request, request.requests, gang)
         if gang.planning_request != request.requests:
-            other_index = self._get_index(request, gang.planning_request)
-            planning_view = self._build_view(request, other_index, gang)
-        planned = gang_planning.plan_gang(gang, planning_view, memory, self._cluster, self._assumed)
-        return Decision(planned=planned, gang_size=gang.size, view=view, planning_view=planning_view)
+            planning_view = self._build_view(request, gang.planning_request, gang)
+        return decisions.decide(gang, view, planning_view, memory, self._cluster, self._assumed)
 
     def _build_view(
         self,
         request: scheduling_request.SchedulingRequest,
-        index: node_index.NodeIndex,
+        requests: resources.Amounts,
         gang: gang_status.GangStatus,
     ) -> node_index.RequestView:
+        index = self._get_index(request, requests, gang)
         overrides = node_index.find_overrides(request, index, gang, self._cluster, self._assumed)
         return node_index.RequestView(request, index, overrides)
 
@@ -157,8 +99,7 @@ class PlacementEngine:
         leaves = self._find_leaves(request)
         gang = self._cluster.get_gang(request.gang)
         uncertain = assumed_pods.find_uncertain(self._assumed, request.gang, gang)
-        find_leaf = segments.look_up(leaves)
-        segmented = segments.find_segments(request, self._cluster, self._assumed, find_leaf, uncertain)
+        segmented = segments.find_segments(request, self._cluster, self._assumed, leaves, uncertain)
         if segmented is None:
             return {}
         find_refusal = functools.cache(segmented.find_refusal)
@@ -167,19 +108,19 @@ class PlacementEngine:
 
     # --- what explains a decision -----------------------------------------------------------------------------
 
-    def diagnose(self, decision: Decision) -> diagnosis.Diagnosis:
+    def diagnose(self, decision: decisions.Decision) -> diagnosis.Diagnosis:
         """Explain why a plan is no better. Call it in the state that the decision was made in."""
         list_holders = self._build_list_holders(decision.view.request)
-        return diagnosis.diagnose(decision.planning_view, decision.planned, list_holders)
+        return diagnosis.diagnose(decision, list_holders)
 
-    def explain_nodes(self, decision: Decision, first: Iterable[str] = ()) -> list[dict[str, Any]]:
+    def explain_nodes(self, decision: decisions.Decision, first: Iterable[str] = ()) -> list[dict[str, Any]]:
         """Return what explains some candidate nodes, `first` and planned ones first.
 
         Call it in the state that the decision was made in.
         """
         request = decision.view.request
         list_holders, refusals = self._build_list_holders(request), self.find_refusals(request)
-        return node_explainer.explain_nodes(decision.view, decision.planned, list_holders, refusals, first)
+        return node_explainer.explain_nodes(decision, list_holders, refusals, first)
 
     def _build_list_holders(self, request: scheduling_request.SchedulingRequest) -> node_explainer.ListHolders:
         return functools.partial(
@@ -189,11 +130,13 @@ class PlacementEngine:
     # --- what is known of the nodes ---------------------------------------------------------------------------
 
     def _get_index(
-        self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
+        self,
+        request: scheduling_request.SchedulingRequest,
+        requests: resources.Amounts,
+        gang: gang_status.GangStatus,
     ) -> node_index.NodeIndex:
-        """Return the current node index for pods with these requests."""
-        is_single_pod = gang_status.is_single_pod(request, self._cluster)
-        signature = scheduling_signature.build_signature(request, requests, is_single_pod=is_single_pod)
+        """Return the current node index for pods of a gang with these requests."""
+        signature = scheduling_signature.build_signature(request, requests, is_single_pod=gang.size == 1)
         states = self._refresh_states(request.policy, request.fabric, request.shapes)
         index = self._indexes.find(
             signature.key, lambda: node_index.NodeIndex(signature, states, self._cluster, self._assumed)

@@ -175,7 +175,7 @@ class RailwrightPolicy(PlacementPolicy):
         decision = self._engine.score(request, self._memory)
         self._memory, by_node = decision.memory, decision.scores
         left = set(request.nodes)
-        if not self._has_events and decision.gang_size > 1 and decision.plan.is_complete:
+        if not self._has_events and decision.gang.size > 1 and decision.plan.is_complete:
             left = set(decision.list_in_target_leaf()) or left  # as kube-scheduler's filter
         scores = [by_node[name] if name in left else None for name in request.nodes]
         self.seconds += time.process_time() - started

@@ -16,7 +16,7 @@ from placing import LEAF, RESOURCES, TWO_SIDED, change_fabric, change_pod, node,
 
 from extender import decoding, kube_scheduler, state
 from railwright.fabric import names, views
-from railwright.fabric.placement import locality
+from railwright.fabric.placement import decisions
 from railwright.fabric.placement.nodes import score_terms
 from railwright.serving import turns
 
@@ -173,7 +173,7 @@ def integers(**scores: float) -> dict[str, int]:
 
 def test_small_score_differences_round_away_and_another_leaf_is_several_steps():
     assert integers(a=96.1, b=96.0, c=95.9) == {"a": 10, "b": 10, "c": 10}
-    another_leaf = score_terms.LOCALITY_WEIGHT * (locality.TARGET - locality.PLANNED)
+    another_leaf = score_terms.LOCALITY_WEIGHT * (decisions.TARGET - decisions.PLANNED)
     numa_split, one_rail_of_eight = score_terms.NUMA.weight / 2, score_terms.RAILS.weight / 8
     priorities = integers(best=96, rail=96 - one_rail_of_eight, numa=96 - numa_split, leaf=96 - another_leaf, unknown=0)
     assert priorities == {"best": 10, "rail": 8, "numa": 7, "leaf": 5, "unknown": 0}

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from placing import build_cluster, create_assumed_pods, explain, node, pod, score_once
 
 from extender import state as states
-from railwright.fabric import node_views, resources
+from railwright.fabric import node_views
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.state import cluster_state, pod_usage
 
@@ -186,8 +186,8 @@ def test_a_peer_whose_claims_are_allocated_counts_as_placed_before_its_binding(c
         cluster.upsert_pod(build_pod(name, group="g"))
     hold(cluster, "a", (0, 1))
     decision = score_once(request(cluster, build_pod("b", group="g")), cluster)
-    assert sum(decision.gang.peers_by_leaf.values()) == 1
-    assert decision.gang.remaining == 1
+    assert sum(decision.peers_by_leaf.values()) == 1
+    assert decision.gang.unplaced == 1
 
 
 LEAVES = {"a-0": "a", "a-1": "a", "b-0": "b", "b-1": "b"}
@@ -294,7 +294,7 @@ class World:
         bound = self.state.cluster.pods.get("uid-p")
         if bound is not None and bound.node:
             return  # as the extender does: the announcement is late
-        requests = self.state.cluster.compute_requests(pod, resources.compute_requests(pod.spec))
+        requests = self.state.cluster.compute_requests(pod)
         self.state.assumed.assume(placing.build_assumed_pod(pod, "n1", requests=requests))
 
     def count_used(self):
@@ -303,7 +303,7 @@ class World:
         self.templates.upsert(build_template("all", (0, 1, 2, 3)))
         request = build_request(self.state.cluster, other, ["n1"])
         index = self.engine.get_index(request)
-        free = index.class_of_node["n1"].evaluation.facts.free
+        free = index.class_of_node["n1"].facts.free
         by_name = dict(zip(index.signature.devices, free, strict=True))
         return {name: OFFERED[name] - by_name[name] // 1000 for name in USED}
 

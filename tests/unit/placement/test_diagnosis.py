@@ -56,8 +56,7 @@ def test_three_leaves_because_the_two_largest_hold_too_few():
 
 def test_the_reason_names_why_a_single_leaf_would_be_slower():
     slow = node("a-9", "a", spine="s-a", capacity={RESOURCES[2]: "2"})
-    decision, why = messages([*leaves(a=4), slow, *leaves(b=3)], 5)
-    assert decision.plan.min_leaves == 1
+    _, why = messages([*leaves(a=4), slow, *leaves(b=3)], 5)
     assert why[1] == ("1 leaf has enough slots (a in s-a), but at 0.88 of the bandwidth: rail2 degraded on 1 node")
 
 
@@ -169,7 +168,6 @@ def test_nodes_without_a_domain_label_are_named():
 def test_nodes_without_a_domain_label_are_no_choice_of_fewer_leaves():
     bare = [node(f"bare-{i}", spine="") for i in range(4)]
     decision, why = messages([*bare, *leaves(a=2, b=2)], 4)
-    assert decision.plan.min_leaves == 1
     assert decision.plan.leaves == (("a", "s-a"), ("b", "s-b"))
     assert why == ("4 pods remain; the largest leaf at full bandwidth, a in s-a, has 2 slots; 2 leaves is the minimum",)
 
@@ -193,12 +191,12 @@ SIZES = {LEAF_A: 4, LEAF_B: 1, ("s",): 5}
 
 
 def stands(**changed):
-    """Return the evaluation of a node for a gang's member."""
+    """Return the class of a node for a gang's member."""
     state = build_cluster([node("n", "a", **changed)], (), {"train/gang": 4})
     decision = engine.PlacementEngine(state, create_assumed_pods()).score(
         build_request(pod("w-0", group="gang"), ["n"])
     )
-    return decision.view.get_class("n").evaluation
+    return decision.view.get_class("n")
 
 
 def places(*where, **stood):

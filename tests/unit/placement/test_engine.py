@@ -109,14 +109,14 @@ def test_a_small_master_goes_where_its_large_workers_fit():
     master = pod("m-0", group="g", gpus=1, rails=0)
     state = build_cluster(leaves(a=2, b=5), [master, *workers], {"train/g": 5})
     decision = score_once(build_request(master, list(state.nodes)), state)
-    assert decision.gang.target_leaf == ("b", "s-b")
+    assert decision.target_leaf == ("b", "s-b")
     assert max(decision.scores, key=decision.scores.__getitem__).startswith("b-")
 
 
 def test_a_gang_without_any_device_is_planned_whole():
     gang = [pod(f"job-{i}", group="gang", gpus=0, rails=0) for i in range(8)]
     state = build_cluster(leaves(a=2), gang)
-    assert score_once(build_request(gang[0], list(state.nodes)), state).gang.remaining == 8
+    assert score_once(build_request(gang[0], list(state.nodes)), state).gang.unplaced == 8
 
 
 def test_without_domains_the_other_terms_share_the_whole_score():
@@ -192,7 +192,7 @@ def test_an_announced_pod_counts_once_like_a_bound_one():
     assumed.assume(build_assumed_pod(other, "a-00"))
     request = build_request(pod("p"), ["a-00"], policy())
     for _ in range(2):
-        (rail, *_) = explain(score_once(request, state, assumed))["a-00"].evaluation.pools
+        (rail, *_) = explain(score_once(request, state, assumed))["a-00"].node_class.pools
         assert rail.free == 0
         state.upsert_pod(pod("other", gpus=1, on="a-00"))
 
@@ -200,13 +200,13 @@ def test_an_announced_pod_counts_once_like_a_bound_one():
 def test_a_pods_earlier_announcement_does_not_count_against_it():
     assumed = create_assumed_pods()
     assumed.assume(build_assumed_pod(pod("p"), "a-00"))
-    (rail, *_) = decide(leaves(a=1), assumed)["a-00"].evaluation.pools
+    (rail, *_) = decide(leaves(a=1), assumed)["a-00"].node_class.pools
     assert rail.free == 1000
 
 
 def test_an_unknown_node_scores_zero():
     explanation = explain(score_once(build_request(pod("p"), ["new"], policy()), build_cluster([])))["new"]
-    assert (explanation.evaluation, explanation.fault, explanation.score) == (None, None, 0.0)
+    assert (explanation.node_class, explanation.fault, explanation.score) == (None, None, 0.0)
 
 
 _GPU_POOL = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["gpu"]}]}
@@ -246,7 +246,7 @@ def test_a_node_of_a_peer_that_the_pod_does_not_select_is_no_capacity_for_it():
 def test_an_ended_pod_frees_its_devices(phase):
     state = build_cluster(leaves(a=1), [pod("done", on="a-00")])
     state.upsert_pod(change_pod(pod("done", on="a-00"), status={"phase": phase}))
-    (rail, *_) = explain(score_once(build_request(pod("p"), ["a-00"], policy()), state))["a-00"].evaluation.pools
+    (rail, *_) = explain(score_once(build_request(pod("p"), ["a-00"], policy()), state))["a-00"].node_class.pools
     assert rail.free == 1000
 
 
@@ -316,7 +316,7 @@ def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
     assert 1 <= 10 - steps[decision.scores["b"]] <= 3
     if where != "no domains":
         assert decision.plan.bandwidth < 1.0, "what it says is true of the node it leads to"
-        diagnosed = diagnosis.diagnose(decision.planning_view, decision.planned, lambda _: ())
+        diagnosed = diagnosis.diagnose(decision, lambda _: ())
         (why,) = texts(diagnosed.why)
         assert "a single-pod job fills partly used nodes first" in why
         assert (
@@ -367,4 +367,4 @@ def test_only_offered_nodes_are_completed():
     offered = [node.metadata.name for node in nodes[:120]]
     decision = score_once(build_request(build_pod("p", 4, 0, 1), offered, given("two leaves")), state)
     assert max(decision.scores, key=decision.scores.__getitem__) == "n-055"
-    assert decision.gang.target_leaf == ("leaf-5",)
+    assert decision.target_leaf == ("leaf-5",)

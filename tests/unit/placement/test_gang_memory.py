@@ -130,9 +130,9 @@ def test_a_gang_that_becomes_smaller_gets_another_plan():
     state = build_cluster(leaves(a=20, b=9), [], {"train/g": 16})
     placement_engine = RememberingEngine(state, create_assumed_pods())
     request = build_request(pod("job-0", group="g"), list(state.nodes), UNEVEN)
-    assert placement_engine.score(request).gang.target_leaf == ("a", "s-a")
+    assert placement_engine.score(request).target_leaf == ("a", "s-a")
     state.upsert_size(volcano.POD_GROUPS, build_pod_group("train", "g", 8))
-    assert placement_engine.score(request).gang.target_leaf == ("b", "s-b"), "the tightest leaf"
+    assert placement_engine.score(request).target_leaf == ("b", "s-b"), "the tightest leaf"
 
 
 def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():

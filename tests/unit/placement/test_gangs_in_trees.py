@@ -215,7 +215,7 @@ def test_consecutive_small_pods_count_as_one_large_pod():
     loop.submit(pods)
     first = loop.decide(pods[0])
     assert first.plan.leaves == (("leaf-1", "s0"),)
-    assert first.gang.remaining == 5
+    assert first.gang.unplaced == 5
     assert "all 5 pods" in explain(first)["leaf-1-00"].terms["locality"][1]
     placed = loop.place(pods)
     assert {loop.leaf_of(name) for name in placed} == {"leaf-1"}

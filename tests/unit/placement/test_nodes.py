@@ -108,9 +108,9 @@ def test_a_node_that_is_not_ready_is_not_eligible():
 # --- terms of the score ---------------------------------------------------------------------------------------
 
 
-def score_power(evaluation: node_evaluation.NodeEvaluation) -> float:
+def score_power(node_class: node_evaluation.NodeClass) -> float:
     """Prefer nodes with few free devices, which draw less power when idle."""
-    return 1 / (1 + sum(evaluation.facts.free))
+    return 1 / (1 + sum(node_class.facts.free))
 
 
 # its weight is above that of all other terms together

@@ -31,6 +31,20 @@ NODES = st.lists(st.tuples(st.sampled_from(LEAVES), GRADES), min_size=1, max_siz
 RATIOS = st.sampled_from([(), (1.0, 7.0), (7.0,), (2.0, 3.0)])
 
 
+def build_class(grade):
+    """Return a class of nodes of which a plan reads the capacity alone."""
+    return node_evaluation.NodeClass(
+        facts=None,
+        demand=None,
+        pools=(),
+        numa_assignments=(),
+        capacity=grade,
+        fault=None,
+        is_aligned=None,
+        usage={},
+    )
+
+
 def supply(nodes, ratios=(), busy=(), absent=()):
     """Return nodes of (leaf, grade); `busy` leaves hold further nodes without room, `absent` grades have no nodes."""
     grades = list(dict.fromkeys((*absent, *(grade for _, grade in nodes))))
@@ -41,7 +55,7 @@ def supply(nodes, ratios=(), busy=(), absent=()):
     for leaf in (*(leaf for leaf, _ in nodes), *busy):
         for level in range(len(leaf)):
             sizes[leaf[level:]] = sizes.get(leaf[level:], 0) + 1
-    classes = [node_evaluation.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]
+    classes = [build_class(grade) for grade in grades]
     nodes = {leaf: {classes[index]: count for index, count in counts.items()} for leaf, counts in leaves.items()}
     return gang_capacity.GangCapacity(classes, nodes, bandwidth.Uplinks(sizes, ratios))
 
@@ -79,7 +93,7 @@ def test_no_choice_of_nodes_has_more_bandwidth_and_none_of_as_much_has_fewer_lea
     assert plan.is_complete
     assert abs(plan.bandwidth - value) < 1e-6
     assert len(plan.leaves) == -leaves
-    assert plan.min_leaves == min(-count for _, count in choices), "at any bandwidth"
+    assert planner.count_min_leaves(remaining, capacity) == min(-count for _, count in choices), "at any bandwidth"
     assert sum(plan.slots_by_leaf[leaf] for leaf in plan.leaves) >= remaining
 
 

@@ -112,7 +112,7 @@ def test_members_that_have_succeeded_are_not_waited_for(form):
     decision = RememberingEngine(state, placing.create_assumed_pods()).score(
         build_request(waiting, state.nodes, POLICY)
     )
-    assert decision.gang_size == 2
+    assert decision.gang.size == 2
 
 
 def test_a_forged_index_makes_no_long_loop_and_a_random_suffix_is_no_index():

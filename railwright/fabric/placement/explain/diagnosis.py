@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from railwright.fabric import text, topology
-from railwright.fabric.placement import bandwidth
+from railwright.fabric.placement import bandwidth, decisions
 from railwright.fabric.placement.explain import node_explainer
-from railwright.fabric.placement.gangs import gang_capacity, gang_planning, planner
+from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
-from railwright.fabric.workloads import membership
 
 CLOSE = 1e-6  # bandwidth (0..1); smaller differences are rounding
 _MAX_SEARCHED = 200  # nodes, for pods that use their missing devices; each takes some microseconds
@@ -28,36 +27,29 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """The explanation of a plan."""
 
     never_fits: bool = False  # the cluster has too few slots even if no other pod ran
+    min_leaves: int = 0  # fewest leaves for the gang, its placed peers included, at any bandwidth
     why: tuple[reason.Reason, ...] = ()  # most important first; () if the plan is optimal
 
 
-class _Planned(msgspec.Struct, frozen=True):
-    """A plan that is not optimal, and what it is based on."""
-
-    plan: planner.Plan
-    gang: gang_planning.GangSummary
-    capacity: gang_capacity.GangCapacity
-    begun: Sequence[membership.GangKey]  # other gangs, whose nodes are not in `capacity`
-
-
-def diagnose(
-    view: node_index.RequestView, planned: gang_planning.PlannedGang, list_holders: node_explainer.ListHolders
-) -> Diagnosis:
-    """Explain a plan. `view` is that of the plan, with all nodes as candidates."""
-    plan, gang = planned.plan, planned.summary
-    leaves = {*plan.leaves, *gang.peers_by_leaf} - {topology.NO_DOMAIN}
-    is_optimal = plan.is_complete and len(leaves) <= 1 and plan.bandwidth >= bandwidth.FULL
-    if planned.capacity is None or is_optimal:
+def diagnose(decision: decisions.Decision, list_holders: node_explainer.ListHolders) -> Diagnosis:
+    """Explain a plan that has all nodes as candidates."""
+    plan = decision.plan
+    if not decision.has_domains:
         return Diagnosis()
-    known = _Planned(plan, gang, planned.capacity, planned.begun)
+    peer_leaves = {decision.planning_view.get_leaf(peer.node) for peer in decision.gang.placed_workers}
+    min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity, peer_leaves)
+    leaves = {*plan.leaves, *decision.peers_by_leaf} - {topology.NO_DOMAIN}
     if not plan.is_complete:
-        never_fits = not _fits_without_others(known)
-        shortage = _explain_shortage(known, list(_list_devices_in_use(view, list_holders)), never_fits=never_fits)
-        return Diagnosis(never_fits, (*shortage, *_explain_prior_rights(known)))
-    if view.index.signature.is_single_pod:
-        return Diagnosis(why=(_explain_single_pod(plan),))
+        never_fits = not _fits_without_others(decision)
+        devices_in_use = list(_list_devices_in_use(decision.planning_view, list_holders))
+        shortage = _explain_shortage(decision, devices_in_use, never_fits=never_fits)
+        return Diagnosis(never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
+    if len(leaves) <= 1 and plan.bandwidth >= bandwidth.FULL:
+        return Diagnosis(min_leaves=min_leaves)
+    if decision.planning_view.index.signature.is_single_pod:
+        return Diagnosis(min_leaves=min_leaves, why=(_explain_single_pod(plan),))
     reasons = (_explain_leaf_count, _explain_slower_choice, _explain_bandwidth, _explain_prior_rights)
-    return Diagnosis(why=tuple(cause for explain in reasons for cause in explain(known)))
+    return Diagnosis(min_leaves=min_leaves, why=tuple(cause for explain in reasons for cause in explain(decision)))
 
 
 def _explain_single_pod(plan: planner.Plan) -> reason.Reason:
@@ -68,25 +60,25 @@ def _explain_single_pod(plan: planner.Plan) -> reason.Reason:
     )
 
 
-def _explain_prior_rights(known: _Planned) -> Iterable[reason.Reason]:
-    if known.begun:
-        gangs = text.join_first(known.begun, node_explainer.MAX_NAMED)
+def _explain_prior_rights(decision: decisions.Decision) -> Iterable[reason.Reason]:
+    if decision.begun:
+        gangs = text.join_first(decision.begun, node_explainer.MAX_NAMED)
         yield reason.Reason(PlacementCode.EARLIER_GANGS, f"nodes are left to gangs that have begun: {gangs}")
 
 
 # --- why not fewer leaves -----------------------------------------------------------------------------------
 
 
-def _explain_leaf_count(known: _Planned) -> Iterable[reason.Reason]:
+def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]:
     """Yield why fewer leaves do not have enough slots at the plan's bandwidth, or why they are not used."""
-    plan, peers_by_leaf = known.plan, known.gang.peers_by_leaf
+    plan, peers_by_leaf = decision.plan, decision.peers_by_leaf
     count = len(plan.leaves)
     if count < 2:
         return
-    slots_by_leaf = _count_slots_by_leaf(known, plan.rails, plan.bandwidth)
+    slots_by_leaf = _count_slots_by_leaf(decision, plan.rails, plan.bandwidth)
     fewer = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: count - 1]
     enough = sum(slots_by_leaf[leaf] for leaf in fewer)
-    if enough < known.gang.remaining_slots:
+    if enough < decision.gang.remaining_slots:
         speed = "full bandwidth" if plan.bandwidth >= bandwidth.FULL else f"{plan.bandwidth:.2f} of the bandwidth"
         if len(fewer) == 1:
             leaf = topology.format_domain(fewer[0])
@@ -94,7 +86,7 @@ def _explain_leaf_count(known: _Planned) -> Iterable[reason.Reason]:
         else:
             counts = node_explainer.count_on_leaves((leaf, slots_by_leaf[leaf]) for leaf in fewer)
             room = f"the {len(fewer)} largest leaves at {speed} have {text.format_count(enough, 'slot')} ({counts})"
-        message = f"{_format_remaining(known)}; {room}; {text.format_count(count, 'leaf')} is the minimum"
+        message = f"{_format_remaining(decision)}; {room}; {text.format_count(count, 'leaf')} is the minimum"
         yield reason.Reason(PlacementCode.LEAVES_MINIMUM, message)
         return
     start = f"fewer leaves ({node_explainer.name_leaves(fewer)}) have enough slots, but"
@@ -106,38 +98,41 @@ def _explain_leaf_count(known: _Planned) -> Iterable[reason.Reason]:
             f"{start} other pods of the gang are placed elsewhere (pods by leaf: {counts}), and these leaves are "
             "filled first",
         )
-    elif plan.shape is not None and plan.min_leaves == count:  # `_explain_slower_choice` explains fewer leaves
+    elif (
+        plan.shape is not None and planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity) == count
+    ):  # `_explain_slower_choice` explains fewer leaves
         message = f"{start} not on nodes of {plan.node_type} alone; a gang uses one node type"
         yield reason.Reason(PlacementCode.LEAVES_MINIMUM, message)
 
 
-def _explain_slower_choice(known: _Planned) -> Iterable[reason.Reason]:
+def _explain_slower_choice(decision: decisions.Decision) -> Iterable[reason.Reason]:
     """Explain that fewer leaves have enough slots, but only at a lower bandwidth."""
-    plan = known.plan
-    if not 0 < plan.min_leaves < len(plan.leaves):
+    plan = decision.plan
+    min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity)
+    if not 0 < min_leaves < len(plan.leaves):
         return
-    slots_by_leaf = _count_slots_by_leaf(known, 0, 0.0)
+    slots_by_leaf = _count_slots_by_leaf(decision, 0, 0.0)
     order = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))
-    choices = [order[: plan.min_leaves]]
-    if plan.min_leaves == 1:
-        choices = [[leaf] for leaf in order[:_MAX_CANDIDATES] if slots_by_leaf[leaf] >= known.gang.remaining_slots]
+    choices = [order[:min_leaves]]
+    if min_leaves == 1:
+        choices = [[leaf] for leaf in order[:_MAX_CANDIDATES] if slots_by_leaf[leaf] >= decision.gang.remaining_slots]
     if not choices:
         return  # only the nodes without a topology label are enough
-    nodes = known.capacity.nodes
+    nodes = decision.capacity.nodes
     capacities = [
-        msgspec.structs.replace(known.capacity, nodes={leaf: nodes[leaf] for leaf in choice}) for choice in choices
+        msgspec.structs.replace(decision.capacity, nodes={leaf: nodes[leaf] for leaf in choice}) for choice in choices
     ]
-    values = [planner.solve(known.gang.remaining_slots, capacity).bandwidth for capacity in capacities]
+    values = [planner.solve(decision.gang.remaining_slots, capacity).bandwidth for capacity in capacities]
     value, chosen = max(zip(values, choices, strict=True), key=lambda rated: rated[0])
     if value > plan.bandwidth - CLOSE:
         return
     weak: list[str] = []
     if len(chosen) > 1:
-        weak = [uplink for leaf in chosen for uplink in _list_weak_uplinks(known, leaf, value + CLOSE)]
-    causes = _join([*weak, *_count_degradations(known, chosen, value)])
+        weak = [uplink for leaf in chosen for uplink in _list_weak_uplinks(decision, leaf, value + CLOSE)]
+    causes = _join([*weak, *_count_degradations(decision, chosen, value)])
     yield reason.Reason(
         PlacementCode.LEAVES_MINIMUM,
-        f"{text.format_count(plan.min_leaves, 'leaf', 'has')} enough slots ({node_explainer.name_leaves(chosen)}), but "
+        f"{text.format_count(min_leaves, 'leaf', 'has')} enough slots ({node_explainer.name_leaves(chosen)}), but "
         f"at {value:.2f} of the bandwidth{f': {causes}' if causes else ''}",
     )
 
@@ -145,9 +140,9 @@ def _explain_slower_choice(known: _Planned) -> Iterable[reason.Reason]:
 # --- why not more bandwidth ---------------------------------------------------------------------------------
 
 
-def _explain_bandwidth(known: _Planned) -> Iterable[reason.Reason]:
+def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
     """Yield the reasons why nodes or uplinks allow no more bandwidth; nothing at full bandwidth."""
-    plan, remaining = known.plan, known.gang.remaining_slots
+    plan, remaining = decision.plan, decision.gang.remaining_slots
     if plan.bandwidth >= bandwidth.FULL:
         return
     if not any(leaf != topology.NO_DOMAIN for leaf in plan.leaves):
@@ -159,56 +154,58 @@ def _explain_bandwidth(known: _Planned) -> Iterable[reason.Reason]:
         )
         return
     at_most = f"at most {plan.bandwidth:.2f} of the bandwidth"
-    better = _count_slots_by_leaf(known, plan.rails, plan.bandwidth + CLOSE)
+    better = _count_slots_by_leaf(decision, plan.rails, plan.bandwidth + CLOSE)
     if sum(better.values()) >= remaining:
-        weak = [row for leaf in plan.leaves for row in _list_weak_uplinks(known, leaf, plan.bandwidth + 2 * CLOSE)]
+        weak = [row for leaf in plan.leaves for row in _list_weak_uplinks(decision, leaf, plan.bandwidth + 2 * CLOSE)]
         if weak:
             yield reason.Reason(PlacementCode.UPLINKS_LIMIT, f"{at_most}: {_join(weak)}")
         return
-    causes = _join(_count_degradations(known, known.capacity.nodes, plan.bandwidth))
+    causes = _join(_count_degradations(decision, decision.capacity.nodes, plan.bandwidth))
     few = f"faster nodes have slots for {sum(better.values())} of the {text.format_count(remaining, 'pod')}"
     message = f"{at_most}: {few}{f'; {causes}' if causes else ''}"
     yield reason.Reason(PlacementCode.FASTER_NODES_TOO_FEW, message)
-    if lost := _list_lost_rails(known):
+    if lost := _list_lost_rails(decision):
         message = f"the gang runs without {_join(lost)}, which too few nodes have free"
         yield reason.Reason(PlacementCode.RAILS_LOST, message)
 
 
-def _list_lost_rails(known: _Planned) -> list[str]:
+def _list_lost_rails(decision: decisions.Decision) -> list[str]:
     """Return the needed rails that the plan does not use."""
-    evaluations = (node_class.evaluation for node_class in known.capacity.classes)
-    rails = next((node_explainer.list_rail_names(evaluation) for evaluation in evaluations if evaluation.pools), [])
-    return [name for bit, name in enumerate(rails) if not known.plan.rails >> bit & 1]
+    with_pools = (node_class for node_class in decision.capacity.classes if node_class.pools)
+    rails = next(map(node_explainer.list_rail_names, with_pools), [])
+    return [name for bit, name in enumerate(rails) if not decision.plan.rails >> bit & 1]
 
 
 # --- why the gang does not fit ------------------------------------------------------------------------------
 
 
-def _explain_shortage(known: _Planned, devices_in_use: Sequence[str], *, never_fits: bool) -> Iterable[reason.Reason]:
+def _explain_shortage(
+    decision: decisions.Decision, devices_in_use: Sequence[str], *, never_fits: bool
+) -> Iterable[reason.Reason]:
     """Yield why the gang does not fit. `devices_in_use` says who uses the missing devices of a few nodes."""
     if never_fits:
-        needed = _count_gang_slots(known)
+        needed = _count_gang_slots(decision)
         yield reason.Reason(
             PlacementCode.CAPACITY_NEVER,
             f"the {'pod' if needed == 1 else 'gang'} never fits: it needs {text.format_count(needed, 'slot')}, and "
-            f"without any other pod the eligible nodes have {_count_slots_without_others(known)}",
+            f"without any other pod the eligible nodes have {_count_slots_without_others(decision)}",
         )
-    rails = next((node_explainer.list_rail_names(node_class.evaluation) for node_class in known.capacity.classes), [])
+    rails = next((node_explainer.list_rail_names(node_class) for node_class in decision.capacity.classes), [])
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
-    slots = sum(_count_slots_by_leaf(known, 0, 0.0).values())
-    each = "" if known.gang.remaining == 1 else "each "
+    slots = sum(_count_slots_by_leaf(decision, 0, 0.0).values())
+    each = "" if decision.gang.unplaced == 1 else "each "
     yield reason.Reason(
         PlacementCode.CAPACITY_INSUFFICIENT,
-        f"{_format_remaining(known)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for {slots}",
+        f"{_format_remaining(decision)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for {slots}",
     )
     totals: node_evaluation.Counts = {}
-    for class_counts in known.capacity.nodes.values():
+    for class_counts in decision.capacity.nodes.values():
         for node_class, nodes in class_counts.items():
             totals[node_class] = totals.get(node_class, 0) + nodes
     blocked: Counter[reason.Reason] = Counter()
     for node_class, nodes in totals.items():
         if nodes and not node_class.capacity.slot_numa_factors:
-            blocked[node_explainer.find_blocking_reason(node_class.evaluation)] += nodes
+            blocked[node_explainer.find_blocking_reason(node_class)] += nodes
     if blocked:
         most = blocked.most_common(node_explainer.MAX_NAMED)
         causes = [f"{text.format_count(nodes, 'node')}: {cause.text}" for cause, nodes in most]
@@ -217,36 +214,38 @@ def _explain_shortage(known: _Planned, devices_in_use: Sequence[str], *, never_f
         yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
 
-def _format_remaining(known: _Planned) -> str:
-    pods, slots_needed = known.gang.remaining, known.gang.remaining_slots
+def _format_remaining(decision: decisions.Decision) -> str:
+    pods, slots_needed = decision.gang.unplaced, decision.gang.remaining_slots
     if pods <= slots_needed:
         return text.format_count(slots_needed, "pod", "remains")
     return f"{pods} pods remain, which need as much as {slots_needed} of the largest"
 
 
-def _fits_without_others(known: _Planned) -> bool:
+def _fits_without_others(decision: decisions.Decision) -> bool:
     """True if the eligible nodes could hold the whole gang if no other pod ran on them. CPU and memory do not count."""
-    if known.begun:  # the capacity lacks the nodes that are kept for other gangs
+    if decision.begun:  # the capacity lacks the nodes that are kept for other gangs
         return True
-    return _count_slots_without_others(known) >= _count_gang_slots(known)
+    return _count_slots_without_others(decision) >= _count_gang_slots(decision)
 
 
-def _count_gang_slots(known: _Planned) -> int:
-    return known.gang.remaining_slots + sum(known.gang.peers_by_leaf.values())
+def _count_gang_slots(decision: decisions.Decision) -> int:
+    return decision.gang.remaining_slots + sum(decision.peers_by_leaf.values())
 
 
-def _count_slots_without_others(known: _Planned) -> int:
-    slots = {node_class: _count_slots_of_empty_node(node_class.evaluation) for node_class in known.capacity.classes}
-    segment = known.capacity.segment
-    empty = msgspec.structs.replace(known.capacity, peers={}, rest=_count_gang_slots(known) % segment, rest_leaf=None)
+def _count_slots_without_others(decision: decisions.Decision) -> int:
+    slots = {node_class: _count_slots_of_empty_node(node_class) for node_class in decision.capacity.classes}
+    segment = decision.capacity.segment
+    empty = msgspec.structs.replace(
+        decision.capacity, peers={}, rest=_count_gang_slots(decision) % segment, rest_leaf=None
+    )
     by_leaf = empty.count_slots(slots)
     return sum(count for leaf, count in by_leaf.items() if leaf)
 
 
-def _count_slots_of_empty_node(evaluation: node_evaluation.NodeEvaluation) -> int:
-    if not evaluation.facts.eligible or evaluation.facts.broken:
+def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
+    if not node_class.facts.eligible or node_class.facts.broken:
         return 0
-    by_device = (allocatable // requested for _, allocatable, requested in evaluation.usage.values())
+    by_device = (allocatable // requested for _, allocatable, requested in node_class.usage.values())
     return min(by_device, default=node_evaluation.MAX_SLOTS_PER_NODE)
 
 
@@ -256,15 +255,15 @@ def _list_devices_in_use(view: node_index.RequestView, list_holders: node_explai
     lacking = {
         node_class: names[0]
         for node_class in set(class_of_node.values())
-        if node_class.evaluation.facts.eligible
+        if node_class.facts.eligible
         and not node_class.capacity.slot_numa_factors
-        and (names := node_explainer.list_short_resources(node_class.evaluation))
+        and (names := node_explainer.list_short_resources(node_class))
     }
     rows = (
         (node, node_class, lacking[node_class]) for node, node_class in class_of_node.items() if node_class in lacking
     )
     messages = (
-        f"{node_explainer.get_label(node_class.evaluation, resource)} on {node} is used by {_join(keys)}"
+        f"{node_explainer.get_label(node_class, resource)} on {node} is used by {_join(keys)}"
         for node, node_class, resource in itertools.islice(rows, _MAX_SEARCHED)
         if (keys := [pod.key for pod in list_holders(node) if pod.requests.get(resource, 0) > 0])
     )
@@ -275,7 +274,7 @@ def _list_devices_in_use(view: node_index.RequestView, list_holders: node_explai
 
 
 def _count_slots_by_leaf(
-    known: _Planned, rails: int, min_bandwidth: node_slots.Bandwidth
+    decision: decisions.Decision, rails: int, min_bandwidth: node_slots.Bandwidth
 ) -> dict[topology.Domain, int]:
     """Return the slots of each labelled leaf on these rails at `min_bandwidth`; rails 0 and bandwidth 0 mean any."""
     any_bandwidth = not rails and not min_bandwidth
@@ -283,24 +282,24 @@ def _count_slots_by_leaf(
         node_class: len(node_class.capacity.slot_numa_factors)
         if any_bandwidth
         else node_slots.count(node_class.capacity, rails, min_bandwidth)
-        for node_class in known.capacity.classes
+        for node_class in decision.capacity.classes
     }
-    slots_by_leaf = known.capacity.count_slots(slots)
+    slots_by_leaf = decision.capacity.count_slots(slots)
     slots_by_leaf.pop(topology.NO_DOMAIN, None)
     return slots_by_leaf
 
 
 def _count_degradations(
-    known: _Planned, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
+    decision: decisions.Decision, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
 ) -> list[str]:
     """Return the degradations of nodes of these leaves at or below `min_bandwidth`, with the number of nodes."""
     nodes: Counter[str] = Counter()
     for leaf in leaves:
-        for node_class, count in known.capacity.nodes[leaf].items():
+        for node_class, count in decision.capacity.nodes[leaf].items():
             node_capacity = node_class.capacity
-            better = node_slots.count(node_capacity, known.plan.rails, min_bandwidth + 2 * CLOSE)
+            better = node_slots.count(node_capacity, decision.plan.rails, min_bandwidth + 2 * CLOSE)
             if node_capacity.slot_numa_factors and not better:
-                degradations = node_explainer.list_degradations(node_class.evaluation)
+                degradations = node_explainer.list_degradations(node_class)
                 nodes.update(dict.fromkeys([degradation.text for degradation in degradations], count))
             elif better < len(node_capacity.slot_numa_factors) and node_capacity.crowded_shares:
                 nodes[f"too few NICs for {text.format_count(better + 1, 'pod')} of the gang"] += count
@@ -308,9 +307,11 @@ def _count_degradations(
     return [f"{degradation} on {text.format_count(count, 'node')}" for degradation, count in most]
 
 
-def _list_weak_uplinks(known: _Planned, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth) -> list[str]:
+def _list_weak_uplinks(
+    decision: decisions.Decision, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth
+) -> list[str]:
     """Return the domains above a leaf with uplinks that carry less than `min_bandwidth`."""
-    uplinks = known.capacity.uplinks
+    uplinks = decision.capacity.uplinks
     return [
         node_explainer.describe_uplinks(uplinks, leaf[level:], level).text
         for level in range(len(leaf))

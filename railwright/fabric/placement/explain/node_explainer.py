@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from railwright.fabric import resources, text, topology
-from railwright.fabric.placement import bandwidth, locality
-from railwright.fabric.placement.gangs import gang_planning
-from railwright.fabric.placement.nodes import node_evaluation, node_index, score_terms
+from railwright.fabric.placement import bandwidth, decisions
+from railwright.fabric.placement.nodes import node_evaluation, score_terms
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
@@ -17,29 +16,29 @@ from railwright.fabric.reasons.codes import PlacementCode
 _CLOSE = 1e-6
 
 
-def find_blocking_reason(evaluation: node_evaluation.NodeEvaluation) -> reason.Reason:
+def find_blocking_reason(node_class: node_evaluation.NodeClass) -> reason.Reason:
     """Return why nodes of this class have no slot."""
-    if not evaluation.facts.eligible:
+    if not node_class.facts.eligible:
         return reason.Reason(
             PlacementCode.NODE_INELIGIBLE,
             "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity",
         )
-    if lacking := list_short_resources(evaluation):
-        return describe_shortage(evaluation, lacking[0])
-    return evaluation.fault or reason.Reason(
+    if lacking := list_short_resources(node_class):
+        return describe_shortage(node_class, lacking[0])
+    return node_class.fault or reason.Reason(
         PlacementCode.OTHER_RESOURCES, "too little CPU or memory, or too many pods"
     )
 
 
-def list_short_resources(evaluation: node_evaluation.NodeEvaluation) -> list[str]:
+def list_short_resources(node_class: node_evaluation.NodeClass) -> list[str]:
     """Return the accelerators and rail resources with fewer free devices on the node than one pod requests."""
-    return [name for name, (free, _, requested) in evaluation.usage.items() if free < requested]
+    return [name for name, (free, _, requested) in node_class.usage.items() if free < requested]
 
 
-def describe_shortage(evaluation: node_evaluation.NodeEvaluation, resource: str) -> reason.Reason:
+def describe_shortage(node_class: node_evaluation.NodeClass, resource: str) -> reason.Reason:
     """Return the reason that states the free and the needed amount of one resource."""
-    free, allocatable, requested = evaluation.usage[resource]
-    message = _format_shortage(get_label(evaluation, resource), free, allocatable, requested)
+    free, allocatable, requested = node_class.usage[resource]
+    message = _format_shortage(get_label(node_class, resource), free, allocatable, requested)
     return reason.Reason(PlacementCode.DEVICE_SHORTAGE, message)
 
 
@@ -48,18 +47,18 @@ def _format_shortage(label: str, free: int, allocatable: int, requested: int) ->
     return f"{label} has {free_devices} of {all_devices} free, {requested // resources.UNIT} needed"
 
 
-def get_label(evaluation: node_evaluation.NodeEvaluation, resource: str) -> str:
+def get_label(node_class: node_evaluation.NodeClass, resource: str) -> str:
     """Return the name of the rails that use a resource, or the resource itself if no needed rail does."""
-    return next((pool.need.label for pool in evaluation.pools if pool.need.resource == resource), resource)
+    return next((pool.need.label for pool in node_class.pools if pool.need.resource == resource), resource)
 
 
-def list_degradations(evaluation: node_evaluation.NodeEvaluation) -> tuple[reason.Reason, ...]:
+def list_degradations(node_class: node_evaluation.NodeClass) -> tuple[reason.Reason, ...]:
     """Return the reasons why nodes of this class have less than full bandwidth."""
     degradations = []
-    node_capacity = evaluation.capacity
+    node_capacity = node_class.capacity
     if node_capacity.slot_numa_factors and node_capacity.slot_numa_factors[0] < 1:
         degradations.append(reason.Reason(PlacementCode.NUMA_SPLIT, "NUMA splits"))
-    for pool in evaluation.pools:
+    for pool in node_class.pools:
         if not pool.is_sufficient:
             shortage = reason.Reason(PlacementCode.DEVICE_SHORTAGE, f"{pool.need.label} not free")
             dead = reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} dead or absent")
@@ -71,9 +70,9 @@ def list_degradations(evaluation: node_evaluation.NodeEvaluation) -> tuple[reaso
     return tuple(degradations)
 
 
-def list_rail_names(evaluation: node_evaluation.NodeEvaluation) -> list[str]:
+def list_rail_names(node_class: node_evaluation.NodeClass) -> list[str]:
     """Return the names of the rails that the pod needs."""
-    return [name for pool in evaluation.pools for name in pool.need.rails]
+    return [name for pool in node_class.pools for name in pool.need.rails]
 
 
 def describe_uplinks(
@@ -113,8 +112,7 @@ _UNKNOWN = reason.Reason(PlacementCode.NODE_UNKNOWN, "the cache does not contain
 
 
 def explain_nodes(
-    view: node_index.RequestView,
-    planned: gang_planning.PlannedGang,
+    decision: decisions.Decision,
     list_holders: ListHolders,
     refusals: Mapping[str, reason.Reason],
     first: Iterable[str] = (),
@@ -123,12 +121,13 @@ def explain_nodes(
 
     The nodes `first` come first, then those of the target leaf and of the planned leaves.
     """
-    offered, leaves, gang = view.request.offered, view.index.nodes_by_leaf, planned.summary
-    planned_leaves = dict.fromkeys((gang.target_leaf, *gang.planned_leaves))
+    view = decision.view
+    offered, leaves = view.request.offered, view.index.nodes_by_leaf
+    planned_leaves = dict.fromkeys((decision.target_leaf, *decision.plan.leaves))
     names = itertools.chain(first, *[leaves.get(leaf, ()) for leaf in planned_leaves if leaf], view.request.nodes)
     chosen = dict.fromkeys(itertools.islice(dict.fromkeys(filter(offered.__contains__, names)), MAX_ROWS))
     chosen |= dict.fromkeys(itertools.islice(refusals, MAX_ROWS))
-    scores = locality.score_nodes(list(chosen), view, gang, planned.plan)
+    scores = decision.score(list(chosen))
     rows = []
     for name in chosen:
         row: dict[str, Any] = {"node": name, "score": round(scores[name], 1)}
@@ -137,33 +136,33 @@ def explain_nodes(
             row["reason"] = _UNKNOWN
         else:
             row["leaf"] = topology.format_domain(view.get_leaf(name))
-            row |= _describe(node_class.evaluation, refusals.get(name), list_holders(name))
-            if name not in refusals and node_class.evaluation.fault is None:
-                row["terms"] = _explain_terms(node_class.evaluation, view.get_leaf(name), planned)
+            row |= _describe(node_class, refusals.get(name), list_holders(name))
+            if name not in refusals and node_class.fault is None:
+                row["terms"] = _explain_terms(node_class, view.get_leaf(name), decision)
         rows.append(row)
     return rows
 
 
 def _describe(
-    evaluation: node_evaluation.NodeEvaluation, refusal: reason.Reason | None, holders: Sequence[pod_usage.Holder]
+    node_class: node_evaluation.NodeClass, refusal: reason.Reason | None, holders: Sequence[pod_usage.Holder]
 ) -> dict[str, Any]:
     """Return why a node is refused or comes last, what it lacks, and what is broken or slower there."""
     row: dict[str, Any] = {}
     if refusal is not None:
         row["rejection"] = refusal
-    elif evaluation.fault is not None:
-        row["fault"] = evaluation.fault
-    pools = {pool.need.resource for pool in evaluation.pools}
-    others = [name for name in list_short_resources(evaluation) if name not in pools]
-    broken = [rail.describe() for rail in evaluation.facts.broken]
+    elif node_class.fault is not None:
+        row["fault"] = node_class.fault
+    pools = {pool.need.resource for pool in node_class.pools}
+    others = [name for name in list_short_resources(node_class) if name not in pools]
+    broken = [rail.describe() for rail in node_class.facts.broken]
     lists = {
-        "rails": [_describe_pool(pool, holders) for pool in evaluation.pools if not pool.is_sufficient],
-        "short": [describe_shortage(evaluation, name) for name in others],
+        "rails": [_describe_pool(pool, holders) for pool in node_class.pools if not pool.is_sufficient],
+        "short": [describe_shortage(node_class, name) for name in others],
         # rails that are in use are among the shortages already
         "degradations": [
-            cause for cause in list_degradations(evaluation) if cause.code is not PlacementCode.DEVICE_SHORTAGE
+            cause for cause in list_degradations(node_class) if cause.code is not PlacementCode.DEVICE_SHORTAGE
         ],
-        "broken": [cause for cause in broken if cause != (refusal or evaluation.fault)],
+        "broken": [cause for cause in broken if cause != (refusal or node_class.fault)],
     }
     return row | {key: tuple(reasons) for key, reasons in lists.items() if reasons}
 
@@ -179,11 +178,40 @@ def _describe_pool(pool: node_evaluation.PoolAvailability, holders: Sequence[pod
 
 
 def _explain_terms(
-    evaluation: node_evaluation.NodeEvaluation, leaf: topology.Domain, planned: gang_planning.PlannedGang
+    node_class: node_evaluation.NodeClass, leaf: topology.Domain, decision: decisions.Decision
 ) -> dict[str, Any]:
     """Return the terms of a node's score by name, each with its value and why."""
-    terms = {term.name: (term.score(evaluation), term.explain(evaluation)) for term in score_terms.TERMS}
-    if planned.summary.has_domains:
-        own = locality.explain(leaf, evaluation.capacity, planned.summary, planned.plan)
-        terms = {locality.NAME: own, **terms}
+    terms = {term.name: (term.score(node_class), term.explain(node_class)) for term in score_terms.TERMS}
+    if decision.has_domains:
+        tier = decisions.rank_leaves([leaf], decision).get(leaf, decisions.ELSEWHERE)
+        value, why = decisions.rate(tier, node_class.capacity, decision)
+        terms = {"locality": (value, why or _describe_tier(value, leaf, decision)), **terms}
     return {name: {"value": round(value, 3), "message": message} for name, (value, message) in terms.items()}
+
+
+def _describe_tier(tier: float, leaf: topology.Domain, decision: decisions.Decision) -> str:
+    name = topology.format_domain(leaf)
+    if tier == decisions.TARGET:
+        return _describe_target(leaf, decision)
+    if tier == decisions.PLANNED:
+        leaves = decision.plan.leaves
+        return f"{name} is leaf {leaves.index(leaf) + 1} of {len(leaves)} in the gang's plan"
+    if tier == decisions.SAME_PARENT:
+        target = topology.format_domain(decision.target_leaf or topology.NO_DOMAIN)
+        return f"{name} has the same parent as the target leaf {target}"
+    return f"{name} is not in the gang's plan"
+
+
+def _describe_target(leaf: topology.Domain, decision: decisions.Decision) -> str:
+    name, placed = topology.format_domain(leaf), decision.peers_by_leaf.get(leaf, 0)
+    slots, slots_needed = decision.plan.slots_by_leaf.get(leaf, 0), decision.gang.remaining_slots
+    pods = decision.gang.unplaced
+    if slots_needed == 1 and not placed:
+        return f"{name} is the tightest leaf that fits the pod"
+    if slots < slots_needed < pods:
+        share = f"as much as {slots} of the largest of the {pods} pods"
+    elif slots < slots_needed:
+        share = f"{slots} of the {text.format_count(pods, 'pod')}"
+    else:
+        share = f"all {pods} pods" if pods > 1 else "the last pod"
+    return f"{name} has {placed} placed peers and slots for {share} to place"

@@ -1,7 +1,7 @@
 """Computes the placement that a gang has: its leaves, its modelled bandwidth, and what limits that.
 
 Uses the planner's model: the slowest pod over the rails that all pods have, and the slowest uplink crossing of a ring
-in rank order. The input is the node of each pod, and the node's evaluation without the gang's pods.
+in rank order. The input is the node of each pod, and the node's class without the gang's pods.
 """
 
 import functools
@@ -27,7 +27,7 @@ class PlacedPod(msgspec.Struct, frozen=True):
 
     node: str
     leaf: topology.Domain
-    evaluation: node_evaluation.NodeEvaluation | None  # of the node without the pod; None if the node is unknown
+    node_class: node_evaluation.NodeClass | None  # of the node without the pod; None if the node is unknown
 
 
 class PlacementResult(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ def select_workers(members: Sequence[object_info.PodInfo], devices: AbstractSet[
 
 def compute(pods: Sequence[PlacedPod], uplinks: bandwidth.Uplinks) -> PlacementResult:
     """Return the placement of pods given in rank order."""
-    slowest_pod, degradations = _find_slowest_pods([pod for pod in pods if pod.evaluation is not None])
+    slowest_pod, degradations = _find_slowest_pods([pod for pod in pods if pod.node_class is not None])
     slowest_crossing, crossings = _find_slowest_crossing([pod.leaf for pod in pods], uplinks)
     value = min(slowest_pod, slowest_crossing)
     causes = [
@@ -64,7 +64,7 @@ def compute(pods: Sequence[PlacedPod], uplinks: bandwidth.Uplinks) -> PlacementR
 
 def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_slots.Bandwidth, list[reason.Reason]]:
     """Return (bandwidth of the slowest pod, the degradations of the nodes of the slowest pods)."""
-    capacities = [pod.evaluation.capacity for pod in pods if pod.evaluation]
+    capacities = [pod.node_class.capacity for pod in pods if pod.node_class]
     capacities_with_rails = [capacity for capacity in capacities if capacity.shares]
     common = functools.reduce(
         lambda one, other: one & other, (capacity.rails for capacity in capacities_with_rails), -1
@@ -72,16 +72,16 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_slots.Bandwidth,
     values = [_compute_pod_bandwidth(capacity, common) for capacity in capacities]
     worst = min(values, default=1.0)
     degraded = [
-        _describe_member(pod.node, pod.evaluation)
+        _describe_member(pod.node, pod.node_class)
         for pod, value in zip(pods, values, strict=True)
-        if pod.evaluation and value <= worst + _TOLERANCE
+        if pod.node_class and value <= worst + _TOLERANCE
     ]
     return worst, degraded
 
 
-def _describe_member(node: str, evaluation: node_evaluation.NodeEvaluation) -> reason.Reason:
+def _describe_member(node: str, node_class: node_evaluation.NodeClass) -> reason.Reason:
     """Return the degradations of a slow pod's node. If it has none, a peer's node lacks a rail."""
-    degradations = node_explainer.list_degradations(evaluation)
+    degradations = node_explainer.list_degradations(node_class)
     if not degradations:
         message = f"{node}: a rail is missing on another pod's node"
         return reason.Reason(PlacementCode.PEER_RAIL_MISSING, message)

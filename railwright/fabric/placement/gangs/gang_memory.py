@@ -190,11 +190,7 @@ def avoid_reserved(
     if reserved.keys().isdisjoint(plan.leaves) or not plan.is_complete:
         return plan
     alternative = planner.solve(remaining_slots, _remove_nodes(capacity, reserved), peers)
-    if not alternative.is_complete or not _is_as_good(alternative, plan, peers.ring):
-        return plan
-    return msgspec.structs.replace(
-        alternative, min_leaves=plan.min_leaves, min_leaves_with_placed=plan.min_leaves_with_placed
-    )
+    return alternative if alternative.is_complete and _is_as_good(alternative, plan, peers.ring) else plan
 
 
 def _is_as_good(alternative: planner.Plan, plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> bool:

@@ -200,9 +200,7 @@ class Plan(msgspec.Struct, frozen=True):
     slots_by_leaf: Mapping[topology.Domain, int]  # slots of each planned leaf at this bandwidth
     bandwidth: node_slots.Bandwidth  # modelled, of the slowest pod or uplink crossing
     is_complete: bool  # False: the cluster has too few slots for the unplaced pods
-    min_leaves: int  # minimum number of leaves for the unplaced pods, at any bandwidth
     rails: int  # bit mask of the rails that every pod has
-    min_leaves_with_placed: int = 0  # minimum number of leaves for the whole gang, placed peers included
     shape: str | None = None  # the only node shape used; None if all nodes have one shape, or one shape cannot hold all
 
     @property
@@ -223,7 +221,7 @@ class Plan(msgspec.Struct, frozen=True):
         return self.count_slots(node_capacity) > 0
 
 
-NO_PLAN = Plan(leaves=(), slots_by_leaf={}, bandwidth=0.0, is_complete=False, min_leaves=0, rails=0)
+NO_PLAN = Plan(leaves=(), slots_by_leaf={}, bandwidth=0.0, is_complete=False, rails=0)
 
 
 class PlacedPeers(msgspec.Struct, frozen=True):
@@ -265,15 +263,12 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     choices = [(problem, problem.choose(highest, peers.shapes)) for problem in candidates]
     # on ties the first: the one with the most rails
     problem, chosen = min(choices, key=lambda item: item[1].cost_with_other_rails)
-    min_leaves = _count_min_leaves(remaining, capacity, peer_leaves)
     return Plan(
         leaves=chosen.leaf_choice.leaves,
         slots_by_leaf=chosen.slots_by_leaf,
         bandwidth=highest,
         is_complete=True,
-        min_leaves=min_leaves.for_unplaced,
         rails=problem.rails,
-        min_leaves_with_placed=min_leaves.with_placed,
         shape=chosen.shape,
     )
 
@@ -316,49 +311,22 @@ def _build_incomplete_plan(
     )
     order = [leaf for leaf in (*peer_leaves, *fresh) if slots_by_leaf.get(leaf)]
     total_slots = sum(slots_by_leaf.values())
-    min_leaves = _count_min_leaves(remaining, capacity, peer_leaves)
     return msgspec.structs.replace(
         NO_PLAN,
         leaves=tuple(order),
         slots_by_leaf=slots_by_leaf,
         is_complete=total_slots >= remaining,
-        min_leaves=min_leaves.for_unplaced,
-        min_leaves_with_placed=min_leaves.with_placed,
     )
 
 
-class _MinLeaves(NamedTuple):
-    """Minimum numbers of leaves, at any bandwidth."""
-
-    for_unplaced: int  # for the unplaced pods
-    with_placed: int  # for the whole gang with its placed peers
-
-
-def _count_min_leaves(
-    remaining: int, capacity: gang_capacity.GangCapacity, peer_leaves: Sequence[topology.Domain]
-) -> _MinLeaves:
-    """Count the leaves that the gang needs at least."""
-    slots_by_leaf = capacity.count_all_slots()
-    min_leaves = _count_largest(remaining, list(slots_by_leaf.values()))
-    if not peer_leaves:
-        return _MinLeaves(min_leaves, min_leaves)
-    peer_slots = sum(slots_by_leaf.get(leaf, 0) for leaf in peer_leaves)
-    fresh = _count_largest(
-        remaining - peer_slots, [slots for leaf, slots in slots_by_leaf.items() if leaf not in peer_leaves]
-    )
-    return _MinLeaves(min_leaves, len(peer_leaves) + fresh)
-
-
-def _count_largest(remaining: int, slot_counts: list[int]) -> int:
-    """Return how many of these leaves, largest first, have `remaining` slots; all if they have too few."""
-    if remaining <= 0:
-        return 0
-    slot_counts.sort(reverse=True)
-    for count, slots in enumerate(slot_counts, 1):
-        remaining -= slots
-        if remaining <= 0:
-            return count
-    return len(slot_counts)
+def count_min_leaves(
+    remaining: int, capacity: gang_capacity.GangCapacity, peer_leaves: Collection[topology.Domain] = ()
+) -> int:
+    """Return the fewest leaves for the unplaced pods at any bandwidth; with `peer_leaves`, for the whole gang."""
+    slots_by_leaf, labelled = capacity.count_all_slots(), set(peer_leaves) - {topology.NO_DOMAIN}
+    remaining -= sum(slots_by_leaf.pop(leaf, 0) for leaf in labelled)
+    left = itertools.accumulate(sorted(slots_by_leaf.values(), reverse=True), operator.sub, initial=remaining)
+    return len(labelled) + min(sum(1 for pods in left if pods > 0), len(slots_by_leaf))
 
 
 def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> Sequence[int]:

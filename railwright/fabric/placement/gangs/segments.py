@@ -14,7 +14,7 @@ For example a gang of 12 in segments of 4, with rank 5 placed in leaf b:
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -100,7 +100,7 @@ def find_segments(
     request: scheduling_request.SchedulingRequest,
     cluster: cluster_state.ClusterState,
     assumed: assumed_pods.AssumedPods,
-    find_leaf: Callable[[str], topology.Domain],
+    leaf_by_node: Mapping[str, topology.Domain],
     uncertain: Collection[str] = (),
 ) -> Segments | None:
     """Return the segments of the requesting pod's gang; None if it has none, or the pod takes no devices.
@@ -145,7 +145,7 @@ def find_segments(
     peers: Counter[topology.Domain] = Counter()
     counts: Counter[int] = Counter()
     for peer in placed:  # by rank
-        if (is_known or not missing) and peer.uid in position and (leaf := find_leaf(peer.node)):
+        if (is_known or not missing) and peer.uid in position and (leaf := leaf_by_node.get(peer.node)):
             number = position[peer.uid] // size
             leaves.setdefault(number, leaf)
             peers[leaf] += number < total // size
@@ -205,8 +205,3 @@ def number_pods(
             start = int(first > 0 and last == total and not is_labelled and not is_elastic)  # names may begin with 1
             return {uid: index - start for uid, index in indexes.items()}, True
     return {uid: place for place, uid in enumerate(sorted(ranks, key=ranks.__getitem__))}, False
-
-
-def look_up(leaves: Mapping[str, topology.Domain]) -> Callable[[str], topology.Domain]:
-    """Return the function that returns a node's leaf, or NO_DOMAIN if it has none."""
-    return lambda node: leaves.get(node, topology.NO_DOMAIN)

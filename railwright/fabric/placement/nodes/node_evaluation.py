@@ -1,10 +1,10 @@
 """Evaluates a class of nodes for one scheduling signature, once for all equal nodes and equal pods.
 
-The input is the state of a node (`NodeFacts`, hashable). The output (`NodeEvaluation`) has the modelled bandwidth per
+The input is the state of a node (`NodeFacts`, hashable). The output (`NodeClass`) has the modelled bandwidth per
 slot, the inputs of all score terms except locality, and why a node comes last. Devices that are taken leave no slot.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -74,8 +74,11 @@ class ResourceUsage(NamedTuple):
     requested: int  # by this pod
 
 
-class NodeEvaluation(msgspec.Struct, frozen=True):
-    """The evaluation of one node class for one scheduling signature."""
+class NodeClass(msgspec.Struct, frozen=True, eq=False):
+    """Nodes with equal facts, as pods with one scheduling signature see them.
+
+    A node index has exactly one object for each value of the facts, so comparing objects compares facts.
+    """
 
     facts: NodeFacts
     demand: numa.NumaDemand
@@ -85,22 +88,18 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
     fault: reason.Reason | None  # why the node comes last: a broken rail, or kubelet would reject the pod
     is_aligned: bool | None  # GPUs and rails can be on the same NUMA nodes; None if the layout is unknown
     usage: Mapping[str, ResourceUsage]  # of each requested accelerator and pool
+    available_rails: int = node_slots.ALL_RAILS  # bit mask of the needed rails that the node has, free or not
+    placed_shares: tuple[float, ...] = ()  # `capacity.shares` for the peers that the node runs
+    score: float = 0.0  # without locality, 0..100
+    fill_order: tuple[float, ...] = ()  # sort key for a single-pod job, lower first; () for other jobs
 
     @property
     def is_full(self) -> bool:
         """True if too few resources are free for a pod."""
         return not self.facts.fits_by_other_resources or any(row.free < row.requested for row in self.usage.values())
 
-    @property
-    def available_rails(self) -> int:
-        """Return the bit mask of the needed rails that the node has, free or not; all bits if the pod needs no rail."""
-        if not self.pools:
-            return node_slots.ALL_RAILS
-        there = [pool.allocatable > 0 and rate > 0 for pool in self.pools for rate in pool.rate_rails()]
-        return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
 
-
-def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeEvaluation:
+def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeClass:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
     fault = facts.broken[0].describe() if facts.broken else facts.admission_error
@@ -114,7 +113,7 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
         if facts.zones and slots
         else ()
     )
-    return NodeEvaluation(
+    return NodeClass(
         facts=facts,
         demand=signature.full_demand,
         pools=pools,
@@ -129,7 +128,17 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
             for name, free, allocatable in zip(signature.devices, facts.free, facts.allocatable, strict=True)
             if signature.requests.get(name, 0) > 0
         },
+        available_rails=_find_available_rails(pools),
+        placed_shares=_compute_shares(signature, facts, pools, further_pods=0),
     )
+
+
+def _find_available_rails(pools: Sequence[PoolAvailability]) -> int:
+    """Return the bit mask of the rails that the node has, free or not; all bits if the pod needs no rail."""
+    if not pools:
+        return node_slots.ALL_RAILS
+    there = [pool.allocatable > 0 and rate > 0 for pool in pools for rate in pool.rate_rails()]
+    return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
 
 
 def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> tuple[PoolAvailability, ...]:
@@ -160,11 +169,11 @@ def _build_capacity(
     numa_assignments: tuple[numa.NumaAssignment, ...],
     slots: int,
 ) -> node_slots.NodeCapacity:
-    shares = compute_shares(signature, facts, pools)
+    shares = _compute_shares(signature, facts, pools)
     crowded_shares = (
         ()
         if signature.is_single_pod
-        else tuple(compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
+        else tuple(_compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
     )
     is_idle = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
     slot_numa_factors, unsplit_slots = (1.0,) * slots, slots
@@ -209,7 +218,7 @@ def _compute_numa_factor(signature: scheduling_signature.SchedulingSignature, as
     return (assignment.local + bandwidth.MISALIGNED * (rail_devices - assignment.local)) / rail_devices
 
 
-def compute_shares(
+def _compute_shares(
     signature: scheduling_signature.SchedulingSignature,
     facts: NodeFacts,
     pools: tuple[PoolAvailability, ...],
@@ -250,18 +259,6 @@ def _count_pods_per_nic(
 
 
 # --- classes --------------------------------------------------------------------------------------------------
-
-
-class NodeClass(msgspec.Struct, frozen=True, eq=False):
-    """Nodes with equal facts.
-
-    A node index has exactly one object for each value of the facts, so comparing objects compares facts.
-    """
-
-    evaluation: NodeEvaluation
-    capacity: node_slots.NodeCapacity
-    score: float  # without locality, 0..100
-    fill_order: tuple[float, ...] = ()  # sort key for a single-pod job, lower first; () for other jobs
 
 
 Counts = dict[NodeClass, int]

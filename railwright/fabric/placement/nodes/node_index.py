@@ -120,6 +120,7 @@ class NodeIndex:
         self.signature = signature
         self.facts = facts_builder.FactsBuilder(signature, cluster, assumed)
         self.weights = score_terms.Weights(signature)
+        self._uplinks_per_rail = signature.count_uplinks_per_rail()
         self._states, self._cluster = states, cluster
         self._class_by_facts: dict[node_evaluation.NodeFacts, node_evaluation.NodeClass] = {}
         self._class_by_state = _ClassByState(self._evaluate)
@@ -144,7 +145,7 @@ class NodeIndex:
     def uplinks(self) -> bandwidth.Uplinks:
         """Return the uplinks of all domains, as a gang of such pods uses them."""
         ratios = self.signature.fabric.placement.oversubscription
-        return bandwidth.Uplinks(self._states.domains.domain_sizes, ratios, self.signature.uplinks_per_rail)
+        return bandwidth.Uplinks(self._states.domains.domain_sizes, ratios, self._uplinks_per_rail)
 
     def find_class(self, name: str) -> node_evaluation.NodeClass | None:
         """Return the class of a node; None if the cache does not contain it."""
@@ -182,12 +183,9 @@ class NodeIndex:
         """Return the class of nodes with these facts; add it if it is new."""
         known = self._class_by_facts.get(facts)
         if known is None:
-            evaluation = node_evaluation.evaluate(self.signature, facts)
-            known = self._class_by_facts[facts] = node_evaluation.NodeClass(
-                evaluation=evaluation,
-                capacity=evaluation.capacity,
-                score=self.weights.score(evaluation),
-                fill_order=self.weights.compute_fill_order(evaluation),
+            known = node_evaluation.evaluate(self.signature, facts)
+            known = self._class_by_facts[facts] = msgspec.structs.replace(
+                known, score=self.weights.score(known), fill_order=self.weights.compute_fill_order(known)
             )
         return known
 
@@ -261,7 +259,7 @@ def find_overrides(
     unselected = {name for name in index.unselected if name not in request.offered}
     for name in unselected:
         if (known := index.find_class(name)) is not None:
-            overrides[name] = index.get_class(known.evaluation.facts._replace(eligible=False))
+            overrides[name] = index.get_class(known.facts._replace(eligible=False))
     changed_nodes = {pod.node for uid in gang.retried_uids if (pod := assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
     peer_requests = _list_peer_requests(index, gang.placed)
@@ -290,7 +288,7 @@ def _find_emptied(
     emptied: Overrides = {}
     known = index.find_classes(request.nodes)
     classes = list(map(overrides.get, request.nodes, known)) if overrides else known
-    full = {node_class for node_class in set(classes) if node_class is not None and node_class.evaluation.is_full}
+    full = {node_class for node_class in set(classes) if node_class is not None and node_class.is_full}
     for name, node_class in zip(request.nodes, classes, strict=True) if full else ():
         if node_class is None or node_class not in full:
             continue
@@ -300,7 +298,7 @@ def _find_emptied(
                 free.subtract(pod.requests)
         for device in cluster.list_claimable(name):
             free[device] = index.facts.compute_free(name).get(device, 0)
-        emptied[name] = index.get_class(index.facts.replace_free(node_class.evaluation.facts, free, if_preempted=True))
+        emptied[name] = index.get_class(index.facts.replace_free(node_class.facts, free, if_preempted=True))
     return emptied
 
 

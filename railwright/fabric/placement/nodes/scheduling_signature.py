@@ -43,8 +43,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         """Return the resources of rails that the pod needs and does not request."""
         return frozenset([need.resource for need in self.needs if not self.requests.get(need.resource, 0)])
 
-    @property
-    def uplinks_per_rail(self) -> float:
+    def count_uplinks_per_rail(self) -> float:
         """Return the number of uplinks available to each rail that a pod with this signature uses."""
         used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
         bundled = not presets.has_own_uplinks(self.fabric.placement)

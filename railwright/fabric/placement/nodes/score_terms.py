@@ -1,8 +1,8 @@
 """The score terms of a node: its free rails, the alignment of rails and GPUs, how full it is; and their weighted sum.
 
 A term is a row of TERMS: a function that scores, and one that tells people why when they ask. Locality depends on the
-gang's plan too, so it is not among them (`placement.locality`). `convert_to_priorities` maps scores to kube-scheduler's
-integers.
+gang's plan too, so it is not among them (`placement.decisions`). `convert_to_priorities` maps scores to the integers of
+kube-scheduler.
 """
 
 import math
@@ -18,79 +18,79 @@ class ScoreTerm(NamedTuple):
 
     name: str  # in explanations
     weight: float  # only the ratios matter
-    score: Callable[[node_evaluation.NodeEvaluation], float]  # 0..1
-    explain: Callable[[node_evaluation.NodeEvaluation], str]  # why the node has this score
+    score: Callable[[node_evaluation.NodeClass], float]  # 0..1
+    explain: Callable[[node_evaluation.NodeClass], str]  # why the node has this score
 
 
-def _score_rails(evaluation: node_evaluation.NodeEvaluation) -> float:
+def _score_rails(node_class: node_evaluation.NodeClass) -> float:
     """Return the share of the pod's rails that are free on the node. A degraded rail counts half.
 
     A rail is degraded if its allocatable is below its capacity: the device plugin reports unhealthy devices.
     """
-    needed = _count_rails(evaluation)
-    return sum(_rate_rails(evaluation)) / needed if needed else 1.0
+    needed = _count_rails(node_class)
+    return sum(_rate_rails(node_class)) / needed if needed else 1.0
 
 
-def _explain_rails(evaluation: node_evaluation.NodeEvaluation) -> str:
-    needed = _count_rails(evaluation)
+def _explain_rails(node_class: node_evaluation.NodeClass) -> str:
+    needed = _count_rails(node_class)
     if not needed:
         return "the pod needs no rails"
-    free = sum(1 for rate in _rate_rails(evaluation) if rate > 0)
-    labels = [pool.need.label for pool in evaluation.pools if pool.is_sufficient and not pool.is_healthy]
+    free = sum(1 for rate in _rate_rails(node_class) if rate > 0)
+    labels = [pool.need.label for pool in node_class.pools if pool.is_sufficient and not pool.is_healthy]
     degraded = f", {', '.join(labels)} degraded" if labels else ""
     return f"{free} of {text.format_count(needed, 'rail')} free{degraded}"
 
 
-def _count_rails(evaluation: node_evaluation.NodeEvaluation) -> int:
-    return sum(len(pool.need.rails) for pool in evaluation.pools)
+def _count_rails(node_class: node_evaluation.NodeClass) -> int:
+    return sum(len(pool.need.rails) for pool in node_class.pools)
 
 
-def _rate_rails(evaluation: node_evaluation.NodeEvaluation) -> list[float]:
-    return [rate for pool in evaluation.pools if pool.is_sufficient for rate in pool.rate_rails()]
+def _rate_rails(node_class: node_evaluation.NodeClass) -> list[float]:
+    return [rate for pool in node_class.pools if pool.is_sufficient for rate in pool.rate_rails()]
 
 
-def _score_numa(evaluation: node_evaluation.NodeEvaluation) -> float:
+def _score_numa(node_class: node_evaluation.NodeClass) -> float:
     """Return 1 if the pod's GPUs and rails are on the same NUMA nodes, or if the layout is unknown.
 
     Otherwise return half the share of local rails.
     """
-    if not evaluation.facts.zones:
+    if not node_class.facts.zones:
         return 1.0
-    if not evaluation.numa_assignments:
+    if not node_class.numa_assignments:
         return 0.0
-    rail_devices = _count_rail_devices(evaluation)
+    rail_devices = _count_rail_devices(node_class)
     if not rail_devices:
-        return float(evaluation.capacity.unsplit_slots > 0)
-    return 1.0 if evaluation.is_aligned else evaluation.numa_assignments[0].local / rail_devices / 2
+        return float(node_class.capacity.unsplit_slots > 0)
+    return 1.0 if node_class.is_aligned else node_class.numa_assignments[0].local / rail_devices / 2
 
 
-def _explain_numa(evaluation: node_evaluation.NodeEvaluation) -> str:
-    if not evaluation.facts.zones:
+def _explain_numa(node_class: node_evaluation.NodeClass) -> str:
+    if not node_class.facts.zones:
         return "NUMA layout unknown"
-    if not evaluation.numa_assignments:
+    if not node_class.numa_assignments:
         return "NUMA nodes have too few free GPUs or rails"
-    best = evaluation.numa_assignments[0]
+    best = node_class.numa_assignments[0]
     zones = "+".join(map(str, best.zones))
-    rail_devices = _count_rail_devices(evaluation)
+    rail_devices = _count_rail_devices(node_class)
     if not rail_devices:
-        return f"GPUs {'on NUMA node' if evaluation.capacity.unsplit_slots > 0 else 'split over NUMA nodes'} {zones}"
-    if evaluation.is_aligned:
+        return f"GPUs {'on NUMA node' if node_class.capacity.unsplit_slots > 0 else 'split over NUMA nodes'} {zones}"
+    if node_class.is_aligned:
         return f"GPUs and rails together on NUMA node {zones}"
     return f"{best.local} of {text.format_count(rail_devices, 'rail')} local to their GPUs, NUMA nodes {zones}"
 
 
-def _count_rail_devices(evaluation: node_evaluation.NodeEvaluation) -> int:
-    return sum(amount for _, amount in evaluation.demand.pools) // resources.UNIT
+def _count_rail_devices(node_class: node_evaluation.NodeClass) -> int:
+    return sum(amount for _, amount in node_class.demand.pools) // resources.UNIT
 
 
-def _explain_packing(evaluation: node_evaluation.NodeEvaluation) -> str:
-    if not _list_usage(evaluation):
+def _explain_packing(node_class: node_evaluation.NodeClass) -> str:
+    if not _list_usage(node_class):
         return "the pod requests no accelerator or rail"
-    devices = "accelerators" if evaluation.demand.accelerators else "rail devices"
-    return f"{_compute_utilization(evaluation):.0%} of its {devices} in use with this pod"
+    devices = "accelerators" if node_class.demand.accelerators else "rail devices"
+    return f"{_compute_utilization(node_class):.0%} of its {devices} in use with this pod"
 
 
-def _compute_utilization(evaluation: node_evaluation.NodeEvaluation) -> float:
+def _compute_utilization(node_class: node_evaluation.NodeClass) -> float:
     """Return the mean utilization with the pod, of the requested accelerators, or of rail pools if it requests none.
 
     Fuller nodes come first, so that idle nodes stay idle. A pool may have a hundred devices on a node of eight
@@ -98,15 +98,15 @@ def _compute_utilization(evaluation: node_evaluation.NodeEvaluation) -> float:
     """
     shares = [
         min(1.0, (usage.allocatable - usage.free + usage.requested) / usage.allocatable)
-        for usage in _list_usage(evaluation)
+        for usage in _list_usage(node_class)
     ]
     return sum(shares) / len(shares) if shares else 0.0
 
 
-def _list_usage(evaluation: node_evaluation.NodeEvaluation) -> Sequence[node_evaluation.ResourceUsage]:
+def _list_usage(node_class: node_evaluation.NodeClass) -> Sequence[node_evaluation.ResourceUsage]:
     """Return the usage of each resource that counts for utilization."""
-    accelerators = {name for name, _ in evaluation.demand.accelerators}
-    usages = [usage for name, usage in evaluation.usage.items() if name in accelerators or not accelerators]
+    accelerators = {name for name, _ in node_class.demand.accelerators}
+    usages = [usage for name, usage in node_class.usage.items() if name in accelerators or not accelerators]
     return [usage for usage in usages if usage.allocatable > 0]
 
 
@@ -130,20 +130,20 @@ FillOrder = tuple[float, ...]
 """Sort key of a node; lower comes first."""
 
 
-def _compute_fill_order(evaluation: node_evaluation.NodeEvaluation) -> FillOrder:
+def _compute_fill_order(node_class: node_evaluation.NodeClass) -> FillOrder:
     """Return the sort key of a node; lower comes first."""
     return (
-        evaluation.capacity.fill_priority,
-        -round(_compute_utilization(evaluation), 6),
-        -NUMA.score(evaluation),
+        node_class.capacity.fill_priority,
+        -round(_compute_utilization(node_class), 6),
+        -NUMA.score(node_class),
     )
 
 
-def _score_fill_order(evaluation: node_evaluation.NodeEvaluation) -> float:
+def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
     """Return the order as a number between 0 and the sum of the weights of `numa` and `packing`. Rails are left out."""
-    tie = _ALIGNED / max([1, *(usage.allocatable // resources.UNIT for usage in _list_usage(evaluation))])
-    is_unsplit = evaluation.capacity.unsplit_slots > 0
-    utilization = (_compute_utilization(evaluation) + tie * NUMA.score(evaluation)) / (1 + tie)
+    tie = _ALIGNED / max([1, *(usage.allocatable // resources.UNIT for usage in _list_usage(node_class))])
+    is_unsplit = node_class.capacity.unsplit_slots > 0
+    utilization = (_compute_utilization(node_class) + tie * NUMA.score(node_class)) / (1 + tie)
     weight = NUMA.weight + PACKING.weight
     return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)
 
@@ -157,19 +157,19 @@ class Weights:
         self._locality = LOCALITY_WEIGHT if signature.domains else 0.0
         self._total = self._locality + sum(term.weight for term in TERMS)
 
-    def score(self, evaluation: node_evaluation.NodeEvaluation) -> float:
+    def score(self, node_class: node_evaluation.NodeClass) -> float:
         """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
-        if evaluation.fault:
+        if node_class.fault:
             return 0.0
         replaced = _REPLACED_TERMS if self._is_single_pod else ()
-        total = sum(term.weight * term.score(evaluation) for term in self.terms if term.name not in replaced)
+        total = sum(term.weight * term.score(node_class) for term in self.terms if term.name not in replaced)
         if self._is_single_pod:
-            total += _score_fill_order(evaluation)
+            total += _score_fill_order(node_class)
         return 100.0 * total / self._total
 
-    def compute_fill_order(self, evaluation: node_evaluation.NodeEvaluation) -> FillOrder:
+    def compute_fill_order(self, node_class: node_evaluation.NodeClass) -> FillOrder:
         """Return the sort key of a node for a single-pod job; () for other jobs."""
-        return _compute_fill_order(evaluation) if self._is_single_pod else ()
+        return _compute_fill_order(node_class) if self._is_single_pod else ()
 
     def score_locality(self, value: float) -> float:
         """Return the score, 0..100, that a locality value of 0..1 adds."""

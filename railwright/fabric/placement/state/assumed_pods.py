@@ -69,7 +69,6 @@ class AssumedPods:
         self._entries: dict[str, _ScopedPod] = {}
         self._by_node: dict[str, dict[str, AssumedPod]] = {}
         self._by_gang: dict[membership.GangKey, dict[str, AssumedPod]] = {}
-        self._by_scope: dict[str, dict[str, AssumedPod]] = {}
         self._unseen: dict[str, AssumedPod] = {}  # the oldest first; in no index but that of gangs
         self.change_log = change_log.ChangeLog()
 
@@ -93,14 +92,13 @@ class AssumedPods:
             self.assume(msgspec.structs.replace(assumed_pod, requests=requests), scope)
 
     def _add(self, entry: _ScopedPod) -> None:
-        scope, assumed_pod, is_seen = entry
+        _, assumed_pod, is_seen = entry
         uid = assumed_pod.uid
         self.forget(uid)
         self._entries[uid] = entry
         self._by_gang.setdefault(assumed_pod.gang, {})[uid] = assumed_pod
         if is_seen:
             self._by_node.setdefault(assumed_pod.node, {})[uid] = assumed_pod
-            self._by_scope.setdefault(scope, {})[uid] = assumed_pod
         else:
             self._unseen[uid] = assumed_pod
         self.change_log.record(assumed_pod.node)
@@ -110,11 +108,10 @@ class AssumedPods:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return False
-        scope, assumed_pod, is_seen = entry
+        _, assumed_pod, is_seen = entry
         _remove(self._by_gang, assumed_pod.gang, uid)
         if is_seen:
             _remove(self._by_node, assumed_pod.node, uid)
-            _remove(self._by_scope, scope, uid)
         else:
             del self._unseen[uid]
         self.change_log.record(assumed_pod.node)

@@ -43,7 +43,9 @@ class PodIndex:
             for key in _list_claim_keys(pod):
                 self.by_claim.setdefault(key, set()).add(pod.uid)
         if joins_gang:
-            self._add_to_gang(pod)
+            self.by_gang[pod.gang][pod.uid] = pod
+            if not pod.node:
+                self.unbound_by_gang[pod.gang][pod.uid] = pod
         if pod.node:
             self.by_node[pod.node][pod.uid] = pod
             self._add_usage(pod.node, pod.requests, sign=1)
@@ -63,7 +65,10 @@ class PodIndex:
                 if not gangs[pod.gang]:
                     del gangs[pod.gang]
         if pod.node:
-            self._remove_from_node(pod)
+            self._add_usage(pod.node, pod.requests, sign=-1)
+            del self.by_node[pod.node][uid]
+            if not self.by_node[pod.node]:
+                del self.by_node[pod.node], self.used_by_node[pod.node]
         return pod
 
     def add_ended(self, pod: object_info.PodInfo) -> None:
@@ -82,26 +87,9 @@ class PodIndex:
 
     def replace(self, pod: object_info.PodInfo) -> None:
         """Replace a pod by itself with other requests."""
-        previous = self.by_uid[pod.uid]
-        self.by_uid[pod.uid] = pod
-        if pod.uid in self.by_gang.get(pod.gang, {}):
-            self._add_to_gang(pod)
-        if pod.node:
-            self.by_node[pod.node][pod.uid] = pod
-            self._add_usage(pod.node, previous.requests, sign=-1)
-            self._add_usage(pod.node, pod.requests, sign=1)
-
-    def _add_to_gang(self, pod: object_info.PodInfo) -> None:
-        self.by_gang[pod.gang][pod.uid] = pod
-        if not pod.node:
-            self.unbound_by_gang[pod.gang][pod.uid] = pod
-
-    def _remove_from_node(self, pod: object_info.PodInfo) -> None:
-        self.by_node[pod.node].pop(pod.uid, None)
-        self._add_usage(pod.node, pod.requests, sign=-1)
-        if not self.by_node[pod.node]:
-            self.by_node.pop(pod.node, None)
-            self.used_by_node.pop(pod.node, None)
+        joins_gang = pod.uid in self.by_gang.get(pod.gang, {})
+        self.remove(pod.uid)
+        self.add(pod, joins_gang=joins_gang)
 
     def _add_usage(self, node: str, requests: resources.Amounts, *, sign: int) -> None:
         used = self.used_by_node[node]
@@ -181,12 +169,12 @@ class ClusterState:
         """Return the resources that a node has by ResourceSlices and not by a device plugin."""
         return self._claimable.get(node, _NO_NAMES)
 
-    def compute_requests(self, pod: views.Pod, container_requests: resources.Amounts) -> resources.FrozenAmounts:
+    def compute_requests(self, pod: views.Pod) -> resources.FrozenAmounts:
         """Return the requests of a pod: those of its containers, and the devices that its claims request.
 
         They are the object of a known pod if one has equal requests. What a caller sends is not kept.
         """
-        requests = self.devices.add_requests(inventory.identify_claims(pod), resources.freeze(container_requests))
+        requests = self.devices.add_requests(inventory.identify_claims(pod), resources.compute_requests(pod.spec))
         return self._amounts.get(requests, requests)
 
     def get_free(self, node: str) -> resources.FrozenAmounts:

@@ -223,12 +223,5 @@ def _select_planning_request(
     return largest if count(largest) > count(own_requests) else own_requests
 
 
-def is_single_pod(request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState) -> bool:
-    """True if the pod is the only pod of its job, by the declared size and the pods that exist."""
-    gang = cluster.get_gang(request.gang)
-    observed = len(gang) + (request.uid not in gang)
-    return not request.gang or (observed == 1 and cluster.get_gang_size(request.gang, observed=observed) == 1)
-
-
 def _list_devices(request: scheduling_request.SchedulingRequest) -> set[str]:
     return {*request.accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}

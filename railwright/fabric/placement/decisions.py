@@ -1,0 +1,311 @@
+"""Decides on one pod: plans its gang, reserves leaves, finds the leaf of the pod's rank, and scores nodes by that.
+
+There are few tiers of leaves, far apart, so that a greedy scheduler that adds other scores still follows the plan rank
+by rank. `rate` is the rule. The scores of all nodes and the explanation of one follow from it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.fabric import topology
+from railwright.fabric.placement import bandwidth
+from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner, rank_order, segments
+from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
+from railwright.fabric.workloads import membership
+
+# --- the decision ---------------------------------------------------------------------------------------------
+
+NO_FILL_LIMIT = 1 << 30
+_NO_CAPACITY = gang_capacity.GangCapacity((), {}, bandwidth.Uplinks({}, ()))
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The plan for one pod and its gang, from which the scores of its candidate nodes follow."""
+
+    gang: gang_status.GangStatus
+    view: node_index.RequestView
+    planning_view: node_index.RequestView  # of the largest pods of the gang
+    memory: gang_memory.PlacementMemory  # for the next decision
+    plan: planner.Plan = planner.NO_PLAN  # for the unplaced pods of the gang
+    # that the plan may use: without nodes that are kept for `begun`
+    capacity: gang_capacity.GangCapacity = _NO_CAPACITY
+    begun: Sequence[membership.GangKey] = ()  # other gangs, for whose pods nodes are kept
+    target_leaf: topology.Domain | None = None  # of the pod's rank; None if no planned leaf has a free slot
+    # fill priority to use in the target leaf; nodes with a higher value are kept free
+    max_fill_priority: int = NO_FILL_LIMIT
+    fills_used_nodes: bool = False  # single-pod job for which a partly used node is available, on any leaf
+
+    @property
+    def is_planned(self) -> bool:
+        """True if the plan covers the pod; False for launchers, because it covers workers only."""
+        return self.gang.planning_request == self.view.request.requests
+
+    @property
+    def has_domains(self) -> bool:
+        """True if the policy has domains; otherwise there is no plan, and locality is not scored."""
+        return bool(self.view.request.domains)
+
+    @property
+    def peers_by_leaf(self) -> Mapping[topology.Domain, int]:
+        """Return the number of placed peers by leaf."""
+        return Counter(_list_leaves(self.gang.placed, self.view))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Return the score of each candidate node, 0..100."""
+        return self.score(self.view.request.nodes)
+
+    def score(self, names: Sequence[str]) -> dict[str, float]:
+        """Return the score of each of these candidate nodes: its own, and that of its rating.
+
+        It is 0 for nodes with a fault and for nodes that the cache does not contain. The rating depends on the tier of
+        the leaf and the class of the node, of which there are few. Ask in the state that the decision was made in.
+        """
+        weights, nodes_by_leaf = self.view.index.weights, self.view.index.nodes_by_leaf
+        tiers = {} if self.fills_used_nodes else rank_leaves(nodes_by_leaf, self)
+        tier_by_node = {name: tier for leaf, tier in tiers.items() for name in nodes_by_leaf[leaf]}
+
+        def compute_score(tier: float | None, node_class: node_evaluation.NodeClass | None) -> float:
+            if node_class is None or node_class.fault:
+                return 0.0
+            rating = rate(ELSEWHERE if tier is None else tier, node_class.capacity, self)
+            return node_class.score + weights.score_locality(rating.value)
+
+        pairs = list(zip(map(tier_by_node.get, names), self.view.find_classes(names), strict=True))
+        scores = {pair: compute_score(*pair) for pair in set(pairs)}
+        return dict(zip(names, map(scores.__getitem__, pairs), strict=True))
+
+    def list_in_domain(self, nodes: Sequence[str], last: topology.Domain) -> Sequence[str]:
+        """Return those of the nodes which are in one NVLink domain; all of them if no domain is known.
+
+        It is the one that the plan has for the pod, otherwise a planned one, otherwise the one with the most of these
+        nodes. `last` is chosen if there is no other.
+        """
+        leaves = self.view.index.leaf_by_node
+        counts = Counter(leaf for leaf in map(leaves.get, nodes) if leaf)
+        if not counts:
+            return nodes
+        order = [leaf for leaf in (self.target_leaf, *self.plan.leaves) if leaf is not None and leaf in counts]
+        order += sorted(counts, key=lambda leaf: (-counts[leaf], leaf))
+        domain = next((leaf for leaf in order if leaf != last), last)
+        return [name for name in nodes if leaves.get(name) == domain]
+
+    def list_in_target_leaf(self) -> Sequence[str]:
+        """Return the candidate nodes in the leaf that the plan has for the pod."""
+        target = self.target_leaf
+        in_leaf = self.view.index.nodes_by_leaf.get(target, {}) if target is not None else {}
+        return [name for name in self.view.request.nodes if name in in_leaf]
+
+
+def decide(  # noqa: PLR0913, PLR0917 - one argument a fact
+    gang: gang_status.GangStatus,
+    view: node_index.RequestView,
+    planning_view: node_index.RequestView,
+    memory: gang_memory.PlacementMemory,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.AssumedPods,
+) -> Decision:
+    """Plan the unplaced pods of a gang. `memory` is that of the last decision.
+
+    A pod with a segment is offered the leaf of its segment alone. The other leaves hold the rest of the gang, so that
+    all count.
+    """
+    request = view.request
+    if not request.domains:
+        return Decision(gang, view, planning_view, memory)
+    key = request.gang
+    memory = memory.drop_reservations(gang_memory.list_finished(memory, cluster, assumed))
+    devices = _list_devices(planning_view)
+    others = gang_memory.list_others(key, devices, memory, cluster, assumed)
+    prior = gang_memory.sum_reserved(others.begun, memory, cluster, assumed)
+    preferred = _choose_nodes(planning_view) if planning_view.index.signature.is_single_pod else None
+    segmented = segments.find_segments(request, cluster, assumed, view.index.leaf_by_node)
+    if preferred is not None:
+        whole = preferred.capacity
+    elif segmented is None or request.is_confined:
+        whole = gang_capacity.build(planning_view)
+    else:
+        whole = gang_capacity.build_of_all(planning_view)
+    whole = whole if segmented is None else segmented.limit(whole)
+    capacity = gang_memory.keep_off(whole, prior)
+    part = request.part if request.is_confined else ""
+    if part and sum(whole.count_all_slots().values()) < gang.remaining_slots:
+        gang = gang_status.build_status(request, cluster, assumed, part=part)
+    planned_before = memory.get(key).get_bandwidth_of_placed(gang)
+    soft = gang_memory.sum_reserved(others.waiting, memory, cluster, assumed)
+    peers = _summarize_peers(gang, planning_view, planned_before)
+    plan = planner.solve(gang.remaining_slots, capacity, peers)
+    plan = gang_memory.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
+    target_leaf, target_plan = _find_target(gang, planning_view, capacity, plan, segmented)
+    remembered = gang_memory.GangMemory(
+        placed=len(gang.placed),
+        bandwidth_of_placed=planned_before,
+        planned_bandwidth=plan.bandwidth,
+        reserved=gang_memory.reserve(gang.remaining_slots, plan, capacity, target_leaf),
+        devices=devices,
+    )
+    return Decision(
+        gang=gang,
+        view=view,
+        planning_view=planning_view,
+        memory=memory.record(key, remembered if plan.is_complete else None),
+        plan=target_plan,
+        capacity=capacity,
+        begun=others.begun if capacity is not whole else (),
+        target_leaf=target_leaf,
+        max_fill_priority=_find_min_fill_priority(capacity, target_leaf, target_plan),
+        fills_used_nodes=preferred is not None and preferred.are_partly_used,
+    )
+
+
+def _list_leaves(placed: Sequence[gang_status.PlacedPeer], view: node_index.RequestView) -> Sequence[topology.Domain]:
+    """Return the leaf of each placed pod."""
+    leaves = list(map(view.index.leaf_by_node.get, [peer.node for peer in placed]))
+    return [leaf or topology.NO_DOMAIN for leaf in leaves]
+
+
+def _list_devices(view: node_index.RequestView) -> frozenset[str]:
+    """Return the resources of the rails that pods request, or those of their accelerators if they request no rail."""
+    signature = view.index.signature
+    pools = [need.resource for need in signature.needs if signature.requests.get(need.resource, 0) > 0]
+    return frozenset(pools or signature.devices)
+
+
+def _find_target(
+    gang: gang_status.GangStatus,
+    view: node_index.RequestView,
+    capacity: gang_capacity.GangCapacity,
+    plan: planner.Plan,
+    segmented: segments.Segments | None,
+) -> tuple[topology.Domain | None, planner.Plan]:
+    """Return the target leaf of the requesting pod's rank, or of its segment, and the plan that it follows from.
+
+    If the scheduler offered a sample of nodes without any of that leaf, plan again on the offered leaves only.
+    """
+    index = view.index
+    if segmented is not None:
+        target_leaf = segmented.find_target_leaf(plan)
+    else:
+        slot_rank = gang.find_slot(view.request.rank)
+        target_leaf = rank_order.find_target_leaf(slot_rank, gang, plan.leaves, plan.slots_by_leaf, index.leaf_by_node)
+    if target_leaf is None or not index.nodes_by_leaf[target_leaf].keys().isdisjoint(view.request.offered):
+        return target_leaf, plan
+    offered_nodes = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in view.offered_leaves}
+    plan = planner.solve(
+        gang.remaining_slots,
+        msgspec.structs.replace(capacity, nodes=offered_nodes),
+        _summarize_peers(gang, view),
+    )
+    return next(iter(plan.leaves), None), plan
+
+
+def _summarize_peers(
+    gang: gang_status.GangStatus, view: node_index.RequestView, bandwidth: node_slots.Bandwidth = 1.0
+) -> planner.PlacedPeers:
+    """Summarize the placed peers. `bandwidth` is what was planned for them, 1 if that is unknown."""
+    peer_leaves = _list_leaves(gang.placed_workers, view)
+    nearest = rank_order.list_nearest_leaves(view.request.rank, gang, peer_leaves)
+    classes = view.list_classes([peer.node for peer in gang.placed_workers])
+    rails = node_slots.ALL_RAILS
+    for node_class in classes:
+        rails &= node_class.available_rails
+    return planner.PlacedPeers(
+        leaves=nearest.leaves,
+        ring=peer_leaves,
+        crossings=rank_order.count_crossings(gang, peer_leaves, view.index.leaf_by_node),
+        next_leaf=nearest.next_leaf,
+        bandwidth=bandwidth,
+        shapes={node_class.capacity.shape for node_class in classes},
+        rails=rails,
+        rail_shares={node_class.placed_shares for node_class in classes},
+    )
+
+
+def _find_min_fill_priority(
+    capacity: gang_capacity.GangCapacity, target_leaf: topology.Domain | None, plan: planner.Plan
+) -> int:
+    """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
+    counts = capacity.nodes.get(target_leaf, {}) if target_leaf is not None else {}
+    node_capacities = (node_class.capacity for node_class, nodes in counts.items() if nodes > 0)
+    return min((node.fill_priority for node in node_capacities if plan.is_met_by(node)), default=NO_FILL_LIMIT)
+
+
+# --- single-pod jobs ----------------------------------------------------------------------------------------
+# Partly used nodes come first, in the order of `score_terms`. The leaf matters only if the pod needs an idle node,
+# because gangs need leaves with many idle nodes.
+
+
+class _PreferredNodes(msgspec.Struct, frozen=True):
+    """The offered nodes that come first for a single-pod job."""
+
+    capacity: gang_capacity.GangCapacity  # capacity of these nodes only
+    are_partly_used: bool
+
+
+def _choose_nodes(view: node_index.RequestView) -> _PreferredNodes | None:
+    """Return the best of the offered nodes, or None if none has a slot."""
+    nodes = view.request.nodes
+    counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))
+    classes = {node_class for _, node_class in counts if node_class and node_class.capacity.slot_numa_factors}
+    if not classes:
+        return None
+    first = min(node_class.fill_order for node_class in classes)
+    preferred = {node_class for node_class in classes if node_class.fill_order == first}
+    leaves: dict[topology.Domain, node_evaluation.Counts] = {}
+    for (leaf, node_class), count in counts.items():
+        if leaf is not None and node_class in preferred:
+            leaves.setdefault(leaf, {})[node_class] = count
+    return _PreferredNodes(
+        capacity=gang_capacity.build_on(view.index, leaves),
+        are_partly_used=not any(node_class.capacity.is_idle for node_class in preferred),
+    )
+
+
+# --- the rating of a node -------------------------------------------------------------------------------------
+
+TARGET, PLANNED, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0  # the tiers of leaves, and the values of their nodes
+
+
+_USED_FIRST = "a single-pod job fills partly used nodes first, on any leaf"
+_OTHERS_USED = "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
+_TOO_SLOW = "the leaf is planned, but this node would slow the gang down"
+_RESERVED = "other nodes of the target leaf come first (this node is idle, or would split the pod across NUMA nodes)"
+
+
+class Rating(NamedTuple):
+    """The value of a node, 0..1, and why it is not that of its leaf's tier, "" if it is."""
+
+    value: float
+    why: str = ""
+
+
+def rank_leaves(leaves: Iterable[topology.Domain], decision: Decision) -> dict[topology.Domain, float]:
+    """Return the tier of each of these leaves that is above ELSEWHERE."""
+    target = decision.target_leaf
+    if target is None:
+        return {}
+    parent = target[1:]
+    planned = {target, *decision.plan.leaves}
+    has_parent = bool(parent and parent[0])  # leaves whose parent has no label are beside no other
+    tiers = {leaf: SAME_PARENT for leaf in leaves if leaf in planned or (has_parent and leaf and leaf[1:] == parent)}
+    tiers |= {leaf: PLANNED for leaf in planned if leaf in tiers}
+    return tiers | {target: TARGET} if target in tiers else tiers
+
+
+def rate(tier: float, node_capacity: node_slots.NodeCapacity, decision: Decision) -> Rating:
+    """Rate a node on a leaf of this tier."""
+    is_spared = node_capacity.fill_priority > decision.max_fill_priority
+    if decision.fills_used_nodes:  # whatever the leaf
+        return Rating(PLANNED, _OTHERS_USED) if is_spared else Rating(TARGET, _USED_FIRST)
+    if tier >= PLANNED and decision.is_planned:
+        if not decision.plan.uses_shape_of(node_capacity):
+            return Rating(ELSEWHERE, f"the leaf is planned, but the gang uses only nodes of {decision.plan.node_type}")
+        if not decision.plan.is_met_by(node_capacity):
+            return Rating(ELSEWHERE, _TOO_SLOW)
+        if tier == TARGET and is_spared:
+            return Rating(PLANNED, _RESERVED)
+    return Rating(tier)
