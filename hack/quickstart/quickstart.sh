@@ -52,7 +52,7 @@ nodes=${nodes//,/ }
 [ -n "$nodes" ] || fail "the cluster has no node"
 
 case "${image##*/}" in  # without the registry, which may have a port
-  *@sha256:*) image_values=(--set "image.repository=${image%@*}" --set-string "image.digest=${image#*@}") ;;
+  *@sha256:*) image_values=(--set "image.repository=${image%@*}" --set-string "image.tag=@${image#*@}") ;;
   *:*) image_values=(--set "image.repository=${image%:*}" --set-string "image.tag=${image##*:}") ;;
   *) fail "--image $image has no tag: write NAME:TAG or NAME@sha256:DIGEST" ;;
 esac

@@ -97,6 +97,19 @@ def test_templates_read_exactly_the_values():
     assert all(row.text for row in rows)
 
 
+def test_scripts_and_pages_set_values_that_the_chart_has():
+    known = {".".join(row.path) for row in load("values").rows()}
+    files = (ROOT / "hack" / "quickstart" / "quickstart.sh", ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    named = {
+        (path.name, value)
+        for path in files
+        for line in re.findall(r"--set(?:-string|-file)?[ =]\"?(\S+)", path.read_text())
+        for value in re.findall(r"(?:^|,)([a-z]\w*(?:\.\w+)+)=", line)
+    }
+    assert ("quickstart.sh", "image.tag") in named
+    assert not {(page, value) for page, value in named if value not in known}
+
+
 def test_the_chart_renders_a_policy_only_from_the_values():
     """GitOps tools run hooks at every sync, or never: a hook would overwrite an operator's edit."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):
