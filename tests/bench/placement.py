@@ -1,7 +1,6 @@
 """Compares the modelled quality of placements on every shape with targets.
 
-All bandwidths are modelled; equal seeds give equal figures on any machine. `--week` also simulates a week of jobs like
-those of Acme Seren on 847 hosts and measures its CPU seconds on one core. `--schedulers` has real schedulers place
+All bandwidths are modelled; equal seeds give equal figures on any machine. `--schedulers` has real schedulers place
 gangs instead (`scheduler_gangs`), on `--patterns` random choices of busy nodes, and `--only Volcano/hard` some of its
 cells.
 """
@@ -9,16 +8,13 @@ cells.
 import argparse
 import asyncio
 import sys
-import time
 from collections.abc import Iterator, Sequence
 
 import machine
 import msgspec
-from simulator import cluster, cluster_specs, experiments
+from simulator import cluster_specs, experiments
 
 LEAST_SHARE = 0.98  # of the exact optimum, GPU-time weighted
-WEEK_SECONDS = 300.0
-WEEK_JOBS = 25_200  # 3,600 GPU jobs a day (Acme Seren)
 RATIOS = (1.0, 7.0)
 _ROW = "{:<12} {:>5} {:>8} {:<8} {:>5} {:>9.4f} {:>9.4f} {:>6.2f} {:>8.3f} {:>6} {:>6} {:>6} {:>7.2f}  {}"
 _HEAD = (
@@ -78,7 +74,6 @@ def main() -> int:
         jobs=1000,
         load=0.9,
         seed=1,
-        week=False,
         schedulers=False,
         only="",
         patterns=2,
@@ -93,8 +88,6 @@ def main() -> int:
     for row in _rows(arguments):
         print(row.line(), flush=True)
         missed = missed or bool(row.missed)
-    if arguments.week:
-        missed = not _week() or missed
     return int(missed)
 
 
@@ -117,21 +110,6 @@ def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argpar
     return Row(
         shape, ratio, pod_gpus, stream, experiments.run(experiment, "railwright", experiments.draw_jobs(experiment))
     )
-
-
-def _week() -> bool:
-    experiment = experiments.Experiment(spec=cluster_specs.build_from_catalogue("lingjun", (7.0,)), jobs=WEEK_JOBS)
-    started = time.process_time()
-    result = experiments.run(experiment, "railwright", experiments.draw_jobs(experiment))
-    seconds = time.process_time() - started
-    hosts = len(cluster.Cluster(experiment.spec).hosts)
-    fine = seconds < WEEK_SECONDS
-    print(
-        f"{WEEK_JOBS} Seren jobs on {hosts} hosts: {seconds:.0f} CPU s, of them {result.decision_seconds:.0f} in "
-        f"{result.decisions} decisions; {result.summary.modelled_busbw_of_optimum:.4f} of the optimum; "
-        f"target {WEEK_SECONDS:g} s: {'ok' if fine else 'missed'}"
-    )
-    return fine
 
 
 if __name__ == "__main__":

@@ -170,19 +170,6 @@ def review(tree: dict, *, name: str = "admission-pods-bench.json", **request) ->
     return json.dumps(body).encode()
 
 
-def review_policy(text: str) -> bytes:
-    """Return the review of a ConfigMap with this policy."""
-    metadata = {"name": "railwright-policy", "namespace": "railwright-system"}
-    request = {
-        "uid": "u",
-        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
-        "operation": "CREATE",
-        **metadata,
-    }
-    request["object"] = {"metadata": metadata, "data": {"policy.yaml": text}}
-    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
-
-
 def operations(response: dict) -> list:
     return json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
 

@@ -9,6 +9,7 @@ test did not run stay as they are in FILE.
 import pathlib
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 import pytest
 import yaml
@@ -124,8 +125,11 @@ def format_tables(old: str) -> str:
     for number, fault in faults().items():
         result = _describe_result(number, fault, old_results.get(number))
         results.append(f"{_format_row(number, fault['fault'], result)}\n")
-        if number in _tests or number not in old_details:
-            old_details[number] = _format_row(number, "; ".join(_seen[number]), _link_tests(number))
+        if paths := fault.get("shown"):
+            old_details[number] = _format_row(number, "in each run of these tests", _link_tests(paths))
+        elif number in _tests or number not in old_details:
+            links = _link_tests({path for path, _ in _tests[number]})
+            old_details[number] = _format_row(number, "; ".join(_seen[number]), links)
         details.append(f"{old_details[number]}\n")
     return "".join([*results, *details, FOLD_END])
 
@@ -134,6 +138,8 @@ def _describe_result(number: int, fault: dict, old: str | None) -> str:
     """Return the expected result if the tests passed, otherwise why it was not seen before it."""
     if "cannot" in fault:
         return f"not tested here: {fault['cannot']}"
+    if "shown" in fault:
+        return str(fault["expected"])
     problem = old.split(" | ")[2] if old else NOT_RUN
     if number in _tests:
         problem = FAILED if number in _failed else ""
@@ -141,9 +147,8 @@ def _describe_result(number: int, fault: dict, old: str | None) -> str:
     return prefix + str(fault["expected"])
 
 
-def _link_tests(number: int) -> str:
-    paths = sorted({path for path, _ in _tests[number]})
-    return ", ".join(f"[{path.rpartition('/')[2]}](../../{path})" for path in paths)
+def _link_tests(paths: Iterable[str]) -> str:
+    return ", ".join(f"[{path.rpartition('/')[2]}](../../{path})" for path in sorted(paths))
 
 
 def _format_row(number: int, *cells: str) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from plane import api, diagnosis, gangs, manifests, nodes, plane, waiting
@@ -54,12 +54,6 @@ def build_fabric_pod(name: str, gang: str, gpus: int) -> api.Object:
     """Return a pod of a gang as its author writes it with railwright: GPUs, and the label of the fabric."""
     limits = {"nvidia.com/gpu": gpus}
     return manifests.pod(name, "claimed", limits=limits, labels={gangs.GROUP: gang}, terminationGracePeriodSeconds=0)
-
-
-async def create_gangs(on: plane.Plane, namespace: str, sizes: Mapping[str, int], build: Callable[..., Any]) -> None:
-    """Create the pods of gangs, gang after gang. `build(name, gang)` returns a pod."""
-    pods = [build(f"{gang}-{rank}", gang) for gang, size in sizes.items() for rank in range(size)]
-    await _in_batches([lambda pod=pod: on.api.create(pod, namespace=namespace) for pod in pods])
 
 
 async def settle(

@@ -118,21 +118,6 @@ async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespac
     )
 
 
-async def test_36_pods_as_fast_as_the_real_api_server_takes_them(fault, webhooks, namespace):
-    async with webhooks.load(namespace, per_second=1000) as running:
-        began = time.monotonic()
-        await waiting.wait(
-            lambda: running.created > 200 and time.monotonic() - began > 10, describe="creates for 10 s", seconds=40
-        )
-    assert (running.failures, running.lost, running.uninjected) == ([], 0, 0)
-    assert running.slowest < 5
-    fault.saw(
-        f"through the real API server: 1,000/s requested, {running.created} creates at "
-        f"{running.created / running.seconds:.0f}/s is the maximum of this machine with the callers on it: 0 failed, 0 "
-        f"uninjected, the slowest {running.slowest * 1000:.0f} ms"
-    )
-
-
 @pytest.mark.parametrize("ignorable", [False, True], ids=["not ignorable", "ignorable"])
 async def test_40_a_slow_extender_leaks_nothing(fault, plane, nodes, namespace, ignorable):
     async with gangs.running(plane, ignorable=ignorable) as running:

@@ -4,7 +4,6 @@ import asyncio
 import copy
 import json
 import pathlib
-import random
 import time
 
 import api_stub
@@ -113,28 +112,6 @@ async def test_38_an_unknown_node_stays_with_score_zero(fault, extender):
     assert min(by_host[host] for host in known) > 0
     assert "Traceback" not in process.log
     fault.saw(f"1 of 3 nodes unknown: kept, score 0 beside {by_host['gpu-0']}")
-
-
-async def test_39_answers_name_only_requested_nodes(fault, extender):
-    ask, _ = await extender()
-    chance = random.Random(39)  # noqa: S311 - the same each time
-    pool = [*(f"gpu-{index}" for index in range(12)), "", "é", "a/b", "x" * 300, "GPU-1", "gpu-1 "]
-    captured, volcano = wire("kube-scheduler-filter"), wire("volcano-prioritize")
-    answers = 0
-    for _ in range(60):
-        names = chance.sample(pool, chance.randint(0, len(pool)))
-        offered = captured | {"NodeNames": [*names, *names[:2]]}
-        _, answer = await ask("/scheduler/filter", offered)
-        groups = [answer["NodeNames"], [*answer["FailedNodes"]], [*answer["FailedAndUnresolvableNodes"]]]
-        names_answered = [name for group in groups for name in group]
-        assert sorted(names_answered) == sorted(names)
-        _, answer = await ask("/scheduler/prioritize", offered)
-        assert sorted(score["Host"] for score in answer) == sorted(names)
-        some = chance.sample(volcano["nodes"], chance.randint(0, len(volcano["nodes"])))
-        _, answer = await ask("/volcano/prioritize", volcano | {"nodes": some})
-        assert answer["nodeScore"].keys() == {node_info["Name"] for node_info in some}
-        answers += 3
-    fault.saw(f"{answers} responses of 3 verbs on {len(pool)} odd names: each with exactly the requested nodes")
 
 
 async def test_41_the_job_ready_verb_is_not_offered(fault, extender):

@@ -16,48 +16,20 @@ from railwright.cluster import client as clients
 from railwright.cluster import reflector
 
 
-def lists(stub) -> list[web.Request]:
-    return [request for request in stub.asked if "watch" not in request.query]
-
-
 def list_errors(caplog) -> list[dict]:
     return [record.fields for record in caplog.records if record.name == "railwright.cluster"]
 
 
-async def test_08_an_ended_watch_is_resumed_without_a_list(fault, stub, watch):
-    stub.lists.append(listing(node("a"), version=5))
-    stub.watches.append([event("ADDED", node("b", 6)), bookmark(9)])
-    stub.watches.extend([[bookmark(10 + turn), event("ADDED", node(f"n{turn}", 10 + turn))] for turn in range(5)])
-    stub.watches.append([None])
-    _, cache, _ = watch()
-    await cache.until(lambda: "n4" in cache.objects)
-    await shell.until(lambda: len(stub.watched_from()) == 7)
-    assert cache.changes == ["+b", *(f"+n{turn}" for turn in range(5))]
-    assert (cache.replaced, len(lists(stub))) == (1, 1)
-    assert stub.watched_from() == ["5", "9", "10", "11", "12", "13", "14"]
-    fault.saw("6 watches ended by the server, 6 resumed from their last version; 1 list, 6 of 6 events delivered once")
-
-
-async def measure_relist(stub, watch, gone) -> float:
+async def test_10_a_410_in_the_stream_lists_again(fault, stub, watch):
     stub.lists.extend([listing(node("a"), node("b"), version=5), listing(node("b"), node("c", 18), version=20)])
-    stub.watches.extend([gone, [None]])
+    stub.watches.extend([[event("ERROR", status(410))], [None]])
     _, cache, restarts = watch()
     began = time.monotonic()
     await cache.until(lambda: set(cache.objects) == {"b", "c"})
     assert "gone" in restarts
     assert cache.changes == ["+c", "-a"], "only the difference is passed on"
     await shell.until(lambda: stub.watched_from() == ["5", "20"])
-    return time.monotonic() - began
-
-
-async def test_09_a_watch_refused_with_410_lists_again(fault, stub, watch):
-    seconds = await measure_relist(stub, watch, status(410))
-    fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
-
-
-async def test_10_a_410_in_the_stream_lists_again(fault, stub, watch):
-    seconds = await measure_relist(stub, watch, [event("ERROR", status(410))])
-    fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
+    fault.saw(f"1 list, the deletion and the addition were noticed, {time.monotonic() - began:.2f} s")
 
 
 @pytest.mark.parametrize("code", [403, 500])
