@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, events, labelled_pods, last_policy, resources, sinks, sources, watch_wire
+from railwright.cluster import errors, events, labelled_pods, last_policy, resources, sinks, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import shortcomings
@@ -98,7 +98,7 @@ async def _list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_us
     try:
         async with asyncio.timeout(_LIST_SECONDS):
             return await labelled_pods.list_pods(client, labels)
-    except (errors.ClusterError, TimeoutError, *watch_wire.UNREADABLE):
+    except (errors.ClusterError, TimeoutError):
         return None
 
 

@@ -1,4 +1,4 @@
-"""Connects a command to the cluster that its options select, reads single objects, and selects an installation.
+"""Connects a command to the cluster that its options select, and selects an installation.
 
 Every command that uses a cluster gets its client here. The names of an installation are constants of the process, which
 `railwright.cluster.installed_names` reads from the environment when it is imported. So this module imports nothing that
@@ -84,17 +84,6 @@ class Deployment(views.View, frozen=True):
     spec: DeploymentSpec = DeploymentSpec()
 
 
-async def read_object(client: clients.Client, path: str, shape: type[_Result]) -> _Result:
-    """Return an object. Raise ClusterError, ForeignError if the answer is not an object of this shape."""
-    return _decode(client, path, await client.get(path), shape)
-
-
-async def find_object(client: clients.Client, path: str, shape: type[_Result]) -> _Result | None:
-    """Return an object, None if it does not exist. Raises as `read_object`."""
-    body = await clients.find(client, path)
-    return None if body is None else _decode(client, path, body, shape)
-
-
 class _ReviewStatus(views.View, frozen=True):
     allowed: bool | None = None
 
@@ -115,14 +104,7 @@ async def review_access(
     spec = {"resourceAttributes": attributes, "user": errors.format_user(namespace, account), "groups": groups}
     path = f"/apis/{version}/{kind.lower()}s"
     answer = await client.post(path, {"apiVersion": version, "kind": kind, "spec": spec})
-    return _decode(client, path, answer, _AccessReview).status.allowed
-
-
-def _decode(client: clients.Client, path: str, body: bytes, shape: type[_Result]) -> _Result:
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except watch_wire.UNREADABLE as error:
-        raise errors.build_foreign(client.host, path, str(error)) from None
+    return watch_wire.decode_object(client, path, answer, _AccessReview).status.allowed
 
 
 def choose_kubeconfig(given: str, instead: str = "") -> str | None:
@@ -178,7 +160,7 @@ async def _find_installations(client: clients.Client, namespace: str) -> Sequenc
         deployments = await watch_wire.list_objects(
             client, f"/apis/apps/v1/{scope}deployments", Deployment, _DEPLOYMENTS
         )
-    except (errors.ApiError, errors.ForeignError, *watch_wire.UNREADABLE):
+    except (errors.ApiError, errors.ForeignError):
         return ()  # the checks say what is wrong
     return sorted(
         {

@@ -319,12 +319,6 @@ async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
     """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
     try:
         spec.sink.replace(await watch_wire.list_objects(client, spec.kind.path, spec.kind.view))
-    except watch_wire.UNREADABLE as error:
-        plural = spec.kind.path.rpartition("/")[2]
-        cause = errors.quote_message(str(error))
-        raise output.UnreadableError(
-            f"one of the {plural} cannot be decoded{cause and f': {cause}'}; to list them: kubectl get {plural} -A"
-        ) from None
     except errors.ApiError as error:
         if error.status == 404 and spec.kind.optional:
             spec.sink.replace([])

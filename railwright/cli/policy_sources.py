@@ -2,9 +2,9 @@
 
 import msgspec
 
-from railwright.cli import cluster_access, output, policies
+from railwright.cli import output, policies
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, resources
+from railwright.cluster import errors, installed_names, resources, watch_wire
 from railwright.cluster import policies as policy_reader
 from railwright.fabric import names
 from railwright.fabric.policy import model
@@ -43,5 +43,5 @@ async def fetch(client: clients.Client) -> model.Policy:
 async def find(client: clients.Client) -> model.Policy | policy_reader.Rejected | None:
     """Return the policy in the ConfigMap or its errors, None without a ConfigMap. Raise ClusterError."""
     path = f"{resources.POLICY.path}/{installed_names.POLICY}"
-    config_map = await cluster_access.find_object(client, path, _ConfigMap)
+    config_map = await watch_wire.find_object(client, path, _ConfigMap)
     return None if config_map is None else policy_reader.read((config_map.data or {}).get(names.POLICY_KEY, ""))

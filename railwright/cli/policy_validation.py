@@ -187,8 +187,8 @@ async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, 
     webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
     policy, service, installed = await asyncio.gather(
         policy_sources.fetch(client),
-        cluster_access.find_object(client, f"/api/v1/namespaces/{namespace}/services/{name}", dict[str, Any]),
-        cluster_access.find_object(client, webhooks, dict[str, Any]),
+        watch_wire.find_object(client, f"/api/v1/namespaces/{namespace}/services/{name}", dict[str, Any]),
+        watch_wire.find_object(client, webhooks, dict[str, Any]),
     )
     if service is None:
         raise output.UnreadableError(

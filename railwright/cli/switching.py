@@ -14,8 +14,8 @@ import msgspec
 
 from railwright.cli import cluster_access, options, output
 from railwright.cluster import client as clients
-from railwright.cluster import errors
-from railwright.fabric import text
+from railwright.cluster import errors, watch_wire
+from railwright.fabric import text, views
 
 Object = dict[str, Any]
 
@@ -39,10 +39,6 @@ Labelled pods are then created as they are written: without networks and NCCL se
 _ENABLED = """\
 Pods that were created meanwhile stay as they are; create them again to give them their network. So do Jobs that were
 created meanwhile with the label only on the Job. Verify: railwright check"""
-
-
-class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] = {}
 
 
 class Switch:
@@ -151,11 +147,11 @@ class Switch:
 
     async def _read_copy(self) -> list[Object] | None:
         """Return the saved objects; None without a ConfigMap. Raises UnreadableError."""
-        body = await clients.find(self._client, f"{self._copies}/{self.copy_name}")
-        if body is None:
+        config_map = await watch_wire.find_object(self._client, f"{self._copies}/{self.copy_name}", views.ConfigMap)
+        if config_map is None:
             return None
         try:
-            items = msgspec.json.decode(msgspec.json.decode(body, type=_ConfigMap).data[_KEY], type=list[Object])
+            items = msgspec.json.decode((config_map.data or {})[_KEY], type=list[Object])
             return [item for item in items if item["kind"] in _PATHS and item["metadata"]["name"]]
         except (KeyError, TypeError, ValueError) as error:
             raise output.UnreadableError(

@@ -179,7 +179,7 @@ async def find_pods(client: clients.Client, namespace: str, form: str, name: str
     """Return a pod, or the pods of a job or gang in order of rank. Raise UnreadableError if there are none."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     if form == "pod":
-        return [await cluster_access.read_object(client, f"{path}/{name}", _Pod)]
+        return [await watch_wire.read_object(client, f"{path}/{name}", _Pod)]
     pods: list[_Pod] = await watch_wire.list_objects(client, path, _Pod)
     members = [pod for pod in pods if _is_member(pod, namespace, name)]
     if not members:

@@ -5,7 +5,7 @@ import asyncio
 
 from railwright.cli import cluster_access, formats, options, output, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import installed_names, policies
+from railwright.cluster import installed_names, policies, watch_wire
 from railwright.fabric import version
 
 _DEPLOYMENTS = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments"
@@ -43,7 +43,7 @@ async def _read(client: clients.Client) -> dict[str, str | None]:
 async def _read_image(client: clients.Client, server: str) -> str | None:
     """Return the image of a server's own container, not of a sidecar."""
     path = f"{_DEPLOYMENTS}/{installed_names.INSTALLATION}-{server}"
-    deployment = await cluster_access.find_object(client, path, cluster_access.Deployment)
+    deployment = await watch_wire.find_object(client, path, cluster_access.Deployment)
     if deployment is None:
         return None
     return next((item.image for item in deployment.spec.template.spec.containers if item.name == server), None)

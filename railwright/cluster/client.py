@@ -23,7 +23,6 @@ CONNECT_SECONDS = 10.0
 RENEW_SECONDS = 60.0  # between looks at the expiry of a credential plugin's token
 _REOPEN_SECONDS = 1.0  # between two readings of credentials that answers have put in doubt
 _CHUNK = 64 * 1024
-_NOT_FOUND = 404
 _LONGEST_MESSAGE = 500  # characters that an error quotes of a response that is not a Status
 _LONGEST_STATUS = 8192  # characters of a Status: a rejection by a webhook may name many fields
 _CHANNELS = "v4.channel.k8s.io"  # protocol of `exec`: the first byte of a message is its channel
@@ -312,16 +311,6 @@ class Client:
             is_anonymous=self._access.is_anonymous,
             body=body,
         )
-
-
-async def find(client: Client, path: str) -> bytes | None:
-    """Return the body of a GET, None if there is no such object. Raises as `Client.get`."""
-    try:
-        return await client.get(path)
-    except errors.ApiError as error:
-        if error.status != _NOT_FOUND or error.foreign:
-            raise
-        return None
 
 
 async def connect(

@@ -139,24 +139,12 @@ def build_tree(root: Node) -> Any:
 
     Aliases may add MAX_VALUES values to those that are written: a short text must not fill the memory.
     """
-    document = build_document(root, sum(len(node.value) for node in _list_collections(root)) * 2 + MAX_VALUES)
+    written = root.end_mark.index - root.start_mark.index  # characters, of which each value that is written has one
+    document = build_document(root, written + MAX_VALUES)
     for problem in document.problems:
         if problem.first_line is None:
             raise DocumentError(problem.message, problem.line)
     return document.tree
-
-
-def _list_collections(root: Node) -> Iterator[Node]:
-    """Yield each mapping and sequence of a node once, however many aliases refer to it."""
-    seen: set[int] = set()
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, yaml.CollectionNode) and id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            pairs = isinstance(node, yaml.MappingNode)
-            waiting += [part for pair in node.value for part in pair] if pairs else node.value
 
 
 def remove_nulls(plain: Any) -> Any:

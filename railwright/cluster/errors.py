@@ -59,7 +59,7 @@ class SilentError(UnreachableError):
 
 
 class ForeignError(ClusterError):
-    """The response is not that of a Kubernetes API server but of another program, a proxy or a login page."""
+    """The response, or an object in it, is not that of a Kubernetes API server but of a proxy or another program."""
 
 
 class ApiError(ClusterError):
@@ -153,6 +153,13 @@ def build_foreign(host: str, path: str, detail: str = "") -> ForeignError:
     """Return the error for a response that is not a Kubernetes API server's."""
     reason = f"{format_place(host)} answers, but not as a Kubernetes API server does"
     return ForeignError(f"{path}: {reason}{f': {detail}' if detail else ''}", reason=reason, fix=_FOREIGN)
+
+
+def build_undecoded(path: str, detail: str) -> ForeignError:
+    """Return the error for an object of a list that does not have the form of its kind."""
+    plural, cause = path.rpartition("/")[2], quote_message(detail)
+    reason = f"one of the {plural} cannot be decoded{cause and f': {cause}'}"
+    return ForeignError(f"{path}: {detail}", reason=reason, fix=f"to list them: kubectl get {plural} -A")
 
 
 def format_place(url: str) -> str:

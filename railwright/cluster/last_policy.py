@@ -8,8 +8,6 @@ installation brings, nothing is kept.
 import asyncio
 import logging
 
-import msgspec
-
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, policies, sources, watch_wire
 from railwright.fabric import names, views
@@ -22,7 +20,6 @@ _RETRY_SECONDS = 30.0
 _CONFLICT = 409
 _MERGE = "application/merge-patch+json"
 _LOG = logging.getLogger(__name__)
-_decode = msgspec.json.Decoder(views.ConfigMap).decode
 
 
 class LastPolicy:
@@ -49,7 +46,7 @@ class LastPolicy:
             try:
                 await self._follow()
                 said = ""
-            except (errors.ClusterError, *watch_wire.UNREADABLE) as error:
+            except errors.ClusterError as error:
                 if str(error) != said:
                     said = str(error)
                     _LOG.warning("the last valid policy is not kept", extra={"fields": {"error": said}})
@@ -62,10 +59,9 @@ class LastPolicy:
             return
         if not self._store.valid and self._store.current is not None:
             return
-        body = await clients.find(self._client, _PATH)
-        if body is None:
+        copy = await watch_wire.find_object(self._client, _PATH, views.ConfigMap)
+        if copy is None:
             return
-        copy = _decode(body)
         if self._store.valid:
             await self._keep(present, copy)
         else:

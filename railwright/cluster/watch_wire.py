@@ -1,4 +1,4 @@
-"""The wire format of lists and watches: pages, events, statuses, and the identity of objects. Lists objects once.
+"""The wire format of lists and watches: pages, events, statuses, and the identity of objects. Reads objects once.
 
 Objects stay undecoded here: each kind has its own view.
 """
@@ -15,7 +15,7 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors
 
 
-class ListMeta(msgspec.Struct, rename="camel"):
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     """Metadata of a page; `continue_` requests the next one."""
 
     resource_version: str = ""
@@ -26,7 +26,7 @@ class List(msgspec.Struct):
     """A page. `items` is always present; Go encodes an empty list as null."""
 
     items: list[msgspec.Raw] | None
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    metadata: ListMeta = ListMeta()
 
 
 class Event(msgspec.Struct):
@@ -64,6 +64,7 @@ T = TypeVar("T")
 
 
 GONE = 410  # status of pages that took longer than the API server keeps a version
+_NOT_FOUND = 404
 _PAGE = "500"  # objects per page, as kubectl requests
 _LEVELS = (
     100  # levels that are decoded of a page or event that nests too deeply; our views need fewer than half of them
@@ -107,13 +108,36 @@ async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]
         await asyncio.gather(answer, return_exceptions=True)  # also reads an error that nobody else will
 
 
+async def read_object(client: clients.Client, path: str, view: type[T]) -> T:
+    """Return an object. Raises ClusterError, ForeignError if the answer is no object of this view."""
+    return decode_object(client, path, await client.get(path), view)
+
+
+async def find_object(client: clients.Client, path: str, view: type[T]) -> T | None:
+    """Return an object, None if it does not exist. Raises as `read_object`."""
+    try:
+        return await read_object(client, path, view)
+    except errors.ApiError as error:
+        if error.status != _NOT_FOUND or error.foreign:
+            raise
+        return None
+
+
+def decode_object(client: clients.Client, path: str, body: bytes, view: type[T]) -> T:
+    """Return the object that the API server has sent. Raises ForeignError if it is none of this view."""
+    try:
+        return msgspec.json.decode(body, type=view)
+    except UNREADABLE as error:
+        raise errors.build_foreign(client.host, path, str(error)) from None
+
+
 async def list_objects(
     client: clients.Client, path: str, view: Any, query: Mapping[str, str] | None = None
 ) -> list[Any]:
     """Return all objects of `path`, decoded as `view`.
 
-    Raises ClusterError, also for a response that is no list, and UNREADABLE for an object that cannot be decoded. If
-    the list expires between pages, it is read again in one request, as client-go's pager does.
+    Raises ClusterError, also for a response that is no list, and for an object that cannot be decoded. If the list
+    expires between pages, it is read again in one request, as client-go's pager does.
     """
     try:
         return await _list_pages(client, path, view, {**(query or {}), "limit": _PAGE})
@@ -126,7 +150,10 @@ async def list_objects(
 async def _list_pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
     read = msgspec.json.Decoder(view).decode
     async with contextlib.aclosing(read_pages(client, path, query)) as pages:
-        return [read(item) async for page in pages for item in page.items or ()]
+        try:
+            return [read(item) async for page in pages for item in page.items or ()]
+        except UNREADABLE as error:
+            raise errors.build_undecoded(path, str(error)) from None
 
 
 def flatten(text: bytes) -> bytes:

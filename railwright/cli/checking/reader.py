@@ -61,7 +61,7 @@ async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
     path = source.path.format(namespace=namespace)
     try:
         if source.is_single:
-            snapshot.objects[name] = [await cluster_access.read_object(client, path, source.view)]
+            snapshot.objects[name] = [await watch_wire.read_object(client, path, source.view)]
         else:
             snapshot.objects[name] = await watch_wire.list_objects(client, path, source.view, source.query)
     except errors.ClusterError as error:
@@ -69,9 +69,6 @@ async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
             snapshot.unknown |= set() if source.is_single else {name}
             return
         _record(snapshot, name, source.right.format(namespace=snapshot.namespace), error)
-    except watch_wire.UNREADABLE as error:
-        cause = errors.quote_message(str(error))
-        snapshot.unread[name] = f"an object of {name} cannot be decoded{cause and f': {cause}'}"
 
 
 def _record(snapshot: Snapshot, name: str, right: str, error: errors.ClusterError) -> None:

@@ -151,8 +151,6 @@ async def read(client: clients.Client) -> Cluster:
                 raise
             if error.status == _FORBIDDEN:
                 unread.add(kind)
-        except watch_wire.UNREADABLE as error:
-            raise errors.build_foreign(client.host, path, str(error)) from None
     return Cluster(objects, frozenset(unread))
 
 

@@ -195,7 +195,7 @@ async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
     scheduler, volcano, kube = scheduler_configuration.get_scheduler(pod), None, []
     with contextlib.suppress(errors.ClusterError):
         if scheduler == "volcano":
-            volcano = await cluster_access.find_object(client, resources.VOLCANO_CONFIGURATION, dict[str, Any])
+            volcano = await watch_wire.find_object(client, resources.VOLCANO_CONFIGURATION, dict[str, Any])
         else:
             kube = await watch_wire.list_objects(client, resources.KUBE_SCHEDULER_CONFIGURATIONS, Any)
     managed = scheduler_configuration.list_asking(volcano, kube).get(scheduler, ())
@@ -374,7 +374,7 @@ async def _read(
     Of a pod that is not injected the extender is not asked.
     """
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    pod = await cluster_access.read_object(client, path, _Pod)
+    pod = await watch_wire.read_object(client, path, _Pod)
     if pod.metadata.name != name:
         raise errors.build_foreign(client.host, path)
     record = build_record(pod)

@@ -54,6 +54,18 @@ async def test_a_page_that_is_no_list_is_not_of_an_api_server(page, monkeypatch)
         await watch_wire.list_objects(Pages(), "/nodes", msgspec.Raw)
 
 
+async def test_an_object_that_cannot_be_decoded_is_named_by_its_kind(monkeypatch):
+    page = b'{"metadata": {}, "items": [{"metadata": {"name": 7}}]}'
+    monkeypatch.setattr(Pages, "get", lambda *_: asyncio.sleep(0, page))
+    kind = resources.NODES
+    with pytest.raises(errors.ForeignError) as raised:
+        await watch_wire.list_objects(Pages(), kind.path, kind.view)
+    assert raised.value.sentence == (
+        "one of the nodes cannot be decoded: Expected `str`, got `int` - at `$.metadata.name`; to list them: "
+        "kubectl get nodes -A"
+    )
+
+
 async def test_leaving_early_cancels_the_request_for_the_next_page():
     client = Pages()
     client.let.set()
