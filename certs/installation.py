@@ -4,8 +4,6 @@ Only the fields that railwright owns are changed, and only if the object is stil
 carries the resourceVersion that was read, so of two concurrent writers one gets a 409 and reads again.
 """
 
-import base64
-import binascii
 import datetime as dt
 import urllib.parse
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +13,8 @@ import msgspec
 
 from certs import inventory, pki, rotation, schedules
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, watch_wire
+from railwright.cluster import errors, events, installed_names, watch_wire
+from railwright.fabric import views
 
 CONFIGURATION = installed_names.INSTALLATION  # name of the mutating and of the validating webhook configuration
 KINDS: Mapping[str, str] = {
@@ -23,12 +22,57 @@ KINDS: Mapping[str, str] = {
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
 _LABELS = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/managed-by": "railwright-certs"}
-_GROUP = "/apis/admissionregistration.k8s.io/v1"
+_GROUP_VERSION = "admissionregistration.k8s.io/v1"
 _MERGE, _JSON = "application/merge-patch+json", "application/json-patch+json"
 _APPLY, _MANAGER = "application/apply-patch+yaml", "railwright-certs"
 CONFLICTS = frozenset({409, 422})  # conflict of a merge patch; failed version test of a JSON Patch
 
-Document = dict[str, Any]
+
+class _Metadata(views.Identity, frozen=True):
+    generation: int = 0
+    managed_fields: list[Any] | None = None
+
+
+class Secret(views.View, frozen=True):
+    """A Secret, whose values msgspec decodes from base64."""
+
+    metadata: _Metadata
+    data: dict[str, bytes] | None = None
+
+    def read_pair(self, certificate: str = "tls.crt", key: str = "tls.key") -> pki.Pair | None:
+        """Return a certificate and its key, None if one is missing or empty."""
+        data = self.data or {}
+        pair = pki.Pair(data.get(certificate, b""), data.get(key, b""))
+        return pair if pair.certificate_pem and pair.key_pem else None
+
+    def get_bundle(self) -> bytes:
+        """Return the CA bundle."""
+        return (self.data or {}).get("ca.crt", b"")
+
+
+class _Service(views.View, frozen=True):
+    namespace: str = ""
+
+
+class _ClientConfig(views.View, frozen=True):
+    service: _Service | None = None
+    url: str = ""
+    ca_bundle: bytes = b""
+
+
+class _Webhook(views.View, frozen=True):
+    name: str
+    client_config: _ClientConfig
+
+
+class Configuration(views.View, frozen=True):
+    """A webhook configuration."""
+
+    metadata: _Metadata
+    webhooks: list[_Webhook] | None = None
+
+
+_NO_SECRET = Secret(metadata=_Metadata())
 
 
 class ClusterState:
@@ -37,73 +81,61 @@ class ClusterState:
     def __init__(
         self,
         namespace: str,
-        secrets: Mapping[str, Document | None],
-        configurations: Mapping[str, Document | None],
+        secrets: Mapping[str, Secret | None],
+        configurations: Mapping[str, Configuration | None],
         hosts: Collection[str],
     ) -> None:
         """Take `secrets` by their names in the inventory and `configurations` by kind; None for a missing object."""
         self.namespace, self.secrets, self.configurations = namespace, secrets, configurations
         self._hosts = frozenset(hosts)
-
-    @property
-    def pairs(self) -> dict[str, pki.Pair]:
-        """The certificates and keys by name, without Secrets that are missing or empty."""
-        pairs = {name: _read_pair(_read_data(secret)) for name, secret in self.secrets.items()}
-        return {name: pair for name, pair in pairs.items() if pair is not None}
-
-    @property
-    def observed(self) -> rotation.Observed:
-        """The state as the input of a rotation."""
-        certificates = {}
-        for name, secret in self.secrets.items():
-            if name != inventory.CA:
-                data = _read_data(secret)
-                certificates[name] = rotation.StoredCertificate(_read_pair(data), data.get("ca.crt", b""))
-        bundles = {
-            f"{kind}/{hook['name']}": _decode_base64(hook["clientConfig"].get("caBundle"))
-            for kind in self.configurations
-            for _, hook in self.list_own_webhooks(kind)
-        }
-        return rotation.Observed(_read_keyring(self.secrets.get(inventory.CA)), certificates, bundles)
-
-    @property
-    def fingerprint(self) -> tuple[object, ...]:
-        """A fingerprint that changes whenever a certificate or a caBundle is written, even with the same content."""
-        versions = [_get_resource_version(item) for name, item in self.secrets.items() if name != inventory.CA]
-        return (*versions, *(item and item["metadata"].get("generation") for item in self.configurations.values()))
-
-    def list_own_webhooks(self, kind: str) -> list[tuple[int, Document]]:
-        """Return the webhooks of a configuration that call railwright, with their indexes in the list."""
-        hooks = (self.configurations.get(kind) or {}).get("webhooks") or []
-        return [(index, hook) for index, hook in enumerate(hooks) if self._calls_railwright(hook["clientConfig"])]
+        present = {name: secret or _NO_SECRET for name, secret in secrets.items()}
+        pairs = {name: secret.read_pair() for name, secret in present.items()}
+        # certificates and keys by name, without Secrets that are missing or empty
+        self.pairs = {name: pair for name, pair in pairs.items() if pair is not None}
+        self._own = {kind: self._list_own_webhooks(configuration) for kind, configuration in configurations.items()}
+        ca = present.pop(inventory.CA, _NO_SECRET)
+        # the input of a rotation
+        self.observed = rotation.Observed(
+            rotation.Keyring(ca.read_pair(), ca.read_pair("next.crt", "next.key"), pki.split_bundle(ca.get_bundle())),
+            {name: rotation.StoredCertificate(pairs[name], secret.get_bundle()) for name, secret in present.items()},
+            {f"{kind}/{hook.name}": hook.client_config.ca_bundle for kind, own in self._own.items() for _, hook in own},
+        )
+        # changes whenever a certificate or a caBundle is written, even with the same content
+        self.fingerprint = (
+            *(secret.metadata.resource_version for secret in present.values()),
+            *(found and found.metadata.generation for found in configurations.values()),
+        )
 
     def list_outdated(self, kind: str, pem: bytes) -> list[tuple[int, str]]:
         """Return index and name of the webhooks of a configuration that call railwright with another caBundle."""
-        return [
-            (index, hook["name"])
-            for index, hook in self.list_own_webhooks(kind)
-            if _decode_base64(hook["clientConfig"].get("caBundle")) != pem
-        ]
+        return [(index, hook.name) for index, hook in self._own[kind] if hook.client_config.ca_bundle != pem]
 
-    def list_overwritten(self, pem: bytes) -> Iterator[tuple[Document, tuple[str, ...], tuple[str, ...]]]:
-        """Yield each configuration with a caBundle that is not `pem`: its metadata, the webhooks, the last writers."""
-        for kind, document in self.configurations.items():
-            names = tuple(name for _, name in self.list_outdated(kind, pem))
-            if document is not None and names:
-                yield {**document["metadata"], "kind": kind}, names, _list_writers(document, names)
+    def list_overwritten(self) -> Iterator[tuple[events.Involved, tuple[str, ...], tuple[str, ...]]]:
+        """Yield each configuration with another caBundle than the keyring's, its webhooks, and the last writers."""
+        for kind, configuration in self.configurations.items():
+            names = tuple(name for _, name in self.list_outdated(kind, self.observed.keyring.bundle))
+            if configuration is not None and names:
+                metadata = configuration.metadata
+                involved = events.Involved(kind, _GROUP_VERSION, "", metadata.name, metadata.uid)
+                yield involved, names, _list_writers(metadata, names)
 
-    def _calls_railwright(self, client_config: Document) -> bool:
+    def _list_own_webhooks(self, configuration: Configuration | None) -> list[tuple[int, _Webhook]]:
+        """Return the webhooks that call railwright, with their indexes in the list."""
+        hooks = (configuration.webhooks if configuration else None) or ()
+        return [(index, hook) for index, hook in enumerate(hooks) if self._calls_railwright(hook.client_config)]
+
+    def _calls_railwright(self, client_config: _ClientConfig) -> bool:
         """True if the webhook's Service is in the installation's namespace, or its URL has one of the hosts."""
-        if (service := client_config.get("service")) is not None:
-            return bool(service["namespace"] == self.namespace)
-        return urllib.parse.urlsplit(client_config.get("url") or "").hostname in self._hosts
+        if client_config.service is not None:
+            return client_config.service.namespace == self.namespace
+        return urllib.parse.urlsplit(client_config.url).hostname in self._hosts
 
 
-def _list_writers(document: Document, hooks: Collection[str]) -> tuple[str, ...]:
+def _list_writers(metadata: _Metadata, hooks: Collection[str]) -> tuple[str, ...]:
     """Return the field managers that own the caBundle of one of these webhooks, other than this program."""
     keys = {msgspec.json.encode({"name": hook}).decode() for hook in hooks}
     managers = []
-    for entry in document["metadata"].get("managedFields") or ():
+    for entry in metadata.managed_fields or ():
         fields = (entry.get("fieldsV1") or {}).get("f:webhooks") or {}
         owned = [fields.get(f"k:{key}") or {} for key in keys]
         if any("f:caBundle" in (hook.get("f:clientConfig") or {}) for hook in owned):
@@ -115,8 +147,12 @@ async def read_state(
     client: clients.Client, namespace: str, names: Sequence[str], hosts: Collection[str]
 ) -> ClusterState:
     """Read the Secrets of `names` (from the inventory) and both configurations. Raises ClusterError."""
-    secrets = {name: await _get_or_none(client, _build_secret_path(namespace, name)) for name in names}
-    configurations = {kind: await _get_or_none(client, _build_configuration_path(kind)) for kind in KINDS}
+    secrets = {
+        name: await watch_wire.find_object(client, _build_secret_path(namespace, name), Secret) for name in names
+    }
+    configurations = {
+        kind: await watch_wire.find_object(client, _build_configuration_path(kind), Configuration) for kind in KINDS
+    }
     return ClusterState(namespace, secrets, configurations, hosts)
 
 
@@ -142,14 +178,14 @@ async def _write(client: clients.Client, state: ClusterState, changes: rotation.
 
 async def _fill_bundles(client: clients.Client, state: ClusterState, kind: str, pem: bytes) -> None:
     """Write `caBundle` of the webhooks of a configuration that call railwright; change nothing else."""
-    document, outdated = state.configurations.get(kind), state.list_outdated(kind, pem)
-    if document is None or not outdated:
+    configuration, outdated = state.configurations.get(kind), state.list_outdated(kind, pem)
+    if configuration is None or not outdated:
         return
     # by index: the version test fails if the list has changed since it was read
-    version_test = {"op": "test", "path": "/metadata/resourceVersion", "value": _get_resource_version(document)}
-    encoded = base64.b64encode(pem).decode()
+    version = configuration.metadata.resource_version
+    version_test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
     paths = [f"/webhooks/{index}/clientConfig/caBundle" for index, _ in outdated]
-    changes = [version_test, *({"op": "add", "path": path, "value": encoded} for path in paths)]
+    changes = [version_test, *({"op": "add", "path": path, "value": pem} for path in paths)]
     await client.patch(_build_configuration_path(kind), changes, _JSON)
 
 
@@ -158,15 +194,16 @@ async def _write_secret(
 ) -> None:
     """Create or change one Secret. None as a value deletes the key."""
     old, path = state.secrets[name], _build_secret_path(state.namespace, name)
-    if all(_read_data(old).get(key) == value for key, value in data.items()):
+    present = (old or _NO_SECRET).data or {}
+    if all(present.get(key) == value for key, value in data.items()):
         return
-    encoded = {key: None if value is None else base64.b64encode(value).decode() for key, value in data.items()}
     if old is None:
         old = await _create_empty_secret(client, path, inventory.SECRETS[name])
-    await client.patch(path, {"metadata": {"resourceVersion": _get_resource_version(old)}, "data": encoded}, _MERGE)
+    metadata = {"resourceVersion": old.metadata.resource_version}
+    await client.patch(path, {"metadata": metadata, "data": data}, _MERGE)  # bytes become base64
 
 
-async def _create_empty_secret(client: clients.Client, path: str, name: str) -> Document:
+async def _create_empty_secret(client: clients.Client, path: str, name: str) -> Secret:
     """Create a Secret without content, and return it. The API server answers 409 if another process has filled it.
 
     By server-side apply, because RBAC can limit it by resource name; a POST cannot be limited so.
@@ -179,7 +216,7 @@ async def _create_empty_secret(client: clients.Client, path: str, name: str) -> 
         "data": {"tls.crt": "", "tls.key": ""},  # required by this type
     }
     answer = await client.patch(f"{path}?fieldManager={_MANAGER}", empty, _APPLY)
-    return _decode_object(client, path, answer)
+    return watch_wire.decode_object(client, path, answer, Secret)
 
 
 def _build_secret_path(namespace: str, name: str) -> str:
@@ -187,59 +224,17 @@ def _build_secret_path(namespace: str, name: str) -> str:
 
 
 def _build_configuration_path(kind: str) -> str:
-    return f"{_GROUP}/{KINDS[kind]}/{CONFIGURATION}"
-
-
-def _get_resource_version(document: Document | None) -> str:
-    return str(document["metadata"]["resourceVersion"]) if document else ""
-
-
-def _read_data(secret: Document | None) -> dict[str, bytes]:
-    return {key: _decode_base64(value) for key, value in ((secret or {}).get("data") or {}).items()}
-
-
-def _decode_base64(value: str | None) -> bytes:
-    try:
-        return base64.b64decode(value or "", validate=True)
-    except binascii.Error:  # cannot happen with an API server, which validates base64
-        return b""
-
-
-def _read_pair(data: Mapping[str, bytes], certificate: str = "tls.crt", key: str = "tls.key") -> pki.Pair | None:
-    certificate_pem, key_pem = data.get(certificate), data.get(key)
-    return pki.Pair(certificate_pem, key_pem) if certificate_pem and key_pem else None
+    return f"/apis/{_GROUP_VERSION}/{KINDS[kind]}/{CONFIGURATION}"
 
 
 def _format_pair(pair: pki.Pair | None, certificate: str = "tls.crt", key: str = "tls.key") -> dict[str, bytes | None]:
     return {certificate: pair.certificate_pem if pair else None, key: pair.key_pem if pair else None}
 
 
-def _read_keyring(secret: Document | None) -> rotation.Keyring:
-    data = _read_data(secret)
-    next_ca = _read_pair(data, "next.crt", "next.key")
-    return rotation.Keyring(_read_pair(data), next_ca, trusted=pki.split_bundle(data.get("ca.crt", b"")))
-
-
 def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
     signer = keyring.active_ca or pki.Pair(b"", b"")  # empty instead of absent, because kubernetes.io/tls requires both
     next_pair = _format_pair(keyring.next_ca, "next.crt", "next.key")
-    return {**_format_pair(signer), **next_pair, "ca.crt": pki.join_bundle(keyring.trusted)}
-
-
-async def _get_or_none(client: clients.Client, path: str) -> Document | None:
-    """Return an object, or None if it does not exist. Raises ClusterError, also if the response is not an object."""
-    answer = await clients.find(client, path)
-    return None if answer is None else _decode_object(client, path, answer)
-
-
-def _decode_object(client: clients.Client, path: str, answer: bytes) -> Document:
-    try:
-        document = msgspec.json.decode(answer)
-    except watch_wire.UNREADABLE as error:
-        raise errors.build_foreign(client.host, path, str(error)) from error
-    if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
-        raise errors.build_foreign(client.host, path)
-    return document
+    return {**_format_pair(signer), **next_pair, "ca.crt": keyring.bundle}
 
 
 class Rotator:

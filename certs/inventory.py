@@ -12,8 +12,6 @@ from railwright.cluster import installed_names
 CA = "ca"  # name of the CA among the certificates
 # a certificate is renewed in the last third of its validity period, as kubelet and cert-manager do
 RENEW_BEFORE = 1 / 3
-# minimum validity period: another issuer's certificate may be shorter than our back-dating
-_MIN_VALIDITY = dt.timedelta(seconds=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,44 +43,24 @@ def satisfies(pair: pki.Pair, spec: CertificateSpec, *, ca: pki.Pair, now: dt.da
     certificate, ca_certificate = pki.load_certificate(pair), pki.load_certificate(ca)
     if certificate is None or ca_certificate is None or not pki.is_valid_at(certificate, now):
         return False
-    try:
-        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return False
-    covers_hosts = {pki.build_general_name(host) for host in spec.hosts} <= _find_names(certificate)
+    names = pki.find_extension(certificate, x509.SubjectAlternativeName) or ()
     return (
         pki.is_signed_by(certificate, ca_certificate)
         and not is_due(certificate, now)
-        and covers_hosts
-        and pki.USAGE_OIDS[spec.usage] in usages
+        and {pki.build_general_name(host) for host in spec.hosts} <= set(names)
+        and pki.USAGE_OIDS[spec.usage] in (pki.find_extension(certificate, x509.ExtendedKeyUsage) or ())
     )
 
 
 def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
     """True if the certificate is to be renewed: in the last third of its validity period, or expired."""
-    return get_remaining_share(certificate, now) <= RENEW_BEFORE
+    return now >= get_renewal_time(certificate)
 
 
-def get_renewal_time(certificate: x509.Certificate) -> dt.datetime:
-    """Return when the certificate becomes due."""
-    return certificate.not_valid_after_utc - get_validity(certificate) * RENEW_BEFORE
-
-
-def get_remaining_share(certificate: x509.Certificate, now: dt.datetime) -> float:
-    """Return the remaining fraction of the validity period: 1 at issue, 0 or less after expiry."""
-    return (certificate.not_valid_after_utc - now) / max(get_validity(certificate), _MIN_VALIDITY)
-
-
-def get_validity(certificate: x509.Certificate) -> dt.timedelta:
-    """Return the validity period, without the time by which certificates are back-dated."""
-    return certificate.not_valid_after_utc - certificate.not_valid_before_utc - pki.BACKDATED
-
-
-def _find_names(certificate: x509.Certificate) -> set[x509.GeneralName]:
-    try:
-        return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-    except x509.ExtensionNotFound:
-        return set()
+def get_renewal_time(certificate: x509.Certificate, left: float = RENEW_BEFORE) -> dt.datetime:
+    """Return when this share of the validity period is left, which begins when a certificate of ours is issued."""
+    validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - pki.BACKDATED
+    return certificate.not_valid_after_utc - max(validity, dt.timedelta()) * left  # others' may be valid for minutes
 
 
 SERVERS = ("webhook", "extender")

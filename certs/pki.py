@@ -12,6 +12,7 @@ import enum
 import functools
 import ipaddress
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+Extension = TypeVar("Extension", bound=x509.ExtensionType)
 BACKDATED = dt.timedelta(hours=1)  # tolerates clocks of two machines that differ by up to an hour
 COMMON_NAME_LIMIT = 64  # characters, RFC 5280 appendix A, ub-common-name
 
@@ -156,9 +158,8 @@ def _build_key_usage(*, is_ca: bool) -> x509.KeyUsage:
 
 
 def _build_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    try:
-        identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound:  # issued by another tool
+    identifier = find_extension(issuer, x509.SubjectKeyIdentifier)
+    if identifier is None:  # issued by another tool
         identifier = x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
@@ -231,18 +232,6 @@ def split_bundle(pem: bytes) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(certificate.public_bytes(serialization.Encoding.PEM) for certificate in parsed))
 
 
-def join_bundle(certificates: Iterable[bytes]) -> bytes:
-    """Return the bundle of these certificates."""
-    return b"".join(certificates)
-
-
-def filter_cas(certificates: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return the CA certificates, deduplicated. Expired ones are kept: another host's clock may be behind."""
-    return tuple(
-        dict.fromkeys(certificate for certificate in certificates if is_ca(x509.load_pem_x509_certificate(certificate)))
-    )
-
-
 def find_issuer(chain: bytes, certificates: Iterable[bytes]) -> bytes | None:
     """Return which of `certificates` issued the first certificate of a chain, or an intermediate CA in it, if any."""
     candidates = tuple(certificates)
@@ -253,10 +242,16 @@ def find_issuer(chain: bytes, certificates: Iterable[bytes]) -> bytes | None:
 
 def is_ca(certificate: x509.Certificate) -> bool:
     """True if the certificate may issue others, by its basic constraints."""
+    constraints = find_extension(certificate, x509.BasicConstraints)
+    return constraints is not None and constraints.ca
+
+
+def find_extension(certificate: x509.Certificate, kind: type[Extension]) -> Extension | None:
+    """Return the extension of a kind, None if the certificate has none."""
     try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
-        return False
+        return None
 
 
 @functools.lru_cache(maxsize=256)

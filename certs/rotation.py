@@ -11,6 +11,8 @@ import datetime as dt
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
+from cryptography import x509
+
 from certs import inventory, pki, schedules
 
 _NAME_OF_CA = "railwright"  # of all CAs; the key identifier distinguishes them
@@ -35,6 +37,11 @@ class Keyring:
     active_ca: pki.Pair | None = None
     next_ca: pki.Pair | None = None  # the next CA: published, but not signing yet
     trusted: tuple[bytes, ...] = ()
+
+    @property
+    def bundle(self) -> bytes:
+        """Return the CA bundle in force: the value of every caBundle and ca.crt."""
+        return b"".join(self.trusted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +162,7 @@ def _plan_next_ca(situation: Situation) -> Step | Wait | None:
 
 def _list_outdated(situation: Situation) -> list[str]:
     """Return the names of what has another bundle than the keyring."""
-    expected, observed = pki.join_bundle(situation.keyring.trusted), situation.observed
+    expected, observed = situation.keyring.bundle, situation.observed
     stored = {name: item.trusted for name, item in observed.certificates.items() if item.pair is not None}
     return [name for name, pem in {**observed.bundles, **stored}.items() if pem != expected]
 
@@ -204,7 +211,7 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
     if len(keyring.trusted) == 1 and not situation.list_live():
         return Step(Action.ACTIVATE, "no certificate is in use yet")
     certificate = pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.signs else None
-    is_urgent = certificate is None or inventory.get_remaining_share(certificate, situation.now) < schedules.URGENT
+    is_urgent = certificate is None or situation.now > inventory.get_renewal_time(certificate, schedules.URGENT)
     until = pki.get_issue_time(keyring.next_ca) + schedule.overlap
     if situation.now < until and not is_urgent:
         return Wait(until, "clients need time to read the next CA", soon=until - situation.now <= schedule.settle)
@@ -279,7 +286,7 @@ def build_changes(step: Step, situation: Situation) -> Changes:
             trusted = (*pki.split_bundle(new.certificate_pem), *keyring.trusted)
             return Changes(dataclasses.replace(keyring, next_ca=new, trusted=trusted))
         case Action.PUBLISH:
-            pem = pki.join_bundle(keyring.trusted)
+            pem = keyring.bundle
             outdated = [name for name in _list_outdated(situation) if name in observed.certificates]
             stored = {name: dataclasses.replace(observed.certificates[name], trusted=pem) for name in outdated}
             return Changes(None, pem, stored)
@@ -292,7 +299,7 @@ def build_changes(step: Step, situation: Situation) -> Changes:
             for spec in [spec for spec in situation.specs if spec.name in step.names]:
                 lifetime = schedule.client if spec.usage is pki.Usage.CLIENT else schedule.serving
                 pair = spec.issue(keyring.active_ca, now=now, lifetime=lifetime)
-                certificates[spec.name] = StoredCertificate(pair, pki.join_bundle(keyring.trusted))
+                certificates[spec.name] = StoredCertificate(pair, keyring.bundle)
             return Changes(certificates=certificates)
         case Action.PRUNE:
             if keyring.active_ca is None:
@@ -312,5 +319,6 @@ def _build_keyring(situation: Situation) -> Keyring:
     bundles = [stored.trusted for stored in observed.certificates.values()]
     bundles += [] if usable else observed.bundles.values()
     pems = [*(pair.certificate_pem for pair in usable), *observed.keyring.trusted, *bundles, *situation.list_issuers()]
-    others = pki.filter_cas([certificate for pem in pems for certificate in pki.split_bundle(pem)])
+    # expired ones too: another host's clock may be behind
+    others = [part for pem in pems for part in pki.split_bundle(pem) if pki.is_ca(x509.load_pem_x509_certificate(part))]
     return Keyring(None, target, tuple(dict.fromkeys([*pki.split_bundle(target.certificate_pem), *others])))

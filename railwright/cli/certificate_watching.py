@@ -16,7 +16,7 @@ import prometheus_client
 from cryptography import x509
 from prometheus_client import exposition, registry
 
-from certs import installation, pki, rotation
+from certs import installation, rotation
 from railwright.cli import certificates, cluster_access, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, installed_names
@@ -166,11 +166,7 @@ class Watcher:
         state = self._rotator.state
         if state is None:
             return
-        pem = pki.join_bundle(state.observed.keyring.trusted)
-        for metadata, hooks, writers in state.list_overwritten(pem):
-            involved = events.Involved(
-                metadata["kind"], "admissionregistration.k8s.io/v1", "", metadata["name"], metadata.get("uid", "")
-            )
+        for involved, hooks, writers in state.list_overwritten():
             message = (
                 f"{', '.join(writers) or 'another writer'} overwrites the caBundle of {', '.join(hooks)} whenever "
                 f"{installed_names.CERTS} has written it, and the API server rejects opted-in pods meanwhile; let one "

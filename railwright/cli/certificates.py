@@ -49,7 +49,7 @@ async def write_admission_configuration(arguments: argparse.Namespace) -> int:
     directory = pathlib.PurePosixPath(arguments.directory)
     users = [files.format_user(arguments.namespace), *arguments.user]
     texts = {
-        "ca.crt": pki.join_bundle(state.observed.keyring.trusted).decode(),
+        "ca.crt": state.observed.keyring.bundle.decode(),
         files.ADMISSION: files.build_configuration(directory),
         files.KUBECONFIG: files.build_kubeconfig(users, directory / "apiserver.crt", directory / "apiserver.key"),
     }

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from certs import installation, inventory, schedules
@@ -35,7 +36,7 @@ class Cluster:
         others, self.others = self.others, None
         if others is not None:
             await others()
-        path, document = path.partition("?")[0], body
+        path, document = path.partition("?")[0], msgspec.to_builtins(body)
         present = self.stored.get(path)
         if content_type == APPLY:  # without force
             assert not any(document["data"].values()), "content is written by version only"

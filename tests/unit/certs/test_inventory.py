@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 
+import msgspec
 import pytest
 
 from certs import installation, inventory, pki, rotation
@@ -78,9 +79,13 @@ def hook(name, *, pem=b"", **client_config):
     return {"name": name, "clientConfig": {**client_config, **given}}
 
 
-def look(secrets, *hooks, generation=1):
+def look(trees, *hooks, generation=1):
+    secrets = {name: tree and msgspec.convert(tree, installation.Secret) for name, tree in trees.items()}
     document = {"metadata": {"resourceVersion": "7", "generation": generation}, "webhooks": list(hooks)}
-    configurations = {"MutatingWebhookConfiguration": document, "ValidatingWebhookConfiguration": None}
+    configurations = {
+        "MutatingWebhookConfiguration": msgspec.convert(document, installation.Configuration),
+        "ValidatingWebhookConfiguration": None,
+    }
     return installation.ClusterState("ours", secrets, configurations, {"127.0.0.1"})
 
 

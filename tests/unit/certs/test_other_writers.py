@@ -51,7 +51,7 @@ class Cluster:
         return b"{}"
 
     async def patch(self, path, body, _content_type) -> bytes:
-        path, changes = path.partition("?")[0], body
+        path, changes = path.partition("?")[0], msgspec.to_builtins(body)
         if path in self.refused:
             raise errors.ApiError(403, "Forbidden", "denied", path)
         self.patched.append(path)

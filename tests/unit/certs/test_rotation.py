@@ -156,7 +156,7 @@ class World:
     def healthy(self) -> None:
         """Assert that the stored objects are complete."""
         for name in HOOKS:
-            assert self.current(name) == pki.join_bundle(self.keyring.trusted)
+            assert self.current(name) == self.keyring.bundle
         for leaf in self.specs:
             pair = self.current(leaf.name).pair
             assert pki.is_presentable(pair, self.now)
