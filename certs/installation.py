@@ -14,7 +14,6 @@ import msgspec
 from certs import inventory, pki, rotation, schedules
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, installed_names, watch_wire
-from railwright.fabric import views
 
 CONFIGURATION = installed_names.INSTALLATION  # name of the mutating and of the validating webhook configuration
 KINDS: Mapping[str, str] = {
@@ -28,12 +27,12 @@ _APPLY, _MANAGER = "application/apply-patch+yaml", "railwright-certs"
 CONFLICTS = frozenset({409, 422})  # conflict of a merge patch; failed version test of a JSON Patch
 
 
-class _Metadata(views.Identity, frozen=True):
+class _Metadata(watch_wire.Identity, frozen=True, rename="camel"):
     generation: int = 0
     managed_fields: list[Any] | None = None
 
 
-class Secret(views.View, frozen=True):
+class Secret(msgspec.Struct, frozen=True, rename="camel"):
     """A Secret, whose values msgspec decodes from base64."""
 
     metadata: _Metadata
@@ -50,22 +49,22 @@ class Secret(views.View, frozen=True):
         return (self.data or {}).get("ca.crt", b"")
 
 
-class _Service(views.View, frozen=True):
+class _Service(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
 
 
-class _ClientConfig(views.View, frozen=True):
+class _ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
     service: _Service | None = None
     url: str = ""
     ca_bundle: bytes = b""
 
 
-class _Webhook(views.View, frozen=True):
+class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     client_config: _ClientConfig
 
 
-class Configuration(views.View, frozen=True):
+class Configuration(msgspec.Struct, frozen=True, rename="camel"):
     """A webhook configuration."""
 
     metadata: _Metadata
