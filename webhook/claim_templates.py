@@ -39,15 +39,12 @@ _MAX_OF_WORKLOAD = 16  # more are written when there are pods
 
 
 class _NotWrittenError(Exception):
-    """A template is not written. The message has the cause and the fix."""
+    """A template is not written, by the policy in force or as the API server refuses it: message with cause and fix."""
 
-    def __init__(self, text: str, *, retry_after: float = 0.0) -> None:
+    def __init__(self, text: str, *, is_refused: bool = False, retry_after: float = 0.0) -> None:
         super().__init__(text)
+        self.is_refused = is_refused
         self.retry_after = retry_after  # seconds that the API server asks to wait
-
-
-class _PlanError(_NotWrittenError):
-    """The template cannot be written by the policy in force."""
 
 
 class _Attempt(NamedTuple):
@@ -130,11 +127,9 @@ class ClaimTemplateController:
             try:
                 await self._write(key, pod)
             except _NotWrittenError as error:
-                is_refused = not isinstance(error, _PlanError)
-                refusals = (last.refusals if last else 0) + 1 if is_refused else 0
-                pause = _choose_pause(refusals, error.retry_after)
-                self._attempts[key] = _Attempt(time.monotonic() + pause, refusals)
-                if last is not None or is_refused:  # the replica may have the other policy in a moment
+                refusals = (last.refusals if last else 0) + 1 if error.is_refused else 0
+                self._attempts[key] = _Attempt(time.monotonic() + _choose_pause(refusals, error.retry_after), refusals)
+                if last is not None or error.is_refused:  # the replica may have the other policy in a moment
                     object_events.post_failure(self._poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))
             else:
                 self._attempts[key] = _Attempt(time.monotonic() + _OBSERVED_SECONDS)  # until the watch shows it
@@ -162,21 +157,22 @@ class ClaimTemplateController:
             if error.status == _CONFLICT:  # another replica was first
                 return
             is_denied = isinstance(error, errors.ApiError) and _NO_RIGHT in error.message
-            raise _NotWrittenError(_DENIED if is_denied else error.sentence, retry_after=error.retry_after) from None
+            text = _DENIED if is_denied else error.sentence
+            raise _NotWrittenError(text, is_refused=True, retry_after=error.retry_after) from None
 
     def _build(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
-        """Return the template. Raises _PlanError."""
+        """Return the template. Raises _NotWrittenError."""
         namespace, name = key
         if key in self._state.claim_templates.classes:
-            raise _PlanError("it exists with another content than railwright writes under this name; delete it")
+            raise _NotWrittenError("it exists with another content than railwright writes under this name; delete it")
         try:
             plan = claim_requests.plan_stored(pod, policy, self._state.build_facts(namespace))
         except reason.RefusedError as error:
-            raise _PlanError(error.message) from None
+            raise _NotWrittenError(error.message) from None
         trees = plan.build_templates(namespace) if plan else []
         tree = next((tree for tree in trees if tree["metadata"]["name"] == name), None)
         if tree is None:
-            raise _PlanError("by the policy in force the pod gets no such template; recreate the pod or its job")
+            raise _NotWrittenError("by the policy in force the pod gets no such template; recreate the pod or its job")
         return tree
 
 

@@ -308,33 +308,27 @@ class Inventory:
 
     def _change_claim(self, before: objects.ResourceClaim | None, after: objects.ResourceClaim | None) -> Changes:
         if before is not None:
-            self._forget_claim(before)
+            key = before.metadata.full_name
+            for pod in [(before.metadata.namespace, uid) for uid in before.consumers]:
+                self._claims_by_pod[pod].remove(key)
+                if not self._claims_by_pod[pod]:
+                    del self._claims_by_pod[pod]
+            for device in map(slices.identify, before.results):
+                if self._claim_by_device.get(device) == key:
+                    del self._claim_by_device[device]
         if after is not None:
-            self._index_claim(after)
+            key = after.metadata.full_name
+            for uid in after.consumers:
+                self._claims_by_pod.setdefault((after.metadata.namespace, uid), set()).add(key)
+            for result in after.results:
+                if not result.admin_access and result.share_id is None:
+                    self._claim_by_device[slices.identify(result)] = key
         changed = [claim for claim in (before, after) if claim is not None]
         return Changes(
             nodes={device.node for device, _ in self._list_named(changed)},
             uids=frozenset().union(*(claim.consumers for claim in changed)),
             keys=frozenset(claim.metadata.full_name for claim in changed),
         )
-
-    def _index_claim(self, claim: objects.ResourceClaim) -> None:
-        key = claim.metadata.full_name
-        for uid in claim.consumers:
-            self._claims_by_pod.setdefault((claim.metadata.namespace, uid), set()).add(key)
-        for result in claim.results:
-            if not result.admin_access and result.share_id is None:
-                self._claim_by_device[slices.identify(result)] = key
-
-    def _forget_claim(self, claim: objects.ResourceClaim) -> None:
-        key = claim.metadata.full_name
-        for pod in [(claim.metadata.namespace, uid) for uid in claim.consumers]:
-            self._claims_by_pod[pod].remove(key)
-            if not self._claims_by_pod[pod]:
-                del self._claims_by_pod[pod]
-        for device in map(slices.identify, claim.results):
-            if self._claim_by_device.get(device) == key:
-                del self._claim_by_device[device]
 
 
 def _change_template(
