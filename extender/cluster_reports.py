@@ -43,15 +43,16 @@ class DeviceState(enum.StrEnum):
 def count_devices(
     nodes: Iterable[object_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Collection[str]
 ) -> Counter[tuple[str, DeviceState]]:
-    """Count the devices of one fabric's resources on these nodes, by resource and state."""
+    """Count the devices of these resources on these nodes, by resource and state, but for missing ones."""
     counts: Counter[tuple[str, DeviceState]] = Counter()
     for node in nodes:
         used = cluster.get_used(node.name)
         idle_state = DeviceState.FREE if node.schedulable else DeviceState.UNSCHEDULABLE
-        missing = []
         for name in resource_names:
             allocatable, requested = node.allocatable.get(name, 0), used.get(name, 0)
             capacity = max(node.capacity.get(name, 0), allocatable)
+            if not capacity and not requested:
+                continue
             busy = min(requested, capacity)
             for state, amount in (
                 (DeviceState.BUSY, busy),
@@ -60,10 +61,16 @@ def count_devices(
                 (DeviceState.OVERCOMMITTED, requested - allocatable),
             ):
                 counts[name, state] += max(amount, 0) // resources.UNIT
-            if not capacity:
-                missing.append(name)
+    return counts
+
+
+def count_missing(nodes: Iterable[object_info.NodeInfo], resource_names: Collection[str]) -> Counter[str]:
+    """Count the nodes that lack a resource of one fabric and have another one of it, by resource."""
+    counts: Counter[str] = Counter()
+    for node in nodes:
+        missing = [name for name in resource_names if not (node.capacity.get(name) or node.allocatable.get(name))]
         if len(missing) < len(resource_names):
-            counts.update((name, DeviceState.MISSING) for name in missing)
+            counts.update(missing)
     return counts
 
 
@@ -99,22 +106,27 @@ class RailGauges:
         }
         if (version := (self._state.cluster.version, pools)) == self._counted:
             return
-        counts: dict[str, Counter[tuple[str, DeviceState]]] = {name: Counter() for name in pools}
+        resource_names = {resource for rail_by_resource in pools.values() for resource in rail_by_resource}
+        counts: Counter[tuple[str, DeviceState]] = Counter()
+        missing: dict[str, Counter[str]] = {name: Counter() for name in pools}
         # Nodes may change between two batches. The version was read before, so such a change leads to another count.
         nodes = tuple(self._state.cluster.nodes.values())
         for first in range(0, len(nodes), _BATCH_NODES):
+            batch = nodes[first : first + _BATCH_NODES]
+            counts.update(count_devices(batch, self._state.cluster, resource_names))
             for name, rail_by_resource in pools.items():
-                batch = nodes[first : first + _BATCH_NODES]
-                counts[name].update(count_devices(batch, self._state.cluster, rail_by_resource))
+                missing[name].update(count_missing(batch, rail_by_resource))
             await asyncio.sleep(0)
         self._counted = version
         self._counters.rail_devices.clear()
         before, self._overcommitted = self._overcommitted, {}
         for name, rail_by_resource in pools.items():
             for resource, rail in rail_by_resource.items():
-                for state in DeviceState:
-                    self._counters.rail_devices.labels(name, rail, state).set(counts[name][resource, state])
-                devices = counts[name][resource, DeviceState.OVERCOMMITTED]
+                by_state = {state: counts[resource, state] for state in DeviceState}
+                by_state[DeviceState.MISSING] = missing[name][resource]
+                for state, count in by_state.items():
+                    self._counters.rail_devices.labels(name, rail, state).set(count)
+                devices = by_state[DeviceState.OVERCOMMITTED]
                 self._overcommitted = {**self._overcommitted, (name, rail): devices}
                 if devices > before.get((name, rail), 0):
                     fields = {"fabric": name, "rail": rail, "devices": devices}
