@@ -33,20 +33,20 @@ class _Metadata(watch_wire.Identity, frozen=True, rename="camel"):
 
 
 class Secret(msgspec.Struct, frozen=True, rename="camel"):
-    """A Secret, whose values msgspec decodes from base64."""
+    """A Secret, whose values msgspec decodes from base64. Go encodes an empty value as null."""
 
     metadata: _Metadata
-    data: dict[str, bytes] | None = None
+    data: dict[str, bytes | None] | None = None
 
     def read_pair(self, certificate: str = "tls.crt", key: str = "tls.key") -> pki.Pair | None:
         """Return a certificate and its key, None if one is missing or empty."""
         data = self.data or {}
-        pair = pki.Pair(data.get(certificate, b""), data.get(key, b""))
+        pair = pki.Pair(data.get(certificate) or b"", data.get(key) or b"")
         return pair if pair.certificate_pem and pair.key_pem else None
 
     def get_bundle(self) -> bytes:
         """Return the CA bundle."""
-        return (self.data or {}).get("ca.crt", b"")
+        return (self.data or {}).get("ca.crt") or b""
 
 
 class _Service(msgspec.Struct, frozen=True, rename="camel"):

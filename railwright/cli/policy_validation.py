@@ -206,7 +206,16 @@ async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, 
 
 
 async def _fill_resources(client: clients.Client, document: model.PolicyDocument) -> model.PolicyDocument:
-    listed = await _list_kind(client, resources.NADS) if _list_unnamed(document) else []
+    try:
+        listed = await _list_kind(client, resources.NADS) if _list_unnamed(document) else []
+    except errors.ApiError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        output.print_note(
+            f"resources are missing that only the networks of {text.join_first(_list_unnamed(document), 5)} name: "
+            "state `resource` there, or get the right to list network-attachment-definitions"
+        )
+        return document
     networks = {item.metadata.key: item.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None for item in listed}
     fabrics = {
         name: fabric if fabric.claims else intent.fill_resources(name, fabric, networks)

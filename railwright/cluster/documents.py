@@ -137,9 +137,10 @@ def build_document(root: Node, max_values: int = MAX_VALUES) -> Document:
 def build_tree(root: Node) -> Any:
     """Return the plain tree of a node of any size. Raises DocumentError for any problem but a repeated key.
 
-    Aliases may add MAX_VALUES values to those that are written: a short text must not fill the memory.
+    With aliases it may have as many values as the text has characters, and MAX_VALUES more: a short text must not fill
+    the memory.
     """
-    written = root.end_mark.index - root.start_mark.index  # characters, of which each value that is written has one
+    written = root.end_mark.index - root.start_mark.index
     document = build_document(root, written + MAX_VALUES)
     for problem in document.problems:
         if problem.first_line is None:

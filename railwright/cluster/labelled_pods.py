@@ -12,7 +12,7 @@ _PAGE, _MAX_PAGES = "500", 4  # a kilobyte for each pod
 
 
 class _Page(views.View, frozen=True):
-    items: list[views.Pod] | None = None
+    items: list[views.Pod] | None  # Go encodes an empty list as null
     metadata: watch_wire.ListMeta = watch_wire.ListMeta()
 
 

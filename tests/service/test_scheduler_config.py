@@ -20,6 +20,7 @@ NETWORK = {
         "annotations": {"k8s.v1.cni.cncf.io/resourceName": "nvidia.com/rail0"},
     }
 }
+NETWORKS = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions"
 SYSTEM = "/api/v1/namespaces/railwright-system"
 
 
@@ -39,9 +40,13 @@ async def test_the_resources_of_networks_are_managed(cluster, run):
     )
     code, out, err = await run("policy", "scheduler-config")
     assert (code, err, list_managed(out)) == (0, "", ["nvidia.com/rail1"]), "Multus is not installed"
-    cluster.lists["/apis/k8s.cni.cncf.io/v1/network-attachment-definitions"] = [NETWORK]
+    cluster.lists[NETWORKS] = [NETWORK]
     code, out, err = await run("policy", "scheduler-config")
     assert (code, err, list_managed(out)) == (0, "", ["nvidia.com/rail0", "nvidia.com/rail1"])
+    cluster.fault = lambda request: 403 if request.path == NETWORKS else None
+    code, out, err = await run("policy", "scheduler-config")
+    assert (code, list_managed(out)) == (0, ["nvidia.com/rail1"])
+    assert "fabrics.roce.rails rail0 name: state `resource` there, or get the right to list" in err
 
 
 def test_without_a_cluster_the_rails_are_named_whose_resource_is_missing(tmp_path, capsys):

@@ -17,7 +17,8 @@ examples() {
 # CPU time of what a tenant, a scheduler or a policy may send.
 budgets() { $BIN/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 tests/slow/budgets; }
 
-# Integration tests that take over 15 seconds, or repeat a case in which kube-scheduler draws.
+# Integration tests that take over 15 seconds, or repeat a case in which kube-scheduler draws. All of tests/e2e runs in
+# `make test-e2e` only.
 integration() {
 	$BIN/python tests/integration/build.py &&
 		$BIN/pytest -m slow --numprocesses 2 --dist loadfile tests/integration
@@ -45,11 +46,12 @@ fuzz() {
 # Unit tests on the newest and the oldest of the machine's other Pythons, each in an environment of its own; service tests
 # on the oldest alone.
 interpreters() {
-	local version python folders status=0
+	local version python folders oldest status=0
+	oldest=$(sh tests/support/interpreters.sh | sed '$!d; s/ .*//')
 	while read -r version python; do
 		[ "$($BIN/python -V)" = "$("$python" -V)" ] && continue
 		folders=tests/unit
-		[ "$version" = 3.11 ] && folders+=" tests/service"
+		[ "$version" = "$oldest" ] && folders+=" tests/service"
 		echo "tests on Python $version ($python)"
 		$BIN/uv venv --quiet --clear --python "$python" ".venv-$version" &&
 			$BIN/uv pip install --quiet --python ".venv-$version/bin/python" --require-hashes -r requirements/dev.txt &&

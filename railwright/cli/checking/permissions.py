@@ -70,7 +70,7 @@ def check_server_permissions(snapshot: Snapshot) -> Assessment:
     account, (first, *_) = next(iter(snapshot.denied.items()))
     fix = "apply the roles and their bindings again: {apply}"
     if any(map(_is_for_claims, itertools.chain(*snapshot.denied.values()))):
-        fix = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}"
+        fix = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}; if others are lacking too, {fix}"
     user = errors.format_user(snapshot.namespace, account)
     return fail("; ".join(lacking), f"{fix}; to verify: kubectl auth can-i {first} --as={user}")
 

@@ -7,11 +7,12 @@ to a view is covered thereby. `check_objects(rows, handle)` checks each of them.
 
     cost_budget.check_objects(cost_budget.sample(cost_budget.list_objects(views.Pod, base), 4), handle)
 
-`sample` takes some of the objects, where all take more minutes than they are worth.
+`sample` takes some of the objects, other ones each day, where all take more minutes than they are worth.
 """
 
 import asyncio
 import contextlib
+import datetime as dt
 import functools
 import gc
 import inspect
@@ -80,9 +81,12 @@ LARGEST = Size()
 
 
 def sample(rows: Iterable[Row], share: int, turn: int = 0) -> list[Row]:
-    """Return one of `share` rows, always the same ones and at least one. Each turn below `share` has other rows."""
-    rows = list(rows)
-    return [row for row in rows if zlib.crc32(row.title.encode()) % share == turn] or rows[:1]
+    """Return one of `share` rows, at least one. Each turn below `share` has other rows, and so has each day.
+
+    So every row is measured in some run, and a run is repeatable on its day.
+    """
+    rows, part = list(rows), (turn + dt.datetime.now(dt.UTC).toordinal()) % share
+    return [row for row in rows if zlib.crc32(row.title.encode()) % share == part] or rows[:1]
 
 
 # --- measuring ----------------------------------------------------------------------------------------

@@ -194,12 +194,15 @@ async def compare(server, ask: Send, per_second: int, attacks: Iterable[Send]) -
     before = server.memory()
     for attempt in range(ATTEMPTS):
         calm = await measure_for(SECONDS / 2, ask, per_second)
-        tasks = [asyncio.create_task(send_all(attacks, took)), asyncio.create_task(watch(server, not_ready))]
+        ended = asyncio.Event()
+        tasks = [
+            asyncio.create_task(send_all(attacks, took, ended)),
+            asyncio.create_task(watch(server, not_ready, ended)),
+        ]
         busy = await measure_for(SECONDS, ask, per_second)
-        for task in tasks:
-            assert not task.done(), server.log[-3000:]
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not any(task.done() for task in tasks), server.log[-3000:]
+        ended.set()
+        await asyncio.gather(*tasks)
         if latencies.find_p99(busy) < 0.02 + latencies.find_p99(calm):
             break
         assert attempt < ATTEMPTS - 1, (calm[-20:], busy[-20:], took)
@@ -220,9 +223,11 @@ async def measure_for(seconds: float, ask: Send, per_second: int) -> list[float]
     return await latencies.measure([ask], per_second, lambda: time.monotonic() >= end)
 
 
-async def send_all(attacks: Iterable[Send], took: list[float]) -> None:
-    """Send the expensive requests, one after the other."""
+async def send_all(attacks: Iterable[Send], took: list[float], ended: asyncio.Event) -> None:
+    """Send the expensive requests, one after the other; each is answered, also the last."""
     for attack in attacks:
+        if ended.is_set():
+            return
         sent = time.monotonic()
         reply = await attack()
         assert reply.status == 200, reply.body
@@ -230,8 +235,8 @@ async def send_all(attacks: Iterable[Send], took: list[float]) -> None:
         await asyncio.sleep(1)
 
 
-async def watch(server, not_ready: list[int]) -> None:
-    while True:
+async def watch(server, not_ready: list[int], ended: asyncio.Event) -> None:
+    while not ended.is_set():
         if (status := (await server.ops("/readyz")).status) != 200:
             not_ready.append(status)
         await asyncio.sleep(0.2)

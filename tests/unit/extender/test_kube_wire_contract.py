@@ -91,6 +91,14 @@ def test_fields_of_a_later_release_change_nothing(site, verb, data):
 
 @verbs
 @given(data=st.data())
+def test_only_nodes_of_the_request_are_in_the_answer(site, verb, data):
+    known = st.sampled_from([f"gpu-{index}" for index in range(8)])
+    tree = {**BODIES[verb], "NodeNames": data.draw(st.lists(known | st.text(max_size=300), max_size=12))}
+    assert_usable(verb, tree, site.ask_kube(verb, tree))
+
+
+@verbs
+@given(data=st.data())
 def test_empty_lists_and_maps_of_go_may_be_null(site, verb, data):
     tree = copy.deepcopy(BODIES[verb])
     emptied = [path for path in PLACES[verb] if path[-1] in NULLABLE]

@@ -32,7 +32,8 @@ def corpus(name: str) -> list[bytes]:
 
 def read_stored(name: str) -> list[bytes]:
     """Return the stored inputs of a target. Its file is a list of strings, of which each character is a byte."""
-    return [text.encode("latin-1") for text in json.loads((CORPUS / f"{name}.json").read_text())]
+    path = CORPUS / f"{name}.json"
+    return [text.encode("latin-1") for text in json.loads(path.read_text())] if path.exists() else []
 
 
 def store(name: str, inputs: Iterable[bytes]) -> None:
