@@ -18,8 +18,9 @@ asks for no version, so it is the newest. Lists are paged; if pages expire, the 
 client-go does. WatchList is not used: API servers before Kubernetes 1.34 reject it by default, and all support pages.
 A list after the first is applied as differences, in slices, so that other tasks of the event loop can run in between.
 
-Readiness asks three things: whether the first list is complete (`synced`), when the API server was last heard of
-(`get_age_seconds`: a list, an event, a bookmark, or an accepted watch), and what is wrong now (`failure`).
+Readiness asks four things: whether the first list is complete (`synced`), when the API server was last heard of
+(`get_age_seconds`: a list, an event, a bookmark, or an accepted watch), what is wrong now (`failure`), and whether the
+right is missing (`is_denied`).
 """
 
 import asyncio
@@ -108,6 +109,7 @@ class Reflector:
         self.kind = kind
         self.synced = asyncio.Event()
         self.failure: errors.ClusterError | None = None  # the current failure; None if the last request succeeded
+        self.is_denied = False  # True from a 403 until a request succeeds: other errors in between grant no right
         self._client, self._sink, self._clock, self._count_failure = client, sink, clock, count_failure
         self._excerpt, self._gradual, self._grant = excerpt, gradual, grant
         self._quiet, self._watch_seconds, self._absent = quiet_seconds, watch_seconds, absent_seconds
@@ -160,6 +162,7 @@ class Reflector:
             return
         else:
             self.failure = failure
+            self.is_denied = self.is_denied or failure.status == _FORBIDDEN
             message = "watch failed; the cache keeps its objects"
             fix = self._grant if self._grant and failure.status == _FORBIDDEN else failure.sentence
             self._log_once(None, str(failure), message, fix=fix)
@@ -326,7 +329,7 @@ class Reflector:
     def _record_contact(self) -> None:
         """Record contact with the API server for this kind: a list, an event, or an accepted watch."""
         self._last_contact = self._clock()
-        self.failure = None
+        self.failure, self.is_denied = None, False
 
     def _build_query(self, **parameters: str) -> dict[str, str]:
         return {**parameters, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}

@@ -164,7 +164,6 @@ CountFailure = Callable[[str, str], None]
 """Called with (kind, reason) when a watch starts again, and with "skipped" for an object that cannot be decoded."""
 # kinds without which no decision is possible
 _NEEDED = (resources.NODES.name, resources.WAITING_PODS.name, resources.POLICY.name)
-_FORBIDDEN = 403
 _SILENT_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than two are missing
 
 
@@ -233,9 +232,8 @@ class Sources:
                 yield spec
 
     def is_denied(self, kind: resources.Kind) -> bool:
-        """True while the API server says that this account may not read a kind that the policy in force needs."""
-        failure = self._reflectors[kind.name].failure if kind.name in self._reflectors else None
-        return failure is not None and failure.status == _FORBIDDEN
+        """True if a kind that the policy in force needs was denied to this account, and not read since."""
+        return kind.name in self._reflectors and self._reflectors[kind.name].is_denied
 
     def _list_late(self, stale_after: float) -> list[str]:
         ages = {name: source.get_age_seconds() for name, source in self._reflectors.items()}

@@ -5,7 +5,7 @@ import asyncio
 import admitting
 import pytest_asyncio
 import shell
-from api_stub import listing, node
+from api_stub import listing, node, status
 
 from railwright.cluster import policies, resources, sources
 from railwright.fabric.policy import shortcomings
@@ -27,8 +27,9 @@ class Running:
     def __init__(self, client) -> None:
         self.state = states.State()
         self.origin = sources.Sources(policies.PolicyStore(), client)
+        self.failures: list[tuple[str, str]] = []  # kind and reason, of each
         for spec in webhook._list_watches(self.state):
-            self.origin.watch(spec, count_failure=lambda *_: None)
+            self.origin.watch(spec, count_failure=lambda kind, reason: self.failures.append((kind, reason)))
         self.tasks = [asyncio.create_task(task()) for task in self.origin.tasks]
 
     @property
@@ -87,6 +88,24 @@ async def test_a_webhook_without_the_rights_for_claims_is_ready_says_so_and_watc
     assert await webhook._may_read_templates(running.origin.client)
     await shell.until(lambda: bool(running.state.claim_templates.classes))
     assert not running.origin.is_denied(resources.CLAIM_TEMPLATES)
+
+
+async def test_a_webhook_without_the_rights_stays_ready_while_the_api_server_fails(running, stub):
+    """A denial holds until a request succeeds: an API server that restarts gives other errors for a while."""
+    denied = {"/apis/resource.k8s.io/v1/resourceclaimtemplates"}
+    await running.use(PLAIN)
+    served = stub.lists.popleft()
+    stub.lists.append(status(429))
+    stub.forbidden = denied
+    running.origin.store.take(NVLINK)
+    for forbidden, reason in ((denied, "403"), (set(), "429"), (denied, "403")):
+        stub.forbidden = forbidden
+        running.failures.clear()
+        await shell.until(lambda reason=reason: (TEMPLATES, reason) in running.failures)
+        assert running.origin.is_denied(resources.CLAIM_TEMPLATES), reason
+        assert not running.origin.cache_problem(), reason
+    stub.lists[0], stub.forbidden = served, set()
+    await shell.until(lambda: not running.origin.is_denied(resources.CLAIM_TEMPLATES))
 
 
 async def test_the_caches_are_incomplete_until_what_a_new_policy_needs_is_read(running):
