@@ -180,12 +180,15 @@ def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if target containers use claims, and no container requests the rails of the pod as extended resources.
 
-    The author's claims of channels of a ComputeDomain bring no rails.
+    The author's claims of channels of a ComputeDomain bring no rails. In an NVLink fabric whose rails are no claims, a
+    template that the webhook may not read is taken for one of channels.
     """
     if not ctx.role.rails or not pod.spec.resource_claims:
         return False
     containers = pod.spec.containers
     channels = {name for name, classes in _list_classes(pod, ctx) if names.CHANNEL_CLASS in classes}
+    if ctx.known.without_templates and ctx.fabric.nvlink_segment is not None and ctx.fabric.claims is None:
+        channels = {entry.name for entry in pod.spec.resource_claims if entry.resource_claim_template_name}
     return any(
         claim.name not in channels
         for index in ctx.targets

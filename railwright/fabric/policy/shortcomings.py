@@ -68,7 +68,7 @@ def find_missing_rights(document: model.PolicyDocument) -> Iterator[reasons.Reas
         needing, effect = [f"{name}.claims" for name in claimed], "so its pods stay Pending"
     elif segmented:
         needing = [f"{name}.nvlinkSegment" for name in segmented]
-        effect = "so claims of NVLink channels are taken for rails"
+        effect = "so its pods' claims count as NVLink channels"
     else:
         return
     yield reasons.Reason(

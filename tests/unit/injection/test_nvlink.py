@@ -9,6 +9,7 @@ from admitting import (
     fabric,
     gpus,
     known,
+    limits,
     list_claim_templates,
     pod,
     refusal,
@@ -60,6 +61,18 @@ def test_nccl_gets_the_memory_that_nvlink_needs():
 def test_a_channel_brings_no_rails_so_their_devices_are_known():
     rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(2)) + "\n"
     assert env(admitted(name_channel(), nvlink_fabric(rails=rails), FACTS))["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+
+
+@pytest.mark.parametrize("source", ["resourceClaimTemplateName", "resourceClaimName"])
+def test_a_template_that_the_webhook_may_not_read_is_taken_for_a_channel(source):
+    """What the author's ResourceClaim brings is as unknown as with the right to read templates."""
+    by = nvlink_fabric(rails="[{name: rail0, device: mlx5_0}]", transport="infiniband")
+    tree = name_channel()
+    tree["spec"]["resourceClaims"] = [{"name": "imex", source: "mine"}]
+    result = admitted(tree, by, known(claim_templates={}, without_templates=True))
+    is_channel = source == "resourceClaimTemplateName"
+    assert env(result).get("NCCL_IB_HCA") == ("=mlx5_0" if is_channel else None)
+    assert ("railwright.io/rails" in limits(result)) is not is_channel
 
 
 @pytest.mark.parametrize("value", ["", "0", "two", "-1", "1.5", "1000000"])
