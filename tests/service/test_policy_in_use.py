@@ -98,7 +98,9 @@ DENIED = (
 )
 
 
-@pytest.mark.parametrize(("text", "words"), [(CLAIMED, DENIED), (SEGMENTED, "so its pods' claims count as NVLink channels; ")])
+@pytest.mark.parametrize(
+    ("text", "words"), [(CLAIMED, DENIED), (SEGMENTED, "so its pods' claims count as NVLink channels; ")]
+)
 async def test_a_policy_that_needs_claim_templates_is_a_warning_while_the_webhook_may_not_read_them(text, words):
     async def deny():
         return False

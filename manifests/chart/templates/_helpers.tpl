@@ -10,13 +10,13 @@ unless the release's name contains it. At most 40 characters, so that the longes
 {{- /* Image of all components, by tag and digest, by one of them, otherwise by the chart's appVersion. */}}
 {{- define "railwright.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ if not (hasPrefix "@" .tag) }}:{{ end }}{{ .tag | default $.Chart.AppVersion }}
+{{ .repository }}{{ if not (hasPrefix "@" (.tag | default "")) }}:{{ end }}{{ .tag | default $.Chart.AppVersion }}
 {{- end }}
 {{- end }}
 
 {{- /* "true" if a fabric needs ResourceClaimTemplates, by the value or by the policy of the values. */}}
 {{- define "railwright.hasClaims" -}}
-{{- $fabrics := get (fromYaml .Values.policy.document) "fabrics" }}
+{{- $fabrics := get (fromYaml (.Values.policy.document | default "")) "fabrics" }}
 {{- $found := .Values.webhook.claims }}
 {{- if kindIs "map" $fabrics }}
 {{- range $fabrics }}

@@ -41,6 +41,19 @@ def test_a_missing_helm_is_reported_with_its_address(tmp_path):
     assert "Helm 3 is missing. Install it (https://helm.sh/docs/intro/install)" in ran.stderr
 
 
+@pytest.mark.parametrize("value", ["policy.document", "image.tag"])
+def test_a_value_that_is_null_counts_as_unset(value):
+    """As argocd and a values file without a value set it."""
+    find = [sys.executable, "-c", "import render; print(render.find_helm() or '', end='')"]
+    helm = subprocess.run(find, cwd=SOURCE, capture_output=True, text=True, check=True).stdout
+    if not helm:
+        pytest.skip("no Helm: run .venv/bin/python tests/integration/build.py")
+    render = [helm, "template", "railwright", CHART]
+    ran = subprocess.run([*render, f"--set={value}=null"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == subprocess.run(render, capture_output=True, text=True, check=True).stdout
+
+
 def test_the_defaults_and_the_shipped_values_are_valid():
     for path in sorted(CHART.glob("values*.yaml")):
         jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
