@@ -20,6 +20,7 @@ from railwright.cluster import errors, events, reflector, resources
 from railwright.fabric import views
 from railwright.fabric.injection import claim_requests
 from railwright.fabric.policy import model as policies
+from railwright.fabric.policy import shortcomings
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from webhook import object_events
@@ -32,7 +33,7 @@ _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
 _PAUSE_SECONDS = 0.2  # between passes while a template is to be tried again
 _REST = 4  # pause after a pass, as a multiple of the time that it took
 _CONFLICT = 409
-_DENIED = "the webhook may not create it until the operator sets webhook.claims=true in the chart"
+_DENIED = f"no right; the operator must {shortcomings.GRANT_CLAIMS}"
 _NO_RIGHT = "is forbidden: User "  # of RBAC; an exceeded quota has the same status
 _WRITE_SECONDS = 2.0  # for the templates of a workload: its author waits
 _MAX_OF_WORKLOAD = 16  # more are written when there are pods

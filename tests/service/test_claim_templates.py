@@ -19,6 +19,7 @@ from aiohttp import test_utils
 
 from railwright.cluster import errors
 from railwright.fabric.claims import objects
+from railwright.fabric.policy import shortcomings
 from webhook import app, claim_templates
 
 CLAIMS = "    gpusPerNode: 8\n    railsPerPod: proportional\n    claims: {deviceClass: dranet, acceleratorClass: gpu}\n"
@@ -305,7 +306,7 @@ async def test_without_the_right_the_author_reads_what_grants_it(start, monkeypa
 
     monkeypatch.setattr(replica.client, "post", post)
     (warning,) = (await admit(replica, KINDS[0]))["warnings"]
-    assert ": the webhook may not create it until the operator sets webhook.claims=true in the chart; " in warning
+    assert f"; the operator must {shortcomings.GRANT_CLAIMS}; " in warning
 
 
 async def test_pods_and_workloads_are_told_while_the_webhook_may_not_read_templates(server, start):
@@ -315,7 +316,7 @@ async def test_pods_and_workloads_are_told_while_the_webhook_may_not_read_templa
     (name,) = find_template_names(response)
     (warning,) = response["warnings"]
     assert f"the webhook may not create ResourceClaimTemplate {name}, without which pods wait" in warning
-    assert warning.endswith("; the operator sets webhook.claims=true in the chart")
+    assert warning.endswith(f"; the operator must {shortcomings.GRANT_CLAIMS}")
     assert not list_templates(server)
     answer = planned(pod(gpus(4)), replica.policy, replica.state.build_facts("prod"))
     assert [message for message in messages(answer) if name in message]

@@ -94,7 +94,7 @@ fabrics:
 CLAIMED, SEGMENTED = POLICY.format(", claims: {deviceClass: dranet}"), POLICY.format(", nvlinkSegment: 1")
 DENIED = (
     "ClaimTemplateNotWritten: fabrics.roce.claims: the webhook may not read and create ResourceClaimTemplates yet, so "
-    "its pods stay Pending; set webhook.claims=true in the chart, or add manifests/components/claims"
+    "its pods stay Pending; set webhook.claims=true (Helm) or add manifests/components/claims"
 )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from railwright.fabric import names, text, views
 from railwright.fabric.claims import claim_templates
 from railwright.fabric.injection import accelerators, context, drafts, facts, opt_in
-from railwright.fabric.policy import compiled
+from railwright.fabric.policy import compiled, shortcomings
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -94,9 +94,9 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if claims.accelerator_class is not None:
         draft.warn(*_warn_of_gpus(pod, ctx, plan, gpu))
     if ctx.known.without_templates:
-        templates = text.join_first(plan.templates, 2)
+        templates = text.join_fitting(plan.templates)
         message = f"the webhook may not create ResourceClaimTemplate {templates}, without which pods wait"
-        fix = "the operator sets webhook.claims=true in the chart"
+        fix = f"the operator must {shortcomings.GRANT_CLAIMS}"
         draft.warn(reasons.Reason(AdmissionCode.CLAIM_TEMPLATE_NOT_WRITTEN, message, fix=fix))
     gpus = text.format_count(plan.accelerators, "GPU")
     rails = text.format_count(plan.rails, "rail")

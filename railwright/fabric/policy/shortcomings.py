@@ -15,8 +15,8 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 _WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
 _MAX_SHORT = 30  # characters of a list in a message with two lists, or with a long remedy
-# what gives the webhook the rights that `find_missing_rights` names
-GRANT_CLAIMS = "set webhook.claims=true in the chart, or add manifests/components/claims"
+# what gives the webhook the rights that `find_missing_rights` names; short, for warnings have 256 characters
+GRANT_CLAIMS = "set webhook.claims=true (Helm) or add manifests/components/claims"
 Networks = Mapping[tuple[str, str], str | None]
 Subnets = Mapping[tuple[str, str], Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]]
 

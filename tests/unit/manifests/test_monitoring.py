@@ -9,6 +9,8 @@ import queries
 import yaml
 from admitting import ROOT
 
+from railwright.fabric.policy import shortcomings
+
 COMPONENT = ROOT / "manifests" / "components" / "prometheus"
 FOLDER = COMPONENT / "dashboards"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
@@ -144,6 +146,10 @@ def test_an_alert_contains_its_entry_of_the_runbook():
 
 def test_the_runbook_has_the_order_of_the_alerts():
     assert list(entries()) == [alert["alert"] for alert in ALERTS]
+
+
+def test_the_runbook_says_what_grants_the_rights_for_claims():
+    assert shortcomings.GRANT_CLAIMS in RUNBOOK.replace("`", "")
 
 
 def test_the_runbook_names_only_existing_metrics():
