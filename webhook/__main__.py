@@ -47,7 +47,7 @@ async def serve(options: settings.Settings) -> int:
     post_event: app.EventSink = app.post_none
     write_templates: app.WriteTemplates | None = None
     list_pods: app.ListPods = app.list_none
-    may_read_templates: app.MayReadTemplates = app.allow
+    may_read_templates: app.MayReadTemplates = app.assume_rights
     if (client := origin.client) is not None:
         state.watched = True
         state.is_without_templates = functools.partial(origin.is_denied, resources.CLAIM_TEMPLATES)

@@ -15,7 +15,7 @@ unless the release's name contains it. At most 40 characters, so that the longes
 {{- end }}
 
 {{- /* "true" if a fabric needs ResourceClaimTemplates, by the value or by the policy of the values. */}}
-{{- define "railwright.hasClaims" -}}
+{{- define "railwright.needsClaimTemplates" -}}
 {{- $fabrics := get (fromYaml (.Values.policy.document | default "")) "fabrics" }}
 {{- $found := .Values.webhook.claims }}
 {{- if kindIs "map" $fabrics }}
