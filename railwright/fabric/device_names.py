@@ -11,7 +11,7 @@ from railwright.fabric.policy import model as policies
 
 Devices = tuple[str, ...]
 Values = Mapping[str, AbstractSet[str | None]]
-"""The values of the labels by which shapes are known; None stands for any other value, and for no label."""
+"""Values of the labels by which shapes are known; None stands for any value that no shape has, and for no label."""
 
 
 def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices | None:
@@ -75,27 +75,26 @@ def _find_possible_shapes(pod: views.Pod, document: policies.PolicyDocument) -> 
         else:
             # every node has a shape if each allowed value of some label implies one
             if not any(
-                all(any(_implies({**allowed, key: {value}}, shape) for shape in shapes) for value in values)
+                values <= {shape.match.get(key) for shape in shapes if _implies(allowed, shape, key)}
                 for key, values in allowed.items()
+                if None not in values
             ):
                 yield None
 
 
-def _implies(allowed: Values, shape: policies.NodeShape) -> bool:
-    """True if every node with allowed values has the labels of a shape."""
-    return all(allowed[key] == {value} for key, value in shape.match.items())
+def _implies(allowed: Values, shape: policies.NodeShape, besides: str | None = None) -> bool:
+    """True if every node with allowed values has the labels of a shape, besides one."""
+    return all(key == besides or allowed[key] == {value} for key, value in shape.match.items())
 
 
 def _list_allowed(pod: views.Pod, known: Values) -> Iterator[Values]:
     """Yield the values that each term of the required affinity allows, together with the node selector.
 
-    A term without requirements matches no node (Kubernetes' API).
+    A term without requirements matches no node (Kubernetes' API). Operators other than In, NotIn and DoesNotExist limit
+    nothing here.
     """
     selector = pod.spec.node_selector or {}
-    selected = {
-        key: _limit(values, values, "In", (selector[key],)) if key in selector else values
-        for key, values in known.items()
-    }
+    selected: Values = {key: {selector[key]} if key in selector else values for key, values in known.items()}
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
     if not terms:
@@ -112,18 +111,12 @@ def _list_allowed(pod: views.Pod, known: Values) -> Iterator[Values]:
         if term.match_expressions or term.match_fields
     ]
     for expressions in dict.fromkeys(rows):  # many terms of a long list have the same ones
-        allowed = dict(selected)
-        for key, operator, values in expressions:
-            allowed[key] = _limit(allowed[key], known[key], operator, values)
+        allowed = {key: {*values} for key, values in selected.items()}
+        for key, operator, values in sorted(expressions, key=lambda expression: expression[1] != "In"):
+            if operator == "In":  # the first of a label lists its values, also those of no shape
+                allowed[key] = {*values} if None in allowed[key] else allowed[key].intersection(values)
+            elif operator == "NotIn":
+                allowed[key].difference_update(values)  # in place: a user may write thousands of expressions
+            elif operator == "DoesNotExist":
+                allowed[key] &= {None}
         yield allowed
-
-
-def _limit(
-    allowed: AbstractSet[str | None], known: AbstractSet[str | None], operator: str, values: Sequence[str]
-) -> AbstractSet[str | None]:
-    """Return the allowed values that also satisfy an expression. Other operators than these limit nothing."""
-    if operator == "In":
-        return {value if value in known else None for value in values} & allowed
-    if operator == "NotIn":
-        return allowed - {*values}
-    return allowed & {None} if operator == "DoesNotExist" else allowed

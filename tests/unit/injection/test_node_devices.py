@@ -1,7 +1,8 @@
 """Devices that the policy states by node shape: set at admission where every possible node agrees."""
 
+import call_counts
 import pytest
-from admitting import SHAPES, admitted, env, fabric, gpus, mounts, pod, record
+from admitting import SHAPES, admitted, env, fabric, gpus, mounts, planned, pod, record
 
 HCA = "NCCL_IB_HCA"
 MORE_SHAPES = f"""{SHAPES}\
@@ -29,6 +30,34 @@ def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(operator, allo
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
     assert env(admitted(tree, fabric(top=MORE_SHAPES, rails=OTHERWISE))).get(HCA) == devices
+
+
+@pytest.mark.parametrize(
+    "limits", [[("In", ["a", "e"]), ("In", ["a", "f"])], [("NotIn", ["e"]), ("In", ["a", "e"])]], ids=["In", "NotIn"]
+)
+def test_values_of_no_shape_that_another_expression_excludes_are_not_possible(limits):
+    expressions = [{"key": "gpu", "operator": operator, "values": values} for operator, values in limits]
+    required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+    assert env(admitted(tree, fabric(top=MORE_SHAPES, rails=OTHERWISE)))[HCA] == "=mlx5_0,mlx5_1"
+
+
+@pytest.mark.parametrize("key", ["gpu", "gpu{}"])
+def test_twice_as_many_shapes_cost_twice_as_many_calls(key):
+    """For a pod that allows all shapes of one label, and for one that limits no label of the shapes."""
+
+    def count(size: int) -> int:
+        shapes = [
+            f"- {{name: s{n}, match: {{{key.format(n)}: g{n}}}, devices: {{rail0: m{n}}}}}\n" for n in range(size)
+        ]
+        allowed = {"key": "gpu", "operator": "In", "values": [f"g{n}" for n in range(size)]}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [allowed]}]}
+        tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+        policy = fabric(top=f"nodeShapes:\n{''.join(shapes)}", rails=UNNAMED)
+        planned(tree, policy)  # what all plans share is computed by the first
+        return call_counts.count(lambda: planned(tree, policy))
+
+    assert count(200) < 2.5 * count(100)
 
 
 def test_a_term_without_requirements_matches_no_node_and_leaves_the_others_to_decide():
