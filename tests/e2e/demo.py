@@ -7,6 +7,7 @@ and leaves nothing.
 import argparse
 import asyncio
 import base64
+import json
 import pathlib
 import shutil
 import signal
@@ -73,7 +74,7 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
         _tell("waiting until that job's pods exist")
 
         async def is_listed() -> bool:
-            return bool((await release.run("gangs", "--waiting", "--output=name")).strip())
+            return bool(json.loads(await release.run("gangs", "--waiting", "--output=json")))
 
         await waiting.wait(is_listed, describe="a gang that waits")
         rank = first["metadata"]["name"]

@@ -83,9 +83,14 @@ class Installation:
         return await self.run_offline(command, *options, f"--kubeconfig={self.plane.kubeconfig}")
 
     async def run_offline(self, command: str, *options: str) -> str:
-        """Run a command of railwright without a cluster; returns its output, findings or not."""
+        """Run a command of railwright without a cluster; returns its output, findings or not.
+
+        Raises HopelessError for wrong usage, which no wait mends.
+        """
         program = (*self.plane.enter, *commands.RAILWRIGHT)
         code, output, errors = await commands.railwright(command, *options, program=program)
+        if errors.startswith("usage: "):
+            raise waiting.HopelessError(errors)
         assert code in (0, 1), errors
         return output
 

@@ -1,6 +1,8 @@
 """The options that commands share: equal in all, as for kubectl, with suggestions for misspelt ones."""
 
+import ast
 import json
+import pathlib
 
 import pytest
 
@@ -85,6 +87,18 @@ def test_a_misspelt_option_gets_a_suggestion_and_the_usage(words, said, capsys):
     path = " ".join(["railwright", *known]) if not words[0].startswith("-") else "railwright"
     assert stderr.startswith(f"usage: {path}")
     assert stderr.splitlines()[-1].startswith(f"{path}: error: ")
+
+
+def test_what_the_tests_on_real_nodes_run_is_right_usage():
+    checked = []
+    for path in (pathlib.Path(__file__).parents[2] / "e2e").rglob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        for call in calls:
+            words = [word.value for word in call.args if isinstance(word, ast.Constant)]
+            if ast.unparse(call.func).endswith(".run") and len(words) == len(call.args) > 1 and words[0] in LEAVES:
+                PARSER.parse(words)
+                checked.append(words)
+    assert ["gangs", "--output=wide"] in checked
 
 
 def test_options_of_the_connection_may_precede_the_command_as_for_kubectl(tmp_path, capsys):
