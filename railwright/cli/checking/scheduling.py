@@ -31,6 +31,10 @@ GROUP = "scheduling"
 _VOLCANO_LISTEN = "--volcano-listen"  # option of the extender: a port for Volcano alone
 _PREDICATE = "extender.predicateVerb"
 _HYPER_NODE_PLUGIN = "network-topology-aware"
+_UNSEEN = (
+    "it is not known whether it asks the extender, because no ConfigMap says so: it does if the extender's metric "
+    "railwright_requests_total grows while such a pod is placed"
+)
 _COMPARED = ("filterVerb", "prioritizeVerb", "nodeCacheCapable", "ignorable")  # of a KubeSchedulerConfiguration
 
 
@@ -197,7 +201,8 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     Each scheduler counts devices by its own watch. Two that choose one node at the same moment both bind their pod, and
     kubelet rejects the later one (`UnexpectedAdmissionError`). Warns about pods on nodes of the fabric that request
     accelerators and name another scheduler than the one that asks the extender. That one is `placement.schedulerName`
-    of the fabric, or the one whose configuration a ConfigMap has, or else the one of most injected pods there.
+    of the fabric, or the one whose configuration a ConfigMap has, or else the one of most injected pods there. Skipped
+    if no ConfigMap shows that this one asks the extender, as with the kube-scheduler of kubeadm.
 
     Also warns about injected pods that a scheduler has placed without the extender, because its configuration has a
     list of managed resources, and the pod requests none of them.
@@ -232,4 +237,6 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         problems.append(f"placed without the extender, because they request no managed resource: {listed}")
     if problems:
         return warn("; ".join(problems))
-    return ok(f"{chosen}, {text.format_count(len(pods), 'pod')}")
+    counted = f"{chosen}, {text.format_count(len(pods), 'pod')}"
+    require(chosen in asking, f"{counted}; {_UNSEEN}")
+    return ok(counted)

@@ -357,6 +357,12 @@ def hide_schedulers(trees):
     trees["kube-system"].clear()
 
 
+UNSEEN = (
+    "it is not known whether it asks the extender, because no ConfigMap says so: it does if the extender's metric "
+    "railwright_requests_total grows while such a pod is placed"
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "state", "detail"),
     [
@@ -369,7 +375,9 @@ def hide_schedulers(trees):
             "warn", "default-scheduler has placed train/c, and the scheduler of these nodes is volcano",
         ),
         ((hide_schedulers,), "skip", "no pod with accelerators runs there"),
-        ((hide_schedulers, place("a", "site"), place("b", "site")), "ok", "site, 2 pods"),
+        ((hide_schedulers, place("a", "site"), place("b", "site")), "skip", f"site, 2 pods; {UNSEEN}"),
+        ((repolicy("preset: topograph", "preset: topograph, schedulerName: site"), place("a", "site")), "skip",
+         f"site, 1 pod; {UNSEEN}"),
         ((hide_schedulers, place("a", "site"), place("b", "other", injected=False)), "warn",
          "other has placed train/b, and the scheduler of these nodes is site"),
         ((repolicy("preset: topograph", "preset: topograph, schedulerName: railwright-scheduler"),
