@@ -462,12 +462,15 @@ def _explain_missed(draft: drafts.Draft, route: Route) -> None:
         return
     prefixes = {**_WITHOUT_FILE, **({"UCX": _BY_VARIABLE} if route.by_ssh and not route.at_home else {})}
     missed = [name for name, prefix in prefixes.items() if any(one.name.startswith(prefix) for one in route.found)]
-    cause = "ssh starts the ranks without it" if route.by_ssh else "the ranks get files"
+    readers = "NCCL reads" if "UCX" in missed else "NCCL and UCX read"
+    cause = ", without which ssh starts the ranks" if route.by_ssh else ""
     if missed:
         why = reasons.Reason(
             AdmissionCode.LIBRARY_NOT_REACHED,
-            f"what is found in the pod does not reach {', '.join(missed)}: they read only the environment, and {cause}",
-            fix=f"if the job uses one, let its script export the variables in {names.RAILS_PATH}/{mounts.RAILS_ENV}",
+            f"the devices found at start are delivered as files, which {readers}; {', '.join(missed)} need the "
+            f"environment{cause}",
+            fix="if the job uses one of these, export the variables of "
+            f"{names.RAILS_PATH}/{mounts.RAILS_ENV} in the job's command",
         )
         draft.skip("found", why)
 

@@ -463,10 +463,10 @@ class Fabric(Section, frozen=True):
         Literal["all", "proportional"] | None,
         describe(
             "Number of rails that a pod gets. `proportional`: its GPUs x rails / `gpusPerNode`, rounded up. All pods "
-            "of a gang get the same rails, unless these come as claims. If unset, all; but proportional for a pod that "
-            "its namespace opts in, where one pod with all rails would take all devices of a node. That is decided by "
-            "the capacity of the nodes that have the resources of all rails: without such a node, all. Set it where "
-            "the number must not depend on the nodes.",
+            "of a gang get the same rails, unless these come as claims. If unset, a pod gets all rails. One exception: "
+            "if its namespace opted it in and all rails would use up the node's devices, it gets a share by its GPUs. "
+            "That is decided by the capacity of the nodes that have the resources of all rails: without such a node, "
+            "all. Set it where the number must not depend on the nodes.",
             "all",
         ),
     ] = None

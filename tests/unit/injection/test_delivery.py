@@ -79,7 +79,10 @@ def test_otherwise_the_libraries_read_files(more, known):
         "name": "railwright-rails", "mountPath": "/etc/nccl.conf", "subPath": "nccl.conf", "readOnly": True
     }  # fmt: skip
     assert names.NCCL_CONF not in after["metadata"].get("annotations", {})
-    assert "does not reach NVSHMEM, Mooncake, UCCL, MORI: they read" in skipped(after)["found"]
+    assert (
+        "as files, which NCCL and UCX read; NVSHMEM, Mooncake, UCCL, MORI need the environment"
+        in skipped(after)["found"]
+    )
     assert "found.UCX" not in skipped(after)
 
 
@@ -102,15 +105,18 @@ def test_ranks_that_ssh_starts_get_the_file_and_the_record_says_what_does_not_re
     after = admit(pod(labels=SSH))
     assert list_read(after) == FOUND
     assert "/etc/nccl.conf" in mounts(after)
-    assert "and ssh starts the ranks without it" in skipped(after)["found"]
-    assert (mounts(after)["/root/ucx.conf"], "UCX" in skipped(after)["found"]) == ("railwright-rails", False)
+    assert "need the environment, without which ssh starts the ranks" in skipped(after)["found"]
+    assert (mounts(after)["/root/ucx.conf"], "UCX need" in skipped(after)["found"]) == ("railwright-rails", False)
     home = [{"name": "home", "mountPath": "/root"}]
     for other in (
         pod(gpus(8, volumeMounts=home), labels=SSH, volumes=[{"name": "home", "emptyDir": {}}]),
         pod(labels=SSH, securityContext={"runAsUser": 1000}),
     ):
         after = admit(other)
-        assert ("/root/ucx.conf" in mounts(after), "MORI, UCX: they" in skipped(after)["found"]) == (False, True)
+        assert (
+            "/root/ucx.conf" in mounts(after),
+            "which NCCL reads; NVSHMEM, Mooncake, UCCL, MORI, UCX need" in skipped(after)["found"],
+        ) == (False, True)
 
 
 @pytest.mark.parametrize("name", sorted(FOUND))
@@ -225,7 +231,7 @@ def test_the_ranks_get_files_where_another_webhook_drops_the_source_of_their_var
     (container,) = after["spec"]["containers"]
     assert not [entry for entry in container["env"] if "valueFrom" in entry]
     assert env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
-    assert "the ranks get files" in skipped(after)["found"]
+    assert "are delivered as files" in skipped(after)["found"]
     assert planned(peers.drop_file_keys(after), policy, at).changes == (), "it may be called once more"
 
 
