@@ -24,6 +24,7 @@ _WEBHOOKS, _BINDINGS = "MutatingWebhookConfiguration", "ValidatingAdmissionPolic
 _PATHS = {kind: f"{_API}/{kind.lower()}s" for kind in (_WEBHOOKS, _BINDINGS)}  # in the order of enabling
 # of manifests/base/admission-policy.yaml
 _POLICIES = ("injected", "injected-by-namespace")
+_POLICY_PATH = f"{_API}/validatingadmissionpolicies"
 _OWN_METADATA = ("name", "labels", "annotations")  # what is restored; the API server sets the rest
 _MISSING, _CONFLICT = 404, 409
 _KEY = "objects.json"
@@ -77,6 +78,7 @@ class Switch:
     async def enable(self) -> None:
         """Create the objects of the copy, and print each.
 
+        A binding without its policy is left out: the copy may be older than an installation without the policies.
         Raises UnreadableError if there is neither a copy nor the webhooks, and if only the bindings could be restored,
         which reject each labelled pod without webhooks.
         """
@@ -91,7 +93,16 @@ class Switch:
             )
         if not has_webhooks and all(item["kind"] != _WEBHOOKS for item in saved):
             raise output.UnreadableError(f"{self._describe_missing_webhooks()} then: railwright enable")
+        has_bindings = any(item["kind"] == _BINDINGS for item in saved)
+        policies = json.loads(await self._client.get(_POLICY_PATH)).get("items") or () if has_bindings else ()
+        present = {policy["metadata"]["name"] for policy in policies}
         for item in sorted(saved, key=lambda item: list(_PATHS).index(item["kind"])):
+            if item["kind"] == _BINDINGS and (policy := _get_policy(item)) not in present:
+                print(
+                    f"not created: {output.escape_controls(_describe(item))}, because there is no "
+                    f"ValidatingAdmissionPolicy {output.escape_controls(policy)}; to have both: {_INSTALL} with them"
+                )
+                continue
             try:
                 await self._client.post(f"{_PATHS[item['kind']]}{self._query}", item)
             except errors.ApiError as error:
@@ -187,6 +198,10 @@ async def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[
 
         await act(Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run))
         return output.OK
+
+
+def _get_policy(binding: Mapping[str, Any]) -> str:
+    return str((binding.get("spec") or {}).get("policyName"))
 
 
 def _describe(item: Mapping[str, Any]) -> str:

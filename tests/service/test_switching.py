@@ -11,7 +11,7 @@ COPIES = "/api/v1/namespaces/railwright-system/configmaps"
 COPY = f"{COPIES}/railwright-disabled"
 OTHER = f"{BINDINGS}/of-another"
 OURS = {
-    f"{API}/{item['kind'].lower()}s/{item['metadata']['name']}": item
+    f"{API}/{item['kind'].lower()}s/{item['metadata']['name']}".replace("policys/", "policies/"): item
     for name in ("admission.yaml", "admission-policy.yaml")
     for item in yaml.safe_load_all((ROOT / "manifests" / "base" / name).read_text())
 }
@@ -31,7 +31,7 @@ def refuse_writes(cluster, path: str = "", status: int = 500) -> None:
 
 
 def list_present(cluster):
-    return {path for path in cluster.stored if path in OURS and "policys/" not in path}
+    return {path for path in cluster.stored if path in OURS and "policies/" not in path}
 
 
 async def test_disable_deletes_bindings_first_and_enable_restores_them_last(cluster, run):
@@ -87,6 +87,21 @@ async def test_bindings_are_not_restored_without_the_webhooks(cluster, run):
     cluster.stored[WEBHOOK] = webhook
     assert (await run("enable"))[0] == 0
     assert list_present(cluster) == before
+    assert COPY not in cluster.stored
+
+
+async def test_bindings_are_not_restored_without_their_policies(cluster, run):
+    """The copy is older than an installation without the admission policies."""
+    await run("disable")
+    for path in [path for path in cluster.stored if "policies/" in path]:
+        del cluster.stored[path]
+    before = list_present(cluster)
+    cluster.changes.clear()
+    code, out, _ = await run("enable")
+    assert code == 0
+    assert list_present(cluster) == before | {WEBHOOK}
+    binding = "ValidatingAdmissionPolicyBinding railwright-injected"
+    assert f"not created: {binding}, because there is no ValidatingAdmissionPolicy railwright-injected;" in out
     assert COPY not in cluster.stored
 
 
