@@ -67,4 +67,5 @@ def _count(pods: Sequence[views.Pod], *, is_complete: bool) -> str:
     by_namespace = Counter(pod.metadata.namespace for pod in pods).most_common()
     where = text.join_first((f"{namespace} {count}" for namespace, count in by_namespace), _MAX_NAMED)
     least = "" if is_complete else "at least "
-    return f"{least}{text.format_count(len(pods), 'pod')} of {text.format_count(jobs, 'job')} ({where}) have its label"
+    counted = f"{least}{text.format_count(len(pods), 'pod')} of {text.format_count(jobs, 'job')} ({where})"
+    return f"{counted} {'has' if len(pods) == 1 else 'have'} its label"
