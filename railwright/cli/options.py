@@ -143,10 +143,11 @@ class Parser(Options):
             setattr(arguments, metavar.lower(), words[0])
             return leaf, arguments
         if words and not words[0].startswith("-"):
+            kinds = [kind for kind, child in self.children.items() if child.command.is_kind]
+            if name and kinds and word.isalpha():
+                known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+                self.argparser.error(f"the kinds are {known}, not {word}; give {kinds[0]}/{name} for a job of any kind")
             fix = suggest(words[0], self.children) or f"; {self.name} --help lists all"
-            forms = [f"{kind}/{name}" for kind, child in self.children.items() if child.command.is_kind]
-            if slash and forms:
-                fix = f"; give {' or '.join(forms)}: a job of any kind is {forms[0]}"
             self.argparser.error(f"unknown command {words[0]}{fix}")
         if not words:
             self.argparser.error(f"the following arguments are required: {metavar}; {self.name} --help lists all")

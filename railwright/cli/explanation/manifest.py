@@ -35,7 +35,8 @@ _UNCONSULTED = (
 )
 _AT_ONCE = 6  # dry runs
 _NO_CLUSTER = "give the policy in a file: --policy FILE"
-_OBJECT = re.compile(r"[a-z]+/([a-z0-9]([-a-z0-9]*[a-z0-9])?)", re.ASCII)  # KIND/NAME, as kubectl writes it
+# KIND/NAME, as kubectl writes it, of a kind that is not explained
+_OBJECT = re.compile(r"(?!(?:pod|job|gang)/)([a-z]+)/([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)", re.ASCII)
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -82,11 +83,14 @@ def _read_file(path: str) -> str:
     """Return the text of a file. Raise UnreadableError, with the form that was probably meant for `jobset/llm`."""
     try:
         return output.read_text(path)
-    except output.UnreadableError as error:
+    except output.UnreadableError:
         if not (named := _OBJECT.fullmatch(path)) or os.path.exists(path):  # noqa: PTH110 - as given
             raise
-        fix = f"to explain a job of any kind in the cluster: job/{named[1]}"
-        raise output.UnreadableError(f"{error}; {fix}") from None
+        kind, name = named.groups()
+        raise output.UnreadableError(
+            f"explain {path}: the kinds are pod, job and gang, not {kind}, and there is no such file; give job/{name} "
+            "for a job of any kind"
+        ) from None
 
 
 def _preview_by_file(

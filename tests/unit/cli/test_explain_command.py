@@ -65,9 +65,13 @@ def test_no_line_of_the_diff_is_wrapped_in_a_pipe(explain):
 
 def test_a_kind_that_is_no_form_is_not_taken_for_a_file(capsys):
     assert command_line.main(["explain", "jobset/llm"]) == 2
-    assert capsys.readouterr().err.endswith("to explain a job of any kind in the cluster: job/llm\n")
-    assert command_line.main(["explain", "jobs/llm.yaml"]) == 2
-    assert "of any kind" not in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "railwright: explain jobset/llm: the kinds are pod, job and gang, not jobset, and there is no such file; give "
+        "job/llm for a job of any kind\n"
+    )
+    for words in (["jobs/llm.yaml"], ["-f", "job/llm"]):
+        assert command_line.main(["explain", *words]) == 2
+        assert capsys.readouterr().err == f"railwright: {words[-1]}: No such file or directory\n"
 
 
 def test_progress_is_shown_on_a_terminal_only(explain, monkeypatch):

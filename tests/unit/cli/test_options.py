@@ -68,7 +68,11 @@ def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_ru
         (["verify"], "the following arguments are required"),
         (["zzzzzz"], "unknown command zzzzzz; railwright --help lists all"),
         (["verify", "lgo"], "unknown command lgo; did you mean log?"),
-        (["verify", "jobset/llm"], "give job/llm or gang/llm or pod/llm: a job of any kind is job/llm"),
+        (
+            ["verify", "jobset/llm"],
+            "verify: error: the kinds are job, gang and pod, not jobset; give job/llm for a job of any kind\n",
+        ),
+        (["verify", "./run.log"], "unknown command ./run.log; railwright verify --help lists all"),
         (["gangs", "--namspace", "x"], "unknown option --namspace; did you mean --namespace?"),
         (["gangs", "--snapshots=x"], "unknown option --snapshots; did you mean --snapshot?"),
         (["certs", "rotate", "--renew-cas"], "unknown option --renew-cas; did you mean --renew-ca?"),
