@@ -165,7 +165,8 @@ extenders:
 """
 
 _VOLCANO = """\
-# volcano-scheduler.conf, a key of the ConfigMap volcano-scheduler-configmap. Volcano reloads it without a restart.
+# Merge the plugin `extender` and `configurations` into volcano-scheduler.conf, a key of the ConfigMap
+# volcano-scheduler-configmap; your other plugins stay. Volcano reloads it without a restart.
 # List `extender` after `predicates`. Types matter: booleans unquoted, httpTimeout a duration string, managedResources
 # a list. Start the scheduler with --minimum-feasible-nodes of at least your number of nodes, or with
 # --percentage-nodes-to-find=100: a node that is not offered cannot be chosen.
