@@ -320,3 +320,25 @@ def test_a_gang_that_waits_for_gpus_is_explained_though_no_scheduler_asks():
     assert (gang.state, explanation.scheduler) == (overview_types.WAITING, "volcano")
     assert gang.why[0].message == "2 pods remain, each with rail0..rail3; the cluster has slots for 0"
     assert "nvidia.com/gpu on n1 is used by train/first-n1" in gang.why[-1].message
+
+
+@pytest.mark.parametrize(
+    ("used", "more"),
+    [
+        (
+            ("n1", "n2"),
+            (
+                "2 nodes: nvidia.com/gpu has 0 of 8 free, 8 needed",
+                "nvidia.com/gpu on n1 is used by train/first-n1; nvidia.com/gpu on n2 is used by train/first-n2",
+            ),
+        ),
+        (("n2",), ()),  # the other two nodes are enough
+    ],
+)
+def test_without_domains_a_gang_that_waits_for_gpus_is_explained_with_resource_and_holder(used, more):
+    nodes = [placing.node(name, "", rails_each=16) for name in ("n1", "n2", "n3")]
+    site = extending.Site(nodes, [pod(f"first-{name}", on=name) for name in used], policy(domains=[]), now=0.0)
+    for rank in range(2):
+        site.pods.upsert(pod(f"next-{rank}", group="next"))
+    fits = f"{3 - len(used)} of 3 nodes could take one of its pods now"
+    assert messages(site.explain("next-0").gang.why) == (fits, *more)

@@ -6,7 +6,7 @@ the plan. All bandwidths are modelled. A gang on one leaf at full bandwidth need
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -32,10 +32,10 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def diagnose(decision: decisions.Decision, list_holders: node_explainer.ListHolders) -> Diagnosis:
-    """Explain a plan that has all nodes as candidates."""
+    """Explain a plan that has all nodes as candidates; without domains, why too few nodes fit."""
     plan = decision.plan
     if not decision.has_domains:
-        return Diagnosis()
+        return Diagnosis(why=tuple(_explain_shortage_without_plan(decision, list_holders)))
     peer_leaves = {decision.planning_view.get_leaf(peer.node) for peer in decision.gang.placed_workers}
     min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity, peer_leaves)
     leaves = {*plan.leaves, *decision.peers_by_leaf} - {topology.NO_DOMAIN}
@@ -198,10 +198,27 @@ def _explain_shortage(
         PlacementCode.CAPACITY_INSUFFICIENT,
         f"{_format_remaining(decision)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for {slots}",
     )
-    totals: node_evaluation.Counts = {}
+    totals: Counter[node_evaluation.NodeClass] = Counter()
     for class_counts in decision.capacity.nodes.values():
-        for node_class, nodes in class_counts.items():
-            totals[node_class] = totals.get(node_class, 0) + nodes
+        totals.update(class_counts)
+    yield from _explain_blocked(totals, devices_in_use)
+
+
+def _explain_shortage_without_plan(
+    decision: decisions.Decision, list_holders: node_explainer.ListHolders
+) -> Iterable[reason.Reason]:
+    """Yield why nodes have no slot, if all nodes together have too few; the policy names no domains to plan for."""
+    view = decision.planning_view
+    totals = Counter(known for known in view.find_classes(view.request.nodes) if known is not None)
+    slots = sum(len(node_class.capacity.slot_numa_factors) * nodes for node_class, nodes in totals.items())
+    if slots < decision.gang.remaining_slots:
+        yield from _explain_blocked(totals, list(_list_devices_in_use(view, list_holders)))
+
+
+def _explain_blocked(
+    totals: Mapping[node_evaluation.NodeClass, int], devices_in_use: Sequence[str]
+) -> Iterable[reason.Reason]:
+    """Yield what nodes without a slot lack, and who uses it. `totals` has the number of nodes of each class."""
     blocked: Counter[reason.Reason] = Counter()
     for node_class, nodes in totals.items():
         if nodes and not node_class.capacity.slot_numa_factors:
