@@ -129,7 +129,9 @@ class ClaimTemplateController:
                 await self._write(key, pod)
             except _NotWrittenError as error:
                 refusals = (last.refusals if last else 0) + 1 if error.is_refused else 0
-                self._attempts[key] = _Attempt(time.monotonic() + _choose_pause(refusals, error.retry_after), refusals)
+                growth = (1 << min(max(0, refusals - 1), _MOST_DOUBLINGS)) * random.uniform(1, 1.5)  # noqa: S311 - jitter
+                pause = _RETRY_SECONDS * growth + min(error.retry_after, reflector.LONGEST_ASKED_SECONDS)
+                self._attempts[key] = _Attempt(time.monotonic() + pause, refusals)
                 if last is not None or error.is_refused:  # the replica may have the other policy in a moment
                     object_events.post_failure(self._poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))
             else:
@@ -175,10 +177,3 @@ class ClaimTemplateController:
         if tree is None:
             raise _NotWrittenError("by the policy in force the pod gets no such template; recreate the pod or its job")
         return tree
-
-
-def _choose_pause(refusals: int, retry_after: float) -> float:
-    """Return the seconds until the next attempt: longer with each refusal, with jitter, and after Retry-After."""
-    growth = 1 << min(max(0, refusals - 1), _MOST_DOUBLINGS)
-    jitter = random.uniform(1, 1.5)  # noqa: S311 - jitter, not secrecy
-    return _RETRY_SECONDS * growth * jitter + min(retry_after, reflector.LONGEST_ASKED_SECONDS)

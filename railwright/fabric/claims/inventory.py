@@ -295,9 +295,8 @@ class Inventory:
 
     def replace_fabrics(self, fabrics: Sequence[claim_templates.ClaimedFabric]) -> Changes:
         """Replace the fabrics by whose rails devices are named."""
-        return Changes(
-            nodes=frozenset(self.offered.devices_by_node) if self.names.replace_fabrics(fabrics) else frozenset()
-        )
+        has_changed = self.names.replace_fabrics(fabrics)
+        return Changes(nodes=frozenset(self.offered.devices_by_node) if has_changed else frozenset())
 
     def _change_class(self, before: objects.DeviceClass | None, after: objects.DeviceClass | None) -> Changes:
         self.names.change(before, after)
