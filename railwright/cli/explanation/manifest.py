@@ -238,7 +238,7 @@ def _decode_record(pod: Tree) -> Tree:
 def build_summary(previews: Sequence[AdmissionPreview]) -> Text:
     """Return the last line: the number of templates by outcome."""
     rejected = sum(map(is_rejected, previews))
-    patched = sum(preview.outcome == reviews.PATCHED for preview in previews)
+    patched = sum(preview.outcome == reviews.PATCHED and not _is_only_recorded(preview) for preview in previews)
     unchanged = len(previews) - patched - rejected
     parts = [f"{patched} injected", f"{rejected} rejected", f"{unchanged} unchanged"]
     count = text.format_count(len(previews), "template")
@@ -264,4 +264,12 @@ def _format_outcome(preview: AdmissionPreview) -> str:
     if not preview.fabric:
         return "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
     effect = "injected" if preview.operations else "unchanged, it has everything already"
+    if _is_only_recorded(preview):
+        cause = preview.skipped.get("rails")
+        effect = f"nothing is injected{f': {cause.message}' if cause else ''}; only the record is written"
     return f"{effect}: fabric {preview.fabric}, role {preview.role}{rails}"
+
+
+def _is_only_recorded(preview: AdmissionPreview) -> bool:
+    """True if all that a pod gets is its injection record, as one without accelerators."""
+    return bool(preview.operations) and all(change.entry == "record" for change in preview.changes)

@@ -96,6 +96,16 @@ def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     assert "give --snapshot" in err
 
 
+def test_a_pod_that_gets_only_its_record_is_not_counted_as_injected(explain):
+    code, out, _ = explain(admitting.pod({"name": "c", "image": "x"}))
+    assert code == 0
+    assert out.splitlines()[1] == (
+        "nothing is injected: no container requests nvidia.com/gpu, so the pod gets no rails; only the record is "
+        "written: fabric f, role excluded"
+    )
+    assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
+
+
 def test_explain_prints_the_users_kept_values_and_the_warnings(explain):
     tree = admitting.pod(admitting.gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mine"}]), hostNetwork=True)
     code, out, _ = explain(tree)
