@@ -14,11 +14,14 @@ from plane import processes, waiting
 from realnode import cgroups, hardware, images, layout, network, services
 
 _NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
+_IMPORT_SECONDS = 900  # about 5 where nothing else runs and the processor is not emulated
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Node:
     """A running node. It ends with the process that started it, whatever ends that."""
+
+    import_options: tuple[str, ...] = ("--no-unpack",)  # of `ctr images import`: containerd unpacks for a container
 
     def __init__(self, settings: layout.Node, cables: network.Network) -> None:
         self.settings = settings
@@ -82,7 +85,8 @@ class Node:
             return "Server" in await self.run("ctr", "version")
 
         await waiting.wait(serves, seconds=300, describe=f"containerd of {self.name}")
-        await self.run("ctr", "--namespace=k8s.io", "images", "import", "--no-unpack", str(image.archive))
+        command = ("ctr", "--namespace=k8s.io", "images", "import", *self.import_options, str(image.archive))
+        await self.run(*command, seconds=_IMPORT_SECONDS)
         listed = await self.run("ctr", "--namespace=k8s.io", "images", "list", "-q")
         assert image.name in listed.split(), f"{image.name} is not among the images of {self.name}: {listed}"
 

@@ -24,6 +24,8 @@ _READY_SECONDS = 900
 class VirtualNode(node.Node):
     """A running virtual node."""
 
+    import_options = ()  # an emulated processor unpacks a large image in more time than kubelet waits for a container
+
     async def start(self) -> None:
         """Boot it; returns when it takes commands."""
         process = self._process = virtual_machine.start(self.settings, self._cables, self._write_files())
