@@ -136,7 +136,6 @@ def _print_result(file: str, result: model.Policy | policy_reader.Rejected, warn
 
 # --- the configuration of schedulers ------------------------------------------------------------------------
 
-_WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN, model.Transport.TCP})
 _WITHOUT_CLUSTER = (
     "the address is a DNS name and the CA a file, but kube-scheduler of kubeadm resolves no Service and mounts no such "
     "file; without --policy, the address and the CA of the cluster are printed"
@@ -175,7 +174,7 @@ def _list_unnamed(document: model.PolicyDocument) -> Sequence[str]:
     return [
         f"fabrics.{name}.rails {rail.name}"
         for name, fabric in document.fabrics.items()
-        if fabric.claims is None and fabric.transport not in _WITHOUT_RESOURCE
+        if fabric.claims is None and fabric.transport not in shortcomings.WITHOUT_RESOURCE
         for rail in fabric.rails
         if rail.network and not rail.resource
     ]

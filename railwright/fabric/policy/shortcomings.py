@@ -13,7 +13,8 @@ from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
-_WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
+# transports whose rails need no resource
+WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN, model.Transport.TCP})
 _MAX_SHORT = 30  # characters of a list in a message with two lists, or with a long remedy
 # what gives the webhook the rights that `find_missing_rights` names; short, for warnings have 256 characters
 GRANT_CLAIMS = "set webhook.claims=true (Helm) or add manifests/components/claims"
@@ -144,7 +145,7 @@ def _check_gpus(
 def _check_resources(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
     usable = [rail for rail in fabric.rails if not rail.network or rail.network_key in networks]
     missing = [rail.name for rail in usable if not rail.resource and not _find_network_resource(rail, networks)]
-    if missing and not fabric.mounts.dev_infiniband and fabric.transport not in _WITHOUT_RESOURCE:
+    if missing and not fabric.mounts.dev_infiniband and fabric.transport not in WITHOUT_RESOURCE:
         yield reasons.Reason(
             AdmissionCode.RAIL_WITHOUT_RESOURCE,
             f"{path}: no device is requested for {text.join_fitting(missing, _MAX_SHORT)}: neither the rail's "
