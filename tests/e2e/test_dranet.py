@@ -1,6 +1,7 @@
 """dranet on a real node: rails that come as claims are interfaces that it moves into the pods, and back.
 
-The interfaces are real, their PCI addresses and RDMA devices are files. Everything else of the path is what a cluster
+The interfaces are real, their PCI addresses and RDMA devices are files, which an NRI plugin of the tests mounts where a
+rank's kernel would show them. Everything else of the path is what a cluster
 has: ResourceSlices of dranet, a template that railwright writes, kube-scheduler with railwright's extender, kubelet's
 DRA plugins and containerd's NRI.
 """
@@ -11,7 +12,7 @@ import re
 import devices
 import pytest_asyncio
 from plane import api, waiting
-from realnode import dranet, function_sysfs, layout, pods, rails, ranks
+from realnode import dranet, function_sysfs, keeper, layout, pods, rails, ranks
 
 FABRIC, CLASS = "claimed", "dranet"
 TEMPLATE, CLAIM = "resource.k8s.io/v1/ResourceClaimTemplate", "resource.k8s.io/v1/ResourceClaim"
@@ -41,8 +42,8 @@ def describe_fabric() -> dict:
     return {"transport": "roce", "gpusPerNode": 8, "claims": claims, "rails": rows}
 
 
-def describe_rank(name: str) -> dict:
-    return pods.describe(name, FABRIC)
+def describe_rank(name: str, **options) -> dict:
+    return pods.describe(name, FABRIC, **options)
 
 
 async def set_up_interfaces(site) -> None:
@@ -105,7 +106,13 @@ async def is_injected(client) -> bool:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def rank(driver, real_site):
     """Return a running pod of the fabric, and the facts of its container."""
-    await real_site.plane.api.create(describe_rank("first"), namespace=rails.NAMESPACE)
+    classes = real_site.folder / keeper.NODES / "first-sys-class"
+    number = real_site.nodes[layout.NRI_NODE].settings.number
+    function_sysfs.make_class(
+        classes, {index: f"{subnet}.{10 + number}" for index, subnet in zip(FUNCTIONS, SUBNETS, strict=True)}
+    )
+    first = describe_rank("first", annotations={"nri.test/sys-class": str(classes)})
+    await real_site.plane.api.create(first, namespace=rails.NAMESPACE)
     pod = await pods.wait_ready(real_site.plane.api, rails.NAMESPACE, "first", seconds=120)
     return pod, ranks.Rank(real_site, rails.NAMESPACE, "first", "main")
 
@@ -181,7 +188,8 @@ async def test_commands_show_claimed_rails_and_their_holder(installed, rank):
 
 async def test_a_second_pod_gets_the_rails_after_the_first(installed, driver, rank):
     client = installed.plane.api
-    await client.create(describe_rank("second"), namespace=rails.NAMESPACE)
+    second = describe_rank("second", skip="preflight")  # which would stop it: its interfaces will have no addresses
+    await client.create(second, namespace=rails.NAMESPACE)
 
     async def is_refused() -> bool:
         conditions = (await client.get("Pod", "second", rails.NAMESPACE))["status"].get("conditions", [])

@@ -1,6 +1,8 @@
-// An NRI plugin that adds a device, a mount and variables to the containers of pods with an annotation:
+// An NRI plugin that changes the containers of pods with one of these annotations. The first adds a device, a mount and
+// variables, the second mounts a folder of the node at /sys/class:
 //
 //	nri.test/inject: NAME=value NAME=value
+//	nri.test/sys-class: FOLDER
 package main
 
 import (
@@ -12,28 +14,31 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 )
 
-const annotation = "nri.test/inject"
-
 type plugin struct{}
 
 // CreateContainer is called by the runtime before it creates a container.
 func (plugin) CreateContainer(
 	_ context.Context, pod *api.PodSandbox, _ *api.Container,
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	variables, ok := pod.Annotations[annotation]
-	if !ok {
-		return nil, nil, nil
-	}
 	adjustment := &api.ContainerAdjustment{}
-	for _, variable := range strings.Fields(variables) {
-		name, value, _ := strings.Cut(variable, "=")
-		adjustment.AddEnv(name, value)
+	if variables, ok := pod.Annotations["nri.test/inject"]; ok {
+		for _, variable := range strings.Fields(variables) {
+			name, value, _ := strings.Cut(variable, "=")
+			adjustment.AddEnv(name, value)
+		}
+		adjustment.AddDevice(&api.LinuxDevice{Path: "/dev/injected", Type: "c", Major: 1, Minor: 5})
+		mount(adjustment, "/etc/containerd.toml", "/etc/injected")
 	}
-	adjustment.AddDevice(&api.LinuxDevice{Path: "/dev/injected", Type: "c", Major: 1, Minor: 5})
-	adjustment.AddMount(&api.Mount{
-		Source: "/etc/containerd.toml", Destination: "/etc/injected", Type: "bind", Options: []string{"bind", "ro"},
-	})
+	if folder, ok := pod.Annotations["nri.test/sys-class"]; ok {
+		mount(adjustment, folder, "/sys/class")
+	}
 	return adjustment, nil, nil
+}
+
+func mount(adjustment *api.ContainerAdjustment, source, destination string) {
+	adjustment.AddMount(&api.Mount{
+		Source: source, Destination: destination, Type: "bind", Options: []string{"bind", "ro"},
+	})
 }
 
 func main() {

@@ -5,8 +5,9 @@ interfaces themselves are real.
 """
 
 import pathlib
+from collections.abc import Mapping
 
-from realnode import layout
+from realnode import hardware, layout
 
 _MODALIAS = "pci:v000015B3d0000101Esv000015B3sd00000000bc02sc00i00\n"  # a ConnectX function; class 02 is a network card
 _DRIVER = "mlx5_core"
@@ -18,6 +19,23 @@ def make(folder: pathlib.Path) -> None:
         (folder / name).mkdir(parents=True)
     for index in range(layout.FUNCTIONS):
         _make_function(folder, index)
+
+
+def make_class(folder: pathlib.Path, addresses: Mapping[int, str]) -> None:
+    """Make the new folder `folder`, to be mounted at a rank's /sys/class, for functions that are net1, net2 and so on.
+
+    `addresses` maps each function, in the order of the interfaces, to the IPv4 address that the interface brings along.
+    """
+    hardware.link_interfaces(folder)
+    for rail, (index, address) in enumerate(addresses.items(), 1):
+        verbs = layout.name_function_verbs(index)
+        port = hardware.make_rdma_device(folder, layout.name_function_device(index), verbs)
+        for name, value in (
+            ("gids", f"::ffff:{address}"),
+            ("gid_attrs/types", "RoCE v2"),
+            ("gid_attrs/ndevs", f"net{rail}"),
+        ):
+            (port / name / "0").write_text(f"{value}\n")
 
 
 def name_root(index: int) -> str:

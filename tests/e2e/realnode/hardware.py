@@ -108,20 +108,30 @@ def _make_devices(names: Sequence[str]) -> None:
 
 def make_sysfs() -> None:
     """Make the sysfs of the RDMA devices. GIDs are written by the CNI plugin `gids`, as the kernel would."""
-    classes = SYSFS / "class"
-    classes.mkdir(parents=True)
-    (classes / "net").symlink_to("../devices/virtual/net")  # the container's own interfaces
+    link_interfaces(SYSFS / "class")
     for rail in range(layout.RAILS):
-        device = classes / "infiniband" / layout.name_device(rail)
-        port = device / "ports/1"
-        for name in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
-            (port / name).mkdir(parents=True)
-        (device / "device/infiniband_verbs" / f"uverbs{rail}").mkdir(parents=True)
-        for name, value in (("link_layer", "Ethernet"), ("state", "4: ACTIVE"), ("rate", "100 Gb/sec (4X EDR)")):
-            (port / name).write_text(f"{value}\n")
-        verbs = classes / "infiniband_verbs" / f"uverbs{rail}"
-        verbs.mkdir(parents=True)
-        (verbs / "ibdev").write_text(f"{device.name}\n")
+        make_rdma_device(SYSFS / "class", layout.name_device(rail), f"uverbs{rail}")
+
+
+def link_interfaces(classes: pathlib.Path) -> None:
+    """Make a new folder for a container's /sys/class, in which `net` has the container's own interfaces."""
+    classes.mkdir(parents=True)
+    (classes / "net").symlink_to("../devices/virtual/net")
+
+
+def make_rdma_device(classes: pathlib.Path, name: str, verbs: str) -> pathlib.Path:
+    """Make an RDMA device without GIDs below a folder for /sys/class; return the folder of its port."""
+    device = classes / "infiniband" / name
+    port = device / "ports/1"
+    for table in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
+        (port / table).mkdir(parents=True)
+    (device / "device/infiniband_verbs" / verbs).mkdir(parents=True)
+    for entry, value in (("link_layer", "Ethernet"), ("state", "4: ACTIVE"), ("rate", "100 Gb/sec (4X EDR)")):
+        (port / entry).write_text(f"{value}\n")
+    owner = classes / "infiniband_verbs" / verbs
+    owner.mkdir(parents=True)
+    (owner / "ibdev").write_text(f"{name}\n")
+    return port
 
 
 def make_functions() -> None:

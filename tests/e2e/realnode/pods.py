@@ -19,6 +19,7 @@ def describe(
     limits: Mapping[str, Any] | None = None,
     env: Mapping[str, str] | None = None,
     skip: str = "",
+    annotations: Mapping[str, str] | None = None,
     **more: Any,
 ) -> api.Object:
     """Return a pod of one container with a shell, which ends at once when it is deleted.
@@ -32,8 +33,8 @@ def describe(
     container = {"name": "main", "image": image, "command": list(command), "env": variables}
     place = {"nodeSelector": {"kubernetes.io/hostname": on}} if on else {}
     spec = {"container": container, "terminationGracePeriodSeconds": 0, **place, **more}
-    annotations = {names.SKIP: skip} if skip else None
-    return manifests.pod(name, fabric, limits=limits, annotations=annotations, **spec)
+    added = {**(annotations or {}), **({names.SKIP: skip} if skip else {})}
+    return manifests.pod(name, fabric, limits=limits, annotations=added or None, **spec)
 
 
 async def wait_ready(client: api.Api, namespace: str, name: str, *, seconds: float = 180) -> api.Object:
