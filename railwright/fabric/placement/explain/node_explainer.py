@@ -203,15 +203,16 @@ def _describe_tier(tier: float, leaf: topology.Domain, decision: decisions.Decis
 
 
 def _describe_target(leaf: topology.Domain, decision: decisions.Decision) -> str:
-    name, placed = topology.format_domain(leaf), decision.peers_by_leaf.get(leaf, 0)
+    name, peers = topology.format_domain(leaf), decision.peers_by_leaf.get(leaf, 0)
     slots, slots_needed = decision.plan.slots_by_leaf.get(leaf, 0), decision.gang.remaining_slots
     pods = decision.gang.unplaced
-    if slots_needed == 1 and not placed:
+    if slots_needed == 1 and not peers:
         return f"{name} is the tightest leaf that fits the pod"
     if slots < slots_needed < pods:
-        share = f"as much as {slots} of the largest of the {pods} pods"
+        share = f"as much as {slots} of the largest of the {pods} pods to place"
     elif slots < slots_needed:
-        share = f"{slots} of the {text.format_count(pods, 'pod')}"
+        share = f"{slots} of the {text.format_count(pods, 'pod')} to place"
     else:
-        share = f"all {pods} pods" if pods > 1 else "the last pod"
-    return f"{name} has {placed} placed peers and slots for {share} to place"
+        share = f"all {pods} pods to place" if pods > 1 else "the last one"
+    placed = f"{text.format_count(peers, 'placed pod')} of the gang" if peers else "no pod of the gang yet"
+    return f"{name} has {placed}, and slots for {share}"
