@@ -7,7 +7,6 @@ import placing
 import pytest
 
 from railwright.fabric import intent, names, node_views
-from railwright.fabric.placement import engine
 from railwright.fabric.placement.state import broken_rails, object_info
 from railwright.fabric.workloads import volcano
 
@@ -101,12 +100,6 @@ def test_a_name_of_no_rail_breaks_none():
     assert find(cluster, "n") == []
 
 
-def test_a_deleted_node_leaves_nothing():
-    cluster = placing.build_cluster([placing.mark_broken(placing.node("n", "a"), "rail1")])
-    cluster.remove_node("n")
-    assert not cluster.nodes_with_broken_rails
-
-
 # --- what follows ---------------------------------------------------------------------------------------------
 
 
@@ -140,28 +133,3 @@ def test_a_gang_leaves_out_a_broken_rail_without_a_resource(count):
     assert [leaf for leaf, *_ in decide(cluster, by, size=3).plan.leaves] == ["b"]
     cluster.upsert_node(placing.mark_broken(nodes[5], "rail0"))
     assert [leaf for leaf, *_ in decide(cluster, by, size=3).plan.leaves] == ["a"]
-
-
-def test_nodes_with_the_same_broken_rails_are_of_one_class():
-    marked = [placing.mark_broken(node, "rail3") for node in placing.leaves(a=8)]
-    cluster = placing.build_cluster(marked)
-    request = placing.build_request(placing.pod("p"), list(cluster.nodes), POLICY)
-    placement_engine = engine.PlacementEngine(cluster, placing.create_assumed_pods())
-    index = placement_engine.get_index(request)
-    assert len(set(index.class_of_node.values())) == 1
-    cluster.upsert_node(placing.mark_broken(placing.leaves(a=1)[0], "rail2"))
-    index = placement_engine.get_index(request)
-    assert len(set(index.class_of_node.values())) == 2
-
-
-def test_a_plan_is_made_again_after_the_event():
-    nodes = {node.metadata.name: node for node in placing.leaves(a=3, b=3)}
-    cluster = placing.build_cluster(list(nodes.values()))
-    cluster.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "gang", 3))
-    engine_of_gang = placing.RememberingEngine(cluster, placing.create_assumed_pods())
-    request = placing.build_request(placing.pod("job-worker-0", group="gang"), list(cluster.nodes), POLICY)
-    [leaf] = engine_of_gang.score(request).plan.leaves
-    name = next(iter(engine_of_gang.get_index(request).nodes_by_leaf[leaf]))
-    cluster.upsert_node(placing.mark_broken(nodes[name], "rail3"))
-    [other] = engine_of_gang.score(request).plan.leaves
-    assert other != leaf

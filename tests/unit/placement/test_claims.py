@@ -22,7 +22,7 @@ from claimed import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import build_cluster, create_assumed_pods, explain, node, pod, score_once
+from placing import build_cluster, create_assumed_pods, explain, node, score_once
 
 from extender import state as states
 from railwright.fabric import node_views
@@ -68,16 +68,6 @@ def hold(cluster, name, rails, on="n1", **kinds):
     tree = build_claim(f"claim-{name}", rails, gpus=len(rails), pod_uid=f"uid-{name}", on=on, **kinds)
     cluster.change_devices(lambda known: known.claim_sink.upsert(devices.read_claim(tree)))
     return devices.read_claim(tree)
-
-
-def test_a_pod_that_came_before_its_template_requests_its_rails_when_it_appears():
-    cluster = build_cluster([build_node("n1")], [build_pod("p", templates=("late",), group="g", on="n1")])
-    name_devices(cluster)
-    assert list_requests(cluster) == [0] * 5
-    add_template(cluster, "late", (2,))
-    assert list_requests(cluster) == [1, 0, 0, 1, 0]
-    [peer] = cluster.get_gang("train/g").values()
-    assert peer is cluster.pods["uid-p"]
 
 
 def test_a_pod_that_names_a_claim_requests_its_rails_before_the_claim_is_reserved(cluster):
@@ -142,12 +132,6 @@ def test_a_claim_that_names_a_pod_of_another_namespace_is_held_by_itself(cluster
     cluster.upsert_pod(pod)
     assert list_holders(cluster, request(cluster, pod)) == {"claim other/forged"}
     assert not pod_usage.list_nodes(cluster, "uid-victim")
-
-
-def test_a_node_whose_devices_come_by_a_device_plugin_has_no_rail_of_a_claim(cluster):
-    pod = build_pod("p")
-    cluster.upsert_pod(pod)
-    assert choose(cluster, pod) == ["n1", "n2"]
 
 
 def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(cluster):
@@ -492,12 +476,3 @@ def test_any_order_of_events_gives_the_state_of_a_new_list(earlier, later, final
         change(last, cluster, *arguments)
         describe(cluster)  # what is computed on demand must not outlive the next event
     assert describe(cluster) == describe(last.build())
-
-
-def test_a_claim_without_effect_on_a_node_keeps_its_class_object():
-    last = Last()
-    cluster = last.build()
-    before = cluster.nodes["n1"], cluster.topology_version
-    last.set_claim(cluster, hold_nic("n1", NICS[0]))
-    cluster.upsert_pod(pod("p"))
-    assert (cluster.nodes["n1"], cluster.topology_version) == before

@@ -46,15 +46,6 @@ def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
     assert gang_status.has_placed("train/g", state, create_assumed_pods()) == bool(gang - unbound)
 
 
-def test_a_full_list_removes_objects_that_are_not_in_it():
-    state = build_cluster([node("n1"), node("n2")], [pod("a", on="n1"), pod("b", on="n2")])
-    state.replace_pods([pod("b", on="n2")])
-    state.replace_nodes([node("n2")])
-    assert set(state.nodes) == {"n2"}
-    assert not state.get_used("n1")
-    assert set(state.pods) == {"uid-b"}
-
-
 def test_a_heartbeat_touches_no_node():
     state = build_cluster([node("n", "a")], [pod("bound", group="g", on="n"), pod("waits", group="g")])
     position = state.change_log.position
@@ -73,16 +64,6 @@ def test_a_terminating_pod_leaves_its_gang_and_keeps_its_devices():
     state.upsert_pod(change_pod(pod("p", group="g", on="n"), metadata=at))
     assert not state.get_gang(membership.GangKey("train/g"))
     assert state.get_used("n")[GPU] == 8000
-
-
-def test_equal_requests_are_the_object_of_a_known_pod_and_others_are_not_kept():
-    known, unknown = pod("known"), pod("unknown", gpus=4)
-    state = build_cluster([], [known])
-    (info,) = state.pods.values()
-    assert state.compute_requests(known) is info.requests
-    first, second = (state.compute_requests(unknown) for _ in range(2))
-    assert first == second
-    assert first is not second
 
 
 # --- assumed pods: after any events exactly those that are still announced ------------------------------------
@@ -189,10 +170,3 @@ def test_rails_that_share_a_pool_have_one_label():
     counted_by_nobody = model.Rail(name="none")
     fabric = msgspec.structs.replace(policy().document.fabrics["roce"], rails=(*rails, other, counted_by_nobody))
     assert cluster_reports.name_pools(fabric) == {"x/y": "rail0..rail2", "x/z": "alone"}
-
-
-def test_a_node_without_any_rail_of_a_fabric_misses_none():
-    other = node("other", rails_each=0, capacity={})
-    cluster = build_cluster([node("a"), other])
-    for names, missing in ((RESOURCES, {}), ([*RESOURCES, "x/fifth"], {"x/fifth": 1})):
-        assert cluster_reports.count_missing(cluster.nodes.values(), names) == missing

@@ -219,15 +219,6 @@ def test_segments_are_whole_while_the_size_that_a_controller_declares_is_not_see
     assert loop.decide(pods[-1]).target_leaf[0] in homes
 
 
-def test_the_last_segment_may_be_smaller_once_the_size_is_seen():
-    loop = FilteringLoop(leaves(a=2, b=4), given=build_policy(4))
-    owner = views.OwnerReference("batch/v1", "Job", "g", "uid-g", controller=True)
-    pods = [placing.change_pod(one, metadata={"owner_references_or_none": [owner]}) for one in gang(6, pod)]
-    loop.submit(pods)
-    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 6))
-    assert [loop.leaf_of(node) for node in loop.place(pods)] == [*"bbbb", *"aa"]
-
-
 @pytest.mark.parametrize(("value", "home"), [("4", {"a"}), ("1", {"b", "a"}), (None, {"a", "b"})])
 def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
     """Leaf b is too small for four; in segments of two, the gang of six takes both."""
@@ -235,12 +226,6 @@ def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
     annotations = {} if value is None else {"railwright.io/segment": value}
     pods = loop.create(6, annotations={"scheduling.k8s.io/group-name": "g", **annotations})
     assert set(loop.try_all(pods).values()) == home | ({"b"} if value == "4" else set())
-
-
-def test_without_nvlink_the_annotation_has_no_effect():
-    loop = FilteringLoop(leaves(a=1, b=1))
-    pods = loop.create(2, annotations={"scheduling.k8s.io/group-name": "g", "railwright.io/segment": "2"})
-    assert len(loop.try_all(pods)) == 2
 
 
 @given(
@@ -377,10 +362,3 @@ def test_a_part_is_planned_alone_where_the_whole_gang_does_not_fit():
     for placed in (first, last):
         assert all(decision.plan.is_complete for decision, _ in placed)
         assert [decision.gang.unplaced for decision, _ in placed] == [4, 3, 2, 1]
-
-
-def test_the_whole_gang_is_planned_where_it_fits():
-    trial = Trial({("s0", "a"): 5, ("s0", "b"): 8}, build_parts(8, 4))
-    placed = trial.run("s0")
-    assert [decision.gang.unplaced for decision, _ in placed] == [8, 7, 6, 5, 4, 3, 2, 1]
-    assert {node.rpartition("-")[0] for _, node in placed} == {"s0-b"}

@@ -13,8 +13,6 @@ from placing import (
     build_cluster,
     build_pod_with,
     build_request,
-    change_fabric,
-    change_pod,
     create_assumed_pods,
     explain,
     leaves,
@@ -27,7 +25,6 @@ from wording import texts
 
 from railwright.fabric import names, views
 from railwright.fabric.placement.explain import diagnosis
-from railwright.fabric.placement.gangs import gang_capacity
 from railwright.fabric.placement.nodes import score_terms
 
 LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "containers": [], "rails": []})}
@@ -81,13 +78,6 @@ def test_a_leaf_without_a_node_offered_by_kube_scheduler_is_no_capacity():
     assert find_best_leaves(build_request(pod("job-0", group="gang"), offered), state) == {"b"}
 
 
-def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
-    peers = [pod(f"job-worker-{i}", group="gang", on=f"b-0{i}") for i in (0, 2, 3)]
-    state = build_cluster(leaves(a=4, b=4), peers, {"train/gang": 4})
-    request = build_request(pod("job-worker-1", group="gang"), ["a-00", "a-01", "a-02", "a-03", "b-01"])
-    assert find_best_leaves(request, state) == {"b"}
-
-
 def launcher() -> views.Pod:
     tree = msgspec.to_builtins(pod("job-launcher-0", group="gang", annotations=LAUNCHED))
     tree["spec"]["containers"] = [{"name": "mpi", "resources": {"requests": {"cpu": "1"}}}]
@@ -102,29 +92,6 @@ def test_a_launcher_goes_where_its_workers_fit_and_takes_no_slot_of_theirs(sizes
     others = [pod(f"job-worker-{i}", group="gang") for i in range(1, 8)]
     state = build_cluster(leaves(**sizes), [*pods.values(), *others], {"train/gang": 9})
     assert find_best_leaves(build_request(pods[role], list(state.nodes)), state) == {"a"}
-
-
-def test_a_small_master_goes_where_its_large_workers_fit():
-    workers = [pod(f"w-{i}", group="g") for i in range(1, 5)]
-    master = pod("m-0", group="g", gpus=1, rails=0)
-    state = build_cluster(leaves(a=2, b=5), [master, *workers], {"train/g": 5})
-    decision = score_once(build_request(master, list(state.nodes)), state)
-    assert decision.target_leaf == ("b", "s-b")
-    assert max(decision.scores, key=decision.scores.__getitem__).startswith("b-")
-
-
-def test_a_gang_without_any_device_is_planned_whole():
-    gang = [pod(f"job-{i}", group="gang", gpus=0, rails=0) for i in range(8)]
-    state = build_cluster(leaves(a=2), gang)
-    assert score_once(build_request(gang[0], list(state.nodes)), state).gang.unplaced == 8
-
-
-def test_without_domains_the_other_terms_share_the_whole_score():
-    nodes = [node("bare", rails_each=0), node("full")]
-    request = build_request(pod("p"), ["bare", "full"], policy(domains=[]))
-    explanations = explain(score_once(request, build_cluster(nodes)))
-    assert explanations["full"].score == 100
-    assert "locality" not in explanations["full"].terms
 
 
 UNLABELLED = [node(f"{leaf}-{number}", leaf, "") for leaf in "ab" for number in range(2)]
@@ -186,17 +153,6 @@ def test_better_nodes_have_the_higher_scores(worse_first):
     assert scores == sorted(set(scores))
 
 
-def test_an_announced_pod_counts_once_like_a_bound_one():
-    state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
-    other = pod("other", gpus=1)
-    assumed.assume(build_assumed_pod(other, "a-00"))
-    request = build_request(pod("p"), ["a-00"], policy())
-    for _ in range(2):
-        (rail, *_) = explain(score_once(request, state, assumed))["a-00"].node_class.pools
-        assert rail.free == 0
-        state.upsert_pod(pod("other", gpus=1, on="a-00"))
-
-
 def test_a_pods_earlier_announcement_does_not_count_against_it():
     assumed = create_assumed_pods()
     assumed.assume(build_assumed_pod(pod("p"), "a-00"))
@@ -234,37 +190,12 @@ def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacit
     assert max(decision.scores, key=decision.scores.get) == "h-0"
 
 
-def test_a_node_of_a_peer_that_the_pod_does_not_select_is_no_capacity_for_it():
-    nodes = [node(f"{pool}-{number}", "a", rails_each=8, labels={"pool": pool}) for pool in "xy" for number in range(2)]
-    asked = pod("p", group="g", gpus=2, nodeSelector={"pool": "y"})
-    peer = pod("peer", group="g", gpus=2, on="x-0", nodeSelector={"pool": "x"})
-    decision = score_once(build_request(asked, ["y-0"]), build_cluster(nodes, [asked, peer]))
-    assert gang_capacity.build_of_all(decision.planning_view).count_all_slots() == {("a", "s0"): 8}
-
-
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_an_ended_pod_frees_its_devices(phase):
-    state = build_cluster(leaves(a=1), [pod("done", on="a-00")])
-    state.upsert_pod(change_pod(pod("done", on="a-00"), status={"phase": phase}))
-    (rail, *_) = explain(score_once(build_request(pod("p"), ["a-00"], policy()), state))["a-00"].node_class.pools
-    assert rail.free == 1000
-
-
 def test_peers_share_a_nic_like_other_pods():
     """Pods of two GPUs on one node, whose NICs are shared: two of the gang, and a third of another."""
     nodes = [node("n", "a", rails_each=100)]
     for peer, share in (("g", 1 / 2), ("other", 1 / 3)):
         state = build_cluster(nodes, [pod("first", group=peer, gpus=2, on="n")], {"train/g": 2})
         assert score_once(build_request(pod("w-1", group="g", gpus=2), ["n"]), state).plan.bandwidth == share
-
-
-def test_two_devices_of_one_pod_on_a_nic_are_one_pod_that_shares_it():
-    others = [pod(f"other-{name}", gpus=2, rails=2, on=name) for name in ("m", "n")]
-    state = build_cluster([node(name, "a", rails_each=100) for name in ("m", "n")], others, {"train/g": 2})
-    request = build_request(
-        pod("w-0", group="g", gpus=2, rails=2), ["m", "n"], change_fabric(policy(), devices_per_rail=2)
-    )
-    assert score_once(request, state).plan.bandwidth == 0.5
 
 
 # --- a job of one pod fills partly used nodes first; then the alignment of its rails decides ------------------
@@ -329,15 +260,6 @@ def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
 
 
 @wheres
-def test_a_node_in_use_is_completed_before_a_whole_one_is_broken_though_its_rails_are_far(where):
-    decision = decide_single(where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"))
-    assert decision.scores["a"] > decision.scores["b"]
-    if where != "no domains":
-        why = explain(decision)["b"].terms["locality"][1]
-        assert why == "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
-
-
-@wheres
 def test_a_whole_node_is_broken_before_gpus_are_split_over_numa_nodes(where):
     two_and_two = build_pod("left", 2, 0, 1, on="a"), build_pod("right", 2, 2, 3, on="a")
     decision = decide_single(where, build_pod("p", 4, 0, 1), *two_and_two)
@@ -358,13 +280,3 @@ def test_a_pod_that_must_use_an_idle_node_takes_one_of_the_tightest_leaf():
     state = build_cluster(nodes, [])
     decision = score_once(build_request(build_pod("p", 4, 0, 1), list(state.nodes), given("two leaves")), state)
     assert max(decision.scores, key=decision.scores.__getitem__) == "a-0"
-
-
-def test_only_offered_nodes_are_completed():
-    nodes = [node(f"n-{i:03}", f"leaf-{i // 10}", rails_each=2) for i in range(130)]
-    bound = [build_pod("hidden", 4, 2, 3, on="n-129"), build_pod("left", 4, 0, 1, on="n-055")]
-    state = build_cluster(nodes, bound)
-    offered = [node.metadata.name for node in nodes[:120]]
-    decision = score_once(build_request(build_pod("p", 4, 0, 1), offered, given("two leaves")), state)
-    assert max(decision.scores, key=decision.scores.__getitem__) == "n-055"
-    assert decision.target_leaf == ("leaf-5",)

@@ -20,7 +20,6 @@ from placing import (
 
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.gangs import gang_memory
-from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.workloads import volcano
 
 POLICY = policy(oversubscription=[1.0, 1.0])
@@ -42,15 +41,6 @@ def test_a_gang_avoids_the_leaf_that_is_reserved_for_another():
     assert placement.score(second).plan.leaves == (("a", "s-a"),), "the engine itself remembers no reservation"
 
 
-def test_the_same_memory_gives_the_same_decision():
-    state, placement, first, second = build_interleaved()
-    memory = placement.score(first).memory
-    another = engine.PlacementEngine(state, create_assumed_pods())
-    one, other = (used.score(second, memory) for used in (placement, another))
-    assert (one.scores, one.plan, one.memory) == (other.scores, other.plan, other.memory)
-    assert memory == placement.score(first).memory
-
-
 def test_a_reservation_ends_with_the_last_unplaced_pod_of_its_gang():
     state, placement, first, second = build_interleaved()
     memory = placement.score(first).memory
@@ -70,21 +60,6 @@ def test_the_memory_of_gangs_is_bounded():
     assert len(memory.gangs) == 64
     assert "train/g69" in memory.gangs
     assert "train/g0" not in memory.gangs
-
-
-def test_a_plan_made_with_an_assumed_pod_is_not_reused_without_it():
-    nodes = [*leaves(a=2, b=3), *(node(f"z-{i}", "z0", "s-z") for i in range(100))]
-    busy = [pod(f"z-{i}", on=f"z-{i}") for i in range(100)]
-    state, assumed = build_cluster(nodes, busy, {"train/g": 2, "train/other": 1}), create_assumed_pods()
-    state.upsert_pod(pod("w-0", group="g"))
-    other = pod("other", group="other")
-    state.upsert_pod(other)
-    placement = engine.PlacementEngine(state, assumed)
-    request = build_request(pod("w-1", group="g"), list(state.nodes), POLICY)
-    assumed.assume(build_assumed_pod(other, "a-00", state=assumed_pods.State.SCORED))
-    assert placement.score(request).plan.leaves == (("b", "s-b"),)
-    assumed.forget(other.metadata.uid)
-    assert placement.score(request).plan.leaves == (("a", "s-a"),), "leaf a is the tightest again"
 
 
 # --- plans and node indexes -----------------------------------------------------------------------------------
@@ -150,27 +125,3 @@ def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
     decision = placement_engine.score(build_request(last, ["a-02", "a-03"], UNEVEN))
     assert decision.plan.bandwidth == 1.0
     assert "slow the gang down" in explain(decision)["a-03"].terms["locality"][1]
-
-
-def test_a_node_index_follows_added_changed_and_removed_nodes_and_pods():
-    state, assumed = build_cluster(leaves(a=3, b=3)), create_assumed_pods()
-    placement_engine = RememberingEngine(state, assumed)
-
-    def scores():
-        request = build_request(pod("p"), list(state.nodes), UNEVEN)
-        decision, fresh = placement_engine.score(request), score_once(request, state, assumed)
-        assert decision.scores == fresh.scores
-        return decision.scores
-
-    before = scores()
-    state.upsert_pod(pod("x", on="a-00"))
-    assert scores()["a-00"] < before["a-00"]
-    state.remove_pod("uid-x")
-    assert scores() == before
-    state.remove_node("b-02")
-    assert "b-02" not in scores()
-    for leaf in leaves(c=2):
-        state.upsert_node(leaf)
-    assert set(scores()) == {"a-00", "a-01", "a-02", "b-00", "b-01", "c-00", "c-01"}
-    assumed.assume(build_assumed_pod(pod("y"), "c-00"))
-    assert scores()["c-00"] < scores()["c-01"]

@@ -18,7 +18,6 @@ from placing import (
     create_assumed_pods,
     explain,
     node,
-    pod,
     policy,
     score_once,
 )
@@ -57,12 +56,6 @@ def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope)
         f"single-numa-node, scope {scope}, and 8 nvidia.com/gpu are not free together on 1 of its NUMA nodes; "
         "request fewer devices or set topologyManagerPolicy: best-effort"
     )
-
-
-def test_restricted_refuses_resources_that_need_different_numbers_of_numa_nodes():
-    message = find_error(build_topology(*IDLE, manager="restricted"), want(8, 0, 1, 2, 3))
-    assert "8 nvidia.com/gpu, 1 nvidia.com/mlx5_0" in message
-    assert "need different numbers of NUMA nodes" in message
 
 
 def test_the_scope_container_looks_at_each_container_by_itself_and_the_scope_pod_at_their_sum():
@@ -147,23 +140,6 @@ def test_the_admission_error_agrees_with_merging_all_hints(rows, policy):
 HALF = {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}
 
 
-def explain_both():
-    """Return a pod of 4 GPUs and rails 0 and 1: on `near` their NUMA node is free, on `far` its GPUs are taken."""
-    nodes = [node("far", "leaf"), node("near", "leaf")]
-    taken = [
-        build_pod_with("a", {GPU: "3", RESOURCES[2]: "1"}, on="near"),
-        build_pod_with("b", {GPU: "3"}, on="far"),
-    ]
-    asking = build_pod_with("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
-    request = build_request(asking, ["far", "near"], policy(shapes=[TWO_SIDED]))
-    return explain(score_once(request, build_cluster(nodes, taken, {"train/g": 2})))
-
-
-def test_rails_on_the_numa_node_of_the_gpus_are_preferred():
-    explained = explain_both()
-    assert explained["near"].score > explained["far"].score
-
-
 HALVES = [build_pod_with(f"half-{side}", {GPU: "2", RESOURCES[side]: "1"}, on="n") for side in (0, 2)]
 UNSPLIT = {  # pods on the node, the requests of a pod, pods of its gang: slots, and those without a split
     "GPUs on the other NUMA node than the rails": ((), HALF, 2, (2, 1)),
@@ -182,14 +158,6 @@ def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size,
     assert (len(capacity.slot_numa_factors), capacity.unsplit_slots) == expected
 
 
-def test_rails_that_are_partly_local_count_by_their_share():
-    """Two GPUs are left on each NUMA node, and both rails of the pod are on the first."""
-    state = build_cluster([node("n", "leaf", rails_each=2)], HALVES, {"train/g": 2})
-    asked = build_pod_with("p", {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}, group="g")
-    request = build_request(asked, ["n"], policy(shapes=[TWO_SIDED]))
-    assert explain(score_once(request, state))["n"].terms["numa"][0] == 1 / 2 / 2
-
-
 # --- what kubelet's topology manager would surely reject --------------------------------------------------
 
 
@@ -205,11 +173,6 @@ def find_fault(asking, topology_report, *, bound=()) -> str:
     return "" if explained["n"].fault is None else text(explained["n"].fault)
 
 
-def test_a_node_whose_kubelet_would_reject_the_pod_comes_last_and_is_not_refused():
-    asking, topology_report = build_pod_with("p", {GPU: "8"}), build_report(4, 4, manager="single-numa-node")
-    assert "kubelet would reject the pod (TopologyAffinityError)" in find_fault(asking, topology_report)
-
-
 @pytest.mark.parametrize("manager", ["restricted", "single-numa-node"])
 def test_a_node_whose_kubelet_would_reject_the_pod_now_comes_last_until_devices_are_free(manager):
     taken = build_pod_with("a", {GPU: "2"}, on="n"), build_pod_with("b", {GPU: "2"}, on="n")
@@ -219,15 +182,6 @@ def test_a_node_whose_kubelet_would_reject_the_pod_now_comes_last_until_devices_
     assert "4 nvidia.com/gpu are not free together on 1 of its NUMA nodes" in busy
     assert find_fault(asking, build_report(4, 0, manager=manager), bound=taken) == ""
     assert find_fault(asking, build_report(2, 2, manager="best-effort"), bound=taken) == ""
-
-
-def test_with_the_scope_container_the_devices_of_each_container_count():
-    halves = [
-        views.Container(name=name, resources=views.ResourceRequirements(requests_or_none={GPU: "4"})) for name in "ab"
-    ]
-    asking = msgspec.structs.replace(pod("p"), spec=views.PodSpec(containers_or_none=halves))
-    assert find_fault(asking, build_report(4, 4, manager="single-numa-node")) == ""
-    assert "scope pod" in find_fault(asking, build_report(4, 4, manager="single-numa-node", scope="pod"))
 
 
 def test_a_node_that_volcano_offers_comes_last_unless_its_pods_have_to_leave_first():

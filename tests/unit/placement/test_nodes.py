@@ -21,9 +21,7 @@ from placing import (
 
 from railwright.fabric import node_views, views
 from railwright.fabric.placement import engine
-from railwright.fabric.placement.nodes import eligibility, node_evaluation, node_index, score_terms
-from railwright.fabric.placement.state import gang_status
-from railwright.fabric.policy import model
+from railwright.fabric.placement.nodes import eligibility, node_evaluation, score_terms
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 
@@ -161,38 +159,6 @@ def test_past_states_of_nodes_do_not_fill_the_memory():
         assert measure_peak(20) - before < _MIB / 2
     finally:
         tracemalloc.stop()
-
-
-def build_policy_of_fabrics(count: int):
-    """Return a policy of fabrics that differ in the labels of their domains."""
-    fabrics = {f"f{number}": policy(domains=[f"l{number}"]).document.fabrics["roce"] for number in range(count)}
-    return model.Policy(msgspec.structs.replace(policy().document, fabrics=fabrics), digest="sha256:fabrics")
-
-
-def test_the_nodes_of_every_fabric_are_current_and_read_once(monkeypatch):
-    built, build = [], node_index.NodeStates
-    monkeypatch.setattr(node_index, "NodeStates", lambda *given: built.append(given) or build(*given))
-    state, many = build_cluster([node("n")]), build_policy_of_fabrics(40)
-    placement = engine.PlacementEngine(state, create_assumed_pods())
-    asked = pod("p", label="f0")
-    assert placement.score(build_request(asked, ["n"], many)).scores["n"] > 0
-    placement.warm(many)
-    state.remove_node("n")
-    placement.warm(many)
-    assert placement.score(build_request(asked, ["n"], many)).scores["n"] == 0
-    assert len(built) == len(many.document.fabrics)
-
-
-def test_the_overrides_of_nodes_with_peers_are_in_one_order_in_every_process():
-    peers = [pod(f"job-{number}", group="gang", gpus=4, on=f"n{number:02}") for number in range(12)]
-    cluster = build_cluster([node(f"n{number:02}", "a", rails_each=100) for number in range(12)], peers)
-    asked = pod("job-12", group="gang", gpus=4)
-    request = build_request(asked, [*reversed(cluster.nodes)])
-    assumed = create_assumed_pods()
-    gang = gang_status.build_status(request, cluster, assumed)
-    index = engine.PlacementEngine(cluster, assumed).get_index(request)
-    overrides = node_index.find_overrides(request, index, gang, cluster, assumed)
-    assert list(overrides) == sorted(cluster.nodes)
 
 
 def test_a_report_of_one_node_says_nothing_of_the_nodes_that_were_like_it():

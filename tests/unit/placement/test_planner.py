@@ -116,41 +116,6 @@ def test_no_division_into_segments_has_more_bandwidth_and_none_of_as_much_has_fe
     assert len(plan.leaves) == -fewest
 
 
-def test_of_rail_sets_with_equal_bandwidth_the_one_with_fewer_leaves_is_used():
-    near, far, share = ("l0", "s0"), ("l1", "s0"), 1 / 3
-    nodes = [
-        (near, grade((share, share, 0.0), (0.63,))),
-        (near, grade((share, 1 / 6, 1 / 6), (0.63,))),
-        (near, grade((share, 0.0, 0.0), (1.0, 0.63))),
-        (near, grade((0.0, share, share), (1.0,))),
-        (near, grade((0.0, share, share), (1.0,))),
-        (far, grade((share, share, share), (1.0,))),
-    ]
-    plan = planner.solve(4, supply(nodes, ()))
-    assert (plan.leaves, plan.rails, round(plan.bandwidth, 6)) == ((near,), 1, 0.21)
-
-
-def test_a_rail_of_the_placed_peers_is_not_given_up_for_a_faster_node():
-    faster, slower = grade((1 / 3, 1 / 3, 0.0)), grade(alignments=(0.4,))
-    capacity = supply([(LEAVES[0], faster), (LEAVES[0], slower)])
-    peers = planner.PlacedPeers(leaves=[LEAVES[0]], rail_shares=[(1 / 6,) * RAILS])
-    plan = planner.solve(1, capacity, peers)
-    assert (plan.rails, round(plan.bandwidth, 6)) == (FULL, 0.4)  # on two rails the peers have a third
-
-
-def test_placed_peers_limit_the_bandwidth_of_the_rails_they_have():
-    peers = planner.PlacedPeers(leaves=[LEAVES[0]], rail_shares=[(1 / 6,) * RAILS, (1 / 3, 1 / 3, 1 / 9)])
-    plan = planner.solve(1, supply([(LEAVES[0], grade())]), peers)
-    assert abs(plan.bandwidth - 0.5) < 1e-6
-
-
-@given(NODES, st.integers(1, 4), RATIOS, st.sampled_from(LEAVES))
-def test_unplaced_pods_go_to_their_peers_leaf_first(nodes, remaining, ratios, peer):
-    plan = planner.solve(remaining, supply(nodes, ratios, busy=[peer]), planner.PlacedPeers(leaves=[peer]))
-    if plan.slots_by_leaf.get(peer):
-        assert plan.leaves[0] == peer
-
-
 def test_one_node_shape_outweighs_fewer_leaves():
     old, new = grade(shape="a100"), grade(shape="h100")
     nodes = [*[(LEAVES[0], old)] * 2, *[(LEAVES[0], new)] * 2, *[(LEAVES[1], new)] * 2]
@@ -172,11 +137,6 @@ def lack(mask):
 
 
 ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]
-
-
-def test_classes_without_nodes_do_not_hide_the_rails_of_present_nodes():
-    plan = planner.solve(4, supply([(LEAVES[0], lack(0x0F))] * 4, absent=map(lack, ONE_SHORT)))
-    assert (plan.bandwidth, plan.rails) == (0.5, 0x0F)
 
 
 def test_a_gang_on_nodes_that_lack_many_different_rails_uses_their_common_rails():
@@ -264,12 +224,6 @@ def test_further_leaves_are_below_the_peers_spine():
 def test_leaves_without_a_spine_label_do_not_count_as_neighbours():
     slots = {("a", ""): 4, ("b", ""): 4, ("c", "s"): 4, ("d", "s"): 4}
     assert set(leaf_selection.choose_leaves(build_problem(8, slots)).leaves) == {("c", "s"), ("d", "s")}
-
-
-def test_a_pod_fills_a_partly_used_node_before_a_tighter_leaf_of_idle_nodes():
-    slots = {("a", "s"): 2, ("b", "s"): 7}
-    preferred = leaf_selection.PreferredSlots(on_used_nodes={("b", "s"): 1})
-    assert leaf_selection.choose_leaves(build_problem(1, slots), preferred).leaves == (("b", "s"),)
 
 
 def test_a_gang_over_thousands_of_small_leaves_is_planned_in_one_pass():

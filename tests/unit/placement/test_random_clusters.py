@@ -166,8 +166,3 @@ def place_beside_peers(seed: int) -> list[str]:
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
 def test_the_rest_of_a_gang_has_the_most_bandwidth_that_its_placed_peers_allow(seeds):
     assert [fault for seed in seeds for fault in place_beside_peers(seed)] == []
-
-
-def test_a_peer_goes_to_no_leaf_that_the_ring_would_leave_twice():
-    """Another scheduler placed ranks 0 to 3 on two leaves in turn: a third leaf has more bandwidth for rank 4."""
-    assert place_beside_peers(1892) == []

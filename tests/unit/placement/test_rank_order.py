@@ -56,13 +56,6 @@ def test_the_rank_is_read_from_the_label_of_each_framework(label):
     assert count_crossings(leaf_by_rank) == 2, leaf_by_rank
 
 
-def test_ranks_between_two_placed_peers_stay_near_them():
-    """In this order a real Job's pods came. Rank 3 went to the other spine, between two pods of its own."""
-    leaf_by_rank = place_in_order((0, 2, 1, 6, 4, 3, 5, 7), (), size=8, xe=2, xf=1, xg=1, xi=1, ym=3)
-    assert count_crossings(leaf_by_rank) == 5, leaf_by_rank
-    assert count_crossings([leaf[0] for leaf in leaf_by_rank]) == 2, leaf_by_rank
-
-
 @pytest.mark.parametrize(
     ("names", "indexes", "missing"),
     [

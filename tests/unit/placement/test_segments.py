@@ -79,11 +79,6 @@ def check_recreated(form, ended, lost, order, *, is_deleted=False):
         present.add(rank)
 
 
-def test_an_elastic_gang_without_its_first_pod_is_none_whose_names_begin_with_1():
-    """The pods that have ended show that it has more than it declares."""
-    check_recreated("elastic gang", ended={1, 2, 5}, lost={0, 1, 4}, order=[4, 0])
-
-
 def test_a_failed_pod_whose_successor_exists_is_not_counted_beside_it():
     state = build_cluster("Indexed Job")
     for rank in range(8):

@@ -10,7 +10,6 @@ from simulator import bandwidth_model, cluster_specs, experiments, job_stream, p
 from simulator import cluster as clusters
 
 from railwright.fabric import node_views
-from railwright.fabric.placement import bandwidth
 from railwright.fabric.policy import model
 
 
@@ -83,15 +82,6 @@ def test_a_gang_runs_over_the_rails_that_all_its_members_have():
     assert assess_placed(on, [0, 1]).member == 0.5
 
 
-def test_rails_that_only_some_members_have_do_not_count():
-    demand = clusters.Demand(gpus=8, rails=2, named=True, counted=False)
-    left = clusters.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
-    right = clusters.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
-    grants = [clusters.list_grants(shape, shape.empty, demand)[0] for shape in (left, right)]
-    assert [grant.value for grant in grants] == [0.5, 0.5]
-    assert bandwidth_model.find_slowest_member(list(enumerate(grants)), demand) == 0.0
-
-
 def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
     first, second = clusters.list_grants(NODE, NODE.empty, clusters.Demand(gpus=4, rails=4))
     assert (first.gpus, second.gpus) == ((4, 0), (0, 4))
@@ -106,54 +96,12 @@ def test_a_pod_on_the_free_devices_of_two_numa_nodes_is_split():
     assert only.value == 1.0  # in matching pairs: each GPU still has a rail beside it
 
 
-def test_rails_of_the_other_numa_node_give_less():
-    left = ((4, 0), (1, 1, 0, 0, 1, 1, 0, 0))
-    (only,) = clusters.list_grants(NODE, left, clusters.Demand(gpus=4, rails=4))
-    assert only.misaligned == 2
-    assert only.value == pytest.approx((2 + 2 * bandwidth.MISALIGNED) / 4)
-
-
-def test_pods_on_one_nic_divide_it_whether_they_are_peers_or_not():
-    shared = clusters.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
-    demand = clusters.Demand(gpus=2, rails=2, named=True)
-    peers = clusters.list_grants(shared, shared.empty, demand)
-    assert [bandwidth_model.compute_slowest_on_host(peers[:count], None, demand) for count in (1, 2, 4)] == [
-        1.0,
-        1 / 2,
-        1 / 4,
-    ]
-    assert bandwidth_model.find_slowest_member([(0, peers[0]), (1, peers[0])], demand) == 1.0
-    others = clusters.list_grants(shared, peers[0].after, demand)
-    assert [bandwidth_model.compute_slowest_on_host(others[:count], None, demand) for count in (1, 2)] == [
-        1 / 2,
-        pytest.approx(1 / 3),
-    ]
-
-
 def test_half_of_the_rails_have_all_uplinks_of_a_bundle_and_half_of_those_by_rail():
     on = town({"s": (4, 4)}, (7.0, 1.0))
     assert assess_placed(on, [0, 4]).total == pytest.approx(4 / 7)
     assert assess_placed(on, [0, 4], gpus=4).total == 1.0
     on.is_bundled = False
     assert assess_placed(on, [0, 4], gpus=4).total == pytest.approx(4 / 7)
-
-
-def test_the_devices_of_an_ended_pod_are_free_again():
-    on = town({"s": (2,)})
-    before = list(on.states)
-    grant = on.start_pod(1, on.build_demand(4))
-    assert on.states != before
-    on.end_pod(1, grant)
-    assert on.states == before
-    assert on.get_capacity(on.build_demand(4)).total == 4
-
-
-def test_the_capacity_index_counts_the_pods_that_still_fit():
-    on = town({"s": (2,)})
-    capacity = on.get_capacity(on.build_demand(8))
-    assert (capacity.total, capacity.slots) == (2, [1, 1])
-    fill(on, 0, 1)
-    assert (capacity.total, capacity.slots) == (1, [0, 1])
 
 
 # --- the optimum against all possible placements --------------------------------------------------------------
@@ -202,47 +150,6 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
     assert bandwidth_model.fits_one_leaf(cluster, free, pods, most) == fits_alone
 
 
-def test_on_nodes_of_different_rails_the_common_ones_count():
-    cluster = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *rename(mixed_nodes(), "x")])
-    free = cluster.get_capacity(cluster.build_demand(8)).snapshot()
-    assert bandwidth_model.find_best(cluster, free, 2).value == 1.0
-    assert set(bandwidth_model.find_best(cluster, free, 2).hosts) == {0, 2}
-    assert bandwidth_model.find_best(cluster, free, 3).value == 0.5
-
-
-def rename(trees, suffix):
-    for tree in trees:
-        tree["metadata"]["name"] += suffix
-        yield tree
-
-
-def test_among_equals_the_optimum_splits_no_pod_over_numa_nodes():
-    cluster = town({"s": (3,)})
-    fill(cluster, 0, 2, 4, 1)  # (1, 0) left
-    fill(cluster, 1, 2)
-    grant = cluster.start_pod(1, cluster.build_demand(4))
-    cluster.start_pod(1, cluster.build_demand(1))
-    cluster.end_pod(1, grant)
-    free = cluster.get_capacity(cluster.build_demand(4)).snapshot()
-    assert all(
-        not grant.split
-        for _, grant in bandwidth_model.grant_ranks(free, bandwidth_model.find_best(cluster, free, 2).hosts)
-    )
-
-
-def test_of_rail_sets_with_equal_bandwidth_the_optimum_uses_the_one_with_fewer_leaves():
-    wide = cluster_specs.Shape(
-        {"s": (1, 1)}, 8, cluster_specs.list_rail_resources(8, mixed=True), "a test", product="8x8"
-    )
-    narrow = cluster_specs.Shape(
-        {"s": (2,)}, 8, cluster_specs.list_rail_resources(4, mixed=True), "a test", product="8x4"
-    )
-    nodes = [*cluster_specs.build_nodes(wide), *cluster_specs.build_nodes(narrow, 2)]
-    cluster = town({}, (2.0,), mixed=True, nodes=nodes)
-    best = bandwidth_model.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 2)
-    assert (best.value, best.leaves, set(best.hosts)) == (0.5, 1, {2, 3})
-
-
 # --- whole simulations --------------------------------------------------------------------------------------
 
 
@@ -278,27 +185,10 @@ def test_the_published_shapes_have_their_published_sizes(name, nodes, leaves):
     assert on.gpus == 8 * nodes
 
 
-def test_lingjun_has_the_published_groups():
-    on = clusters.Cluster(cluster_specs.build_from_catalogue("lingjun"))
-    assert sorted(domain.size for domain in on.domains if domain.level == 1) == [179, 306, 362]
-    sizes = [domain.size for domain in on.domains if domain.level == 0]
-    assert {size: sizes.count(size) for size in set(sizes)} == {8: 68, 7: 23, 6: 15, 5: 7, 4: 2, 3: 1, 2: 3}
-
-
-def test_one_oversubscription_counts_for_every_level():
-    assert clusters.Cluster(cluster_specs.build_from_catalogue("coreweave", (7.0,))).oversubscription == (7.0, 7.0)
-    assert clusters.Cluster(cluster_specs.build_from_catalogue("coreweave", (1.0, 7.0))).oversubscription == (1.0, 7.0)
-
-
 def test_a_job_that_does_not_fit_waits_and_a_later_smaller_one_passes_it():
     jobs = [job(0, 3), job(1, 2, arrival=10.0), job(2, 1, arrival=20.0)]
     starts = {placed.job.number: placed.start for placed in play(site({"s": (4,)}), jobs).placed}
     assert starts == {0: 0.0, 2: 20.0, 1: 100.0}
-
-
-def test_a_job_that_an_empty_cluster_cannot_hold_is_refused():
-    outcome = play(site({"s": (2,)}), [job(0, 3), job(1, 2)])
-    assert (outcome.rejected, [placed.job.number for placed in outcome.placed]) == (1, [1])
 
 
 def test_no_device_is_allocated_twice_and_all_are_released():
@@ -353,29 +243,6 @@ def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind
     assert summaries["none"].rank_order_crossings > 0
 
 
-def test_railwright_forgets_a_job_that_has_ended():
-    made = []
-
-    def make(on):
-        made.append(policies.RailwrightPolicy(on, has_events=True))
-        return made[0]
-
-    experiments.Simulation(site({"s": (4,)}), make, SETTINGS).run(
-        [job(0, 2), job(1, 4, arrival=50.0), job(2, 1, 4, arrival=60.0)]
-    )
-    (chooser,) = made
-    assert len(chooser.state.pods) == len(chooser.assumed) == 0
-    assert chooser.state.get_gang_size("train/job-1", observed=0) == 1
-
-
-def test_the_jobs_of_a_study_are_the_same_for_all_policies():
-    experiment = experiments.Experiment(spec=cluster_specs.build_from_catalogue("superpod-2"), jobs=60)
-    jobs = experiments.draw_jobs(experiment)
-    results = [experiments.run(experiment, policy, jobs) for policy in experiments.POLICIES]
-    assert {result.summary.jobs for result in results} == {60}
-    assert results[3].decisions > 0
-
-
 # --- gangs that take a part of a node -----------------------------------------------------------------------------
 
 
@@ -386,23 +253,6 @@ def build_nodes():
         yield from cluster_specs.build_nodes(
             cluster_specs.Shape({"s": (size,)}, 8, devices, "", product=f"8x{rails}"), number
         )
-
-
-def place(*sizes):
-    """Return the outcome of jobs of (pods, GPUs of each) that come one after another."""
-    spec = site({}, mixed=True, nodes=list(build_nodes()))
-
-    def build_policy(cluster):
-        return policies.RailwrightPolicy(cluster, has_events=True)
-
-    jobs = [job_stream.Job(at, float(at), 1e6, pods, gpus, failed=False) for at, (pods, gpus) in enumerate(sizes)]
-    return experiments.Simulation(spec, build_policy, experiments.Settings()).run(jobs)
-
-
-def test_half_node_gangs_take_idle_nodes_rather_than_share_nics():
-    outcome = place((3, 4), (3, 4))
-    assert len({host for job in outcome.placed for host in job.hosts}) == 6
-    assert outcome.placed[1].value == 1.0
 
 
 # --- generated streams against the published tables -----------------------------------------------------------
@@ -428,55 +278,7 @@ def test_the_share_of_jobs_of_each_size_is_the_published_one(drawn):
     assert shares == pytest.approx(trace.jobs, abs=3.0)  # Kalos: a step of jobs without GPU time is left out
 
 
-def test_the_share_of_gpu_time_of_each_size_is_the_published_one(drawn):
-    trace, of, jobs = drawn
-    share = {
-        device_class.gpus: device_class.share * device_class.gpus * device_class.mean / of.gpu_seconds
-        for device_class in of.classes
-    }
-    expected = [100 * sum(part for gpus, part in share.items() if gpus <= size) for size in job_stream.SIZES]
-    assert expected == pytest.approx(trace.gpu_time, abs=0.5)
-    shares = cumulate(jobs, lambda job: job.gpu_seconds, job_stream.SIZES, lambda job: job.size)
-    assert shares == pytest.approx(trace.gpu_time, abs=10.0)  # the few largest jobs scatter
-
-
-def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
-    trace, _, jobs = drawn
-    shares = cumulate(jobs, lambda _: 1, job_stream.SECONDS, lambda job: job.duration)
-    assert shares == pytest.approx(trace.ended, abs=10.0)
-    assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.1)
-
-
-def test_forty_percent_of_jobs_fail_early(drawn):
-    _, _, jobs = drawn
-    assert sum(job.failed for job in jobs) / MANY == pytest.approx(job_stream.FAILED, abs=0.02)
-    dead = sum(job.gpu_seconds for job in jobs if job.failed) / sum(job.gpu_seconds for job in jobs)
-    assert dead == pytest.approx(job_stream.FAILED_GPU_TIME, abs=0.03)
-
-
 def test_arrivals_offer_the_load_that_was_asked_for(drawn):
     _, of, _ = drawn
     jobs = list(job_stream.draw_arrivals(of, seed=5, rate=job_stream.compute_rate(of, 0.5, 800), count=MANY))
     assert sum(job.gpu_seconds for job in jobs) / (jobs[-1].arrival * 800) == pytest.approx(0.5, rel=0.3)
-
-
-def test_a_run_begins_with_the_jobs_that_would_be_running(drawn):
-    _, of, _ = drawn
-    running = job_stream.draw_running(of, seed=5, rate=job_stream.compute_rate(of, 0.5, 40_000))
-    assert sum(job.size for job in running) / 40_000 == pytest.approx(0.5, rel=0.3)
-    assert all(job.is_initial and job.arrival == 0 for job in running)
-
-
-def test_equal_seeds_give_equal_jobs_and_others_do_not():
-    of = job_stream.build("seren", largest=64)
-    one, same, other = (list(job_stream.draw_arrivals(of, seed=seed, rate=1.0, count=50)) for seed in (1, 1, 2))
-    assert one == same != other
-
-
-def test_no_job_is_larger_than_asked_for_and_large_ones_are_gangs_of_whole_nodes():
-    of = job_stream.build("seren", largest=64)
-    jobs = list(job_stream.draw_arrivals(of, seed=1, rate=1.0, count=5000))
-    assert max(job.size for job in jobs) == 64
-    assert {(job.pods, job.gpus) for job in jobs if job.size > 8} == {(2, 8), (4, 8), (8, 8)}
-    halves = job_stream.draw_arrivals(of, seed=1, rate=1.0, count=5000, pod_gpus=4)
-    assert {(job.pods, job.gpus) for job in halves if job.size > 8} == {(4, 4), (8, 4), (16, 4)}

@@ -151,16 +151,6 @@ def test_a_leader_worker_sets_pods_say_the_size_of_their_group_themselves(name):
     assert size(of) == int(of.metadata.annotations["leaderworkerset.sigs.k8s.io/size"]) > 1
 
 
-def test_sizes_from_annotations_are_forgotten_with_the_last_pod():
-    of = read_recorded("lws-leader")
-    state = cluster_state.ClusterState()
-    state.upsert_pod(of)
-    state.upsert_pod(of)
-    assert state.get_gang_size(membership.find_gang(of), observed=1) > 1
-    state.remove_pod(of.metadata.identity)
-    assert state.get_gang_size(membership.find_gang(of), observed=1) == 1
-
-
 JOB_SETS = {
     "leader and workers": ({"leader": 1, "workers": 7}, 8),
     "prefill and decode": ({"prefill": 4, "decode": 4}, 8),
@@ -177,13 +167,6 @@ def test_the_child_jobs_of_a_job_set_add_up_whichever_is_seen_first(case):
     for part in parts:
         of = pod(labels[part] | {"batch.kubernetes.io/job-name": f"js-{part}-2"})
         assert size(of, *jobs) == size(of, *reversed(jobs), *jobs) == expected
-
-
-def test_a_child_job_that_has_completed_has_no_pods_any_more():
-    labels = JOB_SET | {"jobset.sigs.k8s.io/replicatedjob-name": "initializer"}
-    done = label(labels, 1, "js-initializer-2")
-    done["spec"]["completions"] = done["status"]["succeeded"] = 1
-    assert size(pod(JOB_SET), (JOBS, done), (JOBS, label(JOB_SET, 4, "js-node-2"))) == 4
 
 
 def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
@@ -246,18 +229,6 @@ def test_the_size_of_a_pod_group_is_its_owners_until_one_is_deleted():
     state.upsert_size(IN_TREE_POD_GROUPS, grouped)
     state.remove_size(JOBS, read(JOBS, obj("o", {})))
     assert get_size() == 1
-
-
-def test_a_status_change_of_an_owner_leaves_every_plan_alone():
-    state = cluster_state.ClusterState()
-    state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 8})))
-    before = state.version
-    state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 8}, status={"succeeded": 1, "active": 7})))
-    state.replace_sizes(JOBS, [read(JOBS, obj("j", {"parallelism": 8}))])
-    state.remove_size(JOBS, read(JOBS, obj("other", {"parallelism": 8})))
-    assert state.version == before
-    state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 9})))
-    assert state.version > before
 
 
 def test_a_size_that_no_cluster_could_hold_is_capped():
