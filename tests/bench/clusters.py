@@ -23,7 +23,6 @@ RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 GPU = "nvidia.com/gpu"
 LEAF_NODES, SPINE_LEAVES = 32, 8  # a SuperPOD's unit; some leaves are shorter, as in every real cluster
 GANG = 64
-TEMPLATES = "templates"  # how pods request the devices of slices
 _TEMPLATE = "railwright-roce-8x4"
 MACHINE = "h100-8x8"  # of nodes with slices
 PLUGINS_GROUP, VOLCANO_GROUP = "scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"
@@ -38,11 +37,8 @@ class Shape:
     taken: float = 0.5  # share of nodes whose GPUs and rails a pod of another gang holds
     kube_gangs: int = 4  # waiting gangs of GANG pods each, with a PodGroup of scheduler-plugins
     volcano_gangs: tuple[int, ...] = (512,) * 4  # sizes of waiting gangs, with a PodGroup of Volcano
-    bulky: bool = True  # objects of real size; else only what a placement reads
     leaf_nodes: int = LEAF_NODES
-    claims: bool = (
-        False  # GPUs and rails come from slices (16 devices and an interface a node), not from device plugins
-    )
+    claims: bool = False  # devices come from slices (16 and an interface a node), not from device plugins
 
 
 class Cluster:
@@ -80,18 +76,17 @@ class Cluster:
     def nodes(self) -> Iterator[bytes]:
         """Yield each node as JSON."""
         for number, name in enumerate(self.names):
-            yield node(name, self.leaves[number], bulky=self.shape.bulky, devices=not self.shape.claims)
+            yield node(name, self.leaves[number], devices=not self.shape.claims)
 
     def pods(self) -> Iterator[bytes]:
         """Yield each pod as JSON: those that hold a node, daemons on all nodes, and the waiting gangs."""
-        claiming = self.shape.claims == TEMPLATES
-        make = functools.partial(pod, bulky=self.shape.bulky, claiming=claiming)
+        make = functools.partial(pod, claiming=self.shape.claims)
         for count, number in enumerate(self.taken):
             yield make(f"held-{count // 16}-{count % 16}", group=f"held-{count // 16}", on=self.names[number])
         for count in range(self.shape.pods - len(self.taken)):
             yield make(f"daemon-{count}", on=self.names[count % self.shape.nodes], devices=False)
         for gang in range(self.shape.kube_gangs):
-            yield from (kube_pod(gang, rank, bulky=self.shape.bulky, claiming=claiming) for rank in range(GANG))
+            yield from (kube_pod(gang, rank, claiming=self.shape.claims) for rank in range(GANG))
         for gang, size in enumerate(self.shape.volcano_gangs):
             yield from (make(f"volcano-{gang}-{rank}", group=f"volcano-{gang}") for rank in range(size))
 
@@ -131,26 +126,11 @@ class Cluster:
         """PodGroups of scheduler-plugins, and of Kubernetes: each gang has one of both."""
         return (_group(f"kube-{gang}", GANG) for gang in range(self.shape.kube_gangs))
 
-    def snapshot(self) -> Iterator[bytes]:
-        """Return all objects as one v1 List."""
-        yield b'{"apiVersion":"v1","kind":"List","items":[\n'
-        between = b""
-        for version, kind, objects in (
-            (b"v1", b"Node", self.nodes()),
-            (b"v1", b"Pod", self.pods()),
-            (b"scheduling.volcano.sh/v1beta1", b"PodGroup", self.volcano_groups()),
-            (b"scheduling.x-k8s.io/v1alpha1", b"PodGroup", self.kube_groups()),
-        ):
-            for obj in objects:
-                yield b'%b{"apiVersion":"%b","kind":"%b",%b' % (between, version, kind, obj[1:])
-                between = b",\n"
-        yield b"]}"
 
-
-def kube_pod(gang: int, rank: int, *, on: str = "", bulky: bool = True, claiming: bool = False) -> bytes:
+def kube_pod(gang: int, rank: int, *, on: str = "", claiming: bool = False) -> bytes:
     """Return a pod of one of kube-scheduler's gangs."""
     name, group = f"kube-{gang}-{rank}", f"kube-{gang}"
-    return pod(name, group=group, label=PLUGINS_GROUP, on=on, bulky=bulky, claiming=claiming)
+    return pod(name, group=group, label=PLUGINS_GROUP, on=on, claiming=claiming)
 
 
 def pod(
@@ -160,11 +140,10 @@ def pod(
     on: str = "",
     devices: bool = True,
     label: str = VOLCANO_GROUP,
-    bulky: bool = True,
     claiming: bool = False,
 ) -> bytes:
     """Return a pod of 8 GPUs and every rail, by a claim if it is `claiming`; without `devices` a daemon."""
-    text = _pod_text(devices, label if group else "", bool(on), bulky, claiming)
+    text = _pod_text(devices, label if group else "", bool(on), claiming)
     rank = name.rpartition("-")[2]
     for mark, value in (("@name@", name), ("@group@", group), ("@node@", on), ("@rank@", rank)):
         text = text.replace(mark, value)
@@ -194,7 +173,7 @@ def compact(tree: Any) -> str:
 
 
 @functools.cache
-def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: bool) -> str:  # noqa: FBT001 - named there
+def _pod_text(devices: bool, label: str, bound: bool, claiming: bool) -> str:  # noqa: FBT001 - named there
     tree = json.loads(json.dumps(captured("volcano-allocate.json")["task"]["Pod"]))
     metadata, spec = tree["metadata"], tree["spec"]
     metadata |= {"name": "@name@", "namespace": "train", "uid": "uid-@name@"}
@@ -219,21 +198,11 @@ def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: boo
     tree["status"] = {"phase": "Running" if bound else "Pending"}
     if devices and claiming:
         tree["status"]["resourceClaimStatuses"] = [{"name": "railwright", "resourceClaimName": "@name@-claim"}]
-    if bulky:
-        _pad_environment(container)
-    else:
-        keep = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences")
-        tree["metadata"] = {key: metadata[key] for key in keep if key in metadata}
-        tree["spec"] = {key: value for key, value in spec.items() if key == "nodeName"}
-        tree["spec"]["containers"] = [{"name": "c", "resources": {"requests": amounts}}]
-    return compact(tree)
-
-
-def _pad_environment(container: dict[str, Any]) -> None:
-    """Yield the variables of a training pod, ours included."""
+    # as many variables as a training pod has, ours included
     container.setdefault("env", []).extend(
         {"name": f"NCCL_SETTING_{number:02}", "value": f"a value of the usual length {number}"} for number in range(24)
     )
+    return compact(tree)
 
 
 @functools.cache

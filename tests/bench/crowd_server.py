@@ -1,9 +1,8 @@
-"""An API server with the objects of a `crowds.Crowd`, which can expire its watches and send changes at a rate.
+"""An API server with the objects of a `crowds.Crowd`, which can expire its watches.
 
 `python crowd_server.py NODES PODS` prints `listening on HOST:PORT` on standard error. Beside lists and watches:
 POST /bench/expire?changed=N   changes N pods in silence and ends the watches of pods with 410 Gone, in the stream
-POST /bench/traffic?rate=N     from here on tells N changes of pods a second; 0 for quiet
-GET  /bench/state              {"watches": how often a watch of pods was opened, "events": changes told}
+GET  /bench/state              {"watches": how often a watch of pods was opened}
 """
 
 import asyncio
@@ -15,7 +14,6 @@ import crowds
 from aiohttp import web
 from api_server import PODS
 
-_TICK = 0.05  # seconds between two handfuls of events
 _STRIDE = 7919  # a prime: changes are spread over the list
 _GONE = (
     b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}\n'
@@ -39,12 +37,11 @@ class CrowdServer(api_server.ApiServer):
         )
         self._pods = self.lists[PODS]
         self._turns = itertools.count(0, _STRIDE)
-        self._rate = self._sent = 0
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """Return the state, a page of a list, or a watch."""
         if request.path == "/bench/state":
-            return web.json_response({"watches": self.opened, "events": self._sent})
+            return web.json_response({"watches": self.opened})
         return await super().get(request)
 
     async def post(self, request: web.Request) -> web.Response:
@@ -52,37 +49,23 @@ class CrowdServer(api_server.ApiServer):
         await request.read()
         if request.path == "/bench/expire":
             for _ in range(int(request.query["changed"])):
-                self._changed()
+                self._change_pod()
             for watcher, ended in list(self.watchers[PODS].items()):
                 await watcher.write(_GONE)
                 ended.set()
-        elif request.path == "/bench/traffic":
-            self._rate = int(request.query["rate"])
         return web.Response(body=b"{}", content_type="application/json")
 
-    async def traffic(self) -> None:
-        """Send changes at the requested rate until cancelled."""
-        owed = 0.0
-        while True:
-            await asyncio.sleep(_TICK)
-            owed += self._rate * _TICK
-            while owed >= 1:
-                owed -= 1
-                self._sent += 1
-                await self.tell(PODS, self._changed())
-
-    def _changed(self) -> bytes:
+    def _change_pod(self) -> None:
         number = next(self._turns) % len(self._pods)
         self.version += 1
         self._pods[number] = crowds.set_version(self._pods[number], self.version)
-        return self._pods[number]
 
 
 async def main() -> None:
     """Serve until ended."""
     server = CrowdServer(crowds.Crowd(crowds.Size(*map(int, sys.argv[1:]))))
     await server.serve()
-    await server.traffic()
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import dataclasses
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
@@ -19,9 +19,6 @@ class Served:
     body: bytes
     whole: float  # from the first byte sent to the last received
     after: float  # from the last byte handed to the kernel to the last received
-
-
-_MAX_DELAY_SECONDS = 0.25
 
 
 class Sent(NamedTuple):
@@ -92,14 +89,10 @@ def connect(port: int) -> Iterator[Caller]:
         caller.close()
 
 
-def send_at_rate(
-    port: int, wires: Iterable[bytes], rate: float, connections: int, ended: Callable[[], bool] | None = None
-) -> list[Sent]:
+def send_at_rate(port: int, wires: Iterable[bytes], rate: float, connections: int) -> list[Sent]:
     """Send each request when it is due and a connection is free, whether the ones before were answered or not.
 
-    Uses its core completely. With `ended`, it sends until that returns True, for long runs beside other processes:
-    it sleeps between two requests, and those that would be later than _MAX_DELAY_SECONDS are not sent, because on a
-    busy machine they would only measure the backlog.
+    Uses its core completely.
     """
     sockets = [_connect(port) for _ in range(connections)]
     free, busy, answers = list(sockets), dict[int, tuple[float, float, socket.socket]](), list[Sent]()
@@ -113,11 +106,10 @@ def send_at_rate(
             connection, sent = free.pop(), clock()
             connection.sendall(wire)
             busy[connection.fileno()] = (due, sent, connection)
-            due = due + 1 / rate if ended is None else max(due + 1 / rate, clock() - _MAX_DELAY_SECONDS)
-            wire = None if ended is not None and ended() else next(left, None)
+            due += 1 / rate
+            wire = next(left, None)
             continue
-        pause = 0.0 if ended is None else max(0.0, due - clock()) if free and wire is not None else 1.0
-        for ready, _ in poll.poll(pause):
+        for ready, _ in poll.poll(0):
             due_then, sent, connection = busy.pop(ready)
             received = connection.recv(1 << 20)
             missing = received.find(b"\r\n\r\n") + 4 + _read_length(received) - len(received)

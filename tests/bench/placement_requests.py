@@ -80,8 +80,6 @@ TARGETS: Mapping[str, Sequence[Target]] = {
     "event at 2,000/s, served": (Target(0.99, 1),),
     "gang of 512, first request, without decoding": (Target(0.99, 25),),
     "gang of 512, later requests, without decoding": (Target(0.5, 1), Target(0.99, 3)),
-    "memory, settled": (Target(0.5, 250, "MiB"),),
-    "memory, settled, claims": (Target(0.5, 250, "MiB"),),
     "5,000 nodes, 100,000 pods: ready after": (Target(0.5, 3, "s"),),
     "5,000 nodes, 100,000 pods: memory": (Target(0.5, 250, "MiB"),),
     "20,000 nodes, 80,000 pods: ready after": (Target(0.5, 6, "s"),),
@@ -100,7 +98,7 @@ class Cores:
 
 @dataclasses.dataclass(frozen=True)
 class Extender(machine.Server):
-    """A running extender, and the port of the API server that it watches; 0 with a snapshot."""
+    """A running extender, and the port of the API server that it watches."""
 
     api_port: int = 0
 
@@ -145,12 +143,11 @@ def measure_kube(cores: Cores, folder: pathlib.Path, title: str, shape: clusters
     and requested by the claims that railwright writes.
     """
     names = clusters.Cluster(shape).names
-    claiming = shape.claims == clusters.TEMPLATES
     sums, filters, prioritizes, cpus = [], [], [], []
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, api):
         for gang in range(shape.kube_gangs):
             for rank in range(clusters.GANG):
-                pod = clusters.kube_pod(gang, rank, claiming=claiming)
+                pod = clusters.kube_pod(gang, rank, claiming=shape.claims)
                 cpu = extender.cpu
                 filtered = caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names)))
                 feasible = msgspec.json.decode(filtered.body)["NodeNames"]
@@ -159,7 +156,7 @@ def measure_kube(cores: Cores, folder: pathlib.Path, title: str, shape: clusters
                 best = max(msgspec.json.decode(scored.body), key=lambda priority: priority["Score"])["Host"]
                 if shape.claims:  # kube-scheduler writes the allocation before it posts the binding
                     api.post("/bench/claims", clusters.claim(f"kube-{gang}-{rank}", best))
-                api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best, claiming=claiming))
+                api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best, claiming=shape.claims))
                 filters.append(filtered.whole)
                 prioritizes.append(scored.whole)
                 sums.append(filtered.whole + scored.whole)
@@ -217,7 +214,7 @@ def measure_new_kinds(cores: Cores, folder: pathlib.Path, suffix: str, shape: cl
     seconds = []
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         for kind in range(NEW_KINDS):
-            pod = clusters.kube_pod(0, kind, claiming=shape.claims == clusters.TEMPLATES)
+            pod = clusters.kube_pod(0, kind, claiming=shape.claims)
             pod = pod.replace(b'"requests":{', b'"requests":{"cpu":"%d",' % (kind + 1), 1)
             seconds.append(caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names))).whole)
     return {f"first request of a new kind of pod{suffix}": _to_milliseconds(seconds)}
@@ -326,26 +323,6 @@ def measure_gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
     }
 
 
-def measure_memory(cores: Cores, folder: pathlib.Path, suffix: str, shape: clusters.Shape) -> Figures:
-    """Measure memory with 5,000 nodes and 100,000 bound pods, after some requests of kube-scheduler.
-
-    With claims, there are 16 devices per node in ResourceSlices, and claims hold half of them.
-    """
-    names = clusters.Cluster(shape).names
-    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
-        listed = machine.read_pss(extender.pid)
-        for rank in range(clusters.GANG):
-            body = bodies.kube(clusters.kube_pod(0, rank), names)
-            for verb in ("filter", "prioritize"):
-                caller.post(f"/scheduler/{verb}", body)
-        time.sleep(2)
-        return {
-            f"memory, when listed{suffix}": [listed],
-            f"memory, settled{suffix}": [machine.read_pss(extender.pid)],
-            f"memory, peak resident{suffix}": [machine.read_peak_rss(extender.pid)],
-        }
-
-
 def measure_start(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Figures:
     """Measure the start of the extender's process until it is ready, and then requests of kube-scheduler.
 
@@ -372,21 +349,6 @@ def measure_start(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> 
     }
 
 
-def measure_snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure memory with the same objects, without most of their fields, from a snapshot file."""
-    shape = clusters.Shape(pods=100_000, bulky=False)
-    path = folder / "snapshot.json"
-    with path.open("wb") as out:
-        out.writelines(clusters.Cluster(shape).snapshot())
-    with _serve(cores, POLICY, f"--snapshot={path}") as extender:
-        time.sleep(2)
-        return {
-            "memory with --snapshot, settled": [machine.read_pss(extender.pid)],
-            "memory with --snapshot, peak resident": [machine.read_peak_rss(extender.pid)],
-            "memory with --snapshot, file": [path.stat().st_size / 2**20],
-        }
-
-
 _MANY = 100_000  # pods
 Row = Callable[[Cores, pathlib.Path], Figures]
 ROWS: Mapping[str, Row] = {
@@ -394,25 +356,20 @@ ROWS: Mapping[str, Row] = {
     "kube-full": functools.partial(measure_kube, title="9 in 10 full", shape=_build_shape(taken=0.9)),
     **{
         f"{row}-claims": functools.partial(
-            measure_kube, title=f"{title}, claims", shape=_build_shape(claims=clusters.TEMPLATES, taken=taken)
+            measure_kube, title=f"{title}, claims", shape=_build_shape(claims=True, taken=taken)
         )
         for row, title, taken in (("kube", "half full", 0.5), ("kube-full", "9 in 10 full", 0.9))
     },
     "leaves": measure_leaves,
     "kinds": functools.partial(measure_new_kinds, suffix="", shape=_build_shape()),
-    "kinds-claims": functools.partial(measure_new_kinds, suffix=_CLAIMS, shape=_build_shape(claims=clusters.TEMPLATES)),
+    "kinds-claims": functools.partial(measure_new_kinds, suffix=_CLAIMS, shape=_build_shape(claims=True)),
     "bodies": measure_big_bodies,
     "events": measure_events,
     "gang": measure_gang_of_512,
-    "memory": functools.partial(measure_memory, suffix="", shape=clusters.Shape(pods=_MANY)),
-    "memory-claims": functools.partial(
-        measure_memory, suffix=_CLAIMS, shape=_build_shape(pods=_MANY, claims=clusters.TEMPLATES)
-    ),
-    "snapshot": measure_snapshot_memory,
     "start": functools.partial(measure_start, shape=_build_shape(pods=_MANY)),
     "start-20k": functools.partial(measure_start, shape=_build_shape(nodes=20_000, pods=80_000)),
 }
-_ONCE = frozenset({"memory", "memory-claims", "snapshot", "start", "start-20k"})  # they vary little and take minutes
+_ONCE = frozenset({"start", "start-20k"})  # they vary little and take minutes
 
 
 # --- servers ------------------------------------------------------------------------------------------
@@ -425,13 +382,10 @@ def start_extender(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) ->
     with machine.start([sys.executable, str(HERE / "api_server.py"), description], cores.load) as process:
         port = machine.read_port(process)
         config = api_stub.kubeconfig(folder, port)
-        policy = POLICY_OF_CLAIMS if shape.claims == clusters.TEMPLATES else POLICY
-        with _serve(cores, policy, f"--kubeconfig={config}") as extender:
+        policy = POLICY_OF_CLAIMS if shape.claims else POLICY
+        options = (f"--policy={policy}", "--plain-http", f"--kubeconfig={config}")
+        with machine.serve("extender", *options, core=cores.server) as extender:
             yield Extender(**vars(extender), api_port=port)
-
-
-def _serve(cores: Cores, policy: pathlib.Path, source: str) -> contextlib.AbstractContextManager[machine.Server]:
-    return machine.serve("extender", f"--policy={policy}", "--plain-http", source, core=cores.server)
 
 
 @contextlib.contextmanager

@@ -15,14 +15,17 @@ from typing import Any, NamedTuple
 import admitting
 import bodies
 import clusters
-import growth
+import msgspec
 
-from railwright.cluster import policies
+from extender import decider, kube_scheduler
+from extender import state as states
+from railwright.cluster import policies, resources
 from webhook import pods
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = tuple(str(ROOT / name) for name in ("railwright", "webhook", "extender"))
 _POLICY = ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml"
+_PLACEMENT = ROOT / "tests" / "bench" / "placement.yaml"
 _POD = {
     "metadata": {"name": "train-0", "namespace": "prod", "labels": {"railwright.io/fabric": "roce"}},
     "spec": {"containers": [{"name": "pytorch", "image": "torch", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
@@ -73,13 +76,23 @@ def build_admission() -> Callable[[], Any]:
 
 def build_prioritize() -> Callable[[], Any]:
     """Return a prioritize for a pod of a gang, on a half-full cluster whose nodes are known."""
-    site, rank = growth.Site(growth.build_shape()), iter(range(growth.PODS))
-
-    def prioritize() -> None:
-        body = bodies.kube(clusters.kube_pod(0, next(rank)), site.cluster.names)
-        site.handlers.prioritize(body)
-
-    return prioritize
+    cluster, ranks = clusters.Cluster(clusters.Shape(volcano_gangs=())), iter(range(clusters.GANG))
+    policy = policies.read(_PLACEMENT.read_text())
+    state = states.State(assume_seconds=30)
+    watches = {watch.kind.name: watch for watch in states.list_watches(state)}
+    groups = resources.GANG_SIZES["podgroups.scheduling.x-k8s.io"]
+    for kind, objects in (
+        (groups, cluster.kube_groups()),
+        (resources.NODES, cluster.nodes()),
+        (resources.PLACED_PODS, cluster.pods()),
+    ):
+        watch, decode = watches[kind.name], msgspec.json.Decoder(kind.view).decode
+        watch.sink.replace([watch.excerpt(decode(text)) for text in objects])
+    state.apply_policy(policy)
+    chosen = decider.Decider(state, lambda: policy, clock=lambda: 1000.0, count_rejected=lambda *_: None)
+    chosen.warm()
+    handlers = kube_scheduler.KubeScheduler(chosen)
+    return lambda: handlers.prioritize(bodies.kube(clusters.kube_pod(0, next(ranks)), cluster.names))
 
 
 def main() -> int:
