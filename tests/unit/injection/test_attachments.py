@@ -10,10 +10,6 @@ def networks(tree: dict) -> str:
     return tree["metadata"].get("annotations", {}).get(NETWORKS, "")
 
 
-def test_without_a_known_cluster_networks_cause_no_warning():
-    assert messages(planned(pod(annotations={NETWORKS: "mine"}), fabric(), known(networks=None))) == ()
-
-
 def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
     """Multus leaves such a pod alone, so that its sandbox starts without the network that its author names."""
     own = pod(hostNetwork=True, annotations={NETWORKS: "prod/gone"})
@@ -55,13 +51,6 @@ def test_skipped_parts_are_left_out_and_in_the_record():
     assert tree == plain
 
 
-@pytest.mark.parametrize("gateways", ['["10.0.0.1","fd00::1"]', "[]"])
-def test_a_default_route_is_warned_about_also_an_empty_one_for_which_multus_removes_the_others(gateways):
-    value = f'[{{"name":"lan2","default-route":{gateways}}}]'
-    outcome = planned(pod(annotations={NETWORKS: value}), fabric())
-    assert [warning for warning in messages(outcome) if "entry 1" in warning and "default-route" in warning]
-
-
 R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name in ("r1", "net1"))
 
 
@@ -93,18 +82,3 @@ def test_rails_that_the_users_networks_shift_to_one_interface_are_reported_to_th
         "correct `interface` of its rail in the policy"
     )
     assert expected in message
-
-
-def test_a_message_shows_a_network_of_usual_length_whole():
-    own = {"k8s.v1.cni.cncf.io/networks": "prod/rdma-net-ipam-lan4-of-rack-12@eth0"}
-    message = refusal(pod(annotations=own), fabric())
-    assert message.endswith("(the entry selects network 'prod/rdma-net-ipam-lan4-of-rack-12')")
-
-
-def test_a_refusal_names_no_annotation_that_the_pod_does_not_have():
-    policy = fabric(
-        rails="[{name: rail0, network: prod/lan2, interface: net3}, {name: rail1, network: prod/lan3}, "
-        "{name: rail2, network: prod/lan4, interface: x}, {name: rail3, network: prod/lan5}]"
-    )
-    message = refusal(pod(annotations={"railwright.io/rails": "rail0,rail2,rail3"}), policy, known(networks=None))
-    assert message.startswith("Pod prod/p: network prod/lan5 of the fabric: ")

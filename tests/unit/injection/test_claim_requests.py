@@ -1,9 +1,7 @@
 """A pod whose rails come as claims: it names templates, its containers use them, and its GPUs are no requests."""
 
-import json
 import re
 
-import msgspec
 import pytest
 from admitting import (
     admitted,
@@ -64,11 +62,6 @@ def test_gpus_of_a_device_plugin_stay_requests():
     assert list_claim_templates(result)[0].startswith("railwright-f-0x4-")
 
 
-def test_a_claim_of_the_author_with_a_name_that_is_not_needed_stays():
-    entry = {"name": "railwright-2", "resourceClaimName": "imex"}
-    assert admitted(pod(gpus(4), resourceClaims=[entry]), by_gpus())["spec"]["resourceClaims"][0] == entry
-
-
 def test_the_name_depends_on_what_is_in_the_template():
     by = by_gpus()
     names = [
@@ -125,17 +118,6 @@ def test_a_template_with_another_content_is_not_used():
     assert list_claim_templates(admitted(pod(gpus(4)), by_gpus(), elsewhere)) == [name]
 
 
-def test_gpus_of_several_containers_stay_requests_with_a_warning():
-    tree = pod(gpus(4, "a"), gpus(4, "b"))
-    result, outcome = admitted(tree, by_gpus()), planned(tree, by_gpus())
-    assert limits(result, 0)["nvidia.com/gpu"] == limits(result, 1)["nvidia.com/gpu"] == "4"
-    assert [container["resources"]["claims"] for container in result["spec"]["containers"]] == [
-        [{"name": "railwright"}],
-        [{"name": "railwright"}],
-    ]
-    assert "nothing pairs them with the NICs of fabric f" in messages(outcome)[0]
-
-
 def test_a_claim_that_the_author_wrote_is_kept():
     tree = pod(
         gpus(4) | {"resources": {"claims": [{"name": "mine"}], "limits": {"nvidia.com/gpu": "4"}}},
@@ -152,27 +134,11 @@ def test_a_claim_that_the_author_wrote_is_kept():
     )  # a claim for something else stays beside it
 
 
-def test_skipping_devices_leaves_the_claims_out():
-    result = admitted(pod(gpus(4), annotations={"railwright.io/skip": "devices"}), by_gpus())
-    assert "resourceClaims" not in result["spec"]
-    assert limits(result) == {"nvidia.com/gpu": "4"}
-
-
 def test_more_devices_than_a_claim_may_have_are_in_two_claims():
     rails = "".join(f"\n    - {{name: rail{rail}, device: efa{rail}}}" for rail in range(32)) + "\n"
     large = admitted(pod(gpus(8)), by_gpus(rails=rails))
     assert [name[:18] for name in list_claim_templates(large)] == ["railwright-f-8x32-"] * 2
     assert large["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright"}, {"name": "railwright-2"}]
-
-
-def test_a_namespace_opts_in_the_pods_of_an_injected_template():
-    by = by_gpus()
-    injected = admitted(pod(gpus(4)), by)
-    del injected["metadata"]["labels"], injected["metadata"]["annotations"]
-    again = admitted(injected, by, known(namespace_labels={"railwright.io/fabric": "f"}))
-    assert list_claim_templates(again) == list_claim_templates(injected)
-    assert json.loads(again["metadata"]["annotations"]["railwright.io/injection"])["rails"] == ["rail0", "rail1"]
-    assert msgspec.convert(again, type(view(again))) == view(again)
 
 
 @pytest.mark.parametrize("init", [gpus(1, "diagnose"), gpus(1, "monitor", restartPolicy="Always")])

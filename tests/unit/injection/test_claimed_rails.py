@@ -51,12 +51,6 @@ def test_a_pod_with_claims_alone_gets_a_limit_of_a_managed_resource_once():
     assert "requests" not in own["spec"]["containers"][0]["resources"]
 
 
-def test_rails_of_a_device_plugin_beside_claimed_gpus_stay_requests():
-    tree = admitted(build_claiming_pod(), fabric())
-    assert admitting.limits(tree) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
-    assert admitting.env(tree)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
-
-
 def test_the_preflight_has_the_claims_of_the_rank():
     tree = admitted(build_claiming_pod(), fabric("    resolve: always\n    preflight: {image: i}\n", rails=UNNAMED))
     (preflight,) = tree["spec"]["initContainers"]
@@ -64,9 +58,3 @@ def test_the_preflight_has_the_claims_of_the_rank():
     arguments = preflight["command"]
     assert [arguments[index + 1] for index, word in enumerate(arguments) if word == "--rail"] == ["rail0", "rail1"]
     assert planned(tree, fabric("    resolve: always\n    preflight: {image: i}\n", rails=UNNAMED)).changes == ()
-
-
-def test_the_stated_names_of_rails_that_claims_bring_are_not_set():
-    after = admitted(build_claiming_pod(), fabric(rails=UNNAMED))
-    assert "NCCL_IB_HCA" not in admitting.env(after)
-    assert record(after)["skipped"]["env.NCCL_IB_HCA"]["code"] == "ValueUnstated"

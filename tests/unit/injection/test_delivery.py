@@ -86,10 +86,6 @@ def test_otherwise_the_libraries_read_files(more, known):
     assert "found.UCX" not in skipped(after)
 
 
-def test_an_old_node_of_another_fabric_does_not_matter():
-    assert list_read(admit(pod(), offered_by_old=frozenset({"cpu", "other.com/nic"}))) == FOUND
-
-
 @pytest.mark.parametrize(
     ("by_old", "offered", "reads"),
     [([], ["cpu"], True), (["cpu"], ["cpu", "nvidia.com/gpu"], False), ([], [], False)],
@@ -128,15 +124,6 @@ def test_a_name_of_the_author_is_never_added_again(name, own):
     assert len({entry["name"] for entry in container["env"]}) == len(container["env"])
 
 
-@pytest.mark.parametrize("known", [{}, {"file_keys": False}])
-def test_files_that_the_author_names_stay(known):
-    own = variables(NCCL_CONF_FILE="/own/nccl.conf", UCX_CONFIG_DIR="/own")
-    after = admit(pod(gpus(8, env=own)), **known)
-    assert env(after)["NCCL_CONF_FILE"] == "/own/nccl.conf"
-    assert env(after)["UCX_CONFIG_DIR"] == "/own"
-    assert ("c" in record(after)["kept"]) is bool(known)
-
-
 def test_files_are_named_only_where_they_are_mounted():
     own = {"volumeMounts": [{"name": "own", "mountPath": "/run/railwright"}]}
     tree = pod(gpus(8, **own), gpus(1, "d"), volumes=[{"name": "own", "emptyDir": {}}])
@@ -146,15 +133,6 @@ def test_files_are_named_only_where_they_are_mounted():
     assert {"NCCL_CONF_FILE", "UCX_CONFIG_DIR"} <= {entry["name"] for entry in after["spec"]["containers"][1]["env"]}
     assert record(after)["skipped"]["found.UCX"]["code"] == "LibraryNotReached"
     assert "container c mounts /run/railwright itself" in skipped(after)["found.UCX"]
-
-
-def test_the_policys_own_settings_hide_nothing_that_is_found_on_a_second_admission():
-    policy, at = fabric("    nccl: {addressRange: 10.0.0.0/8}\n"), admitting.known(**NEW)
-    once = admitted(pod(gpus(8, env=variables(NVSHMEM_DEBUG="INFO"))), policy, at)
-    assert {"env.NVSHMEM_IB_ADDR_RANGE", "env.NVSHMEM_IB_GID_INDEX"} <= set(record(once)["added"])
-    assert record(admitted(once, policy, at)) == record(once)
-    del once["metadata"]["annotations"][names.INJECTION]
-    assert "env.NVSHMEM_IB_GID_INDEX" in record(admitted(once, policy, at))["added"]
 
 
 @pytest.mark.parametrize(("transports", "reads"), [("tcp,self", False), ("^ib", False), ("rc,cuda", True)])
@@ -233,10 +211,3 @@ def test_the_ranks_get_files_where_another_webhook_drops_the_source_of_their_var
     assert env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
     assert "are delivered as files" in skipped(after)["found"]
     assert planned(peers.drop_file_keys(after), policy, at).changes == (), "it may be called once more"
-
-
-def test_a_value_of_the_author_beside_an_empty_source_is_kept():
-    own = {"name": "NCCL_IB_HCA", "value": "mlx5_7", "valueFrom": {}}
-    outcome = planned(pod(gpus(8, env=[own])), fabric(), admitting.known(**NEW))
-    assert not [reason for reason in outcome.warnings if "fileKeyRef" in reason.message]
-    assert own in admitted(pod(gpus(8, env=[own])), fabric(), admitting.known(**NEW))["spec"]["containers"][0]["env"]

@@ -9,7 +9,6 @@ from admitting import view
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import views
 from railwright.fabric.injection import drafts
 
 KEYS = st.text(st.sampled_from('abc/~.-0é"\\'), min_size=1, max_size=8)
@@ -160,20 +159,6 @@ def is_unchanged(before: object, after: object, touched: set[str]) -> bool:
     if isinstance(before, list):
         return all(is_unchanged(old, new, touched) for old, new in zip(before, after[: len(before)], strict=True))
     return before == after
-
-
-@given(pods(), EDIT_LISTS)
-def test_the_same_edits_give_the_same_bytes_and_only_additions(tree, edits):
-    first, second = (list_operations(edit_pod(tree, edits)) for _ in range(2))
-    assert json.dumps(first) == json.dumps(second)
-    assert {operation["op"] for operation in first} <= {"add"}
-    parents = [op["path"] for op in first if op["value"] in ({}, [])]
-    assert len(parents) == len(set(parents)), "a parent made twice would empty itself"
-
-
-def test_without_edits_there_are_no_operations_and_no_other_pod():
-    draft = drafts.Draft(views.Pod())
-    assert (draft.changes, draft.pod.spec) == ([], views.PodSpec())
 
 
 def test_an_equal_amount_keeps_its_spelling():

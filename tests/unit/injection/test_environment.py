@@ -60,12 +60,6 @@ def test_settings_are_in_the_environment_unless_the_pod_asks_for_the_file(annota
     assert env(after)["GLOO_SOCKET_IFNAME"] == "eth0"  # a file cannot carry it
 
 
-def test_a_rail_without_a_device_leaves_the_list_out():
-    after = admitted(pod(), fabric(rails="[{name: rail0, device: mlx5_0}, {name: rail1}]"))
-    assert "NCCL_IB_HCA" not in env(after)
-    assert "volumeMounts" not in after["spec"]["containers"][0]
-
-
 # --- the file ---------------------------------------------------------------------------------------------
 
 
@@ -81,12 +75,6 @@ def test_nccl_conf_has_no_name_that_the_container_sets(own):
     assert after["metadata"]["annotations"][CONF] == "NCCL_SOCKET_IFNAME==eth0\n"
     assert record(after)["kept"] == {"c": ["NCCL_IB_HCA"]}
     assert "env.NCCL_IB_HCA" not in record(after)["added"]
-
-
-def test_a_name_that_one_of_two_containers_has_set_is_in_the_file_for_the_other():
-    both = gpus(4, name="a", env=[{"name": "NCCL_IB_HCA", "value": "mlx5_9"}]), gpus(4, name="b")
-    after = admitted(pod(*both, annotations=BY_FILE), fabric(rails="[{name: rail0, device: mlx5_0}]"))
-    assert "NCCL_IB_HCA==mlx5_0\n" in after["metadata"]["annotations"][CONF]
 
 
 @pytest.mark.parametrize("path", ["/etc", "/etc/", "//etc", "/usr/../etc", "/etc/nccl.conf"])
@@ -163,11 +151,6 @@ def test_on_the_host_network_literals_that_name_a_pod_interface_are_left_out():
     assert env(admitted(pod(hostNetwork=True), policy)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
 
 
-def test_on_the_host_network_the_rails_address_range_is_left_out():
-    literal = "    env: {NCCL_IB_ADDR_RANGE: 10.0.0.0/8}\n"
-    assert "NCCL_IB_ADDR_RANGE" not in env(admitted(pod(hostNetwork=True), fabric(literal)))
-
-
 # --- libraries beside NCCL --------------------------------------------------------------------------------
 
 FACTS = "    nccl: {trafficClass: 96, addressRange: 10.0.0.0/8}\n"
@@ -188,11 +171,6 @@ def test_a_partly_configured_nvshmem_is_completed():
         "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
     }
     assert planned(after, fabric(FACTS)).changes == ()
-
-
-def test_symmetric_memory_of_pytorch_gets_nvshmems_own_list():
-    after = admitted(pod(gpus(8, env=[{"name": "TORCH_SYMMMEM", "value": "NVSHMEM"}])), fabric())
-    assert (env(after)["NCCL_IB_HCA"], env(after)["NVSHMEM_HCA_LIST"]) == ("=mlx5_0,mlx5_1", "mlx5_0,mlx5_1")
 
 
 @pytest.mark.parametrize(
@@ -217,12 +195,6 @@ def test_a_rank_whose_data_ucx_carries_gets_rails_and_traffic_class_and_is_not_h
         "UCX_IB_TRAFFIC_CLASS": "96",
         "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1",
     }
-
-
-def test_ucx_of_nixl_uses_the_rails():
-    after = admitted(pod(gpus(8, env=[SIDE_CHANNEL])), fabric(FACTS))
-    assert beside(after) == {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1", "UCX_IB_TRAFFIC_CLASS": "96"}
-    assert planned(after, fabric(FACTS)).changes == ()
 
 
 RENAMED = '[{"name": "r0", "namespace": "prod", "interface": "ib0"}, {"name": "r1", "namespace": "prod"}]'
@@ -250,31 +222,6 @@ def test_a_pod_gets_an_interface_variable_only_for_an_interface_that_it_has(anno
     assert interfaces == ({"rdma0", "=rdma0"} if has_interface else set())
     assert ("env.NCCL_SOCKET_IFNAME" in record(after)["skipped"]) != has_interface
     assert planned(after, policy, networks).changes == ()
-
-
-def test_a_literal_of_a_library_enables_its_variables_for_every_rank():
-    policy = fabric("    env: {NVSHMEM_DEBUG: WARN}\n", transport="efa")
-    assert beside(admitted(pod(), policy)) == {
-        "NVSHMEM_DEBUG": "WARN",
-        "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
-        "NVSHMEM_REMOTE_TRANSPORT": "libfabric",
-        "NVSHMEM_LIBFABRIC_PROVIDER": "efa",
-    }
-
-
-def test_variables_that_envfrom_may_set_are_left_out_with_a_reason():
-    tree = pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc"}], envFrom=[{"secretRef": {"name": "s"}}]))
-    assert beside(admitted(tree, fabric(FACTS))) == {"UCX_TLS": "rc"}
-    (warning,) = messages(planned(tree, fabric(FACTS)))
-    assert "UCX_IB_TRAFFIC_CLASS" in warning
-
-
-def test_envfrom_with_another_prefix_does_not_hide_the_library_path():
-    policy = fabric("    libraryPath: [/opt/lib]\n")
-    sources = [{"prefix": "X_", "secretRef": {"name": "s"}}]
-    assert env(admitted(pod(gpus(8, envFrom=sources)), policy))["LD_LIBRARY_PATH"] == "/opt/lib"
-    sources[0]["prefix"] = "LD_"
-    assert "LD_LIBRARY_PATH" not in env(admitted(pod(gpus(8, envFrom=sources)), policy))
 
 
 def test_envfrom_with_a_prefix_sets_only_variables_with_that_prefix():

@@ -2,7 +2,7 @@
 
 import call_counts
 import pytest
-from admitting import SHAPES, admitted, cpu, fabric, gpus, planned, pod, refusal
+from admitting import SHAPES, admitted, cpu, fabric, planned, pod, refusal
 
 
 @pytest.mark.parametrize("mark", ["-", "rail0-", "rail0-rail1,"])
@@ -11,22 +11,10 @@ def test_a_rails_annotation_of_the_maximum_size_is_refused(mark):
     assert "is not a rail or a range" in refusal(pod(annotations={"railwright.io/rails": written}), fabric())
 
 
-@pytest.mark.parametrize("key", ["k8s.v1.cni.cncf.io/networks", "railwright.io/rails", "else/where"])
-def test_annotations_beyond_kubernetes_limit_are_refused_unread(key):
-    message = refusal(pod(annotations={key: "n," * 1_500_000}), fabric())
-    assert f"annotations are {3_000_000 + len(key)} bytes; the limit is 262144: remove some of them" in message
-
-
 @pytest.mark.parametrize("key", ["railwright.io/injection", "railwright.io/nccl.conf"])
 def test_annotations_that_are_replaced_need_no_room(key):
     tree = admitted(pod(annotations={key: "x" * 300_000}), fabric())
     assert len(tree["metadata"]["annotations"].get(key, "")) < 10_000
-
-
-def test_more_than_256_chosen_containers_are_refused():
-    some = [gpus(1, f"c{number}") for number in range(257)]
-    assert len(planned(pod(*some[:256]), fabric()).containers) == 256
-    assert "257 containers are selected for the fabric; the limit is 256: name those" in refusal(pod(*some), fabric())
 
 
 def build_pod_of_many_containers(size: int) -> dict:
@@ -55,11 +43,3 @@ def test_a_pod_twice_as_large_is_planned_in_twice_as_many_calls(build, policy):
     small, large = build(300), build(600)
     planned(small, policy)  # what all plans share is computed by the first
     assert call_counts.count(lambda: planned(large, policy)) < 2.5 * call_counts.count(lambda: planned(small, policy))
-
-
-def test_a_container_is_selected_among_many_by_name_or_requests():
-    policy = fabric(rails="[{name: r, resource: d/r}]")
-    tree = build_pod_of_many_containers(300)
-    assert planned(tree, policy).containers == ("last",)
-    tree["metadata"]["annotations"] = {"railwright.io/containers": "c299,c3"}
-    assert planned(tree, policy).containers == ("c3", "c299")

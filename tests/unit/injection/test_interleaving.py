@@ -150,18 +150,6 @@ def _holds(container: dict, tree: dict) -> bool:
     return container != before
 
 
-# --- a sidecar before the first container -----------------------------------------------------------------
-
-
-def test_only_requests_and_the_annotation_choose_the_container():
-    forged = {"railwright.io/injection": '{"containers": ["b"]}'}
-    wrote = cpu("b", resources={"limits": {"nvidia.com/mlx5_0": "1"}})
-    assert record(admitted(pod(gpus(1, "a"), cpu("b"), annotations=forged), fabric()))["containers"] == ["a"]
-    assert record(admitted(pod(gpus(1, "a"), wrote), fabric()))["containers"] == ["a"]
-    named = {"railwright.io/containers": "a"}
-    assert record(admitted(pod(cpu("a"), wrote, annotations=named), fabric()))["containers"] == ["a"]
-
-
 # --- Network Resources Injector ---------------------------------------------------------------------------
 
 TWO = fabric(rails=VFS)
@@ -177,12 +165,3 @@ def test_devices_that_the_injector_requested_before_us_are_not_requested_twice(i
     asked = [int(limits(after, index).get("x.y/vf", "0")) for index in (0, 1)]
     assert sum(asked) == len(attached) == (3 if written == "theirs" else 2)
     assert planned(after, TWO, AT).changes == ()
-
-
-@pytest.mark.parametrize("tree", [pod(), pod(cpu("first"), gpus(8, "train"))], ids=["one", "two"])
-def test_railwright_and_the_resources_injector_add_nothing_twice(tree):
-    ours = admitted(tree, TWO, AT)
-    assert peers.injector(ours, POOLS) == ours
-    theirs = peers.injector_honouring(ours, POOLS)
-    assert theirs != ours
-    assert planned(theirs, TWO, AT).changes == ()

@@ -5,11 +5,10 @@ import json
 import admitting
 import pytest
 import working
-from admitting import cpu, fabric, gpus, known, messages, planned, pod
+from admitting import fabric, known, messages, planned, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.cli.explanation import previews, templates
 from railwright.fabric import names, views
 from railwright.fabric.injection import keys, plan
 from webhook import pods, reviews
@@ -75,13 +74,6 @@ def test_a_key_in_its_place_causes_no_warning_about_its_copy():
     assert warnings(labels=other, annotations=other) == ()
 
 
-def test_an_injected_pod_gets_no_warning():
-    policy = fabric("")
-    once = admitting.admitted(pod(annotations={OURS + "rails": "1", OURS + "delivery": "file"}), policy)
-    assert {OURS + "injection", OURS + "nccl.conf"} <= once["metadata"]["annotations"].keys()
-    assert messages(planned(once, policy)) == ()
-
-
 def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_reported():
     tree = pod(label=None)
     tree["metadata"]["labels"] = {OURS + "fabirc": "f"}
@@ -135,30 +127,6 @@ def test_keys_between_the_workload_and_its_template_are_reported_too():
     assert "(spec.replicatedJobs[w].template.spec.template.metadata)" in warning
 
 
-def test_typos_on_the_workload_are_reported_once_however_many_templates_it_has():
-    tree = working.workload(JOBSET, working.template(), name="w", label="f")
-    tree["spec"]["replicatedJobs"] = [{**tree["spec"]["replicatedJobs"][0], "name": f"w{at}"} for at in range(3)]
-    tree["metadata"]["labels"][OURS + "fabrik"] = "f"
-    assert len(list_warnings(JOBSET, tree)) == 1
-
-
-def test_explain_has_the_warnings_of_admission_about_the_workload():
-    tree = working.workload(VOLCANO, working.template(), name="w", label="f")
-    tree["metadata"]["annotations"] = {OURS + "rails": "2"}
-    of_pod = {OURS + "fabirc": "f"}
-    objects = [
-        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree},
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": of_pod}, "spec": {"containers": []}},
-    ]
-    warnings_by_tree = [
-        messages(previews.preview_admission(templates.expand(item, "prod")[0], BY, previews.load_caches(None)))
-        for item in objects
-    ]
-    assert [len(tree_warnings) for tree_warnings in warnings_by_tree] == [1, 1]
-    assert "rails '2' of the Job has no effect" in warnings_by_tree[0][0]
-    assert "did you mean label railwright.io/fabric?" in warnings_by_tree[1][0]
-
-
 def test_an_update_that_leaves_the_keys_as_they_were_causes_no_warning():
     row = working.kind("Deployment.apps")
     tree = working.workload(row, working.template(), label="f")
@@ -192,12 +160,6 @@ def test_every_wrong_key_has_at_most_one_warning_that_fits(key, value, label):
     right = {names.FABRIC} if label else {names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY}
     written = set() if label else {names.INJECTION, names.NCCL_CONF}
     assert bool(reasons) == (OURS + key not in right | written)
-
-
-def test_a_pod_that_did_not_opt_in_gets_no_warnings():
-    assert keys.check_pod(views.ObjectMeta()) == ()
-    assert planned(pod(cpu(), label=None), BY) == plan.NotOptedIn()
-    assert planned(pod(gpus(1), label=None), BY) == plan.NotOptedIn()
 
 
 def test_a_misspelt_domain_of_a_key_is_noticed():
@@ -238,8 +200,3 @@ def test_keys_that_multus_knows_in_any_case_and_a_value_that_it_rejects_cause_no
     known_keys = {"name": "a", "Namespace": "b", "IPS": ["10.0.0.1"], "infiniband-guid": "02:00:00:00:00:00:00:01"}
     for networks in (json.dumps([known_keys]), "lan2,lan3", '[{"guid":', '{"guid": 1}', '[{"guid": 1}]'):
         assert keys.check_pod(views.ObjectMeta(annotations_or_none={names.NETWORKS: networks})) == ()
-
-
-def test_entries_with_unknown_keys_leave_room_for_other_warnings():
-    networks = json.dumps([{"name": "a", "guid": "1"}] * 2000)
-    assert len(keys.check_pod(views.ObjectMeta(annotations_or_none={names.NETWORKS: networks}))) == 4

@@ -42,12 +42,3 @@ def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_re
     ]
     record = json.loads(outcome.pod.metadata.annotations["railwright.io/injection"])
     assert record["added"][-1] == "nic-count"
-
-
-def test_an_author_may_skip_the_mutation_from_outside():
-    skipped = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric())
-    assert SITE not in skipped.pod.metadata.annotations
-    refused = plan_pod(pod(annotations={"railwright.io/skip": "nobody"}), fabric())
-    assert refused.message.endswith("not one of networks, devices, mounts, security, env, preflight, nic-count")
-    without_row = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), plan.MUTATORS)
-    assert isinstance(without_row, plan.Refusal)

@@ -32,16 +32,6 @@ def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(operator, allo
     assert env(admitted(tree, fabric(top=MORE_SHAPES, rails=OTHERWISE))).get(HCA) == devices
 
 
-@pytest.mark.parametrize(
-    "limits", [[("In", ["a", "e"]), ("In", ["a", "f"])], [("NotIn", ["e"]), ("In", ["a", "e"])]], ids=["In", "NotIn"]
-)
-def test_values_of_no_shape_that_another_expression_excludes_are_not_possible(limits):
-    expressions = [{"key": "gpu", "operator": operator, "values": values} for operator, values in limits]
-    required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
-    tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
-    assert env(admitted(tree, fabric(top=MORE_SHAPES, rails=OTHERWISE)))[HCA] == "=mlx5_0,mlx5_1"
-
-
 @pytest.mark.parametrize("key", ["gpu", "gpu{}"])
 def test_twice_as_many_shapes_cost_twice_as_many_calls(key):
     """For a pod that allows all shapes of one label, and for one that limits no label of the shapes."""

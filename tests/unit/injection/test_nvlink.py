@@ -10,7 +10,6 @@ from admitting import (
     gpus,
     known,
     limits,
-    list_claim_templates,
     pod,
     refusal,
 )
@@ -25,10 +24,6 @@ def nvlink_fabric(segment=1, more="    gpusPerNode: 4\n", **changes):
 
 def rank(job="train", count=4, **more):
     return pod(gpus(count), labels={"batch.kubernetes.io/job-name": job}, **more)
-
-
-def test_no_pod_gets_a_channel_that_its_author_does_not_name():
-    assert list_claim_templates(admitted(rank(), nvlink_fabric())) == []
 
 
 CLAIMS = nvlink_fabric(
@@ -58,11 +53,6 @@ def test_nccl_gets_the_memory_that_nvlink_needs():
     assert "NCCL_CUMEM_ENABLE" not in env(admitted(rank(), fabric()))
 
 
-def test_a_channel_brings_no_rails_so_their_devices_are_known():
-    rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(2)) + "\n"
-    assert env(admitted(name_channel(), nvlink_fabric(rails=rails), FACTS))["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
-
-
 @pytest.mark.parametrize("source", ["resourceClaimTemplateName", "resourceClaimName"])
 def test_a_template_that_the_webhook_may_not_read_is_taken_for_a_channel(source):
     """What the author's ResourceClaim brings is as unknown as with the right to read templates."""
@@ -79,8 +69,3 @@ def test_a_template_that_the_webhook_may_not_read_is_taken_for_a_channel(source)
 def test_a_segment_that_is_no_number_is_rejected(value):
     tree = rank(annotations={"railwright.io/segment": value})
     assert "is not a number of ranks from 1 to 999999" in refusal(tree, nvlink_fabric())
-
-
-def test_a_segment_changes_nothing_of_the_pod():
-    tree = rank(annotations={"railwright.io/segment": "16"})
-    assert admitted(tree, nvlink_fabric())["spec"] == admitted(rank(), nvlink_fabric())["spec"]

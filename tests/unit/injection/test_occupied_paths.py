@@ -51,32 +51,6 @@ def test_a_container_with_the_hosts_dev_keeps_the_hosts_shared_memory(at, of):
     assert planned(after, BY).changes == ()
 
 
-def test_a_dev_that_is_not_the_hosts_gets_shared_memory():
-    for volume in ({"emptyDir": {}}, {"hostPath": {"path": "/var/dev"}}):
-        tree = pod(gpus(8, volumeMounts=[{"name": "own", "mountPath": "/dev"}]), volumes=[{"name": "own"} | volume])
-        assert ours(admitted(tree, BY), SHM) == ["railwright-shm"]
-
-
-def test_preflight_sees_the_device_files_where_the_users_mount_has_them():
-    mount = {"name": "own", "mountPath": "/dev//infiniband"}
-    tree = admitted(
-        pod(
-            gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "hostPath": {"path": DEVICES}}], annotations=BY_FILE
-        ),
-        BY,
-    )
-    (check,) = tree["spec"]["initContainers"]
-    assert {"name": "own", "mountPath": "/dev//infiniband"} in check["volumeMounts"]
-
-
-@pytest.mark.parametrize("form", ["{0}", "/../..{0}"])
-def test_the_keys_of_an_ssh_launched_rank_are_found_however_their_path_is_written(form):
-    secret = {"name": "keys", "secret": {"secretName": "k"}}
-    mount = {"name": "keys", "mountPath": spell(form, "/root/.ssh")}
-    tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[secret]), fabric())
-    assert ours(tree, FILE), "its ranks do not inherit the container's environment"
-
-
 @pytest.mark.parametrize("path", ["/opt/nvidia/", "/opt//nvidia", "//opt/nvidia", "/opt/./nvidia"])
 def test_a_path_of_the_policy_is_mounted_once_however_it_is_written(path):
     by = fabric(f"    mounts: {{hostPaths: {{{path}: /opt/nvidia}}, configMaps: {{{path}/topo/: a}}}}\n")

@@ -79,16 +79,6 @@ def test_a_fabric_is_limited_to_the_namespaces_with_all_its_labels(selector, nam
         assert isinstance(planned(pod(), policy, at), plan.Injection)
 
 
-def test_annotations_of_a_pod_that_did_not_opt_in_are_not_checked():
-    nonsense = {
-        "railwright.io/rails": "0",
-        "railwright.io/skip": "?",
-        "k8s.v1.cni.cncf.io/networks": "a,,b",
-    }
-    assert planned(pod(label=None, annotations=nonsense), fabric()) == plan.NotOptedIn()
-    assert planned(pod(label="none", annotations=nonsense), fabric()) == plan.NotOptedIn()
-
-
 def test_a_forged_record_decides_nothing():
     forged = '{"fabric":"g","rails":[],"added":["networks","devices"]}'
     tree = admitting.admitted(pod(annotations={"railwright.io/injection": forged}), fabric())

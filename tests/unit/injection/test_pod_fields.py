@@ -40,11 +40,6 @@ def test_a_pod_with_a_user_namespace_is_refused_on_the_host_network():
     assert admitted(pod(hostUsers=True), ON_HOST)["spec"]["hostNetwork"] is True
 
 
-def test_a_pod_that_is_not_in_the_network_that_the_policy_describes_gets_no_interface_names():
-    moved = admitted(pod(hostNetwork=True), fabric(rails=HOST_RAILS))
-    assert "NCCL_SOCKET_IFNAME" not in env(moved)
-
-
 def test_the_api_servers_default_dns_policy_counts_as_unset_and_no_other_does():
     assert admitted(pod(dnsPolicy="ClusterFirst"), ON_HOST)["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
     tree = admitted(pod(dnsPolicy="Default"), ON_HOST)
@@ -92,13 +87,6 @@ def test_the_authors_mount_and_amounts_stay():
     assert skipped(tree)["mounts./usr/local/vendor"] == "container c mounts /usr/local/vendor itself"
     assert limits(tree)["hugepages-2Mi"] == "2Mi"
     assert limits(tree)["a.b/flag"] == "1"
-
-
-def test_huge_pages_need_a_request_of_memory():
-    outcome = planned(pod(), MOUNTED)
-    assert [warning.code for warning in outcome.warnings] == ["HugePagesWithoutMemory"]
-    assert "hugepages-2Mi" not in limits(admitted(pod(), MOUNTED))
-    assert limits(admitted(pod(with_memory()), MOUNTED))["hugepages-2Mi"] == "5120Mi"
 
 
 def test_the_interface_of_a_rail_may_carry_the_bootstrap_of_its_fabric():

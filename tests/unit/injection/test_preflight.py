@@ -84,18 +84,6 @@ def test_a_left_out_preflight_has_a_reason_in_the_record(annotations, by, why):
     assert "initContainers" not in after["spec"]
 
 
-@pytest.mark.parametrize("level", [None, "baseline", "restricted"])
-def test_admitting_an_admitted_pod_again_changes_nothing(level):
-    policy = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n")
-    at = known(namespace_labels={LEVEL: level} if level else {})
-    once = admitted(pod(), policy, at)
-    assert planned(once, policy, at).changes == ()
-    touched = copy.deepcopy(once)
-    preflight(touched).update({"terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "Always"})
-    touched["spec"]["initContainers"].append({"name": "after-us", "image": "i"})
-    assert planned(touched, policy, at).changes == ()
-
-
 @pytest.mark.parametrize("place", ["initContainers", "containers"])
 def test_a_users_container_of_that_name_is_refused_with_the_fix(place):
     theirs = {"name": NAME, "image": "i", "command": ["sh", "-c", "railwright preflight"]}
@@ -103,11 +91,6 @@ def test_a_users_container_of_that_name_is_refused_with_the_fix(place):
     assert f"spec.{place} has a container named {NAME}" in refusal(tree, fabric(ON))
     assert "rename it, or set annotation railwright.io/skip to preflight" in refusal(tree, fabric(ON))
     assert planned(tree, fabric()).changes  # without a preflight nobody minds
-
-
-def test_a_users_own_preflight_container_is_not_railwrights():
-    theirs = {"name": "mine", "image": "i", "command": ["railwright", "preflight", "--transport", "roce"]}
-    assert preflight(admitted(pod(initContainers=[theirs]), fabric(ON)))
 
 
 # --- it sees what the ranks see ---------------------------------------------------------------------------
@@ -146,47 +129,9 @@ def test_each_rail_is_expected_at_the_interface_that_multus_creates(written, int
     assert [rail.interface for rail in parse_arguments(admitted(tree, policy, at)).rail] == interfaces
 
 
-def test_rails_of_one_network_have_an_interface_each_by_their_own_names():
-    rails = "[{name: a, network: o/vf, interface: r0}, {name: b, network: o/vf, interface: r1}]"
-    at = known(networks={("o", "vf"): "x.y/vf"})
-    tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": "o/vf@r1"})
-    assert [rail.interface for rail in parse_arguments(admitted(tree, fabric(ON, rails=rails), at)).rail] == [
-        "r0",
-        "r1",
-    ]
-
-
-def test_a_rail_without_a_device_hides_no_device_of_the_others():
-    rails = "[{name: rail0, device: mlx5_0}, {name: rail1}, {name: rail2}, {name: rail3}]"
-    policy = fabric(
-        ON, rails=rails,
-        top="nodeShapes:\n"
-        "- {name: a, match: {gpu: a}, devices: {rail1: mlx5_1, rail2: mlx5_2}}\n"
-        "- {name: b, match: {gpu: b}, devices: {rail1: mlx5_1, rail2: mlx5_9}}\n",
-    )  # fmt: skip
-    terms = [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a", "b"]}]}]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    after = admitted(pod(affinity={"nodeAffinity": required}), policy)
-    assert [rail.device for rail in parse_arguments(after).rail] == ["mlx5_0", "mlx5_1", "", ""]
-    anywhere = parse_arguments(admitted(pod(), policy)).rail
-    assert [rail.device for rail in anywhere] == ["mlx5_0", "mlx5_1", "", ""]
-
-
-def test_on_the_host_network_no_interface_is_expected():
-    assert parse_arguments(admitted(pod(hostNetwork=True), fabric(ON))).rail == [
-        expected.Rail(f"rail{k}", f"mlx5_{k}", resource=f"nvidia.com/mlx5_{k}") for k in range(2)
-    ]
-
-
 def test_the_users_own_list_of_devices_is_checked():
     after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), fabric(ON))
     assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}, NODE_NAME]
-
-
-def test_a_users_value_that_kubelet_composes_is_not_copied():
-    """The variable that it names is not in the init container."""
-    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "=$(DEVICES)"}])), fabric(ON))
-    assert preflight(after)["env"] == [NODE_NAME]
 
 
 def test_a_value_with_a_dollar_is_not_expanded_by_kubelet():
@@ -234,12 +179,6 @@ def test_a_capability_counts_only_where_the_ranks_are_root(own, of_pod, non_root
     after = admitted(pod(gpus(8, securityContext=own), securityContext=of_pod), policy)
     assert parse_arguments(after).non_root is non_root
     assert preflight(after)["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
-
-
-@pytest.mark.parametrize(("own", "counts"), [({}, True), ({"hostUsers": True}, True), ({"hostUsers": False}, False)])
-def test_a_capability_does_not_count_in_a_user_namespace(own, counts):
-    after = admitted(pod(**own), fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n"))
-    assert parse_arguments(after).non_root is not counts
 
 
 # --- a broken rail stops the pod, or only warns -----------------------------------------------------------
@@ -339,20 +278,6 @@ def test_the_preflight_changes_neither_quota_nor_quality_of_service(apps, before
     assert qos(with_it) == qos(without)
     # what quotas and schedulers count
     assert resources.compute_requests(read_spec(with_it)) == resources.compute_requests(read_spec(without))
-
-
-def test_the_preflight_of_a_guaranteed_pod_has_small_limits_of_its_own():
-    own = gpus(8)
-    for part in own["resources"].values():
-        part |= {"cpu": "32", "memory": "1Ti"}
-    limits = preflight(admitted(pod(own), fabric(ON)))["resources"]["limits"]
-    assert (limits["cpu"], limits["memory"]) == ("100m", str(64 * 2**20))
-
-
-def test_a_quantity_that_cannot_be_read_counts_as_none():
-    own = gpus(8)
-    own["resources"]["limits"]["memory"] = "many"
-    assert preflight(admitted(pod(own), fabric(ON)))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The injection record, and the size limit of all annotations (docs/interface.md 1.5 and 5)."""
 
-from admitting import LAUNCHER, admitted, cpu, env, fabric, gpus, planned, pod, record, render
+from admitting import LAUNCHER, admitted, cpu, env, fabric, gpus, planned, pod, record
 
 from railwright.fabric import version
 from railwright.fabric.injection import record as records
@@ -43,14 +43,6 @@ def test_the_record_has_the_changes_and_the_policy():
             "env.TP_SOCKET_IFNAME": "InterfaceOffRails",
         },
     }
-
-
-def test_a_recorded_reason_has_a_message_and_a_fix():
-    policy = fabric("    security: {capabilities: [IPC_LOCK]}\n")
-    dropping = gpus(8, "a", securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})
-    written = record(admitted(pod(dropping), policy))
-    assert written["skipped"]["security.IPC_LOCK"]["code"] == "LockingWithoutEffect"
-    assert render(written["skipped"])["security.IPC_LOCK"].startswith("container a drops IPC_LOCK by name, ")
 
 
 def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_and_whoever_it_is_for():

@@ -305,13 +305,6 @@ def test_only_workers_that_are_started_by_ssh_get_the_file():
     }
 
 
-def test_a_trainers_mpi_node_is_started_by_ssh_wherever_its_keys_are_mounted():
-    tree = job_set("js-node-0-0-abcde", "node", gpus=8)
-    tree["spec"]["volumes"] = [{"name": "mpi-ssh-auth", "secret": {"secretName": "js-mpi-ssh-auth"}}]
-    tree["spec"]["containers"][0]["volumeMounts"] = [{"name": "mpi-ssh-auth", "mountPath": "/home/mpiuser/.ssh"}]
-    assert shown_roles.is_started_by_ssh(view(tree))
-
-
 LIST = "--mca btl_tcp_if_exclude lo,docker0"
 
 

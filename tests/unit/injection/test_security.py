@@ -1,7 +1,7 @@
 """Capabilities, privilege and mounts under the namespace's pod-security level (docs/interface.md 3.4)."""
 
 import pytest
-from admitting import admitted, fabric, gpus, known, messages, planned, pod, record, refusal, skipped
+from admitting import admitted, fabric, gpus, known, messages, planned, pod, refusal, skipped
 
 LEVEL = "pod-security.kubernetes.io/enforce"
 NO_PLUGIN = "[{name: rail0, device: vmw_pvrdma0}]"
@@ -43,27 +43,6 @@ def test_a_forbidden_setting_refuses_the_pod_only_if_its_devices_need_it(more):
     assert messages(planned(pod(), policy, enforcing("privileged"))) == ()
 
 
-@pytest.mark.parametrize("key", ["privileged", "allowPrivilegeEscalation"])
-def test_a_container_that_drops_a_needed_capability_is_refused(key):
-    container = gpus(8, securityContext={key: False})
-    assert f"container c: securityContext.{key} is false" in refusal(pod(container), fabric(PRIVILEGED))
-
-
-def test_privilege_and_the_host_path_come_by_policy_only():
-    after = admitted(pod(), fabric(HOST_PATH + PRIVILEGED, rails=NO_PLUGIN, transport="pvrdma"))
-    container = after["spec"]["containers"][0]
-    assert container["securityContext"] == {"privileged": True}
-    assert container["volumeMounts"] == [{"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}]
-    assert after["spec"]["volumes"] == [{"name": "railwright-infiniband", "hostPath": {"path": "/dev/infiniband"}}]
-
-
-def test_shared_memory_is_a_volume_of_its_size():
-    after = admitted(pod(), fabric("    mounts: {sharedMemory: 64Gi}\n"))
-    assert after["spec"]["volumes"] == [
-        {"name": "railwright-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}
-    ]
-
-
 def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
     """Ranks of one node recognize each other by the device of their /dev/shm, so the pod must not get its own."""
     policy = fabric("    mounts: {sharedMemory: 64Gi, devInfiniband: true}\n")
@@ -72,20 +51,6 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
     assert "spec.hostIPC" in skipped(after)["mounts./dev/shm"]
     assert planned(after, policy).changes == ()
     assert "railwright-shm" in str(admitted(pod(hostIPC=False), policy)["spec"]["volumes"])
-
-
-def test_a_capability_dropped_by_one_container_is_added_to_the_others_with_a_warning():
-    dropping = gpus(4, "a", securityContext={"capabilities": {"drop": ["CAP_IPC_LOCK"]}})
-    policy = fabric("    security: {capabilities: [IPC_LOCK]}\n")
-    tree = pod(dropping, gpus(4, "b"))
-    after = admitted(tree, policy)
-    assert after["spec"]["containers"][0]["securityContext"] == dropping["securityContext"]
-    assert after["spec"]["containers"][1]["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-    assert "security.IPC_LOCK" in record(after)["added"]
-    (warning,) = messages(planned(tree, policy))
-    assert warning.startswith("container a drops IPC_LOCK by name")
-    both = pod(dropping, dropping | {"name": "b"})
-    assert skipped(admitted(both, policy))["security.IPC_LOCK"].startswith("container a, b drops IPC_LOCK by name, ")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import admitting
 import peers
 import pytest
-from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admitted, cpu, fabric, gpus, messages, planned, pod, record
+from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admitted, cpu, fabric, gpus, planned, pod, record
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n" + OF_OPEN_MPI)
 DEFAULT = "kubectl.kubernetes.io/default-container"
@@ -33,27 +33,6 @@ def test_without_accelerators_the_container_that_kubectl_takes_by_default_gets_t
     assert record(after)["containers"] == [chosen]
     after["spec"]["containers"].reverse()
     assert planned(after, BY).changes == ()
-
-
-def test_env_from_of_an_unknown_sidecar_causes_no_warning():
-    source = [{"configMapRef": {"name": "agent"}}]
-    tree = pod(cpu("launcher"), cpu("acme-agent", envFrom=source), labels=LAUNCHER)
-    assert messages(planned(tree, BY)) == ()
-
-
-def test_named_containers_alone_get_the_settings_of_open_mpi():
-    tree = pod(cpu("a"), cpu("b"), labels=LAUNCHER, annotations={"railwright.io/containers": "b"})
-    after = admitted(tree, BY)
-    assert variables(after, "a") == set()
-    assert variables(after, "b") >= OPEN_MPI
-
-
-def test_env_from_of_the_container_that_kubectl_takes_by_default_causes_a_warning():
-    source = [{"configMapRef": {"name": "settings"}}]
-    tree = pod(cpu("acme-agent"), cpu("launcher", envFrom=source), labels=LAUNCHER, annotations={DEFAULT: "launcher"})
-    assert "container launcher has envFrom" in messages(planned(tree, BY))[0]
-    tree["metadata"]["annotations"][DEFAULT] = "gone"
-    assert messages(planned(tree, BY)) == ()
 
 
 def test_a_sidecar_with_an_accelerator_or_named_by_the_user_gets_the_fabric():

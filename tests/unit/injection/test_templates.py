@@ -62,13 +62,6 @@ def test_the_label_of_a_template_wins_and_none_is_one_too(own, above, stored, gi
     assert working.patched(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == stored
 
 
-def test_the_label_none_of_a_workload_is_copied_to_its_pods():
-    at = admitting.known(namespace_labels={FABRIC: "f"})
-    tree = working.workload(DEPLOYMENT, working.template(), label="none")
-    after = working.patched(DEPLOYMENT, tree, BY, at)
-    assert after["spec"]["template"] == working.template(label="none")
-
-
 def test_the_nearest_label_above_a_job_sets_template_counts():
     tree = working.workload(JOBSET, working.template(), label="f")
     (job,) = tree["spec"]["replicatedJobs"]
@@ -154,13 +147,6 @@ def test_temporary_problems_are_warnings_and_the_label_is_copied(by, at, expecte
     assert "its pods are rejected until then" in messages(given_)[0]
 
 
-def test_warnings_name_the_template():
-    at = admitting.known(offered={})
-    (given_,) = working.planned(VOLCANO, working.workload(VOLCANO, working.template(label="f")), BY, at)
-    assert messages(given_)[0].startswith("spec.tasks[worker].template: ")
-    assert "no node offers nvidia.com/mlx5_0" in messages(given_)[0]
-
-
 CLAIM = {"metadata": {"name": "railwright-shm"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
 
 
@@ -180,13 +166,6 @@ def test_a_claim_template_with_the_name_of_railwrights_volume_is_refused(row, sp
     other = json.loads(json.dumps(spec).replace("railwright-shm", "scratch"))
     (planned,) = working.planned(row, working.workload(row, working.template(label="f"), **other), BY)
     assert "/spec/volumes/-" in list_paths(planned)
-
-
-def test_the_claim_templates_of_a_leader_worker_set_are_read_too():
-    row = working.kind("LeaderWorkerSet.leaderworkerset.x-k8s.io")
-    tree = working.workload(row, working.template(label="f"))
-    tree["spec"]["leaderWorkerTemplate"]["volumeClaimTemplates"] = [CLAIM]
-    assert [refused.reason for refused in working.planned(row, tree, BY)] == ["name-taken", "name-taken"]
 
 
 def test_a_volume_of_a_volcano_job_at_dev_shm_is_kept():
@@ -250,14 +229,6 @@ def test_a_workload_without_accelerators_gets_a_warning_and_no_devices_unless_th
     assert list_codes(LWS, build_pair(LWS, cpu(), cpu())) == [["NoAccelerator"], ["NoAccelerator"]]
     chosen = build_pair(PYTORCH, cpu(), admitting.gpus(8), annotations={"railwright.io/containers": "c"})
     assert devices(PYTORCH, chosen) == [True, True]
-
-
-def test_claims_of_another_template_count_as_accelerators():
-    claiming = cpu(resources={"claims": [{"name": "gpus"}]})
-    tree = build_pair(LWS, cpu(), claiming)
-    tree["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["resourceClaims"] = [{"name": "gpus"}]
-    assert list_codes(LWS, tree) == [[], []]
-    assert devices(LWS, tree) == [False, True]
 
 
 def test_a_manifest_is_applied_again_without_effect():

@@ -79,11 +79,6 @@ def test_the_pods_author_makes_it_a_rank_by_naming_its_containers():
     assert env(master).keys() >= OPEN_MPI
 
 
-def test_a_pod_whose_job_is_no_volcano_job_is_no_launcher_by_the_name_of_a_task():
-    tree = admitting.pod(cpu(), labels={"volcano.sh/task-spec": "mpimaster"})
-    assert record(admitting.admitted(tree, BY))["role"] == "excluded"
-
-
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_launchers_of_admission_are_first_ranks_of_placement(name):
     def rank(task: str) -> membership.Rank:
@@ -114,18 +109,3 @@ def test_a_pod_gets_only_the_devices_of_its_template_also_on_a_second_call(case)
         assert isinstance(again, plan.Injection)
         assert again.changes == ()
     assert working.patched(VOLCANO, stored, BY) == stored
-
-
-def test_a_launcher_with_claims_in_its_task_is_the_same_in_its_pod():
-    claims = "    claims: {deviceClass: dranet}\n"
-    by = fabric(claims + OF_OPEN_MPI, rails="[{name: rail0, device: mlx5_0}]", transport="efa")
-    tree = job(("launcher", cpu("m")), ("ranks", gpus(8)))
-    tree["spec"]["tasks"][0]["template"]["metadata"]["annotations"] = {"railwright.io/rails": "1"}
-    untouched = pod_of(tree, 0)
-    untouched["metadata"]["labels"]["railwright.io/fabric"] = "f"
-    before = admitting.admitted(untouched, by)
-    stored, (launcher, _) = admit_job(tree, by)
-    assert "resourceClaims" in stored["spec"]["tasks"][0]["template"]["spec"]
-    assert record(launcher) == record(before)
-    assert launcher["spec"] == before["spec"]
-    assert record(launcher)["role"] == "launcher"
