@@ -11,7 +11,6 @@ from documentation import (
     markdown,
     permissions,
     policy,
-    rail_traffic,
     reference,
     rules,
     scheduler_gangs,
@@ -66,7 +65,6 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
     yield _SCHEDULERS / "volcano-scheduler.yaml", configuration.format_volcano(_POOLS)
     yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_entries()
     yield permissions.DATA, permissions.format_data()
-    yield DOCS / "evidence" / "rail-traffic.svg", rail_traffic.draw()
 
 
 @functools.cache

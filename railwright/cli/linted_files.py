@@ -3,7 +3,6 @@
 Recognizes the kind of a file, applies a policy, and relates the templates of one job to each other.
 """
 
-import contextlib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,8 @@ from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import frameworks
 
-_Placed = tuple[documents.Path, dict[str, Any]]  # an object and its path in the document
+Path = documents.Path
+_CreatedPod = tuple[pod_templates.Template, views.Pod]  # a pod as its controller creates it, and as lint reads it
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -37,77 +37,98 @@ class Located(msgspec.Struct, frozen=True):
     finding: rule_types.Finding
 
 
-class Report(msgspec.Struct, frozen=True):
-    """Findings, the number of containers, claims and files that were checked.
+class Report:
+    """Findings without duplicates, and the number of containers, claims and files that were checked.
 
     `templates`: number of pods, pod templates, claims and nccl.conf files that were read, with or without anything to
     check.
     """
 
-    located: tuple[Located, ...] = ()
-    checked: int = 0
-    templates: int = 0
+    def __init__(self) -> None:
+        self._located: dict[Located, None] = {}
+        self.checked = 0
+        self.templates = 0
+
+    @property
+    def located(self) -> list[Located]:
+        """The findings by file and line."""
+        return sorted(self._located, key=lambda item: (item.file, item.line or 0))
+
+    def add(self, file: str, line: int | None, finding: rule_types.Finding, title: str = "") -> None:
+        """Add a finding. `title` names the object it is about."""
+        self._located[Located(file, line, title, finding)] = None
 
 
-def join(reports: Sequence[Report]) -> Report:
-    """Return several reports as one, without duplicates."""
-    located = dict.fromkeys(item for report in reports for item in report.located)
-    return Report(
-        tuple(located),
-        sum(report.checked for report in reports),
-        sum(report.templates for report in reports),
-    )
-
-
-def sort(report: Report) -> Report:
-    """Return the report with its findings by file and line, in every output format."""
-    located = sorted(report.located, key=lambda item: (item.file, item.line or 0))
-    return msgspec.structs.replace(report, located=tuple(located))
-
+# --- reading ----------------------------------------------------------------------------------------------
 
 _CONF = "nccl.conf"
+_GROUP = "resource.k8s.io"
+_TEMPLATE = "ResourceClaimTemplate"
+
+
+class Object(msgspec.Struct, frozen=True):
+    """An object of a manifest."""
+
+    path: Path  # in the document
+    tree: dict[str, Any]
+    pods: tuple[_CreatedPod, ...] = ()  # that its controller creates
+    warnings: tuple[tuple[Path, reason.Reason], ...] = ()  # about keys of railwright, with their places
+    note: str = ""  # where the label goes if another controller makes its pods
+    claim: claim_rules.ClaimContext | None = None
+    devices: Path = ()  # path of `devices` of the claim
+
+    @property
+    def title(self) -> str:
+        """Kind, namespace and name."""
+        return pod_templates.format_title(self.tree)
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A document of a manifest, as kubectl reads it. `workloads` have the pod templates of any kind of object."""
+
+    file: str
+    document: documents.Document
+    objects: tuple[Object, ...]
+    workloads: tuple[workloads.Workload, ...]
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file that was read: the documents of a manifest as kubectl reads them, or the text of nccl.conf."""
+    """A file that was read: the documents of a manifest, or the text of nccl.conf."""
 
     path: str
-    parsed: Sequence[documents.Document] = ()
+    manifests: Sequence[Manifest] = ()
     conf: str | None = None
+
+    def list_notes(self) -> Iterator[str]:
+        """Yield where the label goes, for each object from which another controller makes pods."""
+        for item in (item for manifest in self.manifests for item in manifest.objects):
+            if item.note:
+                yield f"{self.path}: {item.title}: {item.note}"
 
 
 def read_file(path: str, text: str) -> File:
-    """Return the content of a file. Raises UnreadableError if it is neither a manifest nor nccl.conf."""
-    if path.endswith(_CONF):
-        if not any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n")):
-            raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
-        return File(path, conf=text)
+    """Return the content of a file. Raises UnreadableError if it is neither a valid manifest nor nccl.conf."""
+    roots, problem = [], ""
     try:
         roots = list(documents.parse(text))
     except documents.DocumentError as error:
-        if _looks_like_conf(text):
-            return File(path, conf=text)
-        raise output.UnreadableError(f"{path}: {error}") from None
+        problem = str(error)
     mappings = [root for root in roots if isinstance(root, yaml.MappingNode)]
+    if path.endswith(_CONF) or (not mappings and _looks_like_conf(text)):
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n")):
+            raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
+        return File(path, conf=text)
     if not mappings:
-        if _looks_like_conf(text):
-            return File(path, conf=text)
-        if not any(root.value for root in roots):
-            raise output.UnreadableError(f"{path}: is empty; expected a Kubernetes manifest or lines NAME=VALUE")
-        raise output.UnreadableError(f"{path}: is neither a Kubernetes manifest nor lines NAME=VALUE")
+        is_empty = not any(root.value for root in roots)
+        empty = "is empty; expected a Kubernetes manifest or lines NAME=VALUE"
+        neither = "is neither a Kubernetes manifest nor lines NAME=VALUE"
+        raise output.UnreadableError(f"{path}: {problem or (empty if is_empty else neither)}")
     if not any(map(_contains_object, mappings)):
         raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
     try:
-        return File(path, [documents.build_document(root) for root in mappings])
+        return File(path, [_read_manifest(path, documents.build_document(root)) for root in mappings])
     except documents.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
-
-
-def check_file(file: File, policy: model.Policy | None = None) -> Report:
-    """Return all findings of a file. Raises UnreadableError for a manifest that is not valid."""
-    if file.conf is not None:
-        return _check_conf(file.path, file.conf, policy)
-    return join([_check_document(file.path, document, policy) for document in file.parsed])
 
 
 def _contains_object(root: documents.Node) -> bool:
@@ -124,124 +145,165 @@ def _looks_like_conf(text: str) -> bool:
     return bool(lines) and all("=" in line and ": " not in line.partition("=")[0] for line in lines)
 
 
-def _check_conf(path: str, text: str, policy: model.Policy | None) -> Report:
-    ranks = rule_types.RankContext(path, rank_contexts.read_file(text), fabric_context.build(_find_default_use(policy)))
-    located = []
-    for finding in engine.check(ranks):
-        number = finding.where.removeprefix("line ")
-        located.append(Located(path, int(number) if number.isdigit() else None, "", finding))
-    return Report(tuple(located), 1, templates=1)
-
-
-def _find_default_use(policy: model.Policy | None) -> fabric_context.FabricUse:
-    """Return the use of the policy's only or default fabric, because a file does not name the fabric it is for."""
-    document = policy.document if policy else None
-    if document is None:
-        return fabric_context.FabricUse()
-    only = next(iter(document.fabrics)) if len(document.fabrics) == 1 else document.default_fabric
-    return (
-        fabric_context.use_all_rails(document, document.fabrics[only])
-        if only in document.fabrics
-        else fabric_context.FabricUse(document)
-    )
-
-
-def _check_document(path: str, document: documents.Document, policy: model.Policy | None) -> Report:
+def _read_manifest(file: str, document: documents.Document) -> Manifest:
     tree = documents.remove_nulls(document.tree)
     try:
-        read = list(workloads.read(tree))
+        read = tuple(workloads.read(tree))
     except msgspec.ValidationError as error:
-        raise output.UnreadableError(
-            f"{path}:{document.find_line(())}: is not a valid Kubernetes manifest: "
-            f"{object_files.describe_mismatch(error)}"
-        ) from None
+        mismatch = object_files.describe_mismatch(error)
+        place = f"{file}:{document.find_line(())}"
+        raise output.UnreadableError(f"{place}: is not a valid Kubernetes manifest: {mismatch}") from None
     for problem in document.problems:
         if problem.first_line is None:
-            raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
-    objects = list(workloads.list_objects(tree))
-    created = _list_created(objects) if policy else {}
-    return join(
-        [
-            *(_check_workload(path, document, workload, created, policy) for workload in read),
-            _check_claims(path, document),
-            Report((*_check_unquoted(path, document, read), *_check_keys(path, document, objects))),
-            Report(tuple(_locate_repeated(path, document))),
-        ]
-    )
+            raise output.UnreadableError(f"{file}:{problem.line}: {problem.message}")
+    objects = tuple(_read_object(file, document, path, item) for path, item in workloads.list_objects(tree))
+    return Manifest(file, document, objects, read)
 
 
-def list_notes(file: File) -> Iterator[str]:
-    """Yield where the label goes, for each object from which another controller makes pods."""
-    for document in file.parsed:
-        for _, tree in workloads.list_objects(document.tree):
-            with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
-                place = pod_templates.locate_label(tree)
-                if place and not pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE):
-                    yield f"{file.path}: {pod_templates.format_title(tree)}: {place}"
+def _read_object(file: str, document: documents.Document, path: Path, tree: dict[str, Any]) -> Object:
+    """Return an object, without pods and warnings if the API server rejects it.
+
+    Raises UnreadableError for an invalid claim.
+    """
+    try:
+        templates = pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE) or ()
+        pods = tuple((one, read.templates[0].pod) for one in templates for read in workloads.read(one.pod))
+        note = "" if pods else pod_templates.locate_label(tree)
+        item = Object(path, tree, pods, tuple(_list_key_warnings(tree, pods)), note)
+    except (output.UnreadableError, msgspec.ValidationError):
+        item = Object(path, tree)
+    kind = tree["kind"]
+    if str(tree.get("apiVersion")).partition("/")[0] != _GROUP or kind not in claim_rules.KINDS:
+        return item
+    below = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
+    metadata = frameworks.get_mapping(tree, "metadata")
+    title = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
+    try:
+        devices = claim_rules.read_devices(frameworks.get_mapping(tree, *below))
+    except msgspec.ValidationError as error:
+        line = document.find_line((*path, *below))
+        mismatch = object_files.describe_mismatch(error)
+        raise output.UnreadableError(f"{file}:{line}: is not a valid {kind}: {mismatch}") from None
+    claim = claim_rules.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE)
+    return msgspec.structs.replace(item, claim=claim, devices=(*path, *below))
 
 
-def _locate_repeated(path: str, document: documents.Document) -> Iterator[Located]:
-    rule = manifest_rules.describe_repeated
-    for problem in document.problems:
-        if problem.first_line is not None:
-            key = str(problem.path[-1])
-            message = rule.check(output.escape_controls(key), problem.first_line)
-            yield Located(path, problem.line, "", rule.build_finding(message, key))
+def _list_key_warnings(tree: dict[str, Any], pods: Iterable[_CreatedPod]) -> Iterator[tuple[Path, reason.Reason]]:
+    """Yield the warnings about keys of an object and of its pods, with the paths of these in the object."""
+    if (tree.get("apiVersion"), tree["kind"]) == ("v1", "Namespace"):
+        metadata = msgspec.convert(tree.get("metadata") or {}, views.ObjectMeta)
+        yield from (((), warning) for warning in keys.check_namespace(metadata))
+    yield from (((), warning) for warning in pod_templates.check_train_job(tree))
+    for template, pod in pods:
+        yield from (((), warning) for warning in template.warnings)
+        yield from ((template.path, warning) for warning in keys.check_pod(pod.metadata))
 
 
-def _check_unquoted(path: str, document: documents.Document, pods: Sequence[workloads.Workload]) -> Iterator[Located]:
-    """Yield a finding for each variable with a number or boolean as value. Lint reads it as text."""
-    for name, value in workloads.find_unquoted(document.tree, pods):
+# --- what is checked --------------------------------------------------------------------------------------
+
+
+def check(files: Sequence[File], policy: model.Policy | None = None) -> Report:
+    """Return the findings of files, without the fabric's rules if there is no policy."""
+    report = Report()
+    for file in files:
+        if file.conf is not None:
+            _check_conf(file.path, file.conf, policy, report)
+        for manifest in file.manifests:
+            created = {
+                (*item.path, *pod[0].path): pod for item in manifest.objects for pod in item.pods if policy
+            }  # the last if a template has several
+            for workload in manifest.workloads:
+                _check_workload(manifest, workload, created, policy, report)
+            _check_claims(manifest, report)
+            _check_unquoted(manifest, report)
+            _check_keys(manifest, report)
+            _check_repeated(manifest, report)
+    _check_shared_claims(files, report)
+    return report
+
+
+def _check_conf(path: str, text: str, policy: model.Policy | None, report: Report) -> None:
+    """Check a file for the policy's only or default fabric, because it does not name the fabric it is for."""
+    use = fabric_context.FabricUse()
+    if policy is not None:
+        fabrics = policy.document.fabrics
+        fabric = fabrics.get(next(iter(fabrics)) if len(fabrics) == 1 else policy.document.default_fabric or "")
+        use = fabric_context.use_all_rails(policy.document, fabric)
+    for finding in engine.check(rule_types.RankContext(path, rank_contexts.read_file(text), fabric_context.build(use))):
+        number = finding.where.removeprefix("line ")
+        report.add(path, int(number) if number.isdigit() else None, finding)
+    report.checked += 1
+    report.templates += 1
+
+
+def _check_claims(manifest: Manifest, report: Report) -> None:
+    for item in manifest.objects:
+        if item.claim is not None:
+            for finding, place in claim_rules.check(item.claim):
+                line = manifest.document.find_line((*item.devices, *place))
+                report.add(manifest.file, line, finding, item.claim.title)
+            report.checked += 1
+            report.templates += 1
+
+
+def _check_unquoted(manifest: Manifest, report: Report) -> None:
+    """Report each variable with a number or boolean as value. Lint reads it as text."""
+    document = manifest.document
+    for name, value in workloads.find_unquoted(document.tree, manifest.workloads):
         message = (
             f"{name}: the value {document.get_source_text(value)} is not text, so the API server rejects the pod; put "
             "it in quotes"
         )
-        yield Located(
-            path, document.find_line(value), "", manifest_rules.describe_rejected.build_finding(message, name)
-        )
+        finding = manifest_rules.describe_rejected.build_finding(message, name)
+        report.add(manifest.file, document.find_line(value), finding)
 
 
-def _check_keys(path: str, document: documents.Document, objects: Sequence[_Placed]) -> Iterator[Located]:
-    """Yield a finding for each key of railwright that is misspelt or in the wrong place."""
-    for position, tree in objects:
-        try:
-            by_place = list(_list_key_warnings(tree))
-        except (output.UnreadableError, msgspec.ValidationError):
-            continue  # the API server rejects it with the reason
-        title = pod_templates.format_title(tree)
-        for place, warnings in by_place:
-            for warning in warnings:
-                key = warning.key if isinstance(warning, keys.KeyReason) else names.FABRIC
-                is_annotation = isinstance(warning, keys.KeyReason) and warning.type == keys.ANNOTATION
-                metadata = "annotations" if is_annotation else "labels"
-                line = document.find_line((*position, *place, "metadata", metadata, key))
-                yield Located(path, line, title, _build_warned(warning))
+def _check_keys(manifest: Manifest, report: Report) -> None:
+    """Report each key of railwright that is misspelt or in the wrong place."""
+    for item in manifest.objects:
+        for place, warning in item.warnings:
+            key = warning.key if isinstance(warning, keys.KeyReason) else names.FABRIC
+            is_annotation = isinstance(warning, keys.KeyReason) and warning.type == keys.ANNOTATION
+            metadata = "annotations" if is_annotation else "labels"
+            line = manifest.document.find_line((*item.path, *place, "metadata", metadata, key))
+            finding = manifest_rules.describe_warned.build_finding(warning.line, warning.code)
+            report.add(manifest.file, line, finding, item.title)
 
 
-def _list_key_warnings(tree: dict[str, Any]) -> Iterator[tuple[documents.Path, Iterable[reason.Reason]]]:
-    """Yield the paths of an object and of its pod templates, and the warnings about the keys of each."""
-    if (tree.get("apiVersion"), tree["kind"]) == ("v1", "Namespace"):
-        yield (), keys.check_namespace(msgspec.convert(tree.get("metadata") or {}, views.ObjectMeta))
-    yield (), pod_templates.check_train_job(tree)
-    for template in pod_templates.expand(tree, "") or ():
-        yield (), template.warnings
-        yield template.path, keys.check_pod(msgspec.convert(template.pod, views.Pod).metadata)
+def _check_repeated(manifest: Manifest, report: Report) -> None:
+    rule = manifest_rules.describe_repeated
+    for problem in manifest.document.problems:
+        key = str(problem.path[-1])
+        message = rule.check(output.escape_controls(key), problem.first_line)
+        report.add(manifest.file, problem.line, rule.build_finding(message, key))
 
 
-_Created = tuple[pod_templates.Template, views.Pod]  # a pod as its controller creates it, and as lint reads it
-_CreatedPods = Mapping[documents.Path, _Created]
-"""The pods of controllers by the paths of their templates; the last if a template has several."""
+def _check_shared_claims(files: Sequence[File], report: Report) -> None:
+    """Report each ResourceClaim that several pods of these files use, at its first use."""
+    users: dict[tuple[str, str], dict[str, int]] = {}
+    places: dict[tuple[str, str], tuple[str, int]] = {}
+    without_nics: set[tuple[str, str]] = set()
+    for manifest in (manifest for file in files for manifest in file.manifests):
+        for item in manifest.objects:
+            if item.claim and not any(claim_rules.is_nic(kind) for _, kind, _ in item.claim.list_kinds()):
+                metadata = frameworks.get_mapping(item.tree, "metadata")
+                namespace = str(metadata.get("namespace") or pod_templates.DEFAULT_NAMESPACE)
+                without_nics.add((namespace, str(metadata.get("name"))))
+            for template, pod in item.pods:
+                for claim in pod.spec.resource_claims or ():
+                    if claim.resource_claim_name:
+                        key = (template.namespace, claim.resource_claim_name)
+                        by_object = users.setdefault(key, {})
+                        by_object[template.owner] = by_object.get(template.owner, 0) + (template.pods or 1)
+                        line = manifest.document.find_line((*item.path, *template.path, "spec", "resourceClaims"))
+                        places.setdefault(key, (manifest.file, line))
+    rule = manifest_rules.describe_shared_claim
+    for key, by_object in users.items():
+        if sum(by_object.values()) > 1 and key not in without_nics:
+            report.add(*places[key], rule.build_finding(rule.check("/".join(key), by_object), key[1]))
 
 
-def _list_created(objects: Iterable[_Placed]) -> _CreatedPods:
-    """Return the pods that controllers create; none of an unknown kind, or if the API server rejects the object."""
-    created: dict[documents.Path, _Created] = {}
-    for position, tree in objects:
-        with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
-            for template in pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE) or ():
-                for read in workloads.read(template.pod):
-                    created[*position, *template.path] = template, read.templates[0].pod
-    return created
+# --- workloads --------------------------------------------------------------------------------------------
 
 
 class _InjectedTemplate(msgspec.Struct, frozen=True):
@@ -250,123 +312,21 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
     template: workloads.Template
     pod: views.Pod  # after injection
     use: fabric_context.FabricUse
-    injected: frozenset[tuple[int, str]]  # container and name of each variable that the policy set
-    indexes: tuple[int, ...]
-    answers: tuple[rule_types.Finding, ...]  # of admission
+    outcome: plan.Outcome | None  # of admission; None without a policy
 
+    def list_answers(self) -> Iterator[rule_types.Finding]:
+        """Yield what admission would answer: a rejection, or warnings."""
+        if isinstance(self.outcome, plan.Refusal):
+            yield manifest_rules.describe_rejected.build_finding(self.outcome.message)
+        elif self.outcome is not None:
+            for warning in self.outcome.warnings:
+                if warning.code not in keys.CODES:  # lint finds their lines itself
+                    yield manifest_rules.describe_warned.build_finding(warning.line, warning.code)
 
-def _check_workload(
-    path: str,
-    document: documents.Document,
-    workload: workloads.Workload,
-    created: _CreatedPods,
-    policy: model.Policy | None,
-) -> Report:
-    prepared = [
-        _inject_template(template, created.get(template.path), workload, policy) for template in workload.templates
-    ]
-    located: list[Located] = [
-        Located(path, _find_answer_line(document, template.template.path, answer.message), workload.title, answer)
-        for template in prepared
-        for answer in template.answers
-    ]
-    checked = 0
-    launchers = [template for template in prepared if rank_contexts.starts_ranks(template.pod)]
-    for template in prepared:
-        others = [launcher for launcher in launchers if launcher is not template]
-        for index in template.indexes:
-            checked += 1
-            ranks = rank_contexts.build(template.pod, index, _build_job_context(template, prepared, others, workload))
-            starting = [
-                other.template.container(at) for other in others for at in range(len(other.pod.spec.containers))
-            ]
-            located += [
-                Located(
-                    path,
-                    _find_line(document, template, index, starting, finding),
-                    ranks.title,
-                    _mark_injected(finding, template, index),
-                )
-                for finding in engine.check(ranks)
-            ]
-    return Report(tuple(located), checked, templates=len(prepared))
-
-
-def _build_job_context(
-    template: _InjectedTemplate,
-    prepared: Sequence[_InjectedTemplate],
-    others: Sequence[_InjectedTemplate],
-    workload: workloads.Workload,
-) -> rank_contexts.JobContext:
-    computing = any(
-        rank_contexts.count_accelerators(container, template.use.accelerators)
-        for container in template.pod.spec.containers
-    )
-    return rank_contexts.JobContext(
-        use=template.use,
-        networks=fabric_context.parse_networks(template.pod, workload.namespace),
-        title=" ".join(filter(None, (workload.title, template.template.part))),
-        passed=tuple(_list_passed(others)),
-        has_own_ranks=computing or len(prepared) == 1,
-        runs_benchmark=any(
-            rank_contexts.read_command(container).is_benchmark
-            for one in prepared
-            for container in one.pod.spec.containers
-        ),
-    )
-
-
-def _list_passed(launchers: Iterable[_InjectedTemplate]) -> Iterator[rule_types.Setting]:
-    for launcher in launchers:
-        for index in range(len(launcher.pod.spec.containers)):
-            for setting in rank_contexts.list_passed(launcher.pod, index):
-                yield msgspec.structs.replace(setting, where=f"{LAUNCHER}{setting.where}")
-
-
-def _find_line(
-    document: documents.Document,
-    template: _InjectedTemplate,
-    index: int,
-    launchers: Sequence[workloads.Path],
-    finding: rule_types.Finding,
-) -> int:
-    container = template.template.container(index)
-    if finding.where.startswith(LAUNCHER):
-        lines = (_find_script_line(document, launcher, finding.name) for launcher in launchers)
-        return next(filter(None, lines), None) or document.find_line(container)
-    return find_line(document, container, template.template.path, finding.name, finding.where)
-
-
-def _find_answer_line(document: documents.Document, template: workloads.Path, message: str) -> int:
-    """Return the line of the key that an answer of admission names: the template's own, or that of an object above."""
-    if key := _KEY.search(message):
-        for depth in range(len(template), -1, -1):
-            place = (*template[:depth], "metadata", f"{key['type']}s", key["name"])
-            if document.find_node(place) is not None:
-                return document.find_line(place)
-    return document.find_line(template)
-
-
-_KEY = re.compile(r"\b(?P<type>label|annotation) (?P<name>[\w.-]+/[\w.-]+)")
-
-
-def _mark_injected(finding: rule_types.Finding, template: _InjectedTemplate, index: int) -> rule_types.Finding:
-    if (index, finding.name) not in template.injected or not finding.where.startswith("env["):
-        return finding  # a value of a script or of mpirun overrides that of the policy
-    return msgspec.structs.replace(finding, message=f"{finding.message} (set by the policy)")
-
-
-def _inject_template(
-    template: workloads.Template,
-    created: _Created | None,
-    workload: workloads.Workload,
-    policy: model.Policy | None,
-) -> _InjectedTemplate:
-    pod, use, outcome = _inject(template.pod, created, workload, policy)
-    changes = outcome.changes if isinstance(outcome, plan.Injection) else ()
-    injected = frozenset(filter(None, map(_find_variable, changes)))
-    indexes = rank_contexts.select_containers(pod, use.accelerators)
-    return _InjectedTemplate(template, pod, use, injected, indexes, tuple(_list_answers(outcome)))
+    def list_injected(self) -> frozenset[tuple[int, str]]:
+        """Return container and name of each variable that the policy set."""
+        changes = self.outcome.changes if isinstance(self.outcome, plan.Injection) else ()
+        return frozenset(filter(None, map(_find_variable, changes)))
 
 
 def _find_variable(change: drafts.Change) -> tuple[int, str] | None:
@@ -378,67 +338,128 @@ def _find_variable(change: drafts.Change) -> tuple[int, str] | None:
 
 
 def _inject(
-    pod: views.Pod, created: _Created | None, workload: workloads.Workload, policy: model.Policy | None
-) -> tuple[views.Pod, fabric_context.FabricUse, plan.Outcome | None]:
-    """Return a template's pod after injection, its use of the fabric, and the outcome; None without a policy."""
+    template: workloads.Template,
+    created: _CreatedPod | None,
+    workload: workloads.Workload,
+    policy: model.Policy | None,
+) -> _InjectedTemplate:
+    pod = template.pod
     is_mislabelled = names.FABRIC not in pod.metadata.labels and keys.has_wrong_key(pod.metadata)
     if policy is None:
-        return pod, fabric_context.FabricUse(awaits_correction=is_mislabelled), None
+        return _InjectedTemplate(template, pod, fabric_context.FabricUse(awaits_correction=is_mislabelled), None)
     document = policy.document
     known = facts.ClusterFacts(workload.namespace)
     if created is not None:
-        template, from_controller = created
-        known = template.add_facts(known, document.accelerators)
+        expanded, from_controller = created
+        known = expanded.add_facts(known, document.accelerators)
         labels = {**pod.metadata.labels, **from_controller.metadata.labels}  # also one that the kind does not pass
         metadata = msgspec.structs.replace(from_controller.metadata, labels_or_none=labels)
         pod = msgspec.structs.replace(from_controller, metadata=metadata)
     outcome = plan.plan(pod, policy, known, workload.title)
-    if isinstance(outcome, plan.NotOptedIn):
-        return pod, fabric_context.FabricUse(document, awaits_correction=is_mislabelled), outcome
-    if isinstance(outcome, plan.Refusal):
-        _, fabric = intent.find_fabric(pod, document)
-        use = fabric_context.use_all_rails(document, fabric) if fabric else fabric_context.FabricUse(document)
-        return pod, msgspec.structs.replace(use, awaits_correction=True), outcome
-    return outcome.pod, admission.find_use(outcome, document), outcome
+    if isinstance(outcome, plan.Injection):
+        return _InjectedTemplate(template, outcome.pod, admission.find_use(outcome, document), outcome)
+    is_refused = isinstance(outcome, plan.Refusal)
+    fabric = intent.find_fabric(pod, document)[1] if is_refused else None
+    use = fabric_context.use_all_rails(document, fabric)
+    use = msgspec.structs.replace(use, awaits_correction=is_refused or is_mislabelled)
+    return _InjectedTemplate(template, pod, use, outcome)
 
 
-def _list_answers(outcome: plan.Outcome | None) -> Iterator[rule_types.Finding]:
-    """Yield what admission would answer: a rejection, or warnings."""
-    if isinstance(outcome, plan.Refusal):
-        yield manifest_rules.describe_rejected.build_finding(outcome.message)
-    elif outcome is not None:
-        for warning in outcome.warnings:
-            if warning.code not in keys.CODES:  # lint finds their lines itself
-                yield _build_warned(warning)
+def _check_workload(
+    manifest: Manifest,
+    workload: workloads.Workload,
+    created: Mapping[Path, _CreatedPod],
+    policy: model.Policy | None,
+    report: Report,
+) -> None:
+    document = manifest.document
+    prepared = [_inject(template, created.get(template.path), workload, policy) for template in workload.templates]
+    for one in prepared:
+        for answer in one.list_answers():
+            line = _find_answer_line(document, one.template.path, answer.message)
+            report.add(manifest.file, line, answer, workload.title)
+    launchers = [one for one in prepared if rank_contexts.starts_ranks(one.pod)]
+    for one in prepared:
+        others = [launcher for launcher in launchers if launcher is not one]
+        job, injected = _build_job_context(one, prepared, others, workload), one.list_injected()
+        for index in rank_contexts.select_containers(one.pod, one.use.accelerators):
+            ranks = rank_contexts.build(one.pod, index, job)
+            for finding in engine.check(ranks):
+                line = _find_line(document, one.template, index, others, finding)
+                # a value of a script or of mpirun overrides that of the policy
+                is_injected = (index, finding.name) in injected and finding.where.startswith("env[")
+                message = f"{finding.message} (set by the policy)" if is_injected else finding.message
+                report.add(manifest.file, line, msgspec.structs.replace(finding, message=message), ranks.title)
+            report.checked += 1
+    report.templates += len(prepared)
 
 
-def _build_warned(warning: reason.Reason) -> rule_types.Finding:
-    return manifest_rules.describe_warned.build_finding(warning.line, warning.code)
+_LAUNCHER = "launcher's "  # prefix of `where` for settings that another template's mpirun passes
 
 
-Path = documents.Path
-LAUNCHER = "launcher's "  # prefix of `where` for settings that another template's mpirun passes
+def _build_job_context(
+    one: _InjectedTemplate,
+    prepared: Sequence[_InjectedTemplate],
+    launchers: Sequence[_InjectedTemplate],
+    workload: workloads.Workload,
+) -> rank_contexts.JobContext:
+    """Return the job of a template's ranks. `launchers` are other templates whose mpirun starts ranks."""
+    return rank_contexts.JobContext(
+        use=one.use,
+        networks=fabric_context.parse_networks(one.pod, workload.namespace),
+        title=" ".join(filter(None, (workload.title, one.template.part))),
+        passed=tuple(
+            msgspec.structs.replace(setting, where=f"{_LAUNCHER}{setting.where}")
+            for launcher in launchers
+            for index in range(len(launcher.pod.spec.containers))
+            for setting in rank_contexts.list_passed(launcher.pod, index)
+        ),
+        has_own_ranks=len(prepared) == 1
+        or any(rank_contexts.count_accelerators(each, one.use.accelerators) for each in one.pod.spec.containers),
+        runs_benchmark=any(
+            rank_contexts.read_command(container).is_benchmark
+            for other in prepared
+            for container in other.pod.spec.containers
+        ),
+    )
+
+
+# --- lines ------------------------------------------------------------------------------------------------
+
 _SCRIPTS = ("command", "args")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_KEY = re.compile(r"\b(?P<type>label|annotation) (?P<name>[\w.-]+/[\w.-]+)")
 
 
-def find_line(document: documents.Document, container: Path, template: Path, name: str, where: str) -> int:
-    """Return the line of a setting of a container, or of the container if the setting has no line of its own."""
+def _find_answer_line(document: documents.Document, template: Path, message: str) -> int:
+    """Return the line of the key that an answer of admission names: the template's own, or that of an object above."""
+    if key := _KEY.search(message):
+        for depth in range(len(template), -1, -1):
+            place = (*template[:depth], "metadata", f"{key['type']}s", key["name"])
+            if document.find_node(place) is not None:
+                return document.find_line(place)
+    return document.find_line(template)
+
+
+def _find_line(
+    document: documents.Document,
+    template: workloads.Template,
+    index: int,
+    launchers: Sequence[_InjectedTemplate],
+    finding: rule_types.Finding,
+) -> int:
+    """Return the line of the setting that a finding is about, or of the container if it has no line of its own."""
+    container, where = template.container(index), finding.where
     if where.startswith("env["):
-        index = int(where[4:].rstrip("]"))
-        return document.find_line((*container, "env", index, "value"))
-    if where.startswith(_SCRIPTS):
-        return _find_script_line(document, container, name) or document.find_line(container)
+        return document.find_line((*container, "env", int(where[4:].rstrip("]")), "value"))
     if where.startswith("line "):
-        return document.find_line((*template, "metadata", "annotations", names.NCCL_CONF))
-    return document.find_line(container)
-
-
-def _find_script_line(document: documents.Document, container: Path, name: str) -> int | None:
-    """Return the line of a container's command or arguments that contains a name, if any."""
-    short = name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
-    lines = (_index_names(document.find_node((*container, key))).get(short) for key in _SCRIPTS)
-    return next(filter(None, lines), None)
+        return document.find_line((*template.path, "metadata", "annotations", names.NCCL_CONF))
+    places = [container] if where.startswith(_SCRIPTS) else []
+    if where.startswith(_LAUNCHER):
+        places = [one.template.container(at) for one in launchers for at in range(len(one.pod.spec.containers))]
+    short = finding.name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
+    lines = (_index_names(document.find_node((*place, key))).get(short) for place in places for key in _SCRIPTS)
+    return next(filter(None, lines), None) or document.find_line(container)
 
 
 @functools.lru_cache(maxsize=16)  # a command may have thousands of settings, each with a finding
@@ -452,82 +473,3 @@ def _index_names(words: yaml.Node | None) -> Mapping[str, int]:
                 for name in _NAME.findall(line):
                     lines.setdefault(name, documents.get_line(item) + number)
     return lines
-
-
-# --- claims ---------------------------------------------------------------------------------------------
-
-_GROUP = "resource.k8s.io"
-_TEMPLATE = "ResourceClaimTemplate"
-
-
-def _check_claims(path: str, document: documents.Document) -> Report:
-    """Return the findings about the claims of a document. Raises UnreadableError if one is invalid."""
-    located: list[Located] = []
-    claims = list(_list_claims(document.tree))
-    for position, tree in claims:
-        ctx, below = _read_claim(path, document, position, tree)
-        located += [
-            Located(path, document.find_line((*below, *place)), ctx.title, finding)
-            for finding, place in claim_rules.check(ctx)
-        ]
-    return Report(tuple(located), len(claims), templates=len(claims))
-
-
-def _list_claims(tree: Any) -> Iterator[_Placed]:
-    """Yield the claims of an object or a List, each with its path."""
-    for position, item in workloads.list_objects(tree):
-        if str(item.get("apiVersion")).partition("/")[0] == _GROUP and item["kind"] in claim_rules.KINDS:
-            yield position, item
-
-
-def _read_claim(
-    path: str, document: documents.Document, position: documents.Path, tree: dict[str, Any]
-) -> tuple[claim_rules.ClaimContext, documents.Path]:
-    """Return a claim, and the path of its `devices`."""
-    kind = str(tree["kind"])
-    below = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
-    metadata = frameworks.get_mapping(tree, "metadata")
-    title = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
-    try:
-        devices = claim_rules.read_devices(frameworks.get_mapping(documents.remove_nulls(tree), *below))
-    except msgspec.ValidationError as error:
-        line = document.find_line((*position, *below))
-        raise output.UnreadableError(
-            f"{path}:{line}: is not a valid {kind}: {object_files.describe_mismatch(error)}"
-        ) from None
-    return claim_rules.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE), (*position, *below)
-
-
-def check_shared_claims(files: Iterable[File]) -> Iterator[Located]:
-    """Yield a finding for each ResourceClaim that several pods of these files use, at its first use."""
-    users: dict[tuple[str, str], dict[str, int]] = {}
-    places: dict[tuple[str, str], tuple[str, int]] = {}
-    without_nics: set[tuple[str, str]] = set()
-    for file in files:
-        for document in file.parsed:
-            for position, tree in workloads.list_objects(document.tree):
-                metadata = frameworks.get_mapping(tree, "metadata")
-                namespace = str(metadata.get("namespace") or pod_templates.DEFAULT_NAMESPACE)
-                if tree["kind"] == "ResourceClaim":
-                    claim, _ = _read_claim(file.path, document, position, tree)
-                    if not any(claim_rules.is_nic(kind) for _, kind, _ in claim.list_kinds()):
-                        without_nics.add((namespace, str(metadata.get("name"))))
-                for template, name in _list_claim_uses(tree):
-                    key, by_object = (namespace, name), users.setdefault((namespace, name), {})
-                    by_object[template.owner] = by_object.get(template.owner, 0) + (template.pods or 1)
-                    line = document.find_line((*position, *template.path, "spec", "resourceClaims"))
-                    places.setdefault(key, (file.path, line))
-    rule = manifest_rules.describe_shared_claim
-    for key, by_object in users.items():
-        if sum(by_object.values()) > 1 and key not in without_nics:
-            path, line = places[key]
-            yield Located(path, line, "", rule.build_finding(rule.check("/".join(key), by_object), key[1]))
-
-
-def _list_claim_uses(tree: dict[str, Any]) -> Iterator[tuple[pod_templates.Template, str]]:
-    """Yield the templates of an object with each ResourceClaim that they name."""
-    with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
-        for template in pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE) or ():
-            for claim in msgspec.convert(template.pod, views.Pod).spec.resource_claims or ():
-                if claim.resource_claim_name:
-                    yield template, claim.resource_claim_name

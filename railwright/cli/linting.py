@@ -27,11 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
     paths = options.find_files(arguments, (*options.MANIFESTS, "nccl.conf"))
     files = [linted_files.read_file(path, output.read_text(path)) for path in paths]
     policy, source = _find_policy(arguments)
-    reports = [linted_files.check_file(file, policy) for file in files]
-    shared = linted_files.Report(tuple(linted_files.check_shared_claims(files)))
-    report = linted_files.sort(linted_files.join([*reports, shared]))
+    report = linted_files.check(files, policy)
     for file in files:
-        for note in linted_files.list_notes(file):
+        for note in file.list_notes():
             output.print_note(note)
     if not report.templates:
         raise output.UnreadableError(

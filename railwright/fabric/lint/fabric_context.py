@@ -39,11 +39,10 @@ class FabricUse(msgspec.Struct, frozen=True):
         return self.document.accelerators if self.document else DEFAULT_ACCELERATORS
 
 
-def use_all_rails(document: policies.PolicyDocument, fabric: policies.Fabric) -> FabricUse:
-    """Return the use of a fabric by pods that get all its rails."""
-    return FabricUse(
-        document, fabric, fabric.rails, frozenset([rail.resource for rail in fabric.rails if rail.resource])
-    )
+def use_all_rails(document: policies.PolicyDocument, fabric: policies.Fabric | None) -> FabricUse:
+    """Return the use of a fabric, None if it is not known which, by pods that get all its rails."""
+    rails = fabric.rails if fabric else ()
+    return FabricUse(document, fabric, rails, frozenset([rail.resource for rail in rails if rail.resource]))
 
 
 def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_types.FabricContext:

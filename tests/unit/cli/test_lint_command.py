@@ -190,9 +190,9 @@ def test_the_line_of_each_of_many_options_is_found_in_calls_in_proportion_to_the
         text = json.dumps(pod, indent=0)  # each word in a line of its own
         file = linted_files.read_file("p.json", text)
         last = text.split("\n").index(f'"NCCL_UNKNOWN_{size - 1}=1",') + 1
-        assert max(one.line for one in linted_files.check_file(file).located) == last
+        assert max(one.line for one in linted_files.check([file]).located) == last
         file = linted_files.read_file("p.json", text)
-        return call_counts.count(lambda: linted_files.check_file(file))
+        return call_counts.count(lambda: linted_files.check([file]))
 
     assert lint_options(800) < 2.5 * lint_options(400)
 
