@@ -63,10 +63,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _redirect(sys.stdout)  # the interpreter flushes its buffer again at exit
         return _PIPE_CLOSED
-    except SystemExit as leaving:
-        if isinstance(leaving.__context__, BrokenPipeError):  # rich exits like this when the pipe is closed
-            return _PIPE_CLOSED
-        raise
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise

@@ -1,12 +1,13 @@
 """Prints documents as JSON and YAML, and tables that fit the terminal.
 
-A table drops columns by priority, never truncates names and never wraps lines. If stdout is not a terminal, all columns
-are printed in full.
+A table drops columns by priority, and never truncates names. If stdout is not a terminal, all columns are printed in
+full, each row in one line.
 """
 
 import datetime as dt
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -70,11 +71,12 @@ _MIN_TEXT = 12  # smallest useful width of a truncated text
 
 
 class Column(NamedTuple):
-    """One column. `drop` 0 is never dropped, otherwise the highest goes first. `cut`: may be truncated if last."""
+    """One column. `drop` 0 is never dropped, otherwise the highest goes first. The last one may be cut or wrapped."""
 
     title: str
     drop: int = 0
-    cut: bool = False
+    cut: bool = False  # truncated where it is too wide
+    wrap: bool = False  # continued in lines below instead
     right: bool = False
 
 
@@ -89,8 +91,9 @@ def print_table(
     plain = [[output.escape_controls(cell) for cell in row] for row in rows]
     header, *lines = format_table(columns, plain, None if wide else get_terminal_width())
     output.print_styled((header, "bold"))
-    for line, style in zip(lines, styles or [""] * len(lines), strict=True):
-        output.print_styled((line, style))
+    for row, style in zip(lines, styles or [""] * len(lines), strict=True):
+        for line in row.split("\n"):
+            output.print_styled((line, style))
 
 
 def format_age(at: str, now: dt.datetime | None = None) -> str:
@@ -131,7 +134,7 @@ def get_terminal_width() -> int | None:
 
 
 def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit: int | None) -> list[str]:
-    """Return the lines of a table at most `limit` columns wide, None for any width."""
+    """Return the rows of a table at most `limit` columns wide, None for any width. A wrapped row has several lines."""
     columns_left = list(range(len(columns)))
     widths = [max([len(column.title), *(len(row[at]) for row in rows)]) for at, column in enumerate(columns)]
 
@@ -140,7 +143,7 @@ def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit
 
     while limit is not None and (candidates := [at for at in columns_left if columns[at].drop]):
         last = columns_left[-1]
-        min_width = min(widths[last], _MIN_TEXT) if columns[last].cut else widths[last]
+        min_width = min(widths[last], _MIN_TEXT) if columns[last].cut or columns[last].wrap else widths[last]
         if measure_before_last() + min_width <= limit:
             break
         columns_left.remove(max(candidates, key=lambda at: columns[at].drop))
@@ -150,9 +153,12 @@ def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit
 
 
 def _format_row(cells: Sequence[tuple[Column, int, str]], last_width: int) -> str:
-    """Return a line of cells, each with its column and width; the last one is truncated if it may be."""
+    """Return a row of cells, each with its column and width; the last one is truncated or wrapped if it may be."""
     *first, (last_column, _, last) = cells
     parts = [text.rjust(width) if column.right else text.ljust(width) for column, width, text in first]
     if len(last) > last_width and last_column.cut:
         last = f"{last[: max(0, last_width - 1)]}…"
+    if len(last) > last_width and last_column.wrap:
+        before = sum(width + _GAP for _, width, _ in first)
+        last = f"\n{' ' * before}".join(textwrap.wrap(last, max(last_width, _MIN_TEXT)))
     return (" " * _GAP).join([*parts, last]).rstrip()

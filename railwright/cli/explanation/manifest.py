@@ -2,7 +2,7 @@
 
 Where a dry run in the cluster shows nothing, the policy of the cluster is applied here.
 
-Renders each preview as a coloured diff of the pod's YAML, the reason for each change, then warnings and notes.
+Prints each preview as a coloured diff of the pod's YAML, the reason for each change, then warnings and notes.
 """
 
 import argparse
@@ -12,11 +12,9 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
-from rich.console import RenderableType
-from rich.text import Text
 
 from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
 from railwright.cli.explanation import dry_runs, previews, recorded, templates
@@ -181,40 +179,39 @@ def _print_previews(form: str, results: Sequence[AdmissionPreview]) -> None:
         formats.print_document(documents, form)
         return
     sources = dict.fromkeys(preview.source.text for preview in results)
-    recorded.print_all(
-        *(part for preview in results for part in _list_parts(preview)),
-        *(recorded.format_line(f"source: {source}", "dim") for source in sources),
-        build_summary(results),
-    )
+    for preview in results:
+        _print_preview(preview)
+    for source in sources:
+        output.print_styled((f"source: {source}", "dim"))
+    output.print_styled(format_summary(results))
 
 
 _UNENFORCED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
 _DIFFERENCES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def _list_parts(preview: AdmissionPreview) -> Iterator[RenderableType]:
-    """Yield the output for one template."""
-    yield recorded.format_line(_format_title(preview), "bold underline")
-    style = "bold red" if previews.is_finding(preview) else "green" if preview.operations else "default"
-    yield recorded.format_line(_format_outcome(preview), style)
+def _print_preview(preview: AdmissionPreview) -> None:
+    """Print the output for one template."""
+    template = f", {preview.template}" if preview.template else ""
+    is_counted = preview.pods is not None and not preview.object.startswith("Pod ")
+    pods = f" ({text.format_count(preview.pods or 0, 'pod')})" if is_counted else ""
+    output.print_styled((f"{preview.object}{template}{pods}", "bold"))
+    style = "bold red" if previews.is_finding(preview) else "green" if preview.operations else ""
+    output.print_styled((_format_outcome(preview), style))
     if preview.operations:
-        for line in _format_difference(preview.before, preview.after):
-            yield recorded.format_line(line, _DIFFERENCES.get(line[:1], "dim"))
-        yield Text()
-        yield recorded.render(preview.changes)
+        old, new = (formats.format_yaml_lines(_decode_record(pod)) for pod in (preview.before, preview.after))
+        difference = difflib.unified_diff(old, new, lineterm="")
+        for line in itertools.islice(difference, 2, None):  # the first two name files
+            output.print_styled((line, _DIFFERENCES.get(line[:1], "dim")))
+        print()
+        recorded.print_changes(preview.changes)
     if preview.topology is not None:
         decision = f"{preview.topology.scheduler} decides where the gang runs; {preview.topology.reason.line}"
-        yield recorded.format_line(f"topology: {decision}", "cyan")
+        output.print_styled((f"topology: {decision}", "cyan"))
     for warning in preview.warnings:
-        yield recorded.format_line(f"warning: {warning.line}", "yellow")
-    yield from recorded.render_untouched(preview.unchanged, preview.skipped)
-    yield Text()
-
-
-def _format_difference(before: Tree, after: Tree) -> Iterator[str]:
-    """Yield the lines of a unified diff of two pods."""
-    old, new = (formats.format_yaml_lines(_decode_record(pod)) for pod in (before, after))
-    return itertools.islice(difflib.unified_diff(old, new, lineterm=""), 2, None)  # the first two name files
+        output.print_styled((f"warning: {warning.line}", "yellow"))
+    recorded.print_untouched(preview.unchanged, preview.skipped)
+    print()
 
 
 def _decode_record(pod: Tree) -> Tree:
@@ -235,21 +232,14 @@ def _decode_record(pod: Tree) -> Tree:
     return {**pod, "metadata": {**pod["metadata"], "annotations": {**annotations, f"{names.INJECTION} (JSON)": fields}}}
 
 
-def build_summary(previews: Sequence[AdmissionPreview]) -> Text:
-    """Return the last line: the number of templates by outcome."""
+def format_summary(previews: Sequence[AdmissionPreview]) -> tuple[str, str]:
+    """Return the last line, the number of templates by outcome, and its style."""
     rejected = sum(map(is_rejected, previews))
     patched = sum(preview.outcome == reviews.PATCHED and not _is_only_recorded(preview) for preview in previews)
     unchanged = len(previews) - patched - rejected
     parts = [f"{patched} injected", f"{rejected} rejected", f"{unchanged} unchanged"]
     count = text.format_count(len(previews), "template")
-    return Text(f"{count}: {', '.join(parts)}", style="bold red" if rejected else "bold green")
-
-
-def _format_title(preview: AdmissionPreview) -> str:
-    template = f", {preview.template}" if preview.template else ""
-    if preview.pods is None or preview.object.startswith("Pod "):
-        return f"{preview.object}{template}"
-    return f"{preview.object}{template} ({text.format_count(preview.pods, 'pod')})"
+    return f"{count}: {', '.join(parts)}", "bold red" if rejected else "bold green"
 
 
 def _format_outcome(preview: AdmissionPreview) -> str:

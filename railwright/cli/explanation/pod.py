@@ -7,14 +7,11 @@ not know are ignored, so that it can read the answer of a newer extender.
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from railwright.cli import cluster_access, formats, options, output, scheduler_configuration, verification
 from railwright.cli.explanation import extender_answers, recorded
@@ -235,13 +232,16 @@ _STYLES = {
 }
 
 
-def render(record: PodRecord, explanation: Explanation | None) -> Group:
-    """Return the output: the injection, then the placement by the extender, or what is known without it."""
-    placement = _render_waiting(record) if explanation is None else _render_placement(explanation)
-    return Group(*_render_injection(record), *placement)
+def print_text(record: PodRecord, explanation: Explanation | None) -> None:
+    """Print the injection, then the placement by the extender, or what is known without it."""
+    _print_injection(record)
+    if explanation is None:
+        _print_waiting(record)
+    else:
+        _print_placement(explanation)
 
 
-def _render_injection(record: PodRecord) -> Iterator[RenderableType]:
+def _print_injection(record: PodRecord) -> None:
     rails = f", rails {', '.join(record.rails)}" if record.rails else ""
     fabric = f"fabric {record.fabric}, role {record.role}{rails}" if record.fabric else "did not opt in"
     if record.workload_label:
@@ -253,43 +253,43 @@ def _render_injection(record: PodRecord) -> Iterator[RenderableType]:
             "delete the pod, so that it is created again"
         )
     place = f" on node {record.node}" if record.node else ""
-    yield recorded.format_line(f"Pod {record.pod}{place}: {fabric}", "bold underline")
-    yield from [recorded.format_line(f"warning: {warning.line}", "yellow") for warning in record.warnings]
-    if record.unasked:
-        yield recorded.format_line(f"warning: {record.unasked}", "yellow")
+    output.print_styled((f"Pod {record.pod}{place}: {fabric}", "bold"))
+    for warning in [*(warning.line for warning in record.warnings), *filter(None, [record.unasked])]:
+        output.print_styled((f"warning: {warning}", "yellow"))
     if record.changes:
-        yield recorded.render(record.changes)
-    yield from recorded.render_untouched(record.kept, record.skipped)
+        recorded.print_changes(record.changes)
+    recorded.print_untouched(record.kept, record.skipped)
     if record.finds_rails and record.node:
         namespace, _, name = record.pod.partition("/")
         command = f"kubectl exec -n {namespace} {name} -- cat {names.RAILS_PATH}/rails.json"
-        yield recorded.format_line(f"devices of the rails: {command}")
+        output.print_styled((f"devices of the rails: {command}", ""))
     if record.topology is not None:
-        yield recorded.format_line(f"topology, for {record.decided_by or 'unknown scheduler'}: {record.topology.line}")
+        scheduler = record.decided_by or "unknown scheduler"
+        output.print_styled((f"topology, for {scheduler}: {record.topology.line}", ""))
 
 
-def _render_waiting(record: PodRecord) -> Iterator[RenderableType]:
-    """Yield what is known without the extender."""
+def _print_waiting(record: PodRecord) -> None:
+    """Print what is known without the extender."""
     if record.fabric and not record.missed_label:
-        yield recorded.format_line(record.state, _STYLES.get(record.state, ""))
+        output.print_styled((record.state, _STYLES.get(record.state, "")))
     if record.waiting:
-        yield recorded.format_line(f"because: {record.waiting}", "yellow")
+        output.print_styled((f"because: {record.waiting}", "yellow"))
     for event in record.events:
         times = f" ({event.count}x)" if event.count > 1 else ""
-        yield recorded.format_line(f"Event {event.reason}{times} at {event.last}: {event.message}")
+        output.print_styled((f"Event {event.reason}{times} at {event.last}: {event.message}", ""))
 
 
-def _render_placement(explanation: Explanation) -> Iterator[RenderableType]:
+def _print_placement(explanation: Explanation) -> None:
     gang, style = explanation.gang, _STYLES.get(explanation.gang.state, "")
-    yield recorded.format_line(f"{gang.state}: {_describe_gang(gang)}, scheduler {explanation.scheduler}", style)
+    output.print_styled((f"{gang.state}: {_describe_gang(gang)}, scheduler {explanation.scheduler}", style))
     if explanation.needs:
-        yield recorded.format_line(f"needs {', '.join(explanation.needs)}")
+        output.print_styled((f"needs {', '.join(explanation.needs)}", ""))
     if explanation.devices:
-        yield recorded.format_line(
-            f"rails and devices of its claims: {pod_usage.format_held_rails(explanation.devices)}"
-        )
-    yield from [recorded.format_line(f"because: {why.text}", style) for why in gang.why]
-    yield from _render_nodes(explanation)
+        held = pod_usage.format_held_rails(explanation.devices)
+        output.print_styled((f"rails and devices of its claims: {held}", ""))
+    for why in gang.why:
+        output.print_styled((f"because: {why.text}", style))
+    _print_nodes(explanation)
 
 
 def _describe_gang(gang: overview_types.Gang) -> str:
@@ -304,28 +304,34 @@ def _describe_gang(gang: overview_types.Gang) -> str:
     return ", ".join(parts)
 
 
-def _render_nodes(explanation: Explanation) -> Iterator[RenderableType]:
+_COLUMNS = (
+    formats.Column("NODE"),
+    formats.Column("SCORE", right=True),
+    formats.Column("LEAF"),
+    formats.Column("WHY", wrap=True),
+)
+
+
+def _print_nodes(explanation: Explanation) -> None:
     fitting = [node for node in explanation.nodes if node.has_room]
     refused = [node for node in explanation.nodes if not node.has_room]
     listed = [*fitting[:_MAX_NODES], *refused[:_MAX_NODES]]
     if not listed:
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title, layout in (("NODE", {}), ("SCORE", {"justify": "right"}), ("LEAF", {}), ("WHY", {"ratio": 1})):
-        table.add_column(title, header_style="dim", **layout)
-    for node in listed:
-        score = f"{node.score:.1f}" if node.has_room and node.score is not None else ""
-        table.add_row(
-            recorded.format_line(f"{node.node} *" if node.node == explanation.node else node.node),
-            recorded.format_line(score),
-            recorded.format_line(node.leaf),
-            recorded.format_line(_explain_node(node), "" if node.has_room else "red"),
+    rows = [
+        (
+            f"{node.node} *" if node.node == explanation.node else node.node,
+            f"{node.score:.1f}" if node.has_room and node.score is not None else "",
+            node.leaf,
+            _explain_node(node),
         )
+        for node in listed
+    ]
+    print()
+    formats.print_table(_COLUMNS, rows, styles=["" if node.has_room else "red" for node in listed])
     total = text.format_count(max(explanation.candidate_nodes, len(explanation.nodes)), "node", part=len(listed))
     here = f"; * {explanation.node} runs the pod" if any(node.node == explanation.node for node in listed) else ""
-    yield Text()
-    yield table
-    yield recorded.format_line(f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim")
+    output.print_styled((f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim"))
 
 
 def _explain_node(node: Node) -> str:
@@ -358,7 +364,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     if formats.is_document(arguments.output):
         formats.print_document(record, arguments.output)
     else:
-        recorded.print_all(render(record, explanation))
+        print_text(record, explanation)
     if note:
         output.print_note(note)
     is_missed = bool(record.missed_label or record.workload_label)

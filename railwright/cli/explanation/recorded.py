@@ -3,14 +3,11 @@
 Prints it for `explain FILE` and `explain pod`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
-from railwright.cli import output
+from railwright.cli import formats, output
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import VariableCode
@@ -70,36 +67,17 @@ def _list_values(pod: views.Pod, record: intent.Record, name: str) -> Iterator[s
 
 # --- the text -------------------------------------------------------------------------------------------------
 
-_PIPED_WIDTH = 160  # columns without a terminal
+_COLUMNS = (formats.Column("change"), formats.Column("why", wrap=True))
 
 
-def print_all(*parts: RenderableType) -> None:
-    """Print texts and tables. In a pipe only the tables are folded, because a program reads whole lines."""
-    console = Console(highlight=False)
-    is_piped = not console.is_terminal
-    if is_piped:
-        console.width = _PIPED_WIDTH
-    console.print(Group(*parts), soft_wrap=is_piped)
+def print_changes(changes: Sequence[Change]) -> None:
+    """Print the table of changes with their reasons."""
+    formats.print_table(_COLUMNS, [(change.change, change.reason) for change in changes])
 
 
-def format_line(text: str, style: str = "") -> Text:
-    """Return a line of text from a file or a cluster, with control characters escaped."""
-    return Text(output.escape_controls(text), style=style)
-
-
-def render(changes: Iterable[Change]) -> Table:
-    """Return the table of changes with their reasons."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("change", style="green", overflow="fold")
-    table.add_column("why", overflow="fold")
-    for change in changes:
-        table.add_row(format_line(change.change), format_line(change.reason))
-    return table
-
-
-def render_untouched(kept: Mapping[str, Sequence[str]], skipped: Mapping[str, reason.Reason]) -> Iterator[Text]:
-    """Yield the pod's own settings by container, then what was left out by entry."""
+def print_untouched(kept: Mapping[str, Sequence[str]], skipped: Mapping[str, reason.Reason]) -> None:
+    """Print the pod's own settings by container, then what was left out by entry."""
     for container, own in kept.items():
-        yield format_line(f"kept: {container}: {', '.join(own)} (the pod's own)", "cyan")
+        output.print_styled((f"kept: {container}: {', '.join(own)} (the pod's own)", "cyan"))
     for entry, why in skipped.items():
-        yield format_line(f"skipped: {entry}: {why.text}", "dim")
+        output.print_styled((f"skipped: {entry}: {why.text}", "dim"))

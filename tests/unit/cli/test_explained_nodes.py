@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from railwright.cli.explanation import pod
 from railwright.fabric import names
@@ -14,26 +13,28 @@ TERMS = {"rails": {"value": 1.0, "message": "4 of 4 rails free"}}
 GANG = {"key": "train/llm", "name": "llm", "namespace": "train", "fabric": "roce", "colour": 0, "size": 4}
 
 
-def render(state="waiting", placed=0, **explanation) -> list[str]:
-    gang = {**GANG, "state": state, "placed": placed}
-    body = msgspec.json.encode({"pod": "train/llm-0", "fabric": "roce", "gang": gang, **explanation})
-    console = Console(record=True, width=160)
-    record = {names.INJECTION: '{"fabric": "roce", "role": "worker"}'}
-    metadata = {"name": "llm-0", "namespace": "train", "annotations": record}
-    tree = {"metadata": metadata, "spec": {"nodeName": explanation.get("node", "")}}
-    shown = pod.build_record(msgspec.convert(tree, pod._Pod))
-    console.print(pod.render(shown, pod.read_explanation(body)))
-    return [line.rstrip() for line in console.export_text().splitlines()]
+@pytest.fixture
+def render(capsys):
+    def print_explanation(state="waiting", placed=0, **explanation) -> list[str]:
+        gang = {**GANG, "state": state, "placed": placed}
+        body = msgspec.json.encode({"pod": "train/llm-0", "fabric": "roce", "gang": gang, **explanation})
+        record = {names.INJECTION: '{"fabric": "roce", "role": "worker"}'}
+        metadata = {"name": "llm-0", "namespace": "train", "annotations": record}
+        tree = {"metadata": metadata, "spec": {"nodeName": explanation.get("node", "")}}
+        pod.print_text(pod.build_record(msgspec.convert(tree, pod._Pod)), pod.read_explanation(body))
+        return capsys.readouterr().out.splitlines()
+
+    return print_explanation
 
 
-def test_a_node_without_the_requested_devices_has_no_score():
+def test_a_node_without_the_requested_devices_has_no_score(render):
     nodes = [{"node": "node-a", "score": 29.5, "leaf": "leaf-1", "short": [SHORT], "terms": TERMS}]
     lines = render(candidate_nodes=1, nodes=nodes)
     assert lines[-2].split(maxsplit=2) == ["node-a", "leaf-1", SHORT["message"]]
     assert lines[-1] == "1 of 1 node: 0 fit, 1 rejected"
 
 
-def test_the_node_of_a_placed_pod_is_marked():
+def test_the_node_of_a_placed_pod_is_marked(render):
     nodes = [{"node": name, "score": 100.0, "terms": TERMS} for name in ("node-a", "node-b")]
     lines = render("placed", 4, candidate_nodes=2, nodes=nodes, node="node-b", scheduler="volcano")
     assert lines[0] == "Pod train/llm-0 on node node-b: fabric roce, role worker"
@@ -42,11 +43,11 @@ def test_the_node_of_a_placed_pod_is_marked():
     assert lines[-1] == "2 of 2 nodes: 2 fit, 0 rejected; * node-b runs the pod"
 
 
-def test_a_waiting_pod_has_no_node():
+def test_a_waiting_pod_has_no_node(render):
     assert render()[0] == "Pod train/llm-0: fabric roce, role worker"
 
 
-def test_devices_that_claims_hold_are_named():
+def test_devices_that_claims_hold_are_named(render):
     assert "rails and devices of its claims: rail1 mlx5_1" in render(devices=[{"rail": "rail1", "device": "mlx5_1"}])
 
 
@@ -61,5 +62,5 @@ REJECTED = {"node": "gpu-1", "rejection": {"code": "NoRails", "message": "rail0 
         ([{"node": "gpu-2", "score": 76.0}, REJECTED], 5000, "2 of 5000 nodes: 1 fit, 1 rejected"),
     ],
 )
-def test_nodes_that_fit_and_rejected_ones_are_counted_apart(nodes, candidates, summary):
+def test_nodes_that_fit_and_rejected_ones_are_counted_apart(render, nodes, candidates, summary):
     assert render(candidate_nodes=candidates, nodes=nodes)[-1] == summary

@@ -263,6 +263,14 @@ def test_the_last_text_is_truncated_to_the_width():
     assert len(lines[1]) == 61
 
 
+def test_a_text_that_may_be_wrapped_continues_below_itself():
+    lines = formats.format_table([*COLUMNS[1:3], formats.Column("WHY", wrap=True)], [(*ROWS[0][1:3], ROWS[0][4])], 50)
+    assert lines[1].split("\n") == [
+        "a-gang-of-some-length     3/8  eight pods remain,",
+        f"{' ' * 31}and nothing is free",
+    ]
+
+
 def test_numbers_are_right_aligned_and_lines_have_no_trailing_blanks():
     lines = formats.format_table(COLUMNS, ROWS, None)
     assert lines[0].index("PLACED") + len("PLACED") == lines[1].index("3/8") + len("3/8")
