@@ -14,12 +14,11 @@ from typing import BinaryIO
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, options, output
+from railwright.cli import cluster_access, formats, job_pods, options, output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, kubeconfigs, watch_wire
-from railwright.fabric import intent, names, text, views
+from railwright.cluster import errors, kubeconfigs
+from railwright.fabric import intent, names, text
 from railwright.fabric.verification import counters, found_rails, logs, report
-from railwright.fabric.workloads import membership
 
 _NAMED = 3  # pods of a rail, or containers, that a line names
 _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}
@@ -85,7 +84,6 @@ def _build_expectation(arguments: argparse.Namespace) -> report.Expected:
 _MAX_BYTES = 64 * 1024 * 1024  # of a container's log: NCCL writes at the start of a job
 _MAX_PREFLIGHT_BYTES = 1024 * 1024
 _MAX_LINES = 50_000  # about the network that are kept of a container
-_MAX_PODS = 4096
 _AT_ONCE = 16  # logs that are read at the same time; with --follow all
 _QUIET_SECONDS = 24 * 3600.0  # a job may log nothing for hours
 _RETRY_SECONDS = 2.0  # until a container has started
@@ -94,22 +92,10 @@ _PENDING = "Pending"  # phase of a pod
 _NOT_STARTED = 400  # status of the log of a container that waits to start
 
 
-class _PodSpec(views.PodSpec, frozen=True):
-    """spec of a pod, with the name that its processes see as that of the host."""
-
-    hostname: str = ""
-
-
-class _Pod(views.Pod, frozen=True):
-    """A pod."""
-
-    spec: _PodSpec = _PodSpec()
-
-
 class _Source(msgspec.Struct):
     """One container whose log is read, and its first line and those about the network."""
 
-    pod: _Pod
+    pod: job_pods.Pod
     container: str
     lines: list[str] = []
     problem: str = ""
@@ -132,7 +118,7 @@ def verify_job(arguments: argparse.Namespace) -> int:
     expected = _build_expectation(arguments)
 
     async def read(client: clients.Client) -> report.Report:
-        pods = await find_pods(client, namespace, arguments.form, arguments.name)
+        pods = await job_pods.find(client, namespace, arguments.form, arguments.name)
         by_pod = {} if expected.rails is not None else await _read_expectations(client, namespace, pods)
         sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
         if arguments.follow:
@@ -148,14 +134,14 @@ def verify_job(arguments: argparse.Namespace) -> int:
 
 
 async def _read_expectations(
-    client: clients.Client, namespace: str, pods: Sequence[_Pod]
+    client: clients.Client, namespace: str, pods: Sequence[job_pods.Pod]
 ) -> dict[str, report.Expected]:
     """Return what each pod should use, by its name and its host name: what its preflight found, otherwise the number
     of rails in its injection record.
     """
     limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(pod: _Pod) -> report.Expected:
+    async def read(pod: job_pods.Pod) -> report.Expected:
         found = found_rails.FoundRails()
         if any(container.name == names.PREFLIGHT_CONTAINER for container in pod.spec.init_containers or ()):
             path = f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/log"
@@ -175,41 +161,7 @@ async def _read_expectations(
     return by_pod
 
 
-async def find_pods(client: clients.Client, namespace: str, form: str, name: str) -> list[_Pod]:
-    """Return a pod, or the pods of a job or gang in order of rank. Raise UnreadableError if there are none."""
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    if form == "pod":
-        return [await watch_wire.read_object(client, f"{path}/{name}", _Pod)]
-    pods: list[_Pod] = await watch_wire.list_objects(client, path, _Pod)
-    members = [pod for pod in pods if _is_member(pod, namespace, name)]
-    if not members:
-        raise output.UnreadableError(
-            f"{form}/{name}: no pod in namespace {namespace} belongs to it; those of a finished job may be "
-            "deleted. `kubectl get pods --show-labels` shows what there is; -n NAMESPACE selects another namespace"
-        )
-    if len(members) > _MAX_PODS:
-        pods_text = text.format_count(len(members), "pod")
-        raise output.UnreadableError(
-            f"{form}/{name} has {pods_text}, and at most {_MAX_PODS} are read: verify some of them, as pod/NAME"
-        )
-    return sorted(members, key=membership.find_rank)
-
-
-def _is_member(pod: _Pod, namespace: str, name: str) -> bool:
-    """True if the pod's gang, a label of its framework or its controller has this name.
-
-    The name of a gang may have its further parts, as `railwright gangs` shows it.
-    """
-    metadata = pod.metadata
-    key = membership.find_gang(pod)
-    gang = key.removeprefix(f"{namespace}/")
-    owner = metadata.controller
-    users_name = membership.find_gang_name(pod, key)
-    named = {gang, *gang.split("/"), users_name, *membership.list_job_names(pod), owner.name if owner else ""}
-    return bool(name) and name.removeprefix(f"{namespace}/") in named
-
-
-def _choose_containers(pod: _Pod) -> Sequence[str]:
+def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
     """Return the containers that railwright chose as ranks, otherwise all: a launcher logs what its ranks print."""
     return intent.read_record(pod).containers or tuple(container.name for container in pod.spec.containers)
 
@@ -317,7 +269,7 @@ def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOpti
         raise output.UnreadableError(f"--seconds {arguments.seconds}: must be 1 or more")
 
     async def measure(client: clients.Client) -> counters.Report:
-        pods = await find_pods(client, namespace, arguments.form, arguments.name)
+        pods = await job_pods.find(client, namespace, arguments.form, arguments.name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
         limit = asyncio.Semaphore(_AT_ONCE)
         rows = await asyncio.gather(*[_measure(client, namespace, pod, arguments.seconds, limit) for pod in pods])
@@ -339,7 +291,7 @@ def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOpti
 
 
 async def _measure(
-    client: clients.Client, namespace: str, pod: _Pod, seconds: float, limit: asyncio.Semaphore
+    client: clients.Client, namespace: str, pod: job_pods.Pod, seconds: float, limit: asyncio.Semaphore
 ) -> tuple[str, counters.Reading, counters.Reading | None]:
     """Return a pod's name and its two readings; None where they cannot be had, after a note that says why."""
     name, container = pod.metadata.name, next(iter(_choose_containers(pod)))

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from certs import inventory
+from railwright.cli import job_pods
 from railwright.cluster import errors, installed_names, policies, resources
 from railwright.fabric import hypernodes, label_selectors, names, node_views, views
 from railwright.fabric.claims import objects
@@ -118,20 +119,6 @@ class Version(views.View, frozen=True):
     git_version: str
 
 
-class _InitContainerStatus(views.ContainerStatus, frozen=True):
-    state: dict[str, Any] | None = None
-
-
-class _PodStatus(views.PodStatus, frozen=True):
-    init_container_statuses: list[_InitContainerStatus] | None = None  # type: ignore[assignment]  # safe because frozen
-
-
-class Pod(views.Pod, frozen=True):
-    """A pod with the state of its init containers."""
-
-    status: _PodStatus = _PodStatus()
-
-
 _OWN, _ADMISSION = "namespaces/{namespace}", "/apis/admissionregistration.k8s.io/v1"
 WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {
     f"{kind.plural}.{kind.version}.{kind.group}": kind for kind in registry.KINDS
@@ -154,7 +141,7 @@ SOURCES: Mapping[str, Source] = {
     "kueue-topologies": Source("/apis/kueue.x-k8s.io/v1beta2/topologies"),
     "device-classes": Source(resources.DEVICE_CLASSES.path, objects.DeviceClass),
     "device-slices": Source(resources.RESOURCE_SLICES.path, objects.ResourceSlice),
-    "pods": Source("/api/v1/pods", Pod, {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),
+    "pods": Source("/api/v1/pods", job_pods.Pod, {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),
     "refusals": Source("/api/v1/events", views.Event, {"fieldSelector": "reason=FabricRefused"}),
     "overwritten": Source("/api/v1/events", views.Event, {"fieldSelector": f"reason={installed_names.OVERWRITTEN}"}),
     "volcano": Source(resources.VOLCANO_CONFIGURATION),

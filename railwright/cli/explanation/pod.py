@@ -13,7 +13,7 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, options, output, scheduler_configuration, verification
+from railwright.cli import cluster_access, formats, job_pods, options, output, scheduler_configuration
 from railwright.cli.explanation import extender_answers, recorded
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, resources, watch_wire
@@ -82,18 +82,6 @@ _COMPONENT = "railwright-extender"
 _MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob
 
 
-class _Condition(views.PodCondition, frozen=True):
-    message: str | None = None
-
-
-class _Status(views.PodStatus, frozen=True):
-    conditions: list[_Condition] | None = None  # type: ignore[assignment]  # safe because frozen
-
-
-class _Pod(views.Pod, frozen=True):
-    status: _Status = _Status()
-
-
 class Report(msgspec.Struct, frozen=True):
     """One Event about the pod or its gang."""
 
@@ -132,7 +120,7 @@ class PodRecord(msgspec.Struct, frozen=True):
         return bool(self.missed_label or self.workload_label) or not self.fabric
 
 
-def build_record(pod: _Pod) -> PodRecord:
+def build_record(pod: job_pods.Pod) -> PodRecord:
     """Return what a pod itself shows."""
     injection, topology = intent.read_record(pod), intent.read_topology(pod)
     node = pod.spec.node_name or ""
@@ -380,7 +368,7 @@ async def _read(
     Of a pod that is not injected the extender is not asked.
     """
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    pod = await watch_wire.read_object(client, path, _Pod)
+    pod = await watch_wire.read_object(client, path, job_pods.Pod)
     if pod.metadata.name != name:
         raise errors.build_foreign(client.host, path)
     record = build_record(pod)
@@ -407,7 +395,7 @@ async def _choose_pod(client: clients.Client, namespace: str, form: str, name: s
 
     Raises UnreadableError and ClusterError.
     """
-    members = await verification.find_pods(client, namespace, form, name)
+    members = await job_pods.find(client, namespace, form, name)
     chosen = next((pod for pod in members if not pod.spec.node_name), members[0])
     which = "the first" if chosen.spec.node_name else "the first that waits"
     count = text.format_count(len(members), "pod")

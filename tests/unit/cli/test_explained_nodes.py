@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from railwright.cli import job_pods
 from railwright.cli.explanation import pod
 from railwright.fabric import names
 
@@ -21,7 +22,7 @@ def render(capsys):
         record = {names.INJECTION: '{"fabric": "roce", "role": "worker"}'}
         metadata = {"name": "llm-0", "namespace": "train", "annotations": record}
         tree = {"metadata": metadata, "spec": {"nodeName": explanation.get("node", "")}}
-        pod.print_text(pod.build_record(msgspec.convert(tree, pod._Pod)), pod.read_explanation(body))
+        pod.print_text(pod.build_record(msgspec.convert(tree, job_pods.Pod)), pod.read_explanation(body))
         return capsys.readouterr().out.splitlines()
 
     return print_explanation

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from railwright.cli import job_pods
 from railwright.cli.explanation import pod as pod_explanations
 from railwright.fabric import names
 
@@ -9,7 +10,7 @@ from railwright.fabric import names
 def read(label: str) -> pod_explanations.PodRecord:
     metadata = {"name": "p", "namespace": "prod", "labels": {names.FABRIC: label}}
     tree = {"metadata": metadata, "spec": {}}
-    return pod_explanations.build_record(msgspec.convert(tree, pod_explanations._Pod))
+    return pod_explanations.build_record(msgspec.convert(tree, job_pods.Pod))
 
 
 def test_explain_pod_reports_a_label_without_an_injection_with_the_fix(capsys):

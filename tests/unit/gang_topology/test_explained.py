@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from railwright.cli import __main__ as command_line
+from railwright.cli import job_pods
 from railwright.cli.explanation import pod as pod_explanations
 
 POLICY = """
@@ -61,6 +62,6 @@ def test_explain_pod_shows_the_record(capsys):
     reason = {"code": "TopologyNotWritten", "message": "with spec.minAvailable fewer start"}
     record = {"scheduler": "Volcano", "mode": "required", "reason": reason}
     metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/topology": json.dumps(record)}}
-    made = pod_explanations.build_record(msgspec.convert({"metadata": metadata}, pod_explanations._Pod))
+    made = pod_explanations.build_record(msgspec.convert({"metadata": metadata}, job_pods.Pod))
     pod_explanations.print_text(made, None)
     assert "topology, for Volcano: TopologyNotWritten: with spec.minAvailable" in capsys.readouterr().out

@@ -1,0 +1,69 @@
+"""Pods as commands read them, and how those of a job or gang are found."""
+
+from typing import Any
+
+from railwright.cli import output
+from railwright.cluster import client as clients
+from railwright.cluster import watch_wire
+from railwright.fabric import text, views
+from railwright.fabric.workloads import membership
+
+_MAX_PODS = 4096
+
+
+class _PodSpec(views.PodSpec, frozen=True):
+    hostname: str = ""  # as its processes see that of the host
+
+
+class _Condition(views.PodCondition, frozen=True):
+    message: str | None = None
+
+
+class _ContainerStatus(views.ContainerStatus, frozen=True):
+    state: dict[str, Any] | None = None
+
+
+class _PodStatus(views.PodStatus, frozen=True):
+    conditions: list[_Condition] | None = None  # type: ignore[assignment]  # safe because frozen
+    init_container_statuses: list[_ContainerStatus] | None = None  # type: ignore[assignment]  # as above
+
+
+class Pod(views.Pod, frozen=True):
+    """A pod with its host name, and what scheduler and kubelet say of it."""
+
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+async def find(client: clients.Client, namespace: str, form: str, name: str) -> list[Pod]:
+    """Return a pod, or the pods of a job or gang in order of rank. Raise UnreadableError if there are none."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    if form == "pod":
+        return [await watch_wire.read_object(client, f"{path}/{name}", Pod)]
+    pods: list[Pod] = await watch_wire.list_objects(client, path, Pod)
+    members = [pod for pod in pods if _is_member(pod, namespace, name)]
+    if not members:
+        raise output.UnreadableError(
+            f"{form}/{name}: no pod in namespace {namespace} belongs to it; those of a finished job may be "
+            "deleted. `kubectl get pods --show-labels` shows what there is; -n NAMESPACE selects another namespace"
+        )
+    if len(members) > _MAX_PODS:
+        pods_text = text.format_count(len(members), "pod")
+        raise output.UnreadableError(
+            f"{form}/{name} has {pods_text}, and at most {_MAX_PODS} are read: verify some of them, as pod/NAME"
+        )
+    return sorted(members, key=membership.find_rank)
+
+
+def _is_member(pod: Pod, namespace: str, name: str) -> bool:
+    """True if the pod's gang, a label of its framework or its controller has this name.
+
+    The name of a gang may have its further parts, as `railwright gangs` shows it.
+    """
+    metadata = pod.metadata
+    key = membership.find_gang(pod)
+    gang = key.removeprefix(f"{namespace}/")
+    owner = metadata.controller
+    users_name = membership.find_gang_name(pod, key)
+    named = {gang, *gang.split("/"), users_name, *membership.list_job_names(pod), owner.name if owner else ""}
+    return bool(name) and name.removeprefix(f"{namespace}/") in named
