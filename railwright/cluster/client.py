@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib import parse
 
@@ -20,7 +20,6 @@ from railwright.cluster import errors, kubeconfigs
 USER_AGENT = "railwright"  # also the name of the field manager of writes that give none
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
-RENEW_SECONDS = 60.0  # between looks at the expiry of a credential plugin's token
 _REOPEN_SECONDS = 1.0  # between two readings of credentials that answers have put in doubt
 _CHUNK = 64 * 1024
 _LONGEST_MESSAGE = 500  # characters that an error quotes of a response that is not a Status
@@ -66,7 +65,6 @@ class Client:
         self._api: Any = None  # kubernetes_asyncio.client.ApiClient
         self._last_api: Any = None  # the one before it, whose requests and watches may go on
         self._access: kubeconfigs.Access
-        self._renewal: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._reopen_after = 0.0  # on the loop's clock
         # True after an answer that newer credentials, or a newer CA, may change: the next request reads both again
@@ -85,9 +83,6 @@ class Client:
                 reason = "its CA or client certificate cannot be used: PEM is expected"
                 raise kubeconfigs.build_error(self._selection[0], reason) from error
             self._access, self._is_doubted, self._reopen_after = access, False, now + _REOPEN_SECONDS
-            if self._renewal is not None:
-                self._renewal.cancel()
-            self._renewal = asyncio.create_task(access.renew_token(RENEW_SECONDS))
         return self
 
     async def _connect(self, access: kubeconfigs.Access) -> None:
@@ -215,9 +210,6 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._renewal is not None:
-            self._renewal.cancel()
-            await asyncio.gather(self._renewal, return_exceptions=True)
         for api in (self._api, self._last_api):
             if api is not None:
                 await api.close()
@@ -248,9 +240,8 @@ class Client:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        await self.open()
-        with self._unreachable(path):
-            response = await self._api.call_api(
+        def send() -> Awaitable[aiohttp.ClientResponse]:
+            response: Awaitable[aiohttp.ClientResponse] = self._api.call_api(
                 path,
                 method,
                 query_params=dict(query or {}),
@@ -260,9 +251,20 @@ class Client:
                 _preload_content=False,  # the answer as aiohttp has it, also one with an error status
                 _request_timeout=timeout,
             )
+            return response
+
+        await self.open()
+        with self._unreachable(path):
+            api, response = self._api, await send()
         try:
+            if response.status == 401:  # as when a credential plugin's token has expired: once more with a new one
+                self._is_doubted = self._is_doubted or self._api is api
+                await self.open()
+                if self._api is not api:
+                    response.release()
+                    with self._unreachable(path):
+                        response = await send()
             if not 200 <= response.status < 300:
-                self._is_doubted = self._is_doubted or response.status == 401
                 with self._unreachable(path):
                     raise self._build_api_error(response, await response.read(), path)
             yield response
