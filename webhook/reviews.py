@@ -5,7 +5,6 @@ fields that no handler reads are skipped (managedFields is 45 % of a pod's revie
 and Events report about it; counting and logging happen after the response, in other modules.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -259,7 +258,7 @@ def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response]
     request = decode(_REQUESTS, body)
     tree = request.object or _Object()
     name = tree.metadata.name or f"{tree.metadata.generate_name}*"
-    largest = " and ".join(_find_largest(tree, count))
+    largest = " and ".join(_list_largest(tree, count))
     message = (
         f"{request.kind.kind} {request.namespace}/{name}: the object has about {count} list entries and keys"
         f"{f', most in {largest}' if largest else ''}; the limit is {limit} with label {names.FABRIC}: shorten its "
@@ -270,42 +269,11 @@ def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response]
 
 _SHARE = 4  # a part is named that has a fourth of all entries
 _MAX_NAME = 320  # characters of a named part: an annotation's key has 317 at most, and the fix comes after it
-_MAX_DEPTH = 8  # of a named field: spec.template.spec.containers[0].env
-_MAX_SEARCHED = 200_000  # entries of an object in which fields are named; more take too long to decode
-_FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw] | list[msgspec.Raw]] = msgspec.json.Decoder(
-    dict[str, msgspec.Raw] | list[msgspec.Raw]
-)
 
 
-def _find_largest(tree: _Object, count: int) -> Iterator[str]:
-    """Yield the field of the spec and the annotations that have most of an object's list entries and keys."""
-    path, part, entries = "spec", tree.spec, bytes(tree.spec).count(b",")
-    if entries * _SHARE >= count:
-        for _ in range(_MAX_DEPTH if entries <= _MAX_SEARCHED else 0):
-            of_child, name, child = max(
-                ((bytes(child).count(b","), name, child) for name, child in _list_children(part, entries)),
-                key=lambda row: row[0],
-                default=(0, "", part),
-            )
-            if of_child * 2 < entries:  # several children share the entries
-                break
-            path, part, entries = f"{path}{name}", child, of_child
-        yield f"{text.limit(path, _MAX_NAME)} (about {entries})"
-    for key, value in (tree.metadata.annotations or {}).items():
-        if value.count(",") * _SHARE >= count:
-            yield f"annotation {text.limit(key, _MAX_NAME)} (about {value.count(',')})"
-
-
-def _list_children(part: msgspec.Raw, entries: int) -> list[tuple[str, msgspec.Raw]]:
-    """Return the fields or items of a value with so many entries, each with its name for a path.
-
-    None of a text, and none of so many that no one of them has half of the entries: to count in each takes long.
-    """
-    with contextlib.suppress(msgspec.ValidationError):
-        fields = _FIELDS.decode(part)
-        if len(fields) * 2 > entries + 2:
-            return []
-        if isinstance(fields, dict):
-            return [(f".{key}", child) for key, child in fields.items()]
-        return [(f"[{index}]", child) for index, child in enumerate(fields)]
-    return []
+def _list_largest(tree: _Object, count: int) -> Iterator[str]:
+    """Yield the spec and the annotations that have most of an object's list entries and keys."""
+    annotations = {f"annotation {key}": value.count(",") for key, value in (tree.metadata.annotations or {}).items()}
+    for name, entries in {"spec": bytes(tree.spec).count(b","), **annotations}.items():
+        if entries * _SHARE >= count:
+            yield f"{text.limit(name, _MAX_NAME)} (about {entries})"
