@@ -56,11 +56,11 @@ def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if settings.dev_infiniband and ctx.rails:
         _mount_infiniband(draft, ctx)
     if settings.shared_memory is not None:
-        volume = ctx.policy.compile_once(_compile_shared_memory)[ctx.fabric_name]
-        _mount_shared_memory(draft, ctx, volume)
+        _mount_shared_memory(draft, ctx, _build_shared_memory(str(settings.shared_memory)))
     _check_host_paths(ctx)
-    for volume in ctx.policy.compile_once(_compile_volumes)[ctx.fabric_name]:
-        mount_volume(draft, volume, ctx.targets)
+    for kind, sources in (("host", settings.host_paths), ("config", settings.config_maps)):
+        for path, source in sources.items():
+            mount_volume(draft, _build_volume(kind, path, source), ctx.targets)
 
 
 def add_volume(draft: drafts.Draft, fabric_volume: FabricVolume) -> None:
@@ -173,17 +173,6 @@ def _check_host_paths(ctx: context.InjectionContext) -> None:
         )
 
 
-def _compile_volumes(document: policies.PolicyDocument) -> Mapping[str, tuple[FabricVolume, ...]]:
-    """Return the host paths and ConfigMaps of each fabric, by the fabric's name."""
-    return {
-        name: (
-            *[_build_volume("host", path, source) for path, source in fabric.mounts.host_paths.items()],
-            *[_build_volume("config", path, source) for path, source in fabric.mounts.config_maps.items()],
-        )
-        for name, fabric in document.fabrics.items()
-    }
-
-
 def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
     """Return the volume and the mount of a directory of the node, or of a ConfigMap."""
     path, name = views.clean_path(mount_path), _name_volume(kind, source)
@@ -205,21 +194,14 @@ def _name_volume(kind: str, source: str) -> str:
     return f"{names.VOLUME_PREFIX}{kind}-{hashlib.sha256(source.encode()).hexdigest()[:_DIGEST]}"
 
 
-def _compile_shared_memory(document: policies.PolicyDocument) -> Mapping[str, FabricVolume]:
-    """Return the memory volume of each fabric that has one, by the fabric's name."""
-    sizes = {name: fabric.mounts.shared_memory for name, fabric in document.fabrics.items()}
-    return {
-        name: FabricVolume(
-            entry=f"mounts.{names.DEV_SHM}",
-            reason=f"{size} of memory for NCCL's host buffers; NCCL fails with the container runtime's default of "
-            "64 MiB",
-            volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}},
-            mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
-            is_ours=lambda volume: volume.empty_dir is not None,
-        )
-        for name, size in sizes.items()
-        if size is not None
-    }
+def _build_shared_memory(size: str) -> FabricVolume:
+    return FabricVolume(
+        entry=f"mounts.{names.DEV_SHM}",
+        reason=f"{size} of memory for NCCL's host buffers; NCCL fails with the container runtime's default of 64 MiB",
+        volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": size}},
+        mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
+        is_ours=lambda volume: volume.empty_dir is not None,
+    )
 
 
 _INFINIBAND = FabricVolume(

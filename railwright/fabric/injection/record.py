@@ -15,17 +15,11 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
-_MAX_CHARACTER = 4  # bytes in UTF-8
 
 
 def check_size(pod: views.Pod) -> None:
     """Raise RefusedError if the user's annotations already exceed the limit, before they are parsed."""
-    annotations = pod.metadata.annotations
-    if not _may_exceed(annotations):
-        return
-    size = _measure(annotations) - sum(
-        len(key) + _count_bytes(annotations[key]) for key in _OWN_ANNOTATIONS if key in annotations
-    )
+    size = _measure({key: value for key, value in pod.metadata.annotations.items() if key not in _OWN_ANNOTATIONS})
     if size > MAX_ANNOTATIONS:
         raise reasons.RefusedError(
             "too-large", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
@@ -36,22 +30,21 @@ def write(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Write the record into a draft with all other edits. Raises RefusedError if the other annotations do not fit."""
     text = _format_record(draft, ctx)
     annotations = draft.pod.metadata.annotations
-    if _may_exceed({**annotations, names.INJECTION: text}):
-        size = _measure({key: value for key, value in annotations.items() if key != names.INJECTION})
-        if size > MAX_ANNOTATIONS and draft.annotation_keys:
-            raise reasons.RefusedError(
-                "too-large",
-                f"annotations would be {size} bytes with {', '.join(draft.annotation_keys)}; the limit is "
-                f"{MAX_ANNOTATIONS}: remove some of the pod's own",
-            )
-        if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
-            full = reasons.Reason(
-                AdmissionCode.ANNOTATIONS_FULL,
-                f"annotation {names.INJECTION} is left out: the pod's annotations are at their limit of 256 KiB",
-                fix="shorten some of them",
-            )
-            draft.warn(full)
-            text = ""  # removes a record that a user may have forged
+    size = _measure({key: value for key, value in annotations.items() if key != names.INJECTION})
+    if size > MAX_ANNOTATIONS and draft.annotation_keys:
+        raise reasons.RefusedError(
+            "too-large",
+            f"annotations would be {size} bytes with {', '.join(draft.annotation_keys)}; the limit is "
+            f"{MAX_ANNOTATIONS}: remove some of the pod's own",
+        )
+    if size + _measure({names.INJECTION: text}) > MAX_ANNOTATIONS:
+        full = reasons.Reason(
+            AdmissionCode.ANNOTATIONS_FULL,
+            f"annotation {names.INJECTION} is left out: the pod's annotations are at their limit of 256 KiB",
+            fix="shorten some of them",
+        )
+        draft.warn(full)
+        text = ""  # removes a record that a user may have forged
     if annotations.get(names.INJECTION, "") != text:
         draft.set_annotation(names.INJECTION, text, drafts.Cause("", "the record of this injection"))
 
@@ -72,16 +65,6 @@ def _format_record(draft: drafts.Draft, ctx: context.InjectionContext) -> str:
     return msgspec.json.encode(record).decode()
 
 
-def _may_exceed(annotations: Mapping[str, str]) -> bool:
-    """True unless the number of characters shows that the annotations are below the limit."""
-    characters = sum(map(len, annotations)) + sum(map(len, annotations.values()))
-    return characters * _MAX_CHARACTER > MAX_ANNOTATIONS
-
-
 def _measure(annotations: Mapping[str, str]) -> int:
-    """Return the bytes as the API server counts them against MAX_ANNOTATIONS."""
-    return sum([_count_bytes(key) + _count_bytes(value) for key, value in annotations.items()])
-
-
-def _count_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+    """Return the bytes of keys and values in UTF-8, as the API server counts them against MAX_ANNOTATIONS."""
+    return sum([len(text.encode(errors="replace")) for pair in annotations.items() for text in pair])
