@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def serve(options: settings.Settings) -> int:
     """Run the extender until it is stopped. Return the exit code."""
     counters, checks = metrics.ExtenderMetrics(), probes.Probes()
-    state = states.State(assume_seconds=options.assume_seconds)
+    state = states.State()
     pod_groups = gang_events.PodGroups()
     try:
         origin = await sources.connect(
@@ -60,9 +60,7 @@ async def serve(options: settings.Settings) -> int:
         clock=time.monotonic,
         count_rejected=lambda code, nodes: counters.extender_rejected_nodes.labels(code).inc(nodes),
     )
-    assessor = gang_assessment.Assessor(
-        state.cluster, state.assumed, state.opted_in, deciding.policy, state.pools, deciding.engine
-    )
+    assessor = gang_assessment.Assessor(state.cluster, state.opted_in, deciding.policy, state.pools, deciding.engine)
     gangs = gang_tracker.Gangs(state, assessor)
 
     def find_cache_problem() -> str:
@@ -105,14 +103,12 @@ async def serve(options: settings.Settings) -> int:
         refresh=refresh,
     )
     tasks += [
-        functools.partial(_expire, deciding, state),
+        functools.partial(_expire, deciding, state, options.assume_seconds),
         _build_gang_check(gangs, counters, poster, pod_groups),
         cluster_reports.RailGauges(state, counters, deciding.policy).run,
     ]
     if options.dashboard_listen is not None:
-        builder = overview_builder.OverviewBuilder(
-            state.cluster, state.assumed, state.opted_in, deciding.policy, state.pools
-        )
+        builder = overview_builder.OverviewBuilder(state.cluster, state.opted_in, deciding.policy, state.pools)
         tasks += _build_dashboard(options, options.dashboard_listen, builder, origin, post)
     try:
         return await extender_server.run(tasks)
@@ -121,12 +117,12 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-async def _expire(deciding: decider.Decider, state: states.State) -> None:
+async def _expire(deciding: decider.Decider, state: states.State, assume_seconds: float) -> None:
     """End scored and assumed pods whose time is over, until cancelled."""
     while True:
         await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
         deciding.scored.end(time.monotonic())
-        state.assumed.expire(state.clock())
+        state.assumed.expire(state.clock(), assume_seconds)
 
 
 def _build_gang_check(

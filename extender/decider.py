@@ -34,8 +34,8 @@ class Decider:
         self.policy = policy
         self.clock = clock
         self.count_rejected = count_rejected
-        self.engine = engine.PlacementEngine(state.cluster, state.assumed)
-        self.scored = scored_pods.ScoredPods(state.cluster, state.assumed)
+        self.engine = engine.PlacementEngine(state.cluster)
+        self.scored = scored_pods.ScoredPods(state.cluster)
         self.memory = gang_memory.EMPTY
 
     def warm(self) -> None:

@@ -16,8 +16,8 @@ SECONDS = 2.0  # on a busy machine a binding is seen after 0.03 s in the median,
 class ScoredPods:
     """The pods that kube-scheduler has just asked about."""
 
-    def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
-        self._cluster, self._assumed = cluster, assumed
+    def __init__(self, cluster: cluster_state.ClusterState) -> None:
+        self._cluster, self._assumed = cluster, cluster.assumed
         self._pods: dict[str, assumed_pods.AssumedPod] = {}  # by UID, the oldest first
 
     def count(

@@ -13,7 +13,7 @@ from railwright.cluster import resources, sinks, sources
 from railwright.fabric import names, scheduling_views, views
 from railwright.fabric.claims import inventory
 from railwright.fabric.overview import opted_in_pods
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import claimed_rails, model
 from railwright.fabric.workloads import membership
 
@@ -21,10 +21,10 @@ from railwright.fabric.workloads import membership
 class State:
     """The cluster state, the assumed pods and the opted-in pods of this process."""
 
-    def __init__(self, *, assume_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.cluster = cluster_state.ClusterState()
-        self.assumed = assumed_pods.AssumedPods(assume_seconds=assume_seconds)
+        self.assumed = self.cluster.assumed
         self.opted_in = opted_in_pods.OptedInPods()
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
 

@@ -62,7 +62,7 @@ class View(NamedTuple):
 
 async def open_view(given: options.Sources, client: clients.Client | None, source: str) -> View:
     """Return the view of a cluster, or without a client of the files. `source`: what the page shows as its origin."""
-    state = states.State(assume_seconds=0.0)
+    state = states.State()
     origin = await sources.connect(
         kubeconfig=None,
         snapshot=pathlib.Path(given.snapshot) if given.snapshot else None,
@@ -72,9 +72,7 @@ async def open_view(given: options.Sources, client: clients.Client | None, sourc
     )
     state.apply_policy(origin.store.current)
     origin.store.subscribe(lambda store: state.apply_policy(store.current))
-    builder = overview_builder.OverviewBuilder(
-        state.cluster, state.assumed, state.opted_in, lambda: origin.store.current, state.pools
-    )
+    builder = overview_builder.OverviewBuilder(state.cluster, state.opted_in, lambda: origin.store.current, state.pools)
     feed = application.Feed(builder, source=source, list_problems=origin.list_problems)
     return View(feed, (*origin.tasks, feed.run, functools.partial(_report, origin)))
 

@@ -277,7 +277,7 @@ def _read(arguments: argparse.Namespace) -> overview_types.Overview:
     Raises UnreadableError or ClusterError.
     """
     given = options.get_sources(arguments)
-    state = states.State(assume_seconds=0.0)
+    state = states.State()
     watch_specs = states.list_watches(state)
     problems: list[str] = []
     if given.snapshot:
@@ -288,9 +288,7 @@ def _read(arguments: argparse.Namespace) -> overview_types.Overview:
     else:
         policy, problems = asyncio.run(_open_cluster(given, watch_specs))
     state.apply_policy(policy)
-    builder = overview_builder.OverviewBuilder(
-        state.cluster, state.assumed, state.opted_in, lambda: policy, state.pools
-    )
+    builder = overview_builder.OverviewBuilder(state.cluster, state.opted_in, lambda: policy, state.pools)
     with output.show_progress("assessing gangs"):
         builder.refresh_fully()
     for problem in problems:

@@ -78,7 +78,7 @@ def build_prioritize() -> Callable[[], Any]:
     """Return a prioritize for a pod of a gang, on a half-full cluster whose nodes are known."""
     cluster, ranks = clusters.Cluster(clusters.Shape(volcano_gangs=())), iter(range(clusters.GANG))
     policy = policies.read(_PLACEMENT.read_text())
-    state = states.State(assume_seconds=30)
+    state = states.State()
     watches = {watch.kind.name: watch for watch in states.list_watches(state)}
     groups = resources.GANG_SIZES["podgroups.scheduling.x-k8s.io"]
     for kind, objects in (

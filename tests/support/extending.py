@@ -39,9 +39,7 @@ class Extender:
         self.decider = decider.Decider(known, policy, count_rejected=count_rejected, **options)
         self.kube = kube_scheduler.KubeScheduler(self.decider)
         self.volcano = volcano.Volcano(self.decider)
-        assessor = gang_assessment.Assessor(
-            known.cluster, known.assumed, known.opted_in, policy, known.pools, self.decider.engine
-        )
+        assessor = gang_assessment.Assessor(known.cluster, known.opted_in, policy, known.pools, self.decider.engine)
         self.gangs = gang_tracker.Gangs(known, assessor)
         self.explanations = explanations.Explanations(known, assessor)
 
@@ -70,7 +68,7 @@ class Site:
         **options: Any,
     ) -> None:
         self.now, self.policy = now, policy or placing.policy(domains=[placing.LEAF])
-        self.state = states.State(assume_seconds=30, clock=lambda: self.now)
+        self.state = states.State(clock=lambda: self.now)
         self.pods = states.Pods(self.state)
         self.state.cluster.replace_nodes(list(nodes))
         self.names = list(self.state.cluster.nodes)

@@ -173,10 +173,6 @@ def build_pod_group(namespace: str, name: str, least_members: int) -> views.PodG
     return msgspec.convert(tree, views.PodGroup)
 
 
-def create_assumed_pods() -> assumed_pods.AssumedPods:
-    return assumed_pods.AssumedPods(assume_seconds=30)
-
-
 def build_assumed_pod(
     of: views.Pod,
     on: str,
@@ -218,12 +214,10 @@ class RememberingEngine(engine.PlacementEngine):
 
 
 def score_once(
-    request: scheduling_request.SchedulingRequest,
-    cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods | None = None,
+    request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState
 ) -> decisions.Decision:
-    """Score every candidate node with empty caches and without memory; without `assumed`, no pod is assumed."""
-    return engine.PlacementEngine(cluster, create_assumed_pods() if assumed is None else assumed).score(request)
+    """Score every candidate node with empty caches and without memory."""
+    return engine.PlacementEngine(cluster).score(request)
 
 
 class ExplainedNode:
@@ -245,9 +239,8 @@ def explain(decision: decisions.Decision) -> dict[str, ExplainedNode]:
 def list_with_slots(
     cluster: cluster_state.ClusterState,
     request: scheduling_request.SchedulingRequest,
-    assumed: assumed_pods.AssumedPods | None = None,
 ) -> list[str]:
     """Return the candidate nodes that the plan may use."""
-    view = engine.PlacementEngine(cluster, assumed or create_assumed_pods()).score(request).view
+    view = engine.PlacementEngine(cluster).score(request).view
     known = ((name, view.get_class(name)) for name in request.nodes)
     return [name for name, node_class in known if node_class is not None and node_class.capacity.slot_numa_factors]

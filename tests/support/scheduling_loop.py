@@ -12,7 +12,6 @@ from placing import (
     build_cluster,
     build_pod_group,
     build_request,
-    create_assumed_pods,
     policy,
 )
 
@@ -40,10 +39,10 @@ class Loop:
         announces: bool = True,
     ) -> None:
         self.state = build_cluster(nodes, pods)
-        self.assumed = create_assumed_pods()
+        self.assumed = self.state.assumed
         self.policy = given or policy()
         self.announces = announces
-        self.engine = RememberingEngine(self.state, self.assumed)
+        self.engine = RememberingEngine(self.state)
 
     def create(
         self, size: int, make: Callable[..., views.Pod] = placing.pod, *, group: str = "g", **options: object

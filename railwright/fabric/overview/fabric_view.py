@@ -30,19 +30,18 @@ Ranks = Mapping[str, tuple[membership.GangKey, int]]
 class FabricView:
     """The nodes of one fabric."""
 
-    def __init__(  # noqa: PLR0913 - independent parts, given by name
+    def __init__(
         self,
         name: str,
         fabric: policies.Fabric,
         *,
         cluster: cluster_state.ClusterState,
-        assumed: assumed_pods.AssumedPods,
         accelerators: Sequence[str],
         foreign_resources: Collection[str],
     ) -> None:
         """`foreign_resources`: rail resources of the other fabrics; a node with only those is not part of this one."""
         self.name, self.fabric = name, fabric
-        self._cluster, self._assumed = cluster, assumed
+        self._cluster = cluster
         self._accelerators, self._foreign_resources = accelerators, foreign_resources
         self._levels = presets.list_domain_keys(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
@@ -133,7 +132,7 @@ class FabricView:
         pods = self._cluster.pods
         assumed = [
             pod.requests
-            for pod in self._assumed.list_on_node(node)
+            for pod in self._cluster.assumed.list_on_node(node)
             if pod.uid not in pods or not pods[pod.uid].node  # otherwise it is bound, and counted
         ]
         return (
@@ -163,7 +162,11 @@ class FabricView:
         bound = sorted(self._cluster.list_pods_on(node.name), key=lambda pod: pod.key)
         uids = {pod.uid for pod in bound}
         assumed = sorted(
-            (assumed_pod for assumed_pod in self._assumed.list_on_node(node.name) if assumed_pod.uid not in uids),
+            (
+                assumed_pod
+                for assumed_pod in self._cluster.assumed.list_on_node(node.name)
+                if assumed_pod.uid not in uids
+            ),
             key=lambda assumed_pod: assumed_pod.key,
         )
         devices_used: dict[str, int] = {}

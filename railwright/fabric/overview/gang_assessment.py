@@ -16,7 +16,7 @@ from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import facts_builder, node_evaluation, node_index
-from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
+from railwright.fabric.placement.state import cluster_state, object_info
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
@@ -73,19 +73,17 @@ class GangMembers(msgspec.Struct, frozen=True):
 
 
 def list_gangs(
-    cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, pods: opted_in_pods.OptedInPods
+    cluster: cluster_state.ClusterState, pods: opted_in_pods.OptedInPods
 ) -> dict[membership.GangKey, GangMembers]:
     """Return the gangs of opted-in pods; of more than MAX_GANGS the first by name."""
     keys = sorted(pods.gangs)[:MAX_GANGS]
-    return {key: gang for key in keys if (gang := list_members(key, cluster, assumed)).members}
+    return {key: gang for key in keys if (gang := list_members(key, cluster)).members}
 
 
-def list_members(
-    key: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
-) -> GangMembers:
+def list_members(key: membership.GangKey, cluster: cluster_state.ClusterState) -> GangMembers:
     """Return the members of a gang."""
     pods = sorted(cluster.get_gang(key).values(), key=lambda pod: pod.rank)
-    assumed_nodes = {assumed_pod.uid: assumed_pod.node for assumed_pod in assumed.list_of_gang(key)}
+    assumed_nodes = {assumed_pod.uid: assumed_pod.node for assumed_pod in cluster.assumed.list_of_gang(key)}
     members = tuple(
         Member(
             uid=pod.uid,
@@ -132,24 +130,23 @@ class Assessment(msgspec.Struct, frozen=True):
 class Assessor:
     """Assesses gangs by the present state of a cluster and the policy in force."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one argument for each source
+    def __init__(
         self,
         cluster: cluster_state.ClusterState,
-        assumed: assumed_pods.AssumedPods,
         pods: opted_in_pods.OptedInPods,
         policy: Callable[[], policies.Policy | None],
         networks: intent.Networks,
         placement_engine: engine.PlacementEngine | None = None,
     ) -> None:
         """`networks`: the resource of each network, by (namespace, name)."""
-        self._cluster, self._assumed, self._pods = cluster, assumed, pods
+        self._cluster, self._pods = cluster, pods
         self._policy, self._networks = policy, networks
-        self.engine = placement_engine or engine.PlacementEngine(cluster, assumed)
+        self.engine = placement_engine or engine.PlacementEngine(cluster)
 
     def list_members(self, pod: object_info.PodInfo) -> GangMembers:
         """Return the gang of a pod; a pod without one is alone in it."""
         if pod.gang:
-            return list_members(pod.gang, self._cluster, self._assumed)
+            return list_members(pod.gang, self._cluster)
         member = Member(pod.uid, pod.key, rank=0, node=pod.node, assumed=False)
         return GangMembers(key=membership.GangKey(pod.key), size=1, members=(member,))
 

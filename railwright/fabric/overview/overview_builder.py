@@ -16,7 +16,7 @@ from railwright.fabric.overview import (
     opted_in_pods,
     overview_types,
 )
-from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info, pod_usage
+from railwright.fabric.placement.state import cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import membership
 
@@ -40,14 +40,13 @@ class OverviewBuilder:
     def __init__(
         self,
         cluster: cluster_state.ClusterState,
-        assumed: assumed_pods.AssumedPods,
         pods: opted_in_pods.OptedInPods,
         policy: Policy,
         pools: intent.Networks,
     ) -> None:
         """`pools`: the resource of each network, by (namespace, name)."""
-        self._cluster, self._assumed, self._pods, self._policy, self._pools = cluster, assumed, pods, policy, pools
-        self._assessor = gang_assessment.Assessor(cluster, assumed, pods, policy, pools)
+        self._cluster, self._pods, self._policy, self._pools = cluster, pods, policy, pools
+        self._assessor = gang_assessment.Assessor(cluster, pods, policy, pools)
         self._inputs: tuple[object, ...] = ()  # of the members and the views
         self._version = 0  # increases when the inputs change
         self._policy_inputs: tuple[object, ...] = ()  # of the views
@@ -101,14 +100,14 @@ class OverviewBuilder:
         inputs = (
             self._policy_inputs,
             self._cluster.version,
-            self._assumed.change_log.position,
+            self._cluster.assumed.change_log.position,
             self._pods.generation,
         )
         if inputs == self._inputs and self._is_settled:
             return
         if inputs != self._inputs:
             self._inputs, self._version = inputs, self._version + 1
-            self._members = gang_assessment.list_gangs(self._cluster, self._assumed, self._pods)
+            self._members = gang_assessment.list_gangs(self._cluster, self._pods)
             self._colours = gang_assessment.assign_colours(self._colours, self._members)
             yield
             ranks = {pod.uid: (key, pod.rank) for key, gang in self._members.items() for pod in gang.members}
@@ -149,7 +148,6 @@ class OverviewBuilder:
                 name,
                 fabric,
                 cluster=self._cluster,
-                assumed=self._assumed,
                 accelerators=policy.document.accelerators if policy else (),
                 foreign_resources=set().union(*own.values()) - own[name],
             )

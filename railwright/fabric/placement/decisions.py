@@ -14,7 +14,7 @@ from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner, rank_order, segments
 from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots
-from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
+from railwright.fabric.placement.state import cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
 # --- the decision ---------------------------------------------------------------------------------------------
@@ -101,13 +101,12 @@ class Decision(msgspec.Struct, frozen=True):
         return [name for name in self.view.request.nodes if name in in_leaf]
 
 
-def decide(  # noqa: PLR0913, PLR0917 - one argument a fact
+def decide(
     gang: gang_status.GangStatus,
     view: node_index.RequestView,
     planning_view: node_index.RequestView,
     memory: gang_memory.PlacementMemory,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods,
 ) -> Decision:
     """Plan the unplaced pods of a gang. `memory` is that of the last decision.
 
@@ -118,12 +117,12 @@ def decide(  # noqa: PLR0913, PLR0917 - one argument a fact
     if not request.domains:
         return Decision(gang, view, planning_view, memory)
     key = request.gang
-    memory = memory.drop_reservations(gang_memory.list_finished(memory, cluster, assumed))
+    memory = memory.drop_reservations(gang_memory.list_finished(memory, cluster))
     devices = _list_devices(planning_view)
-    others = gang_memory.list_others(key, devices, memory, cluster, assumed)
-    prior = gang_memory.sum_reserved(others.begun, memory, cluster, assumed)
+    others = gang_memory.list_others(key, devices, memory, cluster)
+    prior = gang_memory.sum_reserved(others.begun, memory, cluster)
     preferred = _choose_nodes(planning_view) if planning_view.index.signature.is_single_pod else None
-    segmented = segments.find_segments(request, cluster, assumed, view.index.leaf_by_node)
+    segmented = segments.find_segments(request, cluster, view.index.leaf_by_node)
     if preferred is not None:
         whole = preferred.capacity
     elif segmented is None or request.is_confined:
@@ -134,9 +133,9 @@ def decide(  # noqa: PLR0913, PLR0917 - one argument a fact
     capacity = gang_memory.keep_off(whole, prior)
     part = request.part if request.is_confined else ""
     if part and sum(whole.count_all_slots().values()) < gang.remaining_slots:
-        gang = gang_status.build_status(request, cluster, assumed, part=part)
+        gang = gang_status.build_status(request, cluster, part=part)
     planned_before = memory.get(key).get_bandwidth_of_placed(gang)
-    soft = gang_memory.sum_reserved(others.waiting, memory, cluster, assumed)
+    soft = gang_memory.sum_reserved(others.waiting, memory, cluster)
     peers = _summarize_peers(gang, planning_view, planned_before)
     plan = planner.solve(gang.remaining_slots, capacity, peers)
     plan = gang_memory.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)

@@ -1,6 +1,6 @@
 """Scores nodes for one pod, the same way for both schedulers, and finds the few that a pod may not go to.
 
-A decision follows from the request, the cluster state, the assumed pods and the memory of gangs that
+A decision follows from the request, the cluster state, which has the assumed pods, and the memory of gangs that
 earlier decisions returned (`gang_memory`). Each decision returns the next memory. `PlacementEngine` itself stores only
 caches. `PlacementEngine.score` goes forward through the packages: what is known of the cluster and of the gang
 (`state`), the candidate nodes (`nodes`), the gang's plan (`gangs`), scores (`decisions`). Reasons (`explain`) are found
@@ -30,9 +30,8 @@ _MAX_SIGNATURES = 64  # for which the classes of nodes are known
 class PlacementEngine:
     """The placement engine of one cluster. Caches node indexes and gang plans between requests."""
 
-    def __init__(self, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods) -> None:
+    def __init__(self, cluster: cluster_state.ClusterState) -> None:
         self._cluster = cluster
-        self._assumed = assumed
         self._policy = ""  # the digest of the policy that both caches are for
         self._states: dict[Hashable, node_index.NodeStates] = {}  # by fabric, 1 MB each at 5,000 nodes
         # each reads the states of its fabric, so that the two caches are cleared together
@@ -47,7 +46,7 @@ class PlacementEngine:
 
     def get_index(self, request: scheduling_request.SchedulingRequest) -> node_index.NodeIndex:
         """Return the current node index for pods like the requesting one."""
-        gang = gang_status.build_status(request, self._cluster, self._assumed)
+        gang = gang_status.build_status(request, self._cluster)
         return self._get_index(request, request.requests, gang)
 
     def score(
@@ -56,11 +55,11 @@ class PlacementEngine:
         memory: gang_memory.PlacementMemory = gang_memory.EMPTY,
     ) -> decisions.Decision:
         """Score every candidate node. `memory` is that of the last decision."""
-        gang = gang_status.build_status(request, self._cluster, self._assumed)
+        gang = gang_status.build_status(request, self._cluster)
         view = planning_view = self._build_view(request, request.requests, gang)
         if gang.planning_request != request.requests:
             planning_view = self._build_view(request, gang.planning_request, gang)
-        return decisions.decide(gang, view, planning_view, memory, self._cluster, self._assumed)
+        return decisions.decide(gang, view, planning_view, memory, self._cluster)
 
     def _build_view(
         self,
@@ -69,7 +68,7 @@ class PlacementEngine:
         gang: gang_status.GangStatus,
     ) -> node_index.RequestView:
         index = self._get_index(request, requests, gang)
-        overrides = node_index.find_overrides(request, index, gang, self._cluster, self._assumed)
+        overrides = node_index.find_overrides(request, index, gang, self._cluster)
         return node_index.RequestView(request, index, overrides)
 
     # --- what is refused --------------------------------------------------------------------------------------
@@ -98,8 +97,8 @@ class PlacementEngine:
         """Return the candidate nodes outside of the NVLink domain of the pod's segment."""
         leaves = self._find_leaves(request)
         gang = self._cluster.get_gang(request.gang)
-        uncertain = assumed_pods.find_uncertain(self._assumed, request.gang, gang)
-        segmented = segments.find_segments(request, self._cluster, self._assumed, leaves, uncertain)
+        uncertain = assumed_pods.find_uncertain(self._cluster.assumed, request.gang, gang)
+        segmented = segments.find_segments(request, self._cluster, leaves, uncertain)
         if segmented is None:
             return {}
         find_refusal = functools.cache(segmented.find_refusal)
@@ -123,9 +122,7 @@ class PlacementEngine:
         return node_explainer.explain_nodes(decision, list_holders, refusals, first)
 
     def _build_list_holders(self, request: scheduling_request.SchedulingRequest) -> node_explainer.ListHolders:
-        return functools.partial(
-            pod_usage.list_holders, cluster=self._cluster, assumed=self._assumed, except_uid=request.uid
-        )
+        return functools.partial(pod_usage.list_holders, cluster=self._cluster, except_uid=request.uid)
 
     # --- what is known of the nodes ---------------------------------------------------------------------------
 
@@ -138,9 +135,7 @@ class PlacementEngine:
         """Return the current node index for pods of a gang with these requests."""
         signature = scheduling_signature.build_signature(request, requests, is_single_pod=gang.size == 1)
         states = self._refresh_states(request.policy, request.fabric, request.shapes)
-        index = self._indexes.find(
-            signature.key, lambda: node_index.NodeIndex(signature, states, self._cluster, self._assumed)
-        )
+        index = self._indexes.find(signature.key, lambda: node_index.NodeIndex(signature, states, self._cluster))
         index.drop_past_states()
         return index
 
@@ -155,7 +150,7 @@ class PlacementEngine:
         key = presets.list_domain_keys(fabric.placement), tuple(rail.name for rail in fabric.rails)
         if (states := self._states.get(key)) is None:
             domains = cluster_state.DomainIndex(self._cluster, *key)
-            states = self._states[key] = node_index.NodeStates(self._cluster, self._assumed, domains, shapes)
+            states = self._states[key] = node_index.NodeStates(self._cluster, domains, shapes)
         states.refresh()
         return states
 

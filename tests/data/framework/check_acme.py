@@ -56,7 +56,7 @@ def test_pods_are_one_gang_in_the_order_of_their_index():
 
 
 def test_the_size_comes_from_a_watch_and_from_a_snapshot():
-    state = states.State(assume_seconds=30)
+    state = states.State()
     (watch,) = [watch for watch in states.list_watches(state) if watch.kind.snapshot_kind == "Mission.acme.example"]
     assert (watch.kind.name, watch.kind.path) == ("missions.acme.example", "/apis/acme.example/v1/missions")
     assert watch.kind.optional

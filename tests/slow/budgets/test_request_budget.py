@@ -67,7 +67,7 @@ PROTOCOLS = {
 
 @pytest.fixture(scope="module")
 def handlers():
-    known = state.State(assume_seconds=30)
+    known = state.State()
     for node in leaves(**{f"a{number}": 20 for number in range(25)}):
         known.cluster.upsert_node(node)
     chosen = policy(domains=[LEAF])

@@ -36,14 +36,14 @@ class Site:
     def __init__(self) -> None:
         fabric_policy = policy(domains=[LEAF])
         nodes = leaves(a=20, b=20)
-        known = state.State(assume_seconds=30)
+        known = state.State()
         groups = gang_events.PodGroups()
         self.watches = {watch.kind.name: groups.add_recorder(watch) for watch in state.list_watches(known)}
         known.apply_policy(fabric_policy)
         known.cluster.replace_nodes(nodes)
         self.verbs = extending.Extender(known, lambda: fabric_policy, clock=lambda: 100.0)
         self.overview = overview_builder.OverviewBuilder(
-            known.cluster, known.assumed, known.opted_in, lambda: fabric_policy, known.pools
+            known.cluster, known.opted_in, lambda: fabric_policy, known.pools
         )
         self.gauges = cluster_reports.RailGauges(known, metrics.ExtenderMetrics(), lambda: fabric_policy)
         tree = msgspec.to_builtins(pod("p", group="g"))

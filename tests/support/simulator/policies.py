@@ -148,11 +148,11 @@ class RailwrightPolicy(PlacementPolicy):
         self._has_events = has_events
         self.state = cluster_state.ClusterState()
         self.state.replace_nodes(sim_cluster.spec.nodes)
-        self.assumed = assumed_pods.AssumedPods(assume_seconds=float("inf"))
+        self.assumed = self.state.assumed
         self.scale = 10.0  # as for Volcano
         self.seconds, self.decisions = 0.0, 0
         self._domains = presets.list_domain_keys(sim_cluster.spec.fabric.placement)
-        self._engine = engine.PlacementEngine(self.state, self.assumed)
+        self._engine = engine.PlacementEngine(self.state)
         self._memory = gang_memory.EMPTY
         self._names = [host.name for host in sim_cluster.hosts]
         self._pods: dict[int, list[views.Pod]] = {}

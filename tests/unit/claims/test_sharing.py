@@ -35,7 +35,7 @@ def test_the_holders_of_a_node_follow_the_claims():
 
 
 def test_an_assumed_pod_is_listed_beside_its_claim_until_it_is_observed():
-    state = states.State(assume_seconds=1000)
+    state = states.State()
     state.cluster.change_devices(
         lambda known: known.slice_sink.replace(devices.read_slices(*devices.build_slices("n1")))
     )
@@ -52,7 +52,7 @@ def test_an_assumed_pod_is_listed_beside_its_claim_until_it_is_observed():
             since=0.0,
         )
     )
-    holders = pod_usage.list_holders("n1", state.cluster, state.assumed, except_uid="other")
+    holders = pod_usage.list_holders("n1", state.cluster, except_uid="other")
     assert [holder.key for holder in holders] == ["train/p", "claim train/c"]
 
 
@@ -73,7 +73,7 @@ def test_slices_share_equal_devices(read):
 
 
 def find_extender_excerpt(kind="ResourceSlice"):
-    table = states.list_watches(states.State(assume_seconds=1000))
+    table = states.list_watches(states.State())
     return next(spec.excerpt for spec in table if spec.kind.snapshot_kind == kind)
 
 

@@ -33,7 +33,7 @@ class Site(extending.Site):
 
     def expire(self, now: float) -> None:
         self.now = now
-        self.state.assumed.expire(now)
+        self.state.assumed.expire(now, 30)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site)
 
 
 def test_more_unseen_pods_are_kept_where_more_pods_are_known():
-    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed = assumed_pods.AssumedPods()
     example = Site()
     example.announce("x", NODES[0])
     entry = example.state.assumed.get("x")

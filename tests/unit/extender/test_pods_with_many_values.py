@@ -25,7 +25,7 @@ class Watch:
     """The extender's watch of pods, and what it skipped."""
 
     def __init__(self) -> None:
-        self.known, self.skipped = state.State(assume_seconds=30), []
+        self.known, self.skipped = state.State(), []
         (spec,) = [watch for watch in state.list_watches(self.known) if watch.kind is resources.PLACED_PODS]
         self.source = reflector.Reflector(
             None,
@@ -87,11 +87,7 @@ def test_a_pod_that_is_shortened_is_read_in_full_again(watch):
 
 
 def test_a_job_with_too_many_values_is_left_out():
-    (spec,) = [
-        watch
-        for watch in state.list_watches(state.State(assume_seconds=30))
-        if watch.kind.name == "jobs.batch.volcano.sh"
-    ]
+    (spec,) = [watch for watch in state.list_watches(state.State()) if watch.kind.name == "jobs.batch.volcano.sh"]
     skipped = []
     source = reflector.Reflector(None, spec.kind, spec.sink, count_failure=lambda *counted: skipped.append(counted))
     tree = {"metadata": {"name": "j", "uid": "u"}, "spec": {"tasks": [{}] * (frameworks.MAX_VALUES + 1)}}

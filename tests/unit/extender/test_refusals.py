@@ -90,7 +90,7 @@ def apply(site: extending.Site, belief) -> None:
             site.state.cluster.change_devices(lambda known: known.claim_sink.upsert(devices.read_claim(tree)))
         case "time":
             site.now += first
-            site.state.assumed.expire(site.now)
+            site.state.assumed.expire(site.now, 30)
         case "report":
             site.state.cluster.upsert_topology(placing.build_report(0, 0, name=first, manager=second))
         case "node":

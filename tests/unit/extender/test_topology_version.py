@@ -13,7 +13,7 @@ def hyper(name: str, *members: str) -> hypernodes.HyperNode:
 
 
 def test_pods_that_come_and_go_do_not_repeat_the_search():
-    state = states.State(assume_seconds=30)
+    state = states.State()
     state.cluster.upsert_node(node("a"))
     before = state.cluster.topology_version
     state.cluster.upsert_pod(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, views.Pod))

@@ -44,7 +44,7 @@ SNAPSHOT = textwrap.dedent("""
 
 @pytest.fixture(scope="module")
 def cluster():
-    state = states.State(assume_seconds=30)
+    state = states.State()
     objects = snapshots.read(SNAPSHOT)
     for kind, sink in {watch.kind.snapshot_kind: watch.sink for watch in states.list_watches(state)}.items():
         sink.replace(objects[kind])
@@ -74,9 +74,7 @@ def test_hypernodes_of_a_snapshot_are_the_domains_of_nodes(cluster):
 
 
 def test_every_watched_kind_has_its_row_in_snapshots():
-    assert {
-        watch.kind.snapshot_kind for watch in states.list_watches(states.State(assume_seconds=30))
-    } <= snapshots.KINDS.keys()
+    assert {watch.kind.snapshot_kind for watch in states.list_watches(states.State())} <= snapshots.KINDS.keys()
 
 
 ROLES = pathlib.Path(__file__).parents[3] / "manifests" / "base" / "extender-rbac.yaml"
@@ -84,7 +82,7 @@ BUILT_IN = frozenset({"nodes", "pods", "jobs.batch", "replicasets.apps", "statef
 
 
 def kinds():
-    return [watch.kind for watch in states.list_watches(states.State(assume_seconds=30))]
+    return [watch.kind for watch in states.list_watches(states.State())]
 
 
 def place(path):

@@ -8,7 +8,6 @@ import pytest
 from railwright.cluster import policies
 from railwright.fabric import node_views, views
 from railwright.fabric.overview import fabric_view, opted_in_pods, overview_builder, overview_types
-from railwright.fabric.placement.state import assumed_pods
 from railwright.fabric.policy import claimed_rails, model
 
 POLICY = placing.policy(oversubscription=[8])
@@ -34,11 +33,10 @@ def read_claims_policy() -> model.Policy:
 class Cluster:
     def __init__(self, nodes=(), pods=(), least=None, policy=POLICY, state=None) -> None:
         self.state = state or placing.build_cluster(nodes, pods, least)
-        self.assumed = assumed_pods.AssumedPods(assume_seconds=30)
         self.known = opted_in_pods.OptedInPods()
         self.known.replace(list(pods))
         self.policy = policy
-        self.builder = overview_builder.OverviewBuilder(self.state, self.assumed, self.known, lambda: self.policy, {})
+        self.builder = overview_builder.OverviewBuilder(self.state, self.known, lambda: self.policy, {})
 
     def add(self, *pods):
         for pod in pods:
@@ -131,7 +129,7 @@ def test_a_pod_without_the_label_is_shown_on_its_rails_without_a_gang():
 def test_assumed_pods_are_shown_as_assumed():
     cluster = Cluster(placing.leaves(a=2), gang("", ""))
     cluster.seen()
-    cluster.assumed.assume(placing.build_assumed_pod(placing.pod("g-0", group="g"), "a-00"))
+    cluster.state.assumed.assume(placing.build_assumed_pod(placing.pod("g-0", group="g"), "a-00"))
     assert cluster.node("a-00").pods[0].assumed
     assert (cluster.gang().placed, cluster.gang().state) == (1, overview_types.STARTING)
 

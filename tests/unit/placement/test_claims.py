@@ -22,7 +22,7 @@ from claimed import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import build_cluster, create_assumed_pods, explain, node, score_once
+from placing import build_cluster, explain, node, score_once
 
 from extender import state as states
 from railwright.fabric import node_views
@@ -59,7 +59,7 @@ def choose(cluster, pod, **placement):
 
 def list_holders(cluster, asked, on="n1"):
     """Return who holds the rail that a pod lacks on a node, as its explanation names them."""
-    explaining = engine.PlacementEngine(cluster, create_assumed_pods())
+    explaining = engine.PlacementEngine(cluster)
     rows = {row["node"]: row for row in explaining.explain_nodes(explaining.score(asked))}
     return {cause.text.partition(", held by ")[2] for cause in rows[on]["rails"]}
 
@@ -235,11 +235,11 @@ class World:
     """The extender's state with a node, and a pod of two claims that is scheduled there."""
 
     def __init__(self) -> None:
-        self.state = states.State(assume_seconds=1000)
+        self.state = states.State()
         self.state.cluster.upsert_node(build_node("n1"))
         name_devices(self.state.cluster)
         add_slices(self.state.cluster, "n1")
-        self.engine = engine.PlacementEngine(self.state.cluster, self.state.assumed)
+        self.engine = engine.PlacementEngine(self.state.cluster)
         self.pods, self.claims = states.Pods(self.state), get_sink(self.state, "ResourceClaim")
         self.templates = get_sink(self.state, "ResourceClaimTemplate")
         self.seen: set[str] = set()

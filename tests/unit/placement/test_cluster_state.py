@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import GPU, RESOURCES, build_assumed_pod, build_cluster, change_pod, create_assumed_pods, node, pod, policy
+from placing import GPU, RESOURCES, build_assumed_pod, build_cluster, change_pod, node, pod, policy
 
 from extender import cluster_reports
 from railwright.fabric.placement.state import assumed_pods, gang_status
@@ -39,11 +39,10 @@ def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
     assert set(state.get_gang("train/g")) == gang
     unbound = {uid for uid in gang if not last[uid].spec.node_name}
     assert set(state.get_unbound("train/g")) == unbound
-    assumed = create_assumed_pods()
+    assert gang_status.has_placed("train/g", state) == bool(gang - unbound)
     for uid in sorted(gang)[:2]:  # bound or not
-        assumed.assume(build_assumed_pod(last[uid], "n1"))
-    assert gang_status.count_unplaced("train/g", state, assumed) == len(unbound.difference(sorted(gang)[:2]))
-    assert gang_status.has_placed("train/g", state, create_assumed_pods()) == bool(gang - unbound)
+        state.assumed.assume(build_assumed_pod(last[uid], "n1"))
+    assert gang_status.count_unplaced("train/g", state) == len(unbound.difference(sorted(gang)[:2]))
 
 
 def test_a_heartbeat_touches_no_node():
@@ -83,7 +82,7 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
-    assumed, expected = assumed_pods.AssumedPods(assume_seconds=30), {}
+    assumed, expected = assumed_pods.AssumedPods(), {}
     for event in events:
         match event:
             case ("assume", name, node, state):
@@ -102,7 +101,7 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
 
 
 def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
-    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed = assumed_pods.AssumedPods()
     assumed.assume(build_assumed_pod(pod("a"), "n1", state=PIPELINED), "east")
     assumed.assume(build_assumed_pod(pod("b"), "n1", state=PIPELINED), "west")
     assumed.assume(build_assumed_pod(pod("c"), "n1"), "east")
@@ -114,19 +113,19 @@ def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
 
 
 def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
-    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed = assumed_pods.AssumedPods()
     assumed.assume(build_assumed_pod(pod("a"), "n1", since=100.0))
-    assert assumed.expire(130.0) == ()
-    assert [assumed_pod.uid for assumed_pod in assumed.expire(130.1)] == ["uid-a"]
+    assert assumed.expire(130.0, 30) == ()
+    assert [assumed_pod.uid for assumed_pod in assumed.expire(130.1, 30)] == ["uid-a"]
     assert len(assumed) == 0
 
 
 def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
-    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed = assumed_pods.AssumedPods()
     assumed.assume(build_assumed_pod(pod("a"), "n1", since=0.0))
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=25.0)
-    assert [assumed_pod.uid for assumed_pod in assumed.expire(31.5)] == ["uid-a"]
+    assert [assumed_pod.uid for assumed_pod in assumed.expire(31.5, 30)] == ["uid-a"]
 
 
 # --- the devices of every rail by their state -----------------------------------------------------------------

@@ -267,8 +267,8 @@ class Trial:
         held = [placing.pod(f"held-{name}", on=name) for name in busy]
         self.cluster = placing.build_cluster(self.nodes, [*pods, *held])
         self.cluster.upsert_size(volcano.POD_GROUPS, GANG)
-        self.assumed = placing.create_assumed_pods()
-        self.engine = placing.RememberingEngine(self.cluster, self.assumed)
+        self.assumed = self.cluster.assumed
+        self.engine = placing.RememberingEngine(self.cluster)
         self.pods = list(pods)
 
     def list_free(self, domain):

@@ -7,7 +7,6 @@ from placing import (
     RESOURCES,
     build_cluster,
     build_request,
-    create_assumed_pods,
     leaves,
     node,
     pod,
@@ -21,19 +20,19 @@ from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.policy import model
 
 
-def messages(nodes, size, pods=(), *, offered=None, book_=None, rank=0, gpus=8, **placement):
-    state, assumed = build_cluster(nodes, pods, {"train/gang": size}), book_ or create_assumed_pods()
+def messages(nodes, size, pods=(), *, offered=None, rank=0, gpus=8, **placement):
+    state = build_cluster(nodes, pods, {"train/gang": size})
     request = build_request(
         pod(f"job-worker-{rank}", group="gang", gpus=gpus), offered or list(state.nodes), policy(**placement)
     )
-    placement = engine.PlacementEngine(state, assumed)
+    placement = engine.PlacementEngine(state)
     decision = placement.score(request)
     return decision, texts(placement.diagnose(decision).why)
 
 
 def diagnose(state, request):
     """Return a decision and its diagnosis."""
-    placement = engine.PlacementEngine(state, create_assumed_pods())
+    placement = engine.PlacementEngine(state)
     decision = placement.score(request)
     return decision, placement.diagnose(decision)
 
@@ -152,9 +151,7 @@ SIZES = {LEAF_A: 4, LEAF_B: 1, ("s",): 5}
 def stands(**changed):
     """Return the class of a node for a gang's member."""
     state = build_cluster([node("n", "a", **changed)], (), {"train/gang": 4})
-    decision = engine.PlacementEngine(state, create_assumed_pods()).score(
-        build_request(pod("w-0", group="gang"), ["n"])
-    )
+    decision = engine.PlacementEngine(state).score(build_request(pod("w-0", group="gang"), ["n"]))
     return decision.view.get_class("n")
 
 

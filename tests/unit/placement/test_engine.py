@@ -13,7 +13,6 @@ from placing import (
     build_cluster,
     build_pod_with,
     build_request,
-    create_assumed_pods,
     explain,
     leaves,
     node,
@@ -30,10 +29,13 @@ from railwright.fabric.placement.nodes import score_terms
 LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "containers": [], "rails": []})}
 
 
-def decide(nodes, assumed=None):
+def decide(nodes, assumed=()):
     """Return the explained nodes of a decision on a pod, to which all nodes are offered."""
     request = build_request(pod("p"), [node.metadata.name for node in nodes], policy())
-    return explain(score_once(request, build_cluster(nodes), assumed))
+    state = build_cluster(nodes)
+    for entry in assumed:
+        state.assumed.assume(entry)
+    return explain(score_once(request, state))
 
 
 def place_gang(size: int, nodes, pods=(), least=None, *, is_seen=True):
@@ -41,14 +43,14 @@ def place_gang(size: int, nodes, pods=(), least=None, *, is_seen=True):
 
     Without `is_seen`, a node that a pod took is no longer offered, and nothing else shows the pod.
     """
-    state, assumed = build_cluster(nodes, pods, least), create_assumed_pods()
+    state = build_cluster(nodes, pods, least)
     free, landed = [node.metadata.name for node in nodes], []
     for rank in range(size):
         task = pod(f"job-worker-{rank}", group="gang")
-        explanations = explain(score_once(build_request(task, free), state, assumed))
+        explanations = explain(score_once(build_request(task, free), state))
         best = max(explanations.values(), key=lambda row: (row.score, row.node)).node
         if is_seen:
-            assumed.assume(build_assumed_pod(task, best))
+            state.assumed.assume(build_assumed_pod(task, best))
         free.remove(best)
         landed.append(best.split("-")[0])
     return "".join(landed)
@@ -154,9 +156,7 @@ def test_better_nodes_have_the_higher_scores(worse_first):
 
 
 def test_a_pods_earlier_announcement_does_not_count_against_it():
-    assumed = create_assumed_pods()
-    assumed.assume(build_assumed_pod(pod("p"), "a-00"))
-    (rail, *_) = decide(leaves(a=1), assumed)["a-00"].node_class.pools
+    (rail, *_) = decide(leaves(a=1), [build_assumed_pod(pod("p"), "a-00")])["a-00"].node_class.pools
     assert rail.free == 1000
 
 

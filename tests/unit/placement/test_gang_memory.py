@@ -9,7 +9,6 @@ from placing import (
     build_cluster,
     build_pod_group,
     build_request,
-    create_assumed_pods,
     explain,
     leaves,
     node,
@@ -30,7 +29,7 @@ def build_interleaved():
     pods = [pod(f"{name}-{rank}", group=name) for name in ("one", "two") for rank in range(4)]
     state = build_cluster(leaves(a=4, b=5), pods, {"train/one": 4, "train/two": 4})
     first, second = (build_request(asked, list(state.nodes), POLICY) for asked in (pods[0], pods[4]))
-    return state, engine.PlacementEngine(state, create_assumed_pods()), first, second
+    return state, engine.PlacementEngine(state), first, second
 
 
 def test_a_gang_avoids_the_leaf_that_is_reserved_for_another():
@@ -53,7 +52,7 @@ def test_a_reservation_ends_with_the_last_unplaced_pod_of_its_gang():
 
 def test_the_memory_of_gangs_is_bounded():
     state = build_cluster(leaves(a=2))
-    placement, memory = engine.PlacementEngine(state, create_assumed_pods()), gang_memory.EMPTY
+    placement, memory = engine.PlacementEngine(state), gang_memory.EMPTY
     for number in range(70):
         request = build_request(pod(f"p-{number}", group=f"g{number}"), list(state.nodes), POLICY)
         memory = placement.score(request, memory).memory
@@ -80,30 +79,30 @@ def clusters(draw):
 @given(clusters(), st.integers(2, 40), st.data())
 def test_earlier_requests_do_not_change_decisions(cluster, size, data):
     nodes, others = cluster
-    state, assumed = build_cluster(nodes, others, {"train/gang": size}), create_assumed_pods()
-    placement_engine = RememberingEngine(state, assumed)
+    state = build_cluster(nodes, others, {"train/gang": size})
+    placement_engine = RememberingEngine(state)
     for rank in range(min(size, 8)):
         task = pod(f"job-{rank}", group="gang")
-        free = [name for name in state.nodes if not state.get_used(name) and not list(assumed.list_on_node(name))]
+        free = [name for name in state.nodes if not state.get_used(name) and not list(state.assumed.list_on_node(name))]
         if not free:
             return
         request = build_request(task, free, UNEVEN)
-        remembered, fresh = placement_engine.score(request), score_once(request, state, assumed)
+        remembered, fresh = placement_engine.score(request), score_once(request, state)
         assert len(remembered.plan.leaves) == len(fresh.plan.leaves)
         assert remembered.plan.bandwidth == fresh.plan.bandwidth
         assert sorted(remembered.scores.values()) == sorted(fresh.scores.values())
         chosen = data.draw(st.sampled_from(sorted(free)), label="the scheduler's choice") if rank == 3 else None
         best = chosen or max(remembered.scores, key=lambda name: (remembered.scores[name], name))
-        assumed.assume(build_assumed_pod(task, best))
+        state.assumed.assume(build_assumed_pod(task, best))
         if data.draw(st.integers(0, 4)) == 0 and others:
             state.remove_pod(others.pop().metadata.uid)
         if data.draw(st.integers(0, 6)) == 0:
-            assumed.forget(task.metadata.uid)
+            state.assumed.forget(task.metadata.uid)
 
 
 def test_a_gang_that_becomes_smaller_gets_another_plan():
     state = build_cluster(leaves(a=20, b=9), [], {"train/g": 16})
-    placement_engine = RememberingEngine(state, create_assumed_pods())
+    placement_engine = RememberingEngine(state)
     request = build_request(pod("job-0", group="g"), list(state.nodes), UNEVEN)
     assert placement_engine.score(request).target_leaf == ("a", "s-a")
     state.upsert_size(volcano.POD_GROUPS, build_pod_group("train", "g", 8))
@@ -114,7 +113,7 @@ def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
     """The last of three finds a degraded node alone, waits, and then has a whole one to choose as well."""
     nodes = [*leaves(a=3), node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
     state = build_cluster(nodes, [], {"train/g": 3})
-    placement_engine = RememberingEngine(state, create_assumed_pods())
+    placement_engine = RememberingEngine(state)
     last = pod("job-2", group="g")
     for rank, name in enumerate(["a-00", "a-01"]):
         placement_engine.score(build_request(pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], UNEVEN))

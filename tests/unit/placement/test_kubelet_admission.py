@@ -15,7 +15,6 @@ from placing import (
     build_report,
     build_request,
     build_topology,
-    create_assumed_pods,
     explain,
     node,
     policy,
@@ -153,7 +152,7 @@ UNSPLIT = {  # pods on the node, the requests of a pod, pods of its gang: slots,
 def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size, expected):
     state = build_cluster([node("n", "leaf", rails_each=2)], pods, {"train/g": size})
     request = build_request(build_pod_with("p", requests, group="g"), ["n"], policy(shapes=[TWO_SIDED]))
-    index = engine.PlacementEngine(state, create_assumed_pods()).get_index(request)
+    index = engine.PlacementEngine(state).get_index(request)
     capacity = index.class_of_node["n"].capacity
     assert (len(capacity.slot_numa_factors), capacity.unsplit_slots) == expected
 
@@ -167,7 +166,7 @@ def find_fault(asking, topology_report, *, bound=()) -> str:
     state.upsert_topology(topology_report)
     request = build_request(asking, ["n", "other"], policy())
     explained = explain(score_once(request, state))
-    assert not engine.PlacementEngine(state, create_assumed_pods()).find_refusals(request)
+    assert not engine.PlacementEngine(state).find_refusals(request)
     assert (explained["n"].score == 0) == (explained["n"].fault is not None)
     assert explained["other"].score > 0
     return "" if explained["n"].fault is None else text(explained["n"].fault)

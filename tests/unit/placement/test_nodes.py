@@ -10,7 +10,6 @@ from placing import (
     build_pod_with,
     build_report,
     build_request,
-    create_assumed_pods,
     explain,
     leaves,
     node,
@@ -140,7 +139,7 @@ _MIB = 1024**2
 
 def test_past_states_of_nodes_do_not_fill_the_memory():
     state = build_cluster([node(name) for name in NODES])
-    indexes = engine.PlacementEngine(state, create_assumed_pods())
+    indexes = engine.PlacementEngine(state)
     request = build_request(build_pod_with("waiting", {GPU: "8"}), NODES)
 
     def measure_peak(first):
@@ -163,11 +162,11 @@ def test_past_states_of_nodes_do_not_fill_the_memory():
 
 def test_a_report_of_one_node_says_nothing_of_the_nodes_that_were_like_it():
     """Reports of NUMA nodes come one by one, as when their exporter is rolled out."""
-    cluster, assumed = build_cluster([node("a", "l0"), node("b", "l0")]), create_assumed_pods()
-    used = engine.PlacementEngine(cluster, assumed)
+    cluster = build_cluster([node("a", "l0"), node("b", "l0")])
+    used = engine.PlacementEngine(cluster)
     used.score(build_request(pod("first", gpus=8), ["a", "b"]))  # both nodes are in one state
     cluster.upsert_topology(build_report(4, 4, name="a", manager="single-numa-node"))
     request = build_request(pod("second", gpus=6), ["a", "b"])
     scores = used.score(request).scores
-    assert scores == engine.PlacementEngine(cluster, assumed).score(request).scores
+    assert scores == engine.PlacementEngine(cluster).score(request).scores
     assert scores["a"] == 0 < scores["b"]

@@ -300,7 +300,7 @@ status: {allocatable: {nvidia.com/gpu: 4}}
 
 def test_a_snapshot_has_reports_and_numatopologies_are_ignored():
     topology_report = snapshots.read(SNAPSHOT)
-    state = states.State(assume_seconds=30)
+    state = states.State()
     sinks = {watch.kind.snapshot_kind: watch.sink for watch in states.list_watches(state)}
     sinks["Node"].replace(topology_report["Node"])
     sink = sinks["NodeResourceTopology"]

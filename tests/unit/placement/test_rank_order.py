@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import build_cluster, build_request, create_assumed_pods, leaves, pod, score_once
+from placing import build_cluster, build_request, leaves, pod, score_once
 
 from railwright.fabric.placement.state import gang_status
 from railwright.fabric.workloads import membership
@@ -26,11 +26,11 @@ def place_in_order(order, existing, size=SIZE, label: str = "", **sizes: int) ->
     """
     nodes = leaves(**sizes)
     made = [build_rank(rank, label) for rank in existing]
-    state, assumed = build_cluster(nodes, made, least={"train/gang": size}), create_assumed_pods()
+    state = build_cluster(nodes, made, least={"train/gang": size})
     placed: dict[int, str] = {}
     for rank in order:
         free = [node.metadata.name for node in nodes if node.metadata.name not in placed.values()]
-        scores = score_once(build_request(build_rank(rank, label), free), state, assumed).scores
+        scores = score_once(build_request(build_rank(rank, label), free), state).scores
         placed[rank] = max(free, key=lambda name: (scores[name], name))
         state.upsert_pod(build_rank(rank, label, placed[rank]))
     return [placed[rank].rpartition("-")[0] for rank in range(size)]
@@ -68,6 +68,6 @@ def test_the_rank_is_read_from_the_label_of_each_framework(label):
 def test_indexes_that_number_the_pods_show_the_ranks_of_those_to_come(names, indexes, missing):
     pods = [pod(name, group="gang") for name in names]
     cluster = build_cluster(leaves(x=5), pods, least={"train/gang": 5})
-    status = gang_status.build_status(build_request(pods[0], ["x-00"]), cluster, create_assumed_pods())
+    status = gang_status.build_status(build_request(pods[0], ["x-00"]), cluster)
     assert ([rank.index for rank in status.slot_ranks], status.missing) == (indexes, missing)
     assert status.remaining_slots == status.unplaced == 5

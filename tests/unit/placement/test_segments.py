@@ -71,7 +71,7 @@ def check_recreated(form, ended, lost, order, *, is_deleted=False):
     for rank in order:
         waiting = build(form, rank, uid="again")
         state.upsert_pod(waiting)
-        engine = RememberingEngine(state, placing.create_assumed_pods())
+        engine = RememberingEngine(state)
         refused = engine.find_refusals(build_request(waiting, state.nodes, POLICY))
         if present & {*range(4)} and present & {*range(4, 8)}:  # otherwise nothing holds a segment, or tells its start
             assert {name[0] for name in state.nodes} - {name[0] for name in refused} == {find_node(rank)[0]}
@@ -104,9 +104,7 @@ def test_members_that_have_succeeded_are_not_waited_for(form):
     waiting = build(form, 6)
     state.upsert_pod(waiting)
     assert state.get_gang_size(membership.find_gang(waiting), observed=1) == 2, "7 does not exist yet"
-    decision = RememberingEngine(state, placing.create_assumed_pods()).score(
-        build_request(waiting, state.nodes, POLICY)
-    )
+    decision = RememberingEngine(state).score(build_request(waiting, state.nodes, POLICY))
     assert decision.gang.size == 2
 
 
@@ -119,7 +117,7 @@ def test_a_forged_index_makes_no_long_loop_and_a_random_suffix_is_no_index():
     hashed = [pod(f"h-{suffix}", group="h") for suffix in ("abc12", "xyz99")]
     for waiting in (forged, *hashed):
         state.upsert_pod(waiting)
-        engine = RememberingEngine(state, placing.create_assumed_pods())
+        engine = RememberingEngine(state)
         request = build_request(waiting, state.nodes, POLICY)
         assert engine.find_refusals(request) == {}
         assert engine.score(request).plan.is_complete

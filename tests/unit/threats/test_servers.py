@@ -25,7 +25,7 @@ def build_schedulers(known: state.State) -> extending.Extender:
 
 @pytest.fixture
 def verbs():
-    return build_schedulers(state.State(assume_seconds=30))
+    return build_schedulers(state.State())
 
 
 def test_t09_plain_http_needs_two_options_beyond_loopback():
@@ -48,7 +48,7 @@ def test_t09_scheduler_paths_require_a_certificate(verbs):
 
 
 def test_t15_large_answers_stay_below_the_limit_of_schedulers():
-    known, by = state.State(assume_seconds=30), policy()
+    known, by = state.State(), policy()
     known.apply_policy(by)
     names = [f"{'n' * 50}-{number:04}.{'d' * 100}.example.com" for number in range(5000)]
     for name in names:

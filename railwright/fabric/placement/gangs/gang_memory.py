@@ -27,7 +27,7 @@ import msgspec
 from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import node_evaluation, node_slots
-from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
+from railwright.fabric.placement.state import cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
 _MAX_GANGS = 64  # most recently planned gangs; schedulers place one gang after the other
@@ -102,14 +102,12 @@ EMPTY = PlacementMemory()
 # --- soft reservations ----------------------------------------------------------------------------------------
 
 
-def list_finished(
-    memory: PlacementMemory, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
-) -> list[membership.GangKey]:
+def list_finished(memory: PlacementMemory, cluster: cluster_state.ClusterState) -> list[membership.GangKey]:
     """Return the gangs with a reservation that have no unplaced pod any more."""
     return [
         key
         for key, remembered in memory.gangs.items()
-        if remembered.reserved and not gang_status.count_unplaced(key, cluster, assumed)
+        if remembered.reserved and not gang_status.count_unplaced(key, cluster)
     ]
 
 
@@ -125,7 +123,6 @@ def list_others(
     devices: frozenset[str],
     memory: PlacementMemory,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods,
 ) -> OtherGangs:
     """Return the other gangs with a reservation. Only those that take any of `devices` have a prior right.
 
@@ -135,7 +132,7 @@ def list_others(
     for key, remembered in memory.gangs.items():
         if key != gang and remembered.reserved:
             competes = memory.is_recent(remembered) and not devices.isdisjoint(remembered.devices)
-            has_begun = competes and gang_status.has_placed(key, cluster, assumed)
+            has_begun = competes and gang_status.has_placed(key, cluster)
             (others.begun if has_begun else others.waiting).append(key)
     return others
 
@@ -144,12 +141,11 @@ def sum_reserved(
     gangs: Sequence[membership.GangKey],
     memory: PlacementMemory,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods,
 ) -> ReservedNodes:
     """Return the nodes reserved for these gangs, at most one for each of their unplaced pods."""
     nodes: dict[topology.Domain, int] = {}
     for key in gangs:
-        left = gang_status.count_unplaced(key, cluster, assumed)
+        left = gang_status.count_unplaced(key, cluster)
         for leaf, count in memory.get(key).reserved.items():
             taken = min(count, left)
             left -= taken

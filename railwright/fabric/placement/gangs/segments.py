@@ -99,7 +99,6 @@ def _rank(number: int) -> membership.Rank:
 def find_segments(
     request: scheduling_request.SchedulingRequest,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods,
     leaf_by_node: Mapping[str, topology.Domain],
     uncertain: Collection[str] = (),
 ) -> Segments | None:
@@ -118,9 +117,8 @@ def find_segments(
     placed = gang_status.list_placed(
         request.gang,
         cluster,
-        assumed,
         except_uid=request.uid,
-        ignored_uids=assumed_pods.find_stale(assumed, request.uid).union(uncertain),
+        ignored_uids=assumed_pods.find_stale(cluster.assumed, request.uid).union(uncertain),
     )
     pods = cluster.get_gang(request.gang)
     ended = {pod.uid: pod.rank for pod in cluster.list_ended(request.gang) if not devices.isdisjoint(pod.requests)}

@@ -15,7 +15,7 @@ from railwright.fabric.placement.nodes import (
     numa,
     scheduling_signature,
 )
-from railwright.fabric.placement.state import assumed_pods, broken_rails, cluster_state, object_info, pod_usage
+from railwright.fabric.placement.state import broken_rails, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
@@ -129,15 +129,13 @@ class Absent(NamedTuple):
 NONE_ABSENT = Absent()
 
 
-def compute_free(
-    name: str, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, absent: Absent = NONE_ABSENT
-) -> resources.Amounts:
+def compute_free(name: str, cluster: cluster_state.ClusterState, absent: Absent = NONE_ABSENT) -> resources.Amounts:
     """Return allocatable minus bound minus assumed.
 
     The claims of an assumed pod may be allocated already. Its devices are then not subtracted twice.
     """
     free = cluster.get_free(name)
-    unobserved = list_unobserved(name, cluster, assumed, absent)
+    unobserved = list_unobserved(name, cluster, absent)
     returned = pod_usage.count_observed(cluster, absent.self_uid, name) if absent.self_uid else {}
     if not unobserved and not returned:
         return free
@@ -151,13 +149,13 @@ def compute_free(
 
 
 def list_unobserved(
-    name: str, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, absent: Absent = NONE_ABSENT
+    name: str, cluster: cluster_state.ClusterState, absent: Absent = NONE_ABSENT
 ) -> Sequence[resources.Amounts]:
     """Return what the pods assumed on a node use that the observed state does not count."""
     pods = cluster.pods
     on_node = [
         pod
-        for pod in assumed.list_on_node(name)
+        for pod in cluster.assumed.list_on_node(name)
         if pod.uid not in absent.ignored_uids and not ((known := pods.get(pod.uid)) and known.node)
     ]
     return [pod_usage.count_unobserved(cluster, pod.uid, name, pod.requests) for pod in on_node]
@@ -170,11 +168,9 @@ class FactsBuilder:
         self,
         signature: scheduling_signature.SchedulingSignature,
         cluster: cluster_state.ClusterState,
-        assumed: assumed_pods.AssumedPods,
     ) -> None:
         self._signature = signature
         self._cluster = cluster
-        self._assumed = assumed
         self._zones = ZoneReader(cluster, signature.fabric.rails, signature.accelerators)
         self._other_requests = [
             (name, amount)
@@ -207,7 +203,7 @@ class FactsBuilder:
         """
         shapes = self._signature.shapes
         shape = model.find_shape(shapes, node.labels) if shapes else None
-        counted = self._count(compute_free(node.name, self._cluster, self._assumed, absent) if free is None else free)
+        counted = self._count(compute_free(node.name, self._cluster, absent) if free is None else free)
         numa_facts = self._build_numa_facts(node, shape, absent) if free is None else _NO_NUMA_FACTS
         return node_evaluation.NodeFacts(
             eligible=eligibility.admits(node, self._signature.spec),
@@ -240,7 +236,7 @@ class FactsBuilder:
 
     def compute_free(self, name: str) -> resources.Amounts:
         """Return allocatable minus bound minus assumed."""
-        return compute_free(name, self._cluster, self._assumed)
+        return compute_free(name, self._cluster)
 
     def sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
         """Return the devices that peers use, including rails that they use without requesting them."""
@@ -277,7 +273,7 @@ class FactsBuilder:
         if shape is None and report is None:
             return _NO_NUMA_FACTS
         signature, names = self._signature, self._zones.device_names
-        unobserved = list_unobserved(node.name, self._cluster, self._assumed, absent)
+        unobserved = list_unobserved(node.name, self._cluster, absent)
         zones = self._zones.compute_free(node, shape, unobserved, except_uid=absent.self_uid)
         reported = numa.read_allocatable_zones(report, names) if report is not None else ()
         allocatable = self._zones.compute_allocatable(node, shape, reported)

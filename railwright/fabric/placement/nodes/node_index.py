@@ -21,7 +21,7 @@ from railwright.fabric.placement.nodes import (
     scheduling_signature,
     score_terms,
 )
-from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, object_info, pod_usage
+from railwright.fabric.placement.state import cluster_state, gang_status, object_info, pod_usage
 from railwright.fabric.policy import model
 
 _MAX_STATES = 8192  # that no node is in any more, but of which the classes are known; 0.3 to 0.6 kB each
@@ -40,11 +40,10 @@ class NodeStates:
     def __init__(
         self,
         cluster: cluster_state.ClusterState,
-        assumed: assumed_pods.AssumedPods,
         domains: cluster_state.DomainIndex,
         shapes: Sequence[model.NodeShape],
     ) -> None:
-        self._cluster, self._assumed, self._shapes = cluster, assumed, shapes
+        self._cluster, self._shapes = cluster, shapes
         self.domains = domains
         self._clear()
 
@@ -57,7 +56,7 @@ class NodeStates:
 
     def refresh(self) -> None:
         """Look again at the nodes that changed since the last call."""
-        logs = self._cluster.change_log, self._assumed.change_log
+        logs = self._cluster.change_log, self._cluster.assumed.change_log
         changes = [log.read_since(position) for log, position in zip(logs, self._positions, strict=True)]
         if None in changes:
             self._clear()
@@ -88,7 +87,7 @@ class NodeStates:
         has_shape = self._shapes and model.find_shape(self._shapes, node.labels) is not None
         if has_shape or cluster.get_topology_report(name) is not None:
             return NodeState(node, None)
-        free = resources.freeze(facts_builder.compute_free(name, cluster, self._assumed))
+        free = resources.freeze(facts_builder.compute_free(name, cluster))
         product = node.labels.get(facts_builder.GPU_PRODUCT, "")
         taints = tuple([(taint.key, taint.value, taint.effect) for taint in node.taints])
         key = product, free, node.allocatable, node.capacity, node.broken_rails, node.schedulable, taints
@@ -115,10 +114,9 @@ class NodeIndex:
         signature: scheduling_signature.SchedulingSignature,
         states: NodeStates,
         cluster: cluster_state.ClusterState,
-        assumed: assumed_pods.AssumedPods,
     ) -> None:
         self.signature = signature
-        self.facts = facts_builder.FactsBuilder(signature, cluster, assumed)
+        self.facts = facts_builder.FactsBuilder(signature, cluster)
         self.weights = score_terms.Weights(signature)
         self._uplinks_per_rail = signature.count_uplinks_per_rail()
         self._states, self._cluster = states, cluster
@@ -249,7 +247,6 @@ def find_overrides(
     index: NodeIndex,
     gang: gang_status.GangStatus,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods,
 ) -> Overrides:
     """Return the nodes that have another class for this request than in the index.
 
@@ -260,7 +257,7 @@ def find_overrides(
     for name in unselected:
         if (known := index.find_class(name)) is not None:
             overrides[name] = index.get_class(known.facts._replace(eligible=False))
-    changed_nodes = {pod.node for uid in gang.retried_uids if (pod := assumed.get(uid))}
+    changed_nodes = {pod.node for uid in gang.retried_uids if (pod := cluster.assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
     peer_requests = _list_peer_requests(index, gang.placed)
     absent = facts_builder.Absent(request.uid, gang.retried_uids)
@@ -269,7 +266,7 @@ def find_overrides(
             facts = index.facts.build(cluster.nodes[name], None, peer_requests.get(name, ()), absent=absent)
             overrides[name] = index.get_class(facts._replace(eligible=False) if name in unselected else facts)
     if request.is_announced:
-        overrides |= _find_emptied(request, index, overrides, (cluster, assumed, absent))
+        overrides |= _find_emptied(request, index, overrides, cluster, absent)
     return overrides
 
 
@@ -277,14 +274,14 @@ def _find_emptied(
     request: scheduling_request.SchedulingRequest,
     index: NodeIndex,
     overrides: Mapping[str, node_evaluation.NodeClass],
-    state: tuple[cluster_state.ClusterState, assumed_pods.AssumedPods, facts_builder.Absent],
+    cluster: cluster_state.ClusterState,
+    absent: facts_builder.Absent,
 ) -> Overrides:
     """Return the classes of candidate nodes with too few free resources, as if their bound pods were gone.
 
     Volcano scores such nodes to choose pods to preempt, or because pods there terminate. It does not count devices of
     ResourceSlices, so that these may just be taken.
     """
-    cluster, assumed, absent = state
     emptied: Overrides = {}
     known = index.find_classes(request.nodes)
     classes = list(map(overrides.get, request.nodes, known)) if overrides else known
@@ -293,7 +290,7 @@ def _find_emptied(
         if node_class is None or node_class not in full:
             continue
         free = Counter(cluster.nodes[name].allocatable)
-        for pod in assumed.list_on_node(name):
+        for pod in cluster.assumed.list_on_node(name):
             if pod.uid != absent.self_uid and pod.uid not in absent.ignored_uids:
                 free.subtract(pod.requests)
         for device in cluster.list_claimable(name):

@@ -64,8 +64,7 @@ class _ScopedPod(NamedTuple):
 class AssumedPods:
     """The assumed pods of all scopes, indexed by node and by gang."""
 
-    def __init__(self, *, assume_seconds: float) -> None:
-        self._assume_seconds = assume_seconds
+    def __init__(self) -> None:
         self._entries: dict[str, _ScopedPod] = {}
         self._by_node: dict[str, dict[str, AssumedPod]] = {}
         self._by_gang: dict[membership.GangKey, dict[str, AssumedPod]] = {}
@@ -135,13 +134,13 @@ class AssumedPods:
                 ended = msgspec.structs.replace(assumed_pod, state=State.UNCONFIRMED, since=since)
                 self._add(_ScopedPod(scope, ended, is_seen))
 
-    def expire(self, now: float) -> tuple[AssumedPod, ...]:
+    def expire(self, now: float, assume_seconds: float) -> tuple[AssumedPod, ...]:
         """Drop and return the entries older than `assume_seconds`, and unseen ones older than UNSEEN_SECONDS."""
-        unseen_seconds = min(UNSEEN_SECONDS, self._assume_seconds)
+        unseen_seconds = min(UNSEEN_SECONDS, assume_seconds)
         expired = tuple(
             assumed_pod
             for _, assumed_pod, is_seen in self._entries.values()
-            if now - assumed_pod.since > (self._assume_seconds if is_seen else unseen_seconds)
+            if now - assumed_pod.since > (assume_seconds if is_seen else unseen_seconds)
         )
         for assumed_pod in expired:
             self.forget(assumed_pod.uid)

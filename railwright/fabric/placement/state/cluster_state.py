@@ -1,8 +1,9 @@
 """The cached cluster state: nodes, the pods on them, the gangs of these pods, and the domains of nodes.
 
 Updated by events (replace, upsert and remove of nodes, HyperNodes, pods and objects that declare gang sizes), which may
-arrive in any order and repeatedly. Assumed pods are not part of it. A pod uses its node's resources from binding until
-it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/data/faults.yaml).
+arrive in any order and repeatedly. A pod uses its node's resources from binding until it has ended or is deleted, also
+while it terminates (rows 46 and 47 of tests/data/faults.yaml). What a scheduler has placed and no event shows yet is in
+`ClusterState.assumed`, and counts in nothing else here.
 """
 
 from collections import defaultdict
@@ -14,6 +15,7 @@ import msgspec
 from railwright.fabric import bounded_cache, hypernodes, node_views, resources, topology, views
 from railwright.fabric.claims import inventory
 from railwright.fabric.placement.state import (
+    assumed_pods,
     broken_rails,
     change_log,
     declared_sizes,
@@ -118,6 +120,7 @@ class ClusterState:
         self._reported: dict[str, object_info.NodeInfo] = {}  # without the devices of slices
         self._broken: set[str] = set()  # nodes that may have broken rails
         self.devices = inventory.Inventory()
+        self.assumed = assumed_pods.AssumedPods()
         self._offered: dict[str, inventory.NodeDevices] = {}  # of known nodes
         self._pods = PodIndex()
         self._names_version = 0  # of the inventory, for which the requests of pods were computed

@@ -29,7 +29,6 @@ _Pod = TypeVar("_Pod", object_info.PodInfo, PlacedPeer)
 def list_placed(
     gang: membership.GangKey,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods,
     *,
     except_uid: str,
     ignored_uids: Collection[str],
@@ -48,28 +47,24 @@ def list_placed(
             for pod in pods.values()
             if pod.uid != except_uid and (node := pod.node or find_node(pod, cluster))
         }
-    for pod in assumed.list_of_gang(gang):
+    for pod in cluster.assumed.list_of_gang(gang):
         if pod.uid not in ignored_uids:
             placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests))
     return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
 
 
-def has_placed(
-    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
-) -> bool:
+def has_placed(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> bool:
     """True if a pod of a gang is placed."""
     unbound = cluster.get_unbound(gang)
-    if len(unbound) < len(cluster.get_gang(gang)) or assumed.list_of_gang(gang):
+    if len(unbound) < len(cluster.get_gang(gang)) or cluster.assumed.list_of_gang(gang):
         return True
     return cluster.has_slices and any(find_node(pod, cluster) for pod in unbound.values())
 
 
-def count_unplaced(
-    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods
-) -> int:
+def count_unplaced(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> int:
     """Return the number of existing pods of a gang that are not placed."""
     unbound = cluster.get_unbound(gang)
-    placed = {pod.uid for pod in assumed.list_of_gang(gang) if pod.uid in unbound}
+    placed = {pod.uid for pod in cluster.assumed.list_of_gang(gang) if pod.uid in unbound}
     if cluster.has_slices:  # a pod that is not bound may have devices of a node
         placed |= {uid for uid, pod in unbound.items() if find_node(pod, cluster)}
     return len(unbound) - len(placed)
@@ -111,7 +106,6 @@ class GangStatus(msgspec.Struct, frozen=True):
 def build_status(
     request: scheduling_request.SchedulingRequest,
     cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods,
     *,
     part: str = "",
 ) -> GangStatus:
@@ -123,8 +117,8 @@ def build_status(
     the gang are equal, the indexes that are missing among those that exist are their ranks: a Job's controller creates
     several pods at the same time, so that a scheduler may ask about a rank before lower ones exist.
     """
-    retried_uids = assumed_pods.find_stale(assumed, request.uid)
-    placed = list_placed(request.gang, cluster, assumed, except_uid=request.uid, ignored_uids=retried_uids)
+    retried_uids = assumed_pods.find_stale(cluster.assumed, request.uid)
+    placed = list_placed(request.gang, cluster, except_uid=request.uid, ignored_uids=retried_uids)
     placed_uids = {request.uid, *(peer.uid for peer in placed)}
     waiting = [pod for uid, pod in cluster.get_gang(request.gang).items() if uid not in placed_uids]
     size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1

@@ -66,11 +66,9 @@ Holder = object_info.PodInfo | assumed_pods.AssumedPod | HoldingClaim
 """A bound or assumed pod on a node, a pod with an allocated claim, or a claim without a pod."""
 
 
-def list_holders(
-    node: str, cluster: cluster_state.ClusterState, assumed: assumed_pods.AssumedPods, *, except_uid: str
-) -> tuple[Holder, ...]:
+def list_holders(node: str, cluster: cluster_state.ClusterState, *, except_uid: str) -> tuple[Holder, ...]:
     """Return the holders of devices of a node, except the pod `except_uid`."""
-    pods: list[Holder] = [*cluster.list_pods_on(node), *assumed.list_on_node(node)]
+    pods: list[Holder] = [*cluster.list_pods_on(node), *cluster.assumed.list_on_node(node)]
     if cluster.has_slices:
         claims = cluster.devices.list_holders(node)
         pods += _list_by_claims(claims, node, cluster, {pod.uid for pod in pods})
