@@ -148,14 +148,15 @@ async def test_the_last_readable_version_of_an_object_stays(stub, watch):
     await cache.until(lambda: set(cache.objects) == {"b"})
 
 
-async def test_a_second_list_changes_only_what_differs_in_the_cache(stub, watch):
+@pytest.mark.parametrize("answer", [status(410), [event("ERROR", status(410))]], ids=["request", "stream"])
+async def test_a_list_after_410_changes_only_what_differs_in_the_cache(stub, watch, answer):
     stub.lists.extend(
         [
             listing(node("same", 1), node("changed", 2), node("gone", 3), node("again", 4), version=5),
             listing(node("same", 1), node("changed", 7), node("new", 8), node("again", 9, uid="other"), version=9),
         ]
     )
-    stub.watches.extend([status(410), [None]])
+    stub.watches.extend([answer, [None]])
     source, cache, _ = watch()
     await cache.until(lambda: "new" in cache.objects and "gone" not in cache.objects)
     assert cache.changes == ["+changed", "+new", "-again", "+again", "-gone"]

@@ -39,8 +39,8 @@ async def test_callers_speak_tls_1_2_or_newer_and_http_1_1(tmp_path):
         assert (await caller.ask(b"2")).body == b"2"
 
 
-@pytest.mark.parametrize("damage", ["empty", "garbage", "missing", "expired"])
-async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, damage):
+@pytest.mark.parametrize("damage", ["empty", "garbage", "missing", "expired", "key of another"])
+async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, caplog, damage):
     authority = shell.Authority(tmp_path)
     first = authority.leaf("first")
     certificate, key = shell.write_pair(tmp_path, first)
@@ -56,8 +56,12 @@ async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, damage):
                 certificate.unlink()
             case "expired":
                 shell.write_pair(tmp_path, expired)
-        assert not running.shell._certificate.reload()
-        assert await running.read_serial(authority.context()) == shell.serial_of(first)
+            case "key of another":
+                certificate.write_bytes(authority.leaf("second").certificate_pem)
+        for _ in range(2):
+            assert not running.shell._certificate.reload()
+            assert await running.read_serial(authority.context()) == shell.serial_of(first)
+    assert len([record for record in caplog.records if record.name == tls.__name__]) == 1
 
 
 async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):

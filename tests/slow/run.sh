@@ -27,7 +27,7 @@ integration() {
 # All faults of the page, whose tables are updated. Tests that load the machine run alone; the others mostly wait.
 faults() {
 	local name load=() others=() status=0
-	for name in availability resources storm tenants upgrade; do
+	for name in availability resources storm upgrade; do
 		load+=("tests/slow/faults/test_$name.py") others+=(--ignore "tests/slow/faults/test_$name.py")
 	done
 	$BIN/python tests/integration/build.py || return

@@ -5,12 +5,10 @@ A plugin for its fixtures, loaded by tests/conftest.py.
 
 import asyncio
 import contextlib
-import itertools
 import json
 import pathlib
 import ssl
 from collections import deque
-from typing import Self
 
 import pytest_asyncio
 from aiohttp import web
@@ -211,77 +209,3 @@ async def watch(client):
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-
-
-class World:
-    """An API server that stores objects: paged lists, and watches that stay open. Unknown kinds are empty lists."""
-
-    def __init__(self) -> None:
-        self.version = 1
-        self.objects: dict[str, dict[str, bytes]] = {}
-        self.listed = 0  # pages served
-        self.held: dict[str, asyncio.Event] = {}  # paths whose events are late
-        self._watching: dict[str, set[asyncio.Queue[bytes | None]]] = {}
-
-    async def __aenter__(self) -> Self:
-        self._servers = contextlib.AsyncExitStack()
-        self.port = await self._servers.enter_async_context(serve(self._answer))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def stop(self) -> None:
-        """End all watches and the server, if it runs."""
-        self.end_watches()
-        await self._servers.aclose()
-
-    def put(self, path: str, obj: dict) -> None:
-        """Create or change an object."""
-        self.version += 1
-        obj = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version)}}
-        key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
-        kind = "MODIFIED" if key in self.objects.setdefault(path, {}) else "ADDED"
-        self.objects[path][key] = json.dumps(obj).encode()
-        for queue in self._watching.get(path, ()):
-            queue.put_nowait(event(kind, obj))
-
-    def watched(self, path: str) -> bool:
-        """Return whether a client watches."""
-        return bool(self._watching.get(path))
-
-    def end_watches(self, last: bytes = b"") -> None:
-        """End every watch after these bytes."""
-        for queues in self._watching.values():
-            for queue in queues:
-                queue.put_nowait(last)
-                queue.put_nowait(None)
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if "watch" in request.query:
-            return await self._watch(request)
-        self.listed += 1
-        start, limit = int(request.query.get("continue") or 0), int(request.query.get("limit", 500))
-        part, count = self._read(request.path, start, start + limit)
-        more = str(start + limit) if start + limit < count else ""
-        head = f'{{"metadata":{{"resourceVersion":"{self.version}","continue":"{more}"}},"items":['
-        return web.Response(body=head.encode() + b",".join(part) + b"]}", content_type="application/json")
-
-    def _read(self, path: str, start: int, end: int) -> tuple[list[bytes], int]:
-        """Return a page of the objects of a path, and their number."""
-        present = self.objects.get(path, {})
-        return list(itertools.islice(present.values(), start, end)), len(present)
-
-    async def _watch(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        mine = self._watching.setdefault(request.path, set())
-        mine.add(queue)
-        with contextlib.suppress(ConnectionError):
-            while (data := await queue.get()) is not None:
-                if request.path in self.held:
-                    await self.held[request.path].wait()
-                await response.write(data)
-        mine.discard(queue)
-        return response

@@ -62,14 +62,6 @@ class Bare:
         server = f"https://127.0.0.1:{port}" if port else self.parts.server
         return self.certificates.kubeconfig(account, server, _ACCOUNT + account, _GROUPS)
 
-    async def compact(self) -> None:
-        """Compact etcd to the current version."""
-        url = f"http://127.0.0.1:{self.parts.port['etcd']}/v3/kv"
-        async with self.session.post(f"{url}/range", json={"key": "AA=="}) as answer:
-            revision = (await answer.json())["header"]["revision"]
-        async with self.session.post(f"{url}/compaction", json={"revision": revision, "physical": True}) as answer:
-            assert answer.status == 200, await answer.text()
-
     def lists(self, since: int = 0) -> dict[tuple[str, str], int]:
         """Return how often each account has listed each path successfully, from an offset of the audit log on."""
         numbers: dict[tuple[str, str], int] = {}

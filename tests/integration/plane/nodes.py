@@ -85,25 +85,9 @@ class Nodes:
         change = {"status": {"allocatable": {resource: str(count) for resource, count in resources.items()}}}
         await self._api.patch("Node", name, change, subresource="status")
 
-    async def report(self, name: str, *, ready: bool) -> None:
-        """Set the readiness of a node without kwok."""
-        change = {"status": {"conditions": [_condition(ready=ready)]}}
-        await self._api.patch("Node", name, change, subresource="status")
-
     async def mark_broken(self, name: str, rails: str | None) -> None:
         """Name broken rails in the annotation of a node; None: none any more."""
         await self._api.patch("Node", name, {"metadata": {"annotations": {"railwright.io/broken-rails": rails}}})
-
-    async def flap(self, name: str, *, ready: bool) -> None:
-        """Set the readiness of a node without kwok; return when its taint has changed."""
-        await self.report(name, ready=ready)
-
-        async def has_taint() -> bool:
-            node = await self._api.get("Node", name)
-            taints = {taint["key"] for taint in node["spec"].get("taints", ())}
-            return (_NOT_READY not in taints) == ready
-
-        await waiting.wait(has_taint, describe=f"the taint of node {name} to follow its readiness {ready}")
 
     async def remove(self, *names: str) -> None:
         """Delete these nodes, or all that were made here with their slices."""

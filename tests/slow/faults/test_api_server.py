@@ -1,17 +1,14 @@
-"""Faults of the API server itself, on a real one: killed, away, its watches ended, etcd compacted under a list."""
+"""Faults of the API server itself, on a real one: killed, away, its watches ended."""
 
 import asyncio
 import time
 
 import aiohttp
-import api_stub
-import proxy
 import pytest_asyncio
 from plane import audit_log, bare, manifests, servers, waiting
 from plane import site as sites
 
-from railwright.cluster import client as clients
-from railwright.cluster import reflector, resources
+from railwright.cluster import resources
 from railwright.fabric import views
 
 STALE_SECONDS = 35  # over the longest pause between two tries: all are heard of again within it
@@ -189,90 +186,4 @@ async def test_07_without_an_api_server_only_the_webhook_answers(fault, own):
     fault.saw(
         f"extender not ready after {seconds:.0f} s of --stale-seconds {STALE_SECONDS} (300 by default), with reason; "
         f"webhook ready, {away} reviews answered, 0 without their patch; ready {again:.1f} s after it was back"
-    )
-
-
-async def test_09_compacted_versions_are_listed_again(fault, own, watch_by):
-    await own.down()
-    await own.up("--watch-cache=false")  # versions come from etcd itself
-    kind = config_maps(sites.NAMESPACE)
-    await own.api.create(config_map("goes"), namespace=sites.NAMESPACE)
-    await own.api.create(config_map("stays"), namespace=sites.NAMESPACE)
-    port = own.parts.port["kube-apiserver"]
-    async with proxy.Proxy(port) as between:
-        config = own.kubeconfig("watcher", between.port)
-        async with watch_by(kubeconfig=config, kind=kind) as (source, cache, restarts):
-            await source.synced.wait()
-            assert {"goes", "stays"} <= set(cache.objects)
-            between.target = own.parts.port["kwok"]  # nobody listens there
-            between.reset()
-            await own.api.delete("ConfigMap", "goes", sites.NAMESPACE)
-            await own.api.create(config_map("came"), namespace=sites.NAMESPACE)
-            await own.compact()
-            between.target = port
-            began = time.monotonic()
-            await waiting.wait(lambda: "came" in cache.objects, describe="the new list")
-            seconds = time.monotonic() - began
-    assert "gone" in restarts, restarts
-    assert [change for change in cache.changes if change.startswith("-")] == ["-goes"], (
-        "a deletion of which no watch event came"
-    )
-    assert set(cache.objects) >= {"stays", "came"}
-    fault.saw(f"the real etcd, compacted after a watch was lost: 410, one list, the deletion noticed, {seconds:.2f} s")
-
-
-class Between:
-    """A client that has something done between two pages of a list."""
-
-    def __init__(self, client: clients.Client, act) -> None:
-        self._client, self._act = client, act
-        self.queries: list[dict] = []
-
-    def __getattr__(self, name: str):
-        return getattr(self._client, name)
-
-    async def get(self, path: str, query=None) -> bytes:
-        self.queries.append(dict(query or {}))
-        if "continue" in self.queries[-1] and self._act is not None:
-            act, self._act = self._act, None
-            await act()
-        return await self._client.get(path, query)
-
-
-async def test_18_a_list_with_compacted_pages_starts_again(fault, own):
-    await own.down()
-    await own.up("--watch-cache=false")
-    namespace = "many"
-    await own.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    count = reflector.PAGE + 100
-    for start in range(0, count, 50):
-        await asyncio.gather(
-            *(own.api.create(config_map(f"c-{n:04}"), namespace=namespace) for n in range(start, start + 50))
-        )
-
-    async def act() -> None:
-        await own.api.delete("ConfigMap", "c-0000", namespace)  # of the first page, which was read
-        await own.compact()
-
-    client = await clients.connect(str(own.kubeconfig("lister")))
-    between, cache, restarts = Between(client, act), api_stub.Cache(), []
-    source = reflector.Reflector(
-        between, config_maps(namespace), cache, count_failure=lambda _, reason: restarts.append(reason)
-    )
-    running = asyncio.create_task(source.run())
-    try:
-        await asyncio.wait_for(source.synced.wait(), 20)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await client.close()
-    assert restarts == ["gone"], restarts
-    begun = sum("continue" not in query for query in between.queries)  # the second one is not paged
-    assert begun == 2, between.queries
-    assert set(cache.objects) == {f"c-{n:04}" for n in range(1, count)}, (
-        "the object deleted between two pages is not there"
-    )
-    fault.saw(
-        f"{count} objects: 410 on the second page after a compaction, the list started again, all {count - 1} "
-        "delivered once"
     )

@@ -1,7 +1,6 @@
-"""Faults of our own processes: replicas that die, hang or restart under load; an extender that does not answer."""
+"""Faults of our own processes: webhooks that die, hang or restart under load."""
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -9,8 +8,7 @@ import time
 import aiohttp
 import pytest
 import pytest_asyncio
-from plane import api, gangs, load, spread, waiting
-from plane import site as sites
+from plane import api, load, spread, waiting
 
 LABEL = "railwright.io/fabric"
 DRAIN = 2.0  # seconds; 10 in the manifests
@@ -116,73 +114,3 @@ async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespac
         f"rejected after {seconds:.1f} s with the webhook's name (timeoutSeconds 5); liveness got no answer; pods that "
         f"did not opt in were created; {after:.1f} s after SIGCONT an opted-in pod was created"
     )
-
-
-@pytest.mark.parametrize("ignorable", [False, True], ids=["not ignorable", "ignorable"])
-async def test_40_a_slow_extender_leaks_nothing(fault, plane, nodes, namespace, ignorable):
-    async with gangs.running(plane, ignorable=ignorable) as running:
-        await gangs.make_leaves(nodes, a=1)
-        extender = running.extender
-        os.kill(extender.process.pid, signal.SIGSTOP)
-        try:
-            await gangs.create(plane.api, namespace, [gangs.pod("asked-0", gpus=0)])
-            if ignorable:
-                await gangs.bound(plane.api, namespace, 1)
-                fault.saw("ignorable: bound without the extender after the scheduler's 5 s")
-            else:
-                message = await gangs.event(plane.api, namespace, "asked-0", "/scheduler/filter")
-                assert "deadline exceeded" in message or "Timeout" in message, message
-                fault.saw("not ignorable: the pod waits, and its Event names the filter and the deadline")
-        finally:
-            os.kill(extender.process.pid, signal.SIGCONT)
-        if not ignorable:
-            await gangs.create(plane.api, namespace, [gangs.pod("next-0", gpus=0, rails={})])  # an event tries it again
-            await plane.api.delete("Pod", "next-0", namespace, grace=0)
-            await gangs.bound(plane.api, namespace, 1)
-        await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-
-
-async def test_49_an_assumed_pod_expires_and_a_late_binding_counts(fault, plane, nodes, namespace, site):
-    await site.policy(gangs.POLICY)
-    await gangs.make_leaves(nodes, a=2)
-    extender = await site.start_extender("--assume-seconds=1")
-    made_pod = gangs.pod("late-0")
-    made_pod["spec"]["schedulerName"] = "nobody"
-    pod = await plane.api.create(made_pod, namespace=namespace)
-    uid = pod["metadata"]["uid"]
-
-    async def ask(path: str, tree: dict) -> dict:
-        async with plane.session.post(f"http://127.0.0.1:{extender.port}{path}", json=tree) as answer:
-            assert answer.status == 200, await answer.text()
-            return json.loads(await answer.read())
-
-    async def is_free() -> bool:
-        """Return whether the node ranks as high for another pod as a free one."""
-        other = {**pod, "metadata": {**pod["metadata"], "name": "other-0", "uid": "other"}}
-        scores = await ask("/scheduler/prioritize", {"Pod": other, "NodeNames": ["a-00", "a-01"]})
-        return len({row["Score"] for row in scores}) == 1
-
-    assert await is_free()
-    scalars = {"ScalarResources": {"nvidia.com/gpu": 8000, **dict.fromkeys(gangs.RAILS, 1000)}}
-    task = {"UID": uid, "Name": "late-0", "Namespace": namespace, "Job": "", "NodeName": "a-00", "Status": 2}
-
-    async def is_held() -> bool:
-        """Announce the pod, as Volcano does in each session, and return whether it counts there."""
-        answer = await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
-        return not answer["errorMessage"] and not await is_free()
-
-    await waiting.wait(is_held, describe="the announced pod to count on its node")
-    began = time.monotonic()
-    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-    seconds = time.monotonic() - began
-    assert await is_free()
-    target = {"apiVersion": "v1", "kind": "Node", "name": "a-00"}
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "late-0"}, "target": target}
-    path = f"/api/v1/namespaces/{namespace}/pods/late-0/binding"
-    await plane.api.request("POST", path, body=binding)
-
-    async def is_taken() -> bool:
-        return not await is_free()
-
-    await waiting.wait(is_taken, describe="the late binding to count")
-    fault.saw(f"ranked as free again after {seconds:.1f} s (--assume-seconds 1); its later binding counts on the node")

@@ -103,26 +103,6 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
     )
 
 
-async def test_27_a_torn_pair_is_never_used_and_is_logged_once(fault, tmp_path, caplog):
-    authority = shell.Authority(tmp_path)
-    first, second = authority.leaf("first"), authority.leaf("second")
-    certificate, key = shell.write_pair(tmp_path, first)
-    context = authority.context()
-    async with shell.running(shell.ECHO, *files(certificate, key)) as running:
-        certificate.write_bytes(second.certificate_pem)  # its key is not there yet
-        for _ in range(20):
-            assert not running.shell._certificate.reload()
-            assert await running.read_serial(context) == shell.serial_of(first)
-        assert len([record for record in caplog.records if record.name == tls.__name__]) == 1
-        assert (await running.ops("/readyz")).status == 200
-        key.write_bytes(second.key_pem)
-        assert running.shell._certificate.reload()
-        assert await running.read_serial(context) == shell.serial_of(second)
-    fault.saw(
-        "20 reads of the inconsistent pair, 20 handshakes with the old one, 0 failed, 1 warning; then the new pair"
-    )
-
-
 async def test_29_a_wrong_clock_costs_no_handshake(fault, tmp_path):
     authority = shell.Authority(tmp_path)
     pair = authority.leaf("fresh")

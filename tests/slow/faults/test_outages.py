@@ -1,11 +1,8 @@
 """Faults of an unreachable webhook with the shipped configuration, and of objects that change meanwhile."""
 
-import asyncio
 import json
 import time
-import uuid
 
-import proxy
 import pytest_asyncio
 import yaml
 from plane import api, audit_log, conditions, guard, manifests, ports, registration, waiting
@@ -242,50 +239,4 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
     fault.saw(
         f"opting in: {before} pods of the Job uninjected, {inside} injected, none in part; "
         f"opting out: {still} injected, {out} as the template"
-    )
-
-
-async def test_56_pods_of_an_unseen_namespace_are_retried(fault, plane, site, shipped):
-    await site.policy(POLICY)
-    new = [f"new-{uuid.uuid4().hex[:6]}" for _ in range(5)]
-    async with proxy.Proxy(plane.parts.port["kube-apiserver"]) as between:
-        account = sites.act_as(plane, "webhook", server=f"https://127.0.0.1:{between.port}")
-        certificate, key = plane.certificates.server("webhook-serving")
-        site.webhook = await plane.serve(
-            "webhook", f"--tls-cert={certificate}", f"--tls-key={key}", account, "--drain-seconds=0"
-        )
-        await site.webhook.ready()
-        await shipped(site.webhook.port)
-        try:
-            between.silent = True  # from here on its watches tell nothing
-            for name in new:
-                await plane.make_namespace(name, {FABRIC: "ib"})
-
-            async def read_refusal_of() -> str:
-                return await refusal(plane, new[0], pod())
-
-            message = await waiting.wait(read_refusal_of, describe="the shipped configuration to be in force")
-            for name in new:
-                message = await refusal(plane, name, pod())
-                assert f"the labels of namespace {name} are not known yet" in message, message
-                assert "try again" in message
-                assert whole(await plane.api.create(pod(fabric="ib"), namespace=name, dry_run=True))
-                assert not await refusal(plane, name, pod(gpus=0)), "no accelerator, no question"
-            between.silent = False
-            between.reset()
-            began = time.monotonic()
-
-            async def is_injected() -> bool:
-                return whole(await create(plane, new[-1], pod()))
-
-            await waiting.wait(is_injected, describe="the namespace to be known")
-            seconds = time.monotonic() - began
-            for name in new:
-                assert whole(await plane.api.create(pod(), namespace=name, dry_run=True))
-        finally:
-            between.silent = False
-            await asyncio.gather(*(plane.remove_namespace(name) for name in new))
-    fault.saw(
-        f"{len(new)} new namespaces, the watch silent: unlabelled pods rejected with try again, labelled ones "
-        f"injected, none passed uninjected; {seconds:.1f} s after the watch was back all were injected"
     )

@@ -21,17 +21,6 @@ async def make(plane, namespace: str, name: str, **kinds) -> dict:
     return await plane.api.create(gangs.pod(name, labels={"name": name}, **kinds), namespace=namespace)
 
 
-async def announce(plane, kube, pod: dict, node: str, *, verb: str = "allocate") -> None:
-    """Tell the extender that Volcano has placed a pod, or taken that back."""
-    metadata = pod["metadata"]
-    amounts = dict.fromkeys(gangs.RAILS, 1000)
-    task = {"UID": metadata["uid"], "Name": metadata["name"], "Namespace": metadata["namespace"], "Job": ""}
-    task |= {"NodeName": node, "Status": 2, "InitResreq": {"ScalarResources": amounts}, "Pod": pod}
-    url = f"http://127.0.0.1:{kube.extender.port}/volcano/{verb}"
-    async with plane.session.post(url, json={"task": task}) as answer:
-        assert answer.status == 200, await answer.text()
-
-
 async def test_24_a_gang_of_two_policy_versions_is_placed_whole(fault, plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, a=3, b=4)
     server = await kube.start_webhook()
@@ -79,28 +68,6 @@ def record(pod: dict) -> str:
     return digest
 
 
-async def test_42_a_flapping_node_keeps_its_assumed_pods(fault, plane, kube, nodes, namespace):
-    await gangs.make_leaves(nodes, tight=2, wide=7)
-    await nodes.make("tight-02", rails=gangs.ONE_EACH, labels={gangs.LEAF: "tight", gangs.SPINE: "s0"}, kwok=False)
-    held = await make(plane, namespace, "announced", gpus=0, schedulerName="nobody")
-    await announce(plane, kube, held, "tight-02")
-    for number in range(20):
-        await nodes.report("tight-02", ready=bool(number % 2))
-    await gangs.wait_until_taken(kube, "tight-02")
-    assert await sites.metric(kube.extender, "railwright_assumed_pods") == 1
-    await announce(plane, kube, held, "tight-02", verb="deallocate")
-    await nodes.flap("tight-02", ready=False)
-    away = set(gangs.leaves_of(await gangs.run_gang(kube, namespace, "away", 3)))
-    assert away == {"wide"}
-    await nodes.flap("tight-02", ready=True)
-    back = set(gangs.leaves_of(await gangs.run_gang(kube, namespace, "back", 3)))
-    assert back == {"tight"}
-    fault.saw(
-        "10 changes: 1 of 1 assumed pod kept; a gang of 3 avoided the leaf of 3 while one of it was away, "
-        "the next gang used it"
-    )
-
-
 async def test_43_a_recreated_node_has_its_new_leaf(fault, plane, kube, nodes, namespace):
     await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "old"})
     assert await gangs.place(plane.api, namespace, "holder", gpus=0) == "again"
@@ -119,24 +86,6 @@ async def test_43_a_recreated_node_has_its_new_leaf(fault, plane, kube, nodes, n
     fault.saw(
         "1 pod kept the 2 rails of its node through the node's deletion; created again in another leaf, the "
         "node counts there"
-    )
-
-
-async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=dict.fromkeys(gangs.RAILS, 2))
-    assert await gangs.place(plane.api, namespace, "holder", gpus=0) == "only"
-    await nodes.offer("only", dict.fromkeys(gangs.RAILS, 0))
-    await gangs.wait_until_taken(kube, "only")  # none is free, and not one less than none
-    await make(plane, namespace, "second", gpus=0)
-    await gangs.event(plane.api, namespace, "second", gangs.SHORT)
-    await nodes.offer("only", dict.fromkeys(gangs.RAILS, 2))
-    assert await gangs.where(plane.api, namespace, "second") == "only"
-    await gangs.wait_until_taken(kube, "only")
-    await make(plane, namespace, "third", gpus=0)
-    await gangs.event(plane.api, namespace, "third", gangs.SHORT)
-    fault.saw(
-        "2 devices, 0, then 2 again: the running pod kept 1, a new pod waited and got the other, a third "
-        "found 0 of 2 free"
     )
 
 
@@ -162,34 +111,6 @@ async def test_45_overcommitted_devices_are_reported(fault, plane, kube, nodes, 
         f"2 used, 1 offered: reported as 1 overcommitted within {seconds:.0f} s; a third pod was placed after "
         "both had gone"
     )
-
-
-async def test_46_a_terminating_pod_holds_its_devices_until_it_is_gone(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=gangs.ONE_EACH, kwok=False)  # its pods end when this test says so
-    assert await gangs.place(plane.api, namespace, "leaving", gpus=0) == "only"
-    await plane.api.delete("Pod", "leaving", namespace)
-    assert "deletionTimestamp" in (await plane.api.get("Pod", "leaving", namespace))["metadata"]
-    await gangs.wait_until_taken(kube, "only")
-    await make(plane, namespace, "next", gpus=0)
-    await gangs.event(plane.api, namespace, "next", gangs.SHORT)
-    began = time.monotonic()
-    await plane.api.delete("Pod", "leaving", namespace, grace=0)
-    assert await gangs.where(plane.api, namespace, "next") == "only"
-    fault.saw(
-        f"it waited while the first pod was terminating; bound {time.monotonic() - began:.1f} s after it was gone"
-    )
-
-
-async def test_47_a_pod_that_has_ended_holds_nothing(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=gangs.ONE_EACH, kwok=False)
-    assert await gangs.place(plane.api, namespace, "holder-0", gpus=0) == "only"
-    for number, phase in enumerate(("Succeeded", "Failed")):
-        await gangs.wait_until_taken(kube, "only")
-        status = {"status": {"phase": phase}}
-        await plane.api.patch("Pod", f"holder-{number}", status, namespace, subresource="status")
-        assert await gangs.place(plane.api, namespace, f"holder-{number + 1}", gpus=0) == "only"
-    assert len(await plane.api.list("Pod", namespace)) == 3
-    fault.saw("the rails of a pod that Succeeded and of one that Failed were assigned again while both pods existed")
 
 
 async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane, kube, nodes, namespace):
@@ -269,38 +190,3 @@ async def test_51_each_of_two_schedulers_counts_its_own(fault, plane, kube, node
     for own in (singles, [*map(gangs.node_of, gang)]):
         assert len(set(own)) == len(own), "each scheduler counts what it has given itself"
     fault.saw("a gang of Volcano and 3 pods of kube-scheduler at once: no node twice by one scheduler, none refused")
-
-
-async def vanish(plane, namespace: str, *names: str) -> None:
-    """Wait until the deleted pods are gone."""
-    for name in names:
-        await plane.api.delete("Pod", name, namespace, grace=0)
-
-    for name in names:
-        await conditions.gone(plane.api, "Pod", name, namespace)
-
-
-async def test_52_a_victim_holds_its_devices_until_it_is_gone(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=gangs.ONE_EACH, kwok=False)  # its pods end when this test says so
-    assert await gangs.place(plane.api, namespace, "victim") == "only"
-    await make(plane, namespace, "urgent", priorityClassName="system-cluster-critical")
-
-    async def is_evicted():
-        victim = await plane.api.get("Pod", "victim", namespace)
-        urgent = await plane.api.get("Pod", "urgent", namespace)
-        return victim["metadata"].get("deletionTimestamp") and urgent["status"].get("nominatedNodeName") == "only"
-
-    await waiting.wait(is_evicted, seconds=60, describe="the victim to be on its way out")
-    await gangs.wait_until_taken(kube, "only")
-    # It needs no GPU; and the urgent pod is not placed before its time either.
-    await make(plane, namespace, "thief", gpus=0)
-    await gangs.event(plane.api, namespace, "thief", gangs.SHORT)
-    assert gangs.node_of(await plane.api.get("Pod", "urgent", namespace)) == ""
-    await plane.api.delete("Pod", "thief", namespace, grace=0)
-    began = time.monotonic()
-    await plane.api.delete("Pod", "victim", namespace, grace=0)
-    assert await gangs.where(plane.api, namespace, "urgent") == "only"
-    fault.saw(
-        f"a third pod waited while the victim was terminating; {time.monotonic() - began:.1f} s after it "
-        "was gone the preemptor had its nominated node"
-    )

@@ -55,6 +55,10 @@ def test_all_nodes_are_left_to_a_gang_that_does_not_fit_and_to_a_single_pod(site
     assert site.filter(pod("alone")) == site.names
 
 
+def test_a_node_that_the_cache_does_not_contain_is_left(site):
+    assert site.filter(pod("alone"), [*A, "brand-new"]) == [*A, "brand-new"]
+
+
 PREFERRED = {"weight": 1, "preference": {"matchExpressions": [{"key": "k", "operator": "Exists"}]}}
 PREFERENCES = {
     "a preferred node affinity": {

@@ -45,6 +45,7 @@ def test_volcano_gets_the_types_it_reads():
     order = [plugin["name"] for plugin in PLUGINS]
     assert order.index("predicates") < order.index("extender")
     assert "binpack" in order
+    assert not [key for key in ARGUMENTS if "jobReady" in key], "Volcano reads its failure as ready"
 
 
 def test_both_manage_the_same_resources():

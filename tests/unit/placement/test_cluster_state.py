@@ -65,6 +65,14 @@ def test_a_terminating_pod_leaves_its_gang_and_keeps_its_devices():
     assert state.get_used("n")[GPU] == 8000
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_holds_no_devices(phase):
+    state = build_cluster([node("n", "a")], [pod("p", on="n")])
+    assert state.get_used("n")[GPU] == 8000
+    state.upsert_pod(change_pod(pod("p", on="n"), status={"phase": phase}))
+    assert not state.get_used("n").get(GPU)
+
+
 # --- assumed pods: after any events exactly those that are still announced ------------------------------------
 
 

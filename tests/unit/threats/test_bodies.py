@@ -1,6 +1,7 @@
-"""Bodies on every path of both servers: too large, and no valid requests. Malformed reviews are fault 32."""
+"""Bodies on every path of both servers: too large, and no valid requests."""
 
 import io
+import json
 
 import admitting
 import extending
@@ -56,10 +57,29 @@ async def test_a_body_over_the_limit_of_its_path_gets_413_with_the_setting_to_ch
 
 @pytest.mark.parametrize("body", malformed.BODIES.values(), ids=malformed.BODIES)
 async def test_a_malformed_body_gets_400_with_a_reason(body):
-    async with test_utils.TestClient(test_utils.TestServer(build_extender(1 << 28))) as client:
-        for path in malformed.EXTENDER:
+    await assert_malformed(build_extender, malformed.EXTENDER, body)
+
+
+REVIEW = admitting.review(admitting.pod())
+REVIEWS = malformed.BODIES | malformed.reviews(json.loads(REVIEW))
+
+
+@pytest.mark.parametrize("body", REVIEWS.values(), ids=REVIEWS)
+async def test_a_malformed_review_gets_400_with_a_reason(body):
+    await assert_malformed(build_webhook, malformed.WEBHOOK, body)
+
+
+async def assert_malformed(build, paths, body: bytes) -> None:
+    async with test_utils.TestClient(test_utils.TestServer(build(1 << 28))) as client:
+        for path in paths:
             status, answer = await post(client, path, body)
             assert (status, bool(answer["error"]["reason"])) == (400, True), path
+
+
+async def test_verbs_of_volcano_whose_failure_it_reads_as_ready_are_not_offered():
+    async with test_utils.TestClient(test_utils.TestServer(build_extender(1 << 28))) as client:
+        for verb in ("jobready", "jobReady", "ready", "jobenqueueable", "reclaimable", "preemptable"):
+            assert (await post(client, f"/volcano/{verb}", b'{"job": {}}'))[0] == 404, verb
 
 
 @pytest.mark.parametrize(
