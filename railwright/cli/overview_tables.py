@@ -30,7 +30,7 @@ def show_gangs(arguments: argparse.Namespace) -> int:
     """Return 1 if a shown gang never fits, otherwise 0. Raise UnreadableError or ClusterError."""
     if arguments.namespace and arguments.all_namespaces:
         raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
-    overview = _read(arguments)
+    overview = read(options.get_sources(arguments))
     gangs = [
         gang
         for gang in overview.gangs
@@ -186,7 +186,7 @@ _MANY_NODES = 64  # fabrics with more nodes show them only with --nodes
 
 def show_fabrics(arguments: argparse.Namespace) -> int:
     """Return 1 if a rail is dead or degraded, otherwise 0. Raise UnreadableError or ClusterError."""
-    overview = _read(arguments)
+    overview = read(options.get_sources(arguments))
     fabrics = [fabric for fabric in overview.fabrics if arguments.name in ("", fabric.name)]
     if arguments.name and not fabrics:
         defined = ", ".join(fabric.name for fabric in overview.fabrics) or "none with rails"
@@ -271,12 +271,11 @@ _REQUIRED = frozenset(
 )  # required; without the other kinds some columns are missing
 
 
-def _read(arguments: argparse.Namespace) -> overview_types.Overview:
-    """Return the overview of what the options of a command name. Print problems on stderr.
+def read(given: options.Sources) -> overview_types.Overview:
+    """Return the overview of a cluster or of files. Print problems on stderr.
 
     Raises UnreadableError or ClusterError.
     """
-    given = options.get_sources(arguments)
     state = states.State()
     watch_specs = states.list_watches(state)
     problems: list[str] = []

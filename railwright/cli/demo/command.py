@@ -12,16 +12,17 @@ import pathlib
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import yaml
 
-from railwright.cli import dashboard, formats, options, output
+from railwright.cli import dashboard, formats, output
 from railwright.cli.demo import objects, scenario
 from railwright.cli.output import Line
 from railwright.fabric import names, text
+from railwright.fabric.overview import overview_types
 from railwright.serving import settings
 
 
@@ -42,30 +43,17 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
     with output.show_progress("starting"):  # cleared at the end, also of an error
         cluster = scenario.build_cluster()
         outcome = await scenario.run(folder, cluster, _report)
-    min_leaves = scenario.count_fewest_leaves(outcome.free_by_leaf, len(outcome.placed))
-    is_optimal = scenario.count_leaves(outcome.placed) == min_leaves
+    is_optimal = outcome.gang.leaves == outcome.gang.min_leaves
     if formats.is_document(arguments.output):
-        document = {"fine": is_optimal, "min_leaves": min_leaves} | msgspec.to_builtins(outcome)
-        formats.print_document(document, arguments.output)
+        formats.print_document({"fine": is_optimal} | msgspec.to_builtins(outcome), arguments.output)
     else:
         output.print_lines(_format_card(cluster, outcome))
     if not is_optimal:
         print("railwright demo: the gang was not placed optimally", file=sys.stderr)
     if arguments.serve:
-        await _serve(folder, cluster, outcome)
+        view = await dashboard.open_view(scenario.list_sources(folder), None, "demo: simulated nodes")
+        await dashboard.serve_view(view, settings.parse_address("127.0.0.1:0"), browser=sys.stdout.isatty())
     return output.OK if is_optimal else output.FINDINGS
-
-
-async def _serve(folder: pathlib.Path, cluster: scenario.Cluster, outcome: scenario.Outcome) -> None:
-    """Serve the dashboard with the placed gang on a free port of 127.0.0.1, until SIGINT or SIGTERM."""
-    running = [
-        {**pod.after, "spec": {**pod.after["spec"], "nodeName": place.node}, "status": {"phase": "Running"}}
-        for pod, place in zip(outcome.admitted, outcome.placed, strict=True)
-    ]
-    scenario.write(folder, cluster, running)
-    sources = options.Sources(snapshot=str(folder / "snapshot.json"), policy=str(folder / "policy.yaml"))
-    view = await dashboard.open_view(sources, None, "demo: simulated nodes")
-    await dashboard.serve_view(view, settings.parse_address("127.0.0.1:0"), browser=sys.stdout.isatty())
 
 
 def _report(step: str) -> None:
@@ -102,11 +90,11 @@ def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterat
     yield from itertools.starmap(_join, itertools.zip_longest(*columns, fillvalue=()))
     yield ()
     yield _join((("Without: no label, Volcano alone", "bold"),), (("With railwright: label and extender", "bold"),))
-    maps = (_format_map(cluster, placed) for placed in (outcome.without, outcome.placed))
+    maps = (_format_map(cluster, nodes.values()) for nodes in (outcome.without, outcome.placed))
     yield from map(_join, *maps)
-    yield _join(_format_leaves(outcome.without, "red"), _format_leaves(outcome.placed, "green"))
+    yield _join(_format_leaves(outcome.gang_without, "red"), _format_leaves(outcome.gang, "green"))
     yield _join((("network: TCP on the pod network", "red"),), ((f"network: RDMA on {rails} rails", "green"),))
-    yield _join(_format_bar(outcome.bandwidth_without, "red"), _format_bar(outcome.bandwidth, "green"))
+    yield _join(_format_bar(outcome.gang_without, "red"), _format_bar(outcome.gang, "green"))
     legend = f"{_POD} node of the job   {_FREE} free   {_BUSY} busy   a group: the nodes of one leaf switch"
     yield ((legend, "dim"),)
     placement = yaml.safe_load(cluster.policy_text)["fabrics"]["roce"]["placement"]
@@ -160,9 +148,8 @@ def _shorten(values: Sequence[str]) -> str:
     return f"{values[0]}..{last[0]}" if last and len(values) > 1 else values[0]
 
 
-def _format_map(cluster: scenario.Cluster, placed: Sequence[scenario.Placed]) -> list[Line]:
-    """Return the nodes of each leaf as cells, the leaves of a superpod together."""
-    gang = {pod.node for pod in placed}
+def _format_map(cluster: scenario.Cluster, gang: Collection[str]) -> list[Line]:
+    """Return the nodes of each leaf as cells, the leaves of a superpod together. `gang` are the nodes of the job."""
     busy = {
         pod["spec"]["nodeName"]
         for pod in cluster.pods
@@ -179,16 +166,17 @@ def _format_map(cluster: scenario.Cluster, placed: Sequence[scenario.Placed]) ->
     return lines
 
 
-def _format_cell(node: str, gang: set[str], busy: set[str]) -> tuple[str, str]:
+def _format_cell(node: str, gang: Collection[str], busy: Collection[str]) -> tuple[str, str]:
     if node in gang:
         return (_POD, "bold cyan")
     return (_BUSY, "dim") if node in busy else (_FREE, "dim")
 
 
-def _format_leaves(placed: Sequence[scenario.Placed], style: str) -> Line:
-    leaves = text.format_count(scenario.count_leaves(placed), "leaf")
-    return ((f"{leaves}; {scenario.count_crossings(placed)} of {len(placed)} ring edges leave one", style),)
+def _format_leaves(gang: overview_types.Gang, style: str) -> Line:
+    fewer = f", where {gang.min_leaves} would do" if gang.leaves > gang.min_leaves else ""
+    return ((f"{text.format_count(gang.leaves, 'leaf')}{fewer}", style),)
 
 
-def _format_bar(bandwidth: float, style: str) -> Line:
+def _format_bar(gang: overview_types.Gang, style: str) -> Line:
+    bandwidth = gang.bandwidth or 0.0
     return (("bandwidth ", ""), ("█" * round(bandwidth * _BAR), style), (f" {round(bandwidth * 100)} %", style))

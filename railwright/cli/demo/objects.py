@@ -22,11 +22,6 @@ class Shape(msgspec.Struct, frozen=True):
     source: str
     product: str = ""  # value of the label that a policy's node shapes match
 
-    @property
-    def size(self) -> int:
-        """Return the number of nodes."""
-        return sum(sum(leaves) for leaves in self.spines.values())
-
 
 UNEVEN_64 = Shape(
     spines={"superpod-a": (1, 2, 2, 3, 3, 5, 5, 6, 6, 8), "superpod-b": (1, 2, 3, 6, 11)},

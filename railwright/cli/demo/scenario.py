@@ -8,14 +8,12 @@ import asyncio
 import base64
 import contextlib
 import importlib.resources
-import itertools
 import json
 import pathlib
 import random
 import re
 import sys
 import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,9 +22,10 @@ import jsonpatch
 import msgspec
 import yaml
 
+from railwright.cli import options, overview_tables
 from railwright.cli.demo import objects
 from railwright.fabric import resources, text, views
-from railwright.fabric.placement import bandwidth
+from railwright.fabric.overview import overview_types
 from railwright.fabric.workloads import volcano
 
 START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
@@ -57,24 +56,14 @@ class Admitted(msgspec.Struct, frozen=True):
     warnings: Sequence[str]
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """One pod and its node."""
-
-    pod: str
-    node: str
-    leaf: str
-    spine: str
-
-
 class Outcome(msgspec.Struct, frozen=True):
-    """The result of the demo."""
+    """The result of the demo. Nodes are by pod, in order of rank; both gangs are modelled over RDMA."""
 
     admitted: Sequence[Admitted]
-    placed: Sequence[Placed]
-    without: Sequence[Placed]
-    free_by_leaf: Mapping[str, int]
-    bandwidth: float  # modelled, over RDMA, as a share of an ideal placement's
-    bandwidth_without: float  # of the placement `without`, also over RDMA
+    placed: Mapping[str, str]
+    without: Mapping[str, str]
+    gang: overview_types.Gang
+    gang_without: overview_types.Gang
 
 
 def build_cluster() -> Cluster:
@@ -113,10 +102,15 @@ def write(folder: pathlib.Path, cluster: Cluster, pods: Sequence[Tree] = ()) -> 
     (folder / "snapshot.json").write_text(json.dumps(tree), encoding="utf-8")
 
 
+def list_sources(folder: pathlib.Path) -> options.Sources:
+    """Return the files that `write` has written."""
+    return options.Sources(snapshot=str(folder / "snapshot.json"), policy=str(folder / "policy.yaml"))
+
+
 async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], None]) -> Outcome:
     """Admit the pods, and place them with and without railwright. `report` is called with each step.
 
-    Raises StartError.
+    Afterwards the folder has the cluster with the gang as railwright has placed it. Raises StartError.
     """
     pods = list(objects.build_volcano_pods(cluster.job, uid=str(uuid.UUID(int=1))))  # the same names in every demo
     report(f"starting the webhook on {len(cluster.nodes)} simulated nodes")
@@ -135,53 +129,21 @@ async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], No
             placed = await _place(cluster, ready, f"http://{address}/volcano", session)
     report("modelling the bandwidth")
     without = await _place(cluster, ready)
-    free = dict.fromkeys((node["metadata"]["labels"][objects.LEAF_LABEL] for node in cluster.nodes), 0)
-    for node in VolcanoSession(cluster.nodes, cluster.pods).list_feasible(ready[0]):
-        free[_describe_placement(cluster, ready[0], node).leaf] += 1
-    return Outcome(
-        admitted=admitted,
-        placed=placed,
-        without=without,
-        free_by_leaf=free,
-        bandwidth=_model_bandwidth(cluster, placed),
-        bandwidth_without=_model_bandwidth(cluster, without),
-    )
+    gang_without = _assess(folder, cluster, ready, without)
+    return Outcome(admitted, placed, without, _assess(folder, cluster, ready, placed), gang_without)
 
 
-def _model_bandwidth(cluster: Cluster, placed: Sequence[Placed]) -> float:
-    """Return the modelled bandwidth of a ring over these nodes, in rank order, 0..1: that of its slowest edge.
-
-    The edges that leave a domain share its uplinks.
-    """
-    ratios = yaml.safe_load(cluster.policy_text)["fabrics"]["roce"]["placement"]["oversubscription"]
-    slowest = 1.0
-    for label, ratio in zip((objects.LEAF_LABEL, objects.SPINE_LABEL), ratios, strict=True):
-        domain_of = {node["metadata"]["name"]: node["metadata"]["labels"][label] for node in cluster.nodes}
-        sizes = Counter(domain_of.values())
-        domains = [domain_of[pod.node] for pod in placed]
-        ring = zip(domains, [*domains[1:], domains[0]], strict=True)
-        leaving = Counter(domain for domain, following in ring if domain != following)
-        for domain, edges in leaving.items():
-            slowest = min(slowest, bandwidth.compute_uplink_bandwidth(sizes[domain], ratio, edges))
-    return slowest
-
-
-def count_fewest_leaves(free_by_leaf: Mapping[str, int], pods: int) -> int:
-    """Return how many leaves, those with the most free nodes first, have a node for each pod; 0 if all have too few."""
-    for count, free in enumerate(itertools.accumulate(sorted(free_by_leaf.values(), reverse=True)), 1):
-        if free >= pods:
-            return count
-    return 0
-
-
-def count_leaves(placed: Sequence[Placed]) -> int:
-    """Return the number of leaves that a placement uses."""
-    return len({pod.leaf for pod in placed})
-
-
-def count_crossings(placed: Sequence[Placed]) -> int:
-    """Return the number of ring edges that leave a leaf; each shares the uplinks, which are oversubscribed."""
-    return sum(one.leaf != other.leaf for one, other in zip(placed, [*placed[1:], placed[0]], strict=True))
+def _assess(
+    folder: pathlib.Path, cluster: Cluster, pods: Sequence[Tree], nodes: Mapping[str, str]
+) -> overview_types.Gang:
+    """Write a snapshot in which the pods run on these nodes. Return their gang as `railwright gangs` shows it."""
+    running = [
+        {**pod, "spec": {**pod["spec"], "nodeName": nodes[pod["metadata"]["name"]]}, "status": {"phase": "Running"}}
+        for pod in pods
+    ]
+    write(folder, cluster, running)
+    [gang] = overview_tables.read(list_sources(folder)).gangs
+    return gang
 
 
 # --- the servers --------------------------------------------------------------------------------------------
@@ -277,13 +239,13 @@ _PENDING, _ALLOCATED = 1, 2  # api.TaskStatus
 
 async def _place(
     cluster: Cluster, pods: Sequence[Tree], extender: str = "", session: aiohttp.ClientSession | None = None
-) -> list[Placed]:
+) -> dict[str, str]:
     """Run Volcano's loop for one gang: prioritize, choose the best sum of scores, allocate; then close the session.
 
-    Without `session` the extender is not called, and Volcano's own scores decide.
+    Return the nodes by pod. Without `session` the extender is not called, and Volcano's own scores decide.
     """
     state, rng = VolcanoSession(cluster.nodes, cluster.pods), random.Random(_SEED)  # noqa: S311 - repeats
-    placed = []
+    placed: dict[str, str] = {}
     for pod in pods:
         offered, added = state.list_feasible(pod), {}
         if session is not None:
@@ -297,16 +259,10 @@ async def _place(
         state.add_pod(pod, node)
         if session is not None:
             await _post(session, f"{extender}/allocate", {"task": _build_task(pod, node, _ALLOCATED)})
-        placed.append(_describe_placement(cluster, pod, node))
+        placed[pod["metadata"]["name"]] = node
     if session is not None:
         await _post(session, f"{extender}/session-close", {})
     return placed
-
-
-def _describe_placement(cluster: Cluster, pod: Tree, node: str) -> Placed:
-    labels = next(tree["metadata"]["labels"] for tree in cluster.nodes if tree["metadata"]["name"] == node)
-    name = pod["metadata"]["name"]
-    return Placed(pod=name, node=node, leaf=labels[objects.LEAF_LABEL], spine=labels[objects.SPINE_LABEL])
 
 
 class VolcanoSession:
