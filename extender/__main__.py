@@ -60,7 +60,7 @@ async def serve(options: settings.Settings) -> int:
         clock=time.monotonic,
         count_rejected=lambda code, nodes: counters.extender_rejected_nodes.labels(code).inc(nodes),
     )
-    assessor = gang_assessment.Assessor(state.cluster, state.opted_in, deciding.policy, state.pools, deciding.engine)
+    assessor = gang_assessment.Assessor(state.cluster, deciding.policy, state.pools, deciding.engine)
     gangs = gang_tracker.Gangs(state, assessor)
 
     def find_cache_problem() -> str:
@@ -108,7 +108,7 @@ async def serve(options: settings.Settings) -> int:
         cluster_reports.RailGauges(state, counters, deciding.policy).run,
     ]
     if options.dashboard_listen is not None:
-        builder = overview_builder.OverviewBuilder(state.cluster, state.opted_in, deciding.policy, state.pools)
+        builder = overview_builder.OverviewBuilder(state.cluster, deciding.policy, state.pools)
         tasks += _build_dashboard(options, options.dashboard_listen, builder, origin, post)
     try:
         return await extender_server.run(tasks)

@@ -40,15 +40,14 @@ class Explanations:
         key, assessor, cluster = f"{namespace}/{name}", self._assessor, self._state.cluster
         pod = next((pod for pod in cluster.pods.values() if pod.key == key), None)
         request = assessor.build_request(pod) if pod is not None else None
-        view = self._state.opted_in.get_pod(pod.uid) if pod is not None else None
-        if pod is None or view is None or request is None:
+        if pod is None or pod.reduced is None or request is None:
             return None
         rows = assessor.engine.explain_nodes(assessor.engine.score(request), first=[pod.node] if pod.node else ())
         members = assessor.list_members(pod)
         return Explanation(
             pod=key,
             node=pod.node,
-            scheduler=view.spec.scheduler_name or "default-scheduler",
+            scheduler=pod.reduced.spec.scheduler_name or "default-scheduler",
             fabric=request.fabric_name,
             needs=[
                 f"{need.label}: {need.amount // resources.UNIT} {intent.format_resource(need.resource)}"

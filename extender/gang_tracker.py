@@ -61,11 +61,11 @@ class Gangs:
     def check(self, now: float) -> Sequence[Outcome]:
         """Return new outcomes. Call it about once a second."""
         cluster, outcomes, assessed, has_checked = self._state.cluster, list[Outcome](), 0, False
-        known = self._state.opted_in.gangs
+        known = cluster.opted_in_gangs
         self._gangs = {key: tracked for key, tracked in self._gangs.items() if key in known}
         for key in known:
             members = list(cluster.get_gang(key).values())
-            if not members or (key not in self._gangs and len(self._gangs) >= MAX_TRACKED):
+            if key not in self._gangs and len(self._gangs) >= MAX_TRACKED:
                 continue
             size = cluster.get_gang_size(key, observed=len(members))
             is_placed = len(members) >= size and all(pod.node for pod in members)

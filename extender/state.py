@@ -1,4 +1,4 @@
-"""The extender's state: the cluster state and opted-in pods from watches, and the assumed pods from schedulers.
+"""The extender's state: the cluster state from watches, and the assumed pods from schedulers.
 
 A pod that is observed bound or deleted confirms its assumption: from then on the cluster state counts it.
 `list_watches` has the kinds that placement needs, watched or read from a snapshot, each with its sink.
@@ -12,20 +12,18 @@ from typing import Any
 from railwright.cluster import resources, sinks, sources
 from railwright.fabric import names, scheduling_views, views
 from railwright.fabric.claims import inventory
-from railwright.fabric.overview import opted_in_pods
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import claimed_rails, model
 from railwright.fabric.workloads import membership
 
 
 class State:
-    """The cluster state, the assumed pods and the opted-in pods of this process."""
+    """The cluster state and the assumed pods of this process."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.cluster = cluster_state.ClusterState()
         self.assumed = self.cluster.assumed
-        self.opted_in = opted_in_pods.OptedInPods()
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
 
     def apply_policy(self, policy: model.Policy | None) -> None:
@@ -41,13 +39,11 @@ class Pods:
     def __init__(self, state: State) -> None:
         self._cluster = state.cluster
         self._assumed = state.assumed
-        self._opted_in = state.opted_in
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
         """Replace all objects."""
         before = set(self._cluster.pods)
         self._cluster.replace_pods(objects)
-        self._opted_in.replace(objects)
         for assumed_pod in list(self._assumed):
             known = self._cluster.pods.get(assumed_pod.uid)
             # a pod not observed before may be newer than the list
@@ -60,7 +56,6 @@ class Pods:
         """Add or update a pod. Confirm its assumption once it is bound or ended."""
         uid, pods = obj.metadata.identity, self._cluster.pods
         self._cluster.upsert_pod(obj)
-        self._opted_in.upsert(obj)
         pod = pods.get(uid)
         if pod is not None and not pod.node:
             self._assumed.see(uid, pod.requests)
@@ -70,7 +65,6 @@ class Pods:
     def remove(self, obj: views.Pod) -> None:
         """Remove a pod."""
         self._cluster.remove_pod(obj.metadata.identity)
-        self._opted_in.remove(obj)
         self._assumed.forget(obj.metadata.identity)
 
 

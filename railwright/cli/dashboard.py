@@ -72,7 +72,7 @@ async def open_view(given: options.Sources, client: clients.Client | None, sourc
     )
     state.apply_policy(origin.store.current)
     origin.store.subscribe(lambda store: state.apply_policy(store.current))
-    builder = overview_builder.OverviewBuilder(state.cluster, state.opted_in, lambda: origin.store.current, state.pools)
+    builder = overview_builder.OverviewBuilder(state.cluster, lambda: origin.store.current, state.pools)
     feed = application.Feed(builder, source=source, list_problems=origin.list_problems)
     return View(feed, (*origin.tasks, feed.run, functools.partial(_report, origin)))
 

@@ -287,7 +287,7 @@ def read(given: options.Sources) -> overview_types.Overview:
     else:
         policy, problems = asyncio.run(_open_cluster(given, watch_specs))
     state.apply_policy(policy)
-    builder = overview_builder.OverviewBuilder(state.cluster, state.opted_in, lambda: policy, state.pools)
+    builder = overview_builder.OverviewBuilder(state.cluster, lambda: policy, state.pools)
     with output.show_progress("assessing gangs"):
         builder.refresh_fully()
     for problem in problems:

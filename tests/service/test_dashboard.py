@@ -17,7 +17,7 @@ from dashboard_servers import find
 
 from railwright.cli import __main__ as command_line
 from railwright.dashboard import application
-from railwright.fabric.overview import opted_in_pods, overview_builder
+from railwright.fabric.overview import overview_builder
 from railwright.fabric.placement.state import cluster_state
 from railwright.serving import settings
 
@@ -223,7 +223,7 @@ async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
 def quiet_feed() -> application.Feed:
     state = cluster_state.ClusterState()
     return application.Feed(
-        overview_builder.OverviewBuilder(state, opted_in_pods.OptedInPods(), lambda: None, {}),
+        overview_builder.OverviewBuilder(state, lambda: None, {}),
         source="x",
         pace_seconds=0.01,
     )
@@ -255,7 +255,7 @@ async def test_nothing_is_computed_without_readers():
 
 async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
     state = placing.build_cluster(placing.leaves(a=8000))
-    builder = overview_builder.OverviewBuilder(state, opted_in_pods.OptedInPods(), placing.policy, {})
+    builder = overview_builder.OverviewBuilder(state, placing.policy, {})
     source = application.Feed(builder, source="x", pace_seconds=0.01)
     monkeypatch.setattr(application, "_STREAM_SECONDS", 0.3)
     async with dashboard_servers.feeding(source), application.open_port(HERE, source, everybody) as where:

@@ -39,7 +39,7 @@ class Extender:
         self.decider = decider.Decider(known, policy, count_rejected=count_rejected, **options)
         self.kube = kube_scheduler.KubeScheduler(self.decider)
         self.volcano = volcano.Volcano(self.decider)
-        assessor = gang_assessment.Assessor(known.cluster, known.opted_in, policy, known.pools, self.decider.engine)
+        assessor = gang_assessment.Assessor(known.cluster, policy, known.pools, self.decider.engine)
         self.gangs = gang_tracker.Gangs(known, assessor)
         self.explanations = explanations.Explanations(known, assessor)
 

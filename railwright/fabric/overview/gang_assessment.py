@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import intent, text, topology
-from railwright.fabric.overview import opted_in_pods, overview_types
+from railwright.fabric.overview import overview_types
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
@@ -72,12 +72,9 @@ class GangMembers(msgspec.Struct, frozen=True):
         return overview_types.STARTING if placed else overview_types.WAITING
 
 
-def list_gangs(
-    cluster: cluster_state.ClusterState, pods: opted_in_pods.OptedInPods
-) -> dict[membership.GangKey, GangMembers]:
+def list_gangs(cluster: cluster_state.ClusterState) -> dict[membership.GangKey, GangMembers]:
     """Return the gangs of opted-in pods; of more than MAX_GANGS the first by name."""
-    keys = sorted(pods.gangs)[:MAX_GANGS]
-    return {key: gang for key in keys if (gang := list_members(key, cluster)).members}
+    return {key: list_members(key, cluster) for key in sorted(cluster.opted_in_gangs)[:MAX_GANGS]}
 
 
 def list_members(key: membership.GangKey, cluster: cluster_state.ClusterState) -> GangMembers:
@@ -133,14 +130,12 @@ class Assessor:
     def __init__(
         self,
         cluster: cluster_state.ClusterState,
-        pods: opted_in_pods.OptedInPods,
         policy: Callable[[], policies.Policy | None],
         networks: intent.Networks,
         placement_engine: engine.PlacementEngine | None = None,
     ) -> None:
         """`networks`: the resource of each network, by (namespace, name)."""
-        self._cluster, self._pods = cluster, pods
-        self._policy, self._networks = policy, networks
+        self._cluster, self._policy, self._networks = cluster, policy, networks
         self.engine = placement_engine or engine.PlacementEngine(cluster)
 
     def list_members(self, pod: object_info.PodInfo) -> GangMembers:
@@ -152,11 +147,12 @@ class Assessor:
 
     def build_request(self, pod: object_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
         """Return a request for a pod with all nodes as candidates; None if no rails are planned for it."""
-        view = self._pods.get_pod(pod.uid)
-        if view is None:
+        if pod.reduced is None:
             return None
         nodes = tuple(self._cluster.nodes)
-        return scheduling_request.build_request(view, self._policy(), self._networks, nodes, requests=pod.requests)
+        return scheduling_request.build_request(
+            pod.reduced, self._policy(), self._networks, nodes, requests=pod.requests
+        )
 
     def assess(self, gang: GangMembers) -> Assessment:
         """Assess a gang."""
@@ -181,9 +177,10 @@ class Assessor:
         ranks: tuple[overview_types.Rank, ...] = (),
     ) -> overview_types.Gang:
         """Return what users see of a gang."""
-        known = [pod for member in gang.members if (pod := self._pods.get_pod(member.uid))]
         policy, placed, pods = self._policy(), gang.placed >= gang.size, self._cluster.pods
-        bound_at = [pods[member.uid].bound_at for member in gang.members if member.uid in pods]
+        infos = [pods[member.uid] for member in gang.members if member.uid in pods]
+        known = [pod.reduced for pod in infos if pod.reduced is not None]
+        bound_at = [pod.bound_at for pod in infos]
         namespace, _, name = gang.key.partition("/")
         return overview_types.Gang(
             key=gang.key,

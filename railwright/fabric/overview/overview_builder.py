@@ -1,7 +1,7 @@
 """Builds the overview of one cluster and keeps it current.
 
 It runs in slices, so that it does not delay a server's requests, and only when something has changed. It reads the
-cluster state, the assumed pods and the opted-in pods, and needs no clock.
+cluster state, and needs no clock.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,6 @@ from railwright.fabric import intent, text, topology
 from railwright.fabric.overview import (
     fabric_view,
     gang_assessment,
-    opted_in_pods,
     overview_types,
 )
 from railwright.fabric.placement.state import cluster_state, object_info, pod_usage
@@ -40,13 +39,12 @@ class OverviewBuilder:
     def __init__(
         self,
         cluster: cluster_state.ClusterState,
-        pods: opted_in_pods.OptedInPods,
         policy: Policy,
         pools: intent.Networks,
     ) -> None:
         """`pools`: the resource of each network, by (namespace, name)."""
-        self._cluster, self._pods, self._policy, self._pools = cluster, pods, policy, pools
-        self._assessor = gang_assessment.Assessor(cluster, pods, policy, pools)
+        self._cluster, self._policy, self._pools = cluster, policy, pools
+        self._assessor = gang_assessment.Assessor(cluster, policy, pools)
         self._inputs: tuple[object, ...] = ()  # of the members and the views
         self._version = 0  # increases when the inputs change
         self._policy_inputs: tuple[object, ...] = ()  # of the views
@@ -101,13 +99,12 @@ class OverviewBuilder:
             self._policy_inputs,
             self._cluster.version,
             self._cluster.assumed.change_log.position,
-            self._pods.generation,
         )
         if inputs == self._inputs and self._is_settled:
             return
         if inputs != self._inputs:
             self._inputs, self._version = inputs, self._version + 1
-            self._members = gang_assessment.list_gangs(self._cluster, self._pods)
+            self._members = gang_assessment.list_gangs(self._cluster)
             self._colours = gang_assessment.assign_colours(self._colours, self._members)
             yield
             ranks = {pod.uid: (key, pod.rank) for key, gang in self._members.items() for pod in gang.members}

@@ -42,9 +42,7 @@ class Site:
         known.apply_policy(fabric_policy)
         known.cluster.replace_nodes(nodes)
         self.verbs = extending.Extender(known, lambda: fabric_policy, clock=lambda: 100.0)
-        self.overview = overview_builder.OverviewBuilder(
-            known.cluster, known.opted_in, lambda: fabric_policy, known.pools
-        )
+        self.overview = overview_builder.OverviewBuilder(known.cluster, lambda: fabric_policy, known.pools)
         self.gauges = cluster_reports.RailGauges(known, metrics.ExtenderMetrics(), lambda: fabric_policy)
         tree = msgspec.to_builtins(pod("p", group="g"))
         self.request = json.dumps({"Pod": tree, "NodeNames": [node.metadata.name for node in nodes]}).encode()

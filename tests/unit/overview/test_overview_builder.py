@@ -7,7 +7,7 @@ import pytest
 
 from railwright.cluster import policies
 from railwright.fabric import node_views, views
-from railwright.fabric.overview import fabric_view, opted_in_pods, overview_builder, overview_types
+from railwright.fabric.overview import fabric_view, overview_builder, overview_types
 from railwright.fabric.policy import claimed_rails, model
 
 POLICY = placing.policy(oversubscription=[8])
@@ -33,15 +33,12 @@ def read_claims_policy() -> model.Policy:
 class Cluster:
     def __init__(self, nodes=(), pods=(), least=None, policy=POLICY, state=None) -> None:
         self.state = state or placing.build_cluster(nodes, pods, least)
-        self.known = opted_in_pods.OptedInPods()
-        self.known.replace(list(pods))
         self.policy = policy
-        self.builder = overview_builder.OverviewBuilder(self.state, self.known, lambda: self.policy, {})
+        self.builder = overview_builder.OverviewBuilder(self.state, lambda: self.policy, {})
 
     def add(self, *pods):
         for pod in pods:
             self.state.upsert_pod(pod)
-            self.known.upsert(pod)
         return self
 
     def seen(self) -> overview_types.Overview:
@@ -239,7 +236,6 @@ def test_a_gang_keeps_its_colour_which_is_reused_after_its_end():
     before = {gang.key: gang.colour for gang in cluster.seen().gangs}
     for pod in gang("a-00", "a-01"):
         cluster.state.remove_pod(pod.metadata.identity)
-        cluster.known.remove(pod)
     cluster.add(*gang("a-00", name="b"), *gang("a-01", name="c"))  # both before the other one by name
     after = {gang.key: gang.colour for gang in cluster.seen().gangs}
     assert after["train/o"] == before["train/o"]
@@ -250,7 +246,6 @@ def test_a_gang_keeps_its_colour_which_is_reused_after_its_end():
 def test_a_gang_of_an_unknown_fabric_has_a_reason():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.policy = placing.policy()
-    cluster.known.upsert(placing.pod("x-0", group="x", label="other", on="a-01"))
     cluster.state.upsert_pod(placing.pod("x-0", group="x", label="other", on="a-01"))
     assert "not defined in the current policy" in cluster.gang("train/x").why[0].message
 

@@ -20,6 +20,7 @@ from railwright.fabric.placement.state import (
     change_log,
     declared_sizes,
     object_info,
+    reduced_pods,
 )
 from railwright.fabric.workloads import frameworks, membership
 
@@ -33,6 +34,7 @@ class PodIndex:
         # not terminating ones
         self.by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
         self.unbound_by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
+        self.opted_in_by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
         self.ended: dict[str, membership.GangKey] = {}  # UID -> gang, of those that have one
         self.ended_by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = {}
         self.by_claim: dict[str, set[str]] = {}  # namespace/name of a claim or template that specs name -> UIDs
@@ -48,6 +50,8 @@ class PodIndex:
             self.by_gang[pod.gang][pod.uid] = pod
             if not pod.node:
                 self.unbound_by_gang[pod.gang][pod.uid] = pod
+            if pod.reduced is not None:
+                self.opted_in_by_gang[pod.gang][pod.uid] = pod
         if pod.node:
             self.by_node[pod.node][pod.uid] = pod
             self._add_usage(pod.node, pod.requests, sign=1)
@@ -61,7 +65,7 @@ class PodIndex:
             self.by_claim[key].remove(uid)
             if not self.by_claim[key]:
                 del self.by_claim[key]
-        for gangs in (self.by_gang, self.unbound_by_gang):
+        for gangs in (self.by_gang, self.unbound_by_gang, self.opted_in_by_gang):
             if pod.gang in gangs:
                 gangs[pod.gang].pop(uid, None)
                 if not gangs[pod.gang]:
@@ -131,6 +135,7 @@ class ClusterState:
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
         self._requests = resources.RequestReader(self._share)
         self._interner = bounded_cache.StringInterner()
+        self._reducer = reduced_pods.PodReducer()
         self._sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.version = 0  # incremented by every change
@@ -197,6 +202,11 @@ class ClusterState:
     def get_gang(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
         return self._pods.by_gang.get(key, {}) if key else {}
+
+    @property
+    def opted_in_gangs(self) -> Collection[membership.GangKey]:
+        """Return the gangs with an opted-in pod that is not terminating."""
+        return self._pods.opted_in_by_gang.keys()
 
     def get_unbound(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
         """Return those pods of a gang that are not bound."""
@@ -267,6 +277,8 @@ class ClusterState:
         container_requests = self._requests.compute(pod)
         requests = self._add_claims(claims, container_requests)
         info = object_info.read_pod(pod, claims, self._interner, requests, container_requests)
+        if (reduced := self._reducer.reduce(pod)) is not None:
+            info = msgspec.structs.replace(info, reduced=reduced)
         if pod.status.phase in _ENDED_PHASES:
             if info != self._pods.ended_by_gang.get(info.gang, {}).get(uid):
                 self.remove_pod(uid)

@@ -75,6 +75,7 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     fabric: str = ""  # that it was injected with; "" if it was not
     rails: tuple[str, ...] = ()  # of that fabric, counted by a resource or not
     is_ending: bool = False  # it is being deleted
+    reduced: views.Pod | None = None  # what scheduling requests read of it; None if it did not opt in
 
     @property
     def place(self) -> str:

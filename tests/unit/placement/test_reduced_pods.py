@@ -1,0 +1,36 @@
+"""What is kept of opted-in pods."""
+
+import json
+
+import msgspec
+import pytest
+
+from railwright.fabric import names, views
+from railwright.fabric.placement.state import reduced_pods
+
+RECORD = {"fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"]}
+
+
+def pod(name, record=RECORD, **labels):
+    annotations = {} if record is None else {names.INJECTION: record if isinstance(record, str) else json.dumps(record)}
+    meta = {"name": name, "namespace": "a", "uid": name, "annotations": annotations}
+    return msgspec.convert({"metadata": {**meta, "labels": {names.FABRIC: "roce", **labels}}}, views.Pod)
+
+
+def reduce(tree: views.Pod) -> views.Pod | None:
+    return reduced_pods.PodReducer().reduce(tree)
+
+
+def test_nothing_is_kept_of_a_pod_that_did_not_opt_in():
+    assert reduce(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod)) is None
+    assert reduce(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE})) is None
+
+
+def test_only_the_fields_of_a_record_that_placement_reads_are_kept():
+    record = reduce(pod("p")).metadata.annotations[names.INJECTION]
+    assert json.loads(record) == {"fabric": "roce", "rails": ["rail0", "rail1"]}
+
+
+@pytest.mark.parametrize(("record", "kept"), [("{", 1), ("[" * 100_000, 500)])
+def test_an_unreadable_record_is_truncated(record, kept):
+    assert len(reduce(pod("p", record)).metadata.annotations[names.INJECTION]) == kept
