@@ -76,8 +76,8 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     workload = _read(kind, tree, own_namespace)
     templates = []
     for template in workload.templates:
-        path, ancestors = registry.follow(tree, template.pointer)
-        origin = frameworks.TemplateOrigin(template.context, template.added, ancestors, template.path)
+        path, _ = registry.follow(tree, template.pointer)
+        origin = template.find_origin(tree)
         templates += [
             msgspec.structs.replace(_build_template(template, origin, own_namespace, pods), path=path)
             for pods in kind.create_pods(origin)
@@ -175,11 +175,10 @@ def _build_template(
     if pods.ssh_volume:
         _mount_keys(spec, pods.ssh_volume, f"{origin.context.workload}-ssh")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    count = pods.count if isinstance(pods.count, int) else None
     return Template(
         format_title(tree, namespace),
         pods.part,
-        count,
+        pods.total,
         namespace,
         pod,
         requested=template.requested,

@@ -14,7 +14,7 @@ from railwright.fabric.injection import drafts, template_plan, templates
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import frameworks, registry
+from railwright.fabric.workloads import frameworks
 
 KUEUE, VOLCANO, KUBE_SCHEDULER = "Kueue", "Volcano", "kube-scheduler"
 _WRITERS: Mapping[tuple[str, str], Callable[[requests.TopologyRequest], requests.SchedulerFields]] = {
@@ -167,10 +167,11 @@ def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.Pol
 
 def _build_part(workload: templates.Workload, tree: Any, planned: template_plan.TemplatePlan) -> requests.Part:
     template, injection = planned.template, planned.injection
+    created = workload.kind.create_pods(template.find_origin(tree))
     return requests.Part(
         template=template,
         pod=template.pod if injection is None else injection.pod,
-        pods=registry.count_pods_at(workload.kind, template.pointer, tree) or 0,
+        pods=sum(pods.count for pods in created if isinstance(pods.count, int)),
         is_rank=injection is not None and injection.has_rails,
     )
 

@@ -59,6 +59,11 @@ class Template(msgspec.Struct, frozen=True):
         """Return the opt-in label that its pods will have: its own, otherwise the inherited one."""
         return self.pod.metadata.labels.get(names.FABRIC, self.inherited)
 
+    def find_origin(self, tree: Any) -> frameworks.TemplateOrigin:
+        """Return the template in its object, which is plain data."""
+        _, ancestors = registry.follow(tree, self.pointer)
+        return frameworks.TemplateOrigin(self.context, self.added, ancestors, self.path)
+
     def is_job_accelerated(self, resources: Collection[str]) -> bool:
         """True if a template of the workload requests one of these accelerators, or uses claims."""
         return accelerators.has_accelerator(self.requested, resources)

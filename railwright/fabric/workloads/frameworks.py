@@ -139,7 +139,7 @@ class TemplatePath(msgspec.Struct, frozen=True):
         return "/".join(("", *(self.pod_spec if field == "spec" else ()), rest))
 
 
-# --- the pods that a controller creates, for `railwright explain` -----------------------------------------
+# --- the pods that a controller creates -------------------------------------------------------------------
 
 
 class TemplateOrigin(msgspec.Struct, frozen=True):
@@ -166,11 +166,22 @@ class CreatedPods(msgspec.Struct, frozen=True):
     """The pods that a controller creates from a template."""
 
     part: str = ""  # the template's name in the object, "" if the object has one template
-    count: Any = 1  # number of pods as written in the object; not an int if the object does not state it
+    count: Any = 1  # number of pods in each gang as written in the object; not an int if the object does not state it
+    gangs: Any = 1  # number of gangs, likewise
     name: str = ""  # suffix to the name of the object; ends with "-" if the rest of the pod's name is generated
     labels: Mapping[str, str] = {}  # in addition to ControllerMetadata
     annotations: Mapping[str, str] = {}
     ssh_volume: str = ""  # the volume with the keys of ranks that ssh starts
+
+    @property
+    def total(self) -> int | None:
+        """The number of pods in all gangs; None if the object does not state it."""
+        return multiply(self.count, self.gangs)
+
+
+def multiply(one: Any, other: Any) -> int | None:
+    """Return the product of two values of an object; None if one of them is not a whole number."""
+    return one * other if isinstance(one, int) and isinstance(other, int) else None
 
 
 CreatePods = Callable[[TemplateOrigin], Iterator[CreatedPods]]
@@ -179,7 +190,7 @@ CreatePods = Callable[[TemplateOrigin], Iterator[CreatedPods]]
 def create_pods(origin: TemplateOrigin) -> Iterator[CreatedPods]:
     """Yield the pods of a template that has `replicas` beside it, with generated names."""
     part = origin.context.name
-    yield CreatedPods(part, origin.parent.get("replicas", 1), f"-{part}-" if part else "-")
+    yield CreatedPods(part, origin.parent.get("replicas", 1), name=f"-{part}-" if part else "-")
 
 
 # --- the size of a gang -----------------------------------------------------------------------------------
@@ -256,9 +267,6 @@ class SizeRule(msgspec.Struct, frozen=True):
 
 # --- a kind -----------------------------------------------------------------------------------------------
 
-CountPods = Callable[[Sequence[str | int], Mapping[str, Any]], int | None]
-"""Counts the pods of a template by its path and the object as plain data; None if the object does not state it."""
-
 
 class WorkloadKind(msgspec.Struct, frozen=True):
     """A kind of object with pod templates, in one version of its API.
@@ -276,7 +284,6 @@ class WorkloadKind(msgspec.Struct, frozen=True):
     copies_label: bool = False
     spec_view: type[Any] | None = None  # view with the fields of the spec that `build_metadata` reads
     create_pods: CreatePods = create_pods
-    count_pods: CountPods | None = None  # None: the product of the replica fields on the way to the template
     size: SizeRule | None = None
 
     @property
@@ -380,7 +387,6 @@ class Framework(msgspec.Struct, frozen=True):
     ssh_volume: tuple[str, str] | None = None  # label, and the volume with ssh keys; `{}` stands for the label's value
     # manifests, also of unknown kinds
     containers: tuple[ContainerRule, ...] = ()
-    replica_fields: tuple[str, ...] = ()  # fields that multiply the pods of every template below them
 
 
 def is_launcher_name(role: str) -> bool:

@@ -5,8 +5,7 @@ A clique has the pod's labels and annotations beside its `spec.podSpec`, and Gro
 a role controls its pods. Cliques of a scaling group are scaled together, such as a leader and its workers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from railwright.fabric.workloads import frameworks
 
@@ -19,17 +18,7 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
     part = origin.context.name
     pods = frameworks.get_mapping(origin.ancestors[-1], "spec").get("replicas", _DEFAULT_PODS)
     sets = frameworks.get_mapping(origin.ancestors[0], "spec").get("replicas", 1)
-    count = pods * sets if isinstance(pods, int) and isinstance(sets, int) else None
-    yield frameworks.CreatedPods(f"clique {part}", count, f"-0-{part}-")
-
-
-def _count_pods(path: Sequence[str | int], root: Mapping[str, Any]) -> int | None:
-    """Return the pods of a clique in one replica of the set and of the scaling group."""
-    node: Any = root
-    for step in path:
-        node = node[step]
-    pods = frameworks.get_mapping(node, "spec").get("replicas", _DEFAULT_PODS)
-    return pods if isinstance(pods, int) else None
+    yield frameworks.CreatedPods(f"clique {part}", pods, sets, f"-0-{part}-")
 
 
 FRAMEWORK = frameworks.Framework(
@@ -40,7 +29,6 @@ FRAMEWORK = frameworks.Framework(
             "PodCliqueSet",
             (frameworks.TemplatePath(("spec", "template", "cliques", frameworks.EACH), pod_spec=POD_SPEC),),
             create_pods=_create_pods,
-            count_pods=_count_pods,
         ),
     ),
 )
@@ -56,7 +44,7 @@ def _create_component_pods(origin: frameworks.TemplateOrigin) -> Iterator[framew
     """Yield the pods of a component; their number is unknown where each replica has several nodes (`multinode`)."""
     part = origin.context.name
     count = None if origin.parent.get("multinode") else origin.parent.get("replicas", 1)
-    yield frameworks.CreatedPods(f"component {part}", count, f"-{part.lower()}-")
+    yield frameworks.CreatedPods(f"component {part}", count, name=f"-{part.lower()}-")
 
 
 DYNAMO = frameworks.WorkloadKind(

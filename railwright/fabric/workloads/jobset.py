@@ -57,8 +57,7 @@ def _count_pods(job: frameworks.Tree, policy: object = None) -> int | None:
     labels = frameworks.get_mapping(job, "template", "metadata", "labels")
     if isinstance(policy, dict) and labels.get(TRAINER_STEP) == _TRAINER:
         pods = 1 if policy.get("numNodes") is None else policy["numNodes"]
-    jobs = job.get("replicas", 1)
-    return jobs * pods if isinstance(jobs, int) and isinstance(pods, int) else None
+    return frameworks.multiply(job.get("replicas", 1), pods)
 
 
 FRAMEWORK = frameworks.Framework(

@@ -138,12 +138,10 @@ FRAMEWORK = frameworks.Framework(
             "DaemonSet",
             _TEMPLATES,
             is_injected=False,
-            create_pods=lambda _: iter((frameworks.CreatedPods(count=None, name="-"),)),
-            count_pods=lambda _, __: None,  # as many as nodes
+            create_pods=lambda _: iter((frameworks.CreatedPods(count=None, name="-"),)),  # as many as nodes
         ),
         frameworks.WorkloadKind("", "v1", "ReplicationController", _TEMPLATES, is_injected=False),
     ),
     gang_labels=(frameworks.GangLabel(JOB, "job"),),
     index_labels=(INDEX,),
-    replica_fields=("parallelism", "replicas"),
 )

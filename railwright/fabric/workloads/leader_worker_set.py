@@ -1,6 +1,6 @@
 """LeaderWorkerSet: groups of a leader and its workers, each group a gang."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from railwright.fabric import views
@@ -42,20 +42,11 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
     size, is_leader = origin.parent.get("size", 1), WORKER_INDEX in origin.metadata.labels
     shared, annotations = {GROUP_INDEX: "0"}, {SIZE: str(size)}
     if is_leader or _LEADER not in origin.parent:
-        yield frameworks.CreatedPods("leader", groups, "-0", {**shared, WORKER_INDEX: "0"}, annotations)
-    workers = groups * (size - 1) if isinstance(groups, int) and isinstance(size, int) else None
+        yield frameworks.CreatedPods("leader", 1, groups, "-0", {**shared, WORKER_INDEX: "0"}, annotations)
+    workers = size - 1 if isinstance(size, int) else None
     if not is_leader and workers != 0:
         of_worker = annotations | {_LEADER_NAME: f"{origin.context.workload}-0"}
-        yield frameworks.CreatedPods("worker", workers, "-0-1", {**shared, WORKER_INDEX: "1"}, of_worker)
-
-
-def _count_pods(path: Sequence[str | int], root: Mapping[str, Any]) -> int | None:
-    """Return the pods of one group, which is the gang: `size` with the leader, which may lack an own template."""
-    group = (root.get("spec") or {}).get("leaderWorkerTemplate") or {}
-    size = group.get("size", 1)
-    if path[-1] == _LEADER:
-        return 1
-    return size - (_LEADER in group) if isinstance(size, int) else None
+        yield frameworks.CreatedPods("worker", workers, groups, "-0-1", {**shared, WORKER_INDEX: "1"}, of_worker)
 
 
 FRAMEWORK = frameworks.Framework(
@@ -74,7 +65,6 @@ FRAMEWORK = frameworks.Framework(
             ),
             spec_view=Spec,
             create_pods=_create_pods,
-            count_pods=_count_pods,
         ),
     ),
     gang_labels=(frameworks.GangLabel(NAME, "leader-worker-set", (GROUP_INDEX,)),),

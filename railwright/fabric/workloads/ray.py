@@ -20,9 +20,9 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
     if origin.metadata.labels[NODE_TYPE] == _HEAD:
         yield frameworks.CreatedPods("head", name="-head-", labels={_GROUP_LABEL: "headgroup"})
         return
-    part = origin.context.name
-    replicas = origin.parent.get("replicas", 1)
-    yield frameworks.CreatedPods(f"worker group {part}", replicas, f"-{part}-worker-", {_GROUP_LABEL: part})
+    part, parent = origin.context.name, origin.parent
+    count = frameworks.multiply(parent.get("replicas", 1), parent.get("numOfHosts", 1))
+    yield frameworks.CreatedPods(f"worker group {part}", count, name=f"-{part}-worker-", labels={_GROUP_LABEL: part})
 
 
 def _make_kind(name: str, *steps: str, is_injected: bool = False) -> frameworks.WorkloadKind:
@@ -53,5 +53,4 @@ FRAMEWORK = frameworks.Framework(
     ),
     role_labels=(NODE_TYPE,),
     roles={NODE_TYPE: {_HEAD: frameworks.HEAD}},
-    replica_fields=("numOfHosts",),
 )

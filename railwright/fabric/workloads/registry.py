@@ -1,4 +1,4 @@
-"""The frameworks that railwright knows, one row each, their kinds, and the number of pods of a template.
+"""The frameworks that railwright knows, one row each, and their kinds.
 
 To add one, write its file in this folder and its row here.
 """
@@ -50,28 +50,6 @@ def find_kind(group: str, version: str, name: str) -> frameworks.WorkloadKind | 
     """Return the kind, or None if it is unknown. An unknown version is read as the latest one."""
     exact = (kind for kind in KINDS if (kind.group, kind.version, kind.name) == (group, version, name))
     return next(exact, _BY_NAME.get((group, name)))
-
-
-# --- the number of pods of a template ---------------------------------------------------------------------
-
-_REPLICA_FIELDS = tuple(dict.fromkeys(field for row in FRAMEWORKS for field in row.replica_fields))
-
-
-def count_pods_at(kind: frameworks.WorkloadKind, pointer: str, root: Any) -> int | None:
-    """Return the number of pods of the template at a JSON pointer; None if the object does not state it.
-
-    Without a rule of the kind, it is the product of the replica fields in the objects around the template.
-    """
-    path, values = follow(root, pointer)
-    if kind.count_pods is not None:
-        return kind.count_pods(path, root)
-    count = 1
-    for node in values[:-1]:
-        for key in _REPLICA_FIELDS:
-            value = node.get(key) if isinstance(node, dict) else None
-            if isinstance(value, int) and not isinstance(value, bool):
-                count *= value
-    return count
 
 
 def follow(root: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:

@@ -32,7 +32,9 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
 
 def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     team = origin.context.name
-    yield frameworks.CreatedPods(f"team {team}", origin.parent.get("replicas", 1), f"-{team}-0", {INDEX: "0"})
+    yield frameworks.CreatedPods(
+        f"team {team}", origin.parent.get("replicas", 1), name=f"-{team}-0", labels={INDEX: "0"}
+    )
 
 
 def _list_teams(mission: Mission) -> Sequence[frameworks.Replicas]:
