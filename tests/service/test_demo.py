@@ -63,10 +63,10 @@ async def test_the_gang_takes_the_fewest_leaves():
     assert err.splitlines() == [f"railwright demo: {step}" for step in STEPS]
     result = json.loads(out)
     assert result["fine"]
-    leaves, without = ({node.rpartition("-")[0] for node in result[key].values()} for key in ("placed", "without"))
-    assert len(leaves) == result["gang"]["leaves"] == result["gang"]["min_leaves"] == 1
-    assert len(without) > 1, "there is nothing to see where Volcano does as well"
-    assert result["gang_without"]["bandwidth"] < result["gang"]["bandwidth"] == 1.0
+    placed, without = result["placed"], result["without"]
+    assert len({rank["leaf"] for rank in placed["ranks"]}) == placed["leaves"] == placed["min_leaves"] == 1
+    assert without["leaves"] > 1, "there is nothing to see where Volcano does as well"
+    assert without["bandwidth"] < placed["bandwidth"] == 1.0
     for pod in result["admitted"]:
         assert "railwright.io/injection" in pod["after"]["metadata"]["annotations"]
 

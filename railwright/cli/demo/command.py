@@ -43,7 +43,7 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
     with output.show_progress("starting"):  # cleared at the end, also of an error
         cluster = scenario.build_cluster()
         outcome = await scenario.run(folder, cluster, _report)
-    is_optimal = outcome.gang.leaves == outcome.gang.min_leaves
+    is_optimal = outcome.placed.leaves == outcome.placed.min_leaves
     if formats.is_document(arguments.output):
         formats.print_document({"fine": is_optimal} | msgspec.to_builtins(outcome), arguments.output)
     else:
@@ -83,18 +83,18 @@ def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterat
     resources = cluster.nodes[0]["status"]["allocatable"]
     record = json.loads(outcome.admitted[0].after["metadata"]["annotations"][names.INJECTION])
     rails = len(record["rails"])
-    job = f"A job of {len(outcome.placed)} pods on {len(cluster.nodes)} simulated nodes"
+    job = f"A job of {outcome.placed.size} pods on {len(cluster.nodes)} simulated nodes"
     yield ((f"{job} with {resources['nvidia.com/gpu']} GPUs and {rails} RDMA rails each", "bold"),)
     yield _join((("You write one label", "bold"),), (("The webhook adds to each pod", "bold"),))
     columns = _format_job(cluster.job), _format_changes(outcome.admitted[0])
     yield from itertools.starmap(_join, itertools.zip_longest(*columns, fillvalue=()))
     yield ()
     yield _join((("Without: no label, Volcano alone", "bold"),), (("With railwright: label and extender", "bold"),))
-    maps = (_format_map(cluster, nodes.values()) for nodes in (outcome.without, outcome.placed))
+    maps = (_format_map(cluster, gang) for gang in (outcome.without, outcome.placed))
     yield from map(_join, *maps)
-    yield _join(_format_leaves(outcome.gang_without, "red"), _format_leaves(outcome.gang, "green"))
+    yield _join(_format_leaves(outcome.without, "red"), _format_leaves(outcome.placed, "green"))
     yield _join((("network: TCP on the pod network", "red"),), ((f"network: RDMA on {rails} rails", "green"),))
-    yield _join(_format_bar(outcome.gang_without, "red"), _format_bar(outcome.gang, "green"))
+    yield _join(_format_bar(outcome.without, "red"), _format_bar(outcome.placed, "green"))
     legend = f"{_POD} node of the job   {_FREE} free   {_BUSY} busy   a group: the nodes of one leaf switch"
     yield ((legend, "dim"),)
     placement = yaml.safe_load(cluster.policy_text)["fabrics"]["roce"]["placement"]
@@ -148,8 +148,9 @@ def _shorten(values: Sequence[str]) -> str:
     return f"{values[0]}..{last[0]}" if last and len(values) > 1 else values[0]
 
 
-def _format_map(cluster: scenario.Cluster, gang: Collection[str]) -> list[Line]:
-    """Return the nodes of each leaf as cells, the leaves of a superpod together. `gang` are the nodes of the job."""
+def _format_map(cluster: scenario.Cluster, gang: overview_types.Gang) -> list[Line]:
+    """Return the nodes of each leaf as cells, the leaves of a superpod together."""
+    own = {rank.node for rank in gang.ranks}
     busy = {
         pod["spec"]["nodeName"]
         for pod in cluster.pods
@@ -159,15 +160,15 @@ def _format_map(cluster: scenario.Cluster, gang: Collection[str]) -> list[Line]:
     for _, nodes in itertools.groupby(cluster.nodes, key=lambda node: node["metadata"]["labels"][objects.SPINE_LABEL]):
         lines.append(())
         for _, members in itertools.groupby(nodes, key=lambda node: node["metadata"]["labels"][objects.LEAF_LABEL]):
-            cells = [_format_cell(node["metadata"]["name"], gang, busy) for node in members]
+            cells = [_format_cell(node["metadata"]["name"], own, busy) for node in members]
             if sum(len(part) for part, _ in lines[-1]) + 1 + len(cells) > _MAP:
                 lines.append(())
             lines[-1] = (*lines[-1], (" ", ""), *cells)
     return lines
 
 
-def _format_cell(node: str, gang: Collection[str], busy: Collection[str]) -> tuple[str, str]:
-    if node in gang:
+def _format_cell(node: str, own: Collection[str], busy: Collection[str]) -> tuple[str, str]:
+    if node in own:
         return (_POD, "bold cyan")
     return (_BUSY, "dim") if node in busy else (_FREE, "dim")
 

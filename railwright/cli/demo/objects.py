@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric.workloads import volcano
-
 Tree = dict[str, Any]
 LEAF_LABEL, SPINE_LABEL = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
@@ -99,33 +97,3 @@ def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str])
         },
         "status": {"phase": "Running"},
     }
-
-
-def build_volcano_pods(job: Tree, *, uid: str) -> Iterator[Tree]:
-    """Yield the pods that Volcano's job controller creates for a Job (pkg/controllers/job), reduced for placement."""
-    name, namespace = job["metadata"]["name"], job["metadata"].get("namespace", "default")
-    for task in job["spec"]["tasks"]:
-        template = task["template"]
-        for index in range(task.get("replicas", 1)):
-            own = {volcano.JOB: name, volcano.TASK: task["name"], volcano.TASK_INDEX: str(index)}
-            metadata = template.get("metadata", {})
-            yield {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": f"{name}-{task['name']}-{index}",
-                    "namespace": namespace,
-                    "labels": {**metadata.get("labels", {}), **own},
-                    "annotations": {**metadata.get("annotations", {}), volcano.GROUP_ANNOTATION: f"{name}-{uid}"},
-                    "ownerReferences": [
-                        {
-                            "apiVersion": "batch.volcano.sh/v1alpha1",
-                            "kind": "Job",
-                            "name": name,
-                            "uid": uid,
-                            "controller": True,
-                        }
-                    ],
-                },
-                "spec": template["spec"],
-            }

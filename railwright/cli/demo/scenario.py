@@ -14,7 +14,7 @@ import random
 import re
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -24,6 +24,7 @@ import yaml
 
 from railwright.cli import options, overview_tables
 from railwright.cli.demo import objects
+from railwright.cli.explanation import templates
 from railwright.fabric import resources, text, views
 from railwright.fabric.overview import overview_types
 from railwright.fabric.workloads import volcano
@@ -57,13 +58,11 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The result of the demo. Nodes are by pod, in order of rank; both gangs are modelled over RDMA."""
+    """The result of the demo: the job's pods, and their gang as placed with and without railwright, both over RDMA."""
 
     admitted: Sequence[Admitted]
-    placed: Mapping[str, str]
-    without: Mapping[str, str]
-    gang: overview_types.Gang
-    gang_without: overview_types.Gang
+    placed: overview_types.Gang
+    without: overview_types.Gang
 
 
 def build_cluster() -> Cluster:
@@ -112,7 +111,7 @@ async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], No
 
     Afterwards the folder has the cluster with the gang as railwright has placed it. Raises StartError.
     """
-    pods = list(objects.build_volcano_pods(cluster.job, uid=str(uuid.UUID(int=1))))  # the same names in every demo
+    pods = list(_build_pods(cluster.job))
     report(f"starting the webhook on {len(cluster.nodes)} simulated nodes")
     write(folder, cluster)
     async with aiohttp.ClientSession() as session:
@@ -121,16 +120,25 @@ async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], No
             admitted = await asyncio.gather(*(_admit(session, f"http://{address}", pod) for pod in pods))
         ready = [pod.after for pod in admitted]
         for index, pod in enumerate(ready):
-            pod["metadata"]["uid"] = str(uuid.UUID(int=index + 2))
+            pod["metadata"]["uid"] = str(uuid.UUID(int=index))
         report("starting the extender on a cluster with these pods")
         write(folder, cluster, ready)
         async with start_server("extender", folder) as address:
             report("placing the gang by the extender")
             placed = await _place(cluster, ready, f"http://{address}/volcano", session)
     report("modelling the bandwidth")
-    without = await _place(cluster, ready)
-    gang_without = _assess(folder, cluster, ready, without)
-    return Outcome(admitted, placed, without, _assess(folder, cluster, ready, placed), gang_without)
+    without = _assess(folder, cluster, ready, await _place(cluster, ready))
+    return Outcome(admitted, _assess(folder, cluster, ready, placed), without)
+
+
+def _build_pods(job: Tree) -> Iterator[Tree]:
+    """Yield the pods that Volcano's controller creates for the job."""
+    for template in templates.expand(job, templates.DEFAULT_NAMESPACE) or ():
+        metadata = template.pod["metadata"]  # of the first pod of a task
+        for index in range(template.pods or 0):
+            name, labels = f"{metadata['name'].removesuffix('0')}{index}", metadata["labels"]
+            own = {"name": name, "labels": {**labels, volcano.TASK_INDEX: str(index)}}
+            yield {**template.pod, "metadata": {**metadata, **own}}
 
 
 def _assess(
