@@ -105,7 +105,7 @@ def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argpar
         load=arguments.load,
         jobs=arguments.jobs,
         pod_gpus=pod_gpus,
-        settings=experiments.Settings(seed=arguments.seed),
+        seed=arguments.seed,
     )
     return Row(
         shape, ratio, pod_gpus, stream, experiments.run(experiment, "railwright", experiments.draw_jobs(experiment))

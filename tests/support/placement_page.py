@@ -69,7 +69,7 @@ class _WithBusyNodes(policies.PlacementPolicy):
     def __init__(self, inner: policies.PlacementPolicy, busy: Sequence[int]) -> None:
         self._inner, self._busy = inner, busy
         self.scale = inner.scale
-        for method in ("on_submit", "score", "on_assume", "on_forget", "on_bind", "on_end"):
+        for method in ("on_submit", "score", "on_assume", "on_bind", "on_end"):
             setattr(self, method, getattr(inner, method))
 
     def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:
@@ -102,7 +102,7 @@ def format_study() -> str:
     """Return the table of a stream of jobs, in Markdown."""
     experiment = experiments.Experiment(spec=_build_spec(), jobs=JOBS)
     jobs = experiments.draw_jobs(experiment)
-    summaries = {policy: experiments.run(experiment, policy, jobs).summary for policy in experiments.POLICIES}
+    summaries = {policy: experiments.run(experiment, policy, jobs).summary for policy in TITLES}
     rows = [
         (
             TITLES[policy],
@@ -120,7 +120,7 @@ def format_study() -> str:
 @functools.cache
 def place_gang(draw: int = DRAWN) -> tuple[GangPlacement, ...]:
     """Place the gang by each policy of the simulator, on the same free nodes."""
-    return tuple(_place_by(policy, list_busy_nodes(draw)) for policy in experiments.POLICIES)
+    return tuple(_place_by(policy, list_busy_nodes(draw)) for policy in TITLES)
 
 
 def mean(policy: str) -> float:
@@ -131,16 +131,13 @@ def mean(policy: str) -> float:
 
 
 def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
-    factory = experiments.build_factories(experiments.Experiment(_build_spec()))[policy]
-
     def build_policy(sim_cluster: cluster.Cluster) -> policies.PlacementPolicy:
-        return _WithBusyNodes(factory(sim_cluster), busy)
+        return _WithBusyNodes(experiments.POLICIES[policy](sim_cluster), busy)
 
     gpus = cluster_specs.GPUS
     initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, failed=False, is_initial=True) for number in range(BUSY)]
     gang = job_stream.Job(BUSY, 1.0, 60.0, GANG, gpus, failed=False)
-    run = experiments.Simulation(_build_spec(), build_policy, experiments.Settings())
-    placed = run.run([*initial, gang]).placed[-1]
+    placed = experiments.Simulation(_build_spec(), build_policy).run([*initial, gang])[-1]
     sim_cluster = cluster.Cluster(_build_spec())
     _, crossings, _ = bandwidth_model.assess_ring(sim_cluster, sim_cluster.build_demand(gpus), placed.hosts)
     return GangPlacement(policy, placed.value, placed.leaves, crossings, placed.hosts, tuple(busy))

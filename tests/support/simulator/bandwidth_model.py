@@ -1,13 +1,13 @@
 """Models the bus bandwidth of a placed gang, as a share of an ideal placement's (0..1), and finds the best placement.
 
-A gang is as fast as its slowest member, over the rails that all members have, and as its slowest crossing between
-domains. The constants are those of `railwright.fabric.placement.bandwidth`. The bandwidth is modelled, never measured:
-latency, congestion by other jobs and NCCL's own choices are left out.
+A gang is as fast as its slowest member, and as its slowest crossing between domains. The constants are those of
+`railwright.fabric.placement.bandwidth`. The bandwidth is modelled, never measured: latency, congestion by other jobs
+and NCCL's own choices are left out.
 
 The best placement of one gang on free resources has the most modelled bandwidth, then the fewest leaves. The result is
 exact. It is the reference that the planner (`railwright.fabric.placement.gangs.planner`) is compared with, so it is
 written independently and shares only the constants: a defect of the planner must not be one of the reference too. The
-search tries every set of rails and every possible bandwidth, highest first. A bandwidth determines which nodes and
+search tries every possible bandwidth, highest first. A bandwidth determines which nodes and
 which uplinks of domains can provide it; because domains form a tree, it is enough to count whether the gang fits below
 one domain with such uplinks. All pods of a gang are equal. Ranks are assigned domain by domain, so that only one ring
 edge leaves each domain, the minimum.
@@ -15,7 +15,7 @@ edge leaves each domain, the minimum.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -40,7 +40,7 @@ def assess_gang(
     """Return the bandwidth of a gang; `ranks[i]` is the host and the grant of rank i."""
     hosts = [host for host, _ in ranks]
     fabric, crossings, rank_order_crossings = assess_ring(sim_cluster, demand, hosts)
-    member = find_slowest_member(ranks, demand)
+    member = min((grant.value for _, grant in ranks), default=1.0)
     leaves = len({sim_cluster.hosts[host].chain[:1] for host in hosts})
     return GangBandwidth(min(member, fabric), member, fabric, leaves, crossings, rank_order_crossings)
 
@@ -53,45 +53,6 @@ def grant_ranks(free: cluster.FreeCapacity, hosts: Iterable[int]) -> list[tuple[
         ranks.append((host, free.grants[host][used[host]]))
         used[host] += 1
     return ranks
-
-
-def find_slowest_member(ranks: Sequence[tuple[int, cluster.Grant]], demand: cluster.Demand) -> float:
-    """Return the bandwidth of the slowest member, over the rails that all members have.
-
-    Rails of one pool are interchangeable, so there all of a member's rails count.
-    """
-    grants = [grant for _, grant in ranks]
-    if not demand.named or not demand.rails:
-        return min((grant.value for grant in grants), default=1.0)
-    common = frozenset.intersection(*(frozenset(rail for rail, _ in grant.uses) for grant in grants))
-    by_host: dict[int, list[cluster.Grant]] = defaultdict(list)
-    for host, grant in ranks:
-        by_host[host].append(grant)
-    return min(compute_slowest_on_host(peers, common, demand) for peers in by_host.values())
-
-
-def compute_slowest_on_host(
-    peers: Sequence[cluster.Grant], rails: Collection[int] | None, demand: cluster.Demand
-) -> float:
-    """Return the bandwidth of the slowest of a gang's members on one host, over `rails` (None: all rails).
-
-    NCCL treats pods with different host names as different hosts, so members on one NIC share its bandwidth.
-    """
-    if not demand.named:
-        return min(grant.value for grant in peers)
-    pods: dict[int, int] = defaultdict(int)
-    for grant in peers:
-        for rail, _ in grant.uses:
-            pods[rail] = 1 if grant.is_alone else pods[rail] + 1
-    return min(
-        sum(
-            value * (1 + others) / (pods[rail] + others)
-            for (rail, value), others in zip(grant.uses, grant.other_pods, strict=True)
-            if rails is None or rail in rails
-        )
-        / demand.rails
-        for grant in peers
-    )
 
 
 def assess_ring(sim_cluster: cluster.Cluster, demand: cluster.Demand, hosts: Sequence[int]) -> tuple[float, int, int]:
@@ -119,7 +80,7 @@ def compute_uplink_bandwidth(
 ) -> float:
     """Return what each of `crossings` ring edges that leave a domain can carry, relative to the gang's rails."""
     crossed = sim_cluster.domains[domain]
-    links = sim_cluster.rails / demand.rails if sim_cluster.is_bundled and demand.rails else 1.0
+    links = sim_cluster.rails / demand.rails  # the rails of a node share uplinks
     return bandwidth.compute_uplink_bandwidth(
         crossed.size, sim_cluster.oversubscription[crossed.level], crossings, links
     )
@@ -130,9 +91,6 @@ def compute_uplink_bandwidth(
 
 Leaf = tuple[int, ...]
 """The full chain of domains of a leaf, closest first."""
-
-
-_TOLERANCE = 1e-9  # two sums of the same shares may differ in the last bit
 
 
 class Optimum(msgspec.Struct, frozen=True):
@@ -162,48 +120,20 @@ def find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: in
 def _find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> Optimum | None:
     if free.total < pods:
         return None
-    optima = []
-    least = 0.0  # bandwidth of the best one so far
-    for rails in _list_rail_sets(free):
-        optimum = _find_best_on_rails(sim_cluster, free, pods, rails, least)
-        if optimum is not None:
-            optima.append(optimum)
-            least = max(least, optimum.value)
-    highest = [optimum for optimum in optima if optimum.value >= least - _TOLERANCE]
-    return min(highest, key=lambda optimum: optimum.leaves, default=None)
-
-
-def _find_best_on_rails(
-    sim_cluster: cluster.Cluster,
-    free: cluster.FreeCapacity,
-    pods: int,
-    rails: frozenset[int] | None,
-    least: float,
-) -> Optimum | None:
-    """Return the optimum of a gang that uses these rails; None if it does not fit with a bandwidth of `least`."""
-    for minimum in _list_thresholds(sim_cluster, free, rails):
-        if minimum < least - _TOLERANCE:
-            return None
-        slots = count_slots(sim_cluster, free, minimum, rails)
+    for minimum in _list_thresholds(sim_cluster, free):
+        slots = count_slots(sim_cluster, free, minimum)
         leaves = _select_in_best_domain(sim_cluster, free.demand, slots, pods, minimum)
         if leaves is not None:
             return _lay_out(sim_cluster, free, slots, leaves, pods)
     return None
 
 
-def count_slots(
-    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, minimum: float, rails: frozenset[int] | None = None
-) -> Slots:
+def count_slots(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, minimum: float) -> Slots:
     """Return the slots for pods with at least this bandwidth."""
     hosts: dict[int, int] = {}
     leaves: dict[Leaf, int] = defaultdict(int)
-    slots_by_group: dict[int, int] = {}
-    for index, (grants, group) in enumerate(zip(free.grants, free.groups, strict=True)):
-        if not grants:
-            continue
-        slots = slots_by_group.get(group)
-        if slots is None:
-            slots = slots_by_group[group] = _count_grants(grants, free.demand, minimum, rails)
+    for index, grants in enumerate(free.grants):
+        slots = sum(1 for _ in itertools.takewhile(lambda grant: grant.value >= minimum, grants))
         if slots:
             hosts[index] = slots
             leaves[sim_cluster.hosts[index].chain] += slots
@@ -217,11 +147,7 @@ def count_min_leaves(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, p
 
 def fits_one_leaf(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int, minimum: float) -> bool:
     """Return whether one leaf has enough slots for the gang at no less than this bandwidth."""
-    return any(
-        slots >= pods
-        for rails in _list_rail_sets(free)
-        for slots in count_slots(sim_cluster, free, minimum, rails).leaves.values()
-    )
+    return any(slots >= pods for slots in count_slots(sim_cluster, free, minimum).leaves.values())
 
 
 def fits_unsplit(
@@ -234,48 +160,13 @@ def fits_unsplit(
 
 def _remove_splits(free: cluster.FreeCapacity) -> cluster.FreeCapacity:
     """Remove, on each host, the grants from the first split one on."""
-    unsplit = {
-        group: tuple(itertools.takewhile(lambda grant: not grant.split, grants))
-        for group, grants in dict(zip(free.groups, free.grants, strict=True)).items()
-    }
-    remaining = [unsplit[group] for group in free.groups]
-    return cluster.FreeCapacity(free.demand, remaining, free.groups, sum(map(len, remaining)))
+    remaining = [tuple(itertools.takewhile(lambda grant: not grant.split, grants)) for grants in free.grants]
+    return cluster.FreeCapacity(free.demand, remaining, sum(map(len, remaining)))
 
 
-def _count_grants(
-    grants: Sequence[cluster.Grant], demand: cluster.Demand, minimum: float, rails: frozenset[int] | None
-) -> int:
-    """Count the pods that a host fits before one is slower than `minimum`. kubelet grants in a fixed order."""
-    for count, grant in enumerate(grants):
-        if rails is not None and not rails <= {rail for rail, _ in grant.uses}:
-            return count
-        if compute_slowest_on_host(grants[: count + 1], rails, demand) < minimum:
-            return count
-    return len(grants)
-
-
-def _list_rail_sets(free: cluster.FreeCapacity) -> Sequence[frozenset[int] | None]:
-    """Return the sets of rails that a gang may have in common; None means any rails of a pool."""
-    if not free.demand.named:
-        return (None,)
-    granted = {frozenset(rail for rail, _ in grant.uses) for grants in set(free.grants) for grant in grants}
-    intersections = set(granted)
-    new = granted
-    while new:  # until no intersection adds another set
-        new = {one & other for one in new for other in granted} - intersections
-        intersections |= new
-    return sorted(intersections, key=lambda rails: (-len(rails), sorted(rails)))
-
-
-def _list_thresholds(
-    sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, rails: frozenset[int] | None
-) -> Sequence[float]:
-    """Return all bandwidths that can limit a gang, those of hosts and of domains' uplinks; highest first."""
-    values = {
-        compute_slowest_on_host(grants[:count], rails, free.demand)
-        for grants in set(free.grants)
-        for count in range(1, len(grants) + 1)
-    }
+def _list_thresholds(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity) -> Sequence[float]:
+    """Return all bandwidths that can limit a gang, those of pods and of domains' uplinks; highest first."""
+    values = {grant.value for grants in set(free.grants) for grant in grants}
     domains = range(len(sim_cluster.domains))
     values |= {compute_uplink_bandwidth(sim_cluster, free.demand, number) for number in domains}
     return sorted(values, reverse=True)

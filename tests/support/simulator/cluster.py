@@ -9,7 +9,7 @@ counts of one node's devices.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -27,8 +27,7 @@ class Hardware(msgspec.Struct, frozen=True):
 
     gpus: tuple[int, ...]  # of each NUMA node
     numa_of_rail: tuple[int, ...]
-    devices: tuple[int, ...]  # of each rail; 0 if the node does not have it
-    healthy: bool = True
+    devices: tuple[int, ...]  # of each rail
 
     @property
     def empty(self) -> State:
@@ -37,142 +36,86 @@ class Hardware(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """The devices that each pod of a job requests."""
+    """The devices that each pod of a job requests: GPUs, and any rails of one pool."""
 
     gpus: int
     rails: int
-    named: bool = False  # True: the first `rails` rails by name; False: any rails of one pool
-    counted: bool = True  # False: the pod requests no devices of its rails, so nodes without some fit too
 
 
 class Grant(msgspec.Struct, frozen=True):
     """The devices that one pod got, and their bandwidth."""
 
     gpus: tuple[int, ...]  # of each NUMA node
-    uses: tuple[tuple[int, float], ...]  # (rail, its bandwidth 0..1 for the first pod of its gang there)
-    value: float  # the pod's bandwidth 0..1, likewise
+    rails: tuple[int, ...]
+    value: float  # the pod's bandwidth 0..1
     split: bool  # over more NUMA nodes than its devices need
-    misaligned: int  # rails on another NUMA node than the GPUs that use them
-    after: State
-    is_alone: bool = False  # sharing of its NICs does not count
-    other_pods: tuple[int, ...] = ()  # for each of `uses`: pods of other gangs on that NIC
+    after: State  # what is free on the node afterwards
 
 
 def list_grants(hardware: Hardware, state: State, demand: Demand) -> tuple[Grant, ...]:
-    """Return the grants of one gang's pods on a node, in order, until no more fit.
-
-    Each is assessed as if it were the gang's only pod there; `bandwidth_model` shares NICs between members.
-    """
+    """Return the grants of one gang's pods on a node, in order, until no more fit."""
     grants = []
-    current = state
-    while (grant := _next_grant(hardware, state, current, demand)) is not None:
+    while (grant := _next_grant(hardware, state, demand)) is not None:
         grants.append(grant)
-        current = grant.after
+        state = grant.after
     return tuple(grants)
 
 
 def release(state: State, grant: Grant) -> State:
     """Return what is free after a pod with this grant ended."""
     gpus, devices = state
-    rails = {rail for rail, _ in grant.uses}
     return (
         tuple(free + released for free, released in zip(gpus, grant.gpus, strict=True)),
-        tuple(free + (rail in rails) for rail, free in enumerate(devices)),
+        tuple(free + (rail in grant.rails) for rail, free in enumerate(devices)),
     )
 
 
-def _next_grant(hardware: Hardware, before_gang: State, current: State, demand: Demand) -> Grant | None:
-    gpus, rails = current
-    if sum(gpus) < demand.gpus or not demand.gpus:
+def _next_grant(hardware: Hardware, state: State, demand: Demand) -> Grant | None:
+    gpus, devices = state
+    usable = [rail for rail, free in enumerate(devices) if free]
+    if sum(gpus) < demand.gpus or not demand.gpus or len(usable) < demand.rails:
         return None
-    usable = _list_usable_rails(hardware, rails, demand)
-    if demand.counted and len(usable) < demand.rails:
-        return None
-    order = _choose_numa_order(hardware, gpus, usable, demand)
+    nics = [sum(hardware.numa_of_rail[rail] == node for rail in usable) for node in range(len(gpus))]
+    order = _choose_numa_nodes(gpus, nics, demand)
     counts = _fill_first([gpus[node] for node in order], demand.gpus)
     by_numa = dict(zip(order, counts, strict=True))
     granted = tuple(by_numa.get(node, 0) for node in range(len(gpus)))
     position = {node: index for index, node in enumerate(order)}
-    nics = sorted(usable, key=lambda rail: (position.get(hardware.numa_of_rail[rail], len(order)), rail))
-    return _assess(hardware, before_gang, current, demand, granted, sorted(nics[: demand.rails]))
+    usable.sort(key=lambda rail: (position.get(hardware.numa_of_rail[rail], len(order)), rail))
+    return _assess(hardware, state, demand, granted, sorted(usable[: demand.rails]))
 
 
-def _assess(
-    hardware: Hardware,
-    before_gang: State,
-    current: State,
-    demand: Demand,
-    granted: tuple[int, ...],
-    nics: Sequence[int],
-) -> Grant:
+def _assess(hardware: Hardware, state: State, demand: Demand, granted: tuple[int, ...], rails: Sequence[int]) -> Grant:
     quotas = [-(-count * demand.rails // demand.gpus) for count in granted]  # rails that the GPUs there can use
-    uses, misaligned, other_pods = [], 0, []
-    for rail in nics:
+    total = 0.0
+    for rail in rails:
         node = hardware.numa_of_rail[rail]
-        aligned = quotas[node] > 0
+        total += bandwidth.compute_rail_bandwidth(is_aligned=quotas[node] > 0, others=0, is_healthy=True)
         quotas[node] -= 1
-        misaligned += not aligned
-        in_use = hardware.devices[rail] - before_gang[1][rail]
-        other_pods.append(in_use if demand.named else 0)
-        value = bandwidth.compute_rail_bandwidth(is_aligned=aligned, others=other_pods[-1], is_healthy=hardware.healthy)
-        uses.append((rail, value))
-    touched = {node for node, count in enumerate(granted) if count}
-    if demand.counted:
-        touched |= {hardware.numa_of_rail[rail] for rail in nics}
+    touched = {node for node, count in enumerate(granted) if count} | {hardware.numa_of_rail[rail] for rail in rails}
     after = (
-        tuple(free - count for free, count in zip(current[0], granted, strict=True)),
-        tuple(free - (rail in nics) for rail, free in enumerate(current[1])),
+        tuple(free - count for free, count in zip(state[0], granted, strict=True)),
+        tuple(free - (rail in rails) for rail, free in enumerate(state[1])),
     )
-    return Grant(
-        gpus=granted,
-        uses=tuple(uses),
-        value=1.0 if not demand.rails else sum(value for _, value in uses) / demand.rails,
-        split=len(touched) > _count_min_numa_nodes(hardware, demand),
-        misaligned=misaligned,
-        after=after,
-        other_pods=tuple(other_pods),
-    )
+    nics = [0] * len(hardware.gpus)
+    for rail, node in enumerate(hardware.numa_of_rail):
+        nics[node] += hardware.devices[rail] > 0
+    least = len(_choose_numa_nodes(hardware.gpus, nics, demand))  # on an empty node
+    return Grant(granted, tuple(rails), total / demand.rails, len(touched) > least, after)
 
 
-def _list_usable_rails(hardware: Hardware, rails: Sequence[int], demand: Demand) -> list[int]:
-    if demand.named:
-        return [rail for rail in range(demand.rails) if hardware.devices[rail] and rails[rail] > 0]
-    return [rail for rail, free in enumerate(rails) if free > 0]
-
-
-def _choose_numa_order(hardware: Hardware, gpus: Sequence[int], usable: Sequence[int], demand: Demand) -> Sequence[int]:
-    """Return the NUMA nodes to take devices from, in order."""
-    required = {hardware.numa_of_rail[rail] for rail in usable} if demand.named and demand.counted else set()
-    nics = [sum(1 for rail in usable if hardware.numa_of_rail[rail] == node) for node in range(len(gpus))]
-    min_nics = demand.rails if demand.counted and not demand.named else 0
-    fallback = None
-    for mask in _list_numa_sets(len(gpus)):
-        if sum(gpus[node] for node in mask) < demand.gpus or sum(nics[node] for node in mask) < min_nics:
-            continue
-        if required <= set(mask) or not required:
-            return mask
-        fallback = fallback or mask
-    return fallback if fallback is not None else range(len(gpus))
+def _choose_numa_nodes(gpus: Sequence[int], nics: Sequence[int], demand: Demand) -> Sequence[int]:
+    """Return the narrowest and lowest NUMA nodes that together have the free devices; all if there are none."""
+    for nodes in _list_numa_sets(len(gpus)):
+        if sum(gpus[node] for node in nodes) >= demand.gpus and sum(nics[node] for node in nodes) >= demand.rails:
+            return nodes
+    return range(len(gpus))
 
 
 def _list_numa_sets(count: int) -> Iterator[tuple[int, ...]]:
     """Yield the sets of NUMA nodes, narrowest first."""
     for size in range(1, count + 1):
         yield from itertools.combinations(range(count), size)
-
-
-def _count_min_numa_nodes(hardware: Hardware, demand: Demand) -> int:
-    """Return how many NUMA nodes the devices need on an empty node."""
-    nics = [0] * len(hardware.gpus)
-    for rail, node in enumerate(hardware.numa_of_rail):
-        nics[node] += hardware.devices[rail] > 0
-    if demand.named and demand.counted:
-        return len({hardware.numa_of_rail[rail] for rail in range(demand.rails)})
-    min_nics = demand.rails if demand.counted else 0
-    for mask in _list_numa_sets(len(hardware.gpus)):
-        if sum(hardware.gpus[node] for node in mask) >= demand.gpus and sum(nics[node] for node in mask) >= min_nics:
-            return len(mask)
-    return len(hardware.gpus)
 
 
 def _fill_first(free: Sequence[int], required: int) -> list[int]:
@@ -186,16 +129,12 @@ def _fill_first(free: Sequence[int], required: int) -> list[int]:
 # --- the cluster --------------------------------------------------------------------------------------------
 
 
-_UNCOUNTED = 1 << 10  # devices of a rail that pods do not request: never used up
-
-
 class Host(msgspec.Struct, frozen=True):
     """The constant properties of a node."""
 
     name: str
     chain: tuple[int, ...]  # number of its domain at each level, closest first
     hardware: Hardware
-    hardware_class: int  # hosts of one class have equal hardware
 
 
 class Domain(msgspec.Struct, frozen=True):
@@ -211,7 +150,6 @@ class FreeCapacity(msgspec.Struct, frozen=True):
 
     demand: Demand
     grants: Sequence[tuple[Grant, ...]]  # of each host
-    groups: Sequence[int]  # of each host; hosts of one group have equal grants
     total: int  # pods
 
 
@@ -222,10 +160,8 @@ class Cluster:
         self.spec = spec
         self.levels = presets.list_domain_keys(spec.fabric.placement)
         self.oversubscription = list_oversubscription(spec)
-        self.is_bundled = not presets.has_own_uplinks(spec.fabric.placement)  # the rails of a node share uplinks
         self.rails = len(spec.fabric.rails)
         self.domains: list[Domain] = []
-        self.counted, self.named = _find_rails_mode(spec)
         self.hosts = self._build_hosts()
         self.states: list[State] = [host.hardware.empty for host in self.hosts]
         self.gpus = sum(sum(host.hardware.gpus) for host in self.hosts)
@@ -237,7 +173,7 @@ class Cluster:
         fabric = self.spec.fabric
         per_node = fabric.gpus_per_node or max(sum(host.hardware.gpus) for host in self.hosts)
         share = -(-gpus * len(fabric.rails) // per_node)
-        return Demand(gpus=gpus, rails=max(1, min(share, len(fabric.rails))), named=self.named, counted=self.counted)
+        return Demand(gpus, max(1, min(share, len(fabric.rails))))
 
     def get_capacity(self, demand: Demand) -> "CapacityIndex":
         """Return the capacity for a demand; the index follows later changes."""
@@ -264,15 +200,12 @@ class Cluster:
             listener(host, state)
 
     def _build_hosts(self) -> list[Host]:
-        document, classes = self.spec.policy, dict[Hardware, int]()
         places = [topology.read_domains(node.metadata.labels, self.levels) for node in self.spec.nodes]
         chains = self._number_domains(places)
-        hosts = []
-        for node, chain in zip(self.spec.nodes, chains, strict=True):
-            hardware = _build_hardware(node, document, self.spec.fabric, counted=self.counted)
-            hardware_class = classes.setdefault(hardware, len(classes))
-            hosts.append(Host(node.metadata.name, chain, hardware, hardware_class))
-        return hosts
+        return [
+            Host(node.metadata.name, chain, _build_hardware(node, self.spec.policy, self.spec.fabric))
+            for node, chain in zip(self.spec.nodes, chains, strict=True)
+        ]
 
     def _number_domains(self, places: Sequence[topology.Place]) -> list[tuple[int, ...]]:
         """Return each node's domains by number. A node without a label is its own domain: its links are unknown."""
@@ -301,32 +234,26 @@ class CapacityIndex:
     def __init__(self, hosts: Sequence[Host], states: Sequence[State], demand: Demand) -> None:
         self.demand = demand
         self._hosts = hosts
-        self._group_by_state: dict[tuple[int, State], int] = {}  # key: hardware class and state
-        self._grants_by_group: list[tuple[Grant, ...]] = []
-        self.groups = [self._find_group(index, state) for index, state in enumerate(states)]
-        self.grants = [self._grants_by_group[group] for group in self.groups]
+        self._grants_by_state: dict[tuple[Hardware, State], tuple[Grant, ...]] = {}
+        self.grants = [self._list_grants(index, state) for index, state in enumerate(states)]
         self.slots = [len(grants) for grants in self.grants]
         self.total = sum(self.slots)
-        empty_groups = [self._find_group(index, host.hardware.empty) for index, host in enumerate(hosts)]
-        self.total_if_empty = sum(len(self._grants_by_group[group]) for group in empty_groups)
+        self.total_if_empty = sum(len(self._list_grants(at, host.hardware.empty)) for at, host in enumerate(hosts))
 
-    def _find_group(self, host: int, state: State) -> int:
-        """Return the group of a host in a state: the position of its grants in `_grants_by_group`."""
-        key = (self._hosts[host].hardware_class, state)
-        group = self._group_by_state.get(key)
-        if group is None:
-            group = self._group_by_state[key] = len(self._grants_by_group)
-            self._grants_by_group.append(list_grants(self._hosts[host].hardware, state, self.demand))
-        return group
+    def _list_grants(self, host: int, state: State) -> tuple[Grant, ...]:
+        key = (self._hosts[host].hardware, state)
+        grants = self._grants_by_state.get(key)
+        if grants is None:
+            grants = self._grants_by_state[key] = list_grants(*key, self.demand)
+        return grants
 
     def snapshot(self) -> FreeCapacity:
         """Return the present capacity as a value."""
-        return FreeCapacity(self.demand, list(self.grants), list(self.groups), self.total)
+        return FreeCapacity(self.demand, list(self.grants), self.total)
 
     def update(self, host: int, state: State) -> None:
         """Apply the new state of a host."""
-        self.groups[host] = group = self._find_group(host, state)
-        self.grants[host] = grants = self._grants_by_group[group]
+        self.grants[host] = grants = self._list_grants(host, state)
         self.total += len(grants) - self.slots[host]
         self.slots[host] = len(grants)
 
@@ -338,40 +265,13 @@ def list_oversubscription(spec: cluster_specs.ClusterSpec) -> tuple[float, ...]:
     return (*placement.oversubscription, *(1.0,) * levels)[:levels]
 
 
-def _find_rails_mode(spec: cluster_specs.ClusterSpec) -> tuple[bool, bool]:
-    """Return (counted, named). Pods can request rails only if all nodes have them; rails of one pool have no names."""
-    rail_resources = {rail.resource for rail in spec.fabric.rails if rail.resource}
-    counted = all(rail_resources <= node.status.allocatable.keys() for node in spec.nodes)
-    return counted, len(rail_resources) > 1
-
-
-def _build_hardware(
-    node: node_views.Node, document: model.PolicyDocument, fabric: model.Fabric, *, counted: bool
-) -> Hardware:
-    allocatable = resources.parse_amounts(node.status.allocatable)
-    capacity = resources.parse_amounts(node.status.capacity)
-    devices = _count_devices(fabric, allocatable, counted=counted)
-    gpus = max(allocatable.get(name, 0) for name in document.accelerators) // resources.UNIT
-    pools = {rail.resource for rail in fabric.rails if rail.resource}
-    healthy = all(allocatable.get(pool, 0) >= capacity.get(pool, 0) for pool in pools)
+def _build_hardware(node: node_views.Node, document: model.PolicyDocument, fabric: model.Fabric) -> Hardware:
+    """Return a node's devices. The rails share those of one pool in order."""
+    amounts, count = resources.parse_amounts(node.status.allocatable), len(fabric.rails)
+    pool = amounts.get(fabric.rails[0].resource, 0) // resources.UNIT
+    devices = tuple(len(range(rail, pool, count)) for rail in range(count))
     shape = model.find_shape(document.node_shapes, node.metadata.labels)
-    if shape is None or sum(len(numa.gpus) for numa in shape.numa) != gpus:
-        return Hardware((gpus,), (0,) * len(devices), devices, healthy)
+    assert shape is not None
     numa_of_rail = {rail: index for index, numa in enumerate(shape.numa) for rail in numa.rails}
-    rails = tuple(numa_of_rail.get(rail.name, 0) for rail in fabric.rails)
-    return Hardware(tuple(len(numa.gpus) for numa in shape.numa), rails, devices, healthy)
-
-
-def _count_devices(fabric: model.Fabric, allocatable: Mapping[str, int], *, counted: bool) -> tuple[int, ...]:
-    """Return the devices of each rail. Rails of one pool share its devices in order."""
-    left = {name: amount // resources.UNIT for name, amount in allocatable.items()}
-    rail_resources = [rail.resource for rail in fabric.rails]
-    devices = []
-    for index, resource in enumerate(rail_resources):
-        if not resource:
-            devices.append(_UNCOUNTED)
-            continue
-        count = -(-left.get(resource, 0) // rail_resources[index:].count(resource))
-        left[resource] = left.get(resource, 0) - count
-        devices.append(count if counted or not count else _UNCOUNTED)
-    return tuple(devices)
+    rails = tuple(numa_of_rail[rail.name] for rail in fabric.rails)
+    return Hardware(tuple(len(numa.gpus) for numa in shape.numa), rails, devices)

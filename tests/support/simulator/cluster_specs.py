@@ -9,17 +9,9 @@ from railwright.cli.demo.objects import LEAF_LABEL, PRODUCT_LABEL, SPINE_LABEL, 
 from railwright.fabric import node_views
 from railwright.fabric.policy import model
 
-GPU, POOL, RAIL = "nvidia.com/gpu", "rdma/rail", "rdma/rail{}"  # one pool of equal rails, or a resource a rail
-RAILS, GPUS = 8, 8
+GPU, POOL = "nvidia.com/gpu", "rdma/rail"  # one pool of equal rails
+RAILS, GPUS, PRODUCT = 8, 8, "8x8"
 FABRIC = "simulated"
-
-
-class CatalogueEntry(msgspec.Struct, frozen=True):
-    """A published cluster. Its parts differ in hardware. In a mixed one, each rail has its own resource."""
-
-    parts: tuple[Shape, ...]
-    source: str
-    mixed: bool = False
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):
@@ -42,70 +34,46 @@ def _expand_sizes(*counts: tuple[int, int]) -> tuple[int, ...]:
     return tuple(size for size, count in counts for _ in range(count))
 
 
-def list_rail_resources(count: int, *, mixed: bool = False) -> Mapping[str, int]:
-    """Return resource -> devices per node: one pool, or in a mixed cluster a resource for each rail."""
-    return {RAIL.format(rail): 1 for rail in range(count)} if mixed else {POOL: count}
+def build_shape(spines: Mapping[str, tuple[int, ...]], source: str) -> Shape:
+    """Return nodes of 8 GPUs and 8 rails, in leaves of these sizes below each spine."""
+    return Shape(spines, GPUS, {POOL: RAILS}, source, product=PRODUCT)
 
 
-def _build_superpod(units: int) -> CatalogueEntry:
+def _build_superpod(units: int) -> Shape:
     source = f"DGX SuperPOD reference architecture: {units} scalable units of 32 nodes, one leaf per rail and unit"
-    spines = {"core": (32,) * units}
-    return CatalogueEntry((Shape(spines, GPUS, list_rail_resources(RAILS), source, product="8x8"),), source)
+    return build_shape({"core": (32,) * units}, source)
 
 
 _LINGJUN = (
     "alibaba-lingjun-dataset-2023 topo.csv: 847 hosts, 119 ToR groups, aggregation groups of 362, 306 and 179; "
     "the parent of each ToR group is not published: they are distributed in proportion"
 )
-_MIXED = (
-    "assumed: 64 nodes of 8 rails in units of 16 and 32 nodes of 4 rails in units of 8, as clusters grow by purchases"
-)
-
-CATALOGUE: Mapping[str, CatalogueEntry] = {
+CATALOGUE: Mapping[str, Shape] = {
     "superpod-2": _build_superpod(2),
     "superpod-4": _build_superpod(4),
     "superpod-8": _build_superpod(8),
-    "coreweave": CatalogueEntry(
-        (Shape(UNEVEN_64.spines, GPUS, list_rail_resources(RAILS), UNEVEN_64.source, product="8x8"),), UNEVEN_64.source
-    ),
-    "lingjun": CatalogueEntry(
-        (
-            Shape(
-                {
-                    "aggregation-a": _expand_sizes((8, 30), (7, 10), (6, 6), (5, 2), (4, 1), (2, 1)),
-                    "aggregation-b": _expand_sizes((8, 24), (7, 9), (6, 6), (5, 2), (3, 1), (2, 1)),
-                    "aggregation-c": _expand_sizes((8, 14), (7, 4), (6, 3), (5, 3), (4, 1), (2, 1)),
-                },
-                GPUS,
-                list_rail_resources(RAILS),
-                _LINGJUN,
-                product="8x8",
-            ),
-        ),
+    "coreweave": build_shape(UNEVEN_64.spines, UNEVEN_64.source),
+    "lingjun": build_shape(
+        {
+            "aggregation-a": _expand_sizes((8, 30), (7, 10), (6, 6), (5, 2), (4, 1), (2, 1)),
+            "aggregation-b": _expand_sizes((8, 24), (7, 9), (6, 6), (5, 2), (3, 1), (2, 1)),
+            "aggregation-c": _expand_sizes((8, 14), (7, 4), (6, 3), (5, 3), (4, 1), (2, 1)),
+        },
         _LINGJUN,
-    ),
-    "mixed": CatalogueEntry(
-        (
-            Shape({"hall-a": (16,) * 4}, GPUS, list_rail_resources(8, mixed=True), _MIXED, product="8x8"),
-            Shape({"hall-b": (8,) * 4}, GPUS, list_rail_resources(4, mixed=True), _MIXED, product="8x4"),
-        ),
-        _MIXED,
-        mixed=True,
     ),
 }
 
 
 def build_from_catalogue(name: str, oversubscription: Sequence[float] = (1.0,)) -> ClusterSpec:
     """Return a cluster of the catalogue. A single oversubscription applies to all levels."""
-    entry = CATALOGUE[name]
-    first_leaf = 0
-    nodes: list[Tree] = []
-    for part in entry.parts:
-        nodes.extend(build_nodes(part, first_leaf))
-        first_leaf += sum(map(len, part.spines.values()))
-    policy = msgspec.convert(build_policy(mixed=entry.mixed), model.PolicyDocument)
-    spec = ClusterSpec(name, tuple(msgspec.convert(nodes, list[node_views.Node])), policy, FABRIC, entry.source)
-    return set_oversubscription(spec, oversubscription)
+    return build(name, CATALOGUE[name], oversubscription)
+
+
+def build(name: str, shape: Shape, oversubscription: Sequence[float] = ()) -> ClusterSpec:
+    """Return a cluster of this shape."""
+    nodes = tuple(msgspec.convert(list(build_nodes(shape)), list[node_views.Node]))
+    policy = msgspec.convert(build_policy(), model.PolicyDocument)
+    return set_oversubscription(ClusterSpec(name, nodes, policy, FABRIC, shape.source), oversubscription)
 
 
 def set_oversubscription(spec: ClusterSpec, ratios: Sequence[float]) -> ClusterSpec:
@@ -125,9 +93,9 @@ def set_placement(spec: ClusterSpec, **keys: Any) -> ClusterSpec:
     return msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, fabrics=fabrics))
 
 
-def build_policy(*, mixed: bool) -> Tree:
+def build_policy() -> Tree:
     """Return the policy of a cluster of the catalogue."""
-    rails = [{"name": f"rail{k}", "resource": RAIL.format(k) if mixed else POOL} for k in range(RAILS)]
+    rails = [{"name": f"rail{k}", "resource": POOL} for k in range(RAILS)]
     return {
         "apiVersion": "railwright.io/v1alpha1",
         "defaultFabric": FABRIC,
@@ -138,25 +106,16 @@ def build_policy(*, mixed: bool) -> Tree:
                 "rails": rails,
                 "railsPerPod": "proportional",
                 "gpusPerNode": GPUS,
-                "placement": {
-                    "domains": [LEAF_LABEL, SPINE_LABEL],
-                },
+                "placement": {"domains": [LEAF_LABEL, SPINE_LABEL]},
             }
         },
-        "nodeShapes": [
-            {
-                "name": f"8x{count}",
-                "match": {PRODUCT_LABEL: f"8x{count}"},
-                "numa": list(_build_numa_nodes(count)),
-            }
-            for count in (8, 4)
-        ],
+        "nodeShapes": [{"name": PRODUCT, "match": {PRODUCT_LABEL: PRODUCT}, "numa": list(_build_numa_nodes())}],
     }
 
 
-def _build_numa_nodes(rails: int) -> Iterator[Tree]:
+def _build_numa_nodes() -> Iterator[Tree]:
     """Yield two NUMA nodes, each with half the GPUs and half the rails."""
     for node in range(2):
         gpus = range(node * GPUS // 2, (node + 1) * GPUS // 2)
-        half = range(node * rails // 2, (node + 1) * rails // 2)
+        half = range(node * RAILS // 2, (node + 1) * RAILS // 2)
         yield {"gpus": list(gpus), "rails": [f"rail{rail}" for rail in half]}

@@ -39,15 +39,12 @@ class PlacementPolicy:
     def on_submit(self, job: job_stream.Job) -> None:
         """Handle that a job was created and waits."""
 
-    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:  # noqa: ARG002 - see above
-        """Return 0..100 for each offered host, None for a filtered host; None if the policy does not score."""
+    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float] | None:  # noqa: ARG002 - see above
+        """Return 0..100 for each offered host; None if the policy does not score."""
         return None
 
     def on_assume(self, task: Task, host: int) -> None:
         """Handle that the scheduler chose a host for a pod."""
-
-    def on_forget(self, task: Task) -> None:
-        """Handle that the scheduler rolled a pod back."""
 
     def on_bind(self, job: job_stream.Job, hosts: Sequence[int]) -> None:
         """Handle that all pods of a gang were bound."""
@@ -65,7 +62,7 @@ class Binpack(PlacementPolicy):
 
     scale = 10.0  # binpack.weight of Volcano's own example
 
-    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:
+    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float] | None:
         """Return the percentage of each node's GPUs in use with the pod on it."""
         return [100 * compute_gpu_share(self._cluster, host, task.job.gpus) for host in offered]
 
@@ -80,7 +77,7 @@ class Greedy(PlacementPolicy):
         super().__init__(sim_cluster)
         self._peer_chains: dict[int, list[tuple[int, ...]]] = {}
 
-    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:
+    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float] | None:
         """Score a peer's leaf above a peer's spine above all others, and within these fuller nodes first."""
         peers = self._peer_chains.get(task.job.number, ())
         leaves, spines = {chain[:1] for chain in peers}, {chain[1:2] for chain in peers}
@@ -94,10 +91,6 @@ class Greedy(PlacementPolicy):
     def on_assume(self, task: Task, host: int) -> None:
         """Store the node of the placed peer."""
         self._peer_chains.setdefault(task.job.number, []).append(self._cluster.hosts[host].chain)
-
-    def on_forget(self, task: Task) -> None:
-        """Remove the last peer: a scheduler rolls back in reverse order."""
-        self._peer_chains[task.job.number].pop()
 
     def on_end(self, job: job_stream.Job) -> None:
         """Remove the job's peers."""
@@ -142,10 +135,8 @@ _DIGEST = "sha256:simulated"  # of the policy, constant during a run
 class RailwrightPolicy(PlacementPolicy):
     """Railwright's extender as a policy of the simulation."""
 
-    def __init__(self, sim_cluster: cluster.Cluster, *, has_events: bool) -> None:
-        """`has_events`: the scheduler reports assumed pods (Volcano); otherwise only bindings are seen."""
+    def __init__(self, sim_cluster: cluster.Cluster) -> None:
         super().__init__(sim_cluster)
-        self._has_events = has_events
         self.state = cluster_state.ClusterState()
         self.state.replace_nodes(sim_cluster.spec.nodes)
         self.assumed = self.state.assumed
@@ -167,28 +158,20 @@ class RailwrightPolicy(PlacementPolicy):
         for pod in pods:
             self.state.upsert_pod(pod)
 
-    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:
-        """Return the engine's scores; None for a filtered host."""
+    def score(self, task: Task, offered: Sequence[int]) -> Sequence[float] | None:
+        """Return the engine's scores."""
         started = time.process_time()
-        scores: list[float | None]
         request = self._build_request(task, offered)
         decision = self._engine.score(request, self._memory)
-        self._memory, by_node = decision.memory, decision.scores
-        left = set(request.nodes)
-        if not self._has_events and decision.gang.size > 1 and decision.plan.is_complete:
-            left = set(decision.list_in_target_leaf()) or left  # as kube-scheduler's filter
-        scores = [by_node[name] if name in left else None for name in request.nodes]
+        self._memory = decision.memory
+        scores = [decision.scores[name] for name in request.nodes]
         self.seconds += time.process_time() - started
         self.decisions += 1
         return scores
 
     def on_assume(self, task: Task, host: int) -> None:
-        """Report an assumed pod (Volcano's event), or a bound one (kube-scheduler, seen by the watch)."""
+        """Report an assumed pod, by Volcano's event."""
         pod = self._pods[task.job.number][task.rank]
-        if not self._has_events:
-            self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
-            self._report_hosts()
-            return
         self.assumed.assume(
             assumed_pods.AssumedPod(
                 uid=pod.metadata.uid,
@@ -202,20 +185,11 @@ class RailwrightPolicy(PlacementPolicy):
             )
         )
 
-    def on_forget(self, task: Task) -> None:
-        """Report that the scheduler rolled the pod back."""
-        pod = self._pods[task.job.number][task.rank]
-        if self._has_events:
-            self.assumed.forget(pod.metadata.uid)
-        else:
-            self.state.upsert_pod(pod)
-
     def on_bind(self, job: job_stream.Job, hosts: Sequence[int]) -> None:
         """Report the bound pods, as the watch would."""
-        if self._has_events:
-            for pod, host in zip(self._pods[job.number], hosts, strict=True):
-                self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
-                self.assumed.forget(pod.metadata.uid)
+        for pod, host in zip(self._pods[job.number], hosts, strict=True):
+            self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
+            self.assumed.forget(pod.metadata.uid)
         self._report_hosts()
 
     def on_end(self, job: job_stream.Job) -> None:
@@ -269,12 +243,9 @@ class RailwrightPolicy(PlacementPolicy):
     def _build_pod(self, job: job_stream.Job, rank: int) -> views.Pod:
         """Return a pod as it is after admission."""
         spec, demand = self._cluster.spec, self._cluster.build_demand(job.gpus)
-        requests: dict[str, views.RawQuantity] = {spec.policy.accelerators[0]: job.gpus}
         chosen = spec.fabric.rails[: demand.rails]
-        if demand.counted:
-            for rail in chosen:
-                if rail.resource:
-                    requests[rail.resource] = int(requests.get(rail.resource, 0)) + 1
+        pool, accelerator = chosen[0].resource, spec.policy.accelerators[0]
+        requests: dict[str, views.RawQuantity] = {accelerator: job.gpus, pool: len(chosen)}
         record = {"fabric": spec.fabric_name, "rails": [rail.name for rail in chosen]}
         meta = views.ObjectMeta(
             name=f"{_format_group_name(job)}-worker-{rank}",
@@ -305,7 +276,7 @@ def _format_group_name(job: job_stream.Job) -> str:
 
 
 def _build_topology(sim_cluster: cluster.Cluster, host: int) -> node_views.NodeResourceTopology:
-    """Return the node's NUMA nodes with their free devices. Rails that pods do not request are reported free."""
+    """Return the node's NUMA nodes with their free devices."""
     return node_views.NodeResourceTopology(
         metadata=node_views.TopologyMeta(name=sim_cluster.hosts[host].name),
         zones_or_none=[
@@ -320,9 +291,9 @@ def _build_zone(sim_cluster: cluster.Cluster, host: int, node: int) -> node_view
     accelerator = sim_cluster.spec.policy.accelerators[0]
     total[accelerator], free[accelerator] = hardware.gpus[node], gpus[node]
     for number, rail in enumerate(sim_cluster.spec.fabric.rails):
-        if rail.resource and hardware.numa_of_rail[number] == node and hardware.devices[number]:
-            total[rail.resource] += hardware.devices[number] if sim_cluster.counted else 1
-            free[rail.resource] += devices[number] if sim_cluster.counted else 1
+        if hardware.numa_of_rail[number] == node:
+            total[rail.resource] += hardware.devices[number]
+            free[rail.resource] += devices[number]
     return node_views.TopologyZone(
         name=f"node-{node}",
         type="Node",

@@ -2,49 +2,26 @@
 
 import itertools
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulator import bandwidth_model, cluster_specs, experiments, job_stream, policies
+from simulator import bandwidth_model, cluster_specs, experiments, job_stream
 from simulator import cluster as clusters
 
-from railwright.fabric import node_views
-from railwright.fabric.policy import model
 
-
-def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> cluster_specs.ClusterSpec:
+def site(spines, over=(1.0,)) -> cluster_specs.ClusterSpec:
     """Return nodes of 8 GPUs in leaves of these sizes below each spine."""
-    shape = cluster_specs.Shape(
-        spines,
-        cluster_specs.GPUS,
-        cluster_specs.list_rail_resources(rails, mixed=mixed),
-        "a test",
-        product=f"8x{rails}",
-    )
-    trees = list(cluster_specs.build_nodes(shape)) if nodes is None else nodes
-    document = msgspec.convert(cluster_specs.build_policy(mixed=mixed), model.PolicyDocument)
-    made = cluster_specs.ClusterSpec(
-        "town", tuple(msgspec.convert(trees, list[node_views.Node])), document, cluster_specs.FABRIC, "a test"
-    )
-    return cluster_specs.set_oversubscription(made, over)
+    return cluster_specs.build("town", cluster_specs.build_shape(spines, "a test"), over)
 
 
-def town(spines, over=(1.0,), **options) -> clusters.Cluster:
-    return clusters.Cluster(site(spines, over, **options))
+def town(spines, over=(1.0,)) -> clusters.Cluster:
+    return clusters.Cluster(site(spines, over))
 
 
 def fill(on: clusters.Cluster, host: int, *sizes: int) -> None:
     """Let pods of other jobs use this number of GPUs of a host."""
     for gpus in sizes:
         on.start_pod(host, on.build_demand(gpus))
-
-
-def mixed_nodes():
-    """Return one node of 8 rails and one of 4, in leaves of their own."""
-    wide = cluster_specs.Shape({"s": (1,)}, 8, cluster_specs.list_rail_resources(8, mixed=True), "", product="8x8")
-    narrow = cluster_specs.Shape({"s": (1,)}, 8, cluster_specs.list_rail_resources(4, mixed=True), "", product="8x4")
-    return [*cluster_specs.build_nodes(wide), *cluster_specs.build_nodes(narrow, 1)]
 
 
 NODE = clusters.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
@@ -75,13 +52,6 @@ def test_each_crossing_shares_the_uplinks_of_the_domains_that_it_leaves(spines, 
     assert (value.total, value.crossings, value.rank_order_crossings) == pytest.approx(expected)
 
 
-def test_a_gang_runs_over_the_rails_that_all_its_members_have():
-    on = town({"s": (1,)}, mixed=True, nodes=mixed_nodes())
-    assert assess_placed(on, [0]).member == 1.0
-    assert assess_placed(on, [1]).member == 0.5
-    assert assess_placed(on, [0, 1]).member == 0.5
-
-
 def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
     first, second = clusters.list_grants(NODE, NODE.empty, clusters.Demand(gpus=4, rails=4))
     assert (first.gpus, second.gpus) == ((4, 0), (0, 4))
@@ -96,12 +66,10 @@ def test_a_pod_on_the_free_devices_of_two_numa_nodes_is_split():
     assert only.value == 1.0  # in matching pairs: each GPU still has a rail beside it
 
 
-def test_half_of_the_rails_have_all_uplinks_of_a_bundle_and_half_of_those_by_rail():
+def test_half_of_the_rails_have_all_uplinks_of_the_bundle():
     on = town({"s": (4, 4)}, (7.0, 1.0))
     assert assess_placed(on, [0, 4]).total == pytest.approx(4 / 7)
     assert assess_placed(on, [0, 4], gpus=4).total == 1.0
-    on.is_bundled = False
-    assert assess_placed(on, [0, 4], gpus=4).total == pytest.approx(4 / 7)
 
 
 # --- the optimum against all possible placements --------------------------------------------------------------
@@ -114,7 +82,7 @@ def situations(draw):
         st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(1, 3), min_size=1, max_size=2), min_size=1)
     )
     oversubscription = draw(st.sampled_from([(1.0, 1.0), (7.0, 7.0), (1.0, 3.0), (2.0, 1.0)]))
-    cluster = town(spines, oversubscription, mixed=draw(st.booleans()))
+    cluster = town(spines, oversubscription)
     for host in range(len(cluster.hosts)):
         for gpus in draw(st.lists(st.sampled_from([1, 2, 4, 8]), max_size=2)):
             if cluster.get_capacity(cluster.build_demand(gpus)).slots[host]:
@@ -153,19 +121,12 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
 # --- whole simulations --------------------------------------------------------------------------------------
 
 
-SETTINGS = experiments.Settings()
-
-
 def job(number, pods, gpus=8, arrival=0.0, duration=100.0):
     return job_stream.Job(number, arrival, duration, pods, gpus, failed=False)
 
 
-def play(on, jobs, policy="greedy", settings=SETTINGS):
-    made = {
-        **policies.BASELINES,
-        "railwright": lambda of: policies.RailwrightPolicy(of, has_events=settings.kind == "volcano"),
-    }
-    return experiments.Simulation(on, made[policy], settings).run(jobs)
+def play(on, jobs, policy="greedy"):
+    return experiments.Simulation(on, experiments.POLICIES[policy]).run(jobs)
 
 
 @pytest.mark.parametrize(
@@ -187,44 +148,18 @@ def test_the_published_shapes_have_their_published_sizes(name, nodes, leaves):
 
 def test_a_job_that_does_not_fit_waits_and_a_later_smaller_one_passes_it():
     jobs = [job(0, 3), job(1, 2, arrival=10.0), job(2, 1, arrival=20.0)]
-    starts = {placed.job.number: placed.start for placed in play(site({"s": (4,)}), jobs).placed}
+    starts = {placed.job.number: placed.start for placed in play(site({"s": (4,)}), jobs)}
     assert starts == {0: 0.0, 2: 20.0, 1: 100.0}
 
 
 def test_no_device_is_allocated_twice_and_all_are_released():
-    run = experiments.Simulation(
-        cluster_specs.build_from_catalogue("coreweave"), policies.BASELINES["greedy"], SETTINGS
-    )
+    run = experiments.Simulation(cluster_specs.build_from_catalogue("coreweave"), experiments.POLICIES["greedy"])
     of = job_stream.build("seren", largest=256)
     run.run(job_stream.draw_arrivals(of, seed=2, rate=job_stream.compute_rate(of, 1.2, 512), count=300))
     assert run.cluster.states == [host.hardware.empty for host in run.cluster.hosts]
 
 
-class Moody(policies.PlacementPolicy):
-    """Policy that rejects every node for the third rank in the first attempt."""
-
-    def __init__(self, on):
-        super().__init__(on)
-        self.seen, self.undone_ranks = 0, []
-
-    def score(self, _, offered):
-        self.seen += 1
-        return [None] * len(offered) if self.seen == 3 else [1.0] * len(offered)
-
-    def on_forget(self, task):
-        self.undone_ranks.append(task.rank)
-
-
-def test_an_incomplete_gang_is_released_in_reverse_order_and_tried_again():
-    run = experiments.Simulation(site({"s": (8,)}), Moody, experiments.Settings("kube"))
-    outcome = run.run([job(0, 1, duration=5.0), job(1, 4, arrival=1.0)])
-    assert run.policy.undone_ranks == [0]
-    assert {placed.job.number: placed.start for placed in outcome.placed} == {0: 0.0, 1: 5.0}
-    assert run.cluster.states == [host.hardware.empty for host in run.cluster.hosts]
-
-
-@pytest.mark.parametrize("kind", ["volcano", "kube"])
-def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind):
+def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible():
     on = cluster_specs.build_from_catalogue("coreweave", (7.0,))
     of = job_stream.build("seren", largest=256)
     rate = job_stream.compute_rate(of, 0.9, 512)
@@ -232,27 +167,14 @@ def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind
         *job_stream.draw_running(of, seed=4, rate=rate),
         *job_stream.draw_arrivals(of, seed=4, rate=rate, count=400),
     ]
-    settings = experiments.Settings(kind)
     summaries = {
-        policy: play(on, jobs, policy, settings).summary for policy in ("none", "greedy", "railwright", "optimum")
+        policy: experiments.summarize(play(on, jobs, policy)) for policy in ("none", "greedy", "railwright", "optimum")
     }
     assert summaries["optimum"].modelled_busbw_of_optimum == 1.0
     assert summaries["railwright"].modelled_busbw_of_optimum >= 0.98
     assert summaries["railwright"].avoidable_crossings == summaries["railwright"].rank_order_crossings == 0
     assert summaries["none"].modelled_busbw_of_optimum < 0.98 > summaries["greedy"].modelled_busbw_of_optimum
     assert summaries["none"].rank_order_crossings > 0
-
-
-# --- gangs that take a part of a node -----------------------------------------------------------------------------
-
-
-def build_nodes():
-    """Return a leaf of six nodes of 8 rails, and a node that lacks four of them, so that pods request no rails."""
-    for number, (size, rails) in enumerate([(6, 8), (1, 4)]):
-        devices = cluster_specs.list_rail_resources(rails, mixed=True)
-        yield from cluster_specs.build_nodes(
-            cluster_specs.Shape({"s": (size,)}, 8, devices, "", product=f"8x{rails}"), number
-        )
 
 
 # --- generated streams against the published tables -----------------------------------------------------------
