@@ -17,16 +17,15 @@ _UNCOMPARED = frozenset({"matchPolicy", "sideEffects", "admissionReviewVersions"
 
 def format_rows() -> str:
     """Return a section for each row."""
-    return "\n\n".join(f"### {row.anchor}\n\n{_format_row(row)}" for row in list_rows())
+    return "\n\n".join(
+        f"### {row.anchor}\n\n{f'**{row.name}.** {row.text}'.rstrip()}\n\nFix: {command.format_fix(row)}"
+        for row in list_rows()
+    )
 
 
 def list_rows() -> list[rows.Row]:
     """Return all rows in their order."""
     return [row for listed in command.GROUPS.values() for row in listed]
-
-
-def _format_row(row: rows.Row) -> str:
-    return f"**{row.name}.** {row.text}".rstrip() + f"\n\nFix: {command.format_fix(row)}"
 
 
 def format_entries() -> str:

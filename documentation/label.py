@@ -24,6 +24,7 @@ def _list_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     rights = container["securityContext"]["capabilities"]["add"]
     networks = metadata["annotations"][_NETWORKS].split(",")
+    variables = sorted((entry["name"] for entry in container["env"]), key=lambda name: not name.startswith("NCCL_IB_"))
     gpus = f"{_GPU}: {written['resources']['limits'][_GPU]}"
     yield "  metadata:"
     yield f"    labels: {{{names.FABRIC}: {metadata['labels'][names.FABRIC]}}}"
@@ -34,14 +35,9 @@ def _list_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
     yield f"    - name: {container['name']}"
     yield f"-     resources: {{limits: {{{gpus}}}}}"
     yield f"+     resources: {{limits: {{{gpus}, {_shorten([f'{name}: 1' for name in added])}}}}}"
-    yield f"+     env: [{_shorten(sorted((entry['name'] for entry in container['env']), key=_is_other), 3)}]"
+    yield f"+     env: [{_shorten(variables, 3)}]"
     yield f"+     volumeMounts: [{', '.join(mounts)}]"
     yield f"+     securityContext: {{capabilities: {{add: [{', '.join(rights)}]}}}}"
-
-
-def _is_other(variable: str) -> bool:
-    """True if a variable does not name rails. The lines begin with those that do."""
-    return not variable.startswith("NCCL_IB_")
 
 
 def _shorten(values: Sequence[str], most: int = 1) -> str:

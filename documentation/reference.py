@@ -81,7 +81,10 @@ def format_metrics() -> str:
         "Webhook": metrics.WebhookMetrics().rows[len(common) :],
         "Extender": metrics.ExtenderMetrics().rows[len(common) :],
     }
-    return "\n".join([*(_format_section(title, rows) for title, rows in sections.items()), _format_labels()])
+    labels = markdown.format_table(
+        ("label", "meaning"), ((f"`{label}`", text) for label, text in sorted(LABELS.items()))
+    )
+    return "\n".join([*(_format_section(title, rows) for title, rows in sections.items()), f"### Labels\n\n{labels}"])
 
 
 def _format_section(title: str, metric_rows: Sequence[metrics.Row]) -> str:
@@ -89,11 +92,6 @@ def _format_section(title: str, metric_rows: Sequence[metrics.Row]) -> str:
         (f"`{row.name}`", row.type, ", ".join(f"`{label}`" for label in row.labels), row.text) for row in metric_rows
     ]
     return f"### {title}\n\n{markdown.format_table(('metric', 'type', 'labels', 'meaning'), rows)}\n"
-
-
-def _format_labels() -> str:
-    rows = ((f"`{label}`", text) for label, text in sorted(LABELS.items()))
-    return f"### Labels\n\n{markdown.format_table(('label', 'meaning'), rows)}"
 
 
 # --- reasons ----------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import argparse
 import collections
 import os
-from typing import Any
 
 import msgspec
 
@@ -38,7 +37,11 @@ def run(arguments: argparse.Namespace) -> int:
     if source:
         output.print_note(source)
     if formats.is_document(arguments.output):
-        formats.print_document(_build_rows(report), arguments.output)
+        rows = [
+            {"file": item.file, "line": item.line, "object": item.title, **msgspec.to_builtins(item.finding)}
+            for item in report.located
+        ]
+        formats.print_document(rows, arguments.output)
     else:
         _print_text(report)
     return output.FINDINGS if report.located else output.OK
@@ -90,13 +93,6 @@ def _print_text(report: linted_files.Report) -> None:
     style = "bold red" if counts else "bold green"
     checked = f" in {text.format_count(report.checked, 'container or file')}" if report.checked else ""
     output.print_styled((summary or "nothing found", style), (checked, ""))
-
-
-def _build_rows(report: linted_files.Report) -> list[dict[str, Any]]:
-    return [
-        {"file": item.file, "line": item.line, "object": item.title, **msgspec.to_builtins(item.finding)}
-        for item in report.located
-    ]
 
 
 def _print_rules(form: str) -> int:

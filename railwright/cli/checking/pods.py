@@ -152,7 +152,8 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     recent = [
         event
         for event in snapshot.list_recent("refusals")
-        if newest_pods.get(_get_key(event.involved_object), "") <= (event.last_timestamp or "")
+        for owner in (event.involved_object,)
+        if newest_pods.get((owner.namespace, owner.kind, owner.name), "") <= (event.last_timestamp or "")
     ]
     if not recent:
         return ok("none in the last hour")
@@ -198,10 +199,6 @@ def _find_newest_pods(snapshot: Snapshot) -> Mapping[tuple[str, str, str], str]:
             key = pod.metadata.namespace, owner.kind, owner.name
             newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")
     return newest
-
-
-def _get_key(owner: views.ObjectReference) -> tuple[str, str, str]:
-    return owner.namespace, owner.kind, owner.name
 
 
 _MAX_LINES = 10  # findings in the detail

@@ -169,7 +169,9 @@ def _list_settings(
     if not job.has_own_ranks:  # only the parameters of mpirun itself count here
         own = tuple(setting for setting in own if setting.name.startswith(libraries.OPEN_MPI))
     exported = reversed(command.exported)  # the last export of a script is effective
-    settings = (*job.passed, *own, *exported, *env, *_read_mounted_file(pod, container))
+    is_mounted = any(mount.path == names.NCCL_CONF_PATH for mount in container.volume_mounts)
+    mounted = read_file(pod.metadata.annotations.get(names.NCCL_CONF, "")) if is_mounted else ()
+    settings = (*job.passed, *own, *exported, *env, *mounted)
     return limit_settings(settings) if job.limited else settings
 
 
@@ -206,12 +208,6 @@ def _runs_mounted_script(pod: views.Pod, container: views.Container) -> bool:
     texts = [*words, *(entry.value for entry in container.env if entry.value)]
     scripts = [path for text in texts for path in _PATH.findall(text) if _SCRIPT.search(path)]
     return any(path.startswith(folders) for path in (*words[:2], *scripts))
-
-
-def _read_mounted_file(pod: views.Pod, container: views.Container) -> tuple[rule_types.Setting, ...]:
-    """Return the lines of railwright's annotation if the container mounts it as /etc/nccl.conf."""
-    is_mounted = any(mount.path == names.NCCL_CONF_PATH for mount in container.volume_mounts)
-    return read_file(pod.metadata.annotations.get(names.NCCL_CONF, "")) if is_mounted else ()
 
 
 def _read_amounts(container: views.Container) -> dict[str, int]:

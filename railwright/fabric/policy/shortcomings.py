@@ -111,7 +111,9 @@ def _check_addresses(name: str, fabric: model.Fabric, subnets: Subnets) -> Itera
     stated = {rail.network: subnets.get(rail.network_key, ()) for rail in fabric.rails if rail.network_key}
     if not stated or not all(stated.values()):
         return  # a network that states no addresses may have them
-    if any(_overlap(wanted, subnet) for subnet in itertools.chain(*stated.values())):
+    if any(
+        wanted.version == subnet.version and wanted.overlaps(subnet) for subnet in itertools.chain(*stated.values())
+    ):
         return
     found = text.join_fitting(f"{network} has {', '.join(map(str, networks))}" for network, networks in stated.items())
     yield reasons.Reason(
@@ -120,12 +122,6 @@ def _check_addresses(name: str, fabric: model.Fabric, subnets: Subnets) -> Itera
         "GID there",
         fix="correct it, or the IPAM of the networks",
     )
-
-
-def _overlap(
-    one: ipaddress.IPv4Network | ipaddress.IPv6Network, other: ipaddress.IPv4Network | ipaddress.IPv6Network
-) -> bool:
-    return one.version == other.version and one.overlaps(other)
 
 
 def _check_gpus(
