@@ -1,8 +1,8 @@
 """Writes the generated parts of the Helm chart: `python manifests/charting/build.py`.
 
 With `--check` it only lists the files that are out of date (exit code 1). Generated: values.yaml, values.schema.json,
-the table of README.md, the files/ that have another source, and Chart.yaml. The templates are written by hand, and
-`render.py` renders manifests/base and the overlays from them. So are Grafana's dashboards (components/prometheus).
+the files/ that have another source, and Chart.yaml. The templates are written by hand, and `render.py` renders
+manifests/base and the overlays from them. So are Grafana's dashboards (components/prometheus).
 """
 
 import argparse
@@ -27,7 +27,6 @@ ICON = MANIFESTS.parent / "railwright" / "dashboard" / "page" / "icon.svg"
 PACKAGE = MANIFESTS.parent / "pyproject.toml"
 RUNBOOK = MANIFESTS.parent / "docs" / "runbook.md"
 _RUNBOOK_PARTS = ("Check", "Fix")
-_VALUES_MARK = "<!-- values: written by manifests/charting/build.py -->"
 
 
 def build_files() -> dict[pathlib.Path, str]:
@@ -36,7 +35,6 @@ def build_files() -> dict[pathlib.Path, str]:
         CHART / "values.yaml": format_values(),
         CHART / "values.schema.json": json.dumps(values.schema(), indent=2) + "\n",
         CHART / "Chart.yaml": format_chart(),
-        CHART / "README.md": format_readme(),
         CHART / "files" / "policy.yaml": yaml.safe_load((MANIFESTS / "base" / "policy.yaml").read_text())["data"][
             "policy.yaml"
         ],
@@ -48,12 +46,6 @@ def build_files() -> dict[pathlib.Path, str]:
     for path in (MANIFESTS / "components" / "prometheus" / "dashboards").glob("*.json"):
         files[CHART / "files" / f"railwright-{path.name}"] = path.read_text()
     return files
-
-
-def format_readme() -> str:
-    """Return the chart's page: the text above the mark is written by hand, the table of values below it is not."""
-    written, mark, _ = (CHART / "README.md").read_text().partition(_VALUES_MARK)
-    return f"{written}{mark}\n\n{format_table()}"
 
 
 def format_chart() -> str:
@@ -84,16 +76,6 @@ def format_values() -> str:
         key, indent = row.path[-1], "  " * (len(row.path) - 1)
         entry = f"{key}:\n" if row.table else yaml.safe_dump({key: row.default}, sort_keys=False, width=1000)
         lines += textwrap.indent(f"# -- {row.text}\n{entry}", indent).splitlines()
-    return "\n".join(lines) + "\n"
-
-
-def format_table() -> str:
-    """Return the values as a table in Markdown."""
-    lines = ["| value | default | meaning |", "|---|---|---|"]
-    for row in values.rows():
-        if not row.table:
-            plain = json.dumps(row.default).replace('"', "") if row.default != "" else '""'
-            lines.append(f"| `{'.'.join(row.path)}` | `{plain}` | {row.text.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,6 @@
 """The values of the Helm chart: every key with its meaning, default and type.
 
-`build.py` generates the chart's values.yaml, its schema and the tables of its pages from this module.
+`build.py` generates the chart's values.yaml and its schema from this module.
 """
 
 import copy
