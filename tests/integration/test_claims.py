@@ -1,15 +1,10 @@
 """Rails and GPUs that come by Dynamic Resource Allocation, on the real API server and its allocator."""
 
-import copy
-
 import devices
-import pytest
 import pytest_asyncio
-from plane import gangs, manifests, waiting
+from plane import gangs, waiting
 
 GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
-NIC = "pci-0000-10-1b-0"
-TAINT = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
 NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which runs before it asks an extender
 
 
@@ -99,59 +94,3 @@ async def test_volcano_schedules_no_extended_resources_of_classes(plane, claims,
     await waiting.wait(find_rejections, seconds=30, describe="Volcano to leave both jobs without nodes")
     # the same pod is scheduled at once without Volcano
     assert await gangs.place(client, namespace, "kube", gpus=1) in ("slices-0", "slices-1")
-
-
-def change_nothing(slices):
-    return slices
-
-
-def share_nic(slices):
-    nic = find_nic(slices)
-    nic["allowMultipleAllocations"] = True
-    nic["capacity"] = {"bandwidth": {"value": "400G", "requestPolicy": {"default": "100G"}}}
-    return slices
-
-
-def taint_nic(slices):
-    find_nic(slices)["taints"] = [TAINT]
-    return slices
-
-
-def offer_to_all_nodes(slices):
-    nic, own = find_nic(slices), slices[0]["spec"]
-    own["devices"].remove(nic)
-    shared = copy.deepcopy(slices[0])
-    shared["metadata"]["name"] = "network"
-    pool = {"name": "network", "generation": 1, "resourceSliceCount": 1}
-    shared["spec"] = {"driver": "dra.net", "pool": pool, "allNodes": True, "devices": [nic]}
-    return [*slices, shared]
-
-
-def find_nic(slices):
-    return next(device for device in slices[0]["spec"]["devices"] if device["name"] == NIC)
-
-
-RAIL0 = {"deviceClassName": "rail0"}
-ALTERNATIVES = [{"name": f"choice{number}", "deviceClassName": f"rail{number}"} for number in range(2)]
-CASES = {
-    "a part of a device": (share_nic, {"exactly": RAIL0}, 2),
-    "the second choice": (change_nothing, {"firstAvailable": ALTERNATIVES}, 2),
-    "a tolerated taint": (taint_nic, {"exactly": RAIL0 | {"tolerations": [{"operator": "Exists"}]}}, 1),
-    "a device of all nodes": (offer_to_all_nodes, {"exactly": RAIL0}, 1),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-async def test_a_pod_that_the_allocator_can_serve_is_placed(plane, claims, namespace, nodes, name):
-    change, request, pods = CASES[name]
-    client = plane.api
-    await nodes.make_with_slices("slices-0", change(devices.build_slices("slices-0")))
-    template = manifests.claim_template("rail", {"requests": [{"name": "nic", **request}]})
-    await client.create(template, namespace=namespace)
-    for number in range(pods):
-        pod = gangs.pod(f"p{number}", gpus=0, rails={}, labels={"name": f"p{number}"})
-        pod["spec"]["resourceClaims"] = [{"name": "rail", "resourceClaimTemplateName": "rail"}]
-        # a managed resource, so that kube-scheduler calls the extender for a pod without extended resources
-        pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "rail"}], "limits": {gangs.RAILS[0]: "0"}}
-        await client.create(pod, namespace=namespace)
-        assert await gangs.where(client, namespace, f"p{number}") == "slices-0"

@@ -46,27 +46,6 @@ async def test_dry_runs_of_a_gang_leave_no_assumed_pods(nodes, volcano_gangs, hy
     assert seen <= {"a", "b", "d"}
 
 
-async def test_a_gang_that_fits_no_hyper_node_holds_nothing(plane, nodes, namespace, volcano_gangs, hyper_nodes):
-    """Each leaf has the GPUs for two such pods, but in halves of nodes: Volcano sees that only as it tries."""
-    half = {"nvidia.com/gpu": 4}
-    for _, *others in await gangs.make_leaves(nodes, a=3, b=3):
-        await gangs.hold(plane.api, namespace, *others, limits=half)
-    await hyper_nodes.tree(s=["a", "b"])
-    extender = await volcano_gangs.install(plugins=hypernodes.AWARE, managed=("nvidia.com/gpu",))
-    _, returned = await events(extender)
-    await volcano_gangs.create("broken", 2, takes={"nvidia.com/gpu": 8}, **HARD)
-    await volcano_gangs.unschedulable("broken")
-
-    async def is_tried():
-        return (await events(extender))[1] >= returned + 2
-
-    await waiting.wait(is_tried, describe="a trial taken back")
-    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-    assert len(gangs.runs_of(await volcano_gangs.run("small", 2, takes=half, **HARD))) == 1
-    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-    await volcano_gangs.assert_unplaced("broken")
-
-
 async def test_the_preset_prefers_the_tightest_hyper_node(nodes, volcano_gangs, hyper_nodes):
     """HyperNodes across the labels, and Volcano told nothing of topology."""
     a, b = await gangs.make_leaves(nodes, a=6, b=6)
@@ -133,17 +112,6 @@ async def test_a_gang_stays_in_the_hyper_node_of_its_constraint(
 
     said = await waiting.wait(is_assessed, describe="the placement to be assessed")
     assert said["gang"]["state"] == "placed", said
-
-
-async def test_the_hyper_node_counts_where_leaves_of_the_policy_lie_across(nodes, volcano_gangs, hyper_nodes):
-    """By the labels, leaf c holds the gang; no HyperNode has all of its nodes."""
-    a, b, c = await gangs.make_leaves(nodes, a=2, b=2, c=4)
-    groups = [{*a, *c[:2]}, {*b, *c[2:]}]
-    for number, members in enumerate(groups):
-        await hyper_nodes.add_nodes(f"x{number}", sorted(members))
-    await volcano_gangs.install(plugins=hypernodes.AWARE)
-    pods = await volcano_gangs.run("gang", 4, **HARD)
-    assert set(map(gangs.node_of, pods)) in groups
 
 
 async def test_each_partition_stays_in_its_own_leaf(plane, namespace, tree, volcano_gangs):

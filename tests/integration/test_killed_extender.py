@@ -1,6 +1,6 @@
 """Gangs whose extender is killed in the middle, under Volcano: one that restarts, and one of two replicas.
 
-The same under kube-scheduler is in test_kube_gangs.py and test_pod_groups.py.
+The same under kube-scheduler is in test_kube_gangs.py.
 """
 
 import pytest
@@ -79,13 +79,6 @@ async def run_gangs(plane, replicas, nodes, namespace):
     taken = [gangs.node_of(pod) for pods in placed for pod in pods]
     assert len(set(taken)) == GANGS * SIZE, "each pod has a node of its own"
     return placed
-
-
-@pytest.mark.parametrize("count", [1, 2])
-async def test_twenty_gangs_are_placed_as_well_with_two_replicas(plane, nodes, namespace, count):
-    async with deployments.running(plane, gangs.POLICY, count) as replicas:
-        placed = await run_gangs(plane, replicas, nodes, namespace)
-        assert [len(set(gangs.leaves_of(pods))) for pods in placed] == [1] * GANGS
 
 
 async def test_no_gang_fails_or_waits_when_the_replica_in_use_is_killed(plane, nodes, namespace):

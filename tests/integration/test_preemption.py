@@ -3,15 +3,13 @@
 import uuid
 
 import pytest_asyncio
-from plane import conditions, gangs, manifests, waiting
+from plane import gangs, manifests, waiting
 from plane import site as sites
 from plane.volcano_gangs import LINGERS
 
-QUEUE = "scheduling.volcano.sh/v1beta1/Queue"
 STAYS = {LINGERS: "true"}
 # Without `enqueue` and `overcommit` a job may ask for what is not free, as it must to preempt.
 PREEMPT = {"actions": "allocate, preempt, backfill", "without": ("overcommit",)}
-RECLAIM = {"actions": "allocate, reclaim, backfill", "without": ("overcommit",)}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -21,24 +19,6 @@ async def urgent(plane):
     await plane.api.create(manifests.build("PriorityClass", name, value=1000))
     yield name
     await plane.api.delete("PriorityClass", name)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def queues(plane):
-    """Yield two queues that deserve half of the cluster each."""
-    names = [f"{name}-{uuid.uuid4().hex[:8]}" for name in ("research", "product")]
-    for name in names:
-        await plane.api.create(manifests.build("Queue", name, spec={"weight": 1, "reclaimable": True}))
-        await conditions.has(plane.api, "Queue", name, status={"state": "Open"})
-    yield names
-    for name in names:
-        await waiting.wait(lambda name=name: remove_queue(plane, name), describe=f"queue {name} to be gone", seconds=60)
-
-
-async def remove_queue(plane, queue: str) -> bool:
-    """Close a queue and delete it: Volcano refuses to delete one that is open or has PodGroups."""
-    await plane.api.delete(QUEUE, queue)
-    return await plane.api.get_or_none(QUEUE, queue) is None
 
 
 async def terminating(volcano_gangs, name: str, count: int) -> list[dict]:
@@ -89,36 +69,3 @@ async def test_preemption_empties_one_leaf(nodes, volcano_gangs, urgent):
         await volcano_gangs.run(name, 4)
     pods = await volcano_gangs.run("urgent", 4, priority=urgent)
     assert len(gangs.runs_of(pods)) == 1, gangs.leaves_of(pods)
-
-
-async def list_nominated_nodes(volcano_gangs, name: str) -> list[str]:
-    """Return the nodes that Volcano keeps for the pods of a job, by rank. It asks no extender (docs/schedulers.md)."""
-
-    async def list_nominated():
-        nominated = [pod["status"].get("nominatedNodeName") for pod in await volcano_gangs.pods(name)]
-        assert all(nominated), nominated
-        return nominated
-
-    return await waiting.wait(list_nominated, describe=f"all pods of {name} to have a nominated node")
-
-
-async def test_reclaim_gives_each_rank_its_nominated_node(plane, nodes, volcano_gangs, queues):
-    """Volcano alone decides which pods are evicted and which rank replaces them: its reclaim requests no scores."""
-    research, product = queues
-    await gangs.make_leaves(nodes, a=4, b=4)
-    extender = await volcano_gangs.install(**RECLAIM)
-    await volcano_gangs.run("elastic", 8, least=1, queue=research, annotations=STAYS)
-
-    await volcano_gangs.create("owed", 4, queue=product)
-    going = await terminating(volcano_gangs, "elastic", 4)
-    await assert_waits(plane, volcano_gangs, "owed")
-    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-    nominated = await list_nominated_nodes(volcano_gangs, "owed")
-    assert set(nominated) == {*map(gangs.node_of, going)}
-
-    await volcano_gangs.let_go(going[:2])
-    await assert_waits(plane, volcano_gangs, "owed")  # all or none
-    await sites.wait_metric(extender, "railwright_assumed_pods", 2)
-    await volcano_gangs.let_go(going[2:])
-    assert [*map(gangs.node_of, await volcano_gangs.running("owed", 4))] == nominated
-    await sites.wait_metric(extender, "railwright_assumed_pods", 0)

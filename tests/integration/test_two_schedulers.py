@@ -89,35 +89,3 @@ async def test_a_gang_that_changes_over_gets_a_leaf_again(plane, both, nodes, na
     await assert_each_has_a_node(plane, both, after, other)
     said = await commands.explain(plane, both.extender, namespace, after[0]["metadata"]["name"])
     assert (said["gang"]["size"], said["gang"]["leaves"]) == (4, 1), said
-
-
-@pytest.mark.parametrize(("old", "new"), [(KUBE, VOLCANO), (VOLCANO, KUBE)], ids=["to volcano", "to kube-scheduler"])
-async def test_a_cluster_changes_over_while_the_extender_restarts(plane, both, nodes, namespace, old, new):
-    names = ("g0", "g1", "g2")
-    await gangs.make_leaves(nodes, a=SIZE, b=SIZE, c=SIZE, d=1)
-    before = {}
-    for gang in names:
-        await old.create(both, namespace, gang)
-        before[gang] = await old.bound(plane, namespace, gang)
-    moved, killed = [], []
-
-    async def kill(request):  # in the middle of the second gang that changes over
-        if request.path == new.asked and len(moved) == 2 and not killed:
-            killed.append(both.extender)
-            both.proxy.backend = None
-            await both.extender.kill()
-            await both.start_extender()
-
-    both.proxy.hook = kill
-    for gang in names:
-        moved.append(gang)
-        await old.delete(plane, namespace, gang)
-        await gangs.wait_until_free(both, *map(gangs.node_of, before[gang]))
-        await new.create(both, namespace, gang)
-        await new.bound(plane, namespace, gang)
-    both.proxy.hook = None
-    await waiting.wait(lambda: killed and both.extender not in killed, describe="the extender to restart in the middle")
-    placed = [await new.bound(plane, namespace, gang) for gang in names]
-    await assert_each_has_a_node(plane, both, *placed)
-    whole = [pods for pods in placed if len(set(gangs.leaves_of(pods))) == 1]
-    assert len(whole) >= 2, [gangs.leaves_of(pods) for pods in placed]

@@ -5,7 +5,6 @@ import re
 
 from plane import gangs, waiting
 from plane import site as sites
-from plane.volcano_gangs import LINGERS
 
 REQUESTS = "railwright_requests_total"
 PATIENT = {"without": ("overcommit",), "httpTimeout": "60s"}
@@ -72,24 +71,4 @@ async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes,
 
     volcano_gangs.site.proxy.hook = between_sessions(make_room)
     assert gangs.runs_of(await volcano_gangs.running("waits", 4)) == ["a"]
-    await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-
-
-async def test_a_gang_starts_in_the_leaf_that_is_free_at_last(plane, nodes, namespace, volcano_gangs):
-    """In every session Volcano tries the gang on idle resources first, and commits nothing until all pods fit."""
-    names = [name for leaf in await gangs.make_leaves(nodes, a=1, b=1, c=4) for name in leaf]
-    await gangs.hold(plane.api, namespace, *names, annotations={LINGERS: "true"})
-    extender = await volcano_gangs.install(**PATIENT)
-    leaving = [await plane.api.get("Pod", f"on-{name}", namespace) for name in names]
-    await asyncio.gather(*(plane.api.delete("Pod", pod["metadata"]["name"], namespace) for pod in leaving))
-
-    await volcano_gangs.create("waits", 4)
-    await volcano_gangs.let_go(leaving[:2])
-    await sites.wait_metric(extender, "railwright_assumed_pods", 2)  # announced, and never committed
-    await plane.schedulers.volcano_session()
-    await volcano_gangs.assert_unplaced("waits")
-
-    volcano_gangs.site.proxy.hook = between_sessions(lambda: volcano_gangs.let_go(leaving[2:]))
-    pods = await volcano_gangs.running("waits", 4)
-    assert gangs.runs_of(pods) == ["c"], gangs.leaves_of(pods)
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)

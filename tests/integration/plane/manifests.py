@@ -106,23 +106,14 @@ def _copy_fabric(labels: Mapping[str, str]) -> dict[str, Any]:
     return {"labels": {names.FABRIC: labels[names.FABRIC]}} if names.FABRIC in labels else {}
 
 
-def volcano_job(
-    name: str,
-    template: api.Object,
-    replicas: Mapping[str, int],
-    *,
-    needed: Mapping[str, int] | None = None,
-    **spec: Any,
-) -> api.Object:
-    """Return a Volcano Job with so many pods like `template` of each task. It starts with all or those `needed`."""
-    needed = {**replicas, **(needed or {})}
+def volcano_job(name: str, template: api.Object, replicas: Mapping[str, int], **spec: Any) -> api.Object:
+    """Return a Volcano Job with so many pods like `template` of each task. It starts with all."""
     metadata = {key: value for key, value in template["metadata"].items() if key != "name"}
     made = {"metadata": metadata, "spec": template["spec"]}
     tasks = [
-        {"name": task, "replicas": count, "minAvailable": needed[task], "template": made}
-        for task, count in replicas.items()
+        {"name": task, "replicas": count, "minAvailable": count, "template": made} for task, count in replicas.items()
     ]
-    gang = {"minAvailable": sum(needed.values()), "schedulerName": "volcano", "queue": "default", "tasks": tasks}
+    gang = {"minAvailable": sum(replicas.values()), "schedulerName": "volcano", "queue": "default", "tasks": tasks}
     job = build("Job", name, _copy_fabric(metadata["labels"]), spec={**gang, **spec})
     return job | {"apiVersion": "batch.volcano.sh/v1alpha1"}
 

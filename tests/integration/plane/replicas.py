@@ -43,13 +43,13 @@ class Replicas:
 
 
 @contextlib.asynccontextmanager
-async def running(on: plane.Plane, policy: str, count: int = 2) -> AsyncIterator[Replicas]:
-    """Yield an installation with this many replicas, all ready; all of it is removed again."""
+async def running(on: plane.Plane, policy: str) -> AsyncIterator[Replicas]:
+    """Yield an installation with two replicas, both ready; all of it is removed again."""
     async with site.running(on) as installation:
         await installation.policy(policy)
         made = Replicas(installation)
         try:
-            for _ in range(count):
+            for _ in range(2):
                 await made.start()
             yield made
         finally:

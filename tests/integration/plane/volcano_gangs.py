@@ -36,21 +36,18 @@ def job(
     workers: int,
     *,
     master: bool = False,
-    takes: Mapping[str, Any] = gangs.WHOLE,
     fabric: str = "rails",
     priority: str = "",
-    least: int | None = None,
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> api.Object:
-    """Return a Volcano Job that starts with all pods, or with a minimum of workers. A master is one more pod."""
+    """Return a Volcano Job that starts with all pods, each on a whole node. A master is one more pod."""
     classed = {"priorityClassName": priority} if priority else {}
-    amounts = {resource: str(amount) for resource, amount in takes.items()}
+    amounts = {resource: str(amount) for resource, amount in gangs.WHOLE.items()}
     container = {"resources": {"requests": amounts, "limits": amounts}}  # Volcano's queues do not count limits alone
     pod = manifests.pod("unused", fabric, container=container, annotations=annotations or {}, **classed)
     counts = ({"master": 1} if master else {}) | {"worker": workers}
-    needed = {} if least is None else {"worker": least}
-    return manifests.volcano_job(name, pod, counts, needed=needed, **classed, **spec)
+    return manifests.volcano_job(name, pod, counts, **classed, **spec)
 
 
 @dataclasses.dataclass
