@@ -8,7 +8,7 @@ imports them.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeVar
 from urllib import parse
@@ -21,6 +21,7 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import views
 
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 SNAPSHOT = "read files: --snapshot FILE --policy FILE"  # alternative of the commands that show a fabric
 
@@ -65,6 +66,25 @@ def run(
     return asyncio.run(connect_and_use())
 
 
+async def gather(
+    call: Callable[[_Item], Awaitable[_Result]],
+    items: Iterable[_Item],
+    *,
+    at_once: int = 8,
+    advance: Callable[[], None] = lambda: None,
+) -> list[_Result]:
+    """Return the results of a call for each item, of which few run at once. `advance` is called after each."""
+    semaphore = asyncio.Semaphore(at_once)
+
+    async def take_turn(item: _Item) -> _Result:
+        async with semaphore:
+            result = await call(item)
+        advance()
+        return result
+
+    return await asyncio.gather(*map(take_turn, items))
+
+
 class PodTemplate(views.View, frozen=True):
     """The template of a Deployment."""
 
@@ -95,7 +115,7 @@ class _AccessReview(views.View, frozen=True):
 
 
 async def review_access(
-    client: clients.Client, permission: errors.Permission, namespace: str, account: str
+    client: clients.Client, namespace: str, account: str, permission: errors.Permission
 ) -> bool | None:
     """Return whether a ServiceAccount has a permission, None if the answer does not say. Raises ClusterError."""
     kind, version = "SubjectAccessReview", "authorization.k8s.io/v1"

@@ -14,7 +14,7 @@ from railwright.fabric import version
 GROUPS: Mapping[str, Mapping[str, options.Command]] = {
     **commands.GROUPS,
     "Programs that run in the cluster": {
-        name: options.Command(programs.PROGRAMS[name]) for name in ("webhook", "extender", "preflight")
+        name: options.Command(summary) for name, (_, summary) in programs.PROGRAMS.items()
     },
 }
 COMMANDS = dict(sorted((name, command) for group in GROUPS.values() for name, command in group.items()))

@@ -6,6 +6,7 @@ computes both from what is read once, from the API server with the user's permis
 
 import argparse
 import asyncio
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 from extender import state as states
@@ -265,7 +266,6 @@ def _format_node_row(node: overview_types.Node, depth: int) -> tuple[tuple[str, 
 
 # --- what is read -------------------------------------------------------------------------------------------
 
-_AT_ONCE = 6  # kinds read concurrently
 _REQUIRED = frozenset(
     {resources.NODES, resources.PLACED_PODS}
 )  # required; without the other kinds some columns are missing
@@ -301,15 +301,8 @@ async def _open_cluster(
     async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
         policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
         with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:
-            semaphore = asyncio.Semaphore(_AT_ONCE)
-
-            async def read_kind(spec: sources.WatchSpec) -> str:
-                async with semaphore:
-                    problem = await _read_kind(client, spec)
-                advance()
-                return problem
-
-            return policy, [problem for problem in await asyncio.gather(*map(read_kind, watch_specs)) if problem]
+            read = functools.partial(_read_kind, client)
+            return policy, list(filter(None, await cluster_access.gather(read, watch_specs, advance=advance)))
 
 
 async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:

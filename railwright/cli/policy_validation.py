@@ -85,7 +85,7 @@ async def _may_read_templates(client: clients.Client) -> bool:
     permission = errors.Permission("list", resources.CLAIM_TEMPLATES.group, "resourceclaimtemplates")
     try:
         allowed = await cluster_access.review_access(
-            client, permission, installed_names.NAMESPACE, f"{installed_names.INSTALLATION}-webhook"
+            client, installed_names.NAMESPACE, f"{installed_names.INSTALLATION}-webhook", permission
         )
     except errors.ApiError as error:
         if error.status != _FORBIDDEN:

@@ -3,6 +3,7 @@
 A command that parses its own options starts without the imports of the others.
 """
 
+import importlib
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,28 +12,20 @@ from typing import TypeVar
 _Argument = TypeVar("_Argument")
 
 
-PROGRAMS: Mapping[str, str] = {  # the help text of each
-    "extender": "Run the scheduler extender.",
-    "preflight": "Find and check the rails of this container, and write them for NCCL and other libraries.",
-    "webhook": "Run the admission webhook.",
+PROGRAMS: Mapping[str, tuple[str, str]] = {  # package and help text of each
+    "webhook": ("webhook", "Run the admission webhook."),
+    "extender": ("extender", "Run the scheduler extender."),
+    "preflight": (
+        "railwright.preflight",
+        "Find and check the rails of this container, and write them for NCCL and other libraries.",
+    ),
 }
 
 
 def load(name: str) -> Callable[[Sequence[str]], int]:
     """Import the main function of a program, which gets the remaining arguments."""
-    match name:
-        case "webhook":
-            from webhook import __main__ as webhook
-
-            return webhook.main
-        case "extender":
-            from extender import __main__ as extender
-
-            return extender.main
-        case _:
-            from railwright.preflight import __main__ as preflight
-
-            return preflight.main
+    main: Callable[[Sequence[str]], int] = importlib.import_module(f"{PROGRAMS[name][0]}.__main__").main
+    return main
 
 
 def call(function: Callable[[_Argument], int], argument: _Argument) -> int:

@@ -7,6 +7,7 @@ logs in one namespace, and compares them with what their preflights found, or wi
 import argparse
 import asyncio
 import contextlib
+import functools
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,8 +124,7 @@ def verify_job(arguments: argparse.Namespace) -> int:
         sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
         if arguments.follow:
             return await _follow(client, namespace, sources, expected, by_pod)
-        limit = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*[_read(client, namespace, source, limit) for source in sources])
+        await cluster_access.gather(functools.partial(_read, client, namespace), sources, at_once=_AT_ONCE)
         for source in sources:
             if source.problem:
                 output.print_note(f"{arguments.form}/{arguments.name}: {source.name}: {source.problem}")
@@ -139,7 +139,6 @@ async def _read_expectations(
     """Return what each pod should use, by its name and its host name: what its preflight found, otherwise the number
     of rails in its injection record.
     """
-    limit = asyncio.Semaphore(_AT_ONCE)
 
     async def read(pod: job_pods.Pod) -> report.Expected:
         found = found_rails.FoundRails()
@@ -147,15 +146,14 @@ async def _read_expectations(
             path = f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/log"
             query = {"container": names.PREFLIGHT_CONTAINER, "limitBytes": str(_MAX_PREFLIGHT_BYTES)}
             with contextlib.suppress(errors.ApiError):  # it has not started
-                async with limit:
-                    found = found_rails.read((await client.get(path, query)).decode(errors="replace"))
+                found = found_rails.read((await client.get(path, query)).decode(errors="replace"))
         if found.rails:
             devices = {rail.device: rail.name for rail in found.rails if rail.device}
             return report.Expected(len(found.rails), found.expected.transport, devices)
         return report.Expected(len(intent.read_record(pod).rails or ()) or None)
 
     by_pod: dict[str, report.Expected] = {}
-    for pod, own in zip(pods, await asyncio.gather(*map(read, pods)), strict=True):
+    for pod, own in zip(pods, await cluster_access.gather(read, pods, at_once=_AT_ONCE), strict=True):
         by_pod[pod.metadata.name] = own
         by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
     return by_pod
@@ -166,12 +164,11 @@ def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
     return intent.read_record(pod).containers or tuple(container.name for container in pod.spec.containers)
 
 
-async def _read(client: clients.Client, namespace: str, source: _Source, limit: asyncio.Semaphore) -> None:
-    async with limit:
-        try:
-            await _collect(client, namespace, source, follow=False)
-        except errors.ApiError as error:
-            _record_problem(source, error)
+async def _read(client: clients.Client, namespace: str, source: _Source) -> None:
+    try:
+        await _collect(client, namespace, source, follow=False)
+    except errors.ApiError as error:
+        _record_problem(source, error)
 
 
 def _record_problem(source: _Source, error: errors.ApiError) -> None:

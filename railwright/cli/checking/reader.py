@@ -3,10 +3,8 @@
 Failed calls become reasons in the snapshot, never exceptions.
 """
 
-import asyncio
 import datetime as dt
-from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
+import functools
 from urllib import parse
 
 import msgspec
@@ -17,8 +15,6 @@ from railwright.cli.checking.snapshots import SOURCES, DryRun, SkipError, Snapsh
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 
-_Result = TypeVar("_Result")
-_AT_ONCE = 8  # calls at once
 _FORBIDDEN = 403
 _DENIED = frozenset({401, _FORBIDDEN})
 
@@ -38,22 +34,12 @@ async def read(
         await _read(client, snapshot, "version")
     if "version" in snapshot.unread:  # no other path would answer either
         return snapshot
-    await _gather(_read(client, snapshot, name) for name in SOURCES if name != "version")
+    others = [name for name in SOURCES if name != "version"]
+    await cluster_access.gather(functools.partial(_read, client, snapshot), others)
     if not before:
-        await _gather(_make_dry_run(client, snapshot, fabric, probing) for fabric in snapshot.fabrics)
+        await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot, probing), snapshot.fabrics)
         await _review_servers(client, snapshot)
     return snapshot
-
-
-async def _gather(calls: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
-    """Return the results of calls, of which few run at once."""
-    semaphore = asyncio.Semaphore(_AT_ONCE)
-
-    async def take_turn(call: Coroutine[Any, Any, _Result]) -> _Result:
-        async with semaphore:
-            return await call
-
-    return await asyncio.gather(*map(take_turn, calls))
 
 
 async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
@@ -84,17 +70,15 @@ async def _review_servers(client: clients.Client, snapshot: Snapshot) -> None:
     try:
         for server, account in permissions.list_accounts(snapshot).items():
             needed = [*permissions.list_permissions(server, snapshot)]
-            reviews = (
-                cluster_access.review_access(client, permission, snapshot.namespace, account) for permission in needed
-            )
-            answers = await _gather(reviews)
+            review = functools.partial(cluster_access.review_access, client, snapshot.namespace, account)
+            answers = await cluster_access.gather(review, needed)
             denied = [permission for permission, allowed in zip(needed, answers, strict=True) if allowed is False]
             snapshot.denied |= {account: denied} if denied else {}
     except errors.ClusterError as error:
         _record(snapshot, "server-permissions", "create subjectaccessreviews.authorization.k8s.io -A", error)
 
 
-async def _make_dry_run(client: clients.Client, snapshot: Snapshot, fabric: str, probing: str) -> None:
+async def _make_dry_run(client: clients.Client, snapshot: Snapshot, probing: str, fabric: str) -> None:
     try:
         namespace = pods.choose_namespace(snapshot, fabric, probing)
     except SkipError as error:

@@ -6,8 +6,8 @@ Prints each preview as a coloured diff of the pod's YAML, the reason for each ch
 """
 
 import argparse
-import asyncio
 import difflib
+import functools
 import itertools
 import json
 import os
@@ -31,7 +31,6 @@ _UNCONSULTED = (
     "cluster not consulted: namespace labels, networks, pod-security level and node resources were not checked; "
     "give --snapshot"
 )
-_AT_ONCE = 6  # dry runs
 _NO_CLUSTER = "give the policy in a file: --policy FILE"
 # KIND/NAME, as kubectl writes it, of a kind that is not explained
 _OBJECT = re.compile(r"(?!(?:pod|job|gang)/)([a-z]+)/([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)", re.ASCII)
@@ -110,16 +109,9 @@ def _preview_by_cluster(
     """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
 
     async def ask_all(client: clients.Client) -> list[AdmissionPreview]:
-        semaphore = asyncio.Semaphore(_AT_ONCE)
         with output.show_progress("dry runs", total=len(pod_templates)) as advance:
-
-            async def ask_one(template: templates.Template) -> AdmissionPreview | dry_runs.Unanswered:
-                async with semaphore:
-                    answer = await dry_runs.ask(client, template)
-                advance()
-                return answer
-
-            answers = await asyncio.gather(*map(ask_one, pod_templates))
+            ask = functools.partial(dry_runs.ask, client)
+            answers = await cluster_access.gather(ask, pod_templates, advance=advance)
         policy = await _fetch_policy(client, answers)
         topology_by_title = await dry_runs.ask_topologies(client, pod_templates)
         made = [
