@@ -39,16 +39,16 @@ def read_manifest(text: str, file: str) -> list[Tree]:
     return objects
 
 
-def read_snapshot(path: str, option: str = "--snapshot", *, needs: str = "") -> dict[str, list[Any]]:
+def read_snapshot(path: str, *, needs: str = "") -> dict[str, list[Any]]:
     """Return views by kind. Raises UnreadableError for a file without any object, or without one of kind `needs`."""
     try:
         objects = snapshots.read(output.read_text(path))
     except snapshots.SnapshotError as error:
-        raise output.UnreadableError(f"{option} {path}: {error}") from None
+        raise output.UnreadableError(f"--snapshot {path}: {error}") from None
     if not any(objects.values()) or (needs and not objects[needs]):
         missing = needs or "Node, Pod or other object that railwright reads"
         raise output.UnreadableError(
-            f"{option} {path}: contains no {missing}; write it with kubectl get nodes,pods,namespaces -A -o yaml"
+            f"--snapshot {path}: contains no {missing}; write it with kubectl get nodes,pods,namespaces -A -o yaml"
         )
     return objects
 

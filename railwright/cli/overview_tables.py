@@ -254,14 +254,11 @@ def _list_rows(
             "bold",
         )
         for node in nodes if each_node else ():
-            yield _format_node_row(node, depth + 1)
-
-
-def _format_node_row(node: overview_types.Node, depth: int) -> tuple[tuple[str, ...], str]:
-    pods = ", ".join(pod.pod for pod in node.pods)
-    note = "; ".join(filter(None, (node.note, *node.rail_notes, pods)))
-    style = "red" if "d" in node.rails else "yellow" if node.note or "w" in node.rails else ""
-    return ((f"{'  ' * depth}{node.name}", node.rails, *map(str, fabric_view.count_rails([node])), note or "-"), style)
+            pods = ", ".join(pod.pod for pod in node.pods)
+            note = "; ".join(filter(None, (node.note, *node.rail_notes, pods))) or "-"
+            style = "red" if "d" in node.rails else "yellow" if node.note or "w" in node.rails else ""
+            counts = map(str, fabric_view.count_rails([node]))
+            yield (f"{'  ' * (depth + 1)}{node.name}", node.rails, *counts, note), style
 
 
 # --- what is read -------------------------------------------------------------------------------------------

@@ -97,7 +97,8 @@ class Switch:
         policies = json.loads(await self._client.get(_POLICY_PATH)).get("items") or () if has_bindings else ()
         present = {policy["metadata"]["name"] for policy in policies}
         for item in sorted(saved, key=lambda item: list(_PATHS).index(item["kind"])):
-            if item["kind"] == _BINDINGS and (policy := _get_policy(item)) not in present:
+            policy = str((item.get("spec") or {}).get("policyName"))
+            if item["kind"] == _BINDINGS and policy not in present:
                 print(
                     f"not created: {output.escape_controls(_describe(item))}, because there is no "
                     f"ValidatingAdmissionPolicy {output.escape_controls(policy)}; to have both: {_INSTALL} with them"
@@ -198,10 +199,6 @@ async def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[
 
         await act(Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run))
         return output.OK
-
-
-def _get_policy(binding: Mapping[str, Any]) -> str:
-    return str((binding.get("spec") or {}).get("policyName"))
 
 
 def _describe(item: Mapping[str, Any]) -> str:

@@ -66,7 +66,12 @@ class Profile(msgspec.Struct, frozen=True, dict=True):
 @functools.cache
 def list_profiles() -> Sequence[Profile]:
     """Return all profiles, by name."""
-    return [_read(name) for name in sorted(folder.name for folder in _FOLDER.iterdir() if folder.is_dir())]
+    profiles = []
+    for name in sorted(folder.name for folder in _FOLDER.iterdir() if folder.is_dir()):
+        text = (_FOLDER / name / "profile.yaml").read_text(encoding="utf-8")
+        tree: Any = yaml.load(text, Loader=documents.LOADER)  # noqa: S506 - a safe one
+        profiles.append(msgspec.convert({**tree, "name": name}, Profile))
+    return profiles
 
 
 def find(name: str) -> Profile:
@@ -77,9 +82,3 @@ def find(name: str) -> Profile:
 def format_names() -> str:
     """Return the names of all profiles."""
     return ", ".join(profile.name for profile in list_profiles())
-
-
-def _read(name: str) -> Profile:
-    text = (_FOLDER / name / "profile.yaml").read_text(encoding="utf-8")
-    tree: Any = yaml.load(text, Loader=documents.LOADER)  # noqa: S506 - a safe one
-    return msgspec.convert({**tree, "name": name}, Profile)

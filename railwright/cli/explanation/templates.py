@@ -172,8 +172,11 @@ def _build_template(
     for container in _iterate_containers(spec):
         _append(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
     _add_volumes(spec, template.added.volumes, name.rstrip("-"))
-    if pods.ssh_volume:
-        _mount_keys(spec, pods.ssh_volume, f"{origin.context.workload}-ssh")
+    if pods.ssh_volume:  # the Secret with the keys of ranks that are started by ssh
+        secret = {"secretName": f"{origin.context.workload}-ssh", "defaultMode": 0o600}
+        _append(spec, "volumes", {"name": pods.ssh_volume, "secret": secret})
+        for container in _iterate_containers(spec):
+            _append(container, "volumeMounts", {"name": pods.ssh_volume, "mountPath": names.SSH_HOME})
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     return Template(
         format_title(tree, namespace),
@@ -204,13 +207,6 @@ def _add_volumes(spec: Tree, volumes: Sequence[frameworks.ControllerVolume], pod
     mounts = [{"name": volume.name, "mountPath": volume.mount_path} for volume in volumes if volume.mount_path]
     for container in _iterate_containers(spec):
         _append(container, "volumeMounts", *mounts)
-
-
-def _mount_keys(spec: Tree, volume: str, secret: str) -> None:
-    """Mount the Secret with ssh keys in every container, as for ranks that are started by ssh."""
-    _append(spec, "volumes", {"name": volume, "secret": {"secretName": secret, "defaultMode": 0o600}})
-    for container in _iterate_containers(spec):
-        _append(container, "volumeMounts", {"name": volume, "mountPath": names.SSH_HOME})
 
 
 def _append(tree: Tree, key: str, *entries: Tree) -> None:

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import intent, names, resources, text, topology
-from railwright.fabric.claims import objects
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.state import (
     assumed_pods,
@@ -220,15 +219,11 @@ def _list_unavailable_rails(
         ]
         if holders and len(tainted) + len(holders) >= capacity and position not in used:
             held.add(position)
-            notes += [
-                f"{rail.name}: device {device} is held by {_name_holder(claim, cluster)}" for device, claim in holders
-            ]
+            for device, claim in holders:
+                pods = ", ".join(pod.key for pod in pod_usage.list_claim_pods(claim, cluster))
+                holder = f"claim {claim.metadata.full_name}{f' of pod {pods}' if pods else ''}"
+                notes.append(f"{rail.name}: device {device} is held by {holder}")
     return tuple(notes), frozenset(held)
-
-
-def _name_holder(claim: objects.ResourceClaim, cluster: cluster_state.ClusterState) -> str:
-    pods = ", ".join(pod.key for pod in pod_usage.list_claim_pods(claim, cluster))
-    return f"claim {claim.metadata.full_name}" + (f" of pod {pods}" if pods else "")
 
 
 def count_rails(rows: Collection[overview_types.Node]) -> tuple[int, int, int]:

@@ -174,7 +174,6 @@ class Assessor:
         assessment: Assessment,
         *,
         colour: int = 0,
-        ranks: tuple[overview_types.Rank, ...] = (),
     ) -> overview_types.Gang:
         """Return what users see of a gang."""
         policy, placed, pods = self._policy(), gang.placed >= gang.size, self._cluster.pods
@@ -190,7 +189,6 @@ class Assessor:
             colour=colour,
             size=gang.size,
             placed=gang.placed,
-            ranks=ranks,
             created_at=min(filter(None, (pod.metadata.creation_timestamp for pod in known)), default=""),
             placed_at=max(bound_at, default="") if placed else "",
             **msgspec.structs.asdict(assessment),

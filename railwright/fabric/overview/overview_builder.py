@@ -100,7 +100,8 @@ class OverviewBuilder:
             self._cluster.version,
             self._cluster.assumed.change_log.position,
         )
-        if inputs == self._inputs and self._is_settled:
+        assessed = {key: item.version for key, item in self._assessments.items()}
+        if inputs == self._inputs and all(assessed.get(key) == self._version for key in self._members):
             return
         if inputs != self._inputs:
             self._inputs, self._version = inputs, self._version + 1
@@ -121,12 +122,6 @@ class OverviewBuilder:
         """Update the overview with all gangs. For callers without other work."""
         for _ in self.refresh(gang_assessment.MAX_GANGS):
             pass
-
-    @property
-    def _is_settled(self) -> bool:
-        return all(
-            key in self._assessments and self._assessments[key].version == self._version for key in self._members
-        )
 
     def _reload_policy(self) -> None:
         """Create the views again if the policy or the resources of networks changed."""
