@@ -85,25 +85,6 @@ async def gather(
     return await asyncio.gather(*map(take_turn, items))
 
 
-class PodTemplate(views.View, frozen=True):
-    """The template of a Deployment."""
-
-    spec: views.PodSpec = views.PodSpec()
-
-
-class DeploymentSpec(views.View, frozen=True):
-    """spec of a Deployment."""
-
-    template: PodTemplate = PodTemplate()
-
-
-class Deployment(views.View, frozen=True):
-    """A Deployment."""
-
-    metadata: views.ObjectMeta
-    spec: DeploymentSpec = DeploymentSpec()
-
-
 class _ReviewStatus(views.View, frozen=True):
     allowed: bool | None = None
 
@@ -148,6 +129,10 @@ _DEPLOYMENTS = {"labelSelector": "app.kubernetes.io/part-of=railwright,app.kuber
 _COMPONENT = "app.kubernetes.io/component"
 
 
+class _Deployment(views.View, frozen=True):
+    metadata: views.ObjectMeta
+
+
 class Installation(NamedTuple):
     """An installation: `name` is the first part of the names of its objects."""
 
@@ -178,7 +163,7 @@ async def _find_installations(client: clients.Client, namespace: str) -> Sequenc
     scope = f"namespaces/{parse.quote(namespace, safe='')}/" if namespace else ""
     try:
         deployments = await watch_wire.list_objects(
-            client, f"/apis/apps/v1/{scope}deployments", Deployment, _DEPLOYMENTS
+            client, f"/apis/apps/v1/{scope}deployments", _Deployment, _DEPLOYMENTS
         )
     except (errors.ApiError, errors.ForeignError):
         return ()  # the checks say what is wrong

@@ -2,11 +2,13 @@
 
 import argparse
 import asyncio
+from typing import Any
 
 from railwright.cli import cluster_access, formats, options, output, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import installed_names, policies, watch_wire
 from railwright.fabric import version
+from railwright.fabric.workloads import frameworks
 
 _DEPLOYMENTS = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments"
 _NO_POLICY = f"none: there is no {policy_sources.CONFIG_MAP}"
@@ -43,7 +45,6 @@ async def _read(client: clients.Client) -> dict[str, str | None]:
 async def _read_image(client: clients.Client, server: str) -> str | None:
     """Return the image of a server's own container, not of a sidecar."""
     path = f"{_DEPLOYMENTS}/{installed_names.INSTALLATION}-{server}"
-    deployment = await watch_wire.find_object(client, path, cluster_access.Deployment)
-    if deployment is None:
-        return None
-    return next((item.image for item in deployment.spec.template.spec.containers if item.name == server), None)
+    deployment = await watch_wire.find_object(client, path, dict[str, Any])
+    containers = frameworks.get_list(deployment, "spec", "template", "spec", "containers")
+    return next((str(item["image"]) for item in containers if item["name"] == server), None)
