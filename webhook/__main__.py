@@ -44,10 +44,7 @@ async def serve(options: settings.Settings) -> int:
         print(f"railwright webhook: {error.sentence}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return _NO_CLUSTER
     tasks = [*origin.tasks]
-    post_event: app.EventSink = app.post_none
-    write_templates: app.WriteTemplates | None = None
-    list_pods: app.ListPods = app.list_none
-    may_read_templates: app.MayReadTemplates = app.assume_rights
+    api: app.ApiServer | None = None
     if (client := origin.client) is not None:
         state.watched = True
         state.is_without_templates = functools.partial(origin.is_denied, resources.CLAIM_TEMPLATES)
@@ -56,7 +53,6 @@ async def serve(options: settings.Settings) -> int:
         poster = events.Events(
             client, "railwright-webhook", on_result=lambda outcome: counters.events.labels(outcome).inc()
         )
-        post_event = object_events.build_sink(poster)
         object_events.PolicyEvents(poster, origin.store, origin.policy_object)
         controller = claim_templates.ClaimTemplateController(
             client,
@@ -66,23 +62,17 @@ async def serve(options: settings.Settings) -> int:
             get_problem=lambda: origin.cache_problem() or origin.find_outage(),
         )
         origin.store.subscribe(lambda _: controller.forget_failures())
-        write_templates = controller.write_for_workload
-        list_pods = functools.partial(_list_pods, client)
-        may_read_templates = functools.partial(_may_read_templates, client)
+        api = app.ApiServer(
+            object_events.build_sink(poster),
+            controller.write_for_workload,
+            functools.partial(_list_pods, client),
+            functools.partial(_may_read_templates, client),
+        )
         last = last_policy.LastPolicy(client, origin.store, origin.policy_object, writes=True)
         tasks += [poster.run, controller.run, support.run, last.run]
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", origin.cache_problem)
-    service = app.build_application(
-        state,
-        lambda: origin.store.current,
-        counters,
-        post_event,
-        write_templates,
-        list_pods,
-        may_read_templates,
-        max_body=options.max_body,
-    )
+    service = app.Webhook(state, lambda: origin.store.current, counters, api).build_application(options.max_body)
     webhook_server = server.Server(
         options, service, checks, counters, refresh=lambda: counters.show_sources(**origin.read_metrics())
     )

@@ -4,6 +4,7 @@ Passes each handler the policy in force and the caches. A pod's review is answer
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -16,110 +17,80 @@ from railwright.serving import application, metrics, turns
 from webhook import pods, policy_validation, response_cache, reviews, workloads
 from webhook import state as states
 
-GetPolicy = Callable[[], policies.Policy | None]
-EventSink = Callable[[reviews.EventRecord], None]
-WriteTemplates = Callable[[Sequence[views.Pod]], Awaitable[Sequence[reason.Reason]]]
-ListPods = Callable[[Sequence[str]], Awaitable[fabric_users.LabelledPods | None]]
-"""Lists the pods with one of some values of the label; None if that is not possible now."""
-MayReadTemplates = Callable[[], Awaitable[bool]]
+
+class ApiServer(NamedTuple):
+    """What the handlers do at the API server."""
+
+    post_event: Callable[[reviews.EventRecord], None]  # returns at once
+    # writes the claim templates of pods, and returns why some are not written
+    write_templates: Callable[[Sequence[views.Pod]], Awaitable[Sequence[reason.Reason]]]
+    # lists the pods with one of some values of the label; None if that is not possible now
+    list_pods: Callable[[Sequence[str]], Awaitable[fabric_users.LabelledPods | None]]
+    may_read_templates: Callable[[], Awaitable[bool]]  # whether this server has the right to read claim templates
 
 
-def post_none(_event: reviews.EventRecord) -> None:
-    """Post no Event, without an API server."""
+class Webhook:
+    """The handlers, one for each path, with what they read. `api` is None if a file replaces the cluster."""
 
+    def __init__(
+        self,
+        state: states.State,
+        get_policy: Callable[[], policies.Policy | None],
+        counters: metrics.WebhookMetrics,
+        api: ApiServer | None = None,
+    ) -> None:
+        self._state, self._get_policy, self._counters, self._api = state, get_policy, counters, api
+        self._cache = response_cache.ResponseCache()
 
-async def list_none(_labels: Sequence[str]) -> None:
-    """List no pods, without an API server."""
+    def build_application(self, max_body: int) -> web.Application:
+        """Return the application. `max_body` is in bytes."""
+        rules = application.Rules(max_body=max_body, counters=self._counters, malformed=(reviews.MalformedError,))
+        routes = [
+            web.post("/mutate/pods", self.mutate_pods),
+            web.post("/mutate/workloads", self.mutate_workloads),
+            web.post("/validate/policy", self.validate_policy),
+        ]
+        return application.build(rules, routes)
 
+    async def mutate_pods(self, request: web.Request) -> web.Response:
+        """Handle POST /mutate/pods."""
+        body = request[application.BODY]
+        return self._reply(pods.handle(body, self._get_policy(), self._state.build_facts, self._cache))
 
-async def assume_rights() -> bool:
-    """Take the right to read claim templates as given, without an API server."""
-    return True
+    async def mutate_workloads(self, request: web.Request) -> web.Response:
+        """Handle POST /mutate/workloads."""
+        body = request[application.BODY]
+        answer = await turns.run(workloads.handle(body, self._get_policy(), self._state.build_facts))
+        if answer.claimants and self._api and (unwritten := await self._api.write_templates(answer.claimants)):
+            answer = reviews.add_warnings(answer, unwritten)
+        return self._reply(answer)
 
+    async def validate_policy(self, request: web.Request) -> web.Response:
+        """Handle POST /validate/policy."""
+        state, current, api = self._state, self._get_policy(), self._api
+        nodes = state.nodes
+        cluster = shortcomings.Cluster(state.networks.by_key, state.subnets.by_key, nodes.offered, nodes.devices)
+        answer, document = policy_validation.handle(request[application.BODY], cluster)
+        if document is None:
+            return self._reply(answer)
+        if lost := fabric_users.list_lost(current.document, document) if current is not None else ():
+            users = fabric_users.Users(await api.list_pods(lost) if api else None, state.namespaces.by_key or {})
+            answer = reviews.add_warnings(answer, fabric_users.describe(lost, users))
+        if document.needs_claim_templates and api and not await api.may_read_templates():
+            answer = reviews.add_warnings(answer, [*shortcomings.find_missing_rights(document)])
+        return self._reply(answer)
 
-_STATE = web.AppKey("state", states.State)
-_GET_POLICY = web.AppKey[GetPolicy]("get_policy")
-_POST_EVENT = web.AppKey[EventSink]("post_event")
-_WRITE_TEMPLATES = web.AppKey[WriteTemplates | None]("write_templates")
-_LIST_PODS = web.AppKey[ListPods]("list_pods")
-_MAY_READ_TEMPLATES = web.AppKey[MayReadTemplates]("may_read_templates")
-_COUNTERS = web.AppKey("counters", metrics.WebhookMetrics)
-_CACHE = web.AppKey("cache", response_cache.ResponseCache)
+    def _reply(self, answer: reviews.Answer) -> web.Response:
+        """Return an answer as an HTTP response; count it, and post its Events.
 
-
-def build_application(  # noqa: PLR0913, PLR0917 - what the handlers read
-    state: states.State,
-    get_policy: GetPolicy,
-    counters: metrics.WebhookMetrics,
-    post_event: EventSink = post_none,
-    write_templates: WriteTemplates | None = None,
-    list_pods: ListPods = list_none,
-    may_read_templates: MayReadTemplates = assume_rights,
-    *,
-    max_body: int,
-) -> web.Application:
-    """Return the application. `post_event` must return at once.
-
-    `write_templates` writes the claim templates of pods, and returns why some are not written. `may_read_templates`
-    tells whether this server has the right to read them.
-    """
-    rules = application.Rules(max_body=max_body, counters=counters, malformed=(reviews.MalformedError,))
-    app = application.build(
-        rules,
-        [
-            web.post("/mutate/pods", mutate_pods),
-            web.post("/mutate/workloads", mutate_workloads),
-            web.post("/validate/policy", validate_policy),
-        ],
-    )
-    app[_STATE], app[_GET_POLICY], app[_POST_EVENT], app[_COUNTERS] = state, get_policy, post_event, counters
-    app[_WRITE_TEMPLATES], app[_LIST_PODS] = write_templates, list_pods
-    app[_MAY_READ_TEMPLATES] = may_read_templates
-    app[_CACHE] = response_cache.ResponseCache()
-    return app
-
-
-async def mutate_pods(request: web.Request) -> web.Response:
-    """Handle POST /mutate/pods."""
-    app = request.app
-    return _reply(app, pods.handle(request[application.BODY], app[_GET_POLICY](), app[_STATE].build_facts, app[_CACHE]))
-
-
-async def mutate_workloads(request: web.Request) -> web.Response:
-    """Handle POST /mutate/workloads."""
-    app, body = request.app, request[application.BODY]
-    answer = await turns.run(workloads.handle(body, app[_GET_POLICY](), app[_STATE].build_facts))
-    write = app[_WRITE_TEMPLATES]
-    if answer.claimants and write is not None and (unwritten := await write(answer.claimants)):
-        answer = reviews.add_warnings(answer, unwritten)
-    return _reply(app, answer)
-
-
-async def validate_policy(request: web.Request) -> web.Response:
-    """Handle POST /validate/policy."""
-    app, state, current = request.app, request.app[_STATE], request.app[_GET_POLICY]()
-    nodes = state.nodes
-    cluster = shortcomings.Cluster(state.networks.by_key, state.subnets.by_key, nodes.offered, nodes.devices)
-    answer, document = policy_validation.handle(request[application.BODY], cluster)
-    lost = fabric_users.list_lost(current.document, document) if current is not None and document is not None else ()
-    if lost:
-        users = fabric_users.Users(await app[_LIST_PODS](lost), state.namespaces.by_key or {})
-        answer = reviews.add_warnings(answer, fabric_users.describe(lost, users))
-    if document is not None and document.needs_claim_templates and not await app[_MAY_READ_TEMPLATES]():
-        answer = reviews.add_warnings(answer, [*shortcomings.find_missing_rights(document)])
-    return _reply(app, answer)
-
-
-def _reply(app: web.Application, answer: reviews.Answer) -> web.Response:
-    """Return an answer as an HTTP response; count it, and post its Events.
-
-    Dry runs are not counted: people make them to try a manifest.
-    """
-    for event in answer.events:
-        app[_POST_EVENT](event)
-    if not answer.dry_run:
-        _count(answer, app[_COUNTERS])
-    return application.reply(answer.body, outcome=answer.outcome)
+        Dry runs are not counted: people make them to try a manifest.
+        """
+        if self._api is not None:
+            for event in answer.events:
+                self._api.post_event(event)
+        if not answer.dry_run:
+            _count(answer, self._counters)
+        return application.reply(answer.body, outcome=answer.outcome)
 
 
 def _count(answer: reviews.Answer, counters: metrics.WebhookMetrics) -> None:

@@ -239,13 +239,8 @@ async def admit(replica: controller_replicas.Replica, kind: str, **request) -> d
 
 
 async def review(replica: controller_replicas.Replica, body: bytes) -> dict:
-    service = app.build_application(
-        replica.state,
-        lambda: replica.policy,
-        replica.counters,
-        write_templates=replica.controller.write_for_workload,
-        max_body=1 << 20,
-    )
+    api = app.ApiServer(lambda _: None, replica.controller.write_for_workload, None, None)
+    service = app.Webhook(replica.state, lambda: replica.policy, replica.counters, api).build_application(1 << 20)
     headers = {"Content-Type": "application/json"}
     async with test_utils.TestClient(test_utils.TestServer(service)) as client:
         answer = await client.post("/mutate/workloads", data=body, headers=headers)

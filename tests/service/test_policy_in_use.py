@@ -41,7 +41,11 @@ def review(text: str) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-async def store(text: str, pods=None, **more) -> list[str]:
+async def allow() -> bool:
+    return True
+
+
+async def store(text: str, pods=None, may_read_templates=allow) -> list[str]:
     known, asked = state.State(), []
 
     async def list_pods(labels):
@@ -50,7 +54,8 @@ async def store(text: str, pods=None, **more) -> list[str]:
 
     known.namespaces.replace([msgspec.convert(LABS, views.Namespace)])
     present, counters = policies.read(varied_clusters.POLICY), metrics.WebhookMetrics()
-    application = app.build_application(known, lambda: present, counters, list_pods=list_pods, max_body=1 << 20, **more)
+    api = app.ApiServer(lambda _: None, None, list_pods, may_read_templates)
+    application = app.Webhook(known, lambda: present, counters, api).build_application(1 << 20)
     async with test_utils.TestClient(test_utils.TestServer(application)) as client:
         answer = await client.post("/validate/policy", data=review(text), headers={"Content-Type": "application/json"})
         response = (await answer.json())["response"]

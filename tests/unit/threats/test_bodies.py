@@ -19,7 +19,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def build_webhook(max_body: int):
-    return app.build_application(state.State(), admitting.fabric, metrics.WebhookMetrics(), max_body=max_body)
+    return app.Webhook(state.State(), admitting.fabric, metrics.WebhookMetrics()).build_application(max_body)
 
 
 def build_extender(max_body: int):
