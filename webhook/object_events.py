@@ -17,13 +17,10 @@ INVALID, IN_FORCE = "PolicyInvalid", "PolicyInForce"
 
 
 def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str) -> None:
-    """Queue an Event on a pod that waits for an object, `written` with its kind, such as a claim template.
-
-    The pod may stand for a Workload of Kueue, which then has the Event.
-    """
-    kind, metadata = pod.kind or "Pod", pod.metadata  # objects of a list have no kind
-    message = f"{written}, which the {kind} waits for, is not written: {cause}"
-    involved = events.Involved(kind, pod.api_version or "v1", metadata.namespace, metadata.name, metadata.uid)
+    """Queue an Event on a pod that waits for an object, `written` with its kind, such as a claim template."""
+    metadata = pod.metadata
+    message = f"{written}, which the Pod waits for, is not written: {cause}"
+    involved = events.Involved("Pod", "v1", metadata.namespace, metadata.name, metadata.uid)
     poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 
 

@@ -104,13 +104,6 @@ class LastPolicy:
             self._store.restore(result)
 
 
-def build(origin: sources.Sources, *, writes: bool) -> LastPolicy | None:
-    """Return the LastPolicy of a server with these sources; None without an API server."""
-    if origin.client is None:
-        return None
-    return LastPolicy(origin.client, origin.store, origin.policy_object, writes=writes)
-
-
 def _is_newer(one: str, other: str) -> bool:
     """True if a resourceVersion is newer than another one."""
     return one.isdecimal() and other.isdecimal() and int(one) > int(other)

@@ -40,7 +40,6 @@ class Taint(views.View, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
-    time_added: str | None = None
 
     def is_blocking(self, tolerations: Sequence[views.Toleration] = ()) -> bool:
         """True if the taint keeps pods away that have only these tolerations."""

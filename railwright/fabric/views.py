@@ -310,7 +310,6 @@ class PodSpec(View, frozen=True):
     resource_claims: list[PodResourceClaim] | None = None
     scheduler_name: str = ""
     priority: int | None = None  # set by the API server from the priority class
-    preemption_policy: str = ""  # likewise
     scheduling_group: SchedulingGroup | None = None
     host_users: bool | None = None  # False: the pod has its own user namespace
     overhead: dict[str, RawQuantity] | None = None  # of the RuntimeClass, set by the API server
@@ -386,8 +385,6 @@ class PodStatus(View, frozen=True):
 class Pod(View, frozen=True):
     """A pod or pod template."""
 
-    api_version: str = ""
-    kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -428,12 +425,6 @@ class ObjectReference(View, frozen=True):
     uid: str = ""
 
 
-class EventSource(View, frozen=True):
-    """Component that wrote an Event."""
-
-    component: str = ""
-
-
 class Event(View, frozen=True):
     """An Event (core/v1). Times are RFC 3339; writers leave those that they do not use null."""
 
@@ -442,8 +433,6 @@ class Event(View, frozen=True):
     type: str = ""
     reason: str = ""
     message: str = ""
-    source: EventSource | None = None
-    reporting_component: str = ""
     last_timestamp: str | None = None
     event_time: str | None = None
     count: int | None = None

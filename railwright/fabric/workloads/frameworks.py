@@ -370,7 +370,6 @@ class Framework(msgspec.Struct, frozen=True):
     # gang and rank
     find_groups: tuple[Callable[[views.Pod], str], ...] = ()  # the pod's PodGroup, "" for none
     gang_annotations: tuple[str, ...] = ()  # that `find_groups` reads
-    group_labels: tuple[str, ...] = ()  # likewise
     gang_labels: tuple[GangLabel, ...] = ()
     size_annotation: str = ""  # of pods: number of pods of their gang
     role_labels: tuple[str, ...] = ()  # of pods: the name of their task or replica type

@@ -30,6 +30,5 @@ POD_GROUPS = frameworks.build_size_kind(  # Kubernetes 1.37
 
 FRAMEWORK = frameworks.Framework(
     pod_groups=(PLUGINS_POD_GROUPS, POD_GROUPS),
-    group_labels=(POD_GROUP,),
     find_groups=(lambda pod: pod.metadata.labels.get(POD_GROUP, ""), _find_group),
 )

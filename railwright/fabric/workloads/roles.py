@@ -3,8 +3,6 @@
 Framework labels can only remove rails. Trusting them is safe: anyone able to set them can also set the opt-in label.
 """
 
-from collections.abc import Mapping
-
 from railwright.fabric import names, views
 from railwright.fabric.workloads import frameworks, registry
 
@@ -12,17 +10,9 @@ from railwright.fabric.workloads import frameworks, registry
 _PRECEDENCE = (frameworks.LAUNCHER, frameworks.HEAD)
 
 
-def _merge_labels() -> Mapping[str, Mapping[str, str]]:
-    merged: dict[str, dict[str, str]] = {}
-    for framework in registry.FRAMEWORKS:
-        for label, roles in framework.roles.items():
-            merged.setdefault(label, {}).update(roles)
-    return merged
-
-
-_ROLES = _merge_labels()
-_LABELS = frozenset(_ROLES)
 _ROWS = registry.FRAMEWORKS
+_ROLES = {label: roles for row in _ROWS for label, roles in row.roles.items()}  # each label is of one framework
+_LABELS = frozenset(_ROLES)
 _LAUNCHER_VARIABLES = [row.launcher_variable for row in _ROWS if row.launcher_variable]
 _LAUNCHER_NAMES = [row.launcher_name for row in _ROWS if row.launcher_name]
 _LATE_LAUNCHERS = [row.has_late_launcher for row in _ROWS if row.has_late_launcher]
