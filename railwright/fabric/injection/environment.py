@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import bounded_cache, device_names, names, text, views
+from railwright.fabric import device_names, names, text, views
 from railwright.fabric.injection import claim_requests, context, drafts, init_containers, mounts
 from railwright.fabric.multus import network_selection
 from railwright.fabric.nccl import conf, derive, libraries
@@ -47,7 +47,6 @@ _OWN_NETWORK = frozenset(
         "NVSHMEM_IB_ADDR_RANGE",
     }
 )
-_MAX_RESULTS = 1024  # a policy has few fabrics, but a pod may have any subset of the rails
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -58,28 +57,8 @@ class Settings(msgspec.Struct, frozen=True):
     optional_library_vars: tuple[derive.Variable, ...]  # for containers that use the library; no file can carry them
 
 
-class Tables:
-    """The variables of the pods under one version of the policy. Get them by `Policy.compile_once`."""
-
-    def __init__(self, document: policies.PolicyDocument) -> None:
-        self.found = {name: _list_found(fabric) for name, fabric in document.fabrics.items()}
-        self.advice = {name: _build_advice(name, fabric) for name, fabric in document.fabrics.items()}
-        self._ranks: bounded_cache.BoundedCache[object, Settings] = bounded_cache.BoundedCache(_MAX_RESULTS)
-
-    def get_rank_settings(self, name: str, case: derive.Case) -> Settings:
-        """Return the literals and derived variables of a rank of fabric `name`."""
-        rails = tuple([rail.name for rail in case.rails])
-        key = (name, rails, case.devices, case.is_foreign, case.has_interface)
-        return self._ranks.find(key, lambda: _build_settings(case))
-
-
-def _list_found(fabric: policies.Fabric) -> tuple[derive.Variable, ...]:
-    """Return the variables that the init container may find, without values."""
-    return tuple([derive.Variable(name, "", VariableCode.FOUND_IN_POD) for name in derive.list_found(fabric)])
-
-
-def _build_settings(case: derive.Case) -> Settings:
-    """Build the settings of a rank. A literal of a library shows that every rank uses the library."""
+def build_rank_settings(case: derive.Case) -> Settings:
+    """Return the literals and derived variables of a rank. A literal of a library shows that all ranks use it."""
     env = case.fabric.env
     used_libraries = libraries.detect(env)
     available = [
@@ -136,7 +115,7 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         _set_file(draft, pod, "")
         if ctx.role.is_launcher:
             _set_launcher_literals(draft, pod, ctx)
-            advice = ctx.policy.compile_once(Tables).advice[ctx.fabric_name]
+            advice = _build_advice(ctx.fabric_name, ctx.fabric)
             if advice and not any(
                 _names_interface_list(pod.spec.containers[index], ctx.fabric) for index in ctx.targets
             ):
@@ -303,7 +282,7 @@ def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: It
 
 def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, *, by_env: bool) -> Route:
     """Choose how the variables of a rank are delivered. Without `by_env`, kubelet reads none into the environment."""
-    rails, tables = ctx.selected.policy_rails, ctx.policy.compile_once(Tables)
+    rails = ctx.selected.policy_rails
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
     case = derive.Case(
         fabric=ctx.fabric,
@@ -312,8 +291,9 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
         is_foreign=pod.host_network != ctx.fabric.host_network,
         has_interface=_has_primary_interface(draft, pod, ctx),
     )
-    settings = tables.get_rank_settings(ctx.fabric_name, case)
-    found = tables.found[ctx.fabric_name] if init_containers.finds_rails(pod, ctx) else ()
+    settings = build_rank_settings(case)
+    found_names = derive.list_found(ctx.fabric) if init_containers.finds_rails(pod, ctx) else ()
+    found = tuple([derive.Variable(name, "", VariableCode.FOUND_IN_POD) for name in found_names])
     by_file, by_ssh = ctx.options.delivery == "file", workload_roles.is_started_by_ssh(pod)
     may_read = by_env and not by_file and ctx.fabric.delivery == "auto" and _has_file_keys(ctx)
     found_in_env = bool(found) and may_read and not _has_files(pod, ctx)

@@ -75,6 +75,6 @@ def check(data: bytes) -> None:
     again = policies.read(written.decode())
     assert not isinstance(again, policies.Rejected), again
     assert again.document == result.document
-    for name, fabric in result.document.fabrics.items():
+    for fabric in result.document.fabrics.values():
         case = derive.Case(fabric, tuple(fabric.rails), None, is_foreign=False)
-        environment.Tables(result.document).get_rank_settings(name, case)
+        environment.build_rank_settings(case)
