@@ -30,9 +30,7 @@ class _Offer(NamedTuple):
 
 
 def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.ClaimedFabric]:
-    document = snapshot.require_policy()
-    compiled = {name: claimed_rails.compile_claims(name, document) for name in document.fabrics}
-    claimed = {name: claims for name, claims in compiled.items() if claims is not None}
+    claimed = {claims.name: claims for claims in claimed_rails.list_fabrics(snapshot.require_policy())}
     require(claimed, "no rails come as claims")
     snapshot.require("device-classes", "device-slices")
     return claimed

@@ -8,7 +8,6 @@ typed document (docs/interface.md 2).
 import dataclasses
 import difflib
 import ipaddress
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -79,7 +78,7 @@ def _prefix_paths(prefix: Path, relative: Iterator[Finding]) -> Iterator[Finding
 def _check_default_fabric(document: model.PolicyDocument) -> Iterator[Finding]:
     name = document.default_fabric
     if name is not None and name not in document.fabrics:
-        fabric_names = _join_names(document.fabrics)
+        fabric_names = text.join_first(document.fabrics, _MAX_NAMES)
         message = f"{_quote(name)} is not a fabric of this policy; name one of: {fabric_names}"
         yield Finding(("defaultFabric",), message)
 
@@ -96,9 +95,10 @@ def _check_fabric_names(document: model.PolicyDocument) -> Iterator[Finding]:
 def _check_accelerators(document: model.PolicyDocument) -> Iterator[Finding]:
     for index, resource in enumerate(document.accelerators):
         yield from _check_extended_resource(("accelerators", index), resource)
+    known = text.join_first(document.accelerators, _MAX_NAMES)
     for resource in document.accelerator_units:
         if resource not in document.accelerators:
-            message = f"is not one of accelerators: {_join_names(document.accelerators)}; add it there, or remove it"
+            message = f"is not one of accelerators: {known}; add it there, or remove it"
             yield Finding(("acceleratorUnits", resource), message)
     for index in _find_repeated(document.accelerators):
         resource = _quote(document.accelerators[index])
@@ -152,7 +152,7 @@ def _check_unique_devices(devices: Iterable[_PlacedDevice]) -> Iterator[Finding]
 
 def _check_shape_rails(document: model.PolicyDocument) -> Iterator[Finding]:
     rail_names = dict.fromkeys(rail.name for fabric in document.fabrics.values() for rail in fabric.rails)
-    choice = _join_names(rail_names)
+    choice = text.join_first(rail_names, _MAX_NAMES) or "none"
     for index, shape in enumerate(document.node_shapes):
         for path, name in _list_shape_rails(shape):
             if name not in rail_names:
@@ -614,13 +614,6 @@ def _find_repeated(values: Iterable[str | int]) -> Iterator[int]:
 def _quote(value: object) -> str:
     """Return a value as JSON, truncated, for a message."""
     return text.abbreviate(json.dumps(value), _MAX_VALUE_LENGTH)
-
-
-def _join_names(values: Iterable[str]) -> str:
-    """Return the first names as a comma-separated list for a message."""
-    names = [*itertools.islice(values, _MAX_NAMES + 1)]
-    texts = [name if name.isascii() and name.isprintable() else _quote(name) for name in names[:_MAX_NAMES]]
-    return ", ".join([*texts, "..."] if len(names) > _MAX_NAMES else texts) or "(none)"
 
 
 # --- the rules -------------------------------------------------------------------------------------------
