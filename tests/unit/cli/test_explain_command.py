@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import sys
 
 import admitting
@@ -11,7 +10,6 @@ import pytest
 import yaml
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import output
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -55,14 +53,6 @@ def explain(tmp_path, capsys):
     return explain
 
 
-def test_no_line_of_the_diff_is_wrapped_in_a_pipe(explain):
-    (explain.folder / "longer.yaml").write_text(POLICY + "    nccl: {addressRange: 192.168.0.0/16}\n")
-    out = explain(admitting.pod(), policy="longer.yaml")[1]
-    difference = out.partition("@@ ")[2].partition("\nchange ")[0].splitlines()[1:]
-    assert max(map(len, difference)) > 160, "otherwise this shows nothing"
-    assert [line for line in difference if line.strip() and line[0] not in "+- @"] == []
-
-
 def test_a_kind_that_is_no_form_is_not_taken_for_a_file(capsys):
     assert command_line.main(["explain", "jobset/llm"]) == 2
     assert capsys.readouterr().err == (
@@ -72,14 +62,6 @@ def test_a_kind_that_is_no_form_is_not_taken_for_a_file(capsys):
     for words in (["jobs/llm.yaml"], ["-f", "job/llm"]):
         assert command_line.main(["explain", *words]) == 2
         assert capsys.readouterr().err == f"railwright: {words[-1]}: No such file or directory\n"
-
-
-def test_progress_is_shown_on_a_terminal_only(explain, monkeypatch):
-    assert "applying" not in explain(admitting.pod(), admitting.pod())[2]
-    monkeypatch.setattr(output, "is_animated", lambda _=None: True)
-    shown = explain(admitting.pod(), admitting.pod())[2]
-    assert re.search(r"reading \S+: 2…", shown)
-    assert "applying the policy: 2 of 2" in shown
 
 
 def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
@@ -104,15 +86,6 @@ def test_a_pod_that_gets_only_its_record_is_not_counted_as_injected(explain):
         "written: fabric f, role excluded"
     )
     assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
-
-
-def test_explain_prints_the_users_kept_values_and_the_warnings(explain):
-    tree = admitting.pod(admitting.gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mine"}]), hostNetwork=True)
-    code, out, _ = explain(tree)
-    assert code == 0
-    assert "kept: c: NCCL_IB_HCA (the pod's own)" in out
-    assert "warning: " in out
-    assert "hostNetwork" in out
 
 
 def test_a_refusal_is_a_finding_with_the_message_of_the_server(explain):
@@ -214,12 +187,6 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, v
     assert err == f"railwright: Pod prod/p: its pod template is not valid: {said}\n"
 
 
-def test_objects_without_pods_are_named_beside_the_others(explain):
-    code, _, err = explain(admitting.pod(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
-    assert code == 0
-    assert "ConfigMap x: has no pod template, skipped" in err
-
-
 @pytest.mark.parametrize(
     ("version", "kind", "spec", "said"),
     [
@@ -242,15 +209,6 @@ def test_the_label_of_an_object_whose_pods_another_controller_makes_is_located(e
     assert code == 0
     assert err.startswith(f"railwright: {kind} prod/x: ")
     assert said in err
-
-
-def test_a_policy_beside_the_manifests_is_skipped(explain):
-    code, out, _ = explain(admitting.pod(), yaml.safe_load(POLICY))
-    assert code == 0
-    assert "Pod prod/p" in out
-    code, _, err = explain(yaml.safe_load(POLICY))
-    assert code == 2
-    assert "contains no pod and no pod template" in err
 
 
 def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain):

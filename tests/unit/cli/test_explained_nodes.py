@@ -44,14 +44,6 @@ def test_the_node_of_a_placed_pod_is_marked(render):
     assert lines[-1] == "2 of 2 nodes: 2 fit, 0 rejected; * node-b runs the pod"
 
 
-def test_a_waiting_pod_has_no_node(render):
-    assert render()[0] == "Pod train/llm-0: fabric roce, role worker"
-
-
-def test_devices_that_claims_hold_are_named(render):
-    assert "rails and devices of its claims: rail1 mlx5_1" in render(devices=[{"rail": "rail1", "device": "mlx5_1"}])
-
-
 REJECTED = {"node": "gpu-1", "rejection": {"code": "NoRails", "message": "rail0 has 0 of 1 free"}}
 
 

@@ -25,15 +25,6 @@ spec:
       metadata: {{annotations: {{railwright.io/rails: "4"}}}}
       spec: {{containers: [{{name: c, image: i, resources: {{limits: {{{resource}: 8}}}}}}]}}
 """
-CRON_JOB = """\
-apiVersion: batch/v1
-kind: CronJob
-metadata: {name: j, labels: {railwright.io/fabric: roce-derived}}
-spec:
-  jobTemplate:
-    spec:
-      template: {spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 8}}}]}}
-"""
 
 
 def list_findings(text, policy):
@@ -74,11 +65,3 @@ def test_lint_answers_for_each_example_as_admission_does(job):
 def test_lint_knows_the_role_that_the_controller_or_the_other_tasks_show(task, resource, answers):
     job = VOLCANO.format(task=task, resource=resource)
     assert list_answers(job, SITE) == preview_answers(job, SITE) == answers
-
-
-def test_a_job_whose_object_does_not_pass_the_label_is_linted_as_if_it_did():
-    """Without injection lint would ask for a volume at /dev/shm: rule N46."""
-    codes = {finding.code for finding in list_findings(CRON_JOB, SITE)}
-    assert "M03" in codes
-    assert "N46" not in codes
-    assert "N46" in {finding.code for finding in list_findings(CRON_JOB.replace("railwright.io/fabric", "app"), SITE)}

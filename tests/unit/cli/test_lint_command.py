@@ -136,16 +136,6 @@ def test_a_file_without_findings_has_the_exit_code_0(lint):
     assert (code, out) == (0, "nothing found in 1 container or file\n")
 
 
-def test_several_documents_and_files_and_lists_are_read(lint):
-    many = DEPLOYMENT + "---\n" + MPI + "---\nkind: List\nitems:\n- kind: Pod\n  spec:\n    containers:\n    - env:\n"
-    many += "      - {name: NCCL_IB_SL, value: 16}\n"
-    _, out, _ = lint("-o", "json", a_dot_yaml=many, nccl_dot_conf=CONF)
-    findings = {(finding["file"], finding["code"], finding["line"]) for finding in json.loads(out)}
-    assert {("a.yaml", "N09", 21), ("nccl.conf", "N09", 5)} <= findings
-    last = many.rstrip().count("\n") + 1
-    assert ("a.yaml", "N09", last) in findings
-
-
 def test_a_value_that_the_api_server_would_reject_is_named_with_its_line_and_the_fix(lint):
     text = "kind: Pod\nspec:\n  containers:\n  - env:\n    - name: NCCL_IB_TIMEOUT\n      value: 22\n"
     code, out, err = lint("--local", p_dot_yaml=text + "    - {name: HOME, value: '1'}\n")
@@ -154,19 +144,6 @@ def test_a_value_that_the_api_server_would_reject_is_named_with_its_line_and_the
         "p.yaml:6: error M02 NCCL_IB_TIMEOUT: the value 22 is not text, so the API server rejects the pod; "
         "put it in quotes"
     )
-
-
-def test_an_unknown_context_is_an_error(lint):
-    code, out, err = lint("--context", "prod", nccl_dot_conf="NCCL_IB_TIMEOUT=22\n")
-    assert (code, out) == (2, "")
-    assert "there is no kubeconfig; give the policy in a file: --policy FILE" in err
-
-
-def test_manifests_in_json_are_linted(lint):
-    pod = {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "NCCL_IB_TIMEOUT", "value": "32"}]}]}}
-    code, out, _ = lint(p_dot_json=json.dumps(pod))
-    assert code == 1
-    assert "p.json:1: error N09" in out
 
 
 def test_with_a_policy_the_injected_pod_is_linted(lint):
@@ -202,14 +179,6 @@ def test_a_finding_about_a_value_of_the_policy_says_so(lint):
     _, out, _ = lint("--policy", str(POLICY), j_dot_yaml=job)
     assert "N21 NCCL_IB_GID_INDEX=5" in out
     assert "(set by the policy)" in out
-
-
-def test_a_value_of_a_script_is_not_called_the_policys(lint):
-    labelled = DEPLOYMENT.replace("template:\n", "template:\n    metadata: {labels: {railwright.io/fabric: roce}}\n")
-    exported = labelled.replace("NCCL_IB_TIMEOUT=22s", "NCCL_IB_GID_INDEX=3")
-    _, out, _ = lint("--policy", str(POLICY), d_dot_yaml=exported)
-    assert "NCCL_IB_GID_INDEX=3" in out
-    assert "(set by the policy)" not in out
 
 
 def test_a_pod_that_admission_rejects_is_an_error_and_still_linted(lint):
@@ -266,21 +235,6 @@ def test_the_rules_are_listed(lint):
     assert {rule["code"] for rule in json.loads(lint("--rules", "-o", "json")[1])} == {
         rule.code for rule in rules.RULES
     }
-
-
-@pytest.mark.parametrize(
-    ("env", "command", "line"),
-    [
-        ("OMPI_MCA_btl_tcp_if_include", "[mpirun, --mca, btl_tcp_if_exclude, lo, train]", 11),
-        ("OMPI_MCA_btl_tcp_if_exclude", "[mpirun, -mca, btl_tcp_if_include, eth0, train]", 12),
-    ],
-)
-def test_a_launcher_whose_lists_exclude_each_other_is_reported_once(lint, env, command, line):
-    job = MPI.partition("command:")[0] + f"env: [{{name: {env}, value: eth0}}]\n            command: {command}\n"
-    job += "    Worker:" + MPI.partition("    Worker:")[2]
-    _, out, _ = lint("--local", "-o", "json", m_dot_yaml=job)
-    (finding,) = [finding for finding in json.loads(out) if finding["code"] == "N54"]
-    assert (finding["object"], finding["line"]) == ("MPIJob m Launcher container l", line)
 
 
 CLAIM_USER = """\
@@ -354,12 +308,6 @@ def test_a_claim_template_is_checked_and_the_line_is_that_of_the_request(lint):
     assert out.endswith("1 warning in 1 container or file\n")
 
 
-def test_a_claim_of_the_wrong_form_is_refused_with_its_line(lint):
-    code, _, err = lint(claims_dot_yaml=CLAIM.replace("requests:", "requests: {}\n        other:"))
-    assert code == 2
-    assert "is not a valid ResourceClaimTemplate" in err
-
-
 POD_WITH_KEYS = """\
 apiVersion: v1
 kind: Pod
@@ -431,15 +379,6 @@ spec:
 """
 
 
-@pytest.mark.parametrize("options", [("--local",), ("--policy", str(POLICY))])
-def test_what_injection_would_add_is_not_asked_of_a_pod_with_a_wrong_label(lint, options):
-    """8 GPUs without a volume at /dev/shm: rule N46."""
-    misspelt = REFUSED.replace("fabric: nowhere", "fabrik: roce-derived")
-    assert "N46" not in lint(*options, pod_dot_yaml=misspelt)[1]
-    assert "N46" not in lint(*options, pod_dot_yaml=REFUSED)[1]
-    assert "N46" in lint(*options, pod_dot_yaml=REFUSED.replace("railwright.io/fabric: nowhere", "app: llm"))[1]
-
-
 def test_a_label_on_an_object_that_does_not_pass_it_is_a_finding(lint):
     def lint_cron_job(template):
         spec = f"{{jobTemplate: {{spec: {{template: {template}}}}}}}"
@@ -451,32 +390,6 @@ def test_a_label_on_an_object_that_does_not_pass_it_is_a_finding(lint):
     status, out, _ = lint_cron_job(TEMPLATE)
     assert status == 1
     assert "m.yaml:10: warning M03 KeyWithoutEffect: annotation railwright.io/fabric 'roce'" in out
-
-
-@pytest.mark.parametrize("spec", ["{}", "{labels: {app: llm}}", "{labels: {railwright.io/fabric: roce}}"])
-def test_a_label_that_trainer_does_not_copy_is_a_finding(lint, spec):
-    job = WORKLOAD_WITH_LABEL.format(kind="TrainJob", version="trainer.kubeflow.org/v1alpha1", spec=spec)
-    _, out, _ = lint("--local", m_dot_yaml=f"{POD_WITH_KEYS.format(key='a: b')}---\n{job}")
-    is_reported = "warning M03 LabelNotPassed: label railwright.io/fabric 'roce' of the TrainJob" in out
-    assert is_reported == ("railwright.io" not in spec)
-
-
-@pytest.mark.parametrize(
-    ("kind", "version", "place"),
-    [
-        ("TrainJob", "trainer.kubeflow.org/v1alpha1", "spec.labels"),
-        ("InferenceService", "serving.kserve.io/v1beta1", "spec.predictor.labels"),
-        ("DynamoGraphDeployment", "nvidia.com/v1alpha1", "spec.services.NAME.extraPodMetadata.labels"),
-    ],
-)
-def test_where_the_label_goes_is_said_of_objects_whose_pods_another_controller_makes(lint, kind, version, place):
-    code, _, err = lint("--local", m_dot_yaml=WORKLOAD_WITH_LABEL.format(kind=kind, version=version, spec="{}"))
-    assert code == 2
-    assert f"railwright: m.yaml: {kind} nightly: " in err
-    assert place in err
-    assert "nothing was checked" in err
-    code, _, err = lint("--local", m_dot_yaml=WORKLOAD_WITH_LABEL.format(kind="Job", version="batch/v1", spec="{}"))
-    assert "goes into" not in err
 
 
 def test_a_misspelt_key_of_a_namespace_is_a_finding_beside_its_pods(lint):

@@ -87,37 +87,6 @@ def test_an_object_of_kind_pod_template_is_read():
     assert workload.templates[0].path == ("template",)
 
 
-def test_a_list_is_read_item_by_item():
-    items = [{"kind": "Pod", "metadata": {"name": name}, **POD} for name in "ab"]
-    result = list(workloads.read({"kind": "List", "items": items}))
-    assert [workload.title for workload in result] == ["Pod a", "Pod b"]
-    assert result[1].templates[0].container(0) == ("items", 1, "spec", "containers", 0)
-
-
-def test_the_label_of_the_object_counts_for_its_templates_and_yields_to_theirs():
-    labels = {"labels": {"railwright.io/fabric": "roce"}}
-    own = {"metadata": {"labels": {"railwright.io/fabric": "none"}}, **POD}
-    (workload,) = workloads.read(
-        {"kind": "Job", "metadata": labels, "spec": {"tasks": [{"template": POD}, {"template": own}]}}
-    )
-    assert [template.pod.metadata.labels["railwright.io/fabric"] for template in workload.templates] == ["roce", "none"]
-
-
-def test_numbers_in_env_are_the_text_that_was_meant():
-    container = {
-        "name": "c",
-        "env": [{"name": "NCCL_IB_TIMEOUT", "value": 22}, {"name": "X", "value": True}],
-        "args": [1],
-    }
-    (workload,) = workloads.read({"kind": "Pod", "spec": {"containers": [container]}})
-    assert [entry.value for entry in workload.templates[0].pod.spec.containers[0].env] == ["22", "true"]
-
-
-def test_objects_without_pods_have_no_findings():
-    for tree in ({"kind": "ConfigMap", "data": {}}, None, [], "text", {"kind": "List", "items": [1]}):
-        assert not list(workloads.read(tree))
-
-
 trees = st.recursive(
     st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=3),
     lambda inner: (
@@ -133,18 +102,3 @@ trees = st.recursive(
 @given(trees)
 def test_no_tree_of_plain_data_makes_reading_fail(tree):
     list(workloads.read(tree))
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("Job", {"metadata": "text"}),
-        ("TrainJob", {"spec": [1]}),
-        ("TrainJob", {"spec": {"trainer": {"env": []}}, "metadata": [1]}),
-    ],
-)
-def test_parts_of_a_wrong_type_have_no_name_and_no_templates(kind, changes):
-    template = {"spec": {"containers": [{"name": "a"}]}}
-    tree = {"kind": kind, "metadata": {"name": "a"}, "spec": {"template": template}} | changes
-    (*objects,) = workloads.read(tree)
-    assert [item.title for item in objects] == ([] if changes == {"spec": [1]} else [f"{kind} *"])

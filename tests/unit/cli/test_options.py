@@ -1,9 +1,5 @@
 """The options that commands share: equal in all, as for kubectl, with suggestions for misspelt ones."""
 
-import ast
-import json
-import pathlib
-
 import pytest
 
 from railwright.cli import dispatch, options, output, programs
@@ -93,18 +89,6 @@ def test_a_misspelt_option_gets_a_suggestion_and_the_usage(words, said, capsys):
     assert stderr.splitlines()[-1].startswith(f"{path}: error: ")
 
 
-def test_what_the_tests_on_real_nodes_run_is_right_usage():
-    checked = []
-    for path in (pathlib.Path(__file__).parents[2] / "e2e").rglob("*.py"):
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        for call in calls:
-            words = [word.value for word in call.args if isinstance(word, ast.Constant)]
-            if ast.unparse(call.func).endswith(".run") and len(words) == len(call.args) > 1 and words[0] in LEAVES:
-                PARSER.parse(words)
-                checked.append(words)
-    assert ["gangs", "--output=wide"] in checked
-
-
 def test_options_of_the_connection_may_precede_the_command_as_for_kubectl(tmp_path, capsys):
     for words in (["--kubeconfig", f"{tmp_path}/no", "gangs"], [f"--kubeconfig={tmp_path}/no", "-n", "x", "gangs"]):
         assert main(words) == 2
@@ -151,29 +135,6 @@ def test_an_empty_folder_and_standard_input_twice_are_errors(folder):
         options.find_files(parse(f"{folder}/empty", "-R"))
     with pytest.raises(output.UnreadableError, match="standard input"):
         options.find_files(parse("-", "-f", "-"))
-
-
-def test_lint_of_a_folder_checks_manifests_and_nccl_conf(folder, capsys):
-    (folder / "lint").mkdir()
-    (folder / "lint" / "nccl.conf").write_text("NCCL_IB_TIMEOUTS=1\n")
-    (folder / "lint" / "pod.yaml").write_text(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
-        "spec: {containers: [{name: a, env: [{name: NCCL_IB_TIMEOUTZ, value: '1'}]}]}\n"
-    )
-    assert main(["lint", "-f", str(folder / "lint"), "-o", "json"]) == 1
-    files = [finding["file"] for finding in json.loads(capsys.readouterr().out)]
-    assert files == [f"{folder}/lint/nccl.conf", f"{folder}/lint/pod.yaml"]
-
-
-def test_the_findings_of_lint_have_one_order_in_every_format(tmp_path, capsys):
-    path = tmp_path / "nccl.conf"
-    path.write_text("NCCL_DEBUG=TRACE\nNCCL_IB_TIMEOUTS=1\nNCCL_P2P_DISABLE=1\nNCCL_IB_HCAA=x\nNCCL_SOCKET_IFNAMES=y\n")
-    main(["lint", str(path)])
-    text = [line.split(":")[1] for line in capsys.readouterr().out.splitlines() if line.startswith(str(path))]
-    main(["lint", str(path), "-o", "json"])
-    lines = [str(finding["line"]) for finding in json.loads(capsys.readouterr().out)]
-    assert lines == text == sorted(text, key=int)
-    assert len(text) > 2
 
 
 # --- times ------------------------------------------------------------------------------------------------

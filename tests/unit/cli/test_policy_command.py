@@ -81,11 +81,6 @@ def test_lint_of_the_variables_of_a_valid_policy_is_printed(tmp_path, capsys):
     assert [line.partition(": ")[0] for line in result["warnings"]] == ["N10"]
 
 
-def test_the_schema_is_printed_as_json(capsys):
-    assert command_line.main(["policy", "schema"]) == 0
-    assert "PolicyDocument" in json.loads(capsys.readouterr().out)["$defs"]
-
-
 def test_an_unreadable_file_exits_2_and_says_why(tmp_path, capsys):
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")
@@ -134,8 +129,3 @@ def run(*arguments: str, program: str = "railwright", **options) -> subprocess.C
 
 def test_the_usage_of_the_plugin_begins_with_kubectl():
     assert run("policy", program="/x/kubectl-railwright").stderr.startswith("usage: kubectl railwright policy")
-
-
-def test_text_on_standard_input_that_is_not_utf8_is_unreadable():
-    done = run("policy", "validate", "-", input=b"\xff\xfe".decode("latin-1"), encoding="latin-1")
-    assert (done.returncode, done.stderr) == (2, "railwright: -: is not UTF-8 text\n")

@@ -1,7 +1,6 @@
 """Announced pods that the cluster does not show yet: how long they count, and for what."""
 
 import extending
-import msgspec
 import pytest
 from placing import GPU, RESOURCES, leaves, pod, policy
 
@@ -86,25 +85,6 @@ def test_an_unseen_pod_expires_after_seconds_and_a_seen_one_after_assume_seconds
     assert len(site.state.assumed) == 0
 
 
-def test_the_end_of_a_session_does_not_prolong_an_unseen_pod(site):
-    site.announce("unseen", NODES[1])
-    site.now = assumed_pods.UNSEEN_SECONDS
-    site.close()
-    site.expire(assumed_pods.UNSEEN_SECONDS + 0.1)
-    assert len(site.state.assumed) == 0
-
-
-def test_thousands_of_pods_announced_before_the_watch_shows_them_are_kept(site):
-    gang = 2000
-    for number in range(gang):
-        site.announce(f"uid-g-{number}", NODES[number % 4])
-    assert len(list(site.state.assumed.list_of_gang("train/job"))) == gang
-    for number in range(gang):
-        site.pods.upsert(pod(f"g-{number}", group="job"))
-    assert site.state.assumed.unseen == 0
-    assert len(site.state.assumed) == gang
-
-
 def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site):
     site.pods.upsert(pod("seen"))
     site.announce("uid-seen", NODES[0])
@@ -113,16 +93,6 @@ def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site)
     assert site.state.assumed.unseen == assumed_pods.MIN_UNSEEN
     assert site.state.assumed.get("uid-seen") is not None
     assert site.state.assumed.get(f"forged-{5 * assumed_pods.MIN_UNSEEN - 1}") is not None
-
-
-def test_more_unseen_pods_are_kept_where_more_pods_are_known():
-    assumed = assumed_pods.AssumedPods()
-    example = Site()
-    example.announce("x", NODES[0])
-    entry = example.state.assumed.get("x")
-    for number in range(5000):
-        assumed.assume_unseen(msgspec.structs.replace(entry, uid=f"u{number}"), "", 4000)
-    assert assumed.unseen == 4000
 
 
 # --- each scheduler counts its own ----------------------------------------------------------------------------
@@ -138,12 +108,3 @@ def test_what_one_scheduler_has_announced_refuses_no_node_to_another(site):
     task = extending.build_task(theirs)
     assert site.ask_volcano("predicate", {"task": task, "node": {"Name": NODES[0]}}) == {"status": "", "code": 0}
     assert site.allocate(theirs, NODES[0], "blue") == ""
-
-
-def test_what_one_scheduler_has_announced_ranks_lower_for_another(site):
-    own, theirs = pod("mine"), pod("theirs")
-    for created in (own, theirs):
-        site.pods.upsert(created)
-    site.allocate(own, NODES[0], "red")
-    scores = site.score(theirs)
-    assert scores[NODES[0]] < min(scores[name] for name in NODES[1:])

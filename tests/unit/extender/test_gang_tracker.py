@@ -78,17 +78,6 @@ def test_two_leaves_that_are_the_fewest_possible_are_not_spread():
     assert (last.leaves, last.min_leaves, last.bandwidth < 1) == (2, 2, True)
 
 
-def test_gangs_wait_until_all_of_their_pods_are_bound():
-    site = Site(leaves(a=4), 4)
-    site.place("a-00", "a-01", "a-02")
-    assert site.look() == []
-    assert site.explain("w-0").gang.state == overview_types.STARTING
-    assert site.gangs.count_waiting(5.0) == (1, 5.0)
-    site.place("a-00", "a-01", "a-02", "a-03")
-    assert site.look() == [overview_types.PLACED]
-    assert site.gangs.count_waiting(5.0) == (0, 0.0)
-
-
 def test_a_gang_that_was_placed_before_the_start_has_no_outcome_until_it_loses_a_pod():
     peers = [pod(f"w-{rank}", group="g", on=f"a-0{rank}") for rank in range(2)]
     site = extending.Site(leaves(a=3), peers)
@@ -99,15 +88,6 @@ def test_a_gang_that_was_placed_before_the_start_has_no_outcome_until_it_loses_a
     assert site.gangs.count_waiting(12.0) == (1, 2.0)
     site.pods.upsert(pod("w-2", group="g", on="a-02"))
     assert [outcome.code for outcome in site.gangs.check(13.0)] == [overview_types.PLACED]
-
-
-def test_a_gang_that_is_created_and_placed_between_two_checks_has_an_outcome():
-    site = extending.Site(leaves(a=3), [])
-    assert site.gangs.check(0.0) == []
-    for rank in range(2):
-        site.pods.upsert(pod(f"w-{rank}", group="g", on=f"a-0{rank}"))
-    assert [outcome.code for outcome in site.gangs.check(1.0)] == [overview_types.PLACED]
-    assert site.gangs.check(2.0) == []
 
 
 def test_a_gang_that_waits_for_other_pods_is_not_reported():
@@ -124,16 +104,6 @@ def test_a_gang_that_waits_for_other_pods_is_not_reported():
     assert site.explain("w-0").gang.state == overview_types.PLACED, "it is computed now, not when the gang waited"
 
 
-def test_a_gang_that_takes_over_from_pods_that_end_is_not_spread():
-    site = Site([placing.node(f"a-{at}", "a", rails_each=2) for at in range(4)], 2)
-    for at in range(2):
-        last = pod(f"last-{at}", on=f"a-{at}")
-        deleted = msgspec.structs.replace(last.metadata, deletion_timestamp="2026-11-29T12:00:00Z")
-        site.pods.upsert(msgspec.structs.replace(last, metadata=deleted))
-    site.place("a-0", "a-1")
-    assert site.look() == [overview_types.PLACED]
-
-
 def test_a_gang_that_never_fits_is_reported_after_waiting_and_counted_once():
     site = Site(leaves(a=3), 4)
     assert site.explain("w-0").gang.state == overview_types.NEVER, "the explanation does not wait"
@@ -147,22 +117,6 @@ def test_a_gang_that_never_fits_is_reported_after_waiting_and_counted_once():
     assert site.look(after=30) == []
     (outcome,) = site.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
     assert outcome.is_repeated
-
-
-def test_no_request_of_a_scheduler_leaves_an_outcome():
-    """Volcano tries each HyperNode; what does not fit into one may fit into the next."""
-    site = Site(leaves(a=3, b=8), 4)
-    site.score(site.peers[0], ["a-00", "a-01", "a-02"])
-    site.filter(pod("unknown", group="other"))
-    assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
-
-
-def test_a_gang_that_fits_later_is_assessed_by_its_placement():
-    site = Site(leaves(a=3), 4)
-    assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == [overview_types.NEVER]
-    site.state.cluster.upsert_node(placing.node("a-03", "a", spine="s-a"))
-    site.place("a-00", "a-01", "a-02", "a-03")
-    assert site.look() == [overview_types.PLACED]
 
 
 def test_a_gang_whose_pods_are_held_back_by_a_gate_does_not_wait_yet():
@@ -297,29 +251,6 @@ def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder():
     assert (explained.gang.state, messages(explained.gang.why)) == (overview_types.WAITING, why)
     rows = {row["node"]: row for row in explained.nodes}
     assert "rail1 has 0 of 1 free, 1 needed, held by train/holder" in str(rows["n1"])
-
-
-def test_a_node_that_holds_one_pod_of_the_gang_is_full_with_a_reason():
-    """n1 lacks rail1 by another pod. On n2 the gang's first pod has rail0 and rail1; rail2 and rail3 are free."""
-    site = Claiming()
-    held = build_claim("g-0", (0, 1), gpus=2, on="n2", pod_uid="uid-g-0")
-    get_sink(site.state, "ResourceClaim").upsert(devices.read_claim(held))
-    site.pods.upsert(build_pod("g-0", group="g", on="n2"))
-    site.pods.upsert(build_pod("g-1", group="g"))
-    explained = site.explain("g-1").gang
-    assert "rail0 on n2 is used by train/g-0" in str(explained.why)
-
-
-def test_a_gang_that_waits_for_gpus_is_explained_though_no_scheduler_asks():
-    used = [pod(f"first-{name}", on=name) for name in ("n1", "n2")]
-    site = extending.Site([placing.node(name, "a", rails_each=16) for name in ("n1", "n2")], used, now=0.0)
-    for rank in range(2):
-        site.pods.upsert(pod(f"next-{rank}", group="next", schedulerName="volcano"))
-    explanation = site.explain("next-0")
-    gang = explanation.gang
-    assert (gang.state, explanation.scheduler) == (overview_types.WAITING, "volcano")
-    assert gang.why[0].message == "2 pods remain, each with rail0..rail3; the cluster has slots for 0"
-    assert "nvidia.com/gpu on n1 is used by train/first-n1" in gang.why[-1].message
 
 
 @pytest.mark.parametrize(

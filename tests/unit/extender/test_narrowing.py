@@ -90,21 +90,6 @@ def test_a_pod_that_comes_back_unbound_gets_all_nodes_once(site):
     assert left == [A, site.names, A, site.names]
 
 
-def test_a_pod_that_has_waited_for_room_is_left_with_a_leaf_again(site):
-    """The nodes that it was left with are full now, so that nothing else has refused them."""
-    assert site.filter(site.peers[0]) == A
-    for name in A:
-        site.pods.upsert(pod(f"on-{name}", on=name))
-    assert site.filter(site.peers[0], B) == B
-    for name in A:
-        site.pods.remove(pod(f"on-{name}", on=name))
-    assert site.filter(site.peers[0]) == A
-
-
-def test_the_next_pod_of_a_gang_is_not_the_one_that_came_back(site):
-    assert [site.filter(peer) for peer in site.peers] == [A, A, A]
-
-
 # --- where a pod counts ---------------------------------------------------------------------------------------
 
 
@@ -167,21 +152,6 @@ def test_a_pod_counts_until_its_node_is_offered_again(site):
     assert "w-0" in site.list_counted()
     site.filter(pod("other"))
     assert "w-0" not in site.list_counted()
-
-
-def test_a_pod_does_not_count_against_itself_when_it_comes_back(site):
-    node = ask(site, 0)
-    others = [name for name in site.names if name != node]
-    site.filter(site.peers[0], others)
-    assert "w-0" not in site.list_counted()
-
-
-def test_the_pods_of_a_gang_do_not_count_once_one_of_them_comes_back(site):
-    """It was not started as a whole, or is tried in another domain."""
-    ask(site, 0, A)
-    ask(site, 1, A)
-    site.filter(site.peers[0], B)
-    assert site.list_counted() == {}
 
 
 @pytest.mark.parametrize("on", ["", "a-00"])

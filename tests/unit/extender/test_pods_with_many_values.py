@@ -78,14 +78,6 @@ def test_a_pod_keeps_its_node_its_claims_its_controller_and_what_its_containers_
     assert f"at most {LIMIT} are read" in record.fields["error"]
 
 
-def test_a_pod_that_is_shortened_is_read_in_full_again(watch):
-    watch.add(tolerations=[{}] * (LIMIT + 1))
-    assert watch.pod.spec.tolerations is None
-    watch.add(tolerations=[{"key": "k"}])
-    assert [toleration.key for toleration in watch.pod.spec.tolerations] == ["k"]
-    assert watch.skipped == [("pods", "skipped")]
-
-
 def test_a_job_with_too_many_values_is_left_out():
     (spec,) = [watch for watch in state.list_watches(state.State()) if watch.kind.name == "jobs.batch.volcano.sh"]
     skipped = []

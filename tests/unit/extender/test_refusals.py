@@ -223,15 +223,6 @@ def start_segments(*, taken: Sequence[str] = ()) -> tuple[extending.Site, list]:
 FULL = ("a-01", "a-02", "a-03", "b-02", "b-03", "b-04", "b-05")
 
 
-def test_a_guess_where_a_member_went_refuses_no_domain_and_its_binding_does():
-    site, ranks = start_segments()
-    assert site.score(ranks[0], ["a-00"]), "it counts there for a moment"
-    assert ask(site, ranks[1], ["b-00", "b-01"]) == (["b-00", "b-01"], {})
-    site.pods.upsert(pod("w-0", group="g", on="a-00"))
-    left, refused = ask(site, ranks[1], ["b-00", "a-01"])
-    assert (left, set(refused)) == (["a-01"], {"b-00"})
-
-
 def test_a_segment_stays_in_the_domain_that_its_first_member_was_left_with_before_any_binding_is_seen():
     """Two domains have one free node each, so that no plan holds the segment: its second member waits."""
     site, ranks = start_segments(taken=[*FULL, "b-01"])
@@ -260,17 +251,6 @@ def test_a_member_of_a_segment_that_comes_back_is_left_with_another_domain():
     left = [ask(site, ranks[0], ["a-00", "a-01", "a-02", "a-03", "b-00"])[0] for _ in range(3)]
     assert [{name[0] for name in names} for names in left] == [{"a"}, {"b"}, {"a"}]
     assert ask(site, ranks[0], ["a-00"])[0] == ["a-00"]
-
-
-def test_a_segment_keeps_its_domain_if_another_extender_leaves_fewer_nodes_between_filter_and_prioritize():
-    site, ranks = start_segments(taken=FULL)
-    assert ask(site, ranks[0], ["b-00", "b-01"])[0] == ["b-00", "b-01"]
-    site.score(ranks[0], ["b-00"])
-    left, _ = ask(site, ranks[1], ["a-00", "b-01"])
-    assert left == ["b-01"]
-    site.score(ranks[1], [])
-    assert len(list(site.state.assumed)) == 2
-    assert set(ask(site, ranks[2], ["a-00"])[1]) == {"a-00"}
 
 
 def test_an_announcement_of_a_pod_that_nobody_has_seen_refuses_no_domain_and_one_of_a_member_does():

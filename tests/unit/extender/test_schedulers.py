@@ -4,15 +4,13 @@ import itertools
 import json
 from collections import Counter
 
-import claimed
-import devices
 import extending
 import msgspec
 import pytest
 from admitting import WIRE
 from hypothesis import given as given_
 from hypothesis import strategies as st
-from placing import LEAF, RESOURCES, TWO_SIDED, change_fabric, change_pod, node, pod, policy
+from placing import LEAF, RESOURCES, change_fabric, change_pod, node, pod, policy
 
 from extender import decoding, kube_scheduler, state
 from railwright.fabric import names, views
@@ -78,60 +76,8 @@ def test_prioritize_reads_what_has_changed_since_filter(change, asked):
     assert answers[0] == answers[1]
 
 
-POD_CHANGES = CHANGES | {
-    "rails": lambda site: setattr(site, "policy", change_fabric(policy(domains=[LEAF]))),
-    "the end of a pod": lambda site: site.pods.remove(pod("held", on="gpu-0")),
-}
-
-
 def prioritize(site, asked: bytes) -> bytes:
     return site.verbs.kube.prioritize(asked)
-
-
-@pytest.mark.parametrize("change", POD_CHANGES.values(), ids=POD_CHANGES)
-def test_what_has_changed_since_a_request_about_the_same_pod_counts(change):
-    """Change the text of the second request by spaces, so that nothing is remembered for it."""
-    answers = []
-    for separators in ((",", ":"), (", ", ": ")):
-        site = Handlers(policy(domains=[LEAF]), nodes=[node(f"gpu-{i}", f"leaf-{i}") for i in range(2)])
-        site.pods.upsert(pod("held", on="gpu-0"))
-        asked = extending.build_body(pod("a", rails=0), site.names)
-        prioritize(site, asked)
-        change(site)
-        site.now += 10
-        answers.append(prioritize(site, json.dumps(json.loads(asked), separators=separators).encode()))
-    assert answers[0] == answers[1]
-
-
-def test_the_default_fabric_is_read_again_if_the_policy_has_changed():
-    given = policy(domains=[LEAF])
-    fabrics = {"roce": given.document.fabrics["roce"], "other": change_fabric(given, rails=()).document.fabrics["roce"]}
-    first, second = (
-        msgspec.structs.replace(
-            given, document=msgspec.structs.replace(given.document, fabrics=fabrics, default_fabric=name), digest=name
-        )
-        for name in fabrics
-    )
-    site = Handlers(first, nodes=[node("gpu-0", rails_each=0), node("gpu-1", rails_each=1)])
-    asked = pod("a", rails=0, label="default")
-    assert site.score(asked)["gpu-1"] > site.score(asked)["gpu-0"]
-    site.policy = second
-    assert len(set(site.score(asked).values())) == 1
-
-
-def test_what_has_changed_of_claims_since_a_request_about_the_same_pod_counts():
-    """Rail 0 is taken on the first node."""
-    site = Handlers(claimed.policy(), nodes=[claimed.build_node(name, LEAF) for name in ("gpu-0", "gpu-1")])
-    claimed.name_devices(site.state.cluster)
-    claimed.add_slices(site.state.cluster, *site.names)
-    templates = claimed.get_sink(site.state, "ResourceClaimTemplate")
-    templates.upsert(claimed.build_template("t", [0]))
-    other = claimed.build_claim("held", [0], gpus=2, pod_uid="uid-held", on="gpu-0")
-    claimed.get_sink(site.state, "ResourceClaim").upsert(devices.read_claim(other))
-    asked = claimed.build_pod("a")
-    assert site.score(asked)["gpu-1"] > site.score(asked)["gpu-0"]
-    templates.upsert(claimed.build_template("t", [2]))
-    assert site.score(asked)["gpu-0"] >= site.score(asked)["gpu-1"]
 
 
 def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
@@ -192,19 +138,6 @@ def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
         assert abs(lost - (best - score) ** 0.5) <= 0.5 + 1e-9
     ranked = sorted(range(len(scores)), key=scores.__getitem__)
     assert all(priorities[f"n{low}"] <= priorities[f"n{high}"] for low, high in itertools.pairwise(ranked))
-
-
-def test_one_more_gpu_in_use_is_a_small_step_on_kube_schedulers_scale():
-    """Of two nodes in use one has one more GPU in use. The difference is one step, less than any preferred affinity."""
-    handlers = Handlers(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
-    for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
-        handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
-    priorities = handlers.score(pod("p", gpus=1))
-    assert priorities["gpu-1"] == 10
-    assert 9 <= priorities["gpu-0"] <= 10
-    request = {"task": extending.build_task(pod("p", gpus=1)), "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
-    scores = handlers.ask_volcano("prioritize", request)["nodeScore"]
-    assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
 
 
 @pytest.mark.parametrize(
@@ -275,17 +208,6 @@ def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
     assert len(handlers.state.assumed) == 0
 
 
-def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(handlers):
-    feed, event = handlers.pods, body("volcano-allocate")
-    waiting = change_pod(msgspec.convert(event["task"]["Pod"], views.Pod), spec={"node_name": ""})
-    feed.replace([waiting])
-    handlers.verbs.volcano.allocate(raw(event), "")
-    feed.replace([waiting])
-    assert len(handlers.state.assumed) == 1
-    feed.replace([])
-    assert len(handlers.state.assumed) == 0
-
-
 def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
     event = body("volcano-allocate")
     running = change_pod(pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]})
@@ -310,16 +232,6 @@ def test_many_dry_runs_leave_no_assumed_pods(handlers):
         handlers.verbs.volcano.deallocate(raw(event))
     assert len(handlers.state.assumed) == 0
     assert turns.complete(handlers.verbs.find("volcano_prioritize")(raw(scored))) == before
-
-
-def test_only_a_few_of_many_holders_of_a_pool_are_named():
-    handlers = Handlers(nodes=[node("gpu-0", rails_each=20)])
-    for i in range(20):
-        handlers.state.cluster.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
-    handlers.pods.upsert(pod("waiting"))
-    (row,) = handlers.explain("waiting").nodes
-    held = ", ".join(f"train/h-0{i}" for i in range(5))
-    assert row["rails"][0].message == f"rail0 has 0 of 20 free, 1 needed, held by {held} and others"
 
 
 def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
@@ -365,36 +277,6 @@ def prioritize_one(handlers: Handlers, waiting) -> float:
     return handlers.ask_volcano("prioritize", asked)["nodeScore"]["gpu-0"]
 
 
-def test_a_pods_earlier_announcement_does_not_occupy_its_numa_node():
-    handlers, waiting = Handlers(policy(domains=[LEAF], shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")]), pod("w")
-    free = prioritize_one(handlers, waiting)
-    handlers.pods.upsert(waiting)
-    handlers.allocate(waiting, "gpu-0")
-    handlers.close()
-    assert len(handlers.state.assumed) == 1, "its binding failed, and the next session asks again"
-    assert prioritize_one(handlers, waiting) == free > 0
-
-
-def test_a_node_that_preemption_will_empty_has_empty_numa_nodes():
-    handlers = Handlers(policy(domains=[LEAF], shapes=[TWO_SIDED]), nodes=[node("gpu-0", "leaf-0")])
-    empty = prioritize_one(handlers, pod("waiting"))
-    handlers.pods.upsert(pod("victim", on="gpu-0"))
-    assert prioritize_one(handlers, pod("waiting")) == empty > 0
-
-
-def test_an_announcement_of_volcano_survives_the_next_request_of_kube_scheduler(handlers):
-    """A pod that moved from one scheduler to the other is announced by Volcano and a guess of kube-scheduler's."""
-    first, second = (pod(f"p-{i}", group="g") for i in range(2))
-    for peer in (first, second):
-        handlers.state.cluster.upsert_pod(peer)
-    handlers.filter(first)
-    handlers.filter(second, handlers.names[1:])
-    handlers.close()
-    assert handlers.allocate(first, "gpu-3") == ""
-    handlers.score(second, handlers.names[1:])
-    assert handlers.state.assumed.get("uid-p-0").node == "gpu-3"
-
-
 def test_a_pod_that_kube_scheduler_was_asked_about_does_not_occupy_a_node_that_volcano_offers():
     """A gang that fits nowhere is tried again and again, and no pod of it is placed."""
     handlers = Handlers(policy(domains=[LEAF]), nodes=[node("gpu-0", "leaf-0")])
@@ -407,31 +289,3 @@ def test_a_pod_that_kube_scheduler_was_asked_about_does_not_occupy_a_node_that_v
     assert handlers.state.assumed.get("uid-asked").node == "gpu-0"
     assert prioritize_one(handlers, task) == before
     assert handlers.state.assumed.get("uid-asked") is None
-
-
-def test_a_pod_is_not_listed_among_the_holders_that_block_it():
-    handlers = Handlers(policy(domains=[LEAF]), nodes=[node("gpu-0", "leaf-0")])
-    for created in (pod("waiting"), pod("other")):
-        handlers.pods.upsert(created)
-    handlers.allocate(pod("waiting"), "gpu-0")
-    assert "held by train/waiting" in str(handlers.explain("other").nodes)
-    assert "held by" not in str(handlers.explain("waiting").nodes)
-
-
-def test_a_leaf_on_which_a_gang_failed_is_no_longer_reserved_for_it():
-    site = Handlers(nodes=[node(f"{leaf}-{number}", leaf) for leaf in "ab" for number in range(2)])
-    gangs = {name: [pod(f"{name}-{rank}", group=name) for rank in range(2)] for name in "xy"}
-    for name, peers in gangs.items():
-        site.add_gang(peers, name)
-
-    def find_best(name: str) -> str:
-        scores = site.score(gangs[name][0])
-        return max(scores, key=scores.__getitem__)
-
-    site.close()
-    tried = find_best("x")
-    assert find_best("y")[0] != tried[0]
-    assert site.allocate(gangs["x"][0], tried) == ""
-    assert find_best("y")[0] != tried[0]
-    site.ask_volcano("deallocate", {"task": extending.build_task(gangs["x"][0])})
-    assert find_best("y")[0] == tried[0], "as if nobody had been there"

@@ -3,7 +3,6 @@
 import claimed
 import devices
 import extending
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from placing import LEAF, TWO_SIDED, node, pod, policy
@@ -95,22 +94,6 @@ class Volcano(extending.Site):
 
 def leaves_of(names: list[str]) -> str:
     return "".join(name[0] for name in names)
-
-
-@pytest.mark.parametrize("two_sided", [False, True])
-def test_a_gang_that_was_tried_on_two_leaves_goes_to_the_one_that_became_free(two_sided):
-    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, build_policy(two_sided=two_sided))
-    assert leaves_of(volcano.session({"a-0", "b-0"})[:2]) == "ab", "idle nodes come first; the others are promised"
-    assert len(volcano.state.assumed) == 2, "announced, and never committed"
-    assert leaves_of(volcano.session(set(volcano.names))) == "cccc"
-
-
-def test_uncommitted_assumptions_stay_until_their_pod_is_retried():
-    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, build_policy())
-    volcano.session({"a-0", "b-0"})
-    volcano.free(set(volcano.names))
-    volcano.best(0, volcano.names)
-    assert {entry.node for entry in volcano.state.assumed} == {"a-0", "b-0"}
 
 
 def test_committed_peers_stay_peers_while_their_binding_is_unobserved():

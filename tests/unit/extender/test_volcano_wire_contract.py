@@ -107,15 +107,6 @@ def test_fields_that_are_not_known_change_no_answer(field):
     assert handlers.ask_volcano("close_session", add_field({}, *field)) == {}
 
 
-def test_each_object_and_list_alone_may_be_null():
-    handlers, paths = Handlers(), nullable(PREDICATE)
-    assert len(paths) > 200
-    for path in paths:
-        place = path if path[0] == "task" else ("nodes", 0, *path[1:])
-        assert_scored(handlers.prioritize(set_null(PRIORITIZE, {place})))
-        assert handlers.predicate(set_null(PREDICATE, {path}))["code"] == 0, path
-
-
 @given(paths=some_of(PRIORITIZE))
 def test_scores_cover_exactly_the_requested_nodes_with_any_field_null(paths):
     assert_scored(Handlers().prioritize(set_null(PRIORITIZE, paths)))

@@ -92,3 +92,10 @@ def test_a_capability_that_has_no_effect_is_granted_with_a_warning(spec, context
         added = admitted(tree, LOCKING)["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
         assert added == ["IPC_LOCK"]
     assert messages(planned(tree, fabric())) == ()
+
+
+def test_shared_memory_is_a_volume_of_its_size():
+    after = admitted(pod(), fabric("    mounts: {sharedMemory: 64Gi}\n"))
+    assert after["spec"]["volumes"] == [
+        {"name": "railwright-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}
+    ]
