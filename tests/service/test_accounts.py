@@ -6,17 +6,14 @@ import contextlib
 import datetime as dt
 import json
 import ssl
-import tempfile
 import time
 
 import api_stub
-import installations
 import pytest
 from aiohttp import web
 from kubernetes_asyncio.config import incluster_config
 
 from certs import pki
-from railwright.cli.__main__ import main
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, reflector, resources
 
@@ -161,36 +158,6 @@ async def test_a_plugin_gives_its_token(server, folder, command):
 CERTIFIED = {"client-certificate": "client.pem", "client-key": "client.pem"}
 
 
-COMMANDS = (
-    ("check",),
-    ("gangs",),
-    ("fabric",),
-    ("version",),
-    ("explain", "{demo}/job.yaml"),
-    ("explain", "pod/llama-0"),
-    ("lint", "{demo}/job.yaml"),
-    ("verify", "job/llama"),
-    ("policy", "init", "--from-cluster"),
-    ("certs", "rotate"),
-    ("certs", "admission-config", "--out", "{folder}"),
-    ("disable", "--dry-run"),
-    ("enable", "--dry-run"),
-)
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-async def test_every_command_authenticates_by_a_plugin(server, folder, command):
-    async def refuse(request: web.Request) -> web.Response:
-        await server.answer(request)
-        return api_stub.refuse(403, "Forbidden", "no")
-
-    words = [word.format(demo=installations.ROOT / "railwright" / "cli" / "demo", folder=folder) for word in command]
-    async with api_stub.serve(refuse) as port:
-        config = write(folder, build_exec(folder, {"token": "of-a-plugin"}), f"http://127.0.0.1:{port}/")
-        await asyncio.to_thread(main, [*words, "--kubeconfig", config])
-    assert {headers["Authorization"] for headers in server.headers} == {"Bearer of-a-plugin"}
-
-
 @pytest.mark.parametrize("by", ["files", "plugin"])
 async def test_a_client_certificate_is_shown_to_the_server(server, folder, authority, by):
     user = CERTIFIED
@@ -229,22 +196,6 @@ async def test_the_proxy_is_that_of_the_cluster_and_never_that_of_the_environmen
         async with connected(config) as client:
             await client.get("/version")
     assert server.headers[1]["Host"] == "nowhere.invalid"
-
-
-@pytest.mark.parametrize("by", ["options", "kubeconfig"])
-async def test_requests_act_as_the_user_and_the_groups_that_are_given(server, folder, by):
-    user, options = {"token": "t"}, {}
-    if by == "options":
-        options |= {"user": "ann", "groups": ("dev", "ops")}
-    else:
-        user |= {"as": "ann", "as-groups": ["dev", "ops"], "as-uid": "7", "as-user-extra": {"scopes/é": ["a", "b"]}}
-    async with serving(server, folder, user, **options) as client:
-        await client.get("/version")
-    sent = [item for item in server.headers[0].items() if item[0].startswith("Impersonate")]
-    more = [("Impersonate-Uid", "7")], [("Impersonate-Extra-scopes%2F%C3%A9", value) for value in "ab"]
-    first, last = more if by == "kubeconfig" else ([], [])
-    groups = [("Impersonate-Group", "dev"), ("Impersonate-Group", "ops")]
-    assert sent == [("Impersonate-User", "ann"), *first, *groups, *last]
 
 
 # --- tokens that expire --------------------------------------------------------------------------------------
@@ -297,13 +248,6 @@ async def test_a_watch_goes_on_after_the_token_with_which_it_began_has_expired(s
     assert (counted, cache.replaced) == ([], 1)
 
 
-async def test_a_valid_token_is_not_asked_for_again(server, folder):
-    async with serving(server, folder, build_exec(folder, {"token": "t"})) as client:
-        for _ in range(2):
-            await client.get("/version")
-    assert (folder / "runs").read_text() == "run\n"
-
-
 async def test_after_a_401_the_credentials_are_read_again(server, folder, monkeypatch):
     monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
     server.refused |= {"Bearer of-a-file", "Bearer rotated"}
@@ -317,22 +261,6 @@ async def test_after_a_401_the_credentials_are_read_again(server, folder, monkey
         server.refused.add("Bearer valid")
         with pytest.raises(errors.ConfigurationError):
             await client.get("/version")
-
-
-async def test_after_a_401_a_new_client_certificate_is_shown(server, folder, authority, monkeypatch):
-    """Connections that are open would show the old one."""
-    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
-    async with serve_tls(server, folder, authority) as port:
-        config = write(folder, CERTIFIED, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})
-        async with connected(config) as client:
-            await client.get("/version")
-            server.refuses_next = True
-            new = pki.issue_certificate(
-                authority, common_name="new", hosts=[], usages={"client"}, now=NOW, lifetime=DAY
-            )
-            (folder / "client.pem").write_bytes(new.certificate_pem + new.key_pem)
-            await client.get("/version")
-    assert dict(part[0] for part in server.certificate["subject"])["commonName"] == "new"
 
 
 async def test_a_pod_uses_its_service_account_and_reads_its_token_again(server, folder, authority, monkeypatch):
@@ -385,57 +313,8 @@ async def test_no_secret_of_a_kubeconfig_is_printed(folder):
     assert "s3cret" not in raised.value.sentence + str(raised.value)
 
 
-async def test_a_refresh_token_is_left_to_kubectl(folder):
-    """Many identity providers accept it once; whoever uses it must store the next one."""
-    provider = build_provider(EXPIRED)
-    provider["auth-provider"]["config"]["refresh-token"] = "s3cret"
-    with pytest.raises(errors.ConfigurationError, match="cannot refresh without refresh-token"):
-        await clients.connect(write(folder, provider))
-
-
 async def test_a_plugin_that_does_not_end_is_an_error(folder, monkeypatch):
     (folder / "plugin").write_text("#!/bin/sh\nexec sleep 5\n")
     monkeypatch.setattr(kubeconfigs, "READ_SECONDS", 0.2)
     with pytest.raises(errors.ConfigurationError, match="its credential plugin does not end within 0 s"):
         await clients.connect(write(folder, build_exec(folder, {})))
-
-
-@pytest.mark.parametrize("user", [{"token": "t"}, CERTIFIED], ids=["token", "certificate"])
-async def test_refused_credentials_end_no_stream_that_is_open(server, folder, authority, monkeypatch, user):
-    """After a 401 they are read again; a watch keeps the connection that it began with."""
-    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
-    more, refused = asyncio.Event(), False
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        nonlocal refused
-        if request.path == "/refused" and not refused:
-            refused = True
-            return api_stub.refuse(401, "Unauthorized")
-        if request.path != "/watch":
-            return web.json_response({})
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(b"one\n")
-        await more.wait()
-        await response.write(b"two\n")
-        return response
-
-    server.answer = answer
-    async with serve_tls(server, folder, authority) as port:
-        config = write(folder, user, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})
-        async with connected(config) as client:
-            lines = client.stream("/watch", {}, 5.0)
-            assert await anext(lines) == b"one"
-            assert await client.get("/refused") == b"{}"
-            assert refused
-            more.set()
-            assert [line async for line in lines] == [b"two"]
-
-
-async def test_inline_certificates_without_a_writable_directory_name_the_fix(folder, monkeypatch):
-    """A container with a read-only root and no volume at /tmp."""
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
-    config = write(folder, {"token": "t"}, "https://127.0.0.1:1", **{"certificate-authority-data": "QQ=="})
-    with pytest.raises(errors.ConfigurationError, match="need a writable directory for temporary files; set TMPDIR"):
-        await clients.connect(config)

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import json
 import os
 import pty
 import re
@@ -111,19 +110,6 @@ async def test_a_missing_installation_ends_the_run_with_the_command(installation
         f"- {ROWS - 3} checks skipped until this is fixed: The webhook is installed",
         f"{ROWS} checks: 1 failed (installed), 2 passed, {ROWS - 3} skipped (-v lists all)",
     ]
-
-
-async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation, check):
-    runs = []
-    for _ in range(2):
-        code, out, _ = await check("-o", "json")
-        assert code == 0
-        runs.append(out)
-        for slow in ("nodes", "deployments"):  # answers come in another order
-            installation.held[slow] = asyncio.Event()
-            asyncio.get_running_loop().call_later(0.3, installation.held[slow].set)
-    assert runs[0] == runs[1]
-    assert json.loads(runs[0])["ok"] is True
 
 
 async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installation):

@@ -107,15 +107,6 @@ async def test_writes_that_are_refused_again_and_again_become_rarer_and_wait_for
     assert all(gap >= least for gap, least in zip(gaps, (0.02, 0.04, 0.08, 0.56), strict=True))
 
 
-async def test_a_write_that_becomes_due_after_a_pass_is_tried_again(server, start, monkeypatch):
-    monkeypatch.setattr(claim_templates, "_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(claim_templates, "_REST", 200)
-    server.refuse_next(500)
-    policy = build_policy()
-    start(policy).observe(build_pod(policy, 0))
-    await shell.until(lambda: list_templates(server))
-
-
 async def test_a_template_written_by_another_replica_is_used(server, start):
     policy = build_policy()
     first, second = start(policy), start(policy)
@@ -125,17 +116,6 @@ async def test_a_template_written_by_another_replica_is_used(server, start):
     await asyncio.sleep(0.2)
     assert len(list_templates(server)) == 1
     assert not first.messages + second.messages
-
-
-async def test_a_pod_of_two_claims_gets_both_templates(server, start):
-    policy = build_policy(64)
-    replica = start(policy)
-    tree = build_pod(policy, 0)
-    replica.observe(tree)
-    await shell.until(lambda: len(list_templates(server)) == 2)
-    assert set(list_templates(server)) == {
-        entry["resourceClaimTemplateName"] for entry in tree["spec"]["resourceClaims"]
-    }
 
 
 # --- policies that differ ---------------------------------------------------------------------------------
@@ -153,35 +133,6 @@ async def test_a_replica_with_another_policy_writes_nothing_under_the_name(serve
     start(new).observe(tree)
     await shell.until(lambda: list_templates(server))
     assert list_nics(server, name_template(tree)) == ["mlx5_4", "mlx5_5"]
-
-
-async def test_a_pod_of_an_earlier_policy_gets_its_own_content_when_that_policy_is_back(server, start):
-    old, new = build_policy(2), build_policy(2, first=4)
-    tree = build_pod(old, 0)
-    replica = start(new)
-    replica.observe(tree)
-    await shell.until(lambda: replica.messages)
-    replica.policy = old
-    await shell.until(lambda: list_templates(server))
-    assert list_nics(server, name_template(tree)) == ["mlx5_0", "mlx5_1"]
-
-
-async def test_a_change_of_the_policy_that_a_replica_has_soon_is_no_event(server, start, monkeypatch):
-    monkeypatch.setattr(claim_templates, "_RETRY_SECONDS", 60.0)
-    old, new = build_policy(2), build_policy(2, first=4)
-    replica = start(old)
-    replica.observe(build_pod(new, 0))
-    await shell.until(lambda: replica.controller._attempts)
-    await asyncio.sleep(0.1)
-    assert not replica.messages
-
-
-async def test_a_pod_without_claims_in_the_policy_is_an_event(server, start):
-    replica = start(fabric())
-    replica.observe(build_pod(build_policy(), 0))
-    await shell.until(lambda: replica.messages)
-    assert "recreate the pod" in replica.messages[0]
-    assert not list_templates(server)
 
 
 async def test_another_content_under_the_name_is_reported_and_replaced_once_it_is_deleted(server, start):
@@ -212,17 +163,6 @@ async def test_a_template_that_vanished_is_written_again(server, start):
     replica.state.claim_templates.remove(msgspec.convert(before, objects.ResourceClaimTemplate))
     await shell.until(lambda: list_templates(server))
     assert list_templates(server)[name_template(tree)]["spec"] == before["spec"]
-
-
-async def test_a_pod_that_has_a_node_waits_for_no_template(server, start):
-    policy = build_policy()
-    replica = start(policy)
-    bound, waiting = build_pod(policy, 0), build_pod(policy, 1, count=2)
-    bound["spec"]["nodeName"] = "n"
-    replica.observe(bound, waiting)
-    await shell.until(lambda: list_templates(server))
-    await asyncio.sleep(0.1)
-    assert list(list_templates(server)) == [name_template(waiting)]
 
 
 # --- workloads: the templates are written while they are admitted -----------------------------------------
@@ -262,16 +202,6 @@ async def test_the_template_of_a_workload_exists_when_it_is_admitted(server, sta
     assert sorted(classes) == ["dranet"] * 2 + ["gpu"] * 4
 
 
-async def test_an_existing_template_is_not_written_again(server, start):
-    replica = start(build_policy())
-    await admit(replica, KINDS[0])
-    observe_written(replica, server)
-    server.refuse_next(500)
-    assert "warnings" not in await admit(replica, KINDS[0])
-    assert "warnings" not in await admit(start(build_policy(2)), KINDS[0], dryRun=True)
-    assert len(list_templates(server)) == 1
-
-
 async def test_a_dry_run_writes_nothing(server, start):
     response = await admit(start(build_policy()), KINDS[0], dryRun=True)
     assert find_template_names(response)
@@ -290,18 +220,6 @@ async def test_the_author_of_a_workload_reads_why_its_template_is_not_written(se
     assert warning.endswith("correct this, and create the workload again if Kueue queues it")
     counted = replica.counters.registry.get_sample_value
     assert counted("railwright_webhook_warnings_total", {"code": "ClaimTemplateNotWritten"}) == 1
-
-
-async def test_without_the_right_the_author_reads_what_grants_it(start, monkeypatch):
-    replica = start(build_policy())
-
-    async def post(path, _):
-        message = 'resourceclaimtemplates.resource.k8s.io is forbidden: User "me" cannot create resource'
-        raise errors.ApiError(403, "Forbidden", message, path, method="POST")
-
-    monkeypatch.setattr(replica.client, "post", post)
-    (warning,) = (await admit(replica, KINDS[0]))["warnings"]
-    assert f"; the operator must {shortcomings.GRANT_CLAIMS}; " in warning
 
 
 async def test_pods_and_workloads_are_told_while_the_webhook_may_not_read_templates(server, start):

@@ -64,18 +64,6 @@ async def test_a_new_ca_of_the_api_server_is_trusted_once_it_is_in_the_file(tmp_
             await client.close()
 
 
-async def test_a_request_whose_session_was_closed_meanwhile_is_a_failed_connection(tmp_path):
-    """Newer credentials replace the session, and a watch that begins by the old one has to be tried again."""
-    async with api_stub.serve_routes(web.get("/version", version)) as port:
-        client = await clients.connect(api_stub.kubeconfig(tmp_path, port))
-        assert await client.get("/version")
-        await client.close()
-        with pytest.raises(errors.UnreachableError, match="the connection was replaced"):
-            await client.get("/version")
-        with pytest.raises(errors.UnreachableError, match="the connection was replaced"):
-            await anext(client.stream("/version", {}, 1.0))
-
-
 async def ask(folder, authority, served):
     """Return the answer of an API server with these certificates to a client that trusts this CA."""
     (folder / "ca.crt").write_bytes(pem(authority[0]))

@@ -125,15 +125,6 @@ async def test_a_server_prints_the_same_message_before_it_starts(faulty_clusters
     assert not INTERNAL.search(err), err
 
 
-@pytest.mark.parametrize("mistake", ["a plugin that babbles"])
-async def test_no_output_of_a_library_is_shown(faulty_clusters, tmp_path, mistake):
-    path = faulty_clusters.kubeconfig(mistake, tmp_path)
-    code, out, err = await processes.run("gangs", "--kubeconfig", path)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"railwright: kubeconfig {path}: "), err
-    assert err.count("\n") == 1, err
-
-
 SAID = {
     "refused": "cannot reach http://127.0.0.1:",
     "silent": ": no answer in time; check that the cluster runs",
@@ -181,13 +172,6 @@ def test_missing_credentials_are_not_called_expired(run, cluster_file, users):
     _, _, err = run(("gangs",), str(path))
     assert "does not accept requests without credentials (401 Unauthorized); the kubeconfig has none for the" in err
     assert "log in, or add them to it" in err
-
-
-def test_a_missing_context_is_named(faulty_clusters, tmp_path, capsys):
-    kubeconfig = faulty_clusters.kubeconfig("a tenant", tmp_path)
-    for command in ("check", "gangs", "fabric"):
-        assert main([command, "--kubeconfig", kubeconfig, "--context", "nope"]) == 2
-        assert "Expected object with name nope in" in capsys.readouterr().err
 
 
 def test_check_is_not_green_for_an_account_that_sees_nothing(run, cluster_file):

@@ -8,7 +8,6 @@ import socket
 import aiohttp
 import dashboard_servers
 import placing
-import processes
 import pytest
 import pytest_asyncio
 import shell
@@ -122,13 +121,6 @@ async def test_no_other_file_is_served(shown, path):
     writer.close()
 
 
-async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
-    async with session.get(f"{shown[0]}page/app.js") as response:
-        etag = response.headers["ETag"]
-    async with session.get(f"{shown[0]}page/app.js", headers={"If-None-Match": etag}) as response:
-        assert (response.status, await response.read()) == (304, b"")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -141,18 +133,6 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
 async def test_options_that_the_dashboard_cannot_use_are_refused_with_the_fix(arguments, message, capsys):
     assert await asyncio.to_thread(command_line.main, ["dashboard", *arguments]) == 2
     assert message in capsys.readouterr().err
-
-
-async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
-    vista = varied_clusters.Vista(1, 1, 2, gangs=0, waiting=0)
-    vista.write(tmp_path)
-    files = ("--snapshot", str(tmp_path / "snapshot.json"), "--policy", str(tmp_path / "policy.yaml"))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, _, err = await processes.run("dashboard", *files, "--listen", address)
-    assert (code, err.count("\n"), address in err) == (2, 1, True), err
 
 
 # --- the extender's port ------------------------------------------------------------------------------------------
@@ -190,15 +170,6 @@ async def test_only_users_who_may_get_the_path_read_the_dashboard(guarded, sessi
     basic = {"Authorization": "Basic " + base64.b64encode(b"ann:ann-token").decode()}
     async with session.get(f"{url}api/stream?token=ann-token", headers=basic) as response:
         assert response.status == 401  # neither in another scheme nor in the address
-
-
-async def test_the_extenders_own_state_is_shown(guarded, session):
-    url, _ = guarded
-    async with session.get(f"{url}api/stream", headers=bearer("ann-token")) as response:
-        seen = await dashboard_servers.read_until(
-            response, lambda seen: seen["gangs"] and find(seen, "fabrics", "roce").get("nodes")
-        )
-    assert find(seen, "fabrics", "roce")["nodes"] == 8
 
 
 async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
@@ -243,16 +214,6 @@ async def test_readers_are_limited_and_the_next_gets_an_error_that_says_so(sessi
             connection.close()
 
 
-async def test_nothing_is_computed_without_readers():
-    source = quiet_feed()
-    async with dashboard_servers.feeding(source):
-        await asyncio.sleep(0.1)  # that nothing happens has no event
-        assert not source.body
-        with source.reading():
-            assert await source.has_other("", shell.PATIENCE)
-        assert source.body
-
-
 async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
     state = placing.build_cluster(placing.leaves(a=8000))
     builder = overview_builder.OverviewBuilder(state, placing.policy, {})
@@ -286,10 +247,3 @@ async def test_a_stream_ends_so_that_its_reader_authenticates_again(session):
             assert b"event: again" in await asyncio.wait_for(response.read(), shell.PATIENCE)
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
             assert (response.status, asked) == (403, ["Bearer t", "Bearer t"])
-
-
-async def test_streams_end_with_the_server(session):
-    source = quiet_feed()
-    async with dashboard_servers.feeding(source), application.open_port(HERE, source, everybody) as where:
-        response = await session.get(f"http://{where}/api/stream")
-    assert b"event: again" in await asyncio.wait_for(response.read(), shell.PATIENCE)

@@ -91,31 +91,6 @@ async def test_the_page_shows_the_cluster(chrome, shown, width, height, scheme):
         assert await page.js(VIOLATIONS) == []
 
 
-PAINTED_AT_RESIZE = """new Promise((resolve) => {
-  const canvas = document.getElementById('canvas');
-  const scroller = document.getElementById('drawing');
-  scroller.style.width = `${scroller.clientWidth - 37}px`;
-  // registered later, so that it is called after the drawing's own observer and before the browser shows the frame
-  new ResizeObserver((_, observer) => {
-    observer.disconnect();
-    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-    const seen = new Set();
-    for (let at = 0; at < data.length; at += 4) seen.add(data[at] * 65536 + data[at + 1] * 256 + data[at + 2]);
-    scroller.style.width = '';
-    resolve(seen.size);
-  }).observe(scroller);
-})"""
-
-
-async def test_no_frame_of_a_resize_shows_an_empty_drawing(chrome, shown):
-    async with chrome.tab() as page:
-        await page.open(shown[0])
-        await page.until(READY)
-        await page.until(f"{COLOURS} > 20")
-        assert await page.js(PAINTED_AT_RESIZE) > 20
-        assert page.problems == []
-
-
 async def test_the_page_is_used_with_the_keyboard_and_follows_the_cluster(chrome, shown):
     url, folder, vista = shown
     async with chrome.tab() as page:

@@ -16,9 +16,6 @@ import shell
 import terminals
 from dashboard_servers import find
 
-from railwright.cli.__main__ import main
-from railwright.cli.demo import scenario
-
 STEPS = [
     "starting",
     "starting the webhook on 64 simulated nodes",
@@ -92,19 +89,6 @@ def test_the_first_status_needs_no_library(command):
     modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "railwright.cli.dispatch" in modules
     assert not re.search(r"'(rich|aiohttp|cryptography|msgspec|yaml|asyncio)\b", modules)
-
-
-def test_a_server_that_does_not_start_exits_two(monkeypatch, capsys):
-    monkeypatch.setattr(scenario, "START_SECONDS", 0.01)
-    assert main(["demo"]) == 2
-    error_output = capsys.readouterr().err
-    assert re.search(r"^railwright demo: webhook is not ready after 0\.01 s", error_output, re.MULTILINE)
-
-
-async def test_a_pipe_gets_the_card_without_colours():
-    out, _ = await demo()
-    assert "\x1b" not in out
-    assert_card(out.splitlines())
 
 
 async def test_serve_shows_the_placed_gang():

@@ -152,31 +152,6 @@ def run(tmp_path, capsys):
     return run
 
 
-@pytest.mark.parametrize("key", ["railwright.io/fabrik", "railwrite.io/fabric"])
-async def test_a_misspelt_label_is_named_without_a_call_of_the_webhook(run, key):
-    pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": {key: "f"}}}
-
-    def admit(pod: dict) -> web.Response:
-        return web.json_response(pod, status=201)
-
-    code, out, _ = await run(admit, pod, "explain")
-    assert code == 0
-    assert "unchanged: it did not opt in" in out
-    assert f"warning: KeyWithoutEffect: label {key} 'f' has no effect" in out
-
-
-async def test_a_warning_of_the_webhook_about_a_key_is_shown_once(run):
-    labels = {"railwright.io/fabric": "f", "railwright.io/skip": "mounts"}
-    pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": labels}}
-    header = "299 - \"KeyWithoutEffect: label railwright.io/skip 'mounts' has no effect: ...\""
-
-    def admit(pod: dict) -> web.Response:
-        return web.json_response(complete(pod), status=201, headers={"Warning": header})
-
-    _, out, err = await run(admit, pod, "explain")
-    assert (out + err).count("KeyWithoutEffect") == 1
-
-
 POLICY = """
 apiVersion: railwright.io/v1alpha1
 fabrics:

@@ -98,13 +98,6 @@ async def test_an_event_about_an_unchecked_reference_is_not_sent(board, posting,
     assert board.became[events.DROPPED] == 1
 
 
-async def test_an_owner_with_an_odd_name_gets_an_event(board, posting):
-    posting.post(msgspec.structs.replace(ABOUT, name="Odd/Name\n-"), warning=True, reason="R", message="m")
-    event = (await board.next())[2]
-    assert event["metadata"]["name"].startswith("railwright.")
-    assert event["involvedObject"]["name"] == "Odd/Name\n-"
-
-
 async def test_a_refused_event_and_many_events_delay_no_client(board, posting):
     board.status = 403
     posting.post(ABOUT, warning=True, reason="R", message="refused")

@@ -146,15 +146,6 @@ async def test_the_api_server_proxies_the_call_with_the_token_of_the_kubeconfig(
     assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
 
 
-async def test_each_candidate_has_one_score_and_those_of_the_planned_leaf_the_best(running):
-    rows = await running.ask("prioritize", 0)
-    assert [row["Host"] for row in rows] == running.names
-    scores = {row["Host"]: row["Score"] for row in rows}
-    assert all(0 <= score <= 10 for score in scores.values())  # kube-scheduler's MaxExtenderPriority
-    best, worst = ([score for name, score in scores.items() if name.startswith(leaf)] for leaf in ("a-", "b-"))
-    assert min(best) > max(worst)
-
-
 async def test_a_spread_gang_is_a_finding(running, explain):
     async def is_checked() -> bool:
         return b"railwright_gangs_waiting 1.0" in (await running.server.ops("/metrics")).body
@@ -213,22 +204,6 @@ def test_wrong_arguments_are_reported_with_the_fix(arguments, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_a_kubeconfig_is_looked_for_where_kubectl_does(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    assert command_line.main(["explain", "pod", "a/b"]) == 2
-    assert "kubeconfig" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("path", ["./pod", "job/llm.yaml"])
-def test_a_file_with_the_name_of_a_form_is_still_a_file(tmp_path, monkeypatch, capsys, path):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    (tmp_path / "job").mkdir()
-    (tmp_path / path).write_text(yaml.safe_dump(plain("Pod", pod("w-0", label=None))))
-    assert command_line.main(["explain", path, "--policy", "policy.yaml"]) == 0
-    assert "unchanged: it did not opt in" in capsys.readouterr().out
-
-
 async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme(tmp_path):
     """Such as that of an extender whose permissions are gone."""
     reason = "the API server did not review this token: 403 Forbidden"
@@ -281,20 +256,6 @@ async def test_who_cannot_ask_the_extender_reads_one_short_sentence(cluster, run
     cluster.proxied = {"p": (status, {"kind": "Status", "message": 'services "https:railwright-extender:8713" ...'})}
     code, _, err = await run("explain", "pod/p", "-n", "prod")
     assert (code, err) == (0, f"railwright: without scores of nodes: {cause}\n")
-
-
-async def test_what_admission_left_out_and_a_container_that_waits_for_ever_are_named(cluster, run):
-    preflight = {"name": "railwright-preflight", "command": ["railwright", "preflight"]}
-    early = {"name": "agent", "volumeMounts": [{"name": "railwright-rails", "mountPath": "/x"}]}
-    why = {"code": "ValueUnstated", "message": "TCP of Open MPI uses every interface", "fix": "set `env`"}
-    recorded = {"fabric": "roce", "role": "launcher", "rails": [], "skipped": {"env.OMPI_MCA_*": why}}
-    metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/injection": json.dumps(recorded)}}
-    cluster.keep(f"{PODS}/p", {"metadata": metadata, "spec": {"initContainers": [early, preflight]}})
-    cluster.lists[EVENTS] = []
-    cluster.proxied = {"p": (404, {"error": {"reason": "no opted-in pod prod/p is known here"}})}
-    _, out, _ = await run("explain", "pod/p", "-n", "prod")
-    assert "skipped: env.OMPI_MCA_*: TCP of Open MPI uses every interface; set `env`" in out
-    assert "warning: PreflightNotFirst: init container agent of another webhook" in out
 
 
 async def test_what_was_injected_is_shown_with_the_values_of_the_pod_and_the_reasons(cluster, run):

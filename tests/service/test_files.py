@@ -70,14 +70,6 @@ async def test_a_changed_policy_file_is_applied(tmp_path):
         assert store.generation == 3
 
 
-async def test_a_change_of_equal_size_and_time_is_seen(tmp_path):
-    async with watching(tmp_path) as (path, store, _):
-        stamp = path.stat()
-        path.write_text(POLICY % "two")
-        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-        await shell.until(lambda: fabrics(store) == ["two"])
-
-
 async def test_a_configmap_volumes_symlink_swap_is_seen(tmp_path):
     def mount(name):
         (tmp_path / name).mkdir()
@@ -129,18 +121,6 @@ async def test_an_unreadable_policy_file_keeps_the_last_valid_one(tmp_path, loss
         await shell.until(lambda: store.valid)
 
 
-async def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path, caplog):
-    path, store = tmp_path / "p.yaml", policies.PolicyStore()
-    watched = sources.watch_policy(path, store, interval=0.01)
-    async with running(watched):
-        await shell.until(lambda: caplog.records)
-        assert "nothing valid loaded yet" in caplog.text
-        assert not watched.synced.is_set()
-        path.write_text(POLICY % "one")
-        await asyncio.wait_for(watched.synced.wait(), shell.PATIENCE)
-        assert fabrics(store) == ["one"]
-
-
 async def test_a_snapshot_replaces_every_sink(tmp_path):
     path, nodes, pods = tmp_path / "s.yaml", Recorder(), Recorder()
     path.write_text(NODE % "a" + NODE % "b" + "kind: Pod\nmetadata: {name: p, namespace: n}\n")
@@ -171,10 +151,3 @@ async def test_a_bad_snapshot_changes_no_sink(tmp_path, caplog):
         await shell.until(lambda: len(nodes.states) == 2)
         assert nodes.states == [["a"], ["b"]]
         assert len(caplog.records) == 2
-
-
-async def test_the_watch_stops_when_it_is_cancelled(tmp_path):
-    watched = sources.watch_snapshot(tmp_path / "s", {}, {})
-    async with running(watched) as task:
-        await asyncio.sleep(0)
-    assert task.cancelled()

@@ -71,12 +71,6 @@ async def test_a_removed_fabric_in_use_is_a_warning_with_counts_at_the_write():
     assert await store(varied_clusters.POLICY, pods) == []
 
 
-async def test_one_pod_is_counted_in_the_singular():
-    pods = fabric_users.LabelledPods([msgspec.convert(PODS[0], views.Pod)], is_complete=True)
-    (warning,) = await store(OTHER, pods)
-    assert "but 1 pod of 1 job (prod 1) has its label and namespace labs opts in with it" in warning
-
-
 async def test_without_an_answer_of_the_api_server_the_warning_has_no_count():
     (warning,) = await store(OTHER, None)
     assert "but how many pods use it is not known and namespace labs opts in with it" in warning

@@ -12,7 +12,7 @@ import shell
 from aiohttp import web
 from api_stub import bookmark, event, listing, node, status
 
-from railwright.cluster import errors, reflector, resources, watch_wire
+from railwright.cluster import reflector, resources, watch_wire
 
 
 async def test_the_cache_follows_the_list_and_its_events(stub, watch):
@@ -108,20 +108,6 @@ async def test_retries_after_a_closed_connection_have_pauses(stub, watch):
     assert len(stub.watched_from()) < 10
 
 
-async def test_the_policy_is_watched_by_its_name_only(stub, watch):
-    stub.lists.append(listing(version=5))
-    stub.watches.append([None])
-    source, _, _ = watch(resources.POLICY)
-    await asyncio.wait_for(source.synced.wait(), shell.PATIENCE)
-    assert stub.asked[0].query["fieldSelector"] == "metadata.name=railwright-policy"
-
-
-async def test_an_error_names_path_status_and_the_servers_message(stub, client):
-    stub.lists.append(status(403, "pods is forbidden: nobody"))
-    with pytest.raises(errors.ApiError, match=r"/api/v1/pods: 403 Because: pods is forbidden: nobody"):
-        await client.get("/api/v1/pods")
-
-
 async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog):
     odd = node("odd", 3) | {"status": {"allocatable": "plenty"}}
     stub.lists.append(listing(node("a"), odd, node("b"), version=5))
@@ -134,18 +120,6 @@ async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog)
     (field,) = [record.fields for record in caplog.records if record.name == "railwright.cluster"]
     assert field["object"] == "odd"
     assert "allocatable" in field["error"]
-
-
-async def test_the_last_readable_version_of_an_object_stays(stub, watch):
-    odd = node("a", 7) | {"status": {"allocatable": "plenty"}}
-    stub.lists.extend([listing(node("a", 4, x="1"), version=5), listing(odd, version=8)])
-    stub.watches.extend([[event("MODIFIED", odd)], status(410), [event("ADDED", node("b", 9)), None]])
-    _, cache, _ = watch()
-    await cache.until(lambda: "b" in cache.objects)
-    assert cache.objects["a"].metadata.labels == {"x": "1"}
-    stub.watches.append([event("DELETED", odd | {"metadata": odd["metadata"] | {"resourceVersion": "10"}}), None])
-    stub.hold.set()
-    await cache.until(lambda: set(cache.objects) == {"b"})
 
 
 @pytest.mark.parametrize("answer", [status(410), [event("ERROR", status(410))]], ids=["request", "stream"])
@@ -182,15 +156,6 @@ async def test_a_deeply_nested_object_hides_no_other(stub, watch):
     assert (cache.replaced, restarts) == (1, [])
 
 
-async def test_a_deeply_nested_object_hides_no_other_in_one_list(stub, client):
-    items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 6000), json.dumps(node("c", 5)).encode()])
-    page = b'{"metadata":{"resourceVersion":"5","continue":"next"},"items":[' + items + b"]}"
-    last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
-    stub.lists.extend(web.Response(body=body, content_type="application/json") for body in (page, last))
-    objects = await watch_wire.list_objects(client, resources.NODES.path, resources.NODES.view)
-    assert [item.metadata.name for item in objects] == ["a", "b", "c"]
-
-
 async def test_a_first_list_can_be_read_in_parts(stub, watch):
     first = listing(node("a"), node("gone"), version=5, more="next")
     stub.lists.extend([first, status(410), listing(node("a"), node("b"), version=6)])
@@ -216,21 +181,3 @@ async def test_requests_have_turns_between_objects(stub, watch):
     stub.watches.extend([status(410), status(410), [None]])
     _, cache, _ = watch()
     assert 0 < await most_between_turns(cache, 2 * len(crowd)) <= reflector.SLICE
-
-
-async def test_requests_have_turns_between_events(stub, watch):
-    burst = b"".join(event("ADDED", node(f"n{number}", number + 2)) for number in range(300))
-    stub.lists.append(listing(version=1))
-    stub.watches.append([burst, None])
-    _, cache, _ = watch()
-    assert 0 < await most_between_turns(cache, 300) <= reflector.SLICE
-
-
-async def test_pages_are_smaller_after_the_first_list(stub, watch):
-    stub.lists.extend([listing(node("a", 1), version=1), listing(node("b", 2), version=5)])
-    stub.watches.extend([status(410), [None]])
-    _, cache, _ = watch()
-    await cache.until(lambda: cache.objects.keys() == {"b"})
-    limits = [int(request.query["limit"]) for request in stub.asked if "watch" not in request.query]
-    assert limits == [reflector.PAGE, reflector.LATER_PAGE]
-    assert reflector.LATER_PAGE < reflector.PAGE

@@ -10,7 +10,7 @@ import pytest
 import shell
 from aiohttp import web
 
-from railwright.serving import application, ports, settings
+from railwright.serving import application, ports
 
 LARGE = 1 << 20  # bytes of an answer that is not sent at once
 PROGRAM = pathlib.Path(__file__).with_name("echo_server.py")
@@ -111,25 +111,6 @@ async def test_a_request_in_flight_is_cut_when_its_time_is_over(monkeypatch):
             assert await server.ended == 0
 
 
-async def test_connections_that_have_just_been_accepted_are_closed_too(monkeypatch):
-    connected = asyncio.Event()
-    connect = asyncio.get_running_loop().connect_accepted_socket
-
-    async def connect_late(*arguments, **options):
-        connected.set()
-        await asyncio.sleep(0.1)
-        return await connect(*arguments, **options)
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "connect_accepted_socket", connect_late)
-    app = application.build(application.Rules(max_body=1), shell.ECHO)
-    async with ports.open_port(settings.parse_address("127.0.0.1:0"), app) as port:
-        reader, writer = await asyncio.open_connection(port.address.host, port.address.port)
-        await connected.wait()
-    async with asyncio.timeout(ports.KEEPALIVE_SECONDS / 2):  # when it would be closed as idle
-        assert await reader.read() == b""
-    writer.close()
-
-
 @pytest.mark.parametrize("how", ["raises", "returns"])
 async def test_a_background_task_that_ends_ends_the_server_with_its_reason_in_the_log(caplog, how):
     failing = asyncio.Event()
@@ -148,21 +129,6 @@ async def test_a_background_task_that_ends_ends_the_server_with_its_reason_in_th
     record = next(record for record in caplog.records if record.levelname == "CRITICAL")
     expected = "the watch of nodes is lost" if how == "raises" else "ended before the server"
     assert expected in str(record.exc_info[1])
-
-
-async def test_background_tasks_are_cancelled_at_the_end():
-    cancelled = asyncio.Event()
-
-    async def task() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    async with shell.running(tasks=[task]) as server:
-        server.shell.stop()
-        assert await server.ended == 0
-    assert cancelled.is_set()
 
 
 # --- as a user starts it ------------------------------------------------------------------------------

@@ -129,12 +129,6 @@ async def test_a_request_outside_the_limits_gets_its_status_with_a_json_reason_a
     assert await still_answers(plain)
 
 
-async def test_a_wrong_method_is_answered_with_the_right_one(plain):
-    caller = await plain.open()
-    answer = await caller.ask(method="DELETE")
-    assert answer.headers["allow"] == "POST"
-
-
 async def test_an_exception_of_the_handler_never_shows_the_caller_its_text_and_is_logged_once(plain, caplog):
     caller = await plain.open()
     with caplog.at_level(logging.ERROR):
@@ -145,13 +139,6 @@ async def test_an_exception_of_the_handler_never_shows_the_caller_its_text_and_i
     assert (await caller.ask(b"fine", path="/picky")).status == 200  # the same connection goes on
 
 
-async def test_a_malformed_body_is_no_traceback_and_its_reason_is_escaped(plain, caplog):
-    caller = await plain.open()
-    answer = await caller.ask(b"bad", path="/picky")
-    assert reason(answer) == 'the body says "bad"\n'
-    assert not caplog.records
-
-
 async def test_a_chunked_body_within_the_limit_is_taken(plain):
     caller = await plain.open()
     await caller.send(
@@ -159,17 +146,6 @@ async def test_a_chunked_body_within_the_limit_is_taken(plain):
         b"Transfer-Encoding: chunked\r\n\r\n3\r\n[1,\r\n2\r\n2]\r\n0\r\n\r\n"
     )
     assert (await caller.answer()).body == b"[1,2]"
-
-
-async def test_a_caller_that_waits_for_100_continue_gets_it(plain):
-    caller = await plain.open()
-    await caller.send(
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"
-    )
-    assert (await caller.answer()).status == 100
-    await caller.send(b"{}")
-    assert (await caller.answer()).body == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -354,15 +330,6 @@ async def test_the_connections_of_one_address_are_limited_and_others_connect(mon
         assert not await is_served(again), "nine of its own, seven are left"
         for caller in (*greedy, *others, again):
             await caller.close()
-
-
-async def test_an_asynchronous_handler_sees_parameters_headers_query_and_peer(plain):
-    caller = await plain.open()
-    answer = await caller.ask(path="/explain/train/w-0?q=1&q=2", method="GET", Authorization="Bearer t")
-    document = json.loads(answer.body)
-    assert document == {"namespace": "train", "pod": "w-0", "token": "Bearer t", "peer": "127.0.0.1", "q": "1"}
-    missing = await caller.ask(path="/explain/train/none", method="GET", Authorization="Bearer t")
-    assert missing.status == 404
 
 
 async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(plain, counters):

@@ -1,31 +1,11 @@
 """Requests over real sockets: what handlers see, and what becomes of a connection."""
 
 import asyncio
-import contextlib
 
 import shell
 
 BODY = b'{"review": 1}'
 LARGE = 20 << 20  # bytes
-
-
-async def test_garbage_after_a_request_closes_the_connection_without_a_log_line(caplog):
-    async with shell.running(shell.ECHO) as server:
-        for parts in ([b"NONSENSE\r\n\r\n"], [b"POST * HTTP/1.1\r\n", b"Host: x\r\n\r\n"], [b"X" * 100_000] * 5):
-            caller = await server.open()
-            await caller.send(shell.head(1) + b"1")
-            assert (await caller.answer()).body == b"1"
-            for part in parts:
-                with contextlib.suppress(ConnectionError):
-                    await caller.send(part)
-                await asyncio.sleep(0.02)  # so that it arrives alone
-            with contextlib.suppress(ConnectionError):
-                assert b" 200 " not in await caller.reader.read()
-            await caller.close()
-        caller = await server.open()
-        assert (await caller.ask(BODY)).body == BODY
-        await caller.close()
-    assert not caplog.records
 
 
 async def test_bodies_arrive_whole_in_any_parts_and_one_after_the_other_in_plain_and_over_tls(tmp_path):

@@ -278,14 +278,3 @@ async def test_the_private_key_of_a_certificate_that_was_replaced_is_no_longer_i
     finally:
         loading.kill()
         await loading.wait()
-
-
-async def test_the_end_of_tls_has_reached_idle_callers_when_the_server_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(ports, "_CLOSE_SECONDS", shell.PATIENCE)  # which they may need on a busy machine
-    authority = shell.Authority(tmp_path)
-    async with shell.running(shell.ECHO, *authority.write_options("one")) as running:
-        callers = [await running.open(authority.context()) for _ in range(8)]
-        assert {(await caller.ask(b"1")).status for caller in callers} == {200}
-        running.shell.stop()
-        assert await running.ended == 0
-        assert [caller.reader.at_eof() for caller in callers] == [True] * 8

@@ -186,19 +186,6 @@ async def test_a_job_is_followed_from_before_its_start(cluster, tmp_path):
     assert out.startswith("RDMA on every rail: RoCE, 4 of 4 rails")
 
 
-async def test_a_log_without_lines_of_nccl_is_not_called_empty(cluster, verify):
-    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
-    cluster.logs = {"llm-0-x": ["loading", "step 1 loss 3.2"], "llm-1-x": []}
-    for words in ((), ("--follow",)):
-        code, out, _ = await verify("job/llm", *words)
-        assert code == 2
-        assert out.startswith("cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO")
-    cluster.logs["llm-0-x"] = []
-    code, out, _ = await verify("job/llm")
-    assert code == 2
-    assert out.startswith("cannot tell: the logs are empty: no container has printed anything")
-
-
 async def test_a_pod_that_is_pending_is_said_to_be_so(cluster, verify):
     cluster.pods = [{**build_pod(f"llm-{at}-x"), "status": {"phase": "Pending"}} for at in range(2)]
     cluster.logs = {f"llm-{at}-x": [] for at in range(2)}  # as the API server answers for a pod without a node

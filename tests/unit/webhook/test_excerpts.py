@@ -179,44 +179,6 @@ def test_the_varied_pod_has_every_field_of_the_views(view, tree, unused):
     assert {field.encode_name for field in msgspec.structs.fields(view)} - tree.keys() == unused
 
 
-class Recorder(dict):
-    """Labels that remember which of them were read, and which were only looked for."""
-
-    def __init__(self, labels):
-        super().__init__(labels)
-        self.read, self.looked_for = set(), set()
-
-    def get(self, key, default=None):
-        self.read.add(key)
-        return super().get(key, default)
-
-    def __getitem__(self, key):
-        self.read.add(key)
-        return super().__getitem__(key)
-
-    def __contains__(self, key):
-        self.looked_for.add(key)
-        return super().__contains__(key)
-
-
-def test_roles_depend_on_no_label_that_an_excerpt_lacks():
-    values = sorted({value for row in registry.FRAMEWORKS for values in row.roles.values() for value in values})
-    marks = {gang.label for row in registry.FRAMEWORKS for gang in row.gang_labels}
-    for value in (*values, "worker", "node", "mpi-operator", "mpimaster"):
-        labels = Recorder(dict.fromkeys({*response_cache.LABELS, *marks} - {"ray.io/node-type"}, value))
-        pod = views.Pod(metadata=views.ObjectMeta(labels_or_none=labels), spec=views.PodSpec(containers_or_none=[]))
-        for read in (roles.find_role, roles.has_launcher_name, roles.is_started_by_ssh):
-            read(pod)
-        assert labels.read <= response_cache.LABELS
-        assert labels.looked_for <= response_cache.LABELS | marks
-
-
-def test_every_variable_that_a_role_depends_on_is_in_an_excerpt():
-    for name in sorted(roles.VARIABLES):
-        tree = change(("spec", "containers", 0, "env", 1, "name"), is_key=False, value=name)
-        assert answer(tree, POLICIES["plain"], response_cache.ResponseCache()) == answer(tree, POLICIES["plain"]), name
-
-
 def test_every_variable_that_admission_may_write_is_in_an_excerpt():
     by = fabric("    resolve: auto\n    env: {NCCL_CROSS_NIC: '0'}\n", rails="[{name: rail0, resource: a.b/c}]")
     at = msgspec.structs.replace(KNOWN, file_keys=True, offered=frozenset({"a.b/c"}))
@@ -240,14 +202,6 @@ def test_pods_of_other_jobs_are_planned_once():
     answers = [answer(of_job(job), POLICIES["plain"], cache).body for job in ("llm", "vision", "speech")]
     assert len(cache.by_key) == 1
     assert len(set(answers)) == 1
-
-
-def test_a_mount_belongs_to_no_volume_without_a_name():
-    tree = json.loads(RICH_TEXT)
-    tree["spec"]["volumes"].append({"secret": {"secretName": "keys"}})  # rejected after admission
-    tree["spec"]["containers"][0]["volumeMounts"].append({"name": "keys", "mountPath": "/root/.ssh"})
-    by = fabric("    env: {NCCL_IB_SL: '1'}\n")
-    assert answer(tree, by, response_cache.ResponseCache()) == answer(tree, by)
 
 
 def test_facts_of_the_cluster_are_those_of_the_pod_s_namespace():

@@ -197,11 +197,3 @@ def test_gpus_that_no_node_has_are_a_warning():
         "GPUs of a node"
     )
     assert "warnings" not in answer({"policy.yaml": text.replace("16", "8")}, cluster=cluster)
-
-
-def test_a_warning_about_many_networks_with_long_names_says_what_happens_to_the_pods():
-    rails = "".join(f"    - {{name: rail{n}, network: prod-network-system/rdma-net-ipam-lan{n}}}\n" for n in range(8))
-    warnings = answer({"policy.yaml": HEAD + rails}, cluster=({},))["warnings"]
-    (missing,) = [warning for warning in warnings if warning.startswith("NetworkMissing")]
-    assert " and 7 more does not exist, so pods with rail0, rail1, " in missing
-    assert missing.endswith("are rejected; create it or correct `network`")

@@ -72,32 +72,6 @@ def test_devices_of_a_node_are_those_of_its_capacity_while_some_are_unhealthy():
     assert known.build_facts("x") == facts
 
 
-def test_a_node_of_a_snapshot_without_capacity_has_the_devices_that_are_allocatable():
-    known = state.State()
-    known.nodes.replace([msgspec.convert({"status": {"allocatable": {"x.y/r": "8", "cpu": "7"}}}, node_views.Node)])
-    assert known.build_facts("x").node_devices == [{"x.y/r": 8}]
-
-
-def test_networks_bring_the_resource_they_draw_on():
-    known = state.State()
-    known.networks.replace([network("a", "x.y/vf"), network("b")])
-    assert known.build_facts("prod").networks == {("prod", "a"): "x.y/vf", ("prod", "b"): None}
-    known.networks.remove(network("a"))
-    known.networks.upsert(network("b", "x.y/vf"))
-    assert known.build_facts("prod").networks == {("prod", "b"): "x.y/vf"}
-
-
-def test_labels_of_namespaces_are_followed():
-    known = state.State()
-    known.namespaces.replace([msgspec.convert({"metadata": {"name": "a", "labels": {"x": "1"}}}, views.Namespace)])
-    assert known.build_facts("a").namespace_labels == {"x": "1"}
-    assert known.build_facts("b").namespace_labels is None
-    known.namespaces.upsert(msgspec.convert({"metadata": {"name": "a"}}, views.Namespace))
-    assert known.build_facts("a").namespace_labels == {}
-    known.namespaces.remove(msgspec.convert({"metadata": {"name": "a"}}, views.Namespace))
-    assert known.build_facts("a").namespace_labels is None
-
-
 def test_a_waiting_pod_is_forgotten_by_its_metadata_which_is_all_that_a_deletion_has():
     claim = {"name": "railwright", "resourceClaimTemplateName": "railwright-f-4x4-0123456789"}
     metadata = {"namespace": "prod", "name": "p"}

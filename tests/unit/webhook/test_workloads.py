@@ -4,7 +4,6 @@ import copy
 import json
 
 import admitting
-import call_counts
 import jsonpatch
 import pytest
 import tables
@@ -39,14 +38,6 @@ def build_stored(row: frameworks.WorkloadKind, label: str = "f", **more) -> dict
     return apply_patch(tree, working.answer(working.review(row, tree), BY))
 
 
-def test_a_template_without_metadata_gets_one_for_the_label():
-    for metadata in ({}, {"metadata": None}):
-        template = {"spec": working.template()["spec"], **metadata}
-        tree = working.workload(VOLCANO, template, label="f")
-        after = apply_patch(tree, working.answer(working.review(VOLCANO, tree), BY))
-        assert after["spec"]["tasks"][0]["template"]["metadata"] == {"labels": {FABRIC: "f"}}
-
-
 def test_a_workload_that_did_not_opt_in_is_allowed_with_nothing_else():
     tree = working.workload(DEPLOYMENT, working.template())
     assert working.answer(working.review(DEPLOYMENT, tree), BY).keys() == {"uid", "allowed"}
@@ -60,12 +51,6 @@ def test_a_refusal_names_the_workload_and_is_bounded():
     assert "patch" not in response
     tree["metadata"] = {"generateName": "x" * 10_000}
     assert len(working.answer(working.review(DEPLOYMENT, tree), BY)["status"]["message"]) == 4096
-
-
-def test_a_wrong_label_of_the_workload_itself_is_refused():
-    on_itself = working.workload(DEPLOYMENT, working.template(), label="g")
-    message = working.answer(working.review(DEPLOYMENT, on_itself), BY)["status"]["message"]
-    assert message.startswith("Deployment prod/w: label railwright.io/fabric 'g' is not a fabric of the policy")
 
 
 def test_one_refused_template_refuses_the_workload():
@@ -104,19 +89,6 @@ def test_a_changed_template_is_patched_as_at_creation(row):
     old = build_stored(row)
     new = working.workload(row, working.template(label="f"), name="Worker")  # as it was first written: replaced by it
     assert apply_patch(new, update(row, new, old)) == old
-
-
-def test_only_the_changed_template_is_patched():
-    row = next(kind for kind in registry.INJECTED_KINDS if kind.name == "PyTorchJob")
-    old = build_stored(row)
-    old["spec"]["pytorchReplicaSpecs"]["Master"] = {"template": working.template(label="f")}
-    new = copy.deepcopy(old)
-    spec = new["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-    spec["hostNetwork"] = True
-    spec["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
-    paths = [operation["path"] for operation in admitting.operations(update(row, new, old))]
-    assert paths
-    assert all(path.startswith("/spec/pytorchReplicaSpecs/Worker/template/") for path in paths)
 
 
 def test_an_unchanged_template_that_would_be_refused_today_refuses_no_update():
@@ -210,38 +182,6 @@ def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(
     assert "patch" not in update(row, add_applied(written), old, by), "the user's own device is the user's to remove"
 
 
-@pytest.mark.parametrize("by", [BY, None], ids=["a policy without them", "no policy"])
-def test_huge_pages_of_an_earlier_policy_are_given_back(by):
-    row = FROZEN[0]
-    written = working.workload(row, working.template(label="f"), name="Worker")
-    for part in ("limits", "requests"):
-        working.container(row, written)["resources"][part]["memory"] = "8Gi"
-    policy = fabric("    resources: {hugepages-2Mi: 1Gi}\n")
-    old = add_applied(apply_patch(written, working.answer(working.review(row, written), policy)), written)
-    assert "hugepages-2Mi" in working.container(row, old)["resources"]["limits"]
-    assert apply_patch(add_applied(written), update(row, add_applied(written), old, by)) == old
-
-
-def test_a_partial_request_is_completed_again():
-    row = FROZEN[0]
-    written = working.workload(row, working.template(label="f"), name="Worker")
-    working.container(row, written)["resources"]["limits"]["nvidia.com/mlx5_0"] = 1
-    policy = fabric("    devicesPerRail: 2\n")
-    old = apply_patch(written, working.answer(working.review(row, written), policy))
-    assert working.container(row, old)["resources"]["limits"]["nvidia.com/mlx5_0"] == "2"
-    assert apply_patch(written, update(row, written, old, policy)) == old
-
-
-def test_an_opt_out_of_a_device_that_is_removed_is_a_change_of_the_author():
-    row = FROZEN[1]
-    written = working.workload(row, working.template(label="f"), name="Worker")
-    opted_out = copy.deepcopy(written)
-    for part in ("limits", "requests"):
-        working.container(row, opted_out)["resources"][part]["nvidia.com/mlx5_0"] = "0"
-    old = apply_patch(opted_out, working.answer(working.review(row, opted_out), BY))
-    assert "patch" not in update(row, written, old)
-
-
 CHANGES = {
     "another image": lambda template: template["spec"]["containers"][0].update(image="other"),
     "no accelerator": lambda template: template["spec"]["containers"][0].update(resources={}),
@@ -286,26 +226,6 @@ def test_any_other_change_of_an_immutable_template_is_left_to_its_api(row, chang
         assert "patch" not in given_
 
 
-def test_a_workload_that_did_not_opt_in_is_given_nothing_back():
-    template = working.template(label=None)
-    written = working.workload(VOLCANO, template)
-    old = copy.deepcopy(written)
-    devices = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1"}
-    working.container(VOLCANO, old)["resources"] = {"limits": devices, "requests": devices}
-    assert update(VOLCANO, written, old).keys() == {"uid", "allowed"}
-
-
-def test_in_a_namespace_that_opts_in_an_unlabelled_workload_is_given_back_its_additions_too():
-    row = FROZEN[2]
-    at = admitting.known(namespace_labels={FABRIC: "f"})
-    written = working.workload(row, working.template(), name="Worker")
-    old = apply_patch(written, working.answer(working.review(row, written), BY, at))
-    assert old != written
-    body = working.review(row, written, operation="UPDATE", oldObject=old)
-    assert apply_patch(written, working.answer(body, BY, at)) == old
-    assert "patch" not in working.answer(body, BY), "the namespace does not opt in any more"
-
-
 def test_each_template_that_lacks_only_railwrights_additions_is_restored():
     written = working.workload(VOLCANO, working.template(label="f"), name="worker")
     written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.template(label="f")})
@@ -318,13 +238,6 @@ def test_each_template_that_lacks_only_railwrights_additions_is_restored():
     after = apply_patch(new, given_)
     assert after["spec"]["tasks"][0] == {**old["spec"]["tasks"][0], "replicas": 7}
     assert "warnings" not in given_
-
-
-def test_a_label_put_on_a_workload_counts_at_once():
-    old = working.workload(DEPLOYMENT, working.template())
-    new = working.workload(DEPLOYMENT, working.template(), label="f")
-    after = apply_patch(new, update(DEPLOYMENT, new, old))
-    assert after["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
 
 
 @pytest.mark.parametrize("label", [None, "none", "default"])
@@ -425,17 +338,6 @@ def build_tasks(label: str | None, count: int) -> dict:
 )
 def test_a_workload_that_is_stored_with_too_many_templates_is_still_updated(stored, updated, is_allowed):
     assert update(VOLCANO, build_tasks(*updated), build_tasks(*stored))["allowed"] == is_allowed
-
-
-def test_the_arguments_of_a_plugin_are_not_read_whole_for_every_task():
-    tasks = [{"template": {"metadata": {"labels": {FABRIC: "none"}}}}] * 200
-
-    def count_calls(arguments: int) -> int:
-        tree = {"metadata": {"name": "j"}, "spec": {"plugins": {"mpi": ["--x"] * arguments}, "tasks": tasks}}
-        body = working.review(VOLCANO, tree)
-        return call_counts.count(lambda: working.answer(body, BY))
-
-    assert count_calls(4000) < 1.1 * count_calls(1000)
 
 
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
