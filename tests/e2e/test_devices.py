@@ -4,7 +4,7 @@ import signal
 import time
 
 import pytest
-from plane import conditions, waiting
+from plane import waiting
 from realnode import hardware, layout, pods, rails
 
 pytestmark = pytest.mark.main
@@ -58,59 +58,6 @@ async def test_a_failed_rail_is_named_by_check_until_it_is_back(installed):
         return not await find_problem(installed)
 
     await waiting.wait(is_back, describe="check to be content again")
-
-
-@pytest.fixture
-async def waiting_gang(installed):
-    """360 Smart Cloud's job of two pods of eight GPUs, which waits because one node is cordoned."""
-    plane = installed.plane
-    await plane.call_extender()
-    await plane.kubectl("cordon", layout.NODES[1])
-    await plane.api.create(rails.describe_job("lost-rail"))
-
-    async def find_pods() -> list[str]:
-        pods_of_job = await plane.api.list("Pod", rails.NAMESPACE, labels="volcano.sh/job-name=lost-rail")
-        return [pod["metadata"]["name"] for pod in pods_of_job] if len(pods_of_job) == 2 else []
-
-    yield await waiting.wait(find_pods, describe="both pods of the job")
-    await plane.kubectl("uncordon", layout.NODES[1])
-    installed.site.nodes[NODE].offer(hardware.list_resources())
-    await plane.remove_pods(rails.NAMESPACE)
-
-
-async def test_a_lost_rail_is_in_the_answer_within_a_second(installed, waiting_gang):
-    pod = await installed.plane.api.get("Pod", waiting_gang[0], rails.NAMESPACE)
-
-    async def is_accepted() -> bool:
-        return await installed.ask_extender(pod, rails.NAMESPACE, NODE) == ""
-
-    async def is_lost() -> bool:
-        return await count_allocatable(installed) == 0
-
-    seconds: list[float] = []
-    while len(seconds) < 3 and min(seconds, default=1) >= 1:  # a busy machine only adds to them
-        installed.site.nodes[NODE].offer(hardware.list_resources())
-        await waiting.wait(is_accepted, describe="the extender to accept the pod")
-        installed.site.nodes[NODE].offer(fail(RESOURCE))
-        await waiting.wait(is_lost, describe=f"{NODE} to offer no {RESOURCE}")
-        began = time.monotonic()
-        rejection = await waiting.wait(
-            lambda: installed.ask_extender(pod, rails.NAMESPACE, NODE), describe="the extender to know"
-        )
-        seconds.append(time.monotonic() - began)
-        assert "rail1 dead or absent" in rejection
-    assert min(seconds) < 1, seconds
-
-    async def find_reasons() -> bool:
-        explanation = (await installed.explain_pod(rails.NAMESPACE, waiting_gang[0]))["placement"]
-        (row,) = [row for row in explanation["nodes"] if row["node"] == NODE]
-        assert row["rejection"]["message"] == "rail1 dead or absent", row
-        return True
-
-    await waiting.wait(find_reasons, describe="explain to name the rail")
-    installed.site.nodes[NODE].offer(hardware.list_resources())
-    await installed.plane.kubectl("uncordon", layout.NODES[1])
-    await conditions.running(installed.plane.api, rails.NAMESPACE, "volcano.sh/job-name=lost-rail", 2)
 
 
 @pytest.mark.parametrize("program", ["deviceplugin", "kubelet"])

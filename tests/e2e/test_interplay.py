@@ -1,6 +1,4 @@
-"""Networks on real nodes that have no address left, that are removed, or that Multus takes for the default one."""
-
-import json
+"""Networks on real nodes that are removed, or that Multus takes for the default one."""
 
 import pytest
 from plane import conditions, waiting
@@ -33,25 +31,6 @@ async def wait_event(installed, name: str, text: str) -> str:
     """Wait until kubelet has said why a pod does not start; the message."""
     place = (installed.plane.api, rails.NAMESPACE, "FailedCreatePodSandBox")
     return conditions.read_message(await conditions.event(*place, text, of=name))
-
-
-async def test_an_exhausted_network_is_named(installed, create, network):
-    config = json.loads(network["spec"]["config"])
-    config["plugins"][0]["ipam"]["range"] = "192.168.77.0/30"  # two addresses
-    await installed.plane.api.patch(KIND, NETWORK, {"spec": {"config": json.dumps(config)}}, rails.NAMESPACE)
-    for index in range(2):
-        await create(describe_rank(f"served-{index}"))
-        await pods.wait_ready(installed.plane.api, rails.NAMESPACE, f"served-{index}")
-    await create(describe_rank("unserved"))
-    message = await wait_event(installed, "unserved", "192.168.77.0/30")
-    assert NETWORK in message
-    manifest = installed.site.folder / "unserved.json"
-    manifest.write_text(json.dumps(describe_rank("unserved", namespace=rails.NAMESPACE)))
-    policy = f"--policy={rails.EXAMPLE / 'policy.yaml'}"
-    explanation = await installed.run_offline("explain", str(manifest), policy)
-    assert f"{rails.NAMESPACE}/{NETWORK}" in explanation, "explain says where the network comes from"
-    await installed.plane.api.delete("Pod", "served-0", rails.NAMESPACE, grace=0)
-    await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "unserved", seconds=120)
 
 
 async def test_a_removed_network_is_named_until_it_returns(installed, create, network):

@@ -1,9 +1,6 @@
-"""The kustomize base, an overlay and components, as kubectl renders them; test_check.py applies the base."""
-
-import os
+"""The kustomize base and an overlay, as kubectl renders them; test_check.py applies the base."""
 
 import pages
-import pytest
 import yaml
 from plane.site import BASE, NAMESPACE
 
@@ -21,34 +18,6 @@ async def test_with_cert_manager_nothing_of_the_rotator_is_left(plane):
         if tree["kind"].endswith("WebhookConfiguration"):
             source = tree["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
             assert source == f"{NAMESPACE}/railwright-webhook"
-
-
-@pytest.fixture
-def with_client_auth(tmp_path):
-    """Return a kustomization of the base and the component."""
-    folder = tmp_path.resolve()
-    components = [BASE.parent / "components" / name for name in ("client-certificates", "client-auth")]
-    places = {"resources": [BASE], "components": components}
-    lists = {key: [os.path.relpath(path, folder) for path in paths] for key, paths in places.items()}
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(lists))
-    return folder
-
-
-async def test_the_component_has_callers_known_by_their_certificates(plane, with_client_auth):
-    rendered = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(with_client_auth))))
-    by_name = {(tree["kind"], tree["metadata"]["name"]): tree for tree in rendered}
-    arguments = {
-        name: by_name["Deployment", f"railwright-{name}"]["spec"]["template"]["spec"]["containers"][0]["args"]
-        for name in ("webhook", "extender", "certs")
-    }
-    assert arguments["certs"][-1] == "--clients"
-    assert arguments["webhook"][-2:] == ["--client-ca=/tls/ca.crt", "--client-names=kube-apiserver"]
-    assert not any("--client-ca" in argument for argument in arguments["extender"]), (
-        "Volcano can present no certificate"
-    )
-    granted = by_name["Role", "railwright-certs"]["rules"][0]["resourceNames"]
-    assert {"railwright-apiserver-client", "railwright-scheduler-client"} <= set(granted)
-    assert ("Secret", "railwright-apiserver-client") in by_name
 
 
 async def test_the_documented_folder_renders_to_the_base(plane, tmp_path):

@@ -130,15 +130,3 @@ async def test_explain_reads_the_policy_without_the_right_to_create_pods(plane, 
         "source: the policy in ConfigMap railwright-system/railwright-policy, because you may not create pods in "
         f"namespace {namespace}" in out
     )
-
-
-async def test_an_absent_webhook_is_named_as_the_cause(plane, namespace, installed, person):
-    await person.allow("edit", namespace)
-    await installed.webhook.stop()
-    code, out, _ = await person("explain", "-", "-n", namespace, stdin=json.dumps(pod()))
-    assert code == 1
-    assert "rejected: the API server could not call railwright's webhook" in out
-    await plane.unregister_webhook(namespaces=[namespace])
-    code, out, _ = await person("explain", "-", "-n", namespace, stdin=json.dumps(pod()))
-    assert code == 1
-    assert "not injected: the API server creates such a pod without calling railwright's webhook" in out

@@ -79,14 +79,11 @@ class Installation:
         return report
 
     async def run(self, command: str, *options: str) -> str:
-        """Run a command of railwright as an administrator; returns its output, findings or not."""
-        return await self.run_offline(command, *options, f"--kubeconfig={self.plane.kubeconfig}")
-
-    async def run_offline(self, command: str, *options: str) -> str:
-        """Run a command of railwright without a cluster; returns its output, findings or not.
+        """Run a command of railwright as an administrator; returns its output, findings or not.
 
         Raises HopelessError for wrong usage, which no wait mends.
         """
+        options = (*options, f"--kubeconfig={self.plane.kubeconfig}")
         program = (*self.plane.enter, *commands.RAILWRIGHT)
         code, output, errors = await commands.railwright(command, *options, program=program)
         if errors.startswith("usage: "):

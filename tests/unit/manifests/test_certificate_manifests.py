@@ -79,6 +79,8 @@ def test_the_components_for_callers_name_their_secrets():
     assert all(name in text for name in shipped)
     auth = (COMPONENTS / "client-auth" / "kustomization.yaml").read_text()
     assert f"--client-names={inventory.CLIENTS['apiserver']}" in auth
+    assert "--client-ca=/tls/ca.crt" in auth
+    assert "extender" not in auth, "Volcano can present no certificate"
     production = (MANIFESTS / "overlays" / "production" / "kustomization.yaml").read_text()
     assert f"--client-names={inventory.CLIENTS['scheduler']}" in production
 
