@@ -277,12 +277,12 @@ class Changes:
 
 def build_changes(step: Step, situation: Situation) -> Changes:
     """Return the writes of `step`. Raises ValueError for hosts that are not allowed in a certificate."""
-    observed, keyring, now, schedule = situation.observed, situation.keyring, situation.now, situation.schedule
+    observed, keyring, now = situation.observed, situation.keyring, situation.now
     match step.action:
         case Action.BOOTSTRAP:
             return Changes(_build_keyring(situation))
         case Action.PREPARE:
-            new = pki.issue_ca(_NAME_OF_CA, now=now, lifetime=schedule.ca)
+            new = pki.issue_ca(_NAME_OF_CA, now=now, lifetime=schedules.CA_VALIDITY)
             trusted = (*pki.split_bundle(new.certificate_pem), *keyring.trusted)
             return Changes(dataclasses.replace(keyring, next_ca=new, trusted=trusted))
         case Action.PUBLISH:
@@ -297,7 +297,8 @@ def build_changes(step: Step, situation: Situation) -> Changes:
                 raise ValueError("there is no CA to sign with")
             certificates: dict[str, StoredCertificate] = {}
             for spec in [spec for spec in situation.specs if spec.name in step.names]:
-                lifetime = schedule.client if spec.usage is pki.Usage.CLIENT else schedule.serving
+                is_client = spec.usage is pki.Usage.CLIENT
+                lifetime = schedules.CLIENT_VALIDITY if is_client else schedules.SERVING_VALIDITY
                 pair = spec.issue(keyring.active_ca, now=now, lifetime=lifetime)
                 certificates[spec.name] = StoredCertificate(pair, keyring.bundle)
             return Changes(certificates=certificates)
@@ -315,7 +316,7 @@ def _build_keyring(situation: Situation) -> Keyring:
     observed, now = situation.observed, situation.now
     existing = [pair for pair in (observed.keyring.next_ca, observed.keyring.active_ca) if pair is not None]
     usable = [pair for pair in existing if inventory.is_usable_ca(pair, now=now)]
-    target = usable[0] if usable else pki.issue_ca(_NAME_OF_CA, now=now, lifetime=situation.schedule.ca)
+    target = usable[0] if usable else pki.issue_ca(_NAME_OF_CA, now=now, lifetime=schedules.CA_VALIDITY)
     bundles = [stored.trusted for stored in observed.certificates.values()]
     bundles += [] if usable else observed.bundles.values()
     pems = [*(pair.certificate_pem for pair in usable), *observed.keyring.trusted, *bundles, *situation.list_issuers()]

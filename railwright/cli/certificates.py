@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import dataclasses
 import pathlib
 import sys
 import time
@@ -93,9 +92,7 @@ def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> inst
 
 def build_schedule(arguments: argparse.Namespace) -> schedules.Schedule:
     """Return the schedule of the options. Raises ValueError for a combination that cannot work."""
-    return schedules.Schedule(
-        **{field.name: getattr(arguments, field.name) for field in dataclasses.fields(schedules.Schedule)}
-    )
+    return schedules.Schedule(arguments.overlap, arguments.settle, arguments.propagation)
 
 
 async def rotate_once(arguments: argparse.Namespace) -> int:

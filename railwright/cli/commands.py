@@ -278,15 +278,7 @@ def _configure_switch(parser: Parser) -> None:
 
 # --- certificates -----------------------------------------------------------------------------------------
 
-SCHEDULE_OPTIONS = {
-    "ca": ("--ca-lifetime", "Validity of a CA; the next one is created when a third is left"),
-    "serving": ("--serving-lifetime", "Validity of the servers' certificates; renewed when a third is left"),
-    "client": ("--client-lifetime", "Validity of client certificates"),
-    "overlap": ("--overlap", "Time for which both CAs are trusted before the new one is used, and again after"),
-    "settle": ("--settle", "Time from a change of a caBundle until every API server has read it"),
-    "propagation": ("--propagation", "Time from a change of a Secret until every server presents it"),
-}
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_SCHEDULE = schedules.Schedule()
 
 
 def _configure_rotate(parser: Parser) -> None:
@@ -296,16 +288,24 @@ def _configure_rotate(parser: Parser) -> None:
     parser.add_flag("--renew-ca", "Start replacing the CA now.")
     _add_certificate_cluster(parser)
     parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])
-    for name, (flag, text) in SCHEDULE_OPTIONS.items():
-        default = getattr(schedules.Schedule(), name)
-        parser.add_argument(
-            flag,
-            dest=name,
-            type=parse_duration,
-            default=default,
-            metavar="TIME",
-            help=f"{text} (default: {format_duration(default)}).",
-        )
+    parser.add_value(
+        "--overlap TIME",
+        "Time for which both CAs are trusted before the new one is used, and again after (default: 30d).",
+        type=parse_duration,
+        default=_SCHEDULE.overlap,
+    )
+    parser.add_value(
+        "--settle TIME",
+        "Time from a change of a caBundle until every API server has read it (default: 10s).",
+        type=parse_duration,
+        default=_SCHEDULE.settle,
+    )
+    parser.add_value(
+        "--propagation TIME",
+        "Time from a change of a Secret until every server presents it (default: 3m).",
+        type=parse_duration,
+        default=_SCHEDULE.propagation,
+    )
     parser.add_value(
         "--every TIME", "Time between checks (default: 3s).", type=parse_duration, default=dt.timedelta(seconds=3)
     )
@@ -343,13 +343,6 @@ def parse_duration(text: str) -> dt.timedelta:
     if text[-1:].isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} has no unit; write 30d, 12h, 10m or 10s")
     return dt.timedelta(seconds=options.parse_seconds(text))
-
-
-def format_duration(value: dt.timedelta) -> str:
-    """Return the shortest text that `parse_duration` reads as this duration."""
-    seconds = int(value.total_seconds())
-    unit = next(unit for unit, length in _UNITS.items() if seconds % length == 0)
-    return f"{seconds // _UNITS[unit]}{unit}"
 
 
 _OF_INSTALLATIONS = {
