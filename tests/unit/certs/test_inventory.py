@@ -103,12 +103,6 @@ def test_a_keyring_is_read_as_it_was_written(keyring):
     assert look({"ca": stored}).observed.keyring == keyring
 
 
-def test_an_empty_or_missing_secret_holds_no_pair():
-    observed = look({"ca": None, "webhook": secret({}), "extender": secret({"tls.crt": b"", "tls.key": b""})}).observed
-    assert observed.keyring == rotation.Keyring()
-    assert {name: held.pair for name, held in observed.certificates.items()} == {"webhook": None, "extender": None}
-
-
 def test_only_webhooks_that_call_the_installation_belong_to_it():
     ours = {"namespace": "ours", "name": "railwright-webhook"}
     looked = look(
@@ -133,13 +127,3 @@ def test_a_change_between_two_reads_is_noticed_even_if_it_was_reverted():
     assert first.fingerprint == look({"ca": secret({}, version="9"), "webhook": leaf}, ours).fingerprint, (
         "the keyring's notes are no news"
     )
-
-
-def test_a_backdated_certificate_of_a_short_lifetime_is_not_due_for_renewal():
-    pair = pki.issue_certificate(
-        OLD, common_name="x", hosts=("a.svc",), usages={"server"}, now=NOW, lifetime=dt.timedelta(minutes=9)
-    )
-    spec = inventory.CertificateSpec("webhook", "x", pki.Usage.SERVER, ("a.svc",))
-    later = NOW + dt.timedelta(minutes=5)
-    assert inventory.satisfies(pair, spec, ca=OLD, now=later)
-    assert not inventory.satisfies(pair, spec, ca=OLD, now=later + dt.timedelta(minutes=2))

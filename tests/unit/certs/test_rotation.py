@@ -296,18 +296,6 @@ def rotating(**schedule):
     return world
 
 
-def test_no_certificate_of_the_next_ca_is_presented_before_the_overlap_ends():
-    world = rotating()
-    old = world.keyring.active_ca
-    world.days(29)
-    for leaf in SPECS:
-        assert inventory.satisfies(world.current(leaf.name).pair, leaf, ca=old, now=world.now)
-    world.days(2)
-    for leaf in SPECS:
-        assert inventory.satisfies(world.current(leaf.name).pair, leaf, ca=world.keyring.active_ca, now=world.now)
-    assert old.certificate_pem in world.keyring.trusted, "the old one is trusted on"
-
-
 @pytest.mark.parametrize("overlap", [0 * SECOND, 20 * SECOND])
 def test_setting_the_clock_forward_does_not_shorten_a_wait_of_the_rotation(overlap):
     world = rotating(overlap=overlap)
@@ -339,50 +327,6 @@ def test_a_clock_far_ahead_removes_no_ca_from_the_bundles(years):
     world.healthy()
 
 
-def test_an_old_ca_is_trusted_until_no_server_presents_a_certificate_of_it():
-    world = rotating(overlap=0 * SECOND)
-    while rotation.Action.RENEW not in world.done[-1:]:
-        world.look()
-        world.time += 1
-    renewed = world.time
-    world.ahead += 3600 * SECOND  # and no clock that is set can hurry it
-    while rotation.Action.PRUNE not in world.done:
-        world.look()
-        world.time += 1
-    assert world.time - renewed >= SCHEDULE.propagation.total_seconds()
-
-
-def test_a_ca_restored_from_a_backup_breaks_nothing():
-    """The restored Secret is older than the rotation: no bundle has its CA, and another CA issued all certificates."""
-    world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
-    world.settled()
-    backup = world.keyring
-    world.look(renew=True)
-    world.settled()
-    world.time += 1000
-    world.put("keyring", backup, ours=False)
-    world.settled()
-    world.healthy()
-    assert world.keyring.trusted == backup.trusted
-
-
-def test_certificates_stay_until_clients_have_read_the_bundle_of_a_restored_ca():
-    world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
-    for _ in range(5):
-        world.look(renew=True)
-    backup = world.keyring
-    assert backup.next_ca is not None
-    world.days(1)
-    world.put("keyring", backup, ours=False)
-    del world.done[:]
-    for _ in range(3):
-        world.look(renew=True)
-    assert rotation.Action.RENEW not in world.done
-    world.settled()
-    assert rotation.Action.RENEW in world.done
-    world.healthy()
-
-
 def test_a_client_certificate_is_issued_once_servers_trust_its_ca():
     """Servers verify callers by the ca.crt of their Secret, which reaches them as late as a serving certificate."""
     world = World((*SPECS, CALLER), schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
@@ -393,51 +337,6 @@ def test_a_client_certificate_is_issued_once_servers_trust_its_ca():
         world.look()
         world.time += 1
     assert world.time - began >= SCHEDULE.propagation.total_seconds()
-
-
-def test_an_overwritten_bundle_is_restored_and_its_wait_starts_again():
-    world = rotating(overlap=0 * SECOND)
-    while rotation.Action.PUBLISH not in world.done[-1:]:
-        world.look()
-    world.time += 9
-    world.put(HOOKS[1], b"", ours=False)
-    assert world.look().action is rotation.Action.PUBLISH
-    world.time += 5
-    assert isinstance(world.look(), rotation.Wait)
-
-
-def test_a_ca_that_expires_within_the_overlap_is_replaced_at_once():
-    world = World()
-    world.settled()
-    world.ahead += 1700 * DAY  # the cluster was off; 125 days of 1825 are left
-    before = world.time
-    world.settled()
-    assert world.done.count(rotation.Action.ACTIVATE) == 2
-    assert world.time - before <= 15
-    world.healthy()
-
-
-def test_a_lost_ca_is_replaced_without_an_interval_of_distrust():
-    world = World()
-    world.settled()
-    old = world.keyring.trusted
-    world.put("keyring", rotation.Keyring(), ours=False)
-    world.settled()
-    assert set(old) < set(world.keyring.trusted), "what servers still present stays trusted"
-    world.healthy()
-
-
-def test_a_ca_is_replaced_although_every_object_that_named_it_was_deleted():
-    """Servers present its certificates a while longer, and no object is left that tells anyone to trust it."""
-    world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
-    world.settled()
-    for spec in SPECS:
-        world.put(spec.name, rotation.StoredCertificate(), ours=False)
-    world.put("keyring", rotation.Keyring(), ours=False)
-    for name in HOOKS:
-        world.put(name, b"", ours=False)
-    world.settled()
-    world.healthy()
 
 
 def present(world, issuer, anchor, chain=b""):

@@ -106,12 +106,3 @@ def test_without_an_extender_the_rotator_needs_no_right_to_its_secret():
     assert kept == {
         f"{verb} secrets/railwright-extender-tls -n {names.NAMESPACE}" for verb in ("get", "patch", "create")
     }
-
-
-def test_a_server_that_is_not_installed_needs_no_permission():
-    deployment = {
-        "metadata": {"name": "railwright-webhook"},
-        "spec": {"template": {"spec": {"serviceAccountName": "hooks"}}},
-    }
-    snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": [deployment]})
-    assert permissions.list_accounts(snapshot) == {"railwright-webhook": "hooks"}

@@ -1,10 +1,8 @@
 """Every row on recorded objects: a healthy cluster passes, and each defect fails its row only."""
 
-import base64
 import datetime as dt
 import json
 
-import bare_certificates
 import installations
 import missed_pods
 import msgspec
@@ -27,7 +25,7 @@ from broken_installations import (
 )
 from installations import NOW
 
-from railwright.cli.checking import command, installation, rows, snapshots
+from railwright.cli.checking import command, rows, snapshots
 from railwright.cluster import errors
 from railwright.fabric import names, views
 from railwright.fabric.injection import opt_in
@@ -59,16 +57,6 @@ def test_a_fatal_row_skips_all_others(name):
     end = next(index for index, result in enumerate(results) if result.state is rows.State.FAIL)
     assert results[end].check == anchor
     assert {result.waits_for for result in results[end + 1 :]} == {anchor}
-
-
-def test_a_missing_installation_is_one_sentence_with_the_commands():
-    trees = installations.healthy()
-    trees["deployments"].clear()
-    [failure] = [result for result in assess_trees(trees) if result.state is rows.State.FAIL]
-    assert failure.detail == "namespace railwright-system has none of its Deployments"
-    assert failure.hint.startswith(
-        "helm install railwright CHART -n railwright-system --create-namespace, or kubectl apply"
-    )
 
 
 @pytest.mark.parametrize(
@@ -219,32 +207,6 @@ def test_each_state_of_a_row_has_its_own_wording(change, check, state, words):
     change(trees)
     results = [result for result in assess_trees(trees) if result.check == check]
     assert [result for result in results if result.state == state and words in result.detail], results
-
-
-def test_accelerators_that_the_policy_does_not_list_are_named():
-    trees = installations.healthy()
-    for node in trees["nodes"]:
-        for amounts in node["status"].values():
-            del amounts["nvidia.com/gpu"]
-            amounts["nvidia.com/mig-1g.10gb"] = "7"
-    detail = find(trees, "accelerators").detail
-    assert detail.startswith("none of 3 nodes has any of nvidia.com/gpu; they have nvidia.com/mig-1g.10gb on 3, ")
-
-
-def test_a_namespace_that_names_the_default_needs_one_in_the_policy():
-    trees = installations.healthy()
-    repolicy("defaultFabric: roce\n", "")(trees)
-    row = find(trees, "namespace-labels")
-    assert row.detail == (
-        "train names 'default', but the policy has no defaultFabric: its pods with accelerators are rejected; "
-        "fabrics: roce, ib"
-    )
-
-
-def test_pods_that_may_not_be_read_do_not_count_as_injected():
-    reason = "you may not list pods -A (403 Forbidden)"
-    row = find(installations.healthy(), "uninjected", unread={"pods": reason})
-    assert (row.state, row.detail, row.unread) == (rows.State.SKIP, reason, True)
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -412,44 +374,6 @@ def test_a_missing_extender_is_no_failure():
     assert wrong(assess_trees(trees)) == set()
 
 
-def test_a_webhook_called_by_url_is_checked_by_the_host_of_its_url():
-    trees = installations.healthy()
-    for source in ("mutating", "validating"):
-        for webhook in trees[source][0]["webhooks"]:
-            service = webhook["clientConfig"].pop("service")
-            webhook["clientConfig"]["url"] = f"https://127.0.0.1:9443{service['path']}"
-    assert wrong(assess_trees(trees)) == {"webhook-certificate"}
-    leaf, authority = installations.pair("127.0.0.1")
-    trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
-    installations.trust(trees, authority)
-    assert wrong(assess_trees(trees)) == set()
-
-
-def test_certificates_of_an_intermediate_ca_are_trusted_by_their_root():
-    root = bare_certificates.make("root", authority=True)
-    middle = bare_certificates.make("middle", root, authority=True)
-    leaf, key = bare_certificates.make("leaf", middle, host=f"{WEBHOOK}.{names.NAMESPACE}.svc")
-    trees = installations.healthy()
-    data = trees[f"{WEBHOOK}-secret"][0]["data"]
-    data["tls.key"] = encode(bare_certificates.key_pem(key))
-    for entry in (entry for source in ("mutating", "validating") for entry in trees[source][0]["webhooks"]):
-        entry["clientConfig"]["caBundle"] = encode(bare_certificates.pem(root[0]))
-    for chain, is_unverified in (
-        ((leaf, middle[0]), False),
-        ((leaf,), True),  # without the one in the middle nobody can tell
-        ((leaf, root[0]), True),  # a trusted root beside it does not make it trusted
-    ):
-        data["tls.crt"] = encode(bare_certificates.pem(*chain))
-        results = assess_trees(trees)
-        assert {result.check for result in results if result.state is rows.State.FAIL} == (
-            {"ca-bundle"} if is_unverified else set()
-        )
-
-
-def encode(pem):
-    return base64.b64encode(pem).decode()
-
-
 def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator():
     trees = installations.healthy()
     trees["pods"].append(installations.pod("other", {}, {}))
@@ -492,27 +416,6 @@ def test_the_check_counts_missed_pods(name):
         assert f"{case.namespace}/p" in row.detail
 
 
-def test_without_a_policy_the_replicas_row_explains_that_no_server_is_ready():
-    trees = installations.healthy()
-    trees["policy"] = []
-    for deployment in trees["deployments"]:
-        if deployment["metadata"]["name"] in (WEBHOOK, EXTENDER):
-            deployment["status"] = {"replicas": 2}
-    by_check = {result.check: result for result in assess_trees(trees)}
-    create = "kubectl -n railwright-system create configmap railwright-policy --from-file=policy.yaml"
-    for check in ("webhook-replicas", "extender-replicas"):
-        assert by_check[check].state is rows.State.FAIL
-        assert (
-            "replicas need a policy to become ready, and ConfigMap railwright-policy does not exist"
-            in by_check[check].detail
-        )
-        assert create in by_check[check].hint
-    assert create in by_check["policy"].hint
-    certs = {"metadata": {"name": "railwright-certs"}, "spec": {"replicas": 2}, "status": {}}
-    assessment = installation.check_replicas(installations.seen(trees), certs)
-    assert "policy" not in assessment.detail, "the rotator needs none"
-
-
 def test_before_an_installation_only_prerequisites_are_checked():
     empty: dict = {name: [] for name in snapshots.SOURCES}
     whole = installations.healthy()
@@ -546,32 +449,6 @@ def test_hostile_objects_cause_no_exception():
     }
 
 
-def test_a_second_scheduler_without_the_extender_is_not_reported():
-    trees = installations.healthy()
-    other = {"config.yaml": "kind: KubeSchedulerConfiguration\nprofiles: []"}
-    trees["kube-system"].insert(0, {"metadata": {"name": "a-second-scheduler"}, "data": other})
-    assert wrong(assess_trees(trees)) == set()
-
-
-def test_a_node_with_rails_of_claims_only_lacks_none_of_another_fabric():
-    trees = installations.healthy()
-    installations.add_claims(trees)
-    for amounts in named(trees, "nodes", "gpu-2")["status"].values():
-        for rail in range(2):
-            amounts.pop(f"nvidia.com/mlx5_{rail}")
-    assert wrong(assess_trees(trees)) == set()
-
-
-def test_gpus_and_rails_that_only_slices_offer_are_counted():
-    trees = installations.healthy()
-    installations.add_claims(trees)
-    for node in trees["nodes"]:
-        for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
-            amounts.pop("nvidia.com/gpu")
-    assert wrong(assess_trees(trees)) == set()
-    assert find(trees, "accelerators").detail == "3 of 3 nodes have nvidia.com/gpu"
-
-
 @pytest.mark.parametrize(("created", "state"), [(-60, rows.State.WARN), (60, rows.State.OK)])
 def test_a_rejection_is_over_once_its_owner_has_a_newer_pod(created, state):
     trees = installations.healthy()
@@ -584,13 +461,3 @@ def test_a_rejection_is_over_once_its_owner_has_a_newer_pod(created, state):
     metadata |= {"namespace": "train", "ownerReferences": [{**owner, "controller": True}]}
     metadata["creationTimestamp"] = f"{rejected + dt.timedelta(seconds=created):%Y-%m-%dT%H:%M:%SZ}"
     assert find(trees, "refused").state is state
-
-
-@pytest.mark.parametrize("key", ["lastTimestamp", "eventTime", "creationTimestamp"])
-def test_a_rejection_counts_by_the_time_that_its_event_has(key):
-    trees = installations.healthy()
-    when = f"{installations.NOW:%Y-%m-%dT%H:%M:%SZ}"
-    event = {"metadata": {}, "lastTimestamp": None, "eventTime": None, "message": "rail9 is no rail"}
-    (event["metadata"] if key == "creationTimestamp" else event)[key] = when
-    trees["refusals"].append(event)
-    assert find(trees, "refused").state is rows.State.WARN

@@ -113,19 +113,6 @@ def test_a_label_of_a_fabric_in_mode_warn_is_not_copied_by_intent():
     assert result.state is rows.State.OK
 
 
-def test_many_findings_are_counted():
-    jobs = [installations.build_workload("Job", f"x{number}", {}, **OPTED_IN) for number in range(12)]
-    result = assess("jobs.v1.batch", *jobs)
-    assert len(result.detail.splitlines()) == 11
-    assert result.detail.endswith("\nand 2 more")
-
-
-def test_workloads_that_may_not_be_read_are_named_and_the_row_is_not_ticked():
-    reason = "you may not list cronjobs.batch -A (403 Forbidden)"
-    result = assess(unread={"cronjobs.v1.batch": reason})
-    assert (result.state, result.unread, result.detail) == (rows.State.SKIP, True, reason)
-
-
 def test_the_account_of_helms_test_may_list_every_kind():
     chart = installations.ROOT / "manifests" / "chart"
     assert (

@@ -7,7 +7,7 @@ import pytest
 
 from railwright.cluster import policies
 from railwright.fabric import node_views, views
-from railwright.fabric.overview import fabric_view, overview_builder, overview_types
+from railwright.fabric.overview import overview_builder, overview_types
 from railwright.fabric.policy import claimed_rails, model
 
 POLICY = placing.policy(oversubscription=[8])
@@ -95,12 +95,6 @@ def test_a_rail_that_a_claim_of_others_holds_is_busy_and_the_claim_is_named():
     assert (fabric.rails_free, fabric.rails_busy, fabric.leaves_free) == (1, 1, 0)
 
 
-def test_a_rail_without_a_device_has_a_reason():
-    node = build_claimed(without=("pci-0000-20-1b-0",)).node("a-0")
-    assert node.rails == "fd"
-    assert node.rail_notes == ("rail1: no device of DeviceClass dranet in the ResourceSlices of the node matches it",)
-
-
 def test_the_state_of_a_rail_is_free_busy_degraded_or_dead():
     nodes = [
         placing.node("a-0", "a", rails_each={"nvidia.com/mlx5_0": 1, "nvidia.com/mlx5_1": 1, "nvidia.com/mlx5_2": 1},
@@ -116,19 +110,6 @@ def test_a_busy_rail_names_the_pod_that_holds_it():
     nodes = placing.leaves(a=2)
     row = Cluster(nodes, gang("a-00", "a-01")).node("a-01")
     assert [(pod.pod, pod.gang, pod.rank, pod.rails) for pod in row.pods] == [("train/g-1", "train/g", 1, (0, 1, 2, 3))]
-
-
-def test_a_pod_without_the_label_is_shown_on_its_rails_without_a_gang():
-    row = Cluster(placing.leaves(a=1), [placing.pod("stray", on="a-00", label=None)]).node("a-00")
-    assert (row.rails, row.pods[0].gang, row.pods[0].rank) == ("bbbb", "", -1)
-
-
-def test_assumed_pods_are_shown_as_assumed():
-    cluster = Cluster(placing.leaves(a=2), gang("", ""))
-    cluster.seen()
-    cluster.state.assumed.assume(placing.build_assumed_pod(placing.pod("g-0", group="g"), "a-00"))
-    assert cluster.node("a-00").pods[0].assumed
-    assert (cluster.gang().placed, cluster.gang().state) == (1, overview_types.STARTING)
 
 
 def test_nodes_without_rails_are_left_out_and_those_without_a_device_plugin_are_dead():
@@ -158,43 +139,6 @@ def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible():
     assert message.endswith("recreated now, the gang could have 1.00 on 1 leaf (a in s-a)")
 
 
-def test_nodes_of_its_own_pods_count_as_free_for_a_gang():
-    mine, other = gang("a-00", "a-01"), gang("b-00", "b-01", name="o")
-    assessed = Cluster(placing.leaves(a=2, b=2), [*mine, *other]).gang()
-    assert (assessed.bandwidth, assessed.best) == (1.0, 1.0)
-    torn = Cluster(placing.leaves(a=2, b=2), [*gang("a-00", "b-00"), *gang("a-01", "b-01", name="o")]).gang()
-    assert torn.bandwidth == torn.best  # nothing better without moving the other gang
-    assert torn.state == overview_types.PLACED
-
-
-def test_pods_that_are_being_deleted_do_not_count():
-    """The nodes of a gang that takes over from another one still have its pods for a moment."""
-    nodes = [placing.node(f"a-{i}", "a", rails_each=2) for i in range(2)]
-    before = [end(placing.pod(f"o-{i}", group="o", on=f"a-{i}")) for i in range(2)]
-    assessed = Cluster(nodes, [*before, *gang("a-0", "a-1")]).gang()
-    assert (assessed.state, assessed.bandwidth, assessed.why) == (overview_types.PLACED, 1.0, ())
-
-
-def end(pod: views.Pod) -> views.Pod:
-    deleted = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-11-29T12:00:00Z")
-    return msgspec.structs.replace(pod, metadata=deleted)
-
-
-def test_a_gang_without_the_rails_that_the_policy_names_now_has_no_bandwidth():
-    cluster = Cluster(placing.leaves(a=2), [placing.pod(f"g-{i}", group="g", rails=0, on=f"a-0{i}") for i in range(2)])
-    for name in cluster.state.nodes:
-        cluster.state.upsert_node(placing.node(name, "a", rails_each=0))
-    assert (cluster.gang().bandwidth, cluster.gang().best) == (None, None)
-
-
-def test_two_members_on_one_node_are_both_assessed():
-    nodes = [placing.node("a-0", "a", rails_each=2), placing.node("a-1", "a", rails_each=2)]
-    pods = [placing.pod(f"g-{i}", group="g", gpus=4, on="a-0") for i in range(2)]
-    assessed = Cluster(nodes, pods).gang()
-    assert (assessed.placed, assessed.bandwidth, assessed.best) == (2, 0.5, 1.0)  # they share its NICs
-    assert assessed.state == overview_types.SPREAD
-
-
 def test_a_waiting_gang_is_shown_with_the_reason():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
     assessed = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
@@ -202,45 +146,11 @@ def test_a_waiting_gang_is_shown_with_the_reason():
     assert "the cluster has slots for 1" in assessed.why[0].message
 
 
-def test_the_reasons_of_a_gang_are_codes_with_messages_in_json():
-    assessed = Cluster(placing.leaves(a=1), gang("", ""), {"train/g": 2}).gang()
-    assert assessed.state == overview_types.NEVER
-    never, second = msgspec.json.decode(msgspec.json.encode(assessed))["why"][:2]
-    assert never["code"] == "CapacityNever"
-    message = "2 pods remain, each with rail0..rail3; the cluster has slots for 1"
-    assert second == {"code": "CapacityInsufficient", "message": message}
-
-
-def test_a_gang_that_fits_is_shown_with_the_leaves():
-    assessed = Cluster(placing.leaves(a=4, b=1), gang("", ""), {"train/g": 2}).gang()
-    assert (assessed.state, assessed.best, assessed.leaves) == (overview_types.WAITING, 1.0, 1)
-    assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in assessed.why[0].message
-
-
 @pytest.mark.parametrize(("pods", "placed"), [(("a-00", ""), 1), (("a-00", "a-01"), 2)])
 def test_a_gang_with_missing_pods_has_a_reason(pods, placed):
     assessed = Cluster(placing.leaves(a=4), gang(*pods), {"train/g": 3}).gang()
     assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, placed, 3)
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
-
-
-def test_a_launcher_has_a_rank_number_and_is_not_counted_as_a_worker():
-    pods = [placing.pod("g-launcher", group="g", gpus=0, rails=0, on="b-00"), *gang("a-00", "a-01")]
-    assessed = Cluster(placing.leaves(a=2, b=1), pods).gang()
-    assert assessed.placed == 3
-    assert (assessed.leaves, assessed.bandwidth) == (1, 1.0)
-
-
-def test_a_gang_keeps_its_colour_which_is_reused_after_its_end():
-    cluster = Cluster(placing.leaves(a=4), [*gang("a-00", "a-01"), *gang("a-02", name="o")])
-    before = {gang.key: gang.colour for gang in cluster.seen().gangs}
-    for pod in gang("a-00", "a-01"):
-        cluster.state.remove_pod(pod.metadata.identity)
-    cluster.add(*gang("a-00", name="b"), *gang("a-01", name="c"))  # both before the other one by name
-    after = {gang.key: gang.colour for gang in cluster.seen().gangs}
-    assert after["train/o"] == before["train/o"]
-    assert after["train/b"] == before["train/g"]
-    assert len(set(after.values())) == 3
 
 
 def test_a_gang_of_an_unknown_fabric_has_a_reason():
@@ -266,22 +176,6 @@ def test_the_explanation_of_a_node_says_why_a_gang_does_not_use_it():
     assert cluster.builder.explain("train/none", "a-00") is None
 
 
-def test_a_node_shows_the_score_terms_of_its_rank():
-    cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
-    cluster.seen()
-    explanation = cluster.builder.explain("train/g", "a-01")
-    assert (explanation["pod"], explanation["here"]) == ("train/g-1", True)
-    assert "rejection" not in explanation
-
-
-def test_the_member_that_lacks_a_rail_is_named():
-    nodes = [*placing.leaves(a=3), placing.node("a-03", "a", "s-a", rails_each={"nvidia.com/mlx5_0": 1})]
-    pods = [placing.pod(f"g-{i}", group="g", on=f"a-{i:02}") for i in range(4)]
-    assessed = Cluster(nodes, pods, policy=placing.policy()).gang()
-    assert assessed.why[-1].message.endswith("members: a rail is missing on another pod's node")
-    assert sum("missing on another pod's node" in reason.message for reason in assessed.why) == 1
-
-
 # --- ages, notes, utilization -------------------------------------------------------------------------------------
 
 
@@ -298,11 +192,6 @@ def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
     assert (waiting.created_at, waiting.placed_at) == ("2026-11-21T10:00:00Z", "")
     cluster.add(bound_pod("g-1", "a-01", "2026-11-21T10:00:09Z", "2026-11-21T10:06:00Z"))
     assert cluster.gang().placed_at == "2026-11-21T10:06:00Z"
-
-
-def test_the_note_of_a_node_says_that_no_pod_is_placed_on_it():
-    cluster = Cluster([placing.node("a-0", "a", unschedulable=True), placing.node("a-1", "a")])
-    assert (cluster.node("a-0").note, cluster.node("a-1").note) == ("cordoned or not ready", "")
 
 
 def test_a_refresh_assesses_some_gangs_and_the_next_ones_the_others():
@@ -324,12 +213,6 @@ def test_the_summary_counts_gpus_and_free_leaves():
     assert (cluster.node("a-00").gpus, cluster.node("a-00").gpus_used) == (8, 8)
 
 
-def test_a_pod_with_gpus_only_takes_its_leaf():
-    cluster = Cluster(placing.leaves(a=2), [placing.pod("p", gpus=2, rails=0, on="a-00", label=None)])
-    fabric = cluster.seen().fabrics[0]
-    assert (fabric.gpus_used, fabric.rails_busy, fabric.leaves_free) == (2, 0, 0)
-
-
 # --- broken rails -----------------------------------------------------------------------------------------
 
 
@@ -344,9 +227,3 @@ def test_broken_rails_are_dead_and_noted():
     assert (seen.node("a-01").rails, seen.node("a-01").rail_notes) == ("dddd", ())
     fabric = seen.builder.build_overview(source="test").fabrics[0]
     assert (fabric.rails_free, fabric.rails_dead) == (3, 5)
-
-
-def test_rails_without_a_resource_are_neither_free_nor_busy():
-    pod = overview_types.Pod(pod="train/a", rails=(1, 3), gang="", rank=-1)
-    row = overview_types.Node(name="a", rails="fbwwd--", pods=(pod,))
-    assert fabric_view.count_rails([row, row]) == (4, 4, 2)

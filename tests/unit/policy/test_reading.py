@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.cluster import documents, policies
+from railwright.cluster import policies
 from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model
 
@@ -76,12 +76,6 @@ def test_a_null_value_means_unset_for_every_optional_key():
         assert meaning(yaml.safe_dump(with_null)) == meaning(yaml.safe_dump(without)), section
 
 
-def test_an_absent_section_and_an_empty_one_mean_the_same():
-    bare = read_valid(HEAD + "  f: {transport: tcp}\n").document
-    for section in ("nccl", "mounts", "security", "preflight", "placement", "namespaces", "env", "rails"):
-        assert read_valid(HEAD + f"  f: {{transport: tcp, {section}: }}\n").document == bare
-
-
 def test_anchors_aliases_and_merge_keys_are_expanded():
     text = (
         HEAD
@@ -99,11 +93,6 @@ def test_anchors_aliases_and_merge_keys_are_expanded():
     fabrics = read_valid(text).document.fabrics
     assert fabrics["b"].rails == fabrics["a"].rails
     assert (fabrics["b"].nccl.gid_index, fabrics["b"].nccl.traffic_class) == (20, None)
-
-
-def test_minus_one_leaves_the_choice_to_nccl():
-    keys = "gidIndex: -1, trafficClass: -1"
-    read_valid(HEAD + f"  f: {{transport: roce, rails: [{{name: a}}], nccl: {{{keys}}}}}\n")
 
 
 @pytest.mark.parametrize(("domains", "is_valid"), [(9_900, True), (10_100, False)])
@@ -228,19 +217,6 @@ def test_the_base_manifest_holds_every_key_of_the_interface_and_is_accepted():
 
 
 # --- random documents ---------------------------------------------------------------------------------
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    st.text(max_size=12),
-    st.sampled_from(["rail0", "eth0", "roce", "AF_INET6", "fd00::/8", "64Gi", "default", "a/b", "CAP_X", "1e9999"]),
-)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=6,
-)
 
 
 @given(data=st.data())
@@ -256,17 +232,6 @@ def test_any_change_of_the_text_is_read_without_an_exception(data):
     for result in (policies.read(text), policies.read_manifest("kind: ConfigMap\n" + text)):
         if isinstance(result, policies.Rejected):
             assert all(error.message and (error.line is None or error.line > 0) for error in result.errors)
-
-
-@given(tree=VALUES)
-def test_yaml_is_read_as_the_reference_reads_it(tree):
-    text = yaml.safe_dump(tree, allow_unicode=True)
-    try:
-        ours = [documents.build_tree(root) for root in documents.parse(text)]
-    except documents.DocumentError as error:
-        assert "finite" in error.problem  # noqa: PT017 - the only refusal among plain values
-        return
-    assert ours == [yaml.safe_load(text)]
 
 
 # --- words over trees ---------------------------------------------------------------------------------

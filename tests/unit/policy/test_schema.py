@@ -148,14 +148,6 @@ def test_a_preset_fills_the_domains_and_explicit_domains_win():
     ) - {None}  # fmt: skip
 
 
-def test_a_domain_is_a_label_key_that_may_name_each_rail():
-    for key in ("example.com/leaf-{rail}", "{rail}", "example.com/{rail}.leaf", "hypernode/level-2"):
-        assert msgspec.convert(key, model.DomainKey) == key
-    for key in ("example.com/leaf-{rail}-", "example.com/leaf-{Rail}", "example.com/leaf-{rail"):
-        with pytest.raises(msgspec.ValidationError):
-            msgspec.convert(key, model.DomainKey)
-
-
 def test_a_variable_of_nccl_as_a_key_is_an_error_that_names_env():
     result = policies.read(
         "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp, nccl: {retryCount: 7, gdrLevel: SYS}}}\n"

@@ -94,18 +94,6 @@ def test_what_is_stated_and_missing_stops_the_pod_with_place_and_fix(tmp_path, n
     assert "NCCL_IB_HCA" in read_env(warned), "the rails that are there"
 
 
-def test_a_stated_device_without_a_gid_of_the_network_is_another_nic(tmp_path):
-    sysfs_trees.build_roce(tmp_path)
-    result = run(tmp_path, "--transport=roce", "--rail=rail0,device=mlx5_0,interface=net2")
-    assert (result.code, "rail0 mlx5_0: no RoCE v2 GID of net2 (192.168.3.7): " in result.line) == (1, True)
-
-
-def test_a_stated_device_on_an_interface_without_address_names_the_ipam(tmp_path):
-    remove_address(sysfs_trees.build_roce(tmp_path), 2)
-    result = run(tmp_path, "--transport=roce", "--rail=rail2,device=mlx5_2,interface=net3")
-    assert "rail2 mlx5_2: net3 has no address: check the IPAM" in result.line
-
-
 def test_a_negative_gid_index_leaves_the_choice_to_nccl(tmp_path):
     sysfs_trees.build_roce(tmp_path)
     for option in ("--gid-index=-1", "--set=NCCL_IB_GID_INDEX=-1"):
@@ -118,13 +106,6 @@ def test_a_missing_device_is_named_with_those_that_are_there(tmp_path):
     sysfs_trees.build_roce(tmp_path, rails=2)
     result = run(tmp_path, "--transport=roce", "--rail=rail3,device=mlx5_3,interface=net1")
     assert (result.code, "rail3 mlx5_3: device not found (found: mlx5_0, mlx5_1, mlx5_2): " in result.line) == (1, True)
-
-
-def test_a_rail_too_many_is_reported_and_the_others_are_written(tmp_path):
-    sysfs_trees.build_infiniband(tmp_path, rails=2, interfaces=False)
-    result = run(tmp_path, "--transport=infiniband", *name_rails(3, "rail{0}"), "--warn")
-    assert "rail2: no RDMA device left for this rail (found: mlx5_0, mlx5_2, mlx5_11)" in result.line
-    assert read_env(result)["NCCL_IB_HCA"] == "=mlx5_2,mlx5_11"
 
 
 def test_device_files_without_devices_point_to_the_network_namespace(tmp_path):
@@ -169,17 +150,6 @@ def test_addresses_outside_the_stated_range_stop_the_pod(tmp_path):
     assert "outside addressRange fd00::/8" in run(tmp_path, *ROCE, "--address-range=fd00::/8").line
 
 
-def test_a_family_that_no_address_has_is_a_problem_of_who_set_it(tmp_path):
-    sysfs_trees.build_roce(tmp_path)
-    variable = {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}
-    said = "rail0 mlx5_0: its GID is of 192.168.2.7, and NCCL_IB_ADDR_FAMILY is AF_INET6"
-    for code, result in (
-        (0, run(tmp_path, *ROCE, environment=variable)),
-        (1, run(tmp_path, *ROCE, "--set=NCCL_IB_ADDR_FAMILY=AF_INET6")),
-    ):
-        assert (result.code, said in result.line) == (code, True), result.line
-
-
 @pytest.mark.parametrize(
     ("limit", "bounding", "options", "warned"),
     [
@@ -214,24 +184,6 @@ def test_a_list_of_devices_is_kept_and_one_that_leaves_rails_out_is_reported(tmp
         assert (said or "4 rails ready") in result.line
         assert "NCCL_IB_HCA" not in read_env(result)
         assert read_conf(result.files["nccl.conf"])["NCCL_IB_HCA"] == value
-
-
-def test_a_list_of_the_author_takes_no_device_from_the_rails(tmp_path):
-    sysfs_trees.build_infiniband(tmp_path, rails=2, interfaces=False)
-    options = ("--transport=infiniband", *name_rails(2, "rail{0},resource=x.y/shared"))
-    for value, said in (("=mlx5_2", "=mlx5_2 leaves out mlx5_11"), ("=mlx4_0", "=mlx4_0 selects no device")):
-        result = run(tmp_path, *options, environment={"NCCL_IB_HCA": value})
-        assert (result.code, said in result.line) == (0, True), result.line
-        assert read_env(result)["UCX_NET_DEVICES"] == "mlx5_2:1,mlx5_11:1"
-
-
-def test_two_rails_of_one_device_are_a_warning(tmp_path):
-    node = sysfs_trees.build_roce(tmp_path, rails=1)
-    node.add_interface("net2", "192.168.3.7/24")
-    set_gid(node, 0, 8, "192.168.3.7", interface="net2")
-    result = run(tmp_path, "--transport=roce", *name_rails(2))
-    assert (result.code, "mlx5_0: is the device of more than one rail" in result.line) == (0, True)
-    assert read_env(result)["NCCL_IB_HCA"] == "=mlx5_0"
 
 
 # --- files --------------------------------------------------------------------------------------------------
@@ -363,10 +315,6 @@ def test_wrong_usage_exits_2(options):
     assert (code, "usage:" in printed) == (2, True)
 
 
-def test_an_interface_with_a_comma_in_its_name_is_read_whole():
-    assert preflight._parse_rail("r0,device=d,resource=x.y/z,interface=a,b") == expected.Rail("r0", "d", "a,b", "x.y/z")
-
-
 def test_the_line_is_bounded_and_problems_with_the_same_fix_are_counted(tmp_path):
     sysfs_trees.build_roce(tmp_path)
     long = run(tmp_path, "--transport=roce", *[f"--rail={'r' * 50}{k},device={'d' * 60}{k}" for k in range(100)]).line
@@ -418,14 +366,6 @@ def test_an_interface_counts_only_while_packets_can_pass(tmp_path, flags, state,
     node.write("/sys/class/net/net1/operstate", state)
     for rail in ("rail0,interface=net1", "rail0"):
         assert run(tmp_path, "--transport=roce", f"--rail={rail}").code == (not ready)
-
-
-def test_device_files_are_read_from_the_pci_function_if_the_verbs_class_is_hidden(tmp_path):
-    sysfs_trees.build_roce(tmp_path)
-    (tmp_path / "sys/class/infiniband_verbs").rename(tmp_path / "hidden")
-    for name in tmp_path.glob("sys/devices/*/*/*/infiniband_verbs/*/ibdev"):
-        name.unlink()
-    assert run(tmp_path, *ROCE).line.startswith("4 rails ready")
 
 
 VECTORS = json.loads((ROOT / "tests/data/nccl-hca.json").read_text())

@@ -130,17 +130,6 @@ def test_soft_roce_shows_the_gids_of_other_pods_with_their_values(tmp_path):
     assert find(result, "pci") == [None, None]
 
 
-def test_rails_in_one_subnet_have_the_gid_of_their_own_interface(tmp_path):
-    """Routes of both interfaces cover both addresses; only the GID's interface tells them apart."""
-    node = sysfs_trees.Node(tmp_path)
-    for rail in range(2):
-        node.add_interface(f"net{rail + 1}", f"10.1.0.{rail + 5}/16")
-        gids = sysfs_trees.list_gids((f"10.1.0.{rail + 5}", f"net{rail + 1}"))
-        node.add_device(f"rocep{rail}s0", gids, pci=sysfs_trees.name_function(rail))
-    result = run(tmp_path, ROCE, *name_rails(2))
-    assert (find(result, "address"), find(result, "device")) == (["10.1.0.5", "10.1.0.6"], ["rocep0s0", "rocep1s0"])
-
-
 def test_a_virtual_function_in_the_pod_is_found_by_its_pci_function(tmp_path):
     """Mode exclusive: the namespace has only the moved device, and the table only the pod's own entries."""
     node = sysfs_trees.Node(tmp_path)
@@ -272,14 +261,6 @@ def test_functions_of_one_of_several_containers_are_not_listed_for_all(tmp_path)
     assert read_env(shared)["NCCL_IB_HCA"] == "=mlx5_2"
 
 
-def test_a_rail_whose_one_device_is_broken_is_not_ready(tmp_path):
-    node = sysfs_trees.build_infiniband(tmp_path, rails=2, interfaces=False)
-    node.write("/sys/class/infiniband/mlx5_11/ports/1/state", "1: DOWN")
-    environment = {"PCIDEVICE_X_Y_A": "0000:10:00.1,0000:11:00.1"}
-    result = run(tmp_path, INFINIBAND, "--rail=rail0,resource=x.y/a", environment=environment)
-    assert (result.code, "rail0 mlx5_11: port 1 is DOWN" in result.line) == (1, True)
-
-
 def test_shared_infiniband_devices_that_are_ready_come_first_and_the_choice_is_named(tmp_path):
     """A privileged container sees every device: a storage NIC has another link layer, and one port has no link."""
     node = sysfs_trees.build_infiniband(tmp_path, rails=3, interfaces=False)
@@ -288,13 +269,6 @@ def test_shared_infiniband_devices_that_are_ready_come_first_and_the_choice_is_n
     result = run(tmp_path, INFINIBAND, *name_rails(2, "rail{0}"))
     assert (result.code, find(result, "device")) == (0, ["mlx5_2", "mlx5_11"])
     assert "rail0 mlx5_2, rail1 mlx5_11: chosen in natural order, and mlx5_20 left: state `device`" in result.line
-
-
-def test_no_other_ready_device_is_chosen_where_interfaces_identify_the_rails(tmp_path):
-    node = sysfs_trees.build_roce(tmp_path, rails=2)
-    gids = sysfs_trees.list_gids(("10.244.1.20", "eth0"))
-    node.add_device("mlx5_9", gids, pci=sysfs_trees.name_function(5))
-    assert "warning" not in run(tmp_path, ROCE, *name_rails(2)).line
 
 
 def test_on_the_host_network_roce_devices_have_a_gid_of_the_node(tmp_path):
@@ -322,12 +296,6 @@ def test_erdma_needs_no_gid_of_the_pod(tmp_path):
     build_erdma(tmp_path)
     result = run(tmp_path, "--transport=erdma", "--rail=rail0,resource=aliyun/erdma")
     assert (result.code, read_env(result)) == (0, {"NCCL_IB_HCA": "=erdma_0"})
-
-
-def test_an_erdma_gid_of_the_pod_gives_the_index(tmp_path):
-    build_erdma(tmp_path).add_interface("eth1", "172.16.4.8/24")
-    result = run(tmp_path, "--transport=erdma", "--rail=rail0,interface=eth1")
-    assert read_env(result) == {"NCCL_IB_HCA": "=erdma_0", "NCCL_IB_GID_INDEX": "1", "MC_GID_INDEX": "1"}
 
 
 def test_pvrdma_may_have_version_1_and_the_host_s_devices(tmp_path):
@@ -391,30 +359,9 @@ def test_claims_of_drivers_that_say_nothing_are_the_devices_of_the_container(tmp
     assert find(run(tmp_path, ROCE, *name_rails(2, "rail{0}")), "device") == ["mlx5_0", "mlx5_1"]
 
 
-def test_a_claimed_device_that_is_not_there_is_named(tmp_path):
-    node = sysfs_trees.build_roce(tmp_path, rails=2)
-    describe_claim(node, "rail0", "mlx5_7")
-    result = run(tmp_path, ROCE, "--rail=rail0")
-    assert (result.code, "rail0 mlx5_7: device not found (found: mlx5_0, mlx5_1, mlx5_2)" in result.line) == (1, True)
-
-
 def test_a_device_with_two_ports_is_named_with_its_port(tmp_path):
     node = sysfs_trees.Node(tmp_path)
     folder = node.add_device("mlx4_0", link_layer="InfiniBand", ports=2)
     node.write(f"{folder}/ports/1/state", "1: DOWN")
     result = run(tmp_path, INFINIBAND, "--rail=rail0")
     assert (read_env(result)["NCCL_IB_HCA"], read_env(result)["UCX_NET_DEVICES"]) == ("=mlx4_0:2", "mlx4_0:2")
-
-
-def test_every_rank_of_a_mixed_cluster_is_right_without_a_device_name_in_the_policy(tmp_path):
-    """The same options on an H100 with eight NICs and an A100 with four of other names."""
-    expectations = (ROCE, *name_rails(4), "--address-range=192.168.0.0/16")
-    sysfs_trees.build_roce(tmp_path / "h100", rails=8)
-    node = sysfs_trees.Node(tmp_path / "a100")
-    for rail in range(4):
-        gids = sysfs_trees.list_gids((f"192.168.{rail + 2}.21", f"net{rail + 1}"))
-        node.add_interface(f"net{rail + 1}", f"192.168.{rail + 2}.21/24")
-        node.add_device(f"bnxt_re{3 - rail}", gids, pci=sysfs_trees.name_function(rail))
-    h100, a100 = (read_env(run(tmp_path / name, *expectations)) for name in ("h100", "a100"))
-    assert (h100["NCCL_IB_HCA"], h100["MC_GID_INDEX"]) == ("=mlx5_0,mlx5_1,mlx5_2,mlx5_3", "7")
-    assert (a100["NCCL_IB_HCA"], a100["MC_GID_INDEX"]) == ("=bnxt_re3,bnxt_re2,bnxt_re1,bnxt_re0", "1")

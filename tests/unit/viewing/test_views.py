@@ -164,12 +164,6 @@ def test_fabric_shows_only_broken_nodes(view):
     assert "fffdffff" in rows[1]
 
 
-def test_json_has_the_leaves_by_id(view):
-    document = json.loads(view("fabric", "roce", "-o", "json")[1])
-    assert [fabric["name"] for fabric in document["fabrics"]] == ["roce"]
-    assert len(document["leaves"]) == 4
-
-
 def test_a_snapshot_needs_a_policy_and_no_cluster(cluster, capsys):
     snapshot = str(cluster / "snapshot.json")
     assert command_line.main(["gangs", "--snapshot", snapshot]) == 2
@@ -257,26 +251,6 @@ def test_the_least_important_columns_are_left_out_first(limit, titles):
     assert head.split() == titles
 
 
-def test_the_last_text_is_truncated_to_the_width():
-    lines = formats.format_table(COLUMNS, ROWS, 61)
-    assert lines[1] == "a-gang-of-some-length     3/8  roce    eight pods remain, an…"
-    assert len(lines[1]) == 61
-
-
-def test_a_text_that_may_be_wrapped_continues_below_itself():
-    lines = formats.format_table([*COLUMNS[1:3], formats.Column("WHY", wrap=True)], [(*ROWS[0][1:3], ROWS[0][4])], 50)
-    assert lines[1].split("\n") == [
-        "a-gang-of-some-length     3/8  eight pods remain,",
-        f"{' ' * 31}and nothing is free",
-    ]
-
-
-def test_numbers_are_right_aligned_and_lines_have_no_trailing_blanks():
-    lines = formats.format_table(COLUMNS, ROWS, None)
-    assert lines[0].index("PLACED") + len("PLACED") == lines[1].index("3/8") + len("3/8")
-    assert all(line == line.rstrip() for line in lines)
-
-
 WORDS = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=30)
 
 
@@ -303,12 +277,3 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 )  # fmt: skip
 def test_an_age_is_written_as_kubectl_writes_it(seconds, text):
     assert formats.format_age((NOW - dt.timedelta(seconds=seconds)).isoformat(), NOW) == text
-
-
-@pytest.mark.parametrize("at", ["", "yesterday", "2026-01-01T00:00:00"])
-def test_an_unknown_time_has_no_age(at):
-    assert formats.format_age(at, NOW) == "-"
-
-
-def test_the_times_of_the_api_server_are_read():
-    assert formats.format_age("2025-12-31T23:00:00Z", NOW) == "60m"
