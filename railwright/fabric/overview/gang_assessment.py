@@ -302,7 +302,7 @@ def _evaluate_without_gang(
     cluster: cluster_state.ClusterState,
 ) -> node_evaluation.NodeClass:
     """Evaluate a node as if the gang's pods on it, and those that are being deleted, did not exist."""
-    free = dict(index.facts.compute_free(node))
+    free = dict(facts_builder.compute_free(node, cluster))
     for pod in (*members, *(pod for pod in cluster.list_pods_on(node) if pod.is_ending)):
         for name, amount in pod.requests.items():
             free[name] = free.get(name, 0) + amount

@@ -13,7 +13,7 @@ from placing import GPU, RAILS, RESOURCES, TWO_SIDED, build_cluster, build_repor
 from extender import state as states
 from railwright.cluster import snapshots
 from railwright.fabric import node_views, views
-from railwright.fabric.placement.nodes import facts_builder, gpu_nic_pairs, numa
+from railwright.fabric.placement.nodes import facts_builder, gpu_nic_pairs, numa, scheduling_signature
 from railwright.fabric.policy import model
 
 POOL = "rdma/hca"
@@ -218,7 +218,12 @@ def bound(name, gpus, at="", *, rails=0, on="n1"):
 
 
 def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU):
-    zones = facts_builder.ZoneReader(cluster, RAIL, [GPU]).compute_free(cluster.nodes["n1"], shape, others)
+    for number, requests in enumerate(others):
+        cluster.assumed.assume(placing.build_assumed_pod(placing.pod(f"announced-{number}"), "n1", requests=requests))
+    request = placing.build_request(placing.pod("asked"), ["n1"])
+    signature = scheduling_signature.build_signature(request, request.requests, is_single_pod=True)
+    from_shape = numa.build_zones_from_shape(shape, RAIL, cluster.nodes["n1"].allocatable, [GPU]) if shape else ()
+    zones = facts_builder.FactsBuilder(signature, cluster).compute_free_zones("n1", from_shape)
     return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
 
 

@@ -4,7 +4,7 @@ The devices of each NUMA node come from the node's report and its shape (docs/in
 """
 
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import bounded_cache, resources
@@ -17,106 +17,9 @@ from railwright.fabric.placement.nodes import (
 )
 from railwright.fabric.placement.state import broken_rails, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model
-from railwright.fabric.reasons import reason
-
-# --- devices by NUMA node -------------------------------------------------------------------------------------
 
 _MAX_SHAPES = 4096  # cached zones by node shape and allocatable
-
-
-class ZoneReader:
-    """Reads the NUMA nodes of all nodes for the rails and accelerators of one fabric."""
-
-    def __init__(
-        self, cluster: cluster_state.ClusterState, rails: Sequence[model.Rail], accelerators: Sequence[str]
-    ) -> None:
-        self._cluster = cluster
-        self._rails = rails
-        self._accelerators = accelerators
-        self.device_names = frozenset({*accelerators, *(rail.resource for rail in rails if rail.resource)})
-        self._zones_by_shape: bounded_cache.BoundedCache[tuple[str, resources.FrozenAmounts], numa.Zones]
-        self._zones_by_shape = bounded_cache.BoundedCache(_MAX_SHAPES)
-
-    def compute_allocatable(
-        self, node: object_info.NodeInfo, shape: model.NodeShape | None, reported: numa.Zones
-    ) -> numa.Zones:
-        """Return the allocatable devices of each NUMA node. `reported` has those of the node's report."""
-        if from_shape := self._read_shape(node, shape):
-            return from_shape
-        return () if shape is not None else reported
-
-    def _read_shape(self, node: object_info.NodeInfo, shape: model.NodeShape | None) -> numa.Zones:
-        """Return the allocatable devices of each NUMA node of a node of this shape; () if it has no NUMA layout."""
-        if shape is None:
-            return ()
-        return self._zones_by_shape.find(
-            (shape.name, node.allocatable),
-            lambda: numa.build_zones_from_shape(shape, self._rails, node.allocatable, self._accelerators),
-        )
-
-    def compute_free(
-        self,
-        node: object_info.NodeInfo,
-        shape: model.NodeShape | None,
-        assumed_requests: Iterable[resources.Amounts] = (),
-        *,
-        except_uid: str = "",
-    ) -> numa.Zones:
-        """Return the free devices of each NUMA node; () if the layout is unknown.
-
-        Source: the report, if it is newer than the last binding; otherwise the node shape, or the report's allocatable,
-        minus bound pods. `assumed_requests` are always subtracted. Resources missing from the report come from the
-        shape. The devices of the pod with UID `except_uid` count as free.
-        """
-        assumed = list(assumed_requests)
-        from_shape = self._read_shape(node, shape)
-        report = self._cluster.get_topology_report(node.name)
-        if report is None and not from_shape:
-            return ()
-        bound = self._list_device_pods(node.name, except_uid)
-        taken = [*(pod_usage.count_observed(self._cluster, pod.uid, node.name) for pod in bound), *assumed]
-        complement = numa.subtract_usage(from_shape, taken) if from_shape else ()
-        if report is None:
-            return complement
-        names = self.device_names
-        if kubelet_admission.is_current(report, [(pod.bound_at, pod.requests) for pod in bound], names):
-            reported = numa.subtract_usage(numa.read_available_zones(report, names), assumed)
-        elif from_shape:
-            return complement
-        else:
-            reported = numa.subtract_usage(numa.read_allocatable_zones(report, names), taken)
-        return numa.fill_missing_from(reported, complement) if complement else reported
-
-    def _list_device_pods(self, node: str, except_uid: str) -> list[object_info.PodInfo]:
-        """Return the pods bound to a node that request any of these devices."""
-        return [
-            pod
-            for pod in self._cluster.list_pods_on(node)
-            if pod.uid != except_uid and not self.device_names.isdisjoint(pod.requests)
-        ]
-
-
-# --- facts ----------------------------------------------------------------------------------------------------
-
 GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where shapes do not
-
-
-class _CountedAmounts(NamedTuple):
-    """Amounts as a signature counts them."""
-
-    devices: tuple[int, ...]  # in the order of the signature's devices
-    fits: int  # pods that fit by CPU, memory and other resources that are not devices
-
-
-class _NumaFacts(NamedTuple):
-    """The part of a node's facts that depends on its NUMA nodes."""
-
-    zones: numa.Zones = ()
-    allocatable_zones: numa.Zones = ()
-    admission_error: reason.Reason | None = None
-
-
-_NO_NUMA_FACTS = _NumaFacts()
 
 
 class Absent(NamedTuple):
@@ -165,19 +68,19 @@ class FactsBuilder:
     """Builds facts for pods with one scheduling signature."""
 
     def __init__(
-        self,
-        signature: scheduling_signature.SchedulingSignature,
-        cluster: cluster_state.ClusterState,
+        self, signature: scheduling_signature.SchedulingSignature, cluster: cluster_state.ClusterState
     ) -> None:
         self._signature = signature
         self._cluster = cluster
-        self._zones = ZoneReader(cluster, signature.fabric.rails, signature.accelerators)
+        resource_names = [rail.resource for rail in signature.fabric.rails if rail.resource]
+        self._located = frozenset({*signature.accelerators, *resource_names})  # devices that NUMA nodes are known of
+        self._zones_by_shape: bounded_cache.BoundedCache[tuple[str, resources.FrozenAmounts], numa.Zones]
+        self._zones_by_shape = bounded_cache.BoundedCache(_MAX_SHAPES)
         self._other_requests = [
             (name, amount)
             for name, amount in signature.requests.items()
             if amount > 0 and name not in signature.devices
         ]
-        self._no_usage = (0,) * len(signature.devices)
         self._unrequested_rails = {
             need.resource: need.amount for need in signature.needs if not signature.requests.get(need.resource)
         }
@@ -203,21 +106,18 @@ class FactsBuilder:
         """
         shapes = self._signature.shapes
         shape = model.find_shape(shapes, node.labels) if shapes else None
-        counted = self._count(compute_free(node.name, self._cluster, absent) if free is None else free)
-        numa_facts = self._build_numa_facts(node, shape, absent) if free is None else _NO_NUMA_FACTS
-        return node_evaluation.NodeFacts(
+        amounts = compute_free(node.name, self._cluster, absent) if free is None else free
+        facts = node_evaluation.NodeFacts(
             eligible=eligibility.admits(node, self._signature.spec),
             shape=shape.name if shape else node.labels.get(GPU_PRODUCT, ""),
-            fits_by_other_resources=counted.fits,
-            free=counted.devices,
-            allocatable=self._count(node.allocatable).devices,
-            capacity=self._count(node.capacity).devices,
-            peer_usage=self.sum_peer_usage(peer_requests) if peer_requests else self._no_usage,
-            zones=numa_facts.zones,
-            allocatable_zones=numa_facts.allocatable_zones,
-            admission_error=numa_facts.admission_error,
+            fits_by_other_resources=self._count_fitting_pods(amounts),
+            free=self._list_devices(amounts),
+            allocatable=self._list_devices(node.allocatable),
+            capacity=self._list_devices(node.capacity),
+            peer_usage=self._sum_peer_usage(peer_requests),
             broken=broken_rails.find_broken(node, self._rails),
         )
+        return self._add_numa_nodes(facts, node, shape, absent) if free is None else facts
 
     def replace_free(
         self,
@@ -227,59 +127,86 @@ class FactsBuilder:
         if_preempted: bool = False,
     ) -> node_evaluation.NodeFacts:
         """Return the facts with other free resources. With `if_preempted`, all NUMA nodes count as free."""
-        counted = self._count(free)
+        devices = self._list_devices(free)
         if if_preempted:
             facts = facts._replace(zones=facts.allocatable_zones)
-        if facts.admission_error and (if_preempted or any(map(operator.gt, counted.devices, facts.free))):
+        if facts.admission_error and (if_preempted or any(map(operator.gt, devices, facts.free))):
             facts = facts._replace(admission_error=None)  # which NUMA nodes the further devices are on is not known
-        return facts._replace(free=counted.devices, fits_by_other_resources=counted.fits, eligible=True)
+        return facts._replace(free=devices, fits_by_other_resources=self._count_fitting_pods(free), eligible=True)
 
-    def compute_free(self, name: str) -> resources.Amounts:
-        """Return allocatable minus bound minus assumed."""
-        return compute_free(name, self._cluster)
-
-    def sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
+    def _sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
         """Return the devices that peers use, including rails that they use without requesting them."""
-        if not self._unrequested_rails:
-            return self._sum(peer_requests)
         accelerated_pods = sum(
             1 for requests in peer_requests if any(requests.get(name, 0) > 0 for name in self._signature.accelerators)
         )
         return tuple(
-            sum(requests.get(name, 0) for requests in peer_requests)
-            or accelerated_pods * self._unrequested_rails.get(name, 0)
-            for name in self._signature.devices
+            [
+                sum(requests.get(name, 0) for requests in peer_requests)
+                or accelerated_pods * self._unrequested_rails.get(name, 0)
+                for name in self._signature.devices
+            ]
         )
 
-    def _sum(self, amounts: Sequence[resources.Amounts]) -> tuple[int, ...]:
-        """Add up the amounts of the signature's devices, in its order."""
-        return tuple([sum([pod_amounts.get(name, 0) for pod_amounts in amounts]) for name in self._signature.devices])
+    def _list_devices(self, amounts: resources.Amounts) -> tuple[int, ...]:
+        """Return the amounts of the signature's devices, in its order."""
+        return tuple([amounts.get(name, 0) for name in self._signature.devices])
 
-    def _count(self, amounts: resources.Amounts) -> _CountedAmounts:
-        """Count devices and fitting pods."""
-        fits = node_evaluation.MAX_SLOTS_PER_NODE
-        for name, amount in self._other_requests:
-            fits = min(amounts.get(name, 0) // amount, fits)
-        return _CountedAmounts(tuple([amounts.get(name, 0) for name in self._signature.devices]), max(0, fits))
+    def _count_fitting_pods(self, amounts: resources.Amounts) -> int:
+        """Return the pods that fit by CPU, memory and other resources that are not devices."""
+        fits = [amounts.get(name, 0) // amount for name, amount in self._other_requests]
+        return max(0, min([node_evaluation.MAX_SLOTS_PER_NODE, *fits]))
 
-    def _build_numa_facts(
+    def _add_numa_nodes(
         self,
+        facts: node_evaluation.NodeFacts,
         node: object_info.NodeInfo,
         shape: model.NodeShape | None,
         absent: Absent,
-    ) -> _NumaFacts:
-        """Return the free and allocatable zones, and kubelet's admission error by the free ones."""
-        report = self._cluster.get_topology_report(node.name)
-        if shape is None and report is None:
-            return _NO_NUMA_FACTS
-        signature, names = self._signature, self._zones.device_names
-        unobserved = list_unobserved(node.name, self._cluster, absent)
-        zones = self._zones.compute_free(node, shape, unobserved, except_uid=absent.self_uid)
-        reported = numa.read_allocatable_zones(report, names) if report is not None else ()
-        allocatable = self._zones.compute_allocatable(node, shape, reported)
-        if report is None or not signature.container_devices:
-            return _NumaFacts(zones, allocatable)
-        error = kubelet_admission.find_admission_error(
-            report, zones, signature.requested_devices, signature.container_devices
-        )
-        return _NumaFacts(zones, allocatable, error)
+    ) -> node_evaluation.NodeFacts:
+        """Add the free and allocatable devices of each NUMA node, and kubelet's admission error by the free ones."""
+        signature, report = self._signature, self._cluster.get_topology_report(node.name)
+        allocatable: numa.Zones = ()
+        if shape is not None:
+            allocatable = self._zones_by_shape.find(
+                (shape.name, node.allocatable),
+                lambda: numa.build_zones_from_shape(
+                    shape, signature.fabric.rails, node.allocatable, signature.accelerators
+                ),
+            )
+        zones = self.compute_free_zones(node.name, allocatable, absent)
+        if report is None:
+            return facts._replace(zones=zones, allocatable_zones=allocatable)
+        error = None
+        if signature.container_devices:
+            error = kubelet_admission.find_admission_error(
+                report, zones, signature.requested_devices, signature.container_devices
+            )
+        if shape is None:
+            allocatable = numa.read_allocatable_zones(report, self._located)
+        return facts._replace(zones=zones, allocatable_zones=allocatable, admission_error=error)
+
+    def compute_free_zones(self, name: str, from_shape: numa.Zones, absent: Absent = NONE_ABSENT) -> numa.Zones:
+        """Return the free devices of each NUMA node of a node; () if the layout is unknown.
+
+        Source: the report, if it is newer than the last binding; otherwise the node shape (`from_shape`), or the
+        report's allocatable, minus bound pods. Assumed pods are always subtracted. Resources missing from the report
+        come from the shape.
+        """
+        cluster, names, report = self._cluster, self._located, self._cluster.get_topology_report(name)
+        bound = [
+            pod
+            for pod in cluster.list_pods_on(name)
+            if pod.uid != absent.self_uid and not names.isdisjoint(pod.requests)
+        ]
+        unobserved = list_unobserved(name, cluster, absent)
+        taken = [*(pod_usage.count_observed(cluster, pod.uid, name) for pod in bound), *unobserved]
+        complement = numa.subtract_usage(from_shape, taken)
+        if report is None:
+            return complement
+        if kubelet_admission.is_current(report, [(pod.bound_at, pod.requests) for pod in bound], names):
+            reported = numa.subtract_usage(numa.read_available_zones(report, names), unobserved)
+        elif from_shape:
+            return complement
+        else:
+            reported = numa.subtract_usage(numa.read_allocatable_zones(report, names), taken)
+        return numa.fill_missing_from(reported, complement)

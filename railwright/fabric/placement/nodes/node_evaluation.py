@@ -29,10 +29,10 @@ class NodeFacts(NamedTuple):
     capacity: tuple[int, ...]
     # used by peers of the requesting pod, which share its NICs; includes rails they use without requesting them
     peer_usage: tuple[int, ...]
-    zones: numa.Zones
-    allocatable_zones: numa.Zones  # allocatable, as if no pod ran on the node
-    admission_error: reason.Reason | None  # kubelet's admission error for such a pod
-    broken: tuple[broken_rails.BrokenRail, ...] = ()  # rails of the pod
+    broken: tuple[broken_rails.BrokenRail, ...]  # rails of the pod
+    zones: numa.Zones = ()
+    allocatable_zones: numa.Zones = ()  # allocatable, as if no pod ran on the node
+    admission_error: reason.Reason | None = None  # kubelet's admission error for such a pod
 
 
 class PoolAvailability(msgspec.Struct, frozen=True):

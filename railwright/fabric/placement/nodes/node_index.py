@@ -294,7 +294,7 @@ def _find_emptied(
             if pod.uid != absent.self_uid and pod.uid not in absent.ignored_uids:
                 free.subtract(pod.requests)
         for device in cluster.list_claimable(name):
-            free[device] = index.facts.compute_free(name).get(device, 0)
+            free[device] = facts_builder.compute_free(name, cluster).get(device, 0)
         emptied[name] = index.get_class(index.facts.replace_free(node_class.facts, free, if_preempted=True))
     return emptied
 
