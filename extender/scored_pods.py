@@ -42,7 +42,7 @@ class ScoredPods:
             state=assumed_pods.State.CONFINED if is_confined else assumed_pods.State.SCORED,
             since=now,
         )
-        self._assumed.assume(pod, assumed_pods.KUBE_SCOPE)
+        self._assumed.assume(pod)
 
     def end(self, now: float, request: scheduling_request.SchedulingRequest | None = None) -> None:
         """Stop counting pods whose time is over, those on nodes that a request offers, and the pod of the request.

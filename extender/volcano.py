@@ -53,11 +53,7 @@ class Volcano:
         known = state.cluster.pods.get(task.uid)
         if not task.node_name or (known and known.node):
             return volcano_wire.EVENT_ACCEPTED
-        entry = self._build_entry(task, known)
-        if known is None:
-            state.assumed.assume_unseen(entry, scope, len(state.cluster.pods))
-        else:
-            state.assumed.assume(entry, scope)
+        state.assumed.assume(self._build_entry(task, known, scope), len(state.cluster.pods))
         return volcano_wire.EVENT_ACCEPTED
 
     def deallocate(self, body: bytes) -> bytes:
@@ -95,7 +91,9 @@ class Volcano:
             return request
         return msgspec.structs.replace(request, is_confined=True)
 
-    def _build_entry(self, task: volcano_wire.Task, known: object_info.PodInfo | None) -> assumed_pods.AssumedPod:
+    def _build_entry(
+        self, task: volcano_wire.Task, known: object_info.PodInfo | None, scope: str
+    ) -> assumed_pods.AssumedPod:
         """Return the entry of a task. What it requests is what the API server shows, if it has shown the pod."""
         pod, is_pipelined, cluster = task.pod, task.status == volcano_wire.PIPELINED, self._decider.state.cluster
         requests = resources.NO_AMOUNTS if known is None else known.requests
@@ -111,4 +109,6 @@ class Volcano:
             requests=requests,
             state=assumed_pods.State.PIPELINED if is_pipelined else assumed_pods.State.ALLOCATED,
             since=self._decider.clock(),
+            scope=scope,
+            is_seen=known is not None,
         )

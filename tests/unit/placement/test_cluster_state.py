@@ -110,9 +110,9 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
 
 def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
     assumed = assumed_pods.AssumedPods()
-    assumed.assume(build_assumed_pod(pod("a"), "n1", state=PIPELINED), "east")
-    assumed.assume(build_assumed_pod(pod("b"), "n1", state=PIPELINED), "west")
-    assumed.assume(build_assumed_pod(pod("c"), "n1"), "east")
+    assumed.assume(build_assumed_pod(pod("a"), "n1", state=PIPELINED, scope="east"))
+    assumed.assume(build_assumed_pod(pod("b"), "n1", state=PIPELINED, scope="west"))
+    assumed.assume(build_assumed_pod(pod("c"), "n1", scope="east"))
     assumed.end_session("east", now=5.0)
     assert {assumed_pod.uid: assumed_pod.state for assumed_pod in assumed} == {
         "uid-b": PIPELINED,

@@ -16,7 +16,7 @@ ends soon otherwise.
 
 import enum
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -27,7 +27,6 @@ from railwright.fabric.workloads import membership
 DEFAULT_SCOPE = ""
 UNSEEN_SECONDS = 5.0  # a scheduler knows a pod from its own watch; ours shows it a moment earlier or later
 MIN_UNSEEN = 2000  # unseen pods that are kept in any cluster: a gang may be announced before its pods are seen
-KUBE_SCOPE = "/scheduler"  # of pods that kube-scheduler has asked about; names of Volcano instances have no slash
 
 
 class State(enum.StrEnum):
@@ -51,65 +50,49 @@ class AssumedPod(msgspec.Struct, gc=False, frozen=True):
     requests: resources.FrozenAmounts
     state: State
     since: float  # seconds on the caller's monotonic clock
-
-
-class _ScopedPod(NamedTuple):
-    """An assumed pod of one scope."""
-
-    scope: str
-    pod: AssumedPod
-    is_seen: bool  # the watch has shown the pod
+    scope: str = DEFAULT_SCOPE
+    is_seen: bool = True  # the watch has shown the pod
 
 
 class AssumedPods:
     """The assumed pods of all scopes, indexed by node and by gang."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, _ScopedPod] = {}
+        self._entries: dict[str, AssumedPod] = {}
         self._by_node: dict[str, dict[str, AssumedPod]] = {}
         self._by_gang: dict[membership.GangKey, dict[str, AssumedPod]] = {}
         self._unseen: dict[str, AssumedPod] = {}  # the oldest first; in no index but that of gangs
         self.change_log = change_log.ChangeLog()
 
-    def assume(self, assumed_pod: AssumedPod, scope: str = DEFAULT_SCOPE) -> None:
-        """Assume a pod that the watch has shown. An existing entry of the pod is replaced."""
-        self._add(_ScopedPod(scope, assumed_pod, is_seen=True))
+    def assume(self, assumed_pod: AssumedPod, known_pods: int = 0) -> None:
+        """Assume a pod: one that the watch has not shown until `see`, or for UNSEEN_SECONDS. Replaces an entry of it.
 
-    def assume_unseen(self, assumed_pod: AssumedPod, scope: str, known_pods: int) -> None:
-        """Assume a pod that the watch has not shown, until `see` or for UNSEEN_SECONDS.
-
-        At most as many are kept as pods are known, and MIN_UNSEEN at least; the oldest are dropped first.
+        At most as many unseen pods are kept as `known_pods`, and MIN_UNSEEN at least; the oldest are dropped first.
         """
-        self._add(_ScopedPod(scope, assumed_pod, is_seen=False))
+        uid = assumed_pod.uid
+        self.forget(uid)
+        self._entries[uid] = assumed_pod
+        self._by_gang.setdefault(assumed_pod.gang, {})[uid] = assumed_pod
+        self.change_log.record(assumed_pod.node)
+        if assumed_pod.is_seen:
+            self._by_node.setdefault(assumed_pod.node, {})[uid] = assumed_pod
+            return
+        self._unseen[uid] = assumed_pod
         while len(self._unseen) > max(MIN_UNSEEN, known_pods):
             self.forget(next(iter(self._unseen)))
 
     def see(self, uid: str, requests: resources.FrozenAmounts) -> None:
         """Believe an announcement: the watch has shown the pod, with these requests."""
-        if uid in self._unseen:
-            scope, assumed_pod, _ = self._entries[uid]
-            self.assume(msgspec.structs.replace(assumed_pod, requests=requests), scope)
-
-    def _add(self, entry: _ScopedPod) -> None:
-        _, assumed_pod, is_seen = entry
-        uid = assumed_pod.uid
-        self.forget(uid)
-        self._entries[uid] = entry
-        self._by_gang.setdefault(assumed_pod.gang, {})[uid] = assumed_pod
-        if is_seen:
-            self._by_node.setdefault(assumed_pod.node, {})[uid] = assumed_pod
-        else:
-            self._unseen[uid] = assumed_pod
-        self.change_log.record(assumed_pod.node)
+        if (assumed_pod := self._unseen.get(uid)) is not None:
+            self.assume(msgspec.structs.replace(assumed_pod, requests=requests, is_seen=True))
 
     def forget(self, uid: str) -> bool:
         """Forget a pod: its scheduler rolled it back, or it was observed bound or deleted. True if it was assumed."""
-        entry = self._entries.pop(uid, None)
-        if entry is None:
+        assumed_pod = self._entries.pop(uid, None)
+        if assumed_pod is None:
             return False
-        _, assumed_pod, is_seen = entry
         _remove(self._by_gang, assumed_pod.gang, uid)
-        if is_seen:
+        if assumed_pod.is_seen:
             _remove(self._by_node, assumed_pod.node, uid)
         else:
             del self._unseen[uid]
@@ -119,28 +102,29 @@ class AssumedPods:
     def record_changes(self, uids: Iterable[str]) -> None:
         """Record that the nodes of these pods changed, if they are assumed: their claims were observed."""
         for uid in uids:
-            if (entry := self._entries.get(uid)) is not None:
-                self.change_log.record(entry.pod.node)
+            if (assumed_pod := self._entries.get(uid)) is not None:
+                self.change_log.record(assumed_pod.node)
 
     def end_session(self, scope: str, now: float) -> None:
         """End a session of this scope: drop pipelined entries; the others wait for their binding to be observed."""
-        for entry_scope, assumed_pod, is_seen in list(self._entries.values()):
-            if entry_scope != scope:
+        for assumed_pod in list(self._entries.values()):
+            if assumed_pod.scope != scope:
                 continue
             if assumed_pod.state is State.PIPELINED:
                 self.forget(assumed_pod.uid)
             elif assumed_pod.state is State.ALLOCATED:
-                since = now if is_seen else assumed_pod.since
-                ended = msgspec.structs.replace(assumed_pod, state=State.UNCONFIRMED, since=since)
-                self._add(_ScopedPod(scope, ended, is_seen))
+                since = now if assumed_pod.is_seen else assumed_pod.since
+                self.assume(
+                    msgspec.structs.replace(assumed_pod, state=State.UNCONFIRMED, since=since), len(self._unseen)
+                )
 
     def expire(self, now: float, assume_seconds: float) -> tuple[AssumedPod, ...]:
         """Drop and return the entries older than `assume_seconds`, and unseen ones older than UNSEEN_SECONDS."""
         unseen_seconds = min(UNSEEN_SECONDS, assume_seconds)
         expired = tuple(
             assumed_pod
-            for _, assumed_pod, is_seen in self._entries.values()
-            if now - assumed_pod.since > (assume_seconds if is_seen else unseen_seconds)
+            for assumed_pod in self._entries.values()
+            if now - assumed_pod.since > (assume_seconds if assumed_pod.is_seen else unseen_seconds)
         )
         for assumed_pod in expired:
             self.forget(assumed_pod.uid)
@@ -148,8 +132,7 @@ class AssumedPods:
 
     def get(self, uid: str) -> AssumedPod | None:
         """Return a pod's entry, or None."""
-        entry = self._entries.get(uid)
-        return entry.pod if entry else None
+        return self._entries.get(uid)
 
     def list_on_node(self, node: str) -> Collection[AssumedPod]:
         """Return the entries on a node."""
@@ -161,7 +144,7 @@ class AssumedPods:
 
     def count(self, state: State) -> int:
         """Return the number of entries in a state."""
-        return sum(1 for _, assumed_pod, _ in self._entries.values() if assumed_pod.state is state)
+        return sum(1 for assumed_pod in self._entries.values() if assumed_pod.state is state)
 
     @property
     def unseen(self) -> int:
@@ -169,7 +152,7 @@ class AssumedPods:
         return len(self._unseen)
 
     def __iter__(self) -> Iterator[AssumedPod]:
-        return (assumed_pod for _, assumed_pod, _ in self._entries.values())
+        return iter(self._entries.values())
 
     def __len__(self) -> int:
         return len(self._entries)
