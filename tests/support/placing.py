@@ -180,6 +180,7 @@ def build_assumed_pod(
     state=assumed_pods.State.ALLOCATED,
     since: float = 0.0,
     requests: resources.Amounts | None = None,
+    scope: str = assumed_pods.DEFAULT_SCOPE,
 ) -> assumed_pods.AssumedPod:
     """Return a pod that a scheduler has announced on a node; `requests` if not those of its containers alone."""
     return assumed_pods.AssumedPod(
@@ -191,6 +192,7 @@ def build_assumed_pod(
         requests=resources.compute_requests(of.spec) if requests is None else requests,
         state=state,
         since=since,
+        scope=scope,
     )
 
 
@@ -232,7 +234,7 @@ class ExplainedNode:
 
 def explain(decision: decisions.Decision) -> dict[str, ExplainedNode]:
     """Return the explained nodes of a decision by name."""
-    rows = node_explainer.explain_nodes(decision, lambda _: (), {})
+    rows = node_explainer.explain_nodes(decision, cluster_state.ClusterState(), {})
     return {row["node"]: ExplainedNode(decision, row) for row in rows}
 
 

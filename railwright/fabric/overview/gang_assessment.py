@@ -332,14 +332,12 @@ def _compute_capacity_without_gang(
     index: node_index.NodeIndex,
 ) -> gang_capacity.GangCapacity:
     """Return the capacity of all nodes; the gang's own nodes count without the gang."""
-    nodes_by_class = dict(index.nodes_by_class)
     evaluated: dict[str, node_evaluation.NodeClass] = {}
     for pod in placed_pods:
         if pod.node_class is not None:
             evaluated.setdefault(pod.node, pod.node_class)
     classes = {node: index.get_class(node_class.facts) for node, node_class in evaluated.items()}
-    gang_capacity.replace_classes(nodes_by_class, index, classes)
-    return gang_capacity.build_on(index, nodes_by_class)
+    return gang_capacity.build_on(index, index.nodes_by_class, classes)
 
 
 # --- waiting ------------------------------------------------------------------------------------------------

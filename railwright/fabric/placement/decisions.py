@@ -13,7 +13,7 @@ import msgspec
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner, rank_order, segments
-from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots
+from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots, score_terms
 from railwright.fabric.placement.state import cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
@@ -65,7 +65,7 @@ class Decision(msgspec.Struct, frozen=True):
         It is 0 for nodes with a fault and for nodes that the cache does not contain. The rating depends on the tier of
         the leaf and the class of the node, of which there are few. Ask in the state that the decision was made in.
         """
-        weights, nodes_by_leaf = self.view.index.weights, self.view.index.nodes_by_leaf
+        signature, nodes_by_leaf = self.view.index.signature, self.view.index.nodes_by_leaf
         tiers = {} if self.fills_used_nodes else rank_leaves(nodes_by_leaf, self)
         tier_by_node = {name: tier for leaf, tier in tiers.items() for name in nodes_by_leaf[leaf]}
 
@@ -73,7 +73,7 @@ class Decision(msgspec.Struct, frozen=True):
             if node_class is None or node_class.fault:
                 return 0.0
             rating = rate(ELSEWHERE if tier is None else tier, node_class.capacity, self)
-            return node_class.score + weights.score_locality(rating.value)
+            return node_class.score + score_terms.score_locality(rating.value, signature)
 
         pairs = list(zip(map(tier_by_node.get, names), self.view.find_classes(names), strict=True))
         scores = {pair: compute_score(*pair) for pair in set(pairs)}
@@ -123,12 +123,10 @@ def decide(
     prior = gang_memory.sum_reserved(others.begun, memory, cluster)
     preferred = _choose_nodes(planning_view) if planning_view.index.signature.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node)
-    if preferred is not None:
-        whole = preferred.capacity
-    elif segmented is None or request.is_confined:
-        whole = gang_capacity.build(planning_view)
-    else:
-        whole = gang_capacity.build_of_all(planning_view)
+    whole = preferred
+    if whole is None:
+        is_on_all_leaves = segmented is not None and not request.is_confined
+        whole = gang_capacity.build(planning_view, on_all_leaves=is_on_all_leaves)
     whole = whole if segmented is None else segmented.limit(whole)
     capacity = gang_memory.keep_off(whole, prior)
     part = request.part if request.is_confined else ""
@@ -157,7 +155,7 @@ def decide(
         begun=others.begun if capacity is not whole else (),
         target_leaf=target_leaf,
         max_fill_priority=_find_min_fill_priority(capacity, target_leaf, target_plan),
-        fills_used_nodes=preferred is not None and preferred.are_partly_used,
+        fills_used_nodes=preferred is not None and not any(known.capacity.is_idle for known in preferred.classes),
     )
 
 
@@ -207,16 +205,16 @@ def _summarize_peers(
 ) -> planner.PlacedPeers:
     """Summarize the placed peers. `bandwidth` is what was planned for them, 1 if that is unknown."""
     peer_leaves = _list_leaves(gang.placed_workers, view)
-    nearest = rank_order.list_nearest_leaves(view.request.rank, gang, peer_leaves)
+    leaves, next_leaf = rank_order.list_nearest_leaves(view.request.rank, gang, peer_leaves)
     classes = view.list_classes([peer.node for peer in gang.placed_workers])
     rails = node_slots.ALL_RAILS
     for node_class in classes:
         rails &= node_class.available_rails
     return planner.PlacedPeers(
-        leaves=nearest.leaves,
+        leaves=leaves,
         ring=peer_leaves,
         crossings=rank_order.count_crossings(gang, peer_leaves, view.index.leaf_by_node),
-        next_leaf=nearest.next_leaf,
+        next_leaf=next_leaf,
         bandwidth=bandwidth,
         shapes={node_class.capacity.shape for node_class in classes},
         rails=rails,
@@ -238,15 +236,8 @@ def _find_min_fill_priority(
 # because gangs need leaves with many idle nodes.
 
 
-class _PreferredNodes(msgspec.Struct, frozen=True):
-    """The offered nodes that come first for a single-pod job."""
-
-    capacity: gang_capacity.GangCapacity  # capacity of these nodes only
-    are_partly_used: bool
-
-
-def _choose_nodes(view: node_index.RequestView) -> _PreferredNodes | None:
-    """Return the best of the offered nodes, or None if none has a slot."""
+def _choose_nodes(view: node_index.RequestView) -> gang_capacity.GangCapacity | None:
+    """Return the capacity of the offered nodes that come first for a single-pod job; None if none has a slot."""
     nodes = view.request.nodes
     counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))
     classes = {node_class for _, node_class in counts if node_class and node_class.capacity.slot_numa_factors}
@@ -258,10 +249,7 @@ def _choose_nodes(view: node_index.RequestView) -> _PreferredNodes | None:
     for (leaf, node_class), count in counts.items():
         if leaf is not None and node_class in preferred:
             leaves.setdefault(leaf, {})[node_class] = count
-    return _PreferredNodes(
-        capacity=gang_capacity.build_on(view.index, leaves),
-        are_partly_used=not any(node_class.capacity.is_idle for node_class in preferred),
-    )
+    return gang_capacity.build_on(view.index, leaves)
 
 
 # --- the rating of a node -------------------------------------------------------------------------------------

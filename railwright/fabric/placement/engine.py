@@ -20,7 +20,7 @@ from railwright.fabric.placement import decisions, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
 from railwright.fabric.placement.gangs import gang_memory, segments
 from railwright.fabric.placement.nodes import node_index, scheduling_signature
-from railwright.fabric.placement.state import assumed_pods, broken_rails, cluster_state, gang_status, pod_usage
+from railwright.fabric.placement.state import assumed_pods, broken_rails, cluster_state, gang_status
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
 
@@ -109,20 +109,15 @@ class PlacementEngine:
 
     def diagnose(self, decision: decisions.Decision) -> diagnosis.Diagnosis:
         """Explain why a plan is no better. Call it in the state that the decision was made in."""
-        list_holders = self._build_list_holders(decision.view.request)
-        return diagnosis.diagnose(decision, list_holders)
+        return diagnosis.diagnose(decision, self._cluster)
 
     def explain_nodes(self, decision: decisions.Decision, first: Iterable[str] = ()) -> list[dict[str, Any]]:
         """Return what explains some candidate nodes, `first` and planned ones first.
 
         Call it in the state that the decision was made in.
         """
-        request = decision.view.request
-        list_holders, refusals = self._build_list_holders(request), self.find_refusals(request)
-        return node_explainer.explain_nodes(decision, list_holders, refusals, first)
-
-    def _build_list_holders(self, request: scheduling_request.SchedulingRequest) -> node_explainer.ListHolders:
-        return functools.partial(pod_usage.list_holders, cluster=self._cluster, except_uid=request.uid)
+        refusals = self.find_refusals(decision.view.request)
+        return node_explainer.explain_nodes(decision, self._cluster, refusals, first)
 
     # --- what is known of the nodes ---------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from wording import texts
 from railwright.fabric import names, views
 from railwright.fabric.placement.explain import diagnosis
 from railwright.fabric.placement.nodes import score_terms
+from railwright.fabric.placement.state import cluster_state
 
 LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "containers": [], "rails": []})}
 
@@ -247,7 +248,7 @@ def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
     assert 1 <= 10 - steps[decision.scores["b"]] <= 3
     if where != "no domains":
         assert decision.plan.bandwidth < 1.0, "what it says is true of the node it leads to"
-        diagnosed = diagnosis.diagnose(decision, lambda _: ())
+        diagnosed = diagnosis.diagnose(decision, cluster_state.ClusterState())
         (why,) = texts(diagnosed.why)
         assert "a single-pod job fills partly used nodes first" in why
         assert (

@@ -15,6 +15,7 @@ from railwright.fabric.placement import bandwidth, decisions
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots
+from railwright.fabric.placement.state import cluster_state, pod_usage
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
 
@@ -31,17 +32,17 @@ class Diagnosis(msgspec.Struct, frozen=True):
     why: tuple[reason.Reason, ...] = ()  # most important first; () if the plan is optimal
 
 
-def diagnose(decision: decisions.Decision, list_holders: node_explainer.ListHolders) -> Diagnosis:
+def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) -> Diagnosis:
     """Explain a plan that has all nodes as candidates; without domains, why too few nodes fit."""
     plan = decision.plan
     if not decision.has_domains:
-        return Diagnosis(why=tuple(_explain_shortage_without_plan(decision, list_holders)))
+        return Diagnosis(why=tuple(_explain_shortage_without_plan(decision, cluster)))
     peer_leaves = {decision.planning_view.get_leaf(peer.node) for peer in decision.gang.placed_workers}
     min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity, peer_leaves)
     leaves = {*plan.leaves, *decision.peers_by_leaf} - {topology.NO_DOMAIN}
     if not plan.is_complete:
         never_fits = not _fits_without_others(decision)
-        devices_in_use = list(_list_devices_in_use(decision.planning_view, list_holders))
+        devices_in_use = list(_list_devices_in_use(decision.planning_view, cluster))
         shortage = _explain_shortage(decision, devices_in_use, never_fits=never_fits)
         return Diagnosis(never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
     if len(leaves) <= 1 and plan.bandwidth >= bandwidth.FULL:
@@ -205,14 +206,14 @@ def _explain_shortage(
 
 
 def _explain_shortage_without_plan(
-    decision: decisions.Decision, list_holders: node_explainer.ListHolders
+    decision: decisions.Decision, cluster: cluster_state.ClusterState
 ) -> Iterable[reason.Reason]:
     """Yield why nodes have no slot, if all nodes together have too few; the policy names no domains to plan for."""
     view = decision.planning_view
     totals = Counter(known for known in view.find_classes(view.request.nodes) if known is not None)
     slots = sum(len(node_class.capacity.slot_numa_factors) * nodes for node_class, nodes in totals.items())
     if slots < decision.gang.remaining_slots:
-        yield from _explain_blocked(totals, list(_list_devices_in_use(view, list_holders)))
+        yield from _explain_blocked(totals, list(_list_devices_in_use(view, cluster)))
 
 
 def _explain_blocked(
@@ -266,7 +267,7 @@ def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
     return min(by_device, default=node_evaluation.MAX_SLOTS_PER_NODE)
 
 
-def _list_devices_in_use(view: node_index.RequestView, list_holders: node_explainer.ListHolders) -> Iterable[str]:
+def _list_devices_in_use(view: node_index.RequestView, cluster: cluster_state.ClusterState) -> Iterable[str]:
     """Return the pods that use the missing accelerator or rail, for a few nodes."""
     class_of_node = view.index.class_of_node
     lacking = {
@@ -279,10 +280,15 @@ def _list_devices_in_use(view: node_index.RequestView, list_holders: node_explai
     rows = (
         (node, node_class, lacking[node_class]) for node, node_class in class_of_node.items() if node_class in lacking
     )
+
+    def list_users(node: str, resource: str) -> list[str]:
+        holders = pod_usage.list_holders(node, cluster, except_uid=view.request.uid)
+        return [pod.key for pod in holders if pod.requests.get(resource, 0) > 0]
+
     messages = (
         f"{node_explainer.get_label(node_class, resource)} on {node} is used by {_join(keys)}"
         for node, node_class, resource in itertools.islice(rows, _MAX_SEARCHED)
-        if (keys := [pod.key for pod in list_holders(node) if pod.requests.get(resource, 0) > 0])
+        if (keys := list_users(node, resource))
     )
     return itertools.islice(messages, node_explainer.MAX_NAMED)
 

@@ -1,13 +1,13 @@
 """Explains the result of one node: score, terms with their reasons, missing rails, pods that use them, and limits."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from railwright.fabric import resources, text, topology
 from railwright.fabric.placement import bandwidth, decisions
 from railwright.fabric.placement.nodes import node_evaluation, score_terms
-from railwright.fabric.placement.state import pod_usage
+from railwright.fabric.placement.state import cluster_state, pod_usage
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
 
@@ -90,9 +90,6 @@ def describe_uplinks(
 
 # --- one node -------------------------------------------------------------------------------------------------
 
-ListHolders = Callable[[str], tuple[pod_usage.Holder, ...]]
-"""Node -> pods and claims that use its devices."""
-
 MAX_ROWS = 50  # feasible nodes stored for explanations, and as many infeasible ones
 MAX_NAMED = 3  # items of a list in a reason
 _MAX_HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
@@ -113,7 +110,7 @@ _UNKNOWN = reason.Reason(PlacementCode.NODE_UNKNOWN, "the cache does not contain
 
 def explain_nodes(
     decision: decisions.Decision,
-    list_holders: ListHolders,
+    cluster: cluster_state.ClusterState,
     refusals: Mapping[str, reason.Reason],
     first: Iterable[str] = (),
 ) -> list[dict[str, Any]]:
@@ -136,7 +133,8 @@ def explain_nodes(
             row["reason"] = _UNKNOWN
         else:
             row["leaf"] = topology.format_domain(view.get_leaf(name))
-            row |= _describe(node_class, refusals.get(name), list_holders(name))
+            holders = pod_usage.list_holders(name, cluster, except_uid=view.request.uid)
+            row |= _describe(node_class, refusals.get(name), holders)
             if name not in refusals and node_class.fault is None:
                 row["terms"] = _explain_terms(node_class, view.get_leaf(name), decision)
         rows.append(row)

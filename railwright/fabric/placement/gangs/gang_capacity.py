@@ -11,8 +11,6 @@ from railwright.fabric.placement.nodes import node_evaluation, node_index
 # nodes; an offer of fewer has all feasible ones, a longer one may be a sample (minFeasibleNodesToFind)
 MAX_FULL_OFFER = 100
 
-SlotsByLeaf = dict[topology.Domain, int]
-
 
 class GangCapacity(msgspec.Struct, frozen=True):
     """The capacity of the cluster for one gang."""
@@ -25,7 +23,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
     rest: int = 0  # unplaced pods of the last segment if it has fewer pods than the others; no other is in `peers`
     rest_leaf: topology.Domain | None = None  # of the placed pods of that segment
 
-    def count_slots(self, slots: Mapping[node_evaluation.NodeClass, int]) -> SlotsByLeaf:
+    def count_slots(self, slots: Mapping[node_evaluation.NodeClass, int]) -> dict[topology.Domain, int]:
         """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
         slots_by_leaf = {}
         for leaf, counts in self.nodes.items():
@@ -36,7 +34,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
                 slots_by_leaf[leaf] = total
         return slots_by_leaf if self.segment == 1 else self.cut(slots_by_leaf)
 
-    def cut(self, slots_by_leaf: Mapping[topology.Domain, int]) -> SlotsByLeaf:
+    def cut(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
         """Return the slots that segments can use, those of their placed peers included: of one leaf with the rest."""
         if self.segment == 1:
             return dict(slots_by_leaf)
@@ -57,12 +55,12 @@ class GangCapacity(msgspec.Struct, frozen=True):
         peers = self.peers.get(leaf, 0)
         return (slots + peers) // self.segment * self.segment - peers
 
-    def count_all_slots(self) -> SlotsByLeaf:
+    def count_all_slots(self) -> dict[topology.Domain, int]:
         """Return the slots of each leaf at any bandwidth."""
         return self.count_slots({node_class: len(node_class.capacity.slot_numa_factors) for node_class in self.classes})
 
 
-def build(view: node_index.RequestView) -> GangCapacity:
+def build(view: node_index.RequestView, *, on_all_leaves: bool = False) -> GangCapacity:
     """Return the capacity that the planner may use for the gang of a request.
 
     Below 100 nodes (MAX_FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so
@@ -70,43 +68,36 @@ def build(view: node_index.RequestView) -> GangCapacity:
     confined to a HyperNode. If the scheduler announces no allocations
     (kube-scheduler), nodes of the offered leaves that were not offered count too: a peer whose binding has not been
     observed may be there, and until then it counts as unplaced (docs/interface.md 7.7).
+    With `on_all_leaves`, all eligible nodes count, offered or not.
     """
     index, request = view.index, view.request
-    if len(request.nodes) < MAX_FULL_OFFER and request.is_announced:
-        leaves: dict[topology.Domain, node_evaluation.Counts] = {}
-        for name in request.nodes:
-            if (node_class := view.get_class(name)) is not None:
-                node_evaluation.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
-        return build_on(index, leaves)
-    if len(request.nodes) >= MAX_FULL_OFFER and not request.is_confined:
-        return build_of_all(view)
-    leaves = index.count_classes(sorted(view.offered_leaves))
-    replace_classes(leaves, index, view.overrides)
+    is_sample = len(request.nodes) >= MAX_FULL_OFFER
+    if on_all_leaves or (is_sample and not request.is_confined):
+        return build_on(index, index.nodes_by_class, view.overrides)
+    if is_sample or not request.is_announced:
+        return build_on(index, index.count_classes(sorted(view.offered_leaves)), view.overrides)
+    leaves: dict[topology.Domain, node_evaluation.Counts] = {}
+    for name in request.nodes:
+        if (node_class := view.get_class(name)) is not None:
+            counts = leaves.setdefault(index.leaf_by_node[name], {})
+            counts[node_class] = counts.get(node_class, 0) + 1
     return build_on(index, leaves)
 
 
-def build_of_all(view: node_index.RequestView) -> GangCapacity:
-    """Return the capacity of all eligible nodes, offered or not."""
-    leaves = view.index.nodes_by_class
-    replace_classes(leaves, view.index, view.overrides)
-    return build_on(view.index, leaves)
-
-
-def replace_classes(
-    leaves: Mapping[topology.Domain, node_evaluation.Counts],
-    index: node_index.NodeIndex,
-    overrides: Mapping[str, node_evaluation.NodeClass],
-) -> None:
-    """Count the nodes in `overrides` by their class there instead of the index's."""
-    olds = index.find_classes(overrides)
-    for (name, new), old in zip(overrides.items(), olds, strict=True):
-        if old is not None and (counts := leaves.get(index.leaf_by_node[name])) is not None:
-            node_evaluation.move_node(counts, old, new)
-
-
 def build_on(
-    index: node_index.NodeIndex, leaves: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]
+    index: node_index.NodeIndex,
+    leaves: dict[topology.Domain, node_evaluation.Counts],
+    overrides: Mapping[str, node_evaluation.NodeClass] = {},
 ) -> GangCapacity:
-    """Return the capacity of these nodes of an index: leaf -> class -> number of nodes."""
+    """Return the capacity of these nodes of an index: leaf -> class -> number of nodes.
+
+    Nodes in `overrides` are counted by their class there instead of the index's; `leaves` is changed by that.
+    """
+    for (name, new), old in zip(overrides.items(), index.find_classes(overrides), strict=True):
+        if old is not None and (counts := leaves.get(index.leaf_by_node[name])) is not None:
+            counts[old] -= 1
+            if not counts[old]:
+                del counts[old]
+            counts[new] = counts.get(new, 0) + 1
     classes = dict.fromkeys([node_class for counts in leaves.values() for node_class in counts])
     return GangCapacity(classes.keys(), leaves, index.uplinks)

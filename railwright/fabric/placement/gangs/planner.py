@@ -127,27 +127,23 @@ class PlanProblem:
 
     def _get_leaf_problem(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafProblem:
         """Return the leaf problem at `min_bandwidth`. That of the highest at which the gang fits is read twice."""
-        key = min_bandwidth, shape
-        if key not in self._leaf_problems:
-            self._leaf_problems[key] = self._build_leaf_problem(min_bandwidth, shape)
-        return self._leaf_problems[key]
-
-    def _build_leaf_problem(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafProblem:
+        if (problem := self._leaf_problems.get((min_bandwidth, shape))) is not None:
+            return problem
+        least = min_bandwidth - node_slots.TOLERANCE
         slots_by_leaf = self._capacity.count_slots(self._count_slots(min_bandwidth, shape))
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
         for leaf, value in self._bandwidth_of_return.items():
-            if value < min_bandwidth - node_slots.TOLERANCE:
+            if value < least:
                 slots_by_leaf.pop(leaf, None)
-        select_carrying = functools.partial(
-            self._capacity.uplinks.select_carrying, least=min_bandwidth - node_slots.TOLERANCE
-        )
-        return leaf_selection.LeafProblem(
+        select_carrying = functools.partial(self._capacity.uplinks.select_carrying, least=least)
+        problem = self._leaf_problems[min_bandwidth, shape] = leaf_selection.LeafProblem(
             remaining=self._remaining,
             slots=slots_by_leaf,
             peer_leaves=self._peer_leaves,
             next_leaf=self._next_leaf,
             select_carrying=select_carrying if self._oversubscribed else None,
         )
+        return problem
 
     def _count_slots(
         self, min_bandwidth: node_slots.Bandwidth, shape: str | None

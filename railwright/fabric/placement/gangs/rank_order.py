@@ -15,13 +15,6 @@ from railwright.fabric.placement.state import gang_status
 from railwright.fabric.workloads import membership
 
 
-class NearestLeaves(NamedTuple):
-    """Leaves of the placed peers, as seen from one rank."""
-
-    leaves: Sequence[topology.Domain]  # distinct: of the previous peer, of the next peer, then by descending rank
-    next_leaf: topology.Domain | None  # of the next peer in rank order; None if there is none
-
-
 class _RankRun(NamedTuple):
     """Consecutive unplaced ranks between two placed peers."""
 
@@ -32,17 +25,18 @@ class _RankRun(NamedTuple):
 
 def list_nearest_leaves(
     rank: membership.Rank, gang: gang_status.GangStatus, peer_leaves: Sequence[topology.Domain]
-) -> NearestLeaves:
-    """Return the leaves of the placed peers, nearest first. The last rank is followed by the first if all pods exist.
+) -> tuple[Sequence[topology.Domain], topology.Domain | None]:
+    """Return (distinct leaves of the placed peers, leaf of the next one in rank order, or None), as seen from a rank.
 
-    `peer_leaves` has the leaf of each placed worker, by rank.
+    The leaf of the previous peer comes first, then that of the next one, then the others by descending rank. The last
+    rank is followed by the first if all pods exist. `peer_leaves` has the leaf of each placed worker, by rank.
     """
     at = bisect.bisect_left(gang.placed_workers, rank, key=operator.attrgetter("rank"))
     before, after = peer_leaves[:at][::-1], peer_leaves[at:]
     next_leaves = after[:1] if after or gang.missing else before[-1:]
     leaves = dict.fromkeys([*before[:1], *next_leaves, *before, *after])
     leaves.pop(topology.NO_DOMAIN, None)
-    return NearestLeaves(list(leaves), (next_leaves[0] if next_leaves else topology.NO_DOMAIN) or None)
+    return list(leaves), (next_leaves[0] if next_leaves else topology.NO_DOMAIN) or None
 
 
 def count_crossings(

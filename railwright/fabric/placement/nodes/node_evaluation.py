@@ -263,13 +263,3 @@ def _count_pods_per_nic(
 
 Counts = dict[NodeClass, int]
 """Number of nodes by class."""
-
-
-def move_node(counts: Counts, old: NodeClass | None, new: NodeClass | None) -> None:
-    """Count one node of class `old` as one of class `new`. None: the node is added, or removed."""
-    if old is not None:
-        counts[old] -= 1
-        if not counts[old]:
-            del counts[old]
-    if new is not None:
-        counts[new] = counts.get(new, 0) + 1

@@ -117,7 +117,6 @@ class NodeIndex:
     ) -> None:
         self.signature = signature
         self.facts = facts_builder.FactsBuilder(signature, cluster)
-        self.weights = score_terms.Weights(signature)
         self._uplinks_per_rail = signature.count_uplinks_per_rail()
         self._states, self._cluster = states, cluster
         self._class_by_facts: dict[node_evaluation.NodeFacts, node_evaluation.NodeClass] = {}
@@ -183,7 +182,9 @@ class NodeIndex:
         if known is None:
             known = node_evaluation.evaluate(self.signature, facts)
             known = self._class_by_facts[facts] = msgspec.structs.replace(
-                known, score=self.weights.score(known), fill_order=self.weights.compute_fill_order(known)
+                known,
+                score=score_terms.compute_score(known, self.signature),
+                fill_order=score_terms.compute_fill_order(known) if self.signature.is_single_pod else (),
             )
         return known
 

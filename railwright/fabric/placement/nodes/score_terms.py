@@ -126,12 +126,9 @@ _ALIGNED = 0.5  # weight of rail alignment, in accelerators of utilization
 
 _REPLACED_TERMS = frozenset({NUMA.name, PACKING.name})  # by the fill order
 
-FillOrder = tuple[float, ...]
-"""Sort key of a node; lower comes first."""
 
-
-def _compute_fill_order(node_class: node_evaluation.NodeClass) -> FillOrder:
-    """Return the sort key of a node; lower comes first."""
+def compute_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ...]:
+    """Return the sort key of a node for a single-pod job; lower comes first."""
     return (
         node_class.capacity.fill_priority,
         -round(_compute_utilization(node_class), 6),
@@ -148,32 +145,24 @@ def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
     return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)
 
 
-class Weights:
-    """The score of a node by all terms, for one signature."""
+def compute_score(node_class: node_evaluation.NodeClass, signature: scheduling_signature.SchedulingSignature) -> float:
+    """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
+    if node_class.fault:
+        return 0.0
+    replaced = _REPLACED_TERMS if signature.is_single_pod else ()
+    total = sum(term.weight * term.score(node_class) for term in TERMS if term.name not in replaced)
+    if signature.is_single_pod:
+        total += _score_fill_order(node_class)
+    return 100.0 * total / _sum_weights(signature)
 
-    def __init__(self, signature: scheduling_signature.SchedulingSignature) -> None:
-        self.terms = TERMS  # except locality
-        self._is_single_pod = signature.is_single_pod
-        self._locality = LOCALITY_WEIGHT if signature.domains else 0.0
-        self._total = self._locality + sum(term.weight for term in TERMS)
 
-    def score(self, node_class: node_evaluation.NodeClass) -> float:
-        """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
-        if node_class.fault:
-            return 0.0
-        replaced = _REPLACED_TERMS if self._is_single_pod else ()
-        total = sum(term.weight * term.score(node_class) for term in self.terms if term.name not in replaced)
-        if self._is_single_pod:
-            total += _score_fill_order(node_class)
-        return 100.0 * total / self._total
+def score_locality(value: float, signature: scheduling_signature.SchedulingSignature) -> float:
+    """Return the score, 0..100, that a locality value of 0..1 adds; 0 if the policy has no domains."""
+    return 100.0 * LOCALITY_WEIGHT * value / _sum_weights(signature) if signature.domains else 0.0
 
-    def compute_fill_order(self, node_class: node_evaluation.NodeClass) -> FillOrder:
-        """Return the sort key of a node for a single-pod job; () for other jobs."""
-        return _compute_fill_order(node_class) if self._is_single_pod else ()
 
-    def score_locality(self, value: float) -> float:
-        """Return the score, 0..100, that a locality value of 0..1 adds."""
-        return 100.0 * self._locality * value / self._total
+def _sum_weights(signature: scheduling_signature.SchedulingSignature) -> float:
+    return (LOCALITY_WEIGHT if signature.domains else 0.0) + sum([term.weight for term in TERMS])
 
 
 # --- kube-scheduler's integers --------------------------------------------------------------------------------

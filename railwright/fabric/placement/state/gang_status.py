@@ -55,10 +55,7 @@ def list_placed(
 
 def has_placed(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> bool:
     """True if a pod of a gang is placed."""
-    unbound = cluster.get_unbound(gang)
-    if len(unbound) < len(cluster.get_gang(gang)) or cluster.assumed.list_of_gang(gang):
-        return True
-    return cluster.has_slices and any(find_node(pod, cluster) for pod in unbound.values())
+    return bool(cluster.assumed.list_of_gang(gang)) or count_unplaced(gang, cluster) < len(cluster.get_gang(gang))
 
 
 def count_unplaced(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> int:
@@ -124,7 +121,7 @@ def build_status(
     size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1
     missing = 0 if part else max(0, size - len(placed) - len(waiting) - 1)
     waiting = [pod for pod in waiting if pod.part == part] if part else waiting
-    devices = _list_devices(request)
+    devices = {*request.accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
     workers = _select_device_pods(waiting, devices)
     placed_workers = _select_device_pods(placed, devices)
 
@@ -215,7 +212,3 @@ def _select_planning_request(
 
     largest = max(distinct, key=count, default=own_requests)
     return largest if count(largest) > count(own_requests) else own_requests
-
-
-def _list_devices(request: scheduling_request.SchedulingRequest) -> set[str]:
-    return {*request.accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
