@@ -272,7 +272,7 @@ def test_the_first_source_with_a_size_counts_in_any_order_of_events(streams):
                 table.upsert(kind, group(number, what))
                 mine[what] = number
             elif verb == "drop":
-                table.set_report(kind, f"ns/{what}", {})
+                table.remove(kind, f"ns/{what}")
                 mine.pop(what, None)
             else:
                 table.replace(kind, [group(size_given, name) for name, size_given in what.items()])

@@ -120,13 +120,14 @@ class ClusterState:
     """Nodes with their domains, pods, and gang sizes, indexed for placement."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, object_info.NodeInfo] = {}
+        self.nodes: dict[str, object_info.NodeInfo] = {}  # by name
         self._reported: dict[str, object_info.NodeInfo] = {}  # without the devices of slices
-        self._broken: set[str] = set()  # nodes that may have broken rails
+        self.nodes_with_broken_rails: set[str] = set()  # that may have some (`broken_rails`); most clusters have few
         self.devices = inventory.Inventory()
         self.assumed = assumed_pods.AssumedPods()
         self._offered: dict[str, inventory.NodeDevices] = {}  # of known nodes
         self._pods = PodIndex()
+        self.pods: Mapping[str, object_info.PodInfo] = self._pods.by_uid  # that have not ended, by UID
         self._names_version = 0  # of the inventory, for which the requests of pods were computed
         self._claimable: dict[str, frozenset[str]] = {}  # resources that nodes have by slices only
         # of nodes; computed on demand, invalidated by changes
@@ -143,21 +144,6 @@ class ClusterState:
         self.change_log = change_log.ChangeLog()
 
     # --- reading --------------------------------------------------------------------------------------
-
-    @property
-    def nodes(self) -> Mapping[str, object_info.NodeInfo]:
-        """Return all nodes by name."""
-        return self._nodes
-
-    @property
-    def nodes_with_broken_rails(self) -> AbstractSet[str]:
-        """Return the nodes that may have broken rails (`broken_rails`). Most clusters have few."""
-        return self._broken
-
-    @property
-    def pods(self) -> Mapping[str, object_info.PodInfo]:
-        """Return all pods that have not ended, by UID."""
-        return self._pods.by_uid
 
     def get_used(self, node: str) -> resources.Amounts:
         """Return the requests of all pods bound to a node. Devices of slices are counted by their claims."""
@@ -189,7 +175,7 @@ class ClusterState:
         """Return a node's allocatable minus the requests of its bound pods; negative if overcommitted."""
         free = self._free.get(node)
         if free is None:
-            free = self._nodes[node].allocatable
+            free = self.nodes[node].allocatable
             if used := self.get_used(node):
                 free = self._share({**free, **{name: free.get(name, 0) - amount for name, amount in used.items()}})
             self._free[node] = free
@@ -258,11 +244,11 @@ class ClusterState:
 
     def remove_node(self, name: str) -> None:
         """Remove a node. Its pods stay until they are removed."""
-        self._nodes.pop(name, None)
+        self.nodes.pop(name, None)
         self._reported.pop(name, None)
         self._claimable.pop(name, None)
         self._offered.pop(name, None)
-        self._broken.discard(name)
+        self.nodes_with_broken_rails.discard(name)
         self._tree.forget(name)
         self.topology_version += 1
         self._record_change(name)
@@ -286,12 +272,12 @@ class ClusterState:
             return
         joins_gang = bool(info.gang) and not info.is_ending  # it will be replaced
         size = membership.read_annotation(pod) if joins_gang else 0
-        if not size and info == self._pods.by_uid.get(uid) and joins_gang == (uid in self.get_gang(info.gang)):
+        if not size and info == self.pods.get(uid) and joins_gang == (uid in self.get_gang(info.gang)):
             return  # only fields changed that placement does not use
         self._drop_pod(uid)
         self._pods.add(info, joins_gang=joins_gang)
         if size:
-            self._sizes.set_report(membership.PODS, info.gang, {info.gang: size})
+            self._sizes.set_sizes(membership.PODS, info.gang, {info.gang: size})
         self._record_pod_change(info)
 
     def remove_pod(self, uid: str) -> None:
@@ -308,8 +294,10 @@ class ClusterState:
         changes = change(self.devices)
         uids = set(changes.uids).union(*(self._pods.by_claim.get(key, _NO_NAMES) for key in changes.keys))
         self._complete_nodes(changes.nodes)
-        self._update_pods([self._pods.by_uid[uid] for uid in uids if uid in self._pods.by_uid])
-        self._update_renamed_requests()
+        self._update_pods([self.pods[uid] for uid in uids if uid in self.pods])
+        if self.devices.names.version != self._names_version:  # a device of a new kind may be of another rail
+            self._names_version = self.devices.names.version
+            self._update_pods([pod for pod in self.pods.values() if pod.templates or pod.claim_names])
         self.version += 1
         return uids
 
@@ -360,15 +348,14 @@ class ClusterState:
 
     def replace_nodes(self, nodes: Sequence[node_views.Node]) -> None:
         """Replace all nodes."""
-        gone = self._nodes.keys() - {node.metadata.name for node in nodes}
-        for name in gone:
+        for name in self.nodes.keys() - {node.metadata.name for node in nodes}:
             self.remove_node(name)
         for node in nodes:
             self.upsert_node(node)
 
     def replace_pods(self, pods: Sequence[views.Pod]) -> None:
         """Replace all pods."""
-        for uid in {*self._pods.by_uid, *self._pods.ended} - {pod.metadata.identity for pod in pods}:
+        for uid in {*self.pods, *self._pods.ended} - {pod.metadata.identity for pod in pods}:
             self.remove_pod(uid)
         for pod in pods:
             self.upsert_pod(pod)
@@ -386,12 +373,12 @@ class ClusterState:
             reported = self._reported.get(name)
             if reported is not None:
                 node = self._add_devices(reported)
-                if node != self._nodes.get(name):
-                    self._nodes[name] = node
+                if node != self.nodes.get(name):
+                    self.nodes[name] = node
                     self.topology_version += 1
-                    self._broken.discard(name)
+                    self.nodes_with_broken_rails.discard(name)
                     if broken_rails.may_have_broken(node):
-                        self._broken.add(name)
+                        self.nodes_with_broken_rails.add(name)
             self._record_change(name)
 
     def _add_devices(self, reported: object_info.NodeInfo) -> object_info.NodeInfo:
@@ -404,14 +391,6 @@ class ClusterState:
         allocatable = {**reported.allocatable, **{name: offered.allocatable.get(name, 0) for name in names}}
         capacity = {**reported.capacity, **{name: offered.capacity[name] for name in names}}
         return msgspec.structs.replace(reported, allocatable=self._share(allocatable), capacity=self._share(capacity))
-
-    def _update_renamed_requests(self) -> None:
-        """Update the requests of claims, if devices of a new kind may have changed for which rails they are."""
-        known = self.devices
-        if known.names.version != self._names_version:
-            self._names_version = known.names.version
-            pods = self._pods.by_uid.values()
-            self._update_pods([pod for pod in pods if pod.templates or pod.claim_names])
 
     def _update_pods(self, pods: Iterable[object_info.PodInfo]) -> None:
         """Compute again what the claims of these pods request."""
@@ -439,7 +418,7 @@ class ClusterState:
         if info is None:
             return
         if info.gang and info.gang not in self._pods.by_gang:
-            self._sizes.set_report(membership.PODS, info.gang, {})
+            self._sizes.set_sizes(membership.PODS, info.gang, {})
         self._record_pod_change(info)
 
     def _record_pod_change(self, pod: object_info.PodInfo) -> None:

@@ -1,11 +1,13 @@
 """Gang sizes as declared by cluster objects, with the precedence of docs/interface.md 7.1.
 
-Stores the reported sizes by source object. `workloads.membership` reads them from the objects; `cluster_state` counts
-existing pods. Of Volcano's PodGroups it also stores which have a constraint to HyperNodes.
+Stores what each source object declares. `workloads.membership` reads the sizes from the objects; `cluster_state` counts
+existing pods.
 """
 
 from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from railwright.fabric import views
 from railwright.fabric.workloads import frameworks
@@ -15,113 +17,105 @@ MAX_SIZE = 150_000  # limit for declared sizes: pods of a cluster (Kubernetes, "
 SizedObject = views.PodGroup | frameworks.Workload
 
 
+class _Declaration(msgspec.Struct, frozen=True):
+    """What one object declares."""
+
+    kind: frameworks.SizeKind
+    sizes: frameworks.SizeReport  # at most MAX_SIZE
+    owner: tuple[str, str] | None = None  # kind (KIND.GROUP) and name of the object that controls a PodGroup
+    is_confined: bool = False  # a PodGroup with a constraint to HyperNodes
+
+    def subtract(self, size: int, ended: int) -> int:
+        """Return a declared size less the pods that have ended."""
+        return size if self.kind.excludes_ended else max(0, size - ended)
+
+
 class Sizes:
-    """All reported sizes. An object is identified by kind and namespace/name."""
+    """All declared sizes. An object is identified by kind and namespace/name."""
 
     def __init__(self) -> None:
-        # source -> gang -> (kind and name of the reporting object, number of pods)
-        self._reported: dict[frameworks.SizeSource, dict[frameworks.GangKey, tuple[tuple[str, int], ...]]] = {
-            source: {} for source in frameworks.SizeSource
-        }
-        # kind -> reporting object -> its gangs
-        self._keys: dict[str, dict[str, tuple[frameworks.GangKey, ...]]] = {}
-        # kind -> PodGroup that is controlled by another object -> the kind (KIND.GROUP) and name of that object
-        self._owners: dict[str, dict[str, tuple[str, str]]] = {}
-        self._confined: dict[str, set[str]] = {}  # kind -> PodGroups with a constraint to HyperNodes
-        self._names: dict[str, dict[str, None]] = {}  # KIND.GROUP -> the names under which its kinds are reported
-        self._excluding_ended: set[str] = set()  # names of kinds
+        self._objects: dict[str, dict[str, _Declaration]] = {}  # kind -> object -> what it declares
+        # gang -> (kind, object) -> the declaration, of those that have its size
+        self._by_gang: dict[frameworks.GangKey, dict[tuple[str, str], _Declaration]] = {}
 
     def get_declared(self, key: frameworks.GangKey, *, ended: int = 0) -> int:
-        """Return the size of a gang by the first source that reports it, or 0; less its pods that have ended.
+        """Return the size of a gang by the first source that declares it, or 0; less its pods that have ended.
 
-        Objects of one kind add up, such as the Jobs of a JobSet. Those of several kinds report the same pods: an MPIJob
-        has those of its launcher's Job. A PodGroup without a number has the size of the object that controls it.
+        Objects of one kind add up, such as the Jobs of a JobSet. Those of several kinds declare the same pods: an
+        MPIJob has those of its launcher's Job. A PodGroup without a number has the size of the object that controls it.
         """
-        for reported in self._reported.values():
-            if rows := reported.get(key):
-                sizes: dict[str, int] = {}
-                for label, size in rows:
-                    kind = label.partition(" ")[0]
-                    sizes[kind] = sizes.get(kind, 0) + size
-                return max(self._subtract(kind, size, ended) for kind, size in sizes.items())
-        owned = (self._get_size_of(*owners[key], ended=ended) for owners in self._owners.values() if key in owners)
-        return max(owned, default=0)
-
-    def _subtract(self, kind: str, size: int, ended: int) -> int:
-        return min(size if kind in self._excluding_ended else max(0, size - ended), MAX_SIZE)
+        if declarations := self._by_gang.get(key, {}).values():
+            source = min(declaration.kind.source for declaration in declarations)
+            by_kind: dict[str, list[_Declaration]] = {}
+            for declaration in declarations:
+                if declaration.kind.source == source:
+                    by_kind.setdefault(declaration.kind.name, []).append(declaration)
+            return max(
+                min(first.subtract(sum(row.sizes[key] for row in (first, *others)), ended), MAX_SIZE)
+                for first, *others in by_kind.values()
+            )
+        groups = [objects[key] for objects in self._objects.values() if key in objects]
+        return max((self._get_size_of(*group.owner, ended=ended) for group in groups if group.owner), default=0)
 
     def is_confined(self, key: frameworks.GangKey) -> bool:
         """True if Volcano offers this gang the nodes of one HyperNode at a time."""
-        return any(key in groups for groups in self._confined.values())
+        return any(objects[key].is_confined for objects in self._objects.values() if key in objects)
 
     def upsert(self, kind: frameworks.SizeKind, obj: Any) -> bool:
-        """Store the sizes of an added or changed object; return True if they changed."""
-        source_object = obj.metadata.full_name
-        has_changed = False
+        """Store what an added or changed object declares; return True if that changed."""
+        owner, is_confined = None, False
         if isinstance(obj, views.PodGroup):
-            has_changed = self._set_owner(kind, source_object, obj.metadata.controller)
-            has_changed |= self._set_confined(kind, source_object, is_confined=obj.spec.is_confined)
-        self._names.setdefault(kind.snapshot_kind, {})[kind.name] = None
-        if kind.excludes_ended:
-            self._excluding_ended.add(kind.name)
-        return self.set_report(kind, source_object, kind.read_sizes(obj)) or has_changed
+            owner, is_confined = _identify_owner(obj), obj.spec.is_confined
+        return self._store(obj.metadata.full_name, _Declaration(kind, _limit(kind.read_sizes(obj)), owner, is_confined))
+
+    def set_sizes(self, kind: frameworks.SizeKind, source_object: str, sizes: frameworks.SizeReport) -> None:
+        """Replace the sizes that `source_object` declares."""
+        self._store(source_object, _Declaration(kind, _limit(sizes)))
 
     def remove(self, kind: frameworks.SizeKind, source_object: str) -> bool:
-        """Remove what an object reports; return True if a size changed."""
-        has_changed = self._set_owner(kind, source_object, None)
-        has_changed |= self._set_confined(kind, source_object, is_confined=False)
-        return self.set_report(kind, source_object, {}) or has_changed
-
-    def set_report(self, kind: frameworks.SizeKind, source_object: str, report: frameworks.SizeReport) -> bool:
-        """Replace the sizes reported by `source_object`; return True if they changed."""
-        reported, keys = self._reported[kind.source], self._keys.setdefault(kind.name, {})
-        label = f"{kind.name} {source_object}"
-        before = {key: dict(reported[key])[label] for key in keys.pop(source_object, ())}
-        sizes = {key: min(size, MAX_SIZE) for key, size in report.items() if size > 0}
-        if sizes:
-            keys[source_object] = tuple(sizes)
-        if sizes == before:
-            return False
-        for key in {*before, *sizes}:
-            others = tuple(row for row in reported.pop(key, ()) if row[0] != label)
-            own = ((label, sizes[key]),) if key in sizes else ()
-            if others or own:
-                reported[key] = (*others, *own)
-        return True
+        """Remove what an object declares; return True if it declared anything."""
+        return self._store(source_object, _Declaration(kind, {}))
 
     def replace(self, kind: frameworks.SizeKind, objects: Sequence[Any]) -> bool:
-        """Replace the objects of a kind by a full list; return True if a size changed."""
-        listed = {obj.metadata.full_name for obj in objects}
-        known = {*self._keys.get(kind.name, ()), *self._owners.get(kind.name, ()), *self._confined.get(kind.name, ())}
-        changes = [self.remove(kind, source) for source in known - listed]
+        """Replace the objects of a kind by a full list; return True if anything changed."""
+        known = self._objects.get(kind.name, {}).keys() - {obj.metadata.full_name for obj in objects}
+        changes = [self.remove(kind, source) for source in known]
         return any([*changes, *(self.upsert(kind, obj) for obj in objects)])
 
-    def _set_owner(self, kind: frameworks.SizeKind, pod_group: str, owner: views.OwnerReference | None) -> bool:
-        """Store which object controls a PodGroup; return True if that changed."""
-        owners = self._owners.setdefault(kind.name, {})
-        before = owners.pop(pod_group, None)
-        if owner is None:
-            return before is not None
-        group = owner.api_version.rpartition("/")[0]
-        owners[pod_group] = f"{owner.kind}.{group}", f"{pod_group.partition('/')[0]}/{owner.name}"
-        return owners[pod_group] != before
-
-    def _set_confined(self, kind: frameworks.SizeKind, pod_group: str, *, is_confined: bool) -> bool:
-        """Store whether a PodGroup has a constraint to HyperNodes; return True if that changed."""
-        groups = self._confined.setdefault(kind.name, set())
-        has_changed = is_confined != (pod_group in groups)
-        (groups.add if is_confined else groups.discard)(pod_group)
-        return has_changed
+    def _store(self, source_object: str, declaration: _Declaration) -> bool:
+        """Store a declaration, or forget the object if it is empty; return True if it is not the one before."""
+        kind = declaration.kind
+        objects = self._objects.setdefault(kind.name, {})
+        before = objects.pop(source_object, _Declaration(kind, {}))
+        label = kind.name, source_object
+        for key in before.sizes:
+            del self._by_gang[key][label]
+            if not self._by_gang[key]:
+                del self._by_gang[key]
+        for key in declaration.sizes:
+            self._by_gang.setdefault(key, {})[label] = declaration
+        if declaration != _Declaration(kind, {}):
+            objects[source_object] = declaration
+        return declaration != before
 
     def _get_size_of(self, display_kind: str, source_object: str, *, ended: int) -> int:
-        """Return the size that an object reports, or 0. A controller's releases differ in the keys, not in the size."""
-        labels = [(name, f"{name} {source_object}") for name in self._names.get(display_kind, ())]
+        """Return the size that an object declares, or 0. A controller's releases differ in keys, not in the size."""
+        declarations = [objects[source_object] for objects in self._objects.values() if source_object in objects]
         sizes = [
-            self._subtract(name, size, ended)
-            for name, label in labels
-            for key in self._keys.get(name, {}).get(source_object, ())
-            for reported in self._reported.values()
-            for reporter, size in reported.get(key, ())
-            if reporter == label
+            min(declaration.subtract(size, ended), MAX_SIZE)
+            for declaration in declarations
+            if declaration.kind.snapshot_kind == display_kind
+            for size in declaration.sizes.values()
         ]
         return max(sizes, default=0)
+
+
+def _limit(sizes: frameworks.SizeReport) -> frameworks.SizeReport:
+    return {key: min(size, MAX_SIZE) for key, size in sizes.items() if size > 0}
+
+
+def _identify_owner(group: views.PodGroup) -> tuple[str, str] | None:
+    """Return kind and name of the object that controls a PodGroup."""
+    if (owner := group.metadata.controller) is None:
+        return None
+    return f"{owner.kind}.{owner.api_version.rpartition('/')[0]}", f"{group.metadata.namespace}/{owner.name}"

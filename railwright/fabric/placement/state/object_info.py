@@ -28,6 +28,8 @@ class NodeInfo(msgspec.Struct, gc=False, frozen=True):
 
 def read_node(node: node_views.Node, interner: bounded_cache.StringInterner, share: Share) -> NodeInfo:
     """Return the fields of a node, with the amounts that kubelet reports."""
+    conditions = node.status.conditions or ()
+    is_ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
     return NodeInfo(
         name=node.metadata.name,
         uid=node.metadata.uid,
@@ -35,7 +37,7 @@ def read_node(node: node_views.Node, interner: bounded_cache.StringInterner, sha
         allocatable=share(resources.parse_amounts(node.status.allocatable)),
         capacity=share(resources.parse_amounts(node.status.capacity)),
         taints=tuple(node.spec.taints or ()),
-        schedulable=is_schedulable(node),
+        schedulable=is_ready and not node.spec.unschedulable,
         broken_rails=read_broken_rails(node.metadata.annotations),
     )
 
@@ -47,13 +49,6 @@ def read_broken_rails(annotations: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     rails = (part.strip() for part in value[:_MAX_TEXT].split(",", _MAX_NAMES)[:_MAX_NAMES])
     return tuple(dict.fromkeys(filter(None, rails)))
-
-
-def is_schedulable(node: node_views.Node) -> bool:
-    """True if a node is Ready and not cordoned."""
-    conditions = node.status.conditions or ()
-    is_ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
-    return is_ready and not node.spec.unschedulable
 
 
 class PodInfo(msgspec.Struct, gc=False, frozen=True):
@@ -92,11 +87,6 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
 _MAX_RAILS = 4096  # characters of the names in a record, which a forged one may exceed
 
 
-def _limit_rails(record: intent.Record) -> tuple[str, ...]:
-    rails = record.rails or ()
-    return rails if sum(map(len, rails)) <= _MAX_RAILS else ()
-
-
 def read_pod(
     pod: views.Pod,
     claims: inventory.PodKey,
@@ -124,5 +114,10 @@ def read_pod(
     if names.INJECTION not in metadata.annotations:  # most pods of a cluster
         return info
     record = intent.read_record(pod)
-    fabric, rails = intern(record.fabric), _limit_rails(record)
-    return msgspec.structs.replace(info, policy=intern(record.digest), fabric=fabric, rails=rails)
+    rails = record.rails or ()
+    return msgspec.structs.replace(
+        info,
+        policy=intern(record.digest),
+        fabric=intern(record.fabric),
+        rails=rails if sum(map(len, rails)) <= _MAX_RAILS else (),
+    )

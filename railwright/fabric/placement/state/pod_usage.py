@@ -28,7 +28,7 @@ def count_observed(cluster: cluster_state.ClusterState, uid: str, node: str) -> 
     if pod is None:
         return {}
     requests = pod.requests if pod.node == node else {}
-    names = cluster.list_claimable(node) if cluster.has_slices else ()
+    names = cluster.list_claimable(node)
     if not names:
         return requests
     held = cluster.devices.count_taken(pod.claims, names, node)
@@ -42,7 +42,7 @@ def count_unobserved(
 
     Its claims may be allocated before its binding is observed. They may also be observed after it was assumed.
     """
-    names = cluster.list_claimable(node) if cluster.has_slices else ()
+    names = cluster.list_claimable(node)
     if not names:
         return requests
     pod = cluster.pods.get(uid)
