@@ -132,13 +132,13 @@ def _build_gang_check(
     pod_groups: gang_events.PodGroups,
 ) -> server.Task:
     """Return a task that checks gangs until cancelled, and counts and posts outcomes."""
-    post_event = gang_events.build_sink(poster, pod_groups)
 
     async def check_gangs() -> None:
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
             for outcome in gangs.check(time.monotonic()):
-                post_event(outcome)
+                if poster is not None:
+                    gang_events.post(poster, pod_groups, outcome)
                 if outcome.attained:
                     counters.gang_attained_ratio.observe(outcome.attained)
                 if not outcome.is_repeated and outcome.code in overview_types.STATES:

@@ -4,7 +4,7 @@ A gang that waits for other pods to end is no Event. One that never fits, that i
 under different versions of the policy is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -51,19 +51,14 @@ class PodGroups:
         return next((groups[gang] for groups in self._groups.values() if gang in groups), None)
 
 
-def build_sink(poster: events.Events | None, pod_groups: PodGroups) -> Callable[[gang_tracker.Outcome], None]:
-    """Return a function that queues an Event for an outcome, or does nothing without an API server."""
-
-    def post(outcome: gang_tracker.Outcome) -> None:
-        event_reason = _REASONS.get(outcome.code)
-        if poster is None or event_reason is None:
-            return
-        first = outcome.first
-        namespace, _, name = first.key.partition("/")
-        involved = pod_groups.find(outcome.gang) or events.Involved(
-            kind="Pod", api_version="v1", namespace=namespace, name=name, uid=first.uid
-        )
-        message = f"{outcome.reasons[0].code}: {reason.join_texts(outcome.reasons)}"
-        poster.post(involved, warning=True, reason=event_reason, message=message)
-
-    return post
+def post(poster: events.Events, pod_groups: PodGroups, outcome: gang_tracker.Outcome) -> None:
+    """Queue an Event for an outcome, if there is one for its code."""
+    if (event_reason := _REASONS.get(outcome.code)) is None:
+        return
+    first = outcome.first
+    namespace, _, name = first.key.partition("/")
+    involved = pod_groups.find(outcome.gang) or events.Involved(
+        kind="Pod", api_version="v1", namespace=namespace, name=name, uid=first.uid
+    )
+    message = f"{outcome.reasons[0].code}: {reason.join_texts(outcome.reasons)}"
+    poster.post(involved, warning=True, reason=event_reason, message=message)

@@ -70,15 +70,11 @@ class _Removal(msgspec.Struct, frozen=True):
     task: TaskIdentity | None = None
 
 
-class _Close(msgspec.Struct, frozen=True):
-    """A request of which nothing is read."""
-
-
 _decode_prioritize = msgspec.json.Decoder(_Prioritize).decode
 _decode_predicate = msgspec.json.Decoder(_Predicate).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_removal = msgspec.json.Decoder(_Removal).decode
-_decode_close = msgspec.json.Decoder(_Close | None).decode
+_decode_close = msgspec.json.Decoder(_Event | None).decode
 _decode_task = msgspec.json.Decoder(Task | None).decode
 _decode_nodes = msgspec.json.Decoder(list[_Node]).decode
 _encode = msgspec.json.Encoder().encode

@@ -337,7 +337,7 @@ def _compute_capacity_without_gang(
         if pod.node_class is not None:
             evaluated.setdefault(pod.node, pod.node_class)
     classes = {node: index.get_class(node_class.facts) for node, node_class in evaluated.items()}
-    return gang_capacity.build_on(index, index.nodes_by_class, classes)
+    return gang_capacity.build_on(index, index.count_classes(), classes)
 
 
 # --- waiting ------------------------------------------------------------------------------------------------

@@ -148,9 +148,8 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
     beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))
     assert len(seen) == 1, "the sink behind it hears it, too"
-    tell = gang_events.build_sink(posting, groups)
     for gang in (GANG, "train/other"):
-        tell(gang_tracker.Outcome(overview_types.NEVER, gang, read_pod("w-0"), WHY))
+        gang_events.post(posting, groups, gang_tracker.Outcome(overview_types.NEVER, gang, read_pod("w-0"), WHY))
     assert [note[0] for note in posting.posted] == [
         events.Involved("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
         events.Involved("Pod", "v1", "train", "w-0", "uid-w-0"),
@@ -182,7 +181,7 @@ def read_pod(name: str):
 )
 def test_only_states_that_need_attention_become_events(state, said):
     posting = extending.Poster()
-    gang_events.build_sink(posting, gang_events.PodGroups())(gang_tracker.Outcome(state, GANG, read_pod("w-0"), WHY))
+    gang_events.post(posting, gang_events.PodGroups(), gang_tracker.Outcome(state, GANG, read_pod("w-0"), WHY))
     assert [reason for _, _, reason, _ in posting.posted] == said
 
 

@@ -41,24 +41,21 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
     min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity, peer_leaves)
     leaves = {*plan.leaves, *decision.peers_by_leaf} - {topology.NO_DOMAIN}
     if not plan.is_complete:
-        never_fits = not _fits_without_others(decision)
+        # with prior rights of other gangs, the capacity lacks the nodes that are kept for them
+        never_fits = not decision.begun and _count_slots_without_others(decision) < _count_gang_slots(decision)
         devices_in_use = list(_list_devices_in_use(decision.planning_view, cluster))
         shortage = _explain_shortage(decision, devices_in_use, never_fits=never_fits)
         return Diagnosis(never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
     if len(leaves) <= 1 and plan.bandwidth >= bandwidth.FULL:
         return Diagnosis(min_leaves=min_leaves)
     if decision.planning_view.index.signature.is_single_pod:
-        return Diagnosis(min_leaves=min_leaves, why=(_explain_single_pod(plan),))
+        message = (
+            f"modelled at {plan.bandwidth:.2f} of the bandwidth: a single-pod job fills partly used nodes first, and "
+            "none of the fullest nodes that fit has more bandwidth"
+        )
+        return Diagnosis(min_leaves=min_leaves, why=(reason.Reason(PlacementCode.NODES_FILLED, message),))
     reasons = (_explain_leaf_count, _explain_slower_choice, _explain_bandwidth, _explain_prior_rights)
     return Diagnosis(min_leaves=min_leaves, why=tuple(cause for explain in reasons for cause in explain(decision)))
-
-
-def _explain_single_pod(plan: planner.Plan) -> reason.Reason:
-    return reason.Reason(
-        PlacementCode.NODES_FILLED,
-        f"modelled at {plan.bandwidth:.2f} of the bandwidth: a single-pod job fills partly used nodes first, and none "
-        "of the fullest nodes that fit has more bandwidth",
-    )
 
 
 def _explain_prior_rights(decision: decisions.Decision) -> Iterable[reason.Reason]:
@@ -239,18 +236,12 @@ def _format_remaining(decision: decisions.Decision) -> str:
     return f"{pods} pods remain, which need as much as {slots_needed} of the largest"
 
 
-def _fits_without_others(decision: decisions.Decision) -> bool:
-    """True if the eligible nodes could hold the whole gang if no other pod ran on them. CPU and memory do not count."""
-    if decision.begun:  # the capacity lacks the nodes that are kept for other gangs
-        return True
-    return _count_slots_without_others(decision) >= _count_gang_slots(decision)
-
-
 def _count_gang_slots(decision: decisions.Decision) -> int:
     return decision.gang.remaining_slots + sum(decision.peers_by_leaf.values())
 
 
 def _count_slots_without_others(decision: decisions.Decision) -> int:
+    """Return the slots of the eligible nodes if no other pod ran on them. CPU and memory do not count."""
     slots = {node_class: _count_slots_of_empty_node(node_class) for node_class in decision.capacity.classes}
     segment = decision.capacity.segment
     empty = msgspec.structs.replace(

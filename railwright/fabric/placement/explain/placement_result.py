@@ -69,7 +69,10 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_slots.Bandwidth,
     common = functools.reduce(
         lambda one, other: one & other, (capacity.rails for capacity in capacities_with_rails), -1
     )
-    values = [_compute_pod_bandwidth(capacity, common) for capacity in capacities]
+    values = [
+        capacity.compute_bandwidth(common) * (capacity.slot_numa_factors[0] if capacity.slot_numa_factors else 1.0)
+        for capacity in capacities
+    ]
     worst = min(values, default=1.0)
     degraded = [
         _describe_member(pod.node, pod.node_class)
@@ -87,10 +90,6 @@ def _describe_member(node: str, node_class: node_evaluation.NodeClass) -> reason
         return reason.Reason(PlacementCode.PEER_RAIL_MISSING, message)
     causes = ", ".join([degradation.text for degradation in degradations])
     return reason.Reason(PlacementCode.NODES_BLOCKED, f"{node}: {causes}")
-
-
-def _compute_pod_bandwidth(capacity: node_slots.NodeCapacity, rails: int) -> node_slots.Bandwidth:
-    return capacity.compute_bandwidth(rails) * (capacity.slot_numa_factors[0] if capacity.slot_numa_factors else 1.0)
 
 
 def _find_slowest_crossing(

@@ -73,7 +73,7 @@ def build(view: node_index.RequestView, *, on_all_leaves: bool = False) -> GangC
     index, request = view.index, view.request
     is_sample = len(request.nodes) >= MAX_FULL_OFFER
     if on_all_leaves or (is_sample and not request.is_confined):
-        return build_on(index, index.nodes_by_class, view.overrides)
+        return build_on(index, index.count_classes(), view.overrides)
     if is_sample or not request.is_announced:
         return build_on(index, index.count_classes(sorted(view.offered_leaves)), view.overrides)
     leaves: dict[topology.Domain, node_evaluation.Counts] = {}

@@ -26,7 +26,7 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_capacity, planner
-from railwright.fabric.placement.nodes import node_evaluation, node_slots
+from railwright.fabric.placement.nodes import node_slots
 from railwright.fabric.placement.state import cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
@@ -217,20 +217,13 @@ def _count_domains(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -
 
 
 def _remove_nodes(capacity: gang_capacity.GangCapacity, reserved: ReservedNodes) -> gang_capacity.GangCapacity:
-    nodes = {leaf: _remove_reserved(counts, reserved.get(leaf, 0)) for leaf, counts in capacity.nodes.items()}
+    """Remove the reserved nodes with free slots from the class counts of each leaf, those with most slots first."""
+    nodes = dict(capacity.nodes)
+    for leaf in reserved.keys() & nodes.keys():
+        left, counts = reserved[leaf], dict(nodes[leaf])
+        for node_class in sorted(counts, key=lambda node_class: -len(node_class.capacity.slot_numa_factors)):
+            removed = min(left, counts[node_class]) if node_class.capacity.slot_numa_factors else 0
+            counts[node_class] -= removed
+            left -= removed
+        nodes[leaf] = counts
     return msgspec.structs.replace(capacity, nodes=nodes)
-
-
-def _remove_reserved(
-    counts: Mapping[node_evaluation.NodeClass, int], reserved: int
-) -> Mapping[node_evaluation.NodeClass, int]:
-    """Remove `reserved` nodes with free slots from the class counts of a leaf."""
-    if not reserved:
-        return counts
-    left = dict(counts)
-    for node_class in sorted(left, key=lambda node_class: -len(node_class.capacity.slot_numa_factors)):
-        if node_class.capacity.slot_numa_factors:
-            removed = min(reserved, left[node_class])
-            left[node_class] -= removed
-            reserved -= removed
-    return left

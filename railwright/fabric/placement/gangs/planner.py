@@ -208,13 +208,9 @@ class Plan(msgspec.Struct, frozen=True):
         """True if the plan uses nodes of this shape."""
         return self.shape is None or node_capacity.shape == self.shape
 
-    def count_slots(self, node_capacity: node_slots.NodeCapacity) -> int:
-        """Return the number of slots on such a node at the plan's bandwidth."""
-        return node_slots.count(node_capacity, self.rails, self.bandwidth) if self.uses_shape_of(node_capacity) else 0
-
     def is_met_by(self, node_capacity: node_slots.NodeCapacity) -> bool:
         """True if such a node reaches the plan's bandwidth."""
-        return self.count_slots(node_capacity) > 0
+        return self.uses_shape_of(node_capacity) and node_slots.count(node_capacity, self.rails, self.bandwidth) > 0
 
 
 NO_PLAN = Plan(leaves=(), slots_by_leaf={}, bandwidth=0.0, is_complete=False, rails=0)

@@ -83,9 +83,11 @@ def find_admission_error(
             1 if policy == SINGLE_NUMA_NODE else _count_min_zones(amount, capacity[name])
             for name, amount in amounts.items()
         }
+        # a Grace-Blackwell node has dozens of NUMA nodes without devices
+        with_devices = sorted(node for node, here in free.items() if any(here[name] > 0 for name in amounts))
         fitting = (
             nodes
-            for nodes in (itertools.combinations(_list_nodes_with(amounts, free), *sizes) if len(sizes) == 1 else ())
+            for nodes in (itertools.combinations(with_devices, *sizes) if len(sizes) == 1 else ())
             if all(sum(free[node][name] for node in nodes) >= amount for name, amount in amounts.items())
         )
         nodes = next(fitting, None)
@@ -103,11 +105,6 @@ def find_admission_error(
 def _count_min_zones(amount: int, capacity: Sequence[int]) -> int:
     totals = enumerate(itertools.accumulate(capacity), start=1)
     return next((size for size, total in totals if total >= amount), len(capacity))
-
-
-def _list_nodes_with(amounts: Collection[str], free: dict[int, Counter[str]]) -> list[int]:
-    """Return the NUMA nodes that have any of the resources free: a Grace-Blackwell node has dozens without devices."""
-    return sorted(node for node, here in free.items() if any(here[name] > 0 for name in amounts))
 
 
 def _describe(policy: str, scope: str, amounts: resources.Amounts, sizes: Collection[int]) -> reason.Reason:

@@ -103,11 +103,13 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
     fault = facts.broken[0].describe() if facts.broken else facts.admission_error
-    slots = min(
-        facts.fits_by_other_resources,
-        *_count_slots(signature, facts),
-        MAX_SLOTS_PER_NODE,
-    )
+    usage = {
+        name: ResourceUsage(free, allocatable, signature.requests.get(name, 0))
+        for name, free, allocatable in zip(signature.devices, facts.free, facts.allocatable, strict=True)
+        if signature.requests.get(name, 0) > 0  # rails needed only by record, annotation or policy are no limit
+    }
+    by_device = [max(0, row.free // row.requested) for row in usage.values()]
+    slots = min(facts.fits_by_other_resources, *by_device, MAX_SLOTS_PER_NODE)
     numa_assignments = (
         numa.assign_all(facts.zones, signature.full_demand, slots, signature.unrequested)
         if facts.zones and slots
@@ -123,11 +125,7 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
         ),
         fault=fault,
         is_aligned=_compute_numa_factor(signature, numa_assignments[0]) >= 1.0 if numa_assignments else None,
-        usage={
-            name: ResourceUsage(free, allocatable, signature.requests.get(name, 0))
-            for name, free, allocatable in zip(signature.devices, facts.free, facts.allocatable, strict=True)
-            if signature.requests.get(name, 0) > 0
-        },
+        usage=usage,
         available_rails=_find_available_rails(pools),
         placed_shares=_compute_shares(signature, facts, pools, further_pods=0),
     )
@@ -151,15 +149,6 @@ def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: Node
         rows.append((intent.Need(rails, "", amount), (amount, amount, amount)))
     broken = frozenset([row.rail for row in facts.broken])
     return tuple([PoolAvailability(need, *counted, broken) for need, counted in rows])
-
-
-def _count_slots(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> list[int]:
-    """Return the slots by each requested device. Rails needed only by record, annotation or policy are no limit."""
-    return [
-        max(0, free // signature.requests[name])
-        for name, free in zip(signature.devices, facts.free, strict=True)
-        if signature.requests.get(name, 0) > 0
-    ]
 
 
 def _build_capacity(

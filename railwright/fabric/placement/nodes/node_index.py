@@ -158,15 +158,12 @@ class NodeIndex:
         classes = zip(self._states.by_node, self.find_classes(self._states.by_node), strict=True)
         return {name: node_class for name, node_class in classes if node_class is not None}
 
-    @property
-    def nodes_by_class(self) -> dict[topology.Domain, node_evaluation.Counts]:
-        """Return the number of nodes by leaf and class."""
-        return self.count_classes(self._states.by_leaf)
-
-    def count_classes(self, leaves: Iterable[topology.Domain]) -> dict[topology.Domain, node_evaluation.Counts]:
-        """Return the number of nodes of each class, by leaf."""
+    def count_classes(
+        self, leaves: Iterable[topology.Domain] | None = None
+    ) -> dict[topology.Domain, node_evaluation.Counts]:
+        """Return the number of nodes of each class, by leaf; of all leaves unless `leaves` names some."""
         counts: dict[topology.Domain, node_evaluation.Counts] = {}
-        for leaf in leaves:
+        for leaf in self._states.by_leaf if leaves is None else leaves:
             of_leaf = counts[leaf] = {}
             for state, nodes in self._states.by_leaf.get(leaf, {}).items():
                 if (node_class := self._class_by_state[state]) is not None:
@@ -267,27 +264,21 @@ def find_overrides(
             facts = index.facts.build(cluster.nodes[name], None, peer_requests.get(name, ()), absent=absent)
             overrides[name] = index.get_class(facts._replace(eligible=False) if name in unselected else facts)
     if request.is_announced:
-        overrides |= _find_emptied(request, index, overrides, cluster, absent)
+        overrides |= _find_emptied(RequestView(request, index, overrides), cluster, absent)
     return overrides
 
 
-def _find_emptied(
-    request: scheduling_request.SchedulingRequest,
-    index: NodeIndex,
-    overrides: Mapping[str, node_evaluation.NodeClass],
-    cluster: cluster_state.ClusterState,
-    absent: facts_builder.Absent,
-) -> Overrides:
+def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState, absent: facts_builder.Absent) -> Overrides:
     """Return the classes of candidate nodes with too few free resources, as if their bound pods were gone.
 
     Volcano scores such nodes to choose pods to preempt, or because pods there terminate. It does not count devices of
     ResourceSlices, so that these may just be taken.
     """
     emptied: Overrides = {}
-    known = index.find_classes(request.nodes)
-    classes = list(map(overrides.get, request.nodes, known)) if overrides else known
+    index, nodes = view.index, view.request.nodes
+    classes = view.find_classes(nodes)
     full = {node_class for node_class in set(classes) if node_class is not None and node_class.is_full}
-    for name, node_class in zip(request.nodes, classes, strict=True) if full else ():
+    for name, node_class in zip(nodes, classes, strict=True) if full else ():
         if node_class is None or node_class not in full:
             continue
         free = Counter(cluster.nodes[name].allocatable)
