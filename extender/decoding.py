@@ -41,7 +41,7 @@ def decode_object(decode: Callable[[Buffer], T], raw: msgspec.Raw, title: str) -
             f"{title} has {len(text)} bytes: the API server stores no object of more than {_MAX_OBJECT}"
         )
     if len(text) > _MAX_VALUES:  # otherwise it has fewer values than bytes
-        check_count(title, count_separators(text), _MAX_VALUES, "values")
+        check_count(title, sum(map(text.count, scheduling_views.SEPARATORS)), _MAX_VALUES, "values")
     return decode_body(decode, text)
 
 
@@ -64,8 +64,3 @@ def check_count(title: str, count: int, most: int, unit: str) -> None:
     """Raise MalformedError if a count is above its limit."""
     if count > most:
         raise MalformedError(f"{title} has {count} {unit}: at most {most} are read")
-
-
-def count_separators(text: bytes) -> int:
-    """Return an upper bound of the number of JSON values in a text."""
-    return sum(map(text.count, scheduling_views.SEPARATORS))

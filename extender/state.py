@@ -78,21 +78,17 @@ class Networks:
         """Replace all objects."""
         self._pools.clear()
         for network in objects:
-            self._set(network, network.metadata.annotations.get(names.NAD_RESOURCE_NAME))
+            self.upsert(network)
 
     def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Add or update a network."""
-        self._set(obj, obj.metadata.annotations.get(names.NAD_RESOURCE_NAME))
+        self.remove(obj)
+        if resource := obj.metadata.annotations.get(names.NAD_RESOURCE_NAME):
+            self._pools[obj.metadata.namespace, obj.metadata.name] = resource
 
     def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
         """Remove a network."""
-        self._set(obj, None)
-
-    def _set(self, network: views.NetworkAttachmentDefinition, resource: str | None) -> None:
-        key = network.metadata.namespace, network.metadata.name
-        self._pools.pop(key, None)
-        if resource:
-            self._pools[key] = resource
+        self._pools.pop((obj.metadata.namespace, obj.metadata.name), None)
 
 
 # --- what is watched ------------------------------------------------------------------------------------------

@@ -36,18 +36,9 @@ def compute_uplink_bandwidth(nodes: int, oversubscription: float, crossings: int
 
     A domain of n nodes has n/oversubscription uplinks for each rail; `crossings` ring edges of the gang share them. At
     7:1 a leaf of eight nodes carries one crossing at full bandwidth, a leaf of one node at a seventh. `links` is the
-    number of uplinks available to each rail that the gang uses (`compute_links_per_rail`).
+    number of uplinks available to each rail that the gang uses.
     """
     return min(1.0, nodes * links / (max(1.0, oversubscription) * max(1, crossings)))
-
-
-def compute_links_per_rail(rails: int, used: int, *, bundled: bool) -> float:
-    """Return the number of uplinks available to each rail of a gang that uses `used` of the fabric's `rails` rails.
-
-    If all rails of a node share the uplinks of one switch (`bundled`), a gang that uses four of eight rails has two
-    uplinks for each. If each rail has separate uplinks, it has one.
-    """
-    return rails / used if bundled and 0 < used < rails else 1.0
 
 
 class Uplinks(msgspec.Struct, frozen=True):
@@ -55,7 +46,7 @@ class Uplinks(msgspec.Struct, frozen=True):
 
     domain_sizes: Mapping[topology.Domain, int]  # number of nodes of each domain, free or not
     oversubscription: Sequence[float]  # of the uplinks of a leaf, of its parent, and so on
-    links_per_rail: float = 1.0  # uplinks for each rail that the gang uses (`compute_links_per_rail`)
+    links_per_rail: float = 1.0  # uplinks for each rail that the gang uses
 
     def count_nodes(self, domain: topology.Domain) -> int:
         """Return the number of nodes of a domain."""

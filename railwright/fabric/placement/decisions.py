@@ -119,8 +119,8 @@ def decide(
     key = request.gang
     memory = memory.drop_reservations(gang_memory.list_finished(memory, cluster))
     devices = _list_devices(planning_view)
-    others = gang_memory.list_others(key, devices, memory, cluster)
-    prior = gang_memory.sum_reserved(others.begun, memory, cluster)
+    begun, waiting = gang_memory.list_others(key, devices, memory, cluster)
+    prior = gang_memory.sum_reserved(begun, memory, cluster)
     preferred = _choose_nodes(planning_view) if planning_view.index.signature.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node)
     whole = preferred
@@ -133,7 +133,7 @@ def decide(
     if part and sum(whole.count_all_slots().values()) < gang.remaining_slots:
         gang = gang_status.build_status(request, cluster, part=part)
     planned_before = memory.get(key).get_bandwidth_of_placed(gang)
-    soft = gang_memory.sum_reserved(others.waiting, memory, cluster)
+    soft = gang_memory.sum_reserved(waiting, memory, cluster)
     peers = _summarize_peers(gang, planning_view, planned_before)
     plan = planner.solve(gang.remaining_slots, capacity, peers)
     plan = gang_memory.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
@@ -152,7 +152,7 @@ def decide(
         memory=memory.record(key, remembered if plan.is_complete else None),
         plan=target_plan,
         capacity=capacity,
-        begun=others.begun if capacity is not whole else (),
+        begun=begun if capacity is not whole else (),
         target_leaf=target_leaf,
         max_fill_priority=_find_min_fill_priority(capacity, target_leaf, target_plan),
         fills_used_nodes=preferred is not None and not any(known.capacity.is_idle for known in preferred.classes),
@@ -257,12 +257,6 @@ def _choose_nodes(view: node_index.RequestView) -> gang_capacity.GangCapacity | 
 TARGET, PLANNED, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0  # the tiers of leaves, and the values of their nodes
 
 
-_USED_FIRST = "a single-pod job fills partly used nodes first, on any leaf"
-_OTHERS_USED = "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
-_TOO_SLOW = "the leaf is planned, but this node would slow the gang down"
-_RESERVED = "other nodes of the target leaf come first (this node is idle, or would split the pod across NUMA nodes)"
-
-
 class Rating(NamedTuple):
     """The value of a node, 0..1, and why it is not that of its leaf's tier, "" if it is."""
 
@@ -287,12 +281,16 @@ def rate(tier: float, node_capacity: node_slots.NodeCapacity, decision: Decision
     """Rate a node on a leaf of this tier."""
     is_spared = node_capacity.fill_priority > decision.max_fill_priority
     if decision.fills_used_nodes:  # whatever the leaf
-        return Rating(PLANNED, _OTHERS_USED) if is_spared else Rating(TARGET, _USED_FIRST)
+        if is_spared:
+            why = "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
+            return Rating(PLANNED, why)
+        return Rating(TARGET, "a single-pod job fills partly used nodes first, on any leaf")
     if tier >= PLANNED and decision.is_planned:
         if not decision.plan.uses_shape_of(node_capacity):
             return Rating(ELSEWHERE, f"the leaf is planned, but the gang uses only nodes of {decision.plan.node_type}")
         if not decision.plan.is_met_by(node_capacity):
-            return Rating(ELSEWHERE, _TOO_SLOW)
+            return Rating(ELSEWHERE, "the leaf is planned, but this node would slow the gang down")
         if tier == TARGET and is_spared:
-            return Rating(PLANNED, _RESERVED)
+            others = "other nodes of the target leaf come first"
+            return Rating(PLANNED, f"{others} (this node is idle, or would split the pod across NUMA nodes)")
     return Rating(tier)

@@ -20,7 +20,6 @@ For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -111,30 +110,24 @@ def list_finished(memory: PlacementMemory, cluster: cluster_state.ClusterState) 
     ]
 
 
-class OtherGangs(NamedTuple):
-    """The other gangs with a reservation."""
-
-    begun: list[membership.GangKey]  # those that have the prior right
-    waiting: list[membership.GangKey]
-
-
 def list_others(
     gang: membership.GangKey,
     devices: frozenset[str],
     memory: PlacementMemory,
     cluster: cluster_state.ClusterState,
-) -> OtherGangs:
-    """Return the other gangs with a reservation. Only those that take any of `devices` have a prior right.
+) -> tuple[list[membership.GangKey], list[membership.GangKey]]:
+    """Return the other gangs with a reservation: those that have begun and have the prior right, and those that wait.
 
-    Pods that take other rails may be on one node with theirs.
+    Only those that take any of `devices` have a prior right. Pods that take other rails may be on one node with theirs.
     """
-    others = OtherGangs([], [])
+    begun: list[membership.GangKey] = []
+    waiting: list[membership.GangKey] = []
     for key, remembered in memory.gangs.items():
         if key != gang and remembered.reserved:
             competes = memory.is_recent(remembered) and not devices.isdisjoint(remembered.devices)
             has_begun = competes and gang_status.has_placed(key, cluster)
-            (others.begun if has_begun else others.waiting).append(key)
-    return others
+            (begun if has_begun else waiting).append(key)
+    return begun, waiting
 
 
 def sum_reserved(

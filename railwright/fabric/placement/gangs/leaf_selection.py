@@ -75,10 +75,15 @@ class LeafCost(NamedTuple):
 
 
 class LeafChoice(msgspec.Struct, frozen=True):
-    """The selected leaves, in the order to fill them."""
+    """The selected leaves."""
 
-    leaves: tuple[topology.Domain, ...]
+    slots_by_leaf: Slots  # in the order to fill them
     cost: LeafCost  # comparable for one gang only
+
+    @property
+    def leaves(self) -> tuple[topology.Domain, ...]:
+        """Return the leaves, in the order to fill them."""
+        return tuple(self.slots_by_leaf)
 
 
 def choose_leaves(problem: LeafProblem, preferred: PreferredSlots = NO_PREFERENCE) -> LeafChoice | None:
@@ -87,7 +92,7 @@ def choose_leaves(problem: LeafProblem, preferred: PreferredSlots = NO_PREFERENC
     if problem.missing <= 0:
         before = itertools.accumulate([problem.slots[leaf] for leaf in peer_leaves], initial=0)
         needed = [leaf for leaf, held in zip(peer_leaves, before, strict=False) if held < problem.remaining]
-        return LeafChoice(leaves=tuple(needed), cost=LeafCost())
+        return LeafChoice({leaf: problem.slots[leaf] for leaf in needed}, LeafCost())
     above: dict[topology.Domain, int] = {}  # slots of every domain above the leaves
     for leaf, slots in problem.slots.items():
         for level in range(1, len(leaf)):
@@ -95,8 +100,8 @@ def choose_leaves(problem: LeafProblem, preferred: PreferredSlots = NO_PREFERENC
     choices = [_choose_fewest(candidates, problem, preferred, above) for candidates in problem.candidates]
     if not choices:
         return None
-    best = min(choices, key=lambda choice: (choice.cost, choice.leaves))
-    return LeafChoice((*peer_leaves, *_sort_leaves(best.leaves, problem)), best.cost)
+    cost, leaves = min(choices)
+    return LeafChoice({leaf: problem.slots[leaf] for leaf in (*peer_leaves, *_sort_leaves(leaves, problem))}, cost)
 
 
 def _list_groups(problem: LeafProblem) -> Iterator[Slots]:
@@ -125,8 +130,10 @@ def _list_groups(problem: LeafProblem) -> Iterator[Slots]:
             fresh = {leaf: slots for leaf, slots in fresh.items() if leaf[level:] in carrying}
 
 
-def _choose_fewest(candidates: Slots, problem: LeafProblem, preferred: PreferredSlots, above: Slots) -> LeafChoice:
-    """Return the fewest leaves. If one is enough: the one that uses the fewest idle nodes, then the tightest."""
+def _choose_fewest(
+    candidates: Slots, problem: LeafProblem, preferred: PreferredSlots, above: Slots
+) -> tuple[LeafCost, tuple[topology.Domain, ...]]:
+    """Return (cost, fewest leaves). If one is enough: the one that uses the fewest idle nodes, then the tightest."""
     order = sorted(candidates.values(), reverse=True)
     count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= problem.missing)
     choices: list[tuple[topology.Domain, ...]]
@@ -134,9 +141,7 @@ def _choose_fewest(candidates: Slots, problem: LeafProblem, preferred: Preferred
         choices = [(leaf,) for leaf, slots in candidates.items() if slots >= problem.missing]
     else:
         choices = [_choose_by_spines(problem.missing, count, candidates, problem, above)]
-    costs = [(_compute_cost(chosen, candidates, problem, preferred, above), chosen) for chosen in choices]
-    cost, leaves = min(costs)
-    return LeafChoice(leaves, cost)
+    return min((_compute_cost(chosen, candidates, problem, preferred, above), chosen) for chosen in choices)
 
 
 def _compute_cost(

@@ -28,7 +28,6 @@ import functools
 import itertools
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -37,22 +36,6 @@ from railwright.fabric.placement.gangs import gang_capacity, leaf_selection
 from railwright.fabric.placement.nodes import node_evaluation, node_slots
 
 # --- one set of common rails ----------------------------------------------------------------------------------
-
-
-class NodeChoice(NamedTuple):
-    """The chosen leaves, and the node shape to use there."""
-
-    leaf_choice: leaf_selection.LeafChoice
-    slots_by_leaf: Mapping[topology.Domain, int]
-    shape: str | None  # None if all nodes have one shape, or one shape cannot hold the unplaced pods
-
-    @property
-    def cost_with_other_rails(self) -> tuple[bool, tuple[int, int, int]]:
-        """Return the cost, lower is better, to compare choices of equal bandwidth with different rails.
-
-        One shape outweighs fewer leaves. Slots are left out: a node has other slots with other rails.
-        """
-        return self.shape is None, self.leaf_choice.cost.domains
 
 
 class PlanProblem:
@@ -100,27 +83,29 @@ class PlanProblem:
         """True if the gang fits on labelled leaves at `min_bandwidth`."""
         return self.max_bandwidth >= min_bandwidth - node_slots.TOLERANCE and self._fits(min_bandwidth)
 
-    def choose(self, min_bandwidth: node_slots.Bandwidth, peer_shapes: Collection[str]) -> NodeChoice:
-        """Choose leaves and node shape at a bandwidth at which the gang fits.
+    def choose(
+        self, min_bandwidth: node_slots.Bandwidth, peer_shapes: Collection[str]
+    ) -> tuple[leaf_selection.LeafChoice, str | None]:
+        """Return leaves and node shape at a bandwidth at which the gang fits.
 
-        `peer_shapes` are the node shapes of the placed peers.
+        The shape is None if all nodes have one, or one shape cannot hold the unplaced pods. `peer_shapes` are the node
+        shapes of the placed peers.
         """
         capacities = [node_class.capacity for node_class in self._capacity.classes]
         shapes = sorted({capacity.shape for capacity in capacities if capacity.slot_numa_factors})
         if shapes and len(peer_shapes) <= 1 and len({*shapes, *peer_shapes}) > 1:
-            choices = [self._choose_for_shape(min_bandwidth, shape) for shape in peer_shapes or shapes]
-            if possible := [choice for choice in choices if choice is not None]:
-                return min(possible, key=lambda choice: (choice.leaf_choice.cost, choice.leaf_choice.leaves))
+            choices = [(self._choose_for_shape(min_bandwidth, shape), shape) for shape in peer_shapes or shapes]
+            if possible := [(choice, shape) for choice, shape in choices if choice is not None]:
+                return min(possible, key=lambda row: (row[0].cost, row[0].leaves))
         mixed = self._choose_for_shape(min_bandwidth, None)
         assert mixed is not None, "`find_highest_bandwidth` has shown that it fits"  # noqa: S101 - for the type checker
-        return mixed
+        return mixed, None
 
-    def _choose_for_shape(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> NodeChoice | None:
+    def _choose_for_shape(
+        self, min_bandwidth: node_slots.Bandwidth, shape: str | None
+    ) -> leaf_selection.LeafChoice | None:
         problem = self._get_leaf_problem(min_bandwidth, shape)
-        choice = leaf_selection.choose_leaves(problem, self._find_preferred(min_bandwidth, shape))
-        if choice is None:
-            return None
-        return NodeChoice(choice, {leaf: problem.slots[leaf] for leaf in choice.leaves}, shape)
+        return leaf_selection.choose_leaves(problem, self._find_preferred(min_bandwidth, shape))
 
     def _fits(self, min_bandwidth: node_slots.Bandwidth) -> bool:
         return self._get_leaf_problem(min_bandwidth, None).fits
@@ -252,16 +237,17 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
         return _build_incomplete_plan(remaining, capacity, peer_leaves)
     candidates = problems if len(problems) == 1 else [problem for problem in problems if problem.reaches(highest)]
     # Leaves are chosen for each set of rails that reaches this bandwidth: with fewer rails more nodes qualify.
-    choices = [(problem, problem.choose(highest, peers.shapes)) for problem in candidates]
-    # on ties the first: the one with the most rails
-    problem, chosen = min(choices, key=lambda item: item[1].cost_with_other_rails)
+    choices = [(problem, *problem.choose(highest, peers.shapes)) for problem in candidates]
+    # One shape outweighs fewer leaves. Slots are left out: a node has other slots with other rails. On ties the first,
+    # which has the most rails.
+    problem, chosen, shape = min(choices, key=lambda row: (row[2] is None, row[1].cost.domains))
     return Plan(
-        leaves=chosen.leaf_choice.leaves,
+        leaves=chosen.leaves,
         slots_by_leaf=chosen.slots_by_leaf,
         bandwidth=highest,
         is_complete=True,
         rails=problem.rails,
-        shape=chosen.shape,
+        shape=shape,
     )
 
 

@@ -203,7 +203,7 @@ class FactsBuilder:
         complement = numa.subtract_usage(from_shape, taken)
         if report is None:
             return complement
-        if kubelet_admission.is_current(report, [(pod.bound_at, pod.requests) for pod in bound], names):
+        if kubelet_admission.is_current(report, bound, names):
             reported = numa.subtract_usage(numa.read_available_zones(report, names), unobserved)
         elif from_shape:
             return complement

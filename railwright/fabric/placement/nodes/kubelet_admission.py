@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement.nodes import numa
+from railwright.fabric.placement.state import object_info
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
 
@@ -18,12 +19,10 @@ RESTRICTED, SINGLE_NUMA_NODE = "restricted", "single-numa-node"  # with other po
 CONTAINER = "container"  # scope
 
 
-BoundPods = Collection[tuple[str, resources.Amounts]]
-"""(time of the binding, requests) of the pods bound to a node that request devices."""
-
-
-def is_current(report: node_views.NodeResourceTopology, bound: BoundPods, names: Collection[str]) -> bool:
-    """True if the report is newer than the last binding on the node.
+def is_current(
+    report: node_views.NodeResourceTopology, bound: Collection[object_info.PodInfo], names: Collection[str]
+) -> bool:
+    """True if the report is newer than the last binding on the node. `bound` are its pods that request devices.
 
     Both times are from the API server, in seconds. The exporter reads the devices after kubelet has admitted the pod,
     so a report of the same second is not newer. A report with fewer used devices than the pods request is not current
@@ -35,9 +34,9 @@ def is_current(report: node_views.NodeResourceTopology, bound: BoundPods, names:
         used.update(dict(zone.free))
     for zone in numa.read_available_zones(report, names):
         used.subtract(dict(zone.free))
-    if any(amount < sum(requests.get(name, 0) for _, requests in bound) for name, amount in used.items()):
+    if any(amount < sum(pod.requests.get(name, 0) for pod in bound) for name, amount in used.items()):
         return False
-    last, written = max((bound_at for bound_at, _ in bound), default=""), report.written_at
+    last, written = max((pod.bound_at for pod in bound), default=""), report.written_at
     return not last or not written or written > last
 
 

@@ -106,20 +106,14 @@ def _read_zones(
 ) -> Zones:
     zones: dict[int, dict[str, int]] = {}
     for zone in report.zones:
-        node = get_number(zone)
-        if node is not None and node not in zones:
+        match = _NAME.fullmatch(zone.name) if zone.type == "Node" else None  # others are sockets or dies
+        if match is not None and (node := int(match[1])) not in zones:
             written = {item.name: amount(item) for item in zone.resources if item.name in names}
             zones[node] = {name: max(0, milli) for name, milli in resources.parse_amounts(written).items()}
     return build_zones(zones.items())
 
 
 _NAME = re.compile(r"node-(\d{1,4})", re.ASCII)  # as NFD and the resource-topology-exporter name a NUMA node
-
-
-def get_number(zone: node_views.TopologyZone) -> int | None:
-    """Return the number of a NUMA node, or None for other zones (sockets, dies)."""
-    match = _NAME.fullmatch(zone.name) if zone.type == "Node" else None
-    return int(match[1]) if match else None
 
 
 def build_zones(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 import msgspec
 
 from railwright.fabric import intent, resources, views
-from railwright.fabric.placement import bandwidth, scheduling_request
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 from railwright.fabric.policy import model, presets
 
@@ -44,10 +44,15 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         return frozenset([need.resource for need in self.needs if not self.requests.get(need.resource, 0)])
 
     def count_uplinks_per_rail(self) -> float:
-        """Return the number of uplinks available to each rail that a pod with this signature uses."""
+        """Return the number of uplinks available to each rail that a pod with this signature uses.
+
+        If all rails of a node share the uplinks of one switch, a pod that uses four of eight rails has two uplinks for
+        each. If each rail has separate uplinks, it has one.
+        """
+        rails = len(self.fabric.rails)
         used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
-        bundled = not presets.has_own_uplinks(self.fabric.placement)
-        return bandwidth.compute_links_per_rail(len(self.fabric.rails), used, bundled=bundled)
+        is_shared = not presets.has_own_uplinks(self.fabric.placement)
+        return rails / used if is_shared and 0 < used < rails else 1.0
 
 
 def build_signature(

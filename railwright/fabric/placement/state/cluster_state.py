@@ -91,12 +91,6 @@ class PodIndex:
         if not self.ended_by_gang[gang]:
             del self.ended_by_gang[gang]
 
-    def replace(self, pod: object_info.PodInfo) -> None:
-        """Replace a pod by itself with other requests."""
-        joins_gang = pod.uid in self.by_gang.get(pod.gang, {})
-        self.remove(pod.uid)
-        self.add(pod, joins_gang=joins_gang)
-
     def _add_usage(self, node: str, requests: resources.Amounts, *, sign: int) -> None:
         used = self.used_by_node[node]
         for name, amount in requests.items():
@@ -397,7 +391,9 @@ class ClusterState:
         for previous in pods:
             requests = self._add_claims(previous.claims, previous.container_requests)
             if requests != previous.requests:
-                self._pods.replace(msgspec.structs.replace(previous, requests=requests))
+                joins_gang = previous.uid in self.get_gang(previous.gang)
+                self._pods.remove(previous.uid)
+                self._pods.add(msgspec.structs.replace(previous, requests=requests), joins_gang=joins_gang)
             self._record_pod_change(previous)
 
     def _add_claims(
