@@ -20,7 +20,7 @@ from railwright.cluster import errors, events, last_policy, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.dashboard import application
 from railwright.fabric.overview import gang_assessment, overview_builder, overview_types
-from railwright.fabric.placement.state import assumed_pods
+from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.serving import logs, metrics, probes, server, settings, tls
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
@@ -38,13 +38,12 @@ async def serve(options: settings.Settings) -> int:
     """Run the extender until it is stopped. Return the exit code."""
     counters, checks = metrics.ExtenderMetrics(), probes.Probes()
     state = states.State()
-    pod_groups = gang_events.PodGroups()
     try:
         origin = await sources.connect(
             kubeconfig=str(options.kubeconfig) if options.kubeconfig else None,
             snapshot=options.snapshot,
             policy=options.policy,
-            watches=[pod_groups.add_recorder(watch) for watch in states.list_watches(state)],
+            watches=states.list_watches(state),
             count_failure=lambda kind, reason: counters.watch_failures.labels(kind, reason).inc(),
         )
     except errors.ClusterError as error:
@@ -104,7 +103,7 @@ async def serve(options: settings.Settings) -> int:
     )
     tasks += [
         functools.partial(_expire, deciding, state, options.assume_seconds),
-        _build_gang_check(gangs, counters, poster, pod_groups),
+        _build_gang_check(gangs, counters, poster, state.cluster),
         cluster_reports.RailGauges(state, counters, deciding.policy).run,
     ]
     if options.dashboard_listen is not None:
@@ -129,7 +128,7 @@ def _build_gang_check(
     gangs: gang_tracker.Gangs,
     counters: metrics.ExtenderMetrics,
     poster: events.Events | None,
-    pod_groups: gang_events.PodGroups,
+    cluster: cluster_state.ClusterState,
 ) -> server.Task:
     """Return a task that checks gangs until cancelled, and counts and posts outcomes."""
 
@@ -138,7 +137,7 @@ def _build_gang_check(
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
             for outcome in gangs.check(time.monotonic()):
                 if poster is not None:
-                    gang_events.post(poster, pod_groups, outcome)
+                    gang_events.post(poster, cluster, outcome)
                 if outcome.attained:
                     counters.gang_attained_ratio.observe(outcome.attained)
                 if not outcome.is_repeated and outcome.code in overview_types.STATES:

@@ -16,7 +16,7 @@ import watched_objects
 from placing import LEAF, leaves, pod, policy
 from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
-from extender import cluster_reports, gang_events, state
+from extender import cluster_reports, state
 from railwright.cluster import resources
 from railwright.fabric.overview import overview_builder
 from railwright.serving import metrics
@@ -37,8 +37,7 @@ class Site:
         fabric_policy = policy(domains=[LEAF])
         nodes = leaves(a=20, b=20)
         known = state.State()
-        groups = gang_events.PodGroups()
-        self.watches = {watch.kind.name: groups.add_recorder(watch) for watch in state.list_watches(known)}
+        self.watches = {watch.kind.name: watch for watch in state.list_watches(known)}
         known.apply_policy(fabric_policy)
         known.cluster.replace_nodes(nodes)
         self.verbs = extending.Extender(known, lambda: fabric_policy, clock=lambda: 100.0)

@@ -13,10 +13,12 @@ from placing import LEAF, SPINE, leaves, pod, policy
 from wording import texts
 
 from extender import gang_events, gang_tracker
-from railwright.cluster import events, resources, sinks, sources
+from railwright.cluster import events
 from railwright.fabric import views
 from railwright.fabric.overview import overview_types
+from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.reasons import codes, reason
+from railwright.fabric.workloads import volcano
 
 GANG = "train/g"
 WHY = (reason.Reason(codes.PlacementCode.CAPACITY_NEVER, "the gang never fits: it needs 2 slots"),)
@@ -139,17 +141,11 @@ def test_the_number_of_tracked_gangs_is_bounded(monkeypatch):
 
 
 def test_events_go_to_the_pod_group_and_else_to_the_pod():
-    groups, posting, seen, removed = gang_events.PodGroups(), extending.Poster(), [], []
-    watch = sources.WatchSpec(
-        kind=resources.GANG_SIZES["podgroups.scheduling.volcano.sh"],
-        sink=sinks.Functions(seen.extend, seen.append, removed.append),
-    )
-    beside = groups.add_recorder(watch)
-    meta = {"namespace": "train", "name": "g", "uid": "u-g"}
-    beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))
-    assert len(seen) == 1, "the sink behind it hears it, too"
+    cluster, posting = cluster_state.ClusterState(), extending.Poster()
+    group = msgspec.convert({"metadata": {"namespace": "train", "name": "g", "uid": "u-g"}}, views.PodGroup)
+    cluster.upsert_size(volcano.POD_GROUPS, group)
     for gang in (GANG, "train/other"):
-        gang_events.post(posting, groups, gang_tracker.Outcome(overview_types.NEVER, gang, read_pod("w-0"), WHY))
+        gang_events.post(posting, cluster, gang_tracker.Outcome(overview_types.NEVER, gang, read_pod("w-0"), WHY))
     assert [note[0] for note in posting.posted] == [
         events.Involved("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
         events.Involved("Pod", "v1", "train", "w-0", "uid-w-0"),
@@ -157,13 +153,14 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     assert {note[1:] for note in posting.posted} == {
         (True, "GangNeverFits", "CapacityNever: the gang never fits: it needs 2 slots")
     }
-    group = msgspec.convert({"metadata": meta}, views.PodGroup)
-    for forget in (lambda: beside.sink.remove(group), lambda: beside.sink.replace([])):
-        beside.sink.replace([group])
-        assert groups.find(GANG) is not None
+    for forget in (
+        lambda: cluster.remove_size(volcano.POD_GROUPS, group),
+        lambda: cluster.replace_sizes(volcano.POD_GROUPS, []),
+    ):
+        cluster.replace_sizes(volcano.POD_GROUPS, [group])
+        assert cluster.find_pod_group(GANG) is not None
         forget()
-        assert groups.find(GANG) is None
-    assert removed == [group]
+        assert cluster.find_pod_group(GANG) is None
 
 
 def read_pod(name: str):
@@ -181,7 +178,7 @@ def read_pod(name: str):
 )
 def test_only_states_that_need_attention_become_events(state, said):
     posting = extending.Poster()
-    gang_events.post(posting, gang_events.PodGroups(), gang_tracker.Outcome(state, GANG, read_pod("w-0"), WHY))
+    gang_events.post(posting, cluster_state.ClusterState(), gang_tracker.Outcome(state, GANG, read_pod("w-0"), WHY))
     assert [reason for _, _, reason, _ in posting.posted] == said
 
 

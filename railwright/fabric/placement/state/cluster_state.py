@@ -213,6 +213,10 @@ class ClusterState:
         """True if Volcano offers this gang the nodes of one HyperNode at a time."""
         return self._sizes.is_confined(key)
 
+    def find_pod_group(self, key: membership.GangKey) -> declared_sizes.PodGroupReference | None:
+        """Return the PodGroup of a gang, or None."""
+        return self._sizes.find_pod_group(key)
+
     def locate(self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
 

@@ -1,11 +1,11 @@
 """Gang sizes as declared by cluster objects, with the precedence of docs/interface.md 7.1.
 
-Stores what each source object declares. `workloads.membership` reads the sizes from the objects; `cluster_state` counts
-existing pods.
+Stores what each source object declares, and which PodGroups exist. `workloads.membership` reads the sizes from the
+objects; `cluster_state` counts existing pods.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,10 +24,18 @@ class _Declaration(msgspec.Struct, frozen=True):
     sizes: frameworks.SizeReport  # at most MAX_SIZE
     owner: tuple[str, str] | None = None  # kind (KIND.GROUP) and name of the object that controls a PodGroup
     is_confined: bool = False  # a PodGroup with a constraint to HyperNodes
+    uid: str = ""  # of a PodGroup
 
     def subtract(self, size: int, ended: int) -> int:
         """Return a declared size less the pods that have ended."""
         return size if self.kind.excludes_ended else max(0, size - ended)
+
+
+class PodGroupReference(NamedTuple):
+    """Which object the PodGroup of a gang is; its namespace and name are the key of the gang."""
+
+    api_version: str
+    uid: str
 
 
 class Sizes:
@@ -61,12 +69,22 @@ class Sizes:
         """True if Volcano offers this gang the nodes of one HyperNode at a time."""
         return any(objects[key].is_confined for objects in self._objects.values() if key in objects)
 
+    def find_pod_group(self, key: frameworks.GangKey) -> PodGroupReference | None:
+        """Return the PodGroup of a gang by the first source that has one, or None."""
+        declarations = [objects[key] for objects in self._objects.values() if key in objects and objects[key].uid]
+        if not declarations:
+            return None
+        group = min(declarations, key=lambda declaration: declaration.kind.source)
+        return PodGroupReference("/".join(group.kind.path.split("/")[2:4]), group.uid)
+
     def upsert(self, kind: frameworks.SizeKind, obj: Any) -> bool:
         """Store what an added or changed object declares; return True if that changed."""
-        owner, is_confined = None, False
+        declaration = _Declaration(kind, _limit(kind.read_sizes(obj)))
         if isinstance(obj, views.PodGroup):
-            owner, is_confined = _identify_owner(obj), obj.spec.is_confined
-        return self._store(obj.metadata.full_name, _Declaration(kind, _limit(kind.read_sizes(obj)), owner, is_confined))
+            declaration = msgspec.structs.replace(
+                declaration, owner=_identify_owner(obj), is_confined=obj.spec.is_confined, uid=obj.metadata.uid
+            )
+        return self._store(obj.metadata.full_name, declaration)
 
     def set_sizes(self, kind: frameworks.SizeKind, source_object: str, sizes: frameworks.SizeReport) -> None:
         """Replace the sizes that `source_object` declares."""
