@@ -38,7 +38,6 @@ def shape(spines: int, leaves: int, nodes: int) -> objects.Shape:
         spines={f"spine-{spine}": (nodes,) * leaves for spine in range(spines)},
         gpus=8,
         rails=dict.fromkeys(RESOURCES, 1),
-        source="made for the tests of the dashboard",
     )
 
 

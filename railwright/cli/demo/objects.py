@@ -8,7 +8,6 @@ import msgspec
 
 Tree = dict[str, Any]
 LEAF_LABEL, SPINE_LABEL = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
-PRODUCT_LABEL = "nvidia.com/gpu.product"
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -17,21 +16,19 @@ class Shape(msgspec.Struct, frozen=True):
     spines: Mapping[str, Sequence[int]]
     gpus: int
     rails: Mapping[str, int]  # resource -> devices per node
-    source: str
-    product: str = ""  # value of the label that a policy's node shapes match
 
 
+# 64 H100 nodes in 15 leaf groups under two superpods (marin-community/marin issue 6950)
 UNEVEN_64 = Shape(
     spines={"superpod-a": (1, 2, 2, 3, 3, 5, 5, 6, 6, 8), "superpod-b": (1, 2, 3, 6, 11)},
     gpus=8,
     rails={f"nvidia.com/mlx5_{rail}": 100 for rail in range(4)},  # network-operator's shared plugin: 100 per rail
-    source="64 H100 nodes in 15 leaf groups under two superpods (marin-community/marin issue 6950)",
 )
 
 
-def build_nodes(shape: Shape, first_leaf: int = 0) -> Iterator[Tree]:
-    """Yield the nodes, named by their leaf; leaves are numbered from `first_leaf`."""
-    leaf = first_leaf
+def build_nodes(shape: Shape) -> Iterator[Tree]:
+    """Yield the nodes, named by their leaf."""
+    leaf = 0
     for spine, sizes in shape.spines.items():
         for size in sizes:
             for index in range(size):
@@ -53,12 +50,7 @@ def _build_node(name: str, leaf: str, spine: str, shape: Shape) -> Tree:
         "metadata": {
             "name": name,
             "uid": f"node-{name}",
-            "labels": {
-                LEAF_LABEL: leaf,
-                SPINE_LABEL: spine,
-                "kubernetes.io/hostname": name,
-                **({PRODUCT_LABEL: shape.product} if shape.product else {}),
-            },
+            "labels": {LEAF_LABEL: leaf, SPINE_LABEL: spine, "kubernetes.io/hostname": name},
         },
         "spec": {},
         "status": {

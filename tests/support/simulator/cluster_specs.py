@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli.demo.objects import LEAF_LABEL, PRODUCT_LABEL, SPINE_LABEL, UNEVEN_64, Shape, Tree, build_nodes
+from railwright.cli.demo.objects import LEAF_LABEL, SPINE_LABEL, UNEVEN_64, Shape, Tree, build_nodes
 from railwright.fabric import node_views
 from railwright.fabric.policy import model
 
 GPU, POOL = "nvidia.com/gpu", "rdma/rail"  # one pool of equal rails
-RAILS, GPUS, PRODUCT = 8, 8, "8x8"
+RAILS, GPUS = 8, 8
 FABRIC = "simulated"
 
 
@@ -21,7 +21,6 @@ class ClusterSpec(msgspec.Struct, frozen=True):
     nodes: tuple[node_views.Node, ...]
     policy: model.PolicyDocument
     fabric_name: str
-    source: str
 
     @property
     def fabric(self) -> model.Fabric:
@@ -34,32 +33,25 @@ def _expand_sizes(*counts: tuple[int, int]) -> tuple[int, ...]:
     return tuple(size for size, count in counts for _ in range(count))
 
 
-def build_shape(spines: Mapping[str, tuple[int, ...]], source: str) -> Shape:
+def build_shape(spines: Mapping[str, tuple[int, ...]]) -> Shape:
     """Return nodes of 8 GPUs and 8 rails, in leaves of these sizes below each spine."""
-    return Shape(spines, GPUS, {POOL: RAILS}, source, product=PRODUCT)
+    return Shape(spines, GPUS, {POOL: RAILS})
 
 
-def _build_superpod(units: int) -> Shape:
-    source = f"DGX SuperPOD reference architecture: {units} scalable units of 32 nodes, one leaf per rail and unit"
-    return build_shape({"core": (32,) * units}, source)
-
-
-_LINGJUN = (
-    "alibaba-lingjun-dataset-2023 topo.csv: 847 hosts, 119 ToR groups, aggregation groups of 362, 306 and 179; "
-    "the parent of each ToR group is not published: they are distributed in proportion"
-)
+# superpod: DGX SuperPOD reference architecture: scalable units of 32 nodes, one leaf per rail and unit.
+# lingjun: alibaba-lingjun-dataset-2023 topo.csv: 847 hosts, 119 ToR groups, aggregation groups of 362, 306 and 179; the
+# parent of each ToR group is not published, so they are distributed in proportion.
 CATALOGUE: Mapping[str, Shape] = {
-    "superpod-2": _build_superpod(2),
-    "superpod-4": _build_superpod(4),
-    "superpod-8": _build_superpod(8),
-    "coreweave": build_shape(UNEVEN_64.spines, UNEVEN_64.source),
+    "superpod-2": build_shape({"core": (32,) * 2}),
+    "superpod-4": build_shape({"core": (32,) * 4}),
+    "superpod-8": build_shape({"core": (32,) * 8}),
+    "coreweave": build_shape(UNEVEN_64.spines),
     "lingjun": build_shape(
         {
             "aggregation-a": _expand_sizes((8, 30), (7, 10), (6, 6), (5, 2), (4, 1), (2, 1)),
             "aggregation-b": _expand_sizes((8, 24), (7, 9), (6, 6), (5, 2), (3, 1), (2, 1)),
             "aggregation-c": _expand_sizes((8, 14), (7, 4), (6, 3), (5, 3), (4, 1), (2, 1)),
-        },
-        _LINGJUN,
+        }
     ),
 }
 
@@ -73,7 +65,7 @@ def build(name: str, shape: Shape, oversubscription: Sequence[float] = ()) -> Cl
     """Return a cluster of this shape."""
     nodes = tuple(msgspec.convert(list(build_nodes(shape)), list[node_views.Node]))
     policy = msgspec.convert(build_policy(), model.PolicyDocument)
-    return set_oversubscription(ClusterSpec(name, nodes, policy, FABRIC, shape.source), oversubscription)
+    return set_oversubscription(ClusterSpec(name, nodes, policy, FABRIC), oversubscription)
 
 
 def set_oversubscription(spec: ClusterSpec, ratios: Sequence[float]) -> ClusterSpec:
@@ -109,7 +101,7 @@ def build_policy() -> Tree:
                 "placement": {"domains": [LEAF_LABEL, SPINE_LABEL]},
             }
         },
-        "nodeShapes": [{"name": PRODUCT, "match": {PRODUCT_LABEL: PRODUCT}, "numa": list(_build_numa_nodes())}],
+        "nodeShapes": [{"name": "8x8", "match": {}, "numa": list(_build_numa_nodes())}],
     }
 
 

@@ -11,7 +11,7 @@ from simulator import cluster as clusters
 
 def site(spines, over=(1.0,)) -> cluster_specs.ClusterSpec:
     """Return nodes of 8 GPUs in leaves of these sizes below each spine."""
-    return cluster_specs.build("town", cluster_specs.build_shape(spines, "a test"), over)
+    return cluster_specs.build("town", cluster_specs.build_shape(spines), over)
 
 
 def town(spines, over=(1.0,)) -> clusters.Cluster:
