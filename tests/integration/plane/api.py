@@ -1,7 +1,7 @@
 """A small client of the API server for tests. Objects are dicts."""
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -122,18 +122,6 @@ class Api:
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         await self.request("DELETE", await self._path(kind, namespace), body=options)
-
-    async def watch(
-        self, kind: str, namespace: str | None = None, *, resource_version: str = "", labels: str = ""
-    ) -> AsyncIterator[tuple[str, Object]]:
-        """Yield (ADDED | MODIFIED | DELETED, object) until the caller stops."""
-        query = {"watch": "true", "resourceVersion": resource_version, "labelSelector": labels}
-        url = self.server + await self._path(kind, namespace)
-        params = {key: value for key, value in query.items() if value}
-        async with self.session.get(url, params=params, timeout=aiohttp.ClientTimeout()) as answer:
-            async for line in answer.content:
-                event = json.loads(line)
-                yield event["type"], event["object"]
 
     async def request(
         self,

@@ -1,4 +1,4 @@
-"""An etcd and an API server for one test, which may kill, restart and compact them.
+"""An etcd and an API server for one test, which may kill and restart them.
 
 Nothing else runs there: no controller, no scheduler. Our servers use their accounts' names with every right, so that
 the audit log tells who asked for what.
@@ -57,10 +57,9 @@ class Bare:
         self.servers.append(server := servers.Server(process, self.session))
         return await server.start()
 
-    def kubeconfig(self, account: str, port: int = 0) -> pathlib.Path:
-        """Return a fresh kubeconfig; by another port, such as a proxy's, where one is given."""
-        server = f"https://127.0.0.1:{port}" if port else self.parts.server
-        return self.certificates.kubeconfig(account, server, _ACCOUNT + account, _GROUPS)
+    def kubeconfig(self, account: str) -> pathlib.Path:
+        """Return a fresh kubeconfig."""
+        return self.certificates.kubeconfig(account, self.parts.server, _ACCOUNT + account, _GROUPS)
 
     def lists(self, since: int = 0) -> dict[tuple[str, str], int]:
         """Return how often each account has listed each path successfully, from an offset of the audit log on."""

@@ -126,10 +126,10 @@ class Plane:
             )
         return out.decode()
 
-    async def apply(self, manifests: str, *, namespace: str | None = None) -> list[api.Object]:
+    async def apply(self, manifests: str) -> list[api.Object]:
         """Create every object of a YAML text, in order."""
         documents = [document for document in yaml.safe_load_all(manifests) if document]
-        return [await self.api.create(document, namespace=namespace) for document in documents]
+        return [await self.api.create(document) for document in documents]
 
     async def serve(self, module: str, *arguments: str, **environment: str) -> servers.Server:
         """Start `python -m webhook` or `-m extender` with these options; it is ended with the run at the latest."""
@@ -144,9 +144,9 @@ class Plane:
         authority = self.certificates.authority.certificate_pem
         await registration.register(self.api, name, port, authority, namespaces)
 
-    async def unregister_webhook(self, *, namespaces: Sequence[str], name: str = "railwright-test") -> None:
+    async def unregister_webhook(self, *, namespaces: Sequence[str]) -> None:
         """Unregister the webhook; return when the API server no longer calls it."""
-        await registration.unregister(self.api, name, namespaces)
+        await registration.unregister(self.api, "railwright-test", namespaces)
 
     async def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
         """Create a namespace in which pods can be created at once."""

@@ -135,14 +135,11 @@ class Site:
         return act_as(self.plane, account)
 
 
-def act_as(
-    on: plane.Plane, account: str, *, namespace: str = NAMESPACE, name: str = "railwright", server: str = ""
-) -> str:
-    """Return the option with which a server acts as a service account of an installation, by this URL if given."""
+def act_as(on: plane.Plane, account: str, *, namespace: str = NAMESPACE, name: str = "railwright") -> str:
+    """Return the option with which a server acts as a service account of an installation."""
     user = f"system:serviceaccount:{namespace}:{name}-{account}"
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    url = server or on.parts.server
-    path = on.certificates.kubeconfig(f"{name}-{account}-{url.rpartition(':')[2]}", url, user, groups)
+    path = on.certificates.kubeconfig(f"{name}-{account}", on.parts.server, user, groups)
     return f"--kubeconfig={path}"
 
 
