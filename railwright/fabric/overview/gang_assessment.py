@@ -24,6 +24,8 @@ from railwright.fabric.workloads import membership
 
 _MAX_REASONS = 6  # shown of a gang
 _MAX_REFUSALS = 3  # of them, if every node is refused
+_MAX_NAMED = 3  # pods under each version of the policy
+_SHOWN_DIGITS = 19  # "sha256:" and 12 digits, enough to distinguish versions of the policy
 _MIN_DIFFERENCE = 0.005  # smaller differences of bandwidth would be formatted as equal
 
 _FABRIC_UNDEFINED = reason.Reason(
@@ -204,9 +206,30 @@ class Assessor:
         return max(pods, key=lambda pod: sum(pod.requests.get(name, 0) for name in accelerators), default=None)
 
     def describe_mixture(self, gang: membership.GangKey) -> reason.Reason | None:
-        """Return the reason for a gang whose pods were admitted under several versions of the policy; else None."""
+        """Return the reason for a gang whose pods were admitted under several versions of the policy; else None.
+
+        Their injected settings may differ. Scores do not depend on it: placement uses the current policy for all pods.
+        """
+        pods_by_policy: dict[str, list[object_info.PodInfo]] = defaultdict(list)
+        injected = (pod for pod in self._cluster.get_gang(gang).values() if pod.policy)
+        for pod in sorted(injected, key=lambda pod: pod.rank):
+            pods_by_policy[pod.policy].append(pod)
+        if len(pods_by_policy) < 2:
+            return None
+        versions = []
+        for digest, pods in pods_by_policy.items():
+            names = [pod.key.partition("/")[2] for pod in pods[:_MAX_NAMED]]
+            more = ", ..." if len(pods) > _MAX_NAMED else ""
+            versions.append(f"{len(pods)} under {digest[:_SHOWN_DIGITS]} ({', '.join(names)}{more})")
+        pods_count = text.format_count(sum(map(len, pods_by_policy.values())), "pod", "was")
         policy = self._policy()
-        return _describe_mixture(self._cluster.get_gang(gang).values(), policy.digest if policy is not None else "")
+        current = policy.digest[:_SHOWN_DIGITS] if policy is not None else ""
+        return reason.Reason(
+            PlacementCode.POLICIES_DIFFER,
+            f"{pods_count} admitted under {len(versions)} versions of the policy: {'; '.join(versions)}; their "
+            "injected settings may differ",
+            fix=f"recreate the pods that are not under the current version, {current}",
+        )
 
 
 # --- placed -------------------------------------------------------------------------------------------------
@@ -384,34 +407,3 @@ def _describe_missing_pods(gang: GangMembers) -> tuple[reason.Reason, ...]:
         return ()
     pods = text.format_count(gang.size, "pod", "does", part=missing).replace(" of ", " of its ")
     return (reason.Reason(PlacementCode.PODS_MISSING, f"{pods} not exist yet"),)
-
-
-# --- pods that were admitted under different versions of the policy -----------------------------------------
-# Their injected settings may differ. Scores do not depend on it: placement uses the current policy for all pods.
-
-_MAX_NAMED = 3  # pods under each version of the policy
-_SHOWN_DIGITS = 19  # "sha256:" and 12 digits, enough to distinguish versions of the policy
-
-
-def _describe_mixture(members: Collection[object_info.PodInfo], current: str) -> reason.Reason | None:
-    """Return the reason for pods admitted under several versions of the policy; None if there is only one.
-
-    `current` is the digest of the policy in force. Pods without injection are left out.
-    """
-    pods_by_policy: dict[str, list[object_info.PodInfo]] = defaultdict(list)
-    for pod in sorted((pod for pod in members if pod.policy), key=lambda pod: pod.rank):
-        pods_by_policy[pod.policy].append(pod)
-    if len(pods_by_policy) < 2:
-        return None
-    versions = []
-    for policy, pods in pods_by_policy.items():
-        names = [pod.key.partition("/")[2] for pod in pods[:_MAX_NAMED]]
-        more = ", ..." if len(pods) > _MAX_NAMED else ""
-        versions.append(f"{len(pods)} under {policy[:_SHOWN_DIGITS]} ({', '.join(names)}{more})")
-    pods_count = text.format_count(sum(map(len, pods_by_policy.values())), "pod", "was")
-    return reason.Reason(
-        PlacementCode.POLICIES_DIFFER,
-        f"{pods_count} admitted under {len(versions)} versions of the policy: {'; '.join(versions)}; their injected "
-        "settings may differ",
-        fix=f"recreate the pods that are not under the current version, {current[:_SHOWN_DIGITS]}",
-    )
