@@ -61,27 +61,15 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     group, _, version = str(tree.get("apiVersion", "")).rpartition("/")
     if (group, tree["kind"]) == ("", "Pod"):
         pod = {**tree, "metadata": {**metadata, "namespace": own_namespace}}
-        return [
-            Template(
-                owner=format_title(tree, own_namespace),
-                part="",
-                pods=1,
-                namespace=own_namespace,
-                pod=pod,
-            )
-        ]
+        return [Template(format_title(tree, own_namespace), "", 1, own_namespace, pod)]
     kind = registry.find_kind(group, version, tree["kind"])
     if kind is None:
         return None
     workload = _read(kind, tree, own_namespace)
     templates = []
     for template in workload.templates:
-        path, _ = registry.follow(tree, template.pointer)
         origin = template.find_origin(tree)
-        templates += [
-            msgspec.structs.replace(_build_template(template, origin, own_namespace, pods), path=path)
-            for pods in kind.create_pods(origin)
-        ]
+        templates += [_build_template(template, origin, own_namespace, pods) for pods in kind.create_pods(origin)]
     if templates:
         label = frameworks.get_mapping(metadata, "labels").get(names.FABRIC)
         warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))
@@ -184,6 +172,7 @@ def _build_template(
         pods.total,
         namespace,
         pod,
+        path=origin.steps,
         requested=template.requested,
         workload=tree,
     )

@@ -61,8 +61,8 @@ class Template(msgspec.Struct, frozen=True):
 
     def find_origin(self, tree: Any) -> frameworks.TemplateOrigin:
         """Return the template in its object, which is plain data."""
-        _, ancestors = registry.follow(tree, self.pointer)
-        return frameworks.TemplateOrigin(self.context, self.added, ancestors, self.path)
+        steps, ancestors = registry.follow(tree, self.pointer)
+        return frameworks.TemplateOrigin(self.context, self.added, steps, ancestors, self.path)
 
     def is_job_accelerated(self, resources: Collection[str]) -> bool:
         """True if a template of the workload requests one of these accelerators, or uses claims."""

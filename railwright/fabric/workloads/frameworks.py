@@ -143,12 +143,16 @@ class TemplatePath(msgspec.Struct, frozen=True):
 
 
 class TemplateOrigin(msgspec.Struct, frozen=True):
-    """A template in its object, as plain data. `ancestors`: the object first, the template last."""
+    """A template in its object, as plain data.
+
+    `steps` is the way from the object to the template, and `ancestors` has the values on it, the object first.
+    """
 
     context: TemplateContext
     metadata: ControllerMetadata
+    steps: tuple[str | int, ...]
     ancestors: Sequence[Any]
-    path: TemplatePath = TemplatePath(())
+    path: TemplatePath
 
     @property
     def template(self) -> Tree:
