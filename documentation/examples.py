@@ -7,11 +7,9 @@ import msgspec
 import yaml
 
 from documentation import markdown
-from railwright.cli import formats, object_files
+from railwright.cli import formats, object_files, policies
 from railwright.cli.clouds import profiles
 from railwright.cli.explanation import previews, templates
-from railwright.cluster import policies
-from railwright.fabric.policy import model
 
 _POLICY = markdown.ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml"
 _POD = """
@@ -32,21 +30,11 @@ spec:
 """
 
 
-def preview_admission(job: pathlib.Path, policy: pathlib.Path) -> list[previews.AdmissionPreview]:
-    """Return admission's answer for each pod template of a manifest."""
-    loaded_policy = read_policy(policy)
-    caches = previews.load_caches(None)
-    trees = object_files.read_manifest(job.read_text(encoding="utf-8"), str(job))
-    pod_templates = [item for tree in trees for item in templates.expand(tree, templates.DEFAULT_NAMESPACE) or ()]
-    return [previews.preview_admission(item, loaded_policy, caches) for item in pod_templates]
-
-
-def read_policy(path: pathlib.Path) -> model.Policy:
-    """Return the policy in a file. Raises TypeError if it is invalid."""
-    policy = policies.read(path.read_text(encoding="utf-8"))
-    if isinstance(policy, policies.Rejected):
-        raise TypeError(f"{path}: {policy.errors[0].path}: {policy.errors[0].message}")
-    return policy
+def preview_admission(manifest: str, policy: pathlib.Path) -> previews.AdmissionPreview:
+    """Return admission's answer for the first pod template of a manifest."""
+    tree, *_ = object_files.read_manifest(manifest, "manifest")
+    pods = templates.expand(tree, templates.DEFAULT_NAMESPACE) or []
+    return previews.preview_admission(pods[0], policies.read_file(str(policy)), previews.load_caches(None))
 
 
 # --- profiles of clouds ------------------------------------------------------------------------------------
@@ -176,6 +164,4 @@ def _format_case(case: Case) -> str:
 def preview_case(case: Case) -> previews.AdmissionPreview:
     """Return the webhook's answer to the pod of a case."""
     text = _POD % (case.label, case.annotations, case.env, str(case.host_network).lower())
-    (tree,) = object_files.read_manifest(yaml.safe_dump(yaml.safe_load(text)), "pod")
-    pods = templates.expand(tree, templates.DEFAULT_NAMESPACE) or []
-    return previews.preview_admission(pods[0], read_policy(_POLICY), previews.load_caches(None))
+    return preview_admission(text, _POLICY)

@@ -13,7 +13,7 @@ _GPU = "nvidia.com/gpu"
 
 def show_pod() -> str:
     """Return the pod as a diff in Markdown. Lines with + are added by admission, the one with - is replaced."""
-    preview, *_ = examples.preview_admission(_DEMO / "job.yaml", _DEMO / "policy.yaml")
+    preview = examples.preview_admission((_DEMO / "job.yaml").read_text(encoding="utf-8"), _DEMO / "policy.yaml")
     return "\n".join(["```diff", *_list_lines(preview.before, preview.after), "```"])
 
 

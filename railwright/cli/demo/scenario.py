@@ -30,7 +30,6 @@ from railwright.fabric.overview import overview_types
 from railwright.fabric.workloads import volcano
 
 START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
-STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.02  # between two looks at a server
 _NETWORKS = ("lan2", "lan3", "lan4", "lan5")
 _SEED = 7  # of the random choice of busy nodes and of CPU use; any other seed works as well
@@ -167,7 +166,7 @@ async def start_server(name: str, folder: pathlib.Path, *options: str) -> AsyncI
 
     Raises StartError.
     """
-    loopback = ["--plain-http", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0"]
+    loopback = ["--plain-http", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
     sources = ["--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json")]
     log = folder / f"{name}.log"
     with log.open("wb") as file:
@@ -178,13 +177,8 @@ async def start_server(name: str, folder: pathlib.Path, *options: str) -> AsyncI
         yield await _wait_until_ready(name, process, log)
     finally:
         with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+            process.kill()  # it has no clients but the demo, and nothing to keep
+        await process.wait()
 
 
 async def _wait_until_ready(name: str, process: asyncio.subprocess.Process, log: pathlib.Path) -> str:
