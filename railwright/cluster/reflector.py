@@ -201,20 +201,18 @@ class Reflector:
         if not self.synced.is_set() and not self._gradual:
             at_once, self._known = [], {}  # also after a list that failed half way
         gone, version = dict(self._known), ""
-        pages = watch_wire.read_pages(self._client, self.kind.path, self._build_query(**limit))
-        async with contextlib.aclosing(pages):
-            async for page in pages:
-                version = page.metadata.resource_version
-                for number, raw in enumerate(page.items or ()):
-                    if number % SLICE == 0:
-                        await asyncio.sleep(0)
-                    if (obj := self._read_change(raw, gone)) is None:
-                        continue
-                    if at_once is None:
-                        self._take(obj)
-                    else:
-                        at_once.append(obj)
-                        self._remember(obj)
+        async for page in watch_wire.read_pages(self._client, self.kind.path, self._build_query(**limit)):
+            version = page.metadata.resource_version
+            for number, raw in enumerate(page.items or ()):
+                if number % SLICE == 0:
+                    await asyncio.sleep(0)
+                if (obj := self._read_change(raw, gone)) is None:
+                    continue
+                if at_once is None:
+                    self._take(obj)
+                else:
+                    at_once.append(obj)
+                    self._remember(obj)
         for number, identity in enumerate(gone.values()):
             if number % SLICE == 0:
                 await asyncio.sleep(0)

@@ -4,7 +4,6 @@ Objects stay undecoded here: each kind has its own view.
 """
 
 import asyncio
-import contextlib
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -87,25 +86,17 @@ async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
 
 
 async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]) -> AsyncGenerator[List, None]:
-    """Yield the pages of a list. Raises ClusterError, also for a response that is no list.
-
-    The API server prepares the next page while the caller processes one. Close the generator if you leave it early.
-    """
-    answer = asyncio.ensure_future(client.get(path, query))
-    try:
-        while True:
-            try:
-                page = await decode(decode_list, await answer)
-            except UNREADABLE as error:
-                raise errors.build_foreign(client.host, path, str(error)) from error
-            if page.metadata.continue_:
-                answer = asyncio.ensure_future(client.get(path, {**query, "continue": page.metadata.continue_}))
-            yield page
-            if not page.metadata.continue_:
-                return
-    finally:
-        answer.cancel()
-        await asyncio.gather(answer, return_exceptions=True)  # also reads an error that nobody else will
+    """Yield the pages of a list. Raises ClusterError, also for a response that is no list."""
+    while True:
+        body = await client.get(path, query)
+        try:
+            page = await decode(decode_list, body)
+        except UNREADABLE as error:
+            raise errors.build_foreign(client.host, path, str(error)) from error
+        yield page
+        if not page.metadata.continue_:
+            return
+        query = {**query, "continue": page.metadata.continue_}
 
 
 async def read_object(client: clients.Client, path: str, view: type[T]) -> T:
@@ -149,11 +140,10 @@ async def list_objects(
 
 async def _list_pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
     read = msgspec.json.Decoder(view).decode
-    async with contextlib.aclosing(read_pages(client, path, query)) as pages:
-        try:
-            return [read(item) async for page in pages for item in page.items or ()]
-        except UNREADABLE as error:
-            raise errors.build_undecoded(path, str(error)) from None
+    try:
+        return [read(item) async for page in read_pages(client, path, query) for item in page.items or ()]
+    except UNREADABLE as error:
+        raise errors.build_undecoded(path, str(error)) from None
 
 
 def flatten(text: bytes) -> bytes:
