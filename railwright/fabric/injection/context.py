@@ -4,9 +4,8 @@ Nothing in it changes while the mutators change the pod. Binding builds the same
 rails. The rules for rails are in docs/interface.md 1.3 and 3.2.
 """
 
-import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -116,15 +115,8 @@ def find_role(pod: views.Pod, *, accelerated: bool, is_for_cpus: bool = False) -
 # --- rails ----------------------------------------------------------------------------------------------------
 
 
-def compile_selections(document: policies.PolicyDocument) -> Mapping[str, RailSelection]:
-    """Return all rails of each fabric, by its name: what most pods get."""
-    return {
-        name: _build_selection(tuple(fabric.rails.values()), fabric)
-        for name, fabric in compiled.compile_policy(document).fabrics.items()
-    }
-
-
-def _build_selection(rails: Sequence[compiled.ResolvedRail], fabric: compiled.CompiledFabric) -> RailSelection:
+def build_selection(rails: Collection[compiled.ResolvedRail], fabric: compiled.CompiledFabric) -> RailSelection:
+    """Return the selection of these rails of a fabric, in its order."""
     resources = [rail.resource for rail in rails if rail.resource is not None]
     requested = Counter(rail.resource for rail in rails if rail.resource is not None and rail.claim is None)
     return RailSelection(
@@ -145,12 +137,9 @@ def _select_rails(pod: views.Pod, policy: policies.Policy, name: str, cluster: f
     fabric = compiled_fabric.fabric
     if fabric.transport is policies.Transport.TCP:
         return _NO_RAILS
-    selection = policy.compile_once(compile_selections)[name]
     annotation = pod.metadata.annotations.get(names.RAILS)
-    rails: Sequence[compiled.ResolvedRail] = selection.rails
-    if annotation is not None:
-        rails = [compiled_fabric.rails[rail.name] for rail in _parse_rails(annotation, fabric.rails)]
-    rails = [rail.with_resource(cluster.networks) for rail in rails]
+    selected = fabric.rails if annotation is None else _parse_rails(annotation, fabric.rails)
+    rails = [compiled_fabric.rails[rail.name].with_resource(cluster.networks) for rail in selected]
     if annotation is None and (gpus := _count_gpus_of_node(pod, fabric, rails, policy.document, cluster)):
         rails = rails[: _count_proportional(pod, gpus, len(rails), policy.document)]
     mentioned = accelerators.list_mentioned(pod)
@@ -159,8 +148,7 @@ def _select_rails(pod: views.Pod, policy: policies.Policy, name: str, cluster: f
         for rail in rails
         if rail.resource is None or rail.resource not in mentioned or not is_opted_out(pod, rail.resource)
     ]
-    is_whole = len(rails) == len(selection.rails) and all(map(operator.is_, rails, selection.rails))
-    return selection if is_whole else _build_selection(rails, compiled_fabric)
+    return build_selection(rails, compiled_fabric)
 
 
 def is_number_only(pod: views.Pod, fabric: policies.Fabric) -> bool:

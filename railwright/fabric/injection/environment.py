@@ -15,6 +15,7 @@ from railwright.fabric import device_names, names, text, views
 from railwright.fabric.injection import claim_requests, context, drafts, init_containers, mounts
 from railwright.fabric.multus import network_selection
 from railwright.fabric.nccl import conf, derive, libraries
+from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode, VariableCode
@@ -344,7 +345,8 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
     name = ctx.fabric.primary_interface
     if name == network_selection.CRI_INTERFACE or pod.host_network:
         return True
-    whole = ctx.policy.compile_once(context.compile_selections)[ctx.fabric_name]
+    fabric = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name]
+    whole = context.build_selection(fabric.rails.values(), fabric)
     if name not in list_interfaces(whole.attachments, whole) or name in list_interfaces(pod.attached, ctx.selected):
         return True
     if derive.derives(_INTERFACE, ctx.fabric) and _INTERFACE not in ctx.fabric.env:
