@@ -221,7 +221,9 @@ class State:
         self.image = os.environ.get("RAILWRIGHT_IMAGE") or names.IMAGE  # of the init container; manifests set it
         self.file_keys = False  # True if the API server knows `fileKeyRef`
         self.watched = False  # True if an API server feeds the caches; a snapshot file is less complete
-        self.namespaces = Values[views.Namespace, Mapping[str, str]](_get_name, lambda known: known.metadata.labels)
+        self.namespaces = Values[views.Namespace, Mapping[str, str]](
+            lambda known: known.metadata.name, lambda known: known.metadata.labels
+        )
         self.namespaces.replace([])
         self.networks = Values[views.NetworkAttachmentDefinition, str | None](
             lambda network: network.metadata.key,
@@ -240,15 +242,11 @@ class State:
         """Set whether the API server knows `fileKeyRef`."""
         self.file_keys = known
 
-    def get_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the labels of a namespace, or None if it is unknown."""
-        return (self.namespaces.by_key or {}).get(namespace)
-
     def build_facts(self, namespace: str) -> facts.ClusterFacts:
         """Return the current facts. Valid until the caller's next await, because the maps are not copied."""
         return facts.ClusterFacts(
             namespace=namespace,
-            namespace_labels=self.get_labels(namespace),
+            namespace_labels=(self.namespaces.by_key or {}).get(namespace),
             watched=self.watched,
             image=self.image,
             networks=self.networks.by_key,
@@ -261,7 +259,3 @@ class State:
             # none shrinks, so equal sums mean equal versions
             version=self.networks.version + self.nodes.version + self.claim_templates.version,
         )
-
-
-def _get_name(namespace: views.Namespace) -> str:
-    return namespace.metadata.name

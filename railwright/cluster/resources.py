@@ -102,7 +102,7 @@ def _build_kind(kind: frameworks.SizeKind) -> Kind:
         optional=kind.optional,
         max_values=frameworks.MAX_VALUES,
         title="jobs and PodGroups that state gang sizes",
-        snapshot_kind=kind.snapshot_kind,
+        snapshot_kind=kind.display_name,  # a snapshot does not distinguish versions
     )
 
 

@@ -161,10 +161,6 @@ class _WalkState(msgspec.Struct, frozen=True):
             self, pointer=f"{self.pointer}/{index}", title=f"{self.title}[{display_name}]", context=context
         )
 
-    def set_name(self, name: str) -> "_WalkState":
-        """Return the state in a map's member, whose key is the name of a replica or group."""
-        return msgspec.structs.replace(self, context=msgspec.structs.replace(self.context, name=name))
-
 
 def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], state: _WalkState) -> Iterator[Template | None]:
     """Yield the templates at the end of the steps, and None where there is none."""
@@ -207,8 +203,9 @@ def _list_members(
     members: Mapping[str, msgspec.Raw] | Sequence[msgspec.Raw], state: _WalkState
 ) -> Iterator[tuple[_WalkState, msgspec.Raw]]:
     if isinstance(members, Mapping):
-        for key, member in members.items():
-            yield state.enter_member(key).set_name(key), member
+        for key, member in members.items():  # the key is the name of a replica or group
+            context = msgspec.structs.replace(state.context, name=key)
+            yield msgspec.structs.replace(state.enter_member(key), context=context), member
         return
     for index, member in enumerate(members):
         yield state.enter_entry(index, _read_name(member, state)), member

@@ -215,36 +215,35 @@ SizeReport = Mapping[GangKey, int]
 
 
 class SizeKind(msgspec.Struct, frozen=True):
-    """A kind of object that declares gang sizes. `name` is the name of its watch. Each API version is a separate kind.
+    """A kind of object that declares gang sizes. Each API version is a separate kind.
 
-    `optional`: its CRD may be absent. `snapshot_kind` is KIND.GROUP: a snapshot does not distinguish versions.
+    `watch` is the name of its watch, "" for PLURAL.GROUP. `optional`: its CRD may be absent.
     """
 
-    name: str
+    group: str
+    version: str
+    kind: str
     source: SizeSource
+    view: type[Any]
     read_sizes: Callable[[Any], SizeReport]
-    path: str = ""
-    snapshot_kind: str = ""
-    view: type[Any] = Workload
+    watch: str = ""
     optional: bool = True
     excludes_ended: bool = False  # its numbers are those of pods that have not succeeded
 
+    @property
+    def name(self) -> str:
+        """Return the name of its watch."""
+        return self.watch or f"{self.kind.lower()}s.{self.group}"
 
-def build_size_kind(  # noqa: PLR0913, PLR0917 - what a kind is known by
-    group: str,
-    version: str,
-    kind: str,
-    source: SizeSource,
-    view: type[Any],
-    read_sizes: Callable[[Any], SizeReport],
-    *,
-    watch: str = "",
-    optional: bool = True,
-) -> SizeKind:
-    """Return a kind of object. The name of its watch is PLURAL.GROUP unless another version has it."""
-    plural = f"{kind.lower()}s"
-    path, snapshot_kind = f"/apis/{group}/{version}/{plural}", f"{kind}.{group}"
-    return SizeKind(watch or f"{plural}.{group}", source, read_sizes, path, snapshot_kind, view, optional)
+    @property
+    def display_name(self) -> str:
+        """Return KIND.GROUP, which all its versions share."""
+        return f"{self.kind}.{self.group}"
+
+    @property
+    def path(self) -> str:
+        """Return the path of its API."""
+        return f"/apis/{self.group}/{self.version}/{self.kind.lower()}s"
 
 
 class PodMarks(msgspec.Struct, frozen=True):

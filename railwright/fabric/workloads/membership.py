@@ -183,15 +183,21 @@ def _find_gang(
 
 
 def _build_size_kind(kind: frameworks.WorkloadKind, rule: frameworks.SizeRule) -> frameworks.SizeKind:
-    read_sizes, source = _build_size_reader(kind, rule), frameworks.SizeSource.OWNER
-    built = frameworks.build_size_kind(
-        kind.group, kind.version, kind.name, source, rule.view, read_sizes, watch=rule.watch, optional=rule.optional
+    return frameworks.SizeKind(
+        kind.group,
+        kind.version,
+        kind.name,
+        frameworks.SizeSource.OWNER,
+        rule.view,
+        _build_size_reader(kind, rule),
+        rule.watch,
+        rule.optional,
+        rule.excludes_ended,
     )
-    return msgspec.structs.replace(built, excludes_ended=rule.excludes_ended)
 
 
 # the cluster state reads sizes from pods itself
-PODS = frameworks.SizeKind("pods", frameworks.SizeSource.POD, lambda _: {})
+PODS = frameworks.SizeKind("", "v1", "Pod", frameworks.SizeSource.POD, views.Pod, lambda _: {}, watch="pods")
 SIZE_KINDS: Sequence[frameworks.SizeKind] = (
     *(kind for framework in registry.FRAMEWORKS for kind in framework.pod_groups),
     *(_build_size_kind(kind, kind.size) for kind in registry.KINDS if kind.size is not None),

@@ -21,10 +21,10 @@ def _find_group(pod: views.Pod) -> str:
     return group.pod_group_name if group else ""
 
 
-PLUGINS_POD_GROUPS = frameworks.build_size_kind(
+PLUGINS_POD_GROUPS = frameworks.SizeKind(
     "scheduling.x-k8s.io", "v1alpha1", "PodGroup", frameworks.SizeSource.PLUGINS, views.PodGroup, read_min_member
 )
-POD_GROUPS = frameworks.build_size_kind(  # Kubernetes 1.37
+POD_GROUPS = frameworks.SizeKind(  # Kubernetes 1.37
     "scheduling.k8s.io", "v1beta1", "PodGroup", frameworks.SizeSource.IN_TREE, views.PodGroup, _read_min_count
 )
 

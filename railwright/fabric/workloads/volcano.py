@@ -36,7 +36,7 @@ class Job(frameworks.Workload, frozen=True):
     spec: SizeSpec = SizeSpec()
 
 
-POD_GROUPS = frameworks.build_size_kind(
+POD_GROUPS = frameworks.SizeKind(
     "scheduling.volcano.sh",
     "v1beta1",
     "PodGroup",

@@ -75,7 +75,7 @@ class Sizes:
         if not declarations:
             return None
         group = min(declarations, key=lambda declaration: declaration.kind.source)
-        return PodGroupReference("/".join(group.kind.path.split("/")[2:4]), group.uid)
+        return PodGroupReference(f"{group.kind.group}/{group.kind.version}", group.uid)
 
     def upsert(self, kind: frameworks.SizeKind, obj: Any) -> bool:
         """Store what an added or changed object declares; return True if that changed."""
@@ -122,7 +122,7 @@ class Sizes:
         sizes = [
             min(declaration.subtract(size, ended), MAX_SIZE)
             for declaration in declarations
-            if declaration.kind.snapshot_kind == display_kind
+            if declaration.kind.display_name == display_kind
             for size in declaration.sizes.values()
         ]
         return max(sizes, default=0)
