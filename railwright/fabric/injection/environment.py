@@ -116,11 +116,6 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         _set_file(draft, pod, "")
         if ctx.role.is_launcher:
             _set_launcher_literals(draft, pod, ctx)
-            advice = _build_advice(ctx.fabric_name, ctx.fabric)
-            if advice and not any(
-                _names_interface_list(pod.spec.containers[index], ctx.fabric) for index in ctx.targets
-            ):
-                draft.skip("env.OMPI_MCA_*", advice)
     else:
         has_emptied = _remove_emptied(draft, pod, ctx)
         pod = draft.pod
@@ -225,8 +220,6 @@ def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undeliver
 # No variable of Open MPI is derived: an include list in the environment and an exclude list on the command line of
 # mpirun abort the job ("Both TCP interface include and exclude lists were specified", Open MPI 4.1.4 and 5.0.11).
 _INCLUDE_OR_EXCLUDE = ("_if_include", "_if_exclude")
-# Data of the ob1 PML, and control traffic of Open MPI 4 and 5 (docs/policies.md).
-_OF_INTERFACES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
 
 
 def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> None:
@@ -246,19 +239,6 @@ def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
         elif index in ctx.targets:
             _set_in_env(draft, index, container, settings, settings)
             _warn_of_env_from(draft, container, settings)
-
-
-def _build_advice(name: str, fabric: policies.Fabric) -> reasons.Reason | None:
-    """Return which variables keep Open MPI's TCP off the rails; None if the policy has such a list, or needs none."""
-    has_interfaces = any(rail.network or rail.interface for rail in fabric.rails)
-    if not has_interfaces or any(mark in variable for variable in fabric.env for mark in _INCLUDE_OR_EXCLUDE):
-        return None
-    settings = ", ".join(f"{variable}: {fabric.primary_interface}" for variable in _OF_INTERFACES)
-    return reasons.Reason(
-        AdmissionCode.VALUE_UNSTATED,
-        "TCP of Open MPI uses every interface of the ranks, also those of the rails",
-        fix=f"where it must stay off them, the operator sets `env` of fabric {name}: {settings}",
-    )
 
 
 def _names_interface_list(container: views.Container, fabric: policies.Fabric) -> bool:

@@ -332,20 +332,6 @@ def test_a_launcher_with_an_include_or_exclude_list_gets_no_setting_of_open_mpi(
     assert planned(after, policy).changes == ()
 
 
-@pytest.mark.parametrize(
-    ("own", "more", "explained"),
-    [
-        ({}, "", True),
-        ({"command": ["mpirun", *LIST.split(), "train"]}, "", False),
-        ({}, OF_OPEN_MPI, False),
-    ],
-)
-def test_the_record_of_a_launcher_names_the_variables_that_keep_open_mpi_off_the_rails(own, more, explained):
-    after = admitted(pod(cpu() | own, labels=admitting.LAUNCHER), fabric(more))
-    unset = record(after)["skipped"].get("env.OMPI_MCA_*", {"fix": ""})
-    assert ("`env` of fabric f: OMPI_MCA_btl_tcp_if_include: eth0" in unset["fix"]) is explained
-
-
 def test_no_variable_of_open_mpi_is_derived():
     for labels in (admitting.LAUNCHER, {}):
         container = admitting.gpus(8, env=variables(OMPI_MCA_pml="ucx"))
