@@ -27,7 +27,7 @@ import msgspec
 from extender import decider, decoding
 from railwright.fabric import bounded_cache, scheduling_views, topology
 from railwright.fabric.placement import decisions, scheduling_request
-from railwright.fabric.placement.nodes import score_terms
+from railwright.fabric.placement.nodes import node_index, score_terms
 from railwright.fabric.reasons import reason
 
 # --- the protocol ---------------------------------------------------------------------------------------------
@@ -145,7 +145,8 @@ class KubeScheduler:
         if nodes and (has_choice or request.has_segment):
             nodes = self._narrow(request, nodes)
         if len(nodes) == 1 or (nodes and request.has_segment):  # kube-scheduler takes a single one without scores
-            self._count(request, nodes[0])
+            leaf = self._planned.decision.view.get_leaf(nodes[0]) if self._planned else topology.NO_DOMAIN
+            self._count(request, nodes[0], leaf)
         return encode_filter_result(nodes, refusals)
 
     def prioritize(self, body: bytes) -> bytes:
@@ -163,7 +164,7 @@ class KubeScheduler:
             self._decider.scored.end(self._decider.clock())
             nodes, decision = request.nodes, self._decider.score(request)
         scores = decision.score(nodes)
-        self._count_best(decision.view.request, scores)
+        self._count_best(decision.view, scores)
         return encode_priorities(scores)
 
     def _narrow(self, request: scheduling_request.SchedulingRequest, nodes: Sequence[str]) -> Sequence[str]:
@@ -195,24 +196,23 @@ class KubeScheduler:
         taints = self._decider.state.cluster.nodes[name].taints
         return any(taint.effect == "PreferNoSchedule" for taint in taints)
 
-    def _count_best(self, request: scheduling_request.SchedulingRequest, scores: dict[str, float]) -> None:
+    def _count_best(self, view: node_index.RequestView, scores: dict[str, float]) -> None:
         """Count the pod on the node with the best score. Of equal nodes, one gets a step more for a pod of a gang.
 
         kube-scheduler takes one of equal nodes at random, and does not say which. Pods get different ones of them: a
         pod that fails on its node, where kubelet or a device refuses it, is created again.
         """
-        best = max(scores.values(), default=0.0)
+        request, best = view.request, max(scores.values(), default=0.0)
         equal = [name for name, score in scores.items() if best - score < _SAME_PRIORITY]
         if best <= 0 or (len(equal) > 1 and not request.gang):
             return
         name = equal[zlib.crc32(request.uid.encode()) % len(equal)]
         scores[name] = best + _SAME_PRIORITY
-        self._count(request, name)
+        self._count(request, name, view.get_leaf(name))
 
-    def _count(self, request: scheduling_request.SchedulingRequest, node: str) -> None:
-        """Count the pod on a node until its binding is seen."""
-        narrowed = self._narrowed.get(request.uid) if request.has_segment else None
-        is_confined = bool(narrowed) and narrowed == self._decider.engine.find_leaf(request, node)
+    def _count(self, request: scheduling_request.SchedulingRequest, node: str, leaf: topology.Domain) -> None:
+        """Count the pod on a node of this leaf until its binding is seen."""
+        is_confined = request.has_segment and bool(leaf) and leaf == self._narrowed.get(request.uid)
         self._decider.scored.count(request, node, self._decider.clock(), is_confined=is_confined)
 
     def _build_request(self, arguments: Arguments) -> scheduling_request.SchedulingRequest | None:

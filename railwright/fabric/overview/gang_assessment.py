@@ -273,7 +273,10 @@ def _assess_placed(
 
 
 def _describe_better(placement: placement_result.PlacementResult, plan: planner.Plan) -> reason.Reason:
-    pods, leaves = text.format_count(placement.members, "pod"), text.format_count(len(placement.leaves), "leaf")
+    pods, leaves = (
+        text.format_count(sum(placement.leaves.values()), "pod"),
+        text.format_count(len(placement.leaves), "leaf"),
+    )
     message = (
         f"{pods} on {leaves} ({node_explainer.count_on_leaves(placement.leaves.items())}) with "
         f"{placement.bandwidth:.2f} of the bandwidth; recreated now, the gang could have {plan.bandwidth:.2f} on "

@@ -40,11 +40,6 @@ class Decision(msgspec.Struct, frozen=True):
     fills_used_nodes: bool = False  # single-pod job for which a partly used node is available, on any leaf
 
     @property
-    def is_planned(self) -> bool:
-        """True if the plan covers the pod; False for launchers, because it covers workers only."""
-        return self.gang.planning_request == self.view.request.requests
-
-    @property
     def has_domains(self) -> bool:
         """True if the policy has domains; otherwise there is no plan, and locality is not scored."""
         return bool(self.view.request.domains)
@@ -285,7 +280,8 @@ def rate(tier: float, node_capacity: node_slots.NodeCapacity, decision: Decision
             why = "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
             return Rating(PLANNED, why)
         return Rating(TARGET, "a single-pod job fills partly used nodes first, on any leaf")
-    if tier >= PLANNED and decision.is_planned:
+    is_covered = decision.gang.planning_request == decision.view.request.requests  # the plan is for workers only
+    if tier >= PLANNED and is_covered:
         if not decision.plan.uses_shape_of(node_capacity):
             return Rating(ELSEWHERE, f"the leaf is planned, but the gang uses only nodes of {decision.plan.node_type}")
         if not decision.plan.is_met_by(node_capacity):

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from railwright.fabric import bounded_cache, resources, topology
+from railwright.fabric import bounded_cache, resources
 from railwright.fabric.placement import decisions, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
 from railwright.fabric.placement.gangs import gang_memory, segments
@@ -86,16 +86,9 @@ class PlacementEngine:
                 refusals[name] = refused[0].describe()
         return refusals
 
-    def _find_leaves(self, request: scheduling_request.SchedulingRequest) -> Mapping[str, topology.Domain]:
-        return self._refresh_states(request.policy, request.fabric, request.shapes).domains.leaf_by_node
-
-    def find_leaf(self, request: scheduling_request.SchedulingRequest, node: str) -> topology.Domain:
-        """Return the leaf of a node, by the domains of a request; NO_DOMAIN if it has none."""
-        return self._find_leaves(request).get(node, topology.NO_DOMAIN)
-
     def _find_other_domains(self, request: scheduling_request.SchedulingRequest) -> Mapping[str, reason.Reason]:
         """Return the candidate nodes outside of the NVLink domain of the pod's segment."""
-        leaves = self._find_leaves(request)
+        leaves = self._refresh_states(request.policy, request.fabric, request.shapes).domains.leaf_by_node
         gang = self._cluster.get_gang(request.gang)
         uncertain = assumed_pods.find_uncertain(self._cluster.assumed, request.gang, gang)
         segmented = segments.find_segments(request, self._cluster, leaves, uncertain)

@@ -33,7 +33,6 @@ class PlacedPod(msgspec.Struct, frozen=True):
 class PlacementResult(msgspec.Struct, frozen=True):
     """The placement of a gang."""
 
-    members: int
     leaves: Mapping[topology.Domain, int]  # leaf -> number of pods, in rank order
     bandwidth: node_slots.Bandwidth  # modelled
     causes: tuple[reason.Reason, ...]  # reasons for less than full bandwidth
@@ -55,7 +54,6 @@ def compute(pods: Sequence[PlacedPod], uplinks: bandwidth.Uplinks) -> PlacementR
         *(crossings if slowest_crossing <= value + _TOLERANCE else ()),
     ]
     return PlacementResult(
-        members=len(pods),
         leaves=Counter(pod.leaf for pod in pods),
         bandwidth=value,
         causes=tuple(causes) if value < bandwidth.FULL else (),

@@ -81,10 +81,6 @@ class PlacementMemory(msgspec.Struct, frozen=True):
             del gangs[next(iter(gangs))]
         return PlacementMemory({**gangs, key: msgspec.structs.replace(planned, decision=number)}, number)
 
-    def is_recent(self, gang: GangMemory) -> bool:
-        """True if a gang was decided on lately."""
-        return self.decisions - gang.decision <= _MAX_DECISIONS
-
     def drop_reservations(self, keys: Sequence[membership.GangKey]) -> "PlacementMemory":
         """Return the memory without the reservations of these gangs."""
         dropped = {
@@ -124,7 +120,8 @@ def list_others(
     waiting: list[membership.GangKey] = []
     for key, remembered in memory.gangs.items():
         if key != gang and remembered.reserved:
-            competes = memory.is_recent(remembered) and not devices.isdisjoint(remembered.devices)
+            is_recent = memory.decisions - remembered.decision <= _MAX_DECISIONS
+            competes = is_recent and not devices.isdisjoint(remembered.devices)
             has_begun = competes and gang_status.has_placed(key, cluster)
             (begun if has_begun else waiting).append(key)
     return begun, waiting

@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -140,9 +140,10 @@ def build_status(
     own_requests = request.requests
     if not devices.isdisjoint(own_requests):
         kinds = {id(pod.requests): pod.requests for pod in workers}  # equal ones are mostly one object
-        distinct = dict.fromkeys(kinds.values())
-        largest = _select_planning_request(request.accelerators, own_requests, distinct)
-        if distinct.keys() | {own_requests} == {largest}:
+        distinct = dict.fromkeys([own_requests, *kinds.values()])
+        # that with the most accelerators, the own one on ties: a smaller pod would overestimate the slots
+        largest = max(distinct, key=lambda requests: sum([requests.get(name, 0) for name in request.accelerators]))
+        if len(distinct) == 1:
             ranks = [request.rank, *[pod.rank for pod in workers]]
             if missing:
                 ended = [pod.rank for pod in cluster.list_ended(request.gang)]
@@ -200,15 +201,3 @@ def _select_device_pods(pods: Sequence[_Pod], devices: set[str]) -> Sequence[_Po
     kinds = {id(pod.requests): pod.requests for pod in pods}
     without = {kind for kind, requests in kinds.items() if devices.isdisjoint(requests)}
     return [pod for pod in pods if id(pod.requests) not in without] if without else pods
-
-
-def _select_planning_request(
-    accelerators: Sequence[str], own_requests: resources.FrozenAmounts, distinct: Iterable[resources.FrozenAmounts]
-) -> resources.FrozenAmounts:
-    """Return the requests of the pod with the most accelerators. A smaller pod would overestimate the slots."""
-
-    def count(requests: resources.FrozenAmounts) -> int:
-        return sum([requests.get(name, 0) for name in accelerators])
-
-    largest = max(distinct, key=count, default=own_requests)
-    return largest if count(largest) > count(own_requests) else own_requests
