@@ -189,28 +189,6 @@ def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variab
                 assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "warned", "has_devices"),
-    [
-        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1", True, True),
-        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1", True, False),
-        ("NCCL_IB_HCA", "mlx5", False, True),
-        ("UCX_NET_DEVICES", "mlx5_0:1", True, False),
-        ("UCX_NET_DEVICES", "eth0", False, True),
-        ("NVSHMEM_HCA_PE_MAPPING", "mlx5_0:1:2", True, True),
-    ],
-)
-def test_a_list_that_leaves_out_rails_of_the_pod_is_a_warning_at_creation(name, value, warned, has_devices):
-    rails = [
-        {"name": f"rail{n}", "network": f"prod/lan{n}", "resource": f"example.com/rail{n}"}
-        | ({"device": f"mlx5_{n}"} if has_devices else {})
-        for n in range(4)
-    ]
-    policy = admitting.fabric(rails=str(rails))
-    warnings = list_warnings(admitting.pod(gpus(*variables(**{name: value}))), policy, admitting.known(networks=None))
-    assert [warning.startswith("N61: container c: ") for warning in warnings if "N61" in warning] == [True] * warned
-
-
 def test_a_pod_that_gets_a_preflight_check_is_linted_too():
     by = admitting.fabric("    resolve: always\n")
     assert list_warnings(admitting.pod(), by) == ()
