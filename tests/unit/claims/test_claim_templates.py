@@ -82,18 +82,6 @@ def test_forty_devices_are_split_into_two_claims_between_groups():
     assert pairs(second)[0] == ["gpu6", "rail24", "rail25", "rail26", "rail27"]
 
 
-def test_devices_that_nothing_pairs_fill_the_claims():
-    first, second = build(build_fabric(4, 32, devices_per_rail=2, pair_attribute=""), range(24), 4)
-    assert (count_devices(first), count_devices(second)) == (32, 20)
-    assert not pairs(first) + pairs(second)
-
-
-def test_a_rail_named_like_a_gpu_keeps_its_name():
-    rail = claim_templates.ClaimedRail("gpu0", 0, "example.com/number", (0,))
-    (devices,) = claim_templates.build_specs(build_fabric(), [rail], 1)
-    assert [request["name"] for request in devices["requests"]] == ["gpu1", "gpu0"]
-
-
 @st.composite
 def pods(draw):
     node = gpus, rails = (draw(st.integers(1, 16)), draw(st.integers(1, 64)))

@@ -11,7 +11,6 @@ from claimed import FABRIC, GPU, RAIL, RAILS, build_claim, build_template, polic
 from railwright.fabric.claims import inventory, objects
 from railwright.fabric.policy import claimed_rails
 
-NAMED = claimed_rails.list_fabrics(policy().document)
 NIC = "pci-0000-10-1b-0"
 HELD = ("dra.net", "n1", NIC)
 POD = inventory.PodKey("u", "train")
@@ -46,16 +45,6 @@ def test_devices_count_under_their_class_and_their_rail_or_accelerator(known):
     assert known.count_devices("n3") == inventory.NO_DEVICES
 
 
-def test_a_device_of_no_rail_counts_under_its_class_only(known):
-    assert count(known, inventory.name_class("dranet")) == 5  # with the management NIC
-
-
-def test_a_new_policy_renames_devices_at_once(known):
-    assert known.replace_fabrics(NAMED).nodes == set()
-    assert known.replace_fabrics(()).nodes == {"n1", "n2"}
-    assert known.count_devices("n1") == inventory.NO_DEVICES
-
-
 def test_a_class_with_an_expression_that_is_not_plain_offers_nothing(known):
     expression = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.startsWith("rdmap")'
     known.class_sink.upsert(devices.read_classes(devices.build_class("dranet", expression))[0])
@@ -63,37 +52,11 @@ def test_a_class_with_an_expression_that_is_not_plain_offers_nothing(known):
     assert requests(known, build_claim("c", (0,), gpus=0)) == {}
 
 
-def test_a_device_is_held_until_its_claim_is_released(known):
-    claim = devices.read_claim(devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD]))
-    assert known.claim_sink.upsert(claim).nodes == {"n1"}
-    assert (count(known, RAIL[0], "allocated"), count(known, RAIL[0], "allocated", "n2")) == (1, 0)
-    assert known.claim_sink.upsert(claim) == inventory.Changes()
-    assert known.claim_sink.upsert(devices.read_claim(devices.build_claim("c", {"nic": "dranet"}))).nodes == {"n1"}
-    assert count(known, RAIL[0], "allocated") == 0
-    known.claim_sink.upsert(claim)
-    assert known.claim_sink.remove(claim).nodes == {"n1"}
-    assert count(known, RAIL[0], "allocated") == 0
-
-
 @pytest.mark.parametrize(("effect", "left"), [("NoSchedule", 0), ("NoExecute", 0), ("None", 1)])
 def test_a_tainted_device_stays_in_capacity_only(known, effect, left):
     tainted = devices.build_slices("n1", taints={NIC: effect})
     assert known.slice_sink.upsert(devices.read_slices(*tainted)[0]).nodes == {"n1"}
     assert (count(known, RAIL[0]), count(known, RAIL[0], "capacity")) == (left, 1)
-
-
-def test_an_allocated_device_is_not_free_while_its_driver_withdraws_the_attribute(known):
-    held = build_claim("c", (0,), gpus=0, pod_uid="u", on="n1")
-    known.claim_sink.upsert(devices.read_claim(held))
-    [nics, _] = devices.build_slices("n1", generation=2)
-    nics["spec"]["devices"][1]["attributes"].pop("dra.net/rdmaDevice")
-    known.slice_sink.upsert(devices.read_slices(nics)[0])
-    assert count(known, RAIL[0]) == count(known, RAIL[0], "allocated")
-    [nics, _] = devices.build_slices("n1", generation=3)
-    known.slice_sink.upsert(devices.read_slices(nics)[0])
-    assert (count(known, RAIL[0]), count(known, RAIL[0], "allocated")) == (1, 1)
-    known.claim_sink.remove(devices.read_claim(held))
-    assert (count(known, RAIL[0]), count(known, RAIL[0], "allocated")) == (1, 0)
 
 
 def test_only_the_newest_generation_of_a_complete_pool_counts(known):
@@ -136,11 +99,6 @@ def test_a_request_with_another_expression_is_for_its_class_only(known):
     tree = build_claim("c", (), gpus=0, requests={"nic": (devices.NIC_CLASS, expression)})
     assert requests(known, tree) == {}
     assert known.compute_requests(NAMING) == {inventory.name_class("dranet"): 1000}
-
-
-def test_a_claim_that_a_pod_names_counts_in_its_namespace(known):
-    assert requests(known, build_claim("c", (0,), gpus=1)) == {RAIL[0]: 1, GPU: 1}
-    assert not known.compute_requests(inventory.PodKey("u", "train", ("other/c",)))
 
 
 def test_a_pod_requests_the_rails_of_its_template_before_its_claim_exists_and_after_the_template_is_deleted(known):

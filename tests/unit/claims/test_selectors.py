@@ -64,20 +64,9 @@ def test_other_expressions_are_not_read(expression):
     assert selectors.read(('device.driver == "dra.net"', expression)) is None
 
 
-def test_and_signs_in_texts_join_nothing():
-    assert select(f'{NIC}.ifName == "a && b" && has({NIC}.ifName)', nic(ifName="a && b"))
-
-
 def test_false_and_zero_are_different_values():
     assert [select(f"{NIC}.rdma == {text}", nic(rdma=0)) for text in ("0", "false")] == [True, False]
     assert [select(f"{NIC}.rdma == {text}", nic(rdma=False)) for text in ("0", "false")] == [False, True]
-
-
-def test_several_comparisons_must_all_hold():
-    expression = f'{NIC}.ifName == "a" && {NIC}.rdma'
-    assert select(expression, nic(ifName="a", rdma=True))
-    assert not select(expression, nic(ifName="b", rdma=True))
-    assert not select(expression, nic(ifName="a", rdma=False))
 
 
 def test_what_is_written_for_one_value_is_read():

@@ -2,14 +2,12 @@
 
 import claimed
 import devices
-import pytest
-import shapes
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender import state as states
 from railwright.fabric import resources
-from railwright.fabric.claims import inventory, slices
+from railwright.fabric.claims import inventory
 from railwright.fabric.placement.state import assumed_pods, pod_usage
 from railwright.fabric.workloads import membership
 
@@ -22,16 +20,6 @@ def read_claim(name, node, nics, pod=""):
     requests = {f"r{number}": "dranet" for number in range(len(nics))}
     allocated = [("dra.net", node, nic) for nic in nics]
     return devices.read_claim(devices.build_claim(name, requests, pod_uid=pod, allocated=allocated))
-
-
-def test_the_holders_of_a_node_follow_the_claims():
-    known = claimed.build_inventory(*NODES)
-    known.claim_sink.upsert(read_claim("c", "n1", NICS[:1], pod="u"))
-    assert [claim.consumers for claim in known.list_holders("n1")] == [{"u"}]
-    known.claim_sink.upsert(read_claim("c", "n1", NICS[:1], pod="v"))
-    assert [claim.consumers for claim in known.list_holders("n1")] == [{"v"}]
-    known.claim_sink.remove(read_claim("c", "n1", NICS[:1]))
-    assert not known.list_holders("n1")
 
 
 def test_an_assumed_pod_is_listed_beside_its_claim_until_it_is_observed():
@@ -54,37 +42,6 @@ def test_an_assumed_pod_is_listed_beside_its_claim_until_it_is_observed():
     )
     holders = pod_usage.list_holders("n1", state.cluster, except_uid="other")
     assert [holder.key for holder in holders] == ["train/p", "claim train/c"]
-
-
-@pytest.mark.parametrize("read", [lambda index: index.share, lambda _: find_extender_excerpt()])
-def test_slices_share_equal_devices(read):
-    shape, index = shapes.load("h100-8x8"), slices.SliceIndex()
-    share = read(index)
-    names = ("first", *NODES)  # an attribute is known to be common when it is seen again
-    for offered in [share(offered) for node in names for offered in devices.read_slices(*shape.build_slices(node))]:
-        index.change(None, offered)
-    by_name = {}
-    for device in index.devices.values():
-        by_name.setdefault(device.id.device, {})[device.node] = device.device
-    nic, gpu = ([by_name[of.name][node] for node in NODES] for of in (shape.nics[0], shape.gpus[0]))
-    assert nic[0].attributes["dra.net/rdma"] is nic[1].attributes["dra.net/rdma"]
-    assert gpu[0].attributes["uuid"] != gpu[1].attributes["uuid"]
-    assert gpu[0].attributes["productName"] is gpu[1].attributes["productName"]
-
-
-def find_extender_excerpt(kind="ResourceSlice"):
-    table = states.list_watches(states.State())
-    return next(spec.excerpt for spec in table if spec.kind.snapshot_kind == kind)
-
-
-@pytest.mark.parametrize("kind", ["Pod", "RayCluster"])
-def test_the_extender_keeps_one_spec_of_equal_claims_whoever_owns_them(kind):
-    excerpt = find_extender_excerpt("ResourceClaim")
-    tree = devices.build_claim("c", {"r": "dranet"}, pod_uid="u")
-    tree["metadata"]["ownerReferences"][0]["kind"] = kind
-    first, second = devices.read_claim(tree), devices.read_claim(tree)
-    assert excerpt(first) == first
-    assert excerpt(second).spec is first.spec
 
 
 EVENTS = st.one_of(

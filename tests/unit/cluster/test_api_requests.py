@@ -1,7 +1,6 @@
 """Requests to the API server: pages of lists, and the message about a missing right."""
 
 import asyncio
-import contextlib
 
 import msgspec
 import pytest
@@ -34,19 +33,6 @@ class Pages:
         return PAGE % (b"" if "continue" in query else b"second")
 
 
-async def test_the_next_page_is_requested_while_one_is_processed():
-    client = Pages()
-    client.let.set()
-    async with contextlib.aclosing(watch_wire.read_pages(client, "/nodes", {})) as pages:
-        await anext(pages)
-        await asyncio.sleep(0)
-        assert client.asked == ["", "second"]
-        assert (await anext(pages)).metadata == watch_wire.ListMeta(resource_version="5")
-        with pytest.raises(StopAsyncIteration):
-            await anext(pages)
-    assert client.asked == ["", "second"]
-
-
 @pytest.mark.parametrize("page", [b"<html>", b"[]", b'{"items": 7}', b'{"items": []} more', b"\xff"])
 async def test_a_page_that_is_no_list_is_not_of_an_api_server(page, monkeypatch):
     monkeypatch.setattr(Pages, "get", lambda *_: asyncio.sleep(0, page))
@@ -64,16 +50,6 @@ async def test_an_object_that_cannot_be_decoded_is_named_by_its_kind(monkeypatch
         "one of the nodes cannot be decoded: Expected `str`, got `int` - at `$.metadata.name`; to list them: "
         "kubectl get nodes -A"
     )
-
-
-async def test_leaving_early_cancels_the_request_for_the_next_page():
-    client = Pages()
-    client.let.set()
-    async with contextlib.aclosing(watch_wire.read_pages(client, "/nodes", {})) as pages:
-        await anext(pages)
-        client.let.clear()
-        await asyncio.sleep(0)
-    assert (client.asked, client.cancelled) == (["", "second"], 1)
 
 
 def test_a_view_has_the_identity_of_its_object():
@@ -116,9 +92,3 @@ def test_a_forbidden_path_that_is_no_resource_has_no_name():
     assert sentence.startswith(
         "you may not read this (403 Forbidden: no); ask an administrator of the cluster for a ClusterRole with this"
     )
-
-
-def test_the_error_page_of_a_proxy_is_not_quoted():
-    error = errors.ApiError(403, "Forbidden", "<html>x</html>", "/api/v1/nodes", foreign=True)
-    sentence = error.sentence
-    assert sentence.startswith("you may not list nodes -A (403 Forbidden); ask")

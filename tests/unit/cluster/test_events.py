@@ -74,19 +74,6 @@ def test_equal_events_of_two_replicas_are_one_and_no_failure():
     assert board.results == {events.WRITTEN: 2}
 
 
-def test_another_message_object_or_version_is_another_event():
-    board = Board()
-    for about in (
-        ABOUT,
-        msgspec.structs.replace(ABOUT, uid="u-2"),
-        msgspec.structs.replace(ABOUT, resource_version="7"),
-    ):
-        for message in ("m", "n"):
-            board.add(message, about)
-    assert board.write() == len(board.stored) == 6
-    assert {name.rpartition(".")[0] for name in board.stored} == {"train"}
-
-
 def test_an_equal_event_is_tried_again_after_ten_minutes():
     board = Board()
     written = []
@@ -94,16 +81,6 @@ def test_an_equal_event_is_tried_again_after_ten_minutes():
         board.add()
         written.append(board.write())
     assert written == [1, 0, 0, 1, 0]
-
-
-def test_an_event_that_failed_is_tried_at_once_when_its_cause_comes_up_again():
-    board = Board()
-    board.failure = build_error(403)
-    board.add()
-    assert (board.write(), board.results) == (1, {events.FAILED: 1})
-    board.failure = None
-    board.add()
-    assert (board.write(), len(board.stored)) == (1, 1)
 
 
 def test_invented_owners_share_the_rate_of_their_namespace():

@@ -105,28 +105,8 @@ async def test_a_copy_of_another_object_is_replaced_whatever_its_version():
         assert len(cluster.written) == 1
 
 
-async def test_a_copy_that_is_newer_or_cannot_be_used_is_logged(caplog):
-    caplog.set_level("INFO")
-    await Server(ApiServer(GOOD, "100")).see(GOOD.replace("f:", "g:"), "99")
-    await Server(ApiServer(BAD, "7")).see(BAD)
-    kept, unusable = [(entry.levelname, entry.message, entry.fields) for entry in caplog.records]
-    assert kept[:2] == ("INFO", "the copy of the policy is newer and stays")
-    assert (kept[2]["version"], kept[2]["copied"]) == ("99", "100")
-    assert unusable[:2] == ("WARNING", "the copy of the last valid policy is invalid and not used")
-    assert "f.transport" in unusable[2]["errors"][0]
-
-
 async def test_a_replica_that_was_second_compares_again():
     cluster = ApiServer()
     cluster.conflicts = 1
     await Server(cluster).see(GOOD)
     assert len(cluster.written) == 1
-
-
-async def test_an_installation_without_the_copy_keeps_nothing():
-    cluster = ApiServer()
-    cluster.copy = None
-    server = Server(cluster)
-    await server.see(GOOD)
-    assert server.store.valid
-    assert cluster.written == []

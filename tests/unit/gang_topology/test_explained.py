@@ -54,10 +54,6 @@ def test_explain_says_why_nothing_is_written(explain):
     assert document["topology"]["reason"]["code"] == "TopologyNotWritten"
 
 
-def test_explain_says_nothing_of_a_job_without_a_gang(explain):
-    assert "topology: " not in explain(build_job(1))
-
-
 def test_explain_pod_shows_the_record(capsys):
     reason = {"code": "TopologyNotWritten", "message": "with spec.minAvailable fewer start"}
     record = {"scheduler": "Volcano", "mode": "required", "reason": reason}

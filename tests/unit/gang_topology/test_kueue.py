@@ -48,12 +48,6 @@ def test_a_queued_job_prefers_the_closest_domain_or_requires_the_widest(mode, ke
     assert not [line for line in warnings if "Topology" in line]
 
 
-@pytest.mark.parametrize(("mode", "level"), [("preferred", SPINE), ("required", SPINE)])
-def test_a_key_that_stands_for_several_labels_is_not_named(mode, level):
-    stored, _ = create(job(), ask(mode, domains=("example.com/leaf-{rail}", SPINE)))
-    assert [*read_annotations(stored["spec"]).values()] == [level]
-
-
 def test_levels_of_hyper_nodes_are_no_labels_that_kueue_knows():
     stored, warnings = create(job(), ask(domains=("hypernode/level-1", "hypernode/level-2")))
     assert read_annotations(stored["spec"]) == {}
@@ -79,13 +73,6 @@ def test_a_job_in_mode_warn_is_not_changed():
     assert "patch" not in review(job(), admitting.fabric(placement, top="mode: warn"))
 
 
-def test_a_launcher_without_devices_gets_no_annotation():
-    stored, _ = create(training_job("mpiReplicaSpecs", Launcher=1, Worker=4), ask("preferred"), MPI)
-    roles = stored["spec"]["mpiReplicaSpecs"]
-    assert read_annotations(roles["Worker"]) == {PREFERRED: LEAF}
-    assert read_annotations(roles["Launcher"]) == {}
-
-
 OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "TrainJob", "name": "t", "uid": "u", "controller": True}]}
 CLAIMS = {"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]}
 NOT_WRITTEN = {
@@ -108,15 +95,6 @@ def test_nothing_is_written_that_kueue_would_reject(case, mode):
     assert not [line for line in warnings if "Topology" in line]
 
 
-def test_an_annotation_of_any_template_keeps_all_of_them_as_they_are():
-    tree = training_job("pytorchReplicaSpecs", Master=1, Worker=3)
-    written = {"kueue.x-k8s.io/podset-slice-size": "1"}
-    tree["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"]["annotations"] = written
-    stored, _ = create(tree, ask("preferred"), PYTORCH)
-    roles = stored["spec"]["pytorchReplicaSpecs"]
-    assert (read_annotations(roles["Master"]), read_annotations(roles["Worker"])) == (written, {})
-
-
 SLICE, SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
 SLICED = {SLICE: LEAF, SIZE: "2"}
 CUT = {  # pods, segment, mode, annotations of the job, what is written
@@ -137,12 +115,6 @@ def test_segments_are_slices_where_kueue_can_place_them(case):
     reason = read_topology(stored["spec"])["reason"]
     is_left_out = expected == {REQUIRED: SPINE} and segment > 1
     assert (f"nothing asks it to keep each segment of {segment} ranks" in reason["message"]) == is_left_out
-
-
-def test_segments_in_the_only_domain_need_no_slices():
-    stored, _ = create(job(), ask(domains=(LEAF,), segment=2))
-    assert read_annotations(stored["spec"]) == {REQUIRED: LEAF}
-    assert "segment" not in read_topology(stored["spec"])["reason"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -201,11 +173,6 @@ def test_kinds_whose_pods_come_and_go_get_no_annotation(kind, owner):
     assert not [line for line in warnings if "Topology" in line]
 
 
-def test_the_second_review_of_a_creation_writes_nothing():
-    stored, _ = create(job(), ask("preferred"))
-    assert create(stored, ask())[0] == stored
-
-
 # --- updates ----------------------------------------------------------------------------------------------
 
 
@@ -231,16 +198,3 @@ def test_the_unchanged_manifest_of_a_job_can_be_applied_again():
 def test_an_update_never_adds_a_topology():
     old, _ = create(job(), ask('"off"'))
     assert "patch" not in review(old, ask(), operation="UPDATE", oldObject=old)
-
-
-@pytest.mark.parametrize("label", [None, {"railwright.io/fabric": "f"}])
-def test_a_template_without_metadata_gets_one_for_the_record(monkeypatch, label):
-    tree = job()
-    if label is None:
-        tree["metadata"]["labels"] |= {"railwright.io/fabric": "f"}
-    else:
-        known = admitting.known
-        monkeypatch.setattr(admitting, "known", lambda namespace: known(namespace, namespace_labels=label))
-    del tree["spec"]["template"]["metadata"]
-    stored, _ = create(tree, ask())
-    assert read_annotations(stored["spec"]) == {REQUIRED: SPINE}

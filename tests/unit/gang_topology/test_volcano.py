@@ -62,12 +62,6 @@ def test_labels_of_nodes_are_no_hyper_nodes(mode):
     assert "levels of HyperNodes such as hypernode/level-1 for Volcano" in warning
 
 
-def launcher(**spec):
-    template = working.template(admitting.cpu(), **spec)
-    template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
-    return {"name": "launcher", "replicas": 1, "template": template}
-
-
 OWN = {
     "a topology of its own": volcano_job(networkTopology={"mode": "soft"}),
     "a partition": volcano_job(),
@@ -121,13 +115,6 @@ def test_a_workload_that_starts_with_fewer_pods_gets_no_hard_constraint(case):
     assert soft["metadata"].get("annotations") == tree["metadata"].get("annotations")
 
 
-@pytest.mark.parametrize("least", [5, 0])
-def test_a_volcano_job_that_starts_as_a_whole_gets_a_hard_constraint(least):
-    """Volcano replaces 0 by the number of all pods (webhooks/admission/jobs/mutate, patchDefaultMinAvailable)."""
-    stored, _ = create(volcano_job(4, more_tasks=[launcher()], minAvailable=least), ask(), VOLCANO)
-    assert stored["spec"]["networkTopology"]["mode"] == "hard"
-
-
 @pytest.mark.parametrize("key", [MODE, TIER, "scheduling.k8s.io/group-name"])
 def test_annotations_of_the_author_stay(key):
     tree = other(JOB, annotations={key: "1"})
@@ -145,14 +132,6 @@ def test_an_update_without_the_topology_gets_it_back(row):
     assert jsonpatch.apply_patch(copy.deepcopy(written), admitting.operations(response)) == stored
 
 
-def test_an_update_of_a_template_under_another_policy_adds_nothing():
-    stored, _ = create(other(SET), ask('"off"'), SET)
-    changed = copy.deepcopy(stored)
-    changed["spec"]["template"]["spec"]["hostNetwork"] = True
-    response = review(changed, ask(), SET, operation="UPDATE", oldObject=stored)
-    assert "topology" not in json.dumps(admitting.operations(response))
-
-
 def test_a_forged_record_puts_no_other_field_back():
     old = volcano_job(4)
     old["spec"]["tasks"][0]["template"]["metadata"]["annotations"] = {TOPOLOGY: json.dumps({"fields": ["/spec/queue"]})}
@@ -160,11 +139,3 @@ def test_a_forged_record_puts_no_other_field_back():
     new = copy.deepcopy(old)
     del new["spec"]["queue"]
     assert "patch" not in review(new, ask(), VOLCANO, operation="UPDATE", oldObject=old)
-
-
-def test_a_topology_that_the_author_wrote_is_not_put_back():
-    old, _ = create(volcano_job(networkTopology={"mode": "soft"}), ask(), VOLCANO)
-    new = copy.deepcopy(old)
-    del new["spec"]["networkTopology"]
-    response = review(new, ask(), VOLCANO, operation="UPDATE", oldObject=old)
-    assert "networkTopology" not in json.dumps(admitting.operations(response))

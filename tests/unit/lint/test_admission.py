@@ -78,29 +78,6 @@ def test_a_value_of_a_script_that_overrides_that_of_the_policy_is_the_authors():
     assert "NCCL_IB_GID_INDEX=3" in warning
 
 
-def test_a_literal_of_the_policy_in_a_file_is_no_finding_either():
-    policy = admitting.fabric('    env: {NCCL_IB_RETRY_CNT: "15"}\n    resolve: never\n')
-    tree = admitting.pod(gpus(envFrom=[{"configMapRef": {"name": "settings"}}]))
-    assert "NCCL_IB_RETRY_CNT=15" in inject(tree, policy).pod.metadata.annotations["railwright.io/nccl.conf"]
-    assert list_warnings(tree, policy) == ()
-
-
-@pytest.mark.parametrize(("resource", "warned"), [("rdma/hca_shared", True), ("intel.com/sriov_111", False)])
-def test_a_launcher_is_linted_for_the_devices_of_its_ranks(resource, warned):
-    policy = admitting.fabric(rails=f"[{{name: r0, network: prod/lan2, resource: {resource}}}]")
-    starting = admitting.cpu(command=["mpirun", "-x", "NCCL_IB_GID_INDEX=3", "train"])
-    warnings = list_warnings(admitting.pod(starting, labels=admitting.LAUNCHER), policy)
-    assert [warning.split(":")[0] for warning in warnings] == ["N21"] * warned
-
-
-@pytest.mark.parametrize(("file", "codes"), [("/opt/ndv4.xml", {"N40"}), ("/opt/ndv5.xml", set())])
-def test_a_topology_file_of_another_node_type_is_reported(file, codes):
-    policy = admitting.fabric("    env: {NCCL_TOPO_FILE: /opt/ndv5.xml}\n")
-    warnings = list_warnings(admitting.pod(gpus(*variables(NCCL_TOPO_FILE=file))), policy)
-    assert {warning[:3] for warning in warnings} == codes
-    assert all("names /opt/ndv5.xml" in warning for warning in warnings)
-
-
 def test_the_injected_pod_gets_the_same_warnings_when_it_is_admitted_again():
     policy = admitting.fabric()
     tree = admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
@@ -115,46 +92,6 @@ def test_settings_are_seen_with_the_networks_that_injection_adds():
     assert "N17" in warnings[0]
     on_host = admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)
     assert list_warnings(on_host, admitting.fabric()) == ()
-
-
-def test_devices_are_those_of_the_rails():
-    assert "N15" in list_warnings(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_7"))), admitting.fabric())[0]
-    assert list_warnings(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_0,mlx5_1"))), admitting.fabric()) == ()
-
-
-def test_a_launcher_is_warned_about_the_variables_it_forwards():
-    starting = admitting.cpu(command=["mpirun", "-x", "NCCL_IB_HCA=mlx5_9", "-x", "NCCL_IB_SL=77", "train"])
-    warnings = list_warnings(admitting.pod(starting, labels=admitting.LAUNCHER), admitting.fabric())
-    assert [warning.split(":")[0] for warning in warnings] == ["N09", "N15"]
-
-
-@pytest.mark.parametrize(
-    ("command", "env"),
-    [
-        (["mpirun", "--mca", "btl_tcp_if_exclude", "lo", "train"], {"OMPI_MCA_btl_tcp_if_include": "eth0"}),
-        (["mpirun", "-mca", "btl_tcp_if_include", "eth0", "train"], {"OMPI_MCA_btl_tcp_if_exclude": "lo"}),
-        (["mpirun", "--prtemca", "prte_if_include", "eth0", "train"], {"OMPI_MCA_oob_tcp_if_exclude": "lo"}),
-        (["bash", "-c", "export OMPI_MCA_btl_tcp_if_exclude=lo\nmpirun -mca btl_tcp_if_include eth0 train"], {}),
-        (["horovodrun", "--mpi-args=-mca btl_tcp_if_exclude lo", "train"], {"OMPI_MCA_btl_tcp_if_include": "eth0"}),
-    ],
-)
-def test_a_launcher_is_warned_about_lists_of_open_mpi_that_exclude_each_other(command, env):
-    tree = admitting.pod(admitting.cpu(command=command, env=variables(**env)), labels=admitting.LAUNCHER)
-    assert [warning.split(":")[0] for warning in list_warnings(tree, admitting.fabric())] == ["N54"]
-
-
-def test_a_launcher_of_a_benchmark_may_give_mpi_a_device_of_its_own():
-    def warn(program):
-        words = ["mpirun", "-x", "UCX_NET_DEVICES=mlx5_0:1", program]
-        return list_warnings(admitting.pod(admitting.cpu(command=words), labels=admitting.LAUNCHER), admitting.fabric())
-
-    assert warn("./all_reduce_perf") == ()
-    assert "N61" in warn("./train")[0]
-
-
-def test_of_two_entries_with_one_name_the_last_counts():
-    twice = variables(NCCL_IB_TIMEOUT="99") + variables(NCCL_IB_TIMEOUT="22")
-    assert list_warnings(admitting.pod(gpus(*twice)), admitting.fabric()) == ()
 
 
 def test_a_value_from_elsewhere_is_not_guessed():
@@ -189,31 +126,6 @@ def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variab
                 assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings
 
 
-def test_a_pod_that_gets_a_preflight_check_is_linted_too():
-    by = admitting.fabric("    resolve: always\n")
-    assert list_warnings(admitting.pod(), by) == ()
-    for sidecars in ({}, {"initContainers": None}, {"initContainers": [admitting.cpu("s")]}):
-        (warning,) = list_warnings(admitting.pod(gpus(*variables(NCCL_IB_SL="99")), **sidecars), by)
-        assert warning.startswith("N09: container c: NCCL_IB_SL=99")
-
-
-def test_interfaces_that_an_annotation_brings_have_unknown_names():
-    eth7 = gpus(*variables(NCCL_SOCKET_IFNAME="eth7"))
-    theirs = {"networking.gke.io/interfaces": "[]"}
-    policy = admitting.fabric()
-    assert "N17" in list_warnings(admitting.pod(eth7, annotations={}), policy)[0]
-    assert list_warnings(admitting.pod(eth7, annotations=theirs), policy) == ()
-
-
-def test_devices_that_another_container_takes_part_in_are_counted_for_each_pod():
-    shared = "[{name: r0, resource: intel.com/sriov, device: a_0}, {name: r1, resource: intel.com/sriov, device: a_1}]"
-    policy = admitting.fabric(rails=shared)
-    both = gpus(*variables(NCCL_IB_HCA="=a_0,a_1"))
-    one = {"name": "s", "resources": {"limits": {"intel.com/sriov": "1"}}}
-    assert list_warnings(admitting.pod(both, admitting.cpu("s")), policy) == ()
-    assert "N14" in list_warnings(admitting.pod(both, one), policy)[0]
-
-
 def test_a_long_command_is_not_read_and_the_rest_of_the_pod_is():
     for length in (8_000, 300_000):
         script = "export NCCL_IB_SL=99\n" + "#" * length
@@ -223,11 +135,6 @@ def test_a_long_command_is_not_read_and_the_rest_of_the_pod_is():
         unread = [warning for warning in warnings if "too long to be linted" in warning]
         assert any("NCCL_IB_SL=99" in warning for warning in warnings) is not bool(unread)
         assert unread == ([] if length < 8192 else ["LintFailed: container c: " + TOO_LONG])
-
-
-def test_a_long_command_without_settings_is_no_warning():
-    tree = admitting.pod(gpus(command=["sh", "-c", "#" * 900_000]))
-    assert list_warnings(tree, admitting.fabric()) == ()
 
 
 @pytest.mark.parametrize(("mounts", "expected"), [(600, False), (700, True)])

@@ -51,13 +51,6 @@ def test_claims_of_published_templates_are_reported_only_where_they_are_wrong(se
     assert find_claim_codes(selector, constraint, **kind) == codes
 
 
-def test_a_claim_of_one_pod_may_name_its_devices():
-    devices = claims.read_devices(pages.read_examples()["C03"]["bad"][0]["devices"])
-    for is_template in (True, False):
-        codes = {finding.code for finding, _ in claims.check(claims.ClaimContext("a", devices, is_template))}
-        assert ("C03" in codes) == is_template
-
-
 @pytest.mark.parametrize(
     ("expression", "unguarded"),
     [

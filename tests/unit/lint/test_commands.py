@@ -60,13 +60,6 @@ def test_every_shell_and_its_flags_before_c_are_known(shell, flag):
     assert list_exported(shell, "-e", flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
 
 
-def test_a_script_started_by_mpirun_is_read_too():
-    words = ["mpirun", "-x", "NCCL_DEBUG=INFO", "bash", "-c", "export NCCL_IB_SL=1; exec python"]
-    result = commands.read(words)
-    assert [s.name for s in result.passed] == ["NCCL_IB_SL", "NCCL_DEBUG"]
-    assert not result.exported
-
-
 @pytest.mark.parametrize("value", ["$(hostname)", "${X}", "$X", "`id`", '"$X"'])
 def test_a_value_a_shell_would_compute_is_not_known(value):
     assert list_exported("bash", "-c", f"export NCCL_HOSTID={value}")[0] == ("NCCL_HOSTID", None)
@@ -91,15 +84,6 @@ def test_a_value_a_shell_would_compute_is_not_known(value):
 def test_text_that_is_no_setting_is_ignored(words):
     result = commands.read(words)
     assert (result.exported, result.passed) == ((), ())
-
-
-def test_a_quotation_over_lines_loses_no_setting():
-    script = 'export NCCL_DEBUG=INFO; python -c "\nimport torch\n" NCCL\nexport NCCL_IB_SL=3 "\n'
-    assert ("NCCL_IB_SL", "3") in list_exported("bash", "-c", script)
-
-
-def test_an_environment_given_by_env_is_read():
-    assert list_exported("env", "-i", "NCCL_DEBUG=INFO", "python") == [("NCCL_DEBUG", "INFO")]
 
 
 def test_a_script_longer_than_the_limit_is_not_read():

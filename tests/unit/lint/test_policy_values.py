@@ -112,9 +112,3 @@ def test_a_value_that_no_pod_can_use_is_a_warning_with_its_key(text, says):
 )
 def test_a_value_that_pods_can_use_gives_no_warning(text):
     assert lint_policy(HEAD + text) == []
-
-
-def test_rails_of_one_pool_count_each_as_a_device():
-    rails = ", ".join(f"{{name: r{n}, resource: x.io/sriov, device: mlx5_{n}}}" for n in range(4))
-    env = '{NCCL_IB_HCA: "=mlx5_0,mlx5_1,mlx5_2,mlx5_3"}'
-    assert lint_policy(f"{HEAD}fabrics: {{f: {{transport: roce, rails: [{rails}], env: {env}}}}}") == []

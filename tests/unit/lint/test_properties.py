@@ -3,7 +3,6 @@
 import ipaddress
 
 import hypothesis
-import pytest
 from hypothesis import strategies as st
 
 from documentation import rules as pages
@@ -41,17 +40,3 @@ def test_the_grammar_takes_what_the_catalogue_allows_and_never_breaks(value):
         assert not (refused and catalogue.get(name).allows(value))
         if " " in value.strip():
             assert refused or all(word not in value for word in words)
-
-
-@pytest.mark.parametrize("name", ["NCCL_DEBUG", "NCCL_DEBUG_SUBSYS"])
-@hypothesis.given(data=st.data())
-def test_the_words_of_logging_are_those_of_the_catalogue(name, data):
-    words = ["version", "WARN", "Info", "TRACE", "INIT", "net", "ALL", "ALLOC_HOST", "^", ",", "x"]
-    value = "".join(data.draw(st.lists(st.sampled_from(words), min_size=1, max_size=5)))
-    assert bool(list_messages("N10", settings={name: value})) != catalogue.get(name).allows(value)
-
-
-@hypothesis.given(size=st.integers(0, 2 << 30), accelerators=st.integers(0, 8))
-def test_shared_memory_counts_from_two_accelerators_and_up_to_a_gibibyte(size, accelerators):
-    messages = list_messages("N46", accelerators=accelerators, capabilities=[], shared_memory=size)
-    assert bool(messages) == (accelerators > 1 and 0 < size < 1 << 30)

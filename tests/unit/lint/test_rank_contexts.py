@@ -5,7 +5,6 @@ import pytest
 from admitting import variables
 
 from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
-from railwright.fabric.policy import model as policies
 
 CONF = {"railwright.io/nccl.conf": "# ours\nNCCL_IB_SL=4\nNCCL_IB_TIMEOUT=4\n"}
 FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}
@@ -26,11 +25,6 @@ def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
     assert [contexts.get_value(name) for name in names] == ["1", "2", "3", "4"]
     places = [contexts.get_setting(name).where for name in names]
     assert places == ["command: -x", "command: export", "env[2]", "line 2"]
-
-
-def test_the_last_export_of_a_script_counts():
-    script = "export NCCL_IB_TIMEOUT=99\nexport NCCL_IB_TIMEOUT=22"
-    assert ranks(admitting.pod(admitting.gpus(8, command=["sh", "-c", script]))).get_value("NCCL_IB_TIMEOUT") == "22"
 
 
 def test_the_annotation_counts_only_where_the_file_is_mounted():
@@ -76,15 +70,6 @@ def test_the_context_of_a_container_is_read_from_its_pod():
     assert contexts.image == "i"
 
 
-def test_a_pod_without_a_limit_on_its_shared_memory_has_no_limit():
-    mount = {"volumeMounts": [{"name": "s", "mountPath": "/dev/shm/"}]}
-    tree = admitting.pod(admitting.gpus(8, **mount), volumes=[{"name": "s", "emptyDir": {"medium": "Memory"}}])
-    assert ranks(tree).shared_memory == 0
-    assert (
-        ranks(admitting.pod(admitting.gpus(8, **mount), volumes=[{"name": "s", "emptyDir": {}}])).shared_memory is None
-    )
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -103,24 +88,6 @@ def test_a_pod_that_opted_in_is_not_blamed_for_what_the_webhook_will_set():
     alone = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks, label=None)))
     assert "N18" not in {violation.code for violation in opted}
     assert "N18" in {violation.code for violation in alone}
-
-
-def test_a_container_that_neither_computes_nor_sets_anything_is_left_alone():
-    tree = admitting.pod(
-        admitting.cpu("a"), admitting.cpu("b", env=variables(NCCL_DEBUG="INFO")), admitting.gpus(1, "c")
-    )
-    assert rank_contexts.select_containers(admitting.view(tree), ["nvidia.com/gpu"]) == (1, 2)
-
-
-@pytest.mark.parametrize(("amount", "counted"), [("x", 0), ("-1", 0), ("0", 0), ("", 0), (1e99, 2**63 - 1)])
-def test_an_unreadable_amount_counts_as_none_and_a_huge_one_is_capped(amount, counted):
-    tree = admitting.pod({"name": "c", "resources": {"limits": {"rdma/hca": amount}}})
-    assert ranks(tree).devices.get("rdma/hca", 0) == counted
-
-
-@pytest.mark.parametrize(("host", "mounts"), [(True, {"/dev/shm": "hostPath"}), (False, {})])
-def test_a_pod_in_the_hosts_ipc_namespace_has_the_hosts_shared_memory(host, mounts):
-    assert ranks(admitting.pod(admitting.gpus(8), hostIPC=host)).mounts == mounts
 
 
 @pytest.mark.parametrize(
@@ -156,19 +123,3 @@ def test_published_device_plugins_are_known_by_the_names_of_their_resources(name
 )
 def test_other_resources_are_not_taken_for_rdma_devices(name):
     assert not rule_types.is_rdma(name)
-
-
-@pytest.mark.parametrize(
-    ("transport", "resource", "exclusive"),
-    [
-        ("roce", "nvidia.com/mlx5_0", False),
-        ("roce", "nvidia.com/roce_vf", True),
-        ("infiniband", "nvidia.com/sriov_pool", True),
-        ("erdma", "aliyun/erdma", True),
-        ("efa", "vpc.amazonaws.com/efa", True),
-        ("roce", None, None),
-    ],
-)
-def test_devices_are_handed_out_one_by_one_where_transport_or_name_says_so(transport, resource, exclusive):
-    resources = frozenset([resource] if resource else [])
-    assert rule_types.are_exclusive(policies.Transport(transport), resources) is exclusive

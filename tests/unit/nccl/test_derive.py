@@ -90,20 +90,6 @@ def test_unknown_devices_are_not_listed(transport):
     assert {value for name, value in settings(transport, devices=None).items() if name == "NCCL_IB_HCA"} == listed
 
 
-def test_a_device_that_two_rails_share_is_named_once():
-    assert settings("roce", devices=("mlx5_1", "mlx5_0", "mlx5_1"))["NCCL_IB_HCA"] == "=mlx5_1,mlx5_0"
-
-
-def test_on_the_hosts_network_no_interface_is_named():
-    for transport in FIXED:
-        assert not [name for name in settings(transport, is_foreign=True) if name.endswith("_IFNAME")]
-
-
-def test_the_primary_interface_is_the_policys():
-    named = {"NCCL_SOCKET_IFNAME": "=ens3", "GLOO_SOCKET_IFNAME": "ens3", "TP_SOCKET_IFNAME": "ens3"}
-    assert settings("roce", primary="ens3").items() >= named.items()
-
-
 def test_the_family_of_the_addresses_is_that_of_their_range():
     six, four = read_facts('address_range="fd00::/8"'), read_facts('address_range="10.0.0.0/8"')
     assert settings("roce", six)["NCCL_IB_ADDR_FAMILY"] == "AF_INET6"
@@ -116,12 +102,6 @@ def test_the_family_of_the_addresses_is_that_of_their_range():
 def test_with_derive_false_nothing_is_derived():
     for transport in FIXED:
         assert settings(transport, msgspec.structs.replace(EVERY, derive=False)) == {}
-
-
-def test_a_pod_without_the_primary_interface_gets_no_variable_of_it():
-    fabric = model.Fabric(transport=model.Transport.ROCE, rails=ONE, primary_interface="net1")
-    variables = derive.derive(derive.Case(fabric, ONE, ("mlx5_0",), is_foreign=False, has_interface=False))
-    assert {variable.name for variable in variables} == {"NCCL_IB_HCA"}
 
 
 # --- libraries beside NCCL -----------------------------------------------------------------------------------
@@ -170,11 +150,6 @@ def test_nvshmem_speaks_libfabric_on_efa():
         "NVSHMEM_REMOTE_TRANSPORT": "libfabric",
         "NVSHMEM_LIBFABRIC_PROVIDER": "efa",
     }
-
-
-def test_ucx_is_never_held_to_tcp():
-    for transport in model.Transport:
-        assert "UCX_TLS" not in beside(transport, FACTS)
 
 
 def test_a_library_is_shown_by_the_first_word_of_a_name_and_by_no_part_of_it():

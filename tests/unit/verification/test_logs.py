@@ -26,10 +26,6 @@ def assess_logs(*logs, **expected) -> report.Report:
     return report.assess_logs(named, report.Expected(**expected))
 
 
-def by_name(results: report.Report) -> dict[str, report.Pod]:
-    return {pod.name: pod for pod in results.pods}
-
-
 def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str = "", channels=()) -> str:
     """Return a process of one rank, in the form of NCCL 2.26."""
     head = f"{pod}:7:8 [0] NCCL INFO"
@@ -101,19 +97,10 @@ def test_prefixes_of_log_lines_do_not_matter(prefix):
     assert [pod.name for pod in results.pods] == ["w-0", "w-1"]
 
 
-def test_colours_within_the_prefix_are_taken_out():
-    assert assess_logs(GOOD.replace("w-0:", "\x1b[32mw-0\x1b[0m:"), ALSO).state == report.RDMA
-
-
 def test_interleaved_lines_of_two_processes_are_separated():
     torn = GOOD.splitlines()[1] + " " + ALSO.splitlines()[1]
     rest = [line for text in (GOOD, ALSO) for line in text.splitlines() if "Using network" not in line]
     assert assess_logs([torn, *rest]).state == report.RDMA
-
-
-def test_a_line_without_a_host_belongs_to_the_pod_of_its_file():
-    bare = [text.replace(f"w-{at}:7:8 [0] ", "") for at, text in enumerate((GOOD, ALSO))]
-    assert [pod.name for pod in assess_logs(*bare).pods] == ["file-0", "file-1"]
 
 
 def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_launchers_log_by_hosts():
@@ -201,36 +188,6 @@ def test_a_report_has_a_state_and_says_why(case):
     of_pods, expected, state, words = REPORTS[case]
     results = assess_logs(*of_pods, **expected)
     assert (results.state, words in results.line) == (state, True), results.line
-
-
-def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback():
-    said = ("Bootstrap : Using eth0:10.0.0.1<0>", "NET/Socket : Using [0]eth0:10.0.0.1<0>")
-    noise = "".join(f"w-0:7:7 [0] NCCL INFO {message}\n" for message in said)
-    assert assess_logs(noise + GOOD, ALSO).state == report.RDMA
-
-
-def test_a_rail_that_was_found_and_that_no_channel_took_is_missing():
-    results = assess_logs(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("1",)))
-    assert by_name(results)["w-1"].missing == ("mlx5_0:1",)
-    assert results.state == report.PARTIAL
-
-
-def test_a_device_that_is_no_rail_does_not_count():
-    storage = [rank(f"w-{at}", at, using=hcas(0, 9), channels=("0", "1")) for at in (0, 1)]
-    results = assess_logs(*storage, rails=2, devices={"mlx5_0": "r0", "mlx5_1": "r1"})
-    assert results.state == report.PARTIAL
-    assert results.pods[0].missing == ("r1 (mlx5_1)",)
-
-
-def test_smaller_communicators_do_not_change_who_is_which_rank():
-    pairs = "w-1:7:8 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 1 cudaDev 0 - Init COMPLETE\n"
-    results = assess_logs(GOOD, pairs + ALSO)
-    assert by_name(results)["w-1"].ranks == (1,)
-
-
-def test_a_log_that_ends_before_its_network_leaves_the_result_unknown():
-    results = assess_logs(GOOD, "\n".join(ALSO.splitlines()[:1]))
-    assert (results.state, by_name(results)["w-1"].state) == (report.UNKNOWN, report.UNKNOWN)
 
 
 @pytest.mark.parametrize("network", ["Socket", "socket", "FastSocket", "GPUDirectTCPX_v7", "FasTrak"])

@@ -40,16 +40,6 @@ def test_admission_lint_and_explain_read_templates_and_labels_of_every_kind_alik
         assert env == list(template.added.env)
 
 
-def test_a_cron_jobs_label_counts_from_its_job_template_only():
-    tree = workload(working.kind("Job.batch"), "v1")
-    for above, below, expected in (("f", None, None), ("f", "g", "g"), (None, "g", "g")):
-        job = {"metadata": {"labels": {FABRIC: below} if below else {}}, "spec": tree["spec"]}
-        metadata = {"name": "c", "labels": {FABRIC: above} if above else {}}
-        cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": {"jobTemplate": job}}
-        (pod,) = explained.expand(cron, "prod")
-        assert pod.pod["metadata"]["labels"].get(FABRIC) == expected
-
-
 def webhooks() -> dict[str, dict]:
     documents = yaml.safe_load_all((admitting.ROOT / "manifests" / "base" / "admission.yaml").read_text())
     configurations = [document for document in documents if document["kind"] == "MutatingWebhookConfiguration"]

@@ -1,13 +1,11 @@
 """Objects from which another controller makes pods: a label in them reaches the pods, and admission injects these."""
 
-import copy
 import pathlib
 
 import pytest
 import yaml
 from admitting import admitted, fabric, policy
 
-from railwright.cli import linted_workloads as workloads
 from railwright.cli.explanation import templates
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "sources"
@@ -56,25 +54,6 @@ def test_the_label_in_the_template_of_a_runtime_reaches_its_pods(kind, place, la
     if label:
         limits = admitted(template.pod, fabric())["spec"]["containers"][0]["resources"]["limits"]
         assert limits["nvidia.com/mlx5_0"] == "1"
-
-
-@pytest.mark.parametrize(
-    ("policy", "step", "pods"),
-    [
-        ({"numNodes": 16, "torch": {}}, "trainer", 16),
-        ({"torch": {}}, "trainer", 1),
-        (None, "trainer", 4),
-        ({"numNodes": 16}, "dataset-initializer", 4),
-        ({"numNodes": "16"}, "trainer", None),
-    ],
-)
-def test_the_trainer_of_a_runtime_has_as_many_pods_as_its_policy_has_nodes(policy, step, pods):
-    tree = runtime("JobSet")
-    tree["spec"]["mlPolicy"] = policy
-    (job,) = tree["spec"]["template"]["spec"]["replicatedJobs"]
-    job["template"]["metadata"] = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": step}}
-    job["template"]["spec"]["parallelism"] = 4
-    assert [template.pods for template in templates.expand(tree, "train")] == [pods]
 
 
 def test_each_clique_opts_in_by_its_own_label():
@@ -160,15 +139,3 @@ def read_network(pod):
         sorted(container["securityContext"]["capabilities"]["add"]),
         pod["spec"]["resourceClaims"],
     )
-
-
-def test_lint_reads_the_containers_of_cliques():
-    tree = cliques("pworker")
-    (workload,) = workloads.read(tree)
-    assert [template.part for template in workload.templates] == ["pleader", "pworker", "dleader", "dworker"]
-    path = workload.templates[1].container(0)
-    node = copy.deepcopy(tree)
-    for step in path:
-        node = node[step]
-    assert node["name"] == "prefill-worker"
-    assert workload.templates[1].pod.metadata.labels == {FABRIC: "f"}
