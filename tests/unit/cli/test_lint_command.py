@@ -174,13 +174,6 @@ def test_the_line_of_each_of_many_options_is_found_in_calls_in_proportion_to_the
     assert lint_options(800) < 2.5 * lint_options(400)
 
 
-def test_a_finding_about_a_value_of_the_policy_says_so(lint):
-    job = (EXAMPLES / "360-roce" / "job.yaml").read_text()
-    _, out, _ = lint("--policy", str(POLICY), j_dot_yaml=job)
-    assert "N21 NCCL_IB_GID_INDEX=5" in out
-    assert "(set by the policy)" in out
-
-
 def test_a_pod_that_admission_rejects_is_an_error_and_still_linted(lint):
     labelled = DEPLOYMENT.replace(
         "  template:\n", "  template:\n    metadata: {labels: {railwright.io/fabric: nowhere}}\n"

@@ -160,12 +160,6 @@ def test_of_shapes_for_one_instance_type_the_devices_networks_and_classes_decide
     assert read(write(build((profile, fabric)))).fabrics == {fabric: find(profile, fabric).fabric}
 
 
-def test_what_only_some_nodes_lack_is_counted():
-    trees = build(("eks-efa", "p5"))
-    trees[Kind.NODE][0]["status"] = {"capacity": GPUS, "allocatable": GPUS}
-    assert "MISSING on 1 of 2 nodes: vpc.amazonaws.com/efa: 32." in flatten(write(trees))
-
-
 def test_kinds_that_may_not_be_listed_are_named_and_count_as_neither_there_nor_missing():
     trees = simulated_clouds.build(find("oke-h100-vf", "roce")) | {Kind.NETWORK: []}
     text = write(trees, unread=frozenset({Kind.NETWORK}))
@@ -280,19 +274,6 @@ def test_a_pool_behind_one_network_is_a_rail_for_each_device_that_a_plugin_moves
 def test_the_name_of_a_resource_alone_shows_no_cloud(resource, amount):
     with pytest.raises(output.UnreadableError, match=f"no profile fits.*they have {resource}"):
         write(objects(nodes(**{resource.replace("/", "__"): amount})))
-
-
-@pytest.mark.parametrize("resource", ["nvidia.com/mig-1g.10gb", "huawei.com/Ascend910", "koordinator.sh/gpu"])
-def test_accelerators_that_are_not_counted_are_named(resource):
-    amounts = {"nvidia.com/gpu": "0", resource: "8", "rdma/hca": "1000"}
-    members = [{"metadata": {"name": "n0"}, "status": {"capacity": amounts, "allocatable": amounts}}]
-    with pytest.raises(output.UnreadableError) as caught:
-        write(objects(members))
-    named = f"NO FABRIC for 1 node (n0), with {resource} and none of nvidia.com/gpu, aliyun.com/gpu, amd.com/gpu. If"
-    assert named in str(caught.value)
-    assert "Install the device plugin" not in str(caught.value)
-    mixed = pool("openshift.io/ibvf", "ib-sriov", **{resource.replace("/", "__"): 1})
-    assert f"NOT COUNTED as accelerators, by `accelerators` of the policy: {resource}." in flatten(write(mixed))
 
 
 @pytest.mark.parametrize("name", ["storage0", "nfs", "lustre-a", "mgmt"])

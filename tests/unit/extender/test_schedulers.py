@@ -193,12 +193,6 @@ def test_a_pod_that_is_created_again_is_explained_by_its_own_object():
     assert scores["gpu-1"] == scores["gpu-0"], "what the pod itself takes counts as free"
 
 
-def test_pods_of_a_snapshot_without_uids_are_distinct():
-    handlers = Handlers(nodes=[node(f"gpu-{i}") for i in range(3)])
-    handlers.pods.replace([change_pod(pod(f"p-{i}", on=f"gpu-{i}"), metadata={"uid": ""}) for i in range(2)])
-    assert [bool(handlers.state.cluster.get_used(f"gpu-{i}")) for i in range(3)] == [True, True, False]
-
-
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
     handlers.verbs.volcano.allocate(raw(body("volcano-allocate")), "")
@@ -261,14 +255,6 @@ def network(name, resource):
     annotations = {names.NAD_RESOURCE_NAME: resource} if resource else {}
     tree = {"metadata": {"namespace": "net", "name": name, "annotations": annotations}}
     return msgspec.convert(tree, views.NetworkAttachmentDefinition)
-
-
-def test_a_node_named_twice_counts_once(handlers):
-    request_body = body("volcano-prioritize")
-    request_body["nodes"] = [request_body["nodes"][0]] * 8
-    assert list(handlers.ask_volcano("prioritize", request_body)["nodeScore"]) == ["gpu-0"]
-    request = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
-    assert handlers.ask_kube("filter", request)["NodeNames"] == ["gpu-0"]
 
 
 def prioritize_one(handlers: Handlers, waiting) -> float:

@@ -55,15 +55,6 @@ def test_an_unreadable_record_counts_as_none():
             intent.decode_record(record)
 
 
-def test_the_record_is_read_as_it_is_written():
-    after = admitting.admitted(pod("2"), POLICY)
-    record = intent.read_record(admitting.view(after))
-    assert (record.policy, record.fabric, record.role, record.rails) == (
-        POLICY.digest, "f", "worker", ("rail0", "rail1"),
-    )  # fmt: skip
-    assert json.loads(after["metadata"]["annotations"]["railwright.io/injection"])["added"] == list(record.added)
-
-
 @pytest.mark.parametrize(
     ("label", "record", "expected"),
     [

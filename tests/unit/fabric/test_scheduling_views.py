@@ -8,7 +8,6 @@ from admitting import WIRE
 from railwright.fabric import bounded_cache, node_views, resources, scheduling_views, views
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.workloads import membership
-from webhook import state as states
 
 FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, scheduling_views.Pod))
 
@@ -47,13 +46,6 @@ def test_the_views_of_placement_equal_those_of_the_whole_pod():
             assert getattr(placed.spec, part) == getattr(full.spec, part), part
 
 
-def test_commands_and_environment_of_pods_are_not_decoded():
-    (pod,) = [PLACED(text) for text in pods() if b"/var/run/secrets" in text and b"TaskRole" not in text][:1]
-    container = pod.spec.containers[0]
-    assert (container.env, container.volume_mounts, container.image, container.command) == ([], [], "", None)
-    assert pod.spec.volumes == []
-
-
 def test_a_field_that_is_not_read_may_hold_anything():
     text = b'{"spec":{"volumes":{"no":"list"},"containers":[{"env":7,"image":null,"command":{}}]}}'
     assert len(PLACED(text).spec.containers) == 1
@@ -83,28 +75,11 @@ def pod(name: str, **requests: str) -> dict:
     }
 
 
-def test_equal_texts_share_one_object():
-    known = bounded_cache.StringInterner()
-    one, other = (known.intern_mapping(decode(dict, {"key": "some value", "number": 3})) for _ in range(2))
-    assert one == other == {"key": "some value", "number": 3}
-    assert one["key"] is other["key"]
-
-
 def test_the_memory_of_interned_texts_is_bounded():
     known = bounded_cache.StringInterner()
     for number in range(bounded_cache.MAX_STRINGS + 10):
         known.intern(f"node-{number}")
     assert len(known) <= bounded_cache.MAX_STRINGS
-
-
-def test_nodes_of_the_webhook_are_amounts_of_resources_and_share_them():
-    nodes = states.State().nodes
-    excerpts = [nodes.excerpt(decode(node_views.Node, node(name))) for name in ("a", "b")]
-    whole = node("a")
-    whole["metadata"] = {"name": "a"}
-    assert excerpts[0] == decode(node_views.Node, whole)
-    assert is_shared(*(excerpt.status.allocatable for excerpt in excerpts))
-    assert is_shared(*(excerpt.status.capacity for excerpt in excerpts))
 
 
 def test_nodes_and_pods_share_equal_values():

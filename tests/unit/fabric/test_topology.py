@@ -34,13 +34,6 @@ def test_the_distance_is_the_lowest_level_with_a_shared_domain(one, other):
     assert topology.compute_distance(one, other) == min(shared, default=len(KEYS))
 
 
-def test_a_missing_middle_label_is_skipped_on_the_way_up():
-    one, other = ("a", "", "c"), ("b", "", "c")
-    assert topology.compute_distance(one, other) == 2
-    assert topology.compute_distance(one, one) == 0
-    assert topology.format_domain(topology.get_domain(one)) == "a in c"
-
-
 def test_a_node_without_a_leaf_label_is_below_its_spine():
     one, other = ("", "s", "c"), ("a", "s", "c")
     assert topology.get_domain(one) == topology.NO_DOMAIN
@@ -48,20 +41,7 @@ def test_a_node_without_a_leaf_label_is_below_its_spine():
     assert topology.compute_distance(one, one) == 1, "two such nodes need not be on one leaf"
 
 
-def test_levels_that_no_node_has_change_no_order_of_distances():
-    deep = [("a", "s", "", ""), ("b", "s", "", ""), ("a", "t", "", "")]
-    flat = [place[:2] for place in deep]
-    for one, other in itertools.combinations(range(3), 2):
-        near, far = topology.compute_distance(flat[one], flat[other]), topology.compute_distance(deep[one], deep[other])
-        assert (near, far) in ((0, 0), (1, 1), (2, 4))
-
-
 RAILS = ("rail0", "rail1")
-
-
-def test_a_domain_key_with_rail_joins_the_leaves_of_all_rails():
-    labels = {"x/leaf-rail0": "leaf-a", "x/leaf-rail1": "leaf-b", "x/spine": "s"}
-    assert topology.read_domains(labels, ("x/leaf-{rail}", "x/spine"), RAILS) == ("leaf-a+leaf-b", "s")
 
 
 @given(st.lists(VALUES, min_size=4, max_size=4))
@@ -231,11 +211,6 @@ def test_only_a_change_of_the_tree_invalidates_plans():
     state.remove_hyper_node(TREE[0])
     assert state.version > before
     assert places(state)["n0"] == ("l0",)
-
-
-def test_explicit_domains_may_mix_levels_and_labels():
-    state = build_state(TREE, {"n0": {"rack": "r7"}})
-    assert state.locate(state.nodes["n0"], ("rack", hypernodes.LEVELS[1])) == ("r7", "s0")
 
 
 @st.composite

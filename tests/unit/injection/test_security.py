@@ -99,3 +99,11 @@ def test_shared_memory_is_a_volume_of_its_size():
     assert after["spec"]["volumes"] == [
         {"name": "railwright-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}
     ]
+
+
+def test_privilege_and_the_host_path_come_by_policy_only():
+    after = admitted(pod(), fabric(HOST_PATH + PRIVILEGED, rails=NO_PLUGIN, transport="pvrdma"))
+    container = after["spec"]["containers"][0]
+    assert container["securityContext"] == {"privileged": True}
+    assert container["volumeMounts"] == [{"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}]
+    assert after["spec"]["volumes"] == [{"name": "railwright-infiniband", "hostPath": {"path": "/dev/infiniband"}}]

@@ -15,7 +15,6 @@ CHART = ROOT / "manifests" / "chart"
 SOURCE = ROOT / "manifests" / "charting"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALIDATOR = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
-VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
 def load(name):
@@ -31,14 +30,6 @@ def load(name):
 def test_generated_files_are_up_to_date():
     ran = subprocess.run([sys.executable, SOURCE / "build.py", "--check"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{ran.stderr}run: python manifests/charting/build.py"
-
-
-def test_a_missing_helm_is_reported_with_its_address(tmp_path):
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    command = [sys.executable, SOURCE / "render.py"]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 2
-    assert "Helm 3 is missing. Install it (https://helm.sh/docs/intro/install)" in ran.stderr
 
 
 @pytest.mark.parametrize("value", ["policy.document", "image.tag"])
@@ -151,12 +142,6 @@ def test_every_object_has_the_recommended_labels():
         for document in yaml.safe_load_all(path.read_text()):
             missing = {f"app.kubernetes.io/{name}" for name in LABELS} - document["metadata"]["labels"].keys()
             assert missing <= ({"app.kubernetes.io/managed-by"} if path.name == "policy.yaml" else set()), path
-
-
-def test_the_values_have_comments_that_helm_docs_reads():
-    lines = (CHART / "values.yaml").read_text().splitlines()
-    keys = [index for index, line in enumerate(lines) if index and lines[index - 1].strip().startswith("# --")]
-    assert len(keys) == len(load("values").rows())
 
 
 def test_no_template_writes_fields_that_controllers_fill():

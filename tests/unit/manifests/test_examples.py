@@ -15,14 +15,11 @@ from meanings import meaning, networks_of, pods_of, ranks_of
 from railwright.cluster import policies
 from railwright.fabric import names, quantity, views
 from railwright.fabric.injection import facts
-from railwright.fabric.multus import annotation
 from railwright.fabric.workloads import membership
 from webhook import pods
 
 SITES = ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma")
-VOLCANO_SITES = ("360-roce", "360-infiniband", "vivo-roce")
 TUNING = {"NCCL_ALGO"}  # a user's own, in the job with the label as in the hand-written one
-RDMA = tuple(f"nvidia.com/mlx5_{index}" for index in range(4))
 
 
 def load(site: str, name: str) -> dict:
@@ -37,11 +34,6 @@ def policy_of(site: str):
 
 def load_all(site: str, name: str) -> list[dict]:
     return list(yaml.safe_load_all((EXAMPLES / site / f"{name}.yaml").read_text()))
-
-
-def pod_of(job: dict) -> dict:
-    (pod,) = pods_of(job).values()
-    return pod
 
 
 def answer_review(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> tuple[dict, list[str]]:
@@ -136,45 +128,11 @@ def parts(job: dict) -> list[dict]:
     return [replica["template"] for replica in replicas]
 
 
-@pytest.mark.parametrize("site", VOLCANO_SITES)
-def test_volcano_jobs_are_gangs_by_the_pytorch_plugin(site):
-    for name in ("job", "handwritten"):
-        job = load(site, name)
-        assert (job["apiVersion"], job["kind"]) == ("batch.volcano.sh/v1alpha1", "Job")
-        assert "pytorch" in job["spec"]["plugins"]
-        assert job["spec"]["minAvailable"] == job["spec"]["tasks"][0]["replicas"]
-
-
 @pytest.mark.parametrize("site", SITES)
 def test_a_second_admission_changes_nothing(site):
     for pod in pods_of(load(site, "job")).values():
         once = admit(site, pod)
         assert admit(site, once) == once
-
-
-def test_handwritten_pods_keep_every_value():
-    pod = pod_of(load("360-roce", "handwritten"))
-    pod["metadata"]["labels"] = {names.FABRIC: "roce"}
-    result = admit("360-roce", pod)
-    assert json.loads(result["metadata"]["annotations"].pop(names.INJECTION))["fabric"] == "roce"
-    assert result == pod
-
-
-def test_the_derived_twin_states_no_device_and_finds_it_in_the_pod():
-    pod = pod_of(load("360-roce", "job"))
-    pod["metadata"]["labels"][names.FABRIC] = "default"
-    spec = meaning(admit("360-roce", pod))["spec"]
-    assert [container["name"] for container in spec["initContainers"]] == [names.PREFLIGHT_CONTAINER]
-    (container,) = spec["containers"]
-    assert container["env"] == {
-        "NCCL_DEBUG": "INFO",
-        "NCCL_NET_GDR_READ": "1",
-        "NCCL_CONF_FILE": "/run/railwright/nccl.conf",
-        "UCX_CONFIG_DIR": "/run/railwright",
-        "NCCL_SOCKET_IFNAME": "=eth0",
-        "GLOO_SOCKET_IFNAME": "eth0",
-        "TP_SOCKET_IFNAME": "eth0",
-    }
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -193,36 +151,7 @@ def test_every_fabric_of_every_example_admits_its_job(site):
                 assert resources <= set(container["resources"]["limits"])
 
 
-def test_pods_on_the_host_network_get_a_warning():
-    pod = pod_of(load("vivo-roce", "job"))
-    pod["spec"]["hostNetwork"] = True
-    after, (warning,) = answer_review("vivo-roce", pod)
-    assert warning.startswith("HostNetwork: spec.hostNetwork is true: fabric roce adds no networks")
-    assert after["metadata"]["annotations"].keys() - pod["metadata"]["annotations"].keys() == {names.INJECTION}
-    (container,) = after["spec"]["containers"]
-    assert len(container["resources"]["limits"]) == 5, "the devices are the pod's all the same"
-    assert "NCCL_SOCKET_IFNAME" not in {entry["name"] for entry in container["env"]}
-
-
-def test_half_a_node_gets_half_of_the_rails():
-    pod = pods_of(load("sriov-8-rail", "job"))["worker"]
-    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "4"
-    pod["metadata"]["labels"][names.FABRIC] = "sriov-per-rail"
-    known = networks_of("sriov-8-rail")
-    after = admit("sriov-8-rail", pod, facts.ClusterFacts("ai-training", {}, known, frozenset(known.values())))
-    (container,) = after["spec"]["containers"]
-    assert {entry["name"]: entry["value"] for entry in container["env"]}["NCCL_ALGO"] == "allreduce:ring"
-    assert [s.name for s in annotation.parse(after["metadata"]["annotations"][names.NETWORKS], "x")] == [
-        f"ib{rail}-sriov-rail" for rail in range(4)
-    ]
-    assert {name for name in container["resources"]["limits"] if "sriov" in name} == {
-        f"nvidia.com/ib{rail}_sriov_vf" for rail in range(4)
-    }
-
-
 # --- inference: prefill and decode are two sets ---------------------------------------------------------------
-
-UCX = "UCX_NET_DEVICES"
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["prefill", "decode"])
@@ -234,16 +163,6 @@ def test_labelled_servers_are_admitted_as_their_handwritten_twins(part):
         assert meaning(once) == meaning(twin)
         assert meaning(given[role]) != meaning(twin)
         assert admit("llm-d", once) == once
-
-
-@pytest.mark.parametrize("part", [0, 1], ids=["prefill", "decode"])
-def test_nixl_moves_the_kv_cache_over_the_rails(part):
-    for pod in pods_of(load_all("llm-d", "job")[part]).values():
-        pod["metadata"]["labels"][names.FABRIC] = "ib-derived"
-        (container,) = meaning(admit("llm-d", pod))["spec"]["containers"]
-        assert container["env"][UCX] == ",".join(f"ibp{rail}:1" for rail in range(8))
-        assert container["env"]["NCCL_IB_HCA"] == "=" + ",".join(f"ibp{rail}" for rail in range(8))
-        assert container["resources"]["limits"]["rdma/ib"] == 1
 
 
 def test_prefill_and_decode_are_one_gang_only_if_they_say_so():

@@ -80,14 +80,6 @@ def test_a_pod_that_names_a_claim_requests_its_rails_before_the_claim_is_reserve
     assert list_requests(cluster) == [0] * 5
 
 
-def test_a_pod_requests_its_rails_also_if_the_policy_and_the_slices_come_later():
-    cluster = build_cluster([build_node("n1")], [build_pod("p")])
-    add_template(cluster, "t", (0, 1))
-    add_slices(cluster, "n1")
-    name_devices(cluster)
-    assert list_requests(cluster) == [2, 1, 1, 0, 0]
-
-
 def test_a_bound_pod_uses_what_its_claims_hold_and_not_what_it_asks_for(cluster):
     """Anybody can write amounts into a pod that names its node, and claims that nobody allocates."""
     forged = build_pod("forged", on="n1")

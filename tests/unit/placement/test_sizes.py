@@ -205,32 +205,6 @@ def test_a_pod_group_without_a_number_has_the_size_of_the_object_that_controls_i
     assert size(of, (IN_TREE_POD_GROUPS, build_controlled_group(version, kind, least=3)), owner) == 3
 
 
-def test_the_size_of_a_pod_group_is_its_owners_until_one_is_deleted():
-    gang, state = membership.find_gang(IN_GROUP), cluster_state.ClusterState()
-    grouped = build_controlled_group("batch/v1", "Job")
-
-    def get_size() -> int:
-        return state.get_gang_size(gang, observed=1)
-
-    state.upsert_size(JOBS, read(JOBS, obj("o", {"parallelism": 8})))
-    before = state.version
-    state.upsert_size(IN_TREE_POD_GROUPS, grouped)
-    assert get_size() == 8
-    assert state.version > before, "plans made without the size are void"
-    state.upsert_size(JOBS, read(JOBS, obj("o", {"parallelism": 6})))
-    assert get_size() == 6
-    state.replace_sizes(PLUGINS_POD_GROUPS, [])
-    assert get_size() == 6, "another API lists its own objects only"
-    state.replace_sizes(IN_TREE_POD_GROUPS, [])
-    assert get_size() == 1
-    state.upsert_size(IN_TREE_POD_GROUPS, grouped)
-    state.remove_size(IN_TREE_POD_GROUPS, grouped)
-    assert get_size() == 1
-    state.upsert_size(IN_TREE_POD_GROUPS, grouped)
-    state.remove_size(JOBS, read(JOBS, obj("o", {})))
-    assert get_size() == 1
-
-
 def test_a_size_that_no_cluster_could_hold_is_capped():
     assert size(OF_JOB, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == declared_sizes.MAX_SIZE
     forged = pod(read_recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})

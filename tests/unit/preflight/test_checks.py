@@ -102,12 +102,6 @@ def test_a_negative_gid_index_leaves_the_choice_to_nccl(tmp_path):
     assert read_conf(result.files["nccl.conf"])["NCCL_IB_GID_INDEX"] == "-1"
 
 
-def test_a_missing_device_is_named_with_those_that_are_there(tmp_path):
-    sysfs_trees.build_roce(tmp_path, rails=2)
-    result = run(tmp_path, "--transport=roce", "--rail=rail3,device=mlx5_3,interface=net1")
-    assert (result.code, "rail3 mlx5_3: device not found (found: mlx5_0, mlx5_1, mlx5_2): " in result.line) == (1, True)
-
-
 def test_device_files_without_devices_point_to_the_network_namespace(tmp_path):
     node = sysfs_trees.Node(tmp_path)
     rail = ("--transport=roce", "--rail=rail0,device=mlx5_0")
@@ -202,14 +196,6 @@ def test_variables_of_the_policy_are_in_the_files_of_the_libraries_that_read_the
     }
     assert (ucx["UCX_TLS"], "GLOO_SOCKET_IFNAME" in nccl | ucx) == ("rc,cuda", False)
     assert not read_env(result).keys() & {"NCCL_DEBUG", "UCX_TLS", "GLOO_SOCKET_IFNAME"}
-
-
-def test_variables_of_a_vendors_plugin_are_not_written(tmp_path):
-    sysfs_trees.build_roce(tmp_path)
-    result = run(tmp_path, *ROCE, "--vendor-variable=NCCL_IB_*", "--vendor-variable=UCX_IB_GID_INDEX")
-    assert result.files["nccl.conf"] == ""
-    assert "UCX_NET_DEVICES" in read_env(result)
-    assert not [name for name in read_env(result) if name.startswith("NCCL") or name == "UCX_IB_GID_INDEX"]
 
 
 def test_a_value_that_a_file_cannot_carry_is_left_out_with_a_warning(tmp_path):

@@ -116,20 +116,6 @@ def test_rails_with_different_indexes_get_no_index_and_a_warning(tmp_path):
     assert "warning: GID indexes: differ (rail0 7, rail1 9), so none is written: NCCL 2.21" in result.line
 
 
-def test_soft_roce_shows_the_gids_of_other_pods_with_their_values(tmp_path):
-    """Devices mlx5_0 and mlx5_1 are virtual ones of rdma_rxe, as in the tests' virtual machine; uverbs are shared."""
-    node = sysfs_trees.Node(tmp_path)
-    for rail in range(2):
-        subnet, interface = f"192.168.{rail + 2}", f"net{rail + 1}"
-        node.add_interface(interface, f"{subnet}.9/24")
-        own = (f"{subnet}.9", sysfs_trees.V2, interface)
-        others = [(f"{subnet}.{host}", sysfs_trees.V2, f"net{rail + 1}") for host in (10, 11)]
-        node.add_device(f"mlx5_{rail}", [(f"{subnet}.101", sysfs_trees.V2, f"lan{rail + 2}"), *others, own])
-    result = run(tmp_path, ROCE, *name_rails(2))
-    assert (find(result, "device"), find(result, "gidIndex")) == (["mlx5_0", "mlx5_1"], [3, 3])
-    assert find(result, "pci") == [None, None]
-
-
 def test_a_virtual_function_in_the_pod_is_found_by_its_pci_function(tmp_path):
     """Mode exclusive: the namespace has only the moved device, and the table only the pod's own entries."""
     node = sysfs_trees.Node(tmp_path)

@@ -108,23 +108,3 @@ def test_any_text_is_an_address_or_an_error(text):
         return
     assert 0 <= address.port <= 65535
     assert settings.parse_address(str(address)) == address
-
-
-def test_there_is_no_dashboard_unless_it_is_asked_for():
-    assert settings.parse("extender", PLAIN).dashboard_listen is None
-    parsed = settings.parse("extender", (*PLAIN, "--dashboard-listen", "127.0.0.1:0"))
-    assert parsed.dashboard_listen == settings.Address("127.0.0.1", 0)
-
-
-@pytest.mark.parametrize(
-    ("server", "own", "other"),
-    [("webhook", "--policy", "--assume-seconds"), ("extender", "--assume-seconds", None)],
-)
-def test_the_help_of_a_server_lists_its_own_options_only(server, own, other, capsys):
-    with pytest.raises(SystemExit):
-        settings.parse(server, ["--help"])
-    stdout = capsys.readouterr().out
-    assert own in stdout
-    assert other is None or other not in stdout
-    assert "extender: " not in stdout
-    assert "webhook: " not in stdout

@@ -164,14 +164,6 @@ def test_fabric_shows_only_broken_nodes(view):
     assert "fffdffff" in rows[1]
 
 
-def test_a_snapshot_needs_a_policy_and_no_cluster(cluster, capsys):
-    snapshot = str(cluster / "snapshot.json")
-    assert command_line.main(["gangs", "--snapshot", snapshot]) == 2
-    assert "add --policy FILE" in capsys.readouterr().err
-    assert command_line.main(["gangs", "--snapshot", snapshot, "--policy", "p", "--context", "x"]) == 2
-    assert "--snapshot excludes --kubeconfig" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("form", [(), ("-o", "json"), ("-o", "wide")])
 def test_an_unknown_fabric_is_an_error_that_names_the_existing_ones(view, form):
     code, out, err = view("fabric", "nope", *form)
@@ -229,26 +221,6 @@ COLUMNS = (
     formats.Column("FABRIC", drop=2),
     formats.Column("WHY", drop=1, cut=True),
 )
-ROWS = [
-    ("prod", "a-gang-of-some-length", "3/8", "roce", "eight pods remain, and nothing is free"),
-    ("dev", "b", "16/16", "ib", "-"),
-]
-
-
-@pytest.mark.parametrize(
-    ("limit", "titles"),
-    [
-        (None, ["NAMESPACE", "GANG", "PLACED", "FABRIC", "WHY"]),
-        (120, ["NAMESPACE", "GANG", "PLACED", "FABRIC", "WHY"]),
-        (61, ["GANG", "PLACED", "FABRIC", "WHY"]),
-        (48, ["GANG", "PLACED", "WHY"]),
-        (30, ["GANG", "PLACED"]),
-        (10, ["GANG", "PLACED"]),
-    ],
-)
-def test_the_least_important_columns_are_left_out_first(limit, titles):
-    head, *_ = formats.format_table(COLUMNS, ROWS, limit)
-    assert head.split() == titles
 
 
 WORDS = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=30)
