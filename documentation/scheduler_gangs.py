@@ -25,7 +25,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     gangs: int = 0
     waiting: int = 0  # gangs without nodes after the time limit
     share: float | None = None  # modelled bandwidth of the placed gangs, of the exact optimum's, by pods
-    worst: float = 0.0  # the lowest such share of one gang
     calls: int = 0  # of the extender, a gang
     seconds: float | None = None  # from creation to the last binding, median
 

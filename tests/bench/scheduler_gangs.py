@@ -146,7 +146,6 @@ class _Cell:
         self._values: list[tuple[int, float, float]] = []  # pods, modelled bandwidth, the optimum's
         self._seconds: list[float] = []
         self._waiting = self._calls = 0
-        self._worst = 1.0
 
     @property
     def result(self) -> page.Cell:
@@ -159,7 +158,6 @@ class _Cell:
             gangs=len(self._values) + self._waiting,
             waiting=self._waiting,
             share=round(sum(pods * value for pods, value, _ in self._values) / best, 3) if best else None,
-            worst=round(min((value / optimal for _, value, optimal in self._values), default=0.0), 3),
             calls=round(self._calls / max(1, len(self._values) + self._waiting)),
             seconds=round(statistics.median(self._seconds), 1) if self._seconds else None,
         )

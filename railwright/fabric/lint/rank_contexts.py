@@ -92,9 +92,9 @@ def _list_words(container: views.Container) -> tuple[str, ...]:
     return (*(command[_SHELL_WORDS:] if is_sourced else command), *(container.args or ()))
 
 
-def list_passed(pod: views.Pod, index: int, max_length: int = commands.MAX_LENGTH) -> tuple[rule_types.Setting, ...]:
+def list_passed(pod: views.Pod, index: int) -> tuple[rule_types.Setting, ...]:
     """Return the settings that a container's mpirun passes to its ranks, without its own parameters."""
-    passed = list_launched(pod, index, max_length)
+    passed = list_launched(pod, index, commands.MAX_LENGTH)
     return tuple(setting for setting in passed if not setting.name.startswith(libraries.OPEN_MPI))
 
 
