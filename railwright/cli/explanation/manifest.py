@@ -175,7 +175,7 @@ def _print_previews(form: str, results: Sequence[AdmissionPreview]) -> None:
         _print_preview(preview)
     for source in sources:
         output.print_styled((f"source: {source}", "dim"))
-    output.print_styled(format_summary(results))
+    output.print_styled(_format_summary(results))
 
 
 _UNENFORCED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
@@ -224,7 +224,7 @@ def _decode_record(pod: Tree) -> Tree:
     return {**pod, "metadata": {**pod["metadata"], "annotations": {**annotations, f"{names.INJECTION} (JSON)": fields}}}
 
 
-def format_summary(previews: Sequence[AdmissionPreview]) -> tuple[str, str]:
+def _format_summary(previews: Sequence[AdmissionPreview]) -> tuple[str, str]:
     """Return the last line, the number of templates by outcome, and its style."""
     rejected = sum(map(is_rejected, previews))
     patched = sum(preview.outcome == reviews.PATCHED and not _is_only_recorded(preview) for preview in previews)

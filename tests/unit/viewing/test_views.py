@@ -223,6 +223,12 @@ COLUMNS = (
 )
 
 
+def test_a_text_that_may_be_wrapped_continues_below_itself():
+    columns = [formats.Column("GANG"), formats.Column("WHY", wrap=True)]
+    lines = formats.format_table(columns, [("a-gang-of-some-length", "eight pods remain, and nothing is free")], 41)
+    assert lines[1] == f"a-gang-of-some-length  eight pods remain,\n{' ' * 23}and nothing is\n{' ' * 23}free"
+
+
 WORDS = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=30)
 
 
