@@ -18,7 +18,7 @@ def post(poster: events.Events, cluster: cluster_state.ClusterState, outcome: ga
     """Queue an Event for an outcome, if there is one for its code."""
     if (event_reason := _REASONS.get(outcome.code)) is None:
         return
-    if (group := cluster.find_pod_group(outcome.gang)) is not None:
+    if (group := cluster.sizes.find_pod_group(outcome.gang)) is not None:
         kind, api_version, key, uid = "PodGroup", group.api_version, str(outcome.gang), group.uid
     else:
         kind, api_version, key, uid = "Pod", "v1", outcome.first.key, outcome.first.uid

@@ -87,7 +87,7 @@ class Volcano:
             uid=task.uid,
             is_announced=True,
         )
-        if request is None or not state.cluster.is_confined(request.gang):
+        if request is None or not state.cluster.sizes.is_confined(request.gang):
             return request
         return msgspec.structs.replace(request, is_confined=True)
 

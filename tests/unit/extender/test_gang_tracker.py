@@ -158,9 +158,9 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
         lambda: cluster.replace_sizes(volcano.POD_GROUPS, []),
     ):
         cluster.replace_sizes(volcano.POD_GROUPS, [group])
-        assert cluster.find_pod_group(GANG) is not None
+        assert cluster.sizes.find_pod_group(GANG) is not None
         forget()
-        assert cluster.find_pod_group(GANG) is None
+        assert cluster.sizes.find_pod_group(GANG) is None
 
 
 def read_pod(name: str):

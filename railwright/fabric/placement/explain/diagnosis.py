@@ -19,7 +19,6 @@ from railwright.fabric.placement.state import cluster_state, pod_usage
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
 
-CLOSE = 1e-6  # bandwidth (0..1); smaller differences are rounding
 _MAX_SEARCHED = 200  # nodes, for pods that use their missing devices; each takes some microseconds
 _MAX_CANDIDATES = 3  # leaves for which a plan on this leaf alone is tried
 
@@ -122,11 +121,11 @@ def _explain_slower_choice(decision: decisions.Decision) -> Iterable[reason.Reas
     ]
     values = [planner.solve(decision.gang.remaining_slots, capacity).bandwidth for capacity in capacities]
     value, chosen = max(zip(values, choices, strict=True), key=lambda rated: rated[0])
-    if value > plan.bandwidth - CLOSE:
+    if value > plan.bandwidth - node_explainer.CLOSE:
         return
     weak: list[str] = []
     if len(chosen) > 1:
-        weak = [uplink for leaf in chosen for uplink in _list_weak_uplinks(decision, leaf, value + CLOSE)]
+        weak = _list_weak_uplinks(decision, chosen, value + node_explainer.CLOSE)
     causes = _join([*weak, *_count_degradations(decision, chosen, value)])
     yield reason.Reason(
         PlacementCode.LEAVES_MINIMUM,
@@ -152,9 +151,9 @@ def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
         )
         return
     at_most = f"at most {plan.bandwidth:.2f} of the bandwidth"
-    better = _count_slots_by_leaf(decision, plan.rails, plan.bandwidth + CLOSE)
+    better = _count_slots_by_leaf(decision, plan.rails, plan.bandwidth + node_explainer.CLOSE)
     if sum(better.values()) >= remaining:
-        weak = [row for leaf in plan.leaves for row in _list_weak_uplinks(decision, leaf, plan.bandwidth + 2 * CLOSE)]
+        weak = _list_weak_uplinks(decision, plan.leaves, plan.bandwidth + 2 * node_explainer.CLOSE)
         if weak:
             yield reason.Reason(PlacementCode.UPLINKS_LIMIT, f"{at_most}: {_join(weak)}")
         return
@@ -311,7 +310,7 @@ def _count_degradations(
     for leaf in leaves:
         for node_class, count in decision.capacity.nodes[leaf].items():
             node_capacity = node_class.capacity
-            better = node_slots.count(node_capacity, decision.plan.rails, min_bandwidth + 2 * CLOSE)
+            better = node_slots.count(node_capacity, decision.plan.rails, min_bandwidth + 2 * node_explainer.CLOSE)
             if node_capacity.slot_numa_factors and not better:
                 degradations = node_explainer.list_degradations(node_class)
                 nodes.update(dict.fromkeys([degradation.text for degradation in degradations], count))
@@ -322,12 +321,13 @@ def _count_degradations(
 
 
 def _list_weak_uplinks(
-    decision: decisions.Decision, leaf: topology.Domain, min_bandwidth: node_slots.Bandwidth
+    decision: decisions.Decision, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
 ) -> list[str]:
-    """Return the domains above a leaf with uplinks that carry less than `min_bandwidth`."""
+    """Return the leaves and the domains above them with uplinks that carry less than `min_bandwidth`."""
     uplinks = decision.capacity.uplinks
     return [
         node_explainer.describe_uplinks(uplinks, leaf[level:], level).text
+        for leaf in leaves
         for level in range(len(leaf))
         if uplinks.compute_bandwidth(leaf[level:], level) < min_bandwidth
     ]

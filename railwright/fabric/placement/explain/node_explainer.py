@@ -13,7 +13,7 @@ from railwright.fabric.reasons.codes import PlacementCode
 
 # --- what limits a node ---------------------------------------------------------------------------------------
 
-_CLOSE = 1e-6
+CLOSE = 1e-6  # bandwidth (0..1); smaller differences are rounding
 
 
 def find_blocking_reason(node_class: node_evaluation.NodeClass) -> reason.Reason:
@@ -65,7 +65,7 @@ def list_degradations(node_class: node_evaluation.NodeClass) -> tuple[reason.Rea
             degradations.append(shortage if pool.allocatable > 0 else dead)
         elif not pool.is_healthy:
             degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} degraded"))
-    if not degradations and node_capacity.shares and sum(node_capacity.shares) < 1 - _CLOSE:
+    if not degradations and node_capacity.shares and sum(node_capacity.shares) < 1 - CLOSE:
         degradations.append(reason.Reason(PlacementCode.NICS_SHARED, "NICs shared with other pods"))
     return tuple(degradations)
 

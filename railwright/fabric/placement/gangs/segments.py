@@ -126,7 +126,7 @@ def find_segments(
     ranks |= {peer.uid: peer.rank for peer in placed if not devices.isdisjoint(peer.requests)}
     ranks[request.uid] = request.rank
     observed = len({*pods, *ranks})
-    declared = cluster.get_declared_size(request.gang)
+    declared = cluster.sizes.get_declared(request.gang)
     missing = cluster.get_gang_size(request.gang, observed=observed) - observed
     may_be_launcher = missing == 1 and request.has_late_launcher
     ranks = {**ended, **ranks}

@@ -81,11 +81,8 @@ class FactsBuilder:
             for name, amount in signature.requests.items()
             if amount > 0 and name not in signature.devices
         ]
-        self._unrequested_rails = {
-            need.resource: need.amount for need in signature.needs if not signature.requests.get(need.resource)
-        }
         # True: the free devices of a node do not show how many pods of the gang share its NICs
-        self.needs_peer_usage = bool(self._unrequested_rails) or any(
+        self.needs_peer_usage = bool(signature.unrequested) or any(
             need.amount > signature.count_devices_of_nics(need) for need in signature.needs
         )
         needed = frozenset(signature.uncounted_rails).union(*[need.rails for need in signature.needs])
@@ -136,13 +133,13 @@ class FactsBuilder:
 
     def _sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
         """Return the devices that peers use, including rails that they use without requesting them."""
+        unrequested = self._signature.unrequested
         accelerated_pods = sum(
             1 for requests in peer_requests if any(requests.get(name, 0) > 0 for name in self._signature.accelerators)
         )
         return tuple(
             [
-                sum(requests.get(name, 0) for requests in peer_requests)
-                or accelerated_pods * self._unrequested_rails.get(name, 0)
+                sum(requests.get(name, 0) for requests in peer_requests) or accelerated_pods * unrequested.get(name, 0)
                 for name in self._signature.devices
             ]
         )
@@ -164,7 +161,7 @@ class FactsBuilder:
         absent: Absent,
     ) -> node_evaluation.NodeFacts:
         """Add the free and allocatable devices of each NUMA node, and kubelet's admission error by the free ones."""
-        signature, report = self._signature, self._cluster.get_topology_report(node.name)
+        signature, report = self._signature, self._cluster.topology_reports.get(node.name)
         allocatable: numa.Zones = ()
         if shape is not None:
             allocatable = self._zones_by_shape.find(
@@ -192,7 +189,7 @@ class FactsBuilder:
         report's allocatable, minus bound pods. Assumed pods are always subtracted. Resources missing from the report
         come from the shape.
         """
-        cluster, names, report = self._cluster, self._located, self._cluster.get_topology_report(name)
+        cluster, names, report = self._cluster, self._located, self._cluster.topology_reports.get(name)
         bound = [
             pod
             for pod in cluster.list_pods_on(name)

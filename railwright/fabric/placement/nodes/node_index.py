@@ -85,7 +85,7 @@ class NodeStates:
     def _read_state(self, node: object_info.NodeInfo) -> NodeState:
         cluster, name = self._cluster, node.name
         has_shape = self._shapes and model.find_shape(self._shapes, node.labels) is not None
-        if has_shape or cluster.get_topology_report(name) is not None:
+        if has_shape or name in cluster.topology_reports:
             return NodeState(node, None)
         free = resources.freeze(facts_builder.compute_free(name, cluster))
         product = node.labels.get(facts_builder.GPU_PRODUCT, "")

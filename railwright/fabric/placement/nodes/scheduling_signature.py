@@ -3,7 +3,7 @@
 Pods with the same signature (usually all workers of a gang) share the cached evaluations of all nodes.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 import msgspec
 
@@ -39,9 +39,9 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         return self.fabric.count_devices(nics) * resources.UNIT
 
     @property
-    def unrequested(self) -> frozenset[str]:
-        """Return the resources of rails that the pod needs and does not request."""
-        return frozenset([need.resource for need in self.needs if not self.requests.get(need.resource, 0)])
+    def unrequested(self) -> Mapping[str, int]:
+        """Return the resources of rails that the pod needs and does not request, with the needed amounts."""
+        return {need.resource: need.amount for need in self.needs if not self.requests.get(need.resource, 0)}
 
     def count_uplinks_per_rail(self) -> float:
         """Return the number of uplinks available to each rail that a pod with this signature uses.

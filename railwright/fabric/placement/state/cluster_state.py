@@ -126,12 +126,12 @@ class ClusterState:
         self._claimable: dict[str, frozenset[str]] = {}  # resources that nodes have by slices only
         # of nodes; computed on demand, invalidated by changes
         self._free: dict[str, resources.FrozenAmounts] = {}
-        self._topologies: dict[str, node_views.NodeResourceTopology] = {}
+        self.topology_reports: dict[str, node_views.NodeResourceTopology] = {}  # by node, of those that have one
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
         self._requests = resources.RequestReader(self._share)
         self._interner = bounded_cache.StringInterner()
         self._reducer = reduced_pods.PodReducer()
-        self._sizes = declared_sizes.Sizes()
+        self.sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.version = 0  # incremented by every change
         self.topology_version = 0  # incremented by changes of nodes and topology, which are rarer than those of pods
@@ -195,7 +195,7 @@ class ClusterState:
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size without members that have ended: declared, or the number of pods observed if larger."""
         ended = len(self.list_ended(key))
-        return max(self._sizes.get_declared(key, ended=ended), observed, 1)
+        return max(self.sizes.get_declared(key, ended=ended), observed, 1)
 
     def list_ended(self, key: membership.GangKey) -> Collection[object_info.PodInfo]:
         """Return the members of a gang that have ended and have no successor, one of each place in the gang."""
@@ -204,18 +204,6 @@ class ClusterState:
             return ()
         present = {pod.place for pod in self.get_gang(key).values()}
         return {pod.place: pod for pod in ended.values() if pod.place not in present}.values()
-
-    def get_declared_size(self, key: membership.GangKey) -> int:
-        """Return the gang size that an object declares, 0 if none is known to."""
-        return self._sizes.get_declared(key)
-
-    def is_confined(self, key: membership.GangKey) -> bool:
-        """True if Volcano offers this gang the nodes of one HyperNode at a time."""
-        return self._sizes.is_confined(key)
-
-    def find_pod_group(self, key: membership.GangKey) -> declared_sizes.PodGroupReference | None:
-        """Return the PodGroup of a gang, or None."""
-        return self._sizes.find_pod_group(key)
 
     def locate(self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
@@ -226,10 +214,6 @@ class ClusterState:
         if hypernodes.are_among(domains):
             labels = {**labels, **self._tree.read_values(node.name, labels)}
         return topology.read_domains(labels, domains, rails)
-
-    def get_topology_report(self, node: str) -> node_views.NodeResourceTopology | None:
-        """Return the NodeResourceTopology of a node, or None if no exporter writes one."""
-        return self._topologies.get(node)
 
     # --- events ---------------------------------------------------------------------------------------
 
@@ -275,7 +259,7 @@ class ClusterState:
         self._drop_pod(uid)
         self._pods.add(info, joins_gang=joins_gang)
         if size:
-            self._sizes.set_sizes(membership.PODS, info.gang, {info.gang: size})
+            self.sizes.set_sizes(membership.PODS, info.gang, {info.gang: size})
         self._record_pod_change(info)
 
     def remove_pod(self, uid: str) -> None:
@@ -301,15 +285,15 @@ class ClusterState:
 
     def upsert_size(self, kind: frameworks.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Add or update an object that declares a gang size. Most updates change only its status."""
-        self.version += self._sizes.upsert(kind, obj)
+        self.version += self.sizes.upsert(kind, obj)
 
     def remove_size(self, kind: frameworks.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Remove an object that declares a gang size."""
-        self.version += self._sizes.remove(kind, obj.metadata.full_name)
+        self.version += self.sizes.remove(kind, obj.metadata.full_name)
 
     def replace_sizes(self, kind: frameworks.SizeKind, objects: Sequence[declared_sizes.SizedObject]) -> None:
         """Replace all objects of a kind that declares gang sizes."""
-        self.version += self._sizes.replace(kind, objects)
+        self.version += self.sizes.replace(kind, objects)
 
     def upsert_hyper_node(self, obj: hypernodes.HyperNode) -> None:
         """Add or update a HyperNode."""
@@ -328,18 +312,18 @@ class ClusterState:
 
     def upsert_topology(self, report: node_views.NodeResourceTopology) -> None:
         """Add or update a NodeResourceTopology, which has the name of its node."""
-        if report != self._topologies.get(report.metadata.name):  # exporters write periodically, changed or not
-            self._topologies[report.metadata.name] = report
+        if report != self.topology_reports.get(report.metadata.name):  # exporters write periodically, changed or not
+            self.topology_reports[report.metadata.name] = report
             self._record_change(report.metadata.name)
 
     def remove_topology(self, name: str) -> None:
         """Remove a NodeResourceTopology."""
-        self._topologies.pop(name, None)
+        self.topology_reports.pop(name, None)
         self._record_change(name)
 
     def replace_topologies(self, reports: Sequence[node_views.NodeResourceTopology]) -> None:
         """Replace all NodeResourceTopologies."""
-        for name in self._topologies.keys() - {report.metadata.name for report in reports}:
+        for name in self.topology_reports.keys() - {report.metadata.name for report in reports}:
             self.remove_topology(name)
         for report in reports:
             self.upsert_topology(report)
@@ -418,7 +402,7 @@ class ClusterState:
         if info is None:
             return
         if info.gang and info.gang not in self._pods.by_gang:
-            self._sizes.set_sizes(membership.PODS, info.gang, {})
+            self.sizes.set_sizes(membership.PODS, info.gang, {})
         self._record_pod_change(info)
 
     def _record_pod_change(self, pod: object_info.PodInfo) -> None:
