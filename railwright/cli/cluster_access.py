@@ -28,7 +28,7 @@ SNAPSHOT = "read files: --snapshot FILE --policy FILE"  # alternative of the com
 
 @asynccontextmanager
 async def connect(
-    cluster: ClusterOptions, instead: str = "", *, call_seconds: float | None = None
+    cluster: ClusterOptions, instead: str = "", *, call_seconds: float = clients.CALL_SECONDS
 ) -> AsyncIterator[clients.Client]:
     """Yield a client for the cluster, closed afterwards. Raise UnreadableError or ClusterError.
 
@@ -55,7 +55,7 @@ def run(
     use: Callable[[clients.Client], Awaitable[_Result]],
     instead: str = "",
     *,
-    call_seconds: float | None = None,
+    call_seconds: float = clients.CALL_SECONDS,
 ) -> _Result:
     """Return what `use` returns for a client of the cluster; see `connect`."""
 

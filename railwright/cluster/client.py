@@ -319,16 +319,15 @@ async def connect(
     kubeconfig: str | None,
     *,
     context: str | None = None,
-    call_seconds: float | None = None,
+    call_seconds: float = CALL_SECONDS,
     user: str = "",
     groups: Sequence[str] = (),
 ) -> Client:
     """Return a client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError.
 
-    `call_seconds` limits each request: None for CALL_SECONDS, 0 for no limit. `user` and `groups` are acted as.
+    `call_seconds` limits each request, 0 for no limit. `user` and `groups` are acted as.
     """
-    limit = CALL_SECONDS if call_seconds is None else call_seconds
-    return await Client(kubeconfig, context, user, groups, limit).open()
+    return await Client(kubeconfig, context, user, groups, call_seconds).open()
 
 
 def _parse_warnings(headers: Iterable[str]) -> tuple[str, ...]:

@@ -7,8 +7,9 @@
 What happens after each failure, while the sink keeps its objects:
 
     no connection, silence        resume the watch: nothing was missed, because versions continue
-    401, an untrusted certificate the client reads its credentials and CA again with the next request
-    403, 429, 5xx                 the same request again, after a pause and Retry-After
+    an untrusted certificate      the client reads its CA again with the next request
+    401, 403, 429, 5xx            the same request again, after a pause and Retry-After; the client answers the first
+                                  401 itself, with credentials read anew
     404 of a CRD                  there are no such objects; look again in half a minute
     410, ERROR event              list again: events may be missing
     an object that is unreadable  its last state stays; everything else goes on
