@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import names, quantity, text
+from railwright.fabric import names, text
 from railwright.fabric.injection import accelerators, context, drafts
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
@@ -157,7 +157,7 @@ def _request_amounts(
             if current == 0 and resource in mentioned and accelerators.mentions(pod.spec.containers[index], resource):
                 continue  # the container opted out with "0", another one did not
             amount = max(current, needed - requested_elsewhere)  # never lower the user's request
-            if amount > 0 and not (amount == current and _has_amount(pod, index, resource, amount)):
+            if amount > 0:
                 draft.container(index).request(resource, amount, why)
 
 
@@ -181,14 +181,6 @@ def _check_one_target(pod: drafts.AppliedPod, ctx: context.InjectionContext, res
             f"annotation {names.NETWORKS}: a network uses {resource}, which no container requests in full, and "
             f"{selected}; request {missing} of it in the container that uses the network",
         )
-
-
-def _has_amount(pod: drafts.AppliedPod, index: int, resource: str, amount: int) -> bool:
-    """True if request and limit are both set to `amount`."""
-    resources = pod.spec.containers[index].resources
-    if resources is None or resource not in resources.requests or resource not in resources.limits:
-        return False
-    return {*map(quantity.parse_units, (resources.requests[resource], resources.limits[resource]))} == {amount}
 
 
 def _warn_not_allocatable(

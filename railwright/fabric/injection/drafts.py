@@ -285,7 +285,7 @@ class Part:
         self._record(title, why, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
     def request(self, resource: str, amount: int | str, why: Why) -> None:
-        """Set request and limit of a resource. One that is equal keeps its spelling."""
+        """Set request and limit of a resource. One that is equal keeps its spelling; if both are, nothing changes."""
         current, value = self._view.resources or _NO_RESOURCES, str(amount)
         operations = self._draft.create(f"{self._path}/resources", self._written.resources, {})
         changed = {}
@@ -297,6 +297,8 @@ class Part:
                 continue
             operations.append(_add(f"{self._path}/resources/{kind}/{frameworks.escape(resource)}", value))
             changed[f"{kind}_or_none"] = {**(amounts or {}), resource: value}
+        if not changed:
+            return
         resources = msgspec.structs.replace(current, **changed)
         self._record(f"{resource} = {amount}", why, operations, resources=resources)
 
