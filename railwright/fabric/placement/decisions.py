@@ -112,10 +112,11 @@ def decide(
     if not request.domains:
         return Decision(gang, view, planning_view, memory)
     key = request.gang
-    memory = memory.drop_reservations(gang_memory.list_finished(memory, cluster))
+    unplaced = gang_memory.count_unplaced(memory, cluster)
+    memory = memory.drop_reservations([other for other, pods in unplaced.items() if not pods])
     devices = _list_devices(planning_view)
     begun, waiting = gang_memory.list_others(key, devices, memory, cluster)
-    prior = gang_memory.sum_reserved(begun, memory, cluster)
+    prior = gang_memory.sum_reserved(begun, memory, unplaced)
     preferred = _choose_nodes(planning_view) if planning_view.index.signature.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node)
     whole = preferred
@@ -128,7 +129,7 @@ def decide(
     if part and sum(whole.count_all_slots().values()) < gang.remaining_slots:
         gang = gang_status.build_status(request, cluster, part=part)
     planned_before = memory.get(key).get_bandwidth_of_placed(gang)
-    soft = gang_memory.sum_reserved(waiting, memory, cluster)
+    soft = gang_memory.sum_reserved(waiting, memory, unplaced)
     peers = _summarize_peers(gang, planning_view, planned_before)
     plan = planner.solve(gang.remaining_slots, capacity, peers)
     plan = gang_memory.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)

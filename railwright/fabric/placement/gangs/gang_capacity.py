@@ -65,10 +65,9 @@ def build(view: node_index.RequestView, *, on_all_leaves: bool = False) -> GangC
 
     Below 100 nodes (MAX_FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so
     capacity also counts eligible nodes that were not offered: of all leaves, or of the offered ones if the gang is
-    confined to a HyperNode. If the scheduler announces no allocations
-    (kube-scheduler), nodes of the offered leaves that were not offered count too: a peer whose binding has not been
-    observed may be there, and until then it counts as unplaced (docs/interface.md 7.7).
-    With `on_all_leaves`, all eligible nodes count, offered or not.
+    confined to a HyperNode. If the scheduler announces no allocations (kube-scheduler), nodes of the offered leaves
+    that were not offered count too: a peer whose binding has not been observed may be there, and until then it counts
+    as unplaced (docs/interface.md 7.7). With `on_all_leaves`, all eligible nodes count, offered or not.
     """
     index, request = view.index, view.request
     is_sample = len(request.nodes) >= MAX_FULL_OFFER

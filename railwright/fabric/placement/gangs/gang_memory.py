@@ -97,13 +97,10 @@ EMPTY = PlacementMemory()
 # --- soft reservations ----------------------------------------------------------------------------------------
 
 
-def list_finished(memory: PlacementMemory, cluster: cluster_state.ClusterState) -> list[membership.GangKey]:
-    """Return the gangs with a reservation that have no unplaced pod any more."""
-    return [
-        key
-        for key, remembered in memory.gangs.items()
-        if remembered.reserved and not gang_status.count_unplaced(key, cluster)
-    ]
+def count_unplaced(memory: PlacementMemory, cluster: cluster_state.ClusterState) -> Mapping[membership.GangKey, int]:
+    """Return the number of unplaced pods of each gang with a reservation."""
+    reserving = [key for key, remembered in memory.gangs.items() if remembered.reserved]
+    return {key: gang_status.count_unplaced(key, cluster) for key in reserving}
 
 
 def list_others(
@@ -128,14 +125,12 @@ def list_others(
 
 
 def sum_reserved(
-    gangs: Sequence[membership.GangKey],
-    memory: PlacementMemory,
-    cluster: cluster_state.ClusterState,
+    gangs: Sequence[membership.GangKey], memory: PlacementMemory, unplaced: Mapping[membership.GangKey, int]
 ) -> ReservedNodes:
     """Return the nodes reserved for these gangs, at most one for each of their unplaced pods."""
     nodes: dict[topology.Domain, int] = {}
     for key in gangs:
-        left = gang_status.count_unplaced(key, cluster)
+        left = unplaced[key]
         for leaf, count in memory.get(key).reserved.items():
             taken = min(count, left)
             left -= taken

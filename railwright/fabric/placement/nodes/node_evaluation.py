@@ -201,7 +201,7 @@ def _count_unsplit_slots(
 
 def _compute_numa_factor(signature: scheduling_signature.SchedulingSignature, assignment: numa.NumaAssignment) -> float:
     """Return the NUMA factor, 0..1, of a pod's rail bandwidth: less than 1 if rails are on another NUMA node."""
-    rail_devices = sum(amount for _, amount in signature.full_demand.pools) // resources.UNIT
+    rail_devices = signature.full_demand.rail_devices
     if assignment.is_aligned or not rail_devices:
         return 1.0
     return (assignment.local + bandwidth.MISALIGNED * (rail_devices - assignment.local)) / rail_devices

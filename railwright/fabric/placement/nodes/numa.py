@@ -37,6 +37,11 @@ class NumaDemand(msgspec.Struct, frozen=True):
     accelerators: ResourceCounts
     pools: ResourceCounts  # resources of its rails
 
+    @property
+    def rail_devices(self) -> int:
+        """Return the number of devices of its rails."""
+        return sum(amount for _, amount in self.pools) // resources.UNIT
+
 
 class NumaAssignment(msgspec.Struct, frozen=True):
     """The NUMA assignment of one pod.

@@ -64,19 +64,15 @@ def build_signature(
     """Build the signature of pods with these requests in the requesting pod's gang."""
     spec = request.spec
     needs = request.needs if requests == request.requests else intent.find_requested(requests, request.fabric.rails)
-    accelerator_names = tuple(name for name in request.accelerators if requests.get(name, 0) > 0)
-    pools = tuple(need.resource for need in needs)
     constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
-    sorted_requests = tuple(sorted(requests.items()))
-    accelerators = tuple((name, requests[name]) for name in accelerator_names)
-    full_demand = numa.NumaDemand(
-        accelerators=accelerators, pools=tuple((need.resource, need.amount) for need in needs)
-    )
-    requested = (*accelerators, *[(name, requests[name]) for name in pools if requests.get(name, 0) > 0])
+    accelerators = tuple((name, requests[name]) for name in request.accelerators if requests.get(name, 0) > 0)
+    demand = numa.NumaDemand(accelerators, pools=tuple((need.resource, need.amount) for need in needs))
+    rails = [(name, requests[name]) for name, _ in demand.pools if requests.get(name, 0) > 0]
+    requested = (*accelerators, *rails)
     containers = kubelet_admission.list_container_devices(spec, [name for name, _ in requested])
     fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.uncounted_rails, request.domains)
     return SchedulingSignature(
-        key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod),
+        key=(*fabric_key, needs, tuple(sorted(requests.items())), constraints, containers, is_single_pod),
         spec=spec,
         fabric=request.fabric,
         domains=request.domains,
@@ -85,8 +81,8 @@ def build_signature(
         needs=needs,
         uncounted_rails=request.uncounted_rails,
         requests=requests,
-        devices=(*accelerator_names, *pools),
-        full_demand=full_demand,
+        devices=tuple(name for name, _ in (*accelerators, *demand.pools)),
+        full_demand=demand,
         requested_devices=requested,
         container_devices=containers,
         is_single_pod=is_single_pod,

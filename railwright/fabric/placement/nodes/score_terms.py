@@ -58,7 +58,7 @@ def _score_numa(node_class: node_evaluation.NodeClass) -> float:
         return 1.0
     if not node_class.numa_assignments:
         return 0.0
-    rail_devices = _count_rail_devices(node_class)
+    rail_devices = node_class.demand.rail_devices
     if not rail_devices:
         return float(node_class.capacity.unsplit_slots > 0)
     return 1.0 if node_class.is_aligned else node_class.numa_assignments[0].local / rail_devices / 2
@@ -71,16 +71,12 @@ def _explain_numa(node_class: node_evaluation.NodeClass) -> str:
         return "NUMA nodes have too few free GPUs or rails"
     best = node_class.numa_assignments[0]
     zones = "+".join(map(str, best.zones))
-    rail_devices = _count_rail_devices(node_class)
+    rail_devices = node_class.demand.rail_devices
     if not rail_devices:
         return f"GPUs {'on NUMA node' if node_class.capacity.unsplit_slots > 0 else 'split over NUMA nodes'} {zones}"
     if node_class.is_aligned:
         return f"GPUs and rails together on NUMA node {zones}"
     return f"{best.local} of {text.format_count(rail_devices, 'rail')} local to their GPUs, NUMA nodes {zones}"
-
-
-def _count_rail_devices(node_class: node_evaluation.NodeClass) -> int:
-    return sum(amount for _, amount in node_class.demand.pools) // resources.UNIT
 
 
 def _explain_packing(node_class: node_evaluation.NodeClass) -> str:
