@@ -14,6 +14,7 @@ import random
 import re
 import sys
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ import yaml
 from railwright.cli import options, overview_tables
 from railwright.cli.demo import objects
 from railwright.cli.explanation import templates
-from railwright.fabric import resources, text, views
+from railwright.fabric import resources, text
 from railwright.fabric.overview import overview_types
 from railwright.fabric.workloads import volcano
 
@@ -235,7 +236,6 @@ async def _post(session: aiohttp.ClientSession, url: str, body: Tree) -> Tree:
 
 # --- a model of Volcano's session -------------------------------------------------------------------------
 
-_COUNTED = ("cpu", "memory")  # resources that leastrequested and balanced count (NodeResources defaults)
 _PENDING, _ALLOCATED = 1, 2  # api.TaskStatus
 
 
@@ -244,21 +244,20 @@ async def _place(
 ) -> dict[str, str]:
     """Run Volcano's loop for one gang: prioritize, choose the best sum of scores, allocate; then close the session.
 
-    Return the nodes by pod. Without `session` the extender is not called, and Volcano's own scores decide.
+    Return the nodes by pod. Without `session` the extender is not called, and Volcano's own scores decide. A pod takes
+    all GPUs of its node. Source: volcano-sh/volcano pkg/scheduler/actions/allocate.
     """
-    state, rng = VolcanoSession(cluster.nodes, cluster.pods), random.Random(_SEED)  # noqa: S311 - repeats
+    own, rng = _score_idle(cluster), random.Random(_SEED)  # noqa: S311 - repeats
     placed: dict[str, str] = {}
     for pod in pods:
-        offered, added = state.list_feasible(pod), {}
+        added: Mapping[str, float] = {}
         if session is not None:
-            request = {"task": _build_task(pod, "", _PENDING), "nodes": [{"Name": name} for name in offered]}
+            request = {"task": _build_task(pod, "", _PENDING), "nodes": [{"Name": name} for name in own]}
             added = (await _post(session, f"{extender}/prioritize", request))["nodeScore"]
-        scores = {name: state.score(pod, name) + added.get(name, 0.0) for name in offered}
-        if not scores:
-            raise StartError("no node has free slots for the gang")
+        scores = {name: score + added.get(name, 0.0) for name, score in own.items()}
         top = max(scores.values())
         node = rng.choice([name for name, score in scores.items() if score == top])  # Volcano breaks ties by chance
-        state.add_pod(pod, node)
+        del own[node]
         if session is not None:
             await _post(session, f"{extender}/allocate", {"task": _build_task(pod, node, _ALLOCATED)})
         placed[pod["metadata"]["name"]] = node
@@ -267,44 +266,23 @@ async def _place(
     return placed
 
 
-class VolcanoSession:
-    """One scheduling session: nodes, and what their pods and those that it has placed leave of them.
+def _score_idle(cluster: Cluster) -> dict[str, float]:
+    """Return the score of Volcano's own plugins for each node with idle GPUs: higher for emptier and evenly used ones.
 
-    Sources: volcano-sh/volcano pkg/scheduler/actions/allocate, plugins/nodeorder (leastrequested 1, balanced 1; its
-    other terms are equal on every node here). Results are labelled as modelled wherever they are shown.
+    0 to 200. Source: volcano-sh/volcano plugins/nodeorder (leastrequested 1, balanced 1, both of CPU and memory; its
+    other terms are equal on every node here).
     """
-
-    def __init__(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> None:
-        self._allocatable = {
-            node["metadata"]["name"]: resources.parse_amounts(node["status"]["allocatable"]) for node in nodes
-        }
-        self._idle = {name: dict(amounts) for name, amounts in self._allocatable.items()}
-        for pod in pods:
-            self.add_pod(pod, pod["spec"]["nodeName"])
-
-    def add_pod(self, pod: Tree, node: str) -> None:
-        """Place a pod on a node."""
-        for name, amount in _compute_requests(pod).items():
-            self._idle[node][name] = self._idle[node].get(name, 0) - amount
-
-    def list_feasible(self, pod: Tree) -> list[str]:
-        """Return the nodes with enough idle resources, as the predicates plugin would."""
-        requests = _compute_requests(pod)
-        return [name for name, idle in self._idle.items() if resources.count_fits(idle, requests)]
-
-    def score(self, pod: Tree, node: str) -> float:
-        """Return the score of Volcano's default plugins, 0..200: higher for emptier and evenly used nodes."""
-        requests, idle, total = _compute_requests(pod), self._idle[node], self._allocatable[node]
-        shares = [1 - (idle.get(name, 0) - requests.get(name, 0)) / total[name] for name in _COUNTED if total.get(name)]
-        if not shares:
-            return 0.0
-        least_requested = 100 * (1 - sum(shares) / len(shares))
-        return least_requested + 100 * (1 - (max(shares) - min(shares)) / 2)
-
-
-def _compute_requests(pod: Tree) -> resources.Amounts:
-    """Return a pod's requests in milli-units."""
-    return resources.compute_requests(msgspec.convert(pod["spec"], views.PodSpec))
+    used: dict[str, Counter[str]] = {node["metadata"]["name"]: Counter() for node in cluster.nodes}
+    for pod in cluster.pods:
+        requests = pod["spec"]["containers"][0]["resources"]["requests"]
+        used[pod["spec"]["nodeName"]].update(resources.parse_amounts(requests))
+    scores = {}
+    for node in cluster.nodes:
+        name, total = node["metadata"]["name"], resources.parse_amounts(node["status"]["allocatable"])
+        cpu, memory = (used[name][key] / total[key] for key in ("cpu", "memory"))
+        if not used[name]["nvidia.com/gpu"]:
+            scores[name] = 100 * (1 - (cpu + memory) / 2) + 100 * (1 - abs(cpu - memory) / 2)
+    return scores
 
 
 def _build_task(pod: Tree, node: str, status: int) -> Tree:
