@@ -72,7 +72,8 @@ class LastPolicy:
         version, text = present.metadata.resource_version, (present.data or {}).get(names.POLICY_KEY, "")
         uid, annotations = present.metadata.uid, copy.metadata.annotations
         copied = annotations.get(_VERSION, "")
-        if annotations.get(_UID) == uid and _is_newer(copied, version):
+        are_versions = copied.isdecimal() and version.isdecimal()
+        if annotations.get(_UID) == uid and are_versions and int(copied) > int(version):
             fields = {"version": version, "copied": copied, "copy": installed_names.LAST_POLICY}
             _LOG.info("the copy of the policy is newer and stays", extra={"fields": fields})
             return
@@ -102,8 +103,3 @@ class LastPolicy:
             fields |= {"errors": list(map(str, self._store.errors))}
             _LOG.warning("the policy is invalid; the last valid one is in force", extra={"fields": fields})
             self._store.restore(result)
-
-
-def _is_newer(one: str, other: str) -> bool:
-    """True if a resourceVersion is newer than another one."""
-    return one.isdecimal() and other.isdecimal() and int(one) > int(other)

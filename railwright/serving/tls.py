@@ -24,11 +24,6 @@ class CertificateError(ValueError):
     """The files do not contain a usable serving certificate; the message names the files and the cause."""
 
 
-def get_utc_now() -> dt.datetime:
-    """Return the wall-clock time, which certificate dates refer to."""
-    return dt.datetime.now(dt.UTC)
-
-
 class Certificate:
     """The serving certificate in use. A valid one stays in use until another valid one replaces it."""
 
@@ -42,7 +37,7 @@ class Certificate:
         client_ca: pathlib.Path | None = None,
         *,
         is_client_optional: bool = False,
-        now: Callable[[], dt.datetime] = get_utc_now,
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
         """Load the chain, its key and the CA of clients. Raises CertificateError.
 

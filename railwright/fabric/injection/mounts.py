@@ -175,7 +175,9 @@ def _check_host_paths(ctx: context.InjectionContext) -> None:
 
 def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
     """Return the volume and the mount of a directory of the node, or of a ConfigMap."""
-    path, name = views.clean_path(mount_path), _name_volume(kind, source)
+    path = views.clean_path(mount_path)
+    # the name depends on the source only, so that a template of an older policy keeps it
+    name = f"{names.VOLUME_PREFIX}{kind}-{hashlib.sha256(source.encode()).hexdigest()[:_DIGEST]}"
     if kind == "host":
         field, key, reason, volume = "host_path", "path", f"{source} of the node", {"hostPath": {"path": source}}
     else:
@@ -187,11 +189,6 @@ def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
         mount={"name": name, "mountPath": path, "readOnly": True},
         is_ours=lambda existing: (getattr(existing, field) or {}).get(key) == source,
     )
-
-
-def _name_volume(kind: str, source: str) -> str:
-    """Return a volume's name. It depends on the source only, so that a template of an older policy keeps it."""
-    return f"{names.VOLUME_PREFIX}{kind}-{hashlib.sha256(source.encode()).hexdigest()[:_DIGEST]}"
 
 
 def _build_shared_memory(size: str) -> FabricVolume:
