@@ -35,7 +35,7 @@ class ApiServer:
     def __init__(self, lists: Mapping[str, Callable[[], Iterable[bytes]]]) -> None:
         self.lists = {path: list(objects()) for path, objects in lists.items()}
         self.watchers: dict[str, dict[web.StreamResponse, asyncio.Event]] = {path: {} for path in self.lists}
-        self.opened = 0  # watches of pods so far
+        self.opened = 0  # watches so far
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """Return a page of a list, or a watch."""
@@ -61,7 +61,7 @@ class ApiServer:
         await response.prepare(request)
         watchers = self.watchers.setdefault(request.path, {})
         watchers[response] = ended
-        self.opened += request.path == PODS
+        self.opened += 1
         try:
             await ended.wait()
         finally:

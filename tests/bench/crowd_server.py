@@ -1,8 +1,8 @@
 """An API server with the objects of a `crowds.Crowd`, which can expire its watches.
 
 `python crowd_server.py NODES PODS` prints `listening on HOST:PORT` on standard error. Beside lists and watches:
-POST /bench/expire?changed=N   changes N pods in silence and ends the watches of pods with 410 Gone, in the stream
-GET  /bench/state              {"watches": how often a watch of pods was opened}
+POST /bench/expire?changed=N   changes N pods in silence and ends all watches with 410 Gone, in the stream
+GET  /bench/state              {"opened": watches so far, "open": watches now}
 """
 
 import asyncio
@@ -41,7 +41,8 @@ class CrowdServer(api_server.ApiServer):
     async def get(self, request: web.Request) -> web.StreamResponse:
         """Return the state, a page of a list, or a watch."""
         if request.path == "/bench/state":
-            return web.json_response({"watches": self.opened})
+            now = sum(map(len, self.watchers.values()))
+            return web.json_response({"opened": self.opened, "open": now})
         return await super().get(request)
 
     async def post(self, request: web.Request) -> web.Response:
@@ -50,7 +51,7 @@ class CrowdServer(api_server.ApiServer):
         if request.path == "/bench/expire":
             for _ in range(int(request.query["changed"])):
                 self._change_pod()
-            for watcher, ended in list(self.watchers[PODS].items()):
+            for watcher, ended in [item for watchers in self.watchers.values() for item in watchers.items()]:
                 await watcher.write(_GONE)
                 ended.set()
         return web.Response(body=b"{}", content_type="application/json")

@@ -76,18 +76,19 @@ def measure(server: machine.Server, api_port: int, size: crowds.Size) -> dict[st
 
 
 def relist(api_port: int, changed: int) -> None:
-    """End the server's watch of pods with 410 Gone, and wait until it has listed the pods and watches again."""
-    before = count_watches(api_port)
+    """End the server's watches with 410 Gone, and wait until it has listed every kind and watches again."""
+    before = read_state(api_port)
     url = f"http://127.0.0.1:{api_port}/bench/expire?changed={changed}"
     urllib.request.urlopen(url, data=b"", timeout=60).close()
-    while count_watches(api_port) == before:
+    while read_state(api_port)["opened"] < before["opened"] + before["open"]:
         time.sleep(0.05)
 
 
-def count_watches(api_port: int) -> int:
-    """Return how often a watch of pods was opened."""
+def read_state(api_port: int) -> dict[str, int]:
+    """Return how many watches were opened so far, and how many are open."""
     with urllib.request.urlopen(f"http://127.0.0.1:{api_port}/bench/state", timeout=60) as answer:
-        return int(json.load(answer)["watches"])
+        state: dict[str, int] = json.load(answer)
+    return state
 
 
 if __name__ == "__main__":

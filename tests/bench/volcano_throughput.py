@@ -8,9 +8,6 @@ Each round says how many cores other work took, and how long a fixed piece of wo
 
 With `--hyper-nodes 64 256`, it measures instead how long one PodGroup takes that must stay in one HyperNode, with so
 many HyperNodes of eight nodes, also without an extender. Writes build/bench/volcano-hyper-nodes.json.
-
-With `--key`, it measures how long kube-scheduler takes for one PodGroup of whole nodes that must stay in one leaf: it
-simulates the placement in each leaf. `--gang 32 --nodes 5000` says how large both are. Writes build/bench/key.json.
 """
 
 import argparse
@@ -26,7 +23,6 @@ from typing import Any
 import clusters
 import control_plane
 import machine
-import scheduler_gangs
 from plane import gangs, hypernodes, manifests, volcano, waiting
 from plane import nodes as plane_nodes
 from plane import plane as planes
@@ -48,12 +44,9 @@ async def main() -> int:
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--scheduler", choices=_ROUNDS, nargs="+", default=["volcano"], help="in turns on one cluster")
     parser.add_argument("--hyper-nodes", type=int, nargs="+", metavar="COUNT", help="measure one PodGroup instead")
-    parser.add_argument("--key", action="store_true", help="measure one PodGroup of kube-scheduler instead")
     options = parser.parse_args()
     if options.hyper_nodes:
         return await _measure_pod_groups(sorted(options.hyper_nodes), options.rounds)
-    if options.key:
-        return await _measure_keyed_gang(options)
     async with control_plane.run() as plane:
         rounds = await _measure_rounds(plane, options)
     sizes = {"nodes": options.nodes, "jobs": options.jobs, "gang": options.gang}
@@ -158,9 +151,7 @@ async def _remove(plane: planes.Plane, jobs: str, namespace: str) -> None:
 _ROUNDS = {"volcano": _volcano_round, "kube": _kube_round}
 
 
-async def _until(
-    plane: planes.Plane, namespace: str, fields: str, count: int, describe: str, look_seconds: float = _LOOK_SECONDS
-) -> None:
+async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, describe: str) -> None:
     """Wait until so many pods are there; the list is of names only and asked for seldom: it costs the plane too."""
     query = {"fieldSelector": fields} if fields else {}
 
@@ -170,7 +161,7 @@ async def _until(
         async with plane.session.get(url, params=query, headers=accept) as answer:
             number = len((await answer.json())["items"] or ())  # null where there is none
         if number != count:
-            await asyncio.sleep(look_seconds)
+            await asyncio.sleep(_LOOK_SECONDS)
         assert number == count, f"{number} of {count}"
         return True
 
@@ -243,49 +234,6 @@ async def _place_pod_group(plane: planes.Plane, name: str, port: int) -> float:
     seconds = time.monotonic() - began
     await plane.api.delete_all(manifests.VOLCANO_JOB, namespace)
     await plane.remove_namespace(namespace)
-    return seconds
-
-
-# --- one PodGroup with a key of leaves ---------------------------------------------------------------------------
-
-_SCHEDULING = {
-    "schedulingPolicy": {"gang": {}},
-    "schedulingConstraints": {"topology": [{"key": clusters.LEAF}]},
-}
-
-
-async def _measure_keyed_gang(options: argparse.Namespace) -> int:
-    """Measure the PodGroup without an extender, with a null extender and with railwright, in turns."""
-    rows: list[dict[str, Any]] = []
-    async with control_plane.run(scheduler_gangs.PodGroupPlane) as plane:
-        await _make_nodes(plane, options.nodes)
-        async with control_plane.run_extenders(plane) as (ports, pids):
-            for number, (name, port) in itertools.product(range(options.rounds), (_NO_EXTENDER | ports).items()):
-                run = _place_keyed_gang(plane, f"{name}-{number}", port, options.gang)
-                rows.append({"extender": name, "round": number} | await _watch(run, pids.get(name, pids["null"])))
-                print(rows[-1], file=sys.stderr, flush=True)
-    machine.write_results("key", nodes=options.nodes, gang=options.gang, rounds=rows)
-    for name in _NO_EXTENDER | ports:
-        seconds = [row["seconds"] for row in rows if row["extender"] == name]
-        print(f"{name}: {statistics.median(seconds):.2f} s, {min(seconds):.2f} to {max(seconds):.2f}")
-    print(machine.describe_disturbance([row["fixed_us"] for row in rows]))
-    return 0
-
-
-async def _place_keyed_gang(plane: planes.Plane, name: str, port: int, size: int) -> float:
-    """Return the seconds from the creation of a job to its last binding. Without a port no extender is called."""
-    namespace = f"bench-{name}"
-    await plane.make_namespace(namespace)
-    entry = gangs.entry(f"http://127.0.0.1:{port}", managed=clusters.RAILS)
-    await plane.schedulers.kube(*([entry] if port else []))
-    job = manifests.workload(
-        "Job", _pod(8), name="job", replicas=size, completions=size, completionMode="Indexed", scheduling=_SCHEDULING
-    )
-    began = time.monotonic()
-    await plane.api.create(job, namespace=namespace)
-    await _until(plane, namespace, "spec.nodeName!=", size, "all pods to be bound", _LOOK_SECONDS / 10)
-    seconds = time.monotonic() - began
-    await _remove(plane, "batch/v1/Job", namespace)
     return seconds
 
 
