@@ -160,6 +160,11 @@ def test_a_gang_of_an_unknown_fabric_has_a_reason():
     assert "not defined in the current policy" in cluster.gang("train/x").why[0].message
 
 
+def test_a_policy_without_domains_is_a_reason_of_a_gang():
+    cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"), policy=placing.policy(domains=[]))
+    assert cluster.gang().why[0].message == "the policy names no domains: leaves and crossings are not modelled"
+
+
 def test_without_a_policy_the_overview_is_empty():
     seen = Cluster(placing.leaves(a=1), gang("a-00"), policy=None).seen()
     assert (seen.fabrics, seen.policy) == ([], "")

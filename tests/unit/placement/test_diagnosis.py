@@ -3,9 +3,11 @@
 import msgspec
 import pytest
 from placing import (
+    GPU,
     RAILS,
     RESOURCES,
     build_cluster,
+    build_pod_with,
     build_request,
     leaves,
     node,
@@ -15,7 +17,7 @@ from placing import (
 from wording import text, texts
 
 from railwright.fabric.placement import bandwidth, engine
-from railwright.fabric.placement.explain import placement_result
+from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.policy import model
 
@@ -118,6 +120,15 @@ def test_reason_for_a_shortage_names_ineligible_nodes():
     ]
     _, why = messages(nodes, 4)
     assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in why
+
+
+def test_reason_for_a_shortage_of_cpu_and_for_a_node_that_is_not_known_yet():
+    state = build_cluster(leaves(a=1), [build_pod_with("hog", {"cpu": "126"}, on="a-00")])
+    request = build_request(build_pod_with("w", {GPU: "8", "cpu": "4"}), ["a-00", "later"], policy())
+    decision, given = diagnose(state, request)
+    assert "too little CPU or memory, or too many pods" in " ".join(texts(given.why))
+    rows = {row["node"]: row for row in node_explainer.explain_nodes(decision, state, {})}
+    assert text(rows["later"]["reason"]) == "the cache does not contain this node yet: it scores 0"
 
 
 def test_the_search_for_pods_that_use_missing_devices_is_bounded(monkeypatch):

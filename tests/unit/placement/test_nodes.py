@@ -170,3 +170,11 @@ def test_a_report_of_one_node_says_nothing_of_the_nodes_that_were_like_it():
     scores = used.score(request).scores
     assert scores == engine.PlacementEngine(cluster).score(request).scores
     assert scores["a"] == 0 < scores["b"]
+
+
+def test_without_domains_the_other_terms_share_the_whole_score():
+    nodes = [node("bare", rails_each=0), node("full")]
+    request = build_request(pod("p"), ["bare", "full"], policy(domains=[]))
+    explanations = explain(score_once(request, build_cluster(nodes)))
+    assert explanations["full"].score == 100
+    assert "locality" not in explanations["full"].terms
