@@ -64,8 +64,8 @@ async def test_the_gang_takes_the_fewest_leaves():
     assert len({rank["leaf"] for rank in placed["ranks"]}) == placed["leaves"] == placed["min_leaves"] == 1
     assert without["leaves"] > 1, "there is nothing to see where Volcano does as well"
     assert without["bandwidth"] < placed["bandwidth"] == 1.0
-    for pod in result["admitted"]:
-        assert "railwright.io/injection" in pod["after"]["metadata"]["annotations"]
+    for pod in result["pods"]:
+        assert "railwright.io/injection" in pod["metadata"]["annotations"]
 
 
 def test_a_terminal_shows_each_step_and_then_the_card():

@@ -81,12 +81,12 @@ _NEXT = (
 def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterator[Line]:
     """Yield the lines of the card."""
     resources = cluster.nodes[0]["status"]["allocatable"]
-    record = json.loads(outcome.admitted[0].after["metadata"]["annotations"][names.INJECTION])
+    record = json.loads(outcome.pods[0]["metadata"]["annotations"][names.INJECTION])
     rails = len(record["rails"])
     job = f"A job of {outcome.placed.size} pods on {len(cluster.nodes)} simulated nodes"
     yield ((f"{job} with {resources['nvidia.com/gpu']} GPUs and {rails} RDMA rails each", "bold"),)
     yield _join((("You write one label", "bold"),), (("The webhook adds to each pod", "bold"),))
-    columns = _format_job(cluster.job), _format_changes(outcome.admitted[0])
+    columns = _format_job(cluster.job), _format_changes(cluster.job, outcome.pods[0])
     yield from itertools.starmap(_join, itertools.zip_longest(*columns, fillvalue=()))
     yield ()
     yield _join((("Without: no label, Volcano alone", "bold"),), (("With railwright: label and extender", "bold"),))
@@ -120,14 +120,14 @@ def _format_job(job: Tree) -> list[Line]:
     return [((line, "green" if names.FABRIC in line else ""),) for line in lines]
 
 
-def _format_changes(pod: scenario.Admitted) -> list[Line]:
-    """Return a line for each kind of change."""
-    before, after = pod.before["spec"]["containers"][0], pod.after["spec"]["containers"][0]
-    networks = pod.after["metadata"]["annotations"][names.NETWORKS].split(",")
+def _format_changes(job: Tree, pod: Tree) -> list[Line]:
+    """Return a line for each kind of change that admission has made to the first pod of the job."""
+    before, after = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0], pod["spec"]["containers"][0]
+    networks = pod["metadata"]["annotations"][names.NETWORKS].split(",")
     devices = [name for name in after["resources"]["limits"] if name not in before["resources"]["limits"]]
     memory = next(
         volume["emptyDir"]["sizeLimit"]
-        for volume in pod.after["spec"]["volumes"]
+        for volume in pod["spec"]["volumes"]
         if "sizeLimit" in volume.get("emptyDir", {})
     )
     capabilities = after["securityContext"]["capabilities"]["add"]

@@ -49,18 +49,10 @@ class Cluster(NamedTuple):
     objects: Sequence[Tree]  # all, with the nodes and pods
 
 
-class Admitted(msgspec.Struct, frozen=True):
-    """One pod before and after admission."""
-
-    before: Tree
-    after: Tree
-    warnings: Sequence[str]
-
-
 class Outcome(msgspec.Struct, frozen=True):
     """The result of the demo: the job's pods, and their gang as placed with and without railwright, both over RDMA."""
 
-    admitted: Sequence[Admitted]
+    pods: Sequence[Tree]  # after admission
     placed: overview_types.Gang
     without: overview_types.Gang
 
@@ -117,8 +109,7 @@ async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], No
     async with aiohttp.ClientSession() as session:
         async with start_server("webhook", folder) as address:
             report(f"admitting {text.format_count(len(pods), 'pod')} by the webhook")
-            admitted = await asyncio.gather(*(_admit(session, f"http://{address}", pod) for pod in pods))
-        ready = [pod.after for pod in admitted]
+            ready = await asyncio.gather(*(_admit(session, f"http://{address}", pod) for pod in pods))
         for index, pod in enumerate(ready):
             pod["metadata"]["uid"] = str(uuid.UUID(int=index))
         report("starting the extender on a cluster with these pods")
@@ -128,7 +119,7 @@ async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], No
             placed = await _place(cluster, ready, f"http://{address}/volcano", session)
     report("modelling the bandwidth")
     without = _assess(folder, cluster, ready, await _place(cluster, ready))
-    return Outcome(admitted, _assess(folder, cluster, ready, placed), without)
+    return Outcome(ready, _assess(folder, cluster, ready, placed), without)
 
 
 def _build_pods(job: Tree) -> Iterator[Tree]:
@@ -203,8 +194,8 @@ def _read_log(path: pathlib.Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-async def _admit(session: aiohttp.ClientSession, webhook: str, pod: Tree) -> Admitted:
-    """Return a pod before and after admission by the webhook. Raise StartError if it is rejected."""
+async def _admit(session: aiohttp.ClientSession, webhook: str, pod: Tree) -> Tree:
+    """Return a pod after admission by the webhook. Raise StartError if it is rejected."""
     metadata = pod["metadata"]
     review = {
         "apiVersion": "admission.k8s.io/v1",
@@ -224,7 +215,8 @@ async def _admit(session: aiohttp.ClientSession, webhook: str, pod: Tree) -> Adm
     if not answer["allowed"]:
         raise StartError(f"the webhook rejected {metadata['name']}: {answer['status']['message']}")
     operations = json.loads(base64.b64decode(answer.get("patch") or "") or "[]")
-    return Admitted(pod, jsonpatch.apply_patch(pod, operations), answer.get("warnings") or [])
+    admitted: Tree = jsonpatch.apply_patch(pod, operations)
+    return admitted
 
 
 async def _post(session: aiohttp.ClientSession, url: str, body: Tree) -> Tree:
