@@ -11,7 +11,6 @@ import functools
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO
 
 import msgspec
 
@@ -58,19 +57,13 @@ def _read_log(path: str) -> Iterator[str]:
 
     The text of a last line without a line break is dropped: it was truncated, and the rest could be misread.
     """
-    if path == "-":
-        yield from _read_lines(sys.stdin.buffer)
-        return
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib would change the path in messages
-            yield from _read_lines(file)
+        # pathlib would change the path in messages
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:  # noqa: PTH123
+            for line in file:
+                yield line.decode(errors="replace") if line.endswith(b"\n") else ""
     except OSError as error:
         raise output.UnreadableError(f"{path}: {error.strerror or error}") from None
-
-
-def _read_lines(file: BinaryIO) -> Iterator[str]:
-    for line in file:
-        yield line.decode(errors="replace") if line.endswith(b"\n") else ""
 
 
 def _build_expectation(arguments: argparse.Namespace) -> report.Expected:
@@ -164,29 +157,30 @@ def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
     return intent.read_record(pod).containers or tuple(container.name for container in pod.spec.containers)
 
 
-async def _read(client: clients.Client, namespace: str, source: _Source) -> None:
-    try:
-        await _collect(client, namespace, source, follow=False)
-    except errors.ApiError as error:
-        _record_problem(source, error)
+async def _read(client: clients.Client, namespace: str, source: _Source, *, follow: bool = False) -> None:
+    """Read the log of a container; with `follow` to its end, from when it starts.
 
-
-def _record_problem(source: _Source, error: errors.ApiError) -> None:
-    """Record that one log cannot be read. Raise the error if no log can: without the right to read them."""
-    if error.status in (401, 403) or error.foreign:
-        raise error
-    source.problem = f"no log: {error.message}"
-
-
-async def _collect(client: clients.Client, namespace: str, source: _Source, *, follow: bool) -> None:
+    Raises an error that every log would meet, as without the right to read them; another one is the source's problem.
+    """
     query = {"container": source.container, "limitBytes": str(_MAX_BYTES)} | ({"follow": "true"} if follow else {})
     path = f"/api/v1/namespaces/{namespace}/pods/{source.pod.metadata.name}/log"
-    source.lines.clear()
-    async for line in client.stream(path, query, _QUIET_SECONDS if follow else clients.CONNECT_SECONDS * 6):
-        decoded = line.decode(errors="replace")
-        # The first line tells a log without NCCL's lines from an empty one.
-        if not source.lines or (len(source.lines) < _MAX_LINES and logs.is_relevant(decoded)):
-            source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
+    while True:
+        source.lines.clear()
+        try:
+            async for line in client.stream(path, query, _QUIET_SECONDS if follow else clients.CONNECT_SECONDS * 6):
+                decoded = line.decode(errors="replace")
+                # The first line tells a log without NCCL's lines from an empty one.
+                if not source.lines or (len(source.lines) < _MAX_LINES and logs.is_relevant(decoded)):
+                    source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
+        except errors.ApiError as error:
+            if error.status in (401, 403) or error.foreign:
+                raise
+            if not follow or error.status != _NOT_STARTED:
+                source.problem = f"no log: {error.message}"
+                return
+        else:
+            return
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 def _assess(
@@ -221,7 +215,7 @@ async def _follow(
     by_pod: Mapping[str, report.Expected],
 ) -> report.Report:
     """Read all logs until they end, and print the line of the report whenever it changes. Return the last report."""
-    readers = [asyncio.create_task(_follow_one(client, namespace, source)) for source in sources]
+    readers = [asyncio.create_task(_read(client, namespace, source, follow=True)) for source in sources]
     shown, seen, current = "", -1, _assess(sources, expected, by_pod)
     try:
         while True:
@@ -241,20 +235,6 @@ async def _follow(
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
-
-
-async def _follow_one(client: clients.Client, namespace: str, source: _Source) -> None:
-    """Read the log of a container to its end, from when it starts. A pod that is gone has no further lines."""
-    while True:
-        try:
-            await _collect(client, namespace, source, follow=True)
-        except errors.ApiError as error:
-            if error.status != _NOT_STARTED:
-                _record_problem(source, error)
-                return
-        else:
-            return
-        await asyncio.sleep(_RETRY_SECONDS)
 
 
 # --- counters ---------------------------------------------------------------------------------------------
