@@ -36,15 +36,16 @@ def validate(arguments: argparse.Namespace) -> int:
     if cluster.is_given and not arguments.from_cluster:
         raise output.UnreadableError("the options for the cluster need --from-cluster; add it, or remove them")
     results = [(file, policy_reader.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
-    documents = [result.document for _, result in results if not isinstance(result, policy_reader.Rejected)]
-    warnings = [[warning.line for warning in policy_values.list_warnings(document)] for document in documents]
+    documents = {file: result.document for file, result in results if isinstance(result, model.Policy)}
+    warnings = {
+        file: [warning.line for warning in policy_values.list_warnings(document)]
+        for file, document in documents.items()
+    }
     if arguments.from_cluster and documents:
-        compared = cluster_access.run(cluster, lambda client: _compare(client, documents))
-        warnings = [[*seen, *others] for seen, others in zip(compared, warnings, strict=True)]
-    of_valid = iter(warnings)
-    rows = [
-        (file, result, [] if isinstance(result, policy_reader.Rejected) else next(of_valid)) for file, result in results
-    ]
+        compared = cluster_access.run(cluster, lambda client: _compare(client, list(documents.values())))
+        for file, lines in zip(documents, compared, strict=True):
+            warnings[file] = [*lines, *warnings[file]]
+    rows = [(file, result, warnings.get(file, [])) for file, result in results]
     if formats.is_document(arguments.output):
         formats.print_document([_build_document(*row) for row in rows], arguments.output)
     else:

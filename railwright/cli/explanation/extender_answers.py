@@ -18,13 +18,16 @@ _SERVICE = f"{_SERVICES}/{installed_names.EXTENDER}"
 _IDENTIFY = (
     "give one of an account that may get pods in that namespace: kubectl create token NAME, and --token-file FILE"
 )
+_FIXES = {  # of errors of the extender; it answers 503 if the API server does not review a token
+    401: f"; {_IDENTIFY}",
+    503: "; if the extender lacks a permission, `railwright check` names it",
+}
 _WITHOUT_ANSWER = {  # of the API server, which has not asked the extender
     403: f"you may not ask the extender; Role {installed_names.USER_ROLE} of namespace {installed_names.NAMESPACE} "
     "allows it",
     404: f"no extender is installed in namespace {installed_names.NAMESPACE}",
 }
 _BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the backend does not respond by that scheme
-_UNREVIEWED = 503  # of the extender, if the API server does not review a token
 
 
 class NoExtenderError(output.UnreadableError):
@@ -92,8 +95,4 @@ def _read_answer(status: int, body: bytes) -> bytes:
         cause = f"{where}: {reason or 'no explanation'} (status {status})"
     else:
         cause = errors.ApiError(status, "", reason, f"{_SERVICE}/proxy", where=where, foreign=not reason).sentence
-    if is_own and status == _UNREVIEWED:
-        raise NoExtenderError(f"{cause}; if the extender lacks a permission, `railwright check` names it")
-    if is_own and status == 404:  # the extender does not know the pod
-        raise NoExtenderError(cause)
-    raise NoExtenderError(f"{cause}; {_IDENTIFY}" if is_own and status == 401 else cause)
+    raise NoExtenderError(f"{cause}{_FIXES.get(status, '') if is_own else ''}")
