@@ -188,11 +188,6 @@ def _replace_by_pod_level(total: dict[str, int], spec: views.PodSpec) -> None:
                 total[name] = amount
 
 
-def count_fits(free: Amounts, request: Amounts) -> int:
-    """Return the number of pods with `request` that fit into `free`. Resources missing from `free` count as 0."""
-    return max(0, min((free.get(name, 0) // amount for name, amount in request.items() if amount > 0), default=0))
-
-
 def _add(total: dict[str, int], more: Amounts) -> None:
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount

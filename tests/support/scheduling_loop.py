@@ -60,8 +60,12 @@ class Loop:
 
     def feasible(self, pod: views.Pod) -> list[str]:
         """Return the nodes with room for the pod."""
-        requests = resources.compute_requests(pod.spec)
-        return [name for name in self.state.nodes if resources.count_fits(self._free(name), requests)]
+        requests = resources.compute_requests(pod.spec).items()
+
+        def has_room(free) -> bool:
+            return all(free.get(resource, 0) >= amount for resource, amount in requests)
+
+        return [name for name in self.state.nodes if has_room(self._free(name))]
 
     def decide(self, pod: views.Pod) -> decisions.Decision:
         """Return the scores for a pod without placing it."""

@@ -312,6 +312,3 @@ class VariableCode(ReasonCode):
         "the transport needs it (aws-ofi-nccl efa-env-var.md; Alibaba Cloud PAI on eRDMA; rdma-core vmw_pvrdma)",
     )
     TCP_ONLY = "TcpOnly", "keeps NCCL on TCP, also with network plugins and old releases (NCCL user guide, env.rst)"
-
-
-GROUPS: tuple[type[ReasonCode], ...] = (PlacementCode, AdmissionCode, RejectionCode, VariableCode)

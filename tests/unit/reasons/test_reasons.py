@@ -12,13 +12,13 @@ from railwright.fabric.reasons.codes import AdmissionCode, PlacementCode, Reject
 from railwright.fabric.reasons.reason import Reason, join_texts
 
 ROOT = pathlib.Path(__file__).parents[3]
-CODES = [code for group in codes.GROUPS for code in group]
+CODES = [code for group in codes.ReasonCode.__subclasses__() for code in group]
 SHORT = Reason(AdmissionCode.DEFAULT_ROUTE, "entry 1 has default-route", fix="remove it")
 
 
 def list_used():
     """Yield the codes that the product names, as members or, for rejections, by their values."""
-    groups = {group.__name__: group for group in codes.GROUPS}
+    groups = {group.__name__: group for group in codes.ReasonCode.__subclasses__()}
     for folder in ("railwright", "webhook", "extender"):
         for path in (ROOT / folder).rglob("*.py"):
             if path.name != "codes.py":
