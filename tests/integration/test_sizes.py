@@ -53,11 +53,3 @@ async def test_the_parallelism_of_a_job_is_its_gang_size(plane, namespace, leave
     await prefers("wide")
     await plane.api.delete("batch/v1/Job", "train", namespace)
     await prefers("tight")
-
-
-async def test_the_extender_is_ready_without_optional_kinds(plane, extender):
-    exposition = await extender.metrics()
-    refused = [line for line in exposition.splitlines() if "watch_failures" in line and not line.startswith("#")]
-    assert refused == [], "no watch was refused or failed"
-    for kind in ("jobs.batch", "statefulsets.apps", "jobs.batch.volcano.sh", "pytorchjobs.kubeflow.org"):
-        assert f'railwright_cache_objects{{kind="{kind}"}}' in exposition

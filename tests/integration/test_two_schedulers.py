@@ -8,7 +8,6 @@ import pytest_asyncio
 from plane import commands, gangs, manifests, waiting
 from plane import site as sites
 
-SIZE = 3
 SMALL = {"gpus": 2}
 
 
@@ -21,13 +20,11 @@ async def both(plane):
 class Kube:
     """Gangs of kube-scheduler: pods with a label."""
 
-    name, asked = "kube-scheduler", "/scheduler/filter"
-
-    async def create(self, both, namespace, gang, size=SIZE):
+    async def create(self, both, namespace, gang, size):
         pods = gangs.build_gang(gang, size, **SMALL)
         await gangs.release(both.plane.api, namespace, pods, seen_by=both.extender)
 
-    async def bound(self, plane, namespace, gang, size=SIZE):
+    async def bound(self, plane, namespace, gang, size):
         return await gangs.bound(plane.api, namespace, size, f"{gangs.GROUP}={gang}", seconds=120)
 
     async def delete(self, plane, namespace, gang):
@@ -37,12 +34,10 @@ class Kube:
 class Volcano:
     """Gangs of Volcano: its Jobs."""
 
-    name, asked = "volcano", "/volcano/prioritize"
-
-    async def create(self, both, namespace, gang, size=SIZE):
+    async def create(self, both, namespace, gang, size):
         await both.plane.api.create(gangs.volcano_job(gang, size, **SMALL), namespace=namespace)
 
-    async def bound(self, plane, namespace, gang, size=SIZE):
+    async def bound(self, plane, namespace, gang, size):
         return await gangs.bound(plane.api, namespace, size, f"{gangs.VOLCANO_JOB}={gang}", seconds=120)
 
     async def delete(self, plane, namespace, gang):

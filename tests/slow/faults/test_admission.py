@@ -1,14 +1,10 @@
 """Faults in reviews: the same one twice, at two replicas."""
 
-import base64
-import copy
 import itertools
 import json
-from collections.abc import Callable
 
 import admitting
 import jsonpatch
-import pytest_asyncio
 
 POLICY = f"""
 apiVersion: railwright.io/v1alpha1
@@ -22,7 +18,8 @@ fabrics:
 """
 
 
-def files(folder) -> tuple[str, ...]:
+def write_files(folder) -> tuple[str, ...]:
+    """Write the policy and a snapshot of the cluster; return the options that name them."""
     kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
     networks = [kind | {"metadata": {"name": f"lan{lan}", "namespace": "prod"}} for lan in (2, 3)]
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "prod"}}
@@ -31,67 +28,37 @@ def files(folder) -> tuple[str, ...]:
     return "--plain-http", "--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def replica(started, tmp_path_factory):
-    """`await replica(number)`: one of several replicas, as `await call(review) -> response`."""
-    running: dict[int, Callable] = {}
-    folder = tmp_path_factory.mktemp("webhook")
-
-    async def numbered(number: int = 0):
-        if number not in running:
-            running[number] = await begin()
-        return running[number]
-
-    async def begin():
-        server = await started("webhook", *files(folder))
-
-        async def call(tree: dict, **request) -> dict:
-            body = admitting.review(tree, namespace="prod", **request)
-            caller = await server.open()
-            answer = await caller.ask(body, path="/mutate/pods?timeout=5s")
-            await caller.close()
-            assert answer.status == 200, answer.body
-            response = json.loads(answer.body)["response"]
-            assert response["allowed"], response
-            return response
-
-        return call
-
-    return numbered
-
-
-def apply_patch(tree: dict, response: dict) -> dict:
-    """By a strict implementation of RFC 6902, on the document as it was sent."""
-    if "patch" not in response:
-        return tree
-    return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(base64.b64decode(response["patch"])))
-
-
-def pods() -> list[dict]:
-    """Return pods of real controllers, opted in, and made ones."""
-    recorded = sorted((admitting.ROOT / "tests" / "data" / "pods").rglob("*.json"))
-    trees = [json.loads(path.read_text()) for path in recorded]
-    pods = [
-        document for tree in trees for document in (tree if isinstance(tree, list) else [tree]) if "spec" in document
-    ]
-    for pod in pods:
+def list_pods() -> list[dict]:
+    """Return the pods of real controllers, opted in, and generated ones."""
+    recorded = [json.loads(path.read_text()) for path in sorted((admitting.ROOT / "tests/data/pods").glob("*.json"))]
+    for pod in recorded:
         pod["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "f"
         pod["metadata"]["namespace"] = "prod"
     sizes = [admitting.gpus(8, "c0"), admitting.gpus(1, "c1"), admitting.cpu("c2")]
-    return [*pods, *(admitting.pod(*several) for several in itertools.permutations(sizes, 2))]
+    return [*recorded, *(admitting.pod(*several) for several in itertools.permutations(sizes, 2))]
 
 
-async def test_33_equal_reviews_get_equal_patches(fault, replica):
-    one, other = await replica(0), await replica(1)
-    trees = pods()
+async def review(caller, tree: dict, **request) -> list[dict]:
+    """Return the JSON Patch operations of a review."""
+    body = admitting.review(tree, namespace="prod", **request)
+    answer = await caller.ask(body, path="/mutate/pods?timeout=5s")
+    response = json.loads(answer.body)["response"]
+    assert response["allowed"], response
+    return admitting.operations(response)
+
+
+async def test_33_equal_reviews_get_equal_patches(fault, tmp_path, started):
+    options = write_files(tmp_path)
+    one, other = [await (await started("webhook", *options)).open() for _ in range(2)]
+    trees = list_pods()
     for tree in trees:
-        first = await one(tree)
-        assert "patch" in first
-        again, elsewhere = await one(tree, uid="another"), await other(tree)
-        assert first["patch"] == again["patch"] == elsewhere["patch"], "two replicas must agree to the byte"
-        after = apply_patch(tree, first)
-        assert "patch" not in await one(after)
-        assert "patch" not in await other(after)
+        operations = await review(one, tree)
+        assert operations
+        assert await review(one, tree, uid="another") == await review(other, tree) == operations, "two replicas agree"
+        after = jsonpatch.apply_patch(tree, operations)
+        assert await review(one, after) == await review(other, after) == []
+    for caller in (one, other):
+        await caller.close()
     fault.saw(
         f"{len(trees)} pods, each 3 times by 2 replicas: equal patches; {2 * len(trees)} second reviews: no patch"
     )

@@ -88,16 +88,6 @@ GARBAGE = {  # text of the policy -> message
     "an unknown key": (policy("3", colour="red"), "fabrics.ib.rails[0].colour"),
     "an unknown transport": (policy("3").replace("infiniband", "omnipath"), "omnipath"),
     "a mebibyte": ("x" * MEBIBYTE, "has more than 131072 characters; shorten it"),
-    "100,000 brackets": ("[" * 100_000, "line 1: is nested deeper than 64 levels"),
-    "300 fabrics of a wrong type": (
-        "fabrics:\n" + "".join(f"  f{number}: 1\n" for number in range(300)),
-        "fabrics.f0: 1 is not a mapping",
-    ),
-    "10,001 fabrics": (
-        "fabrics:\n" + "".join(f"  f{number:05}: 1\n" for number in range(10_001)),
-        "line 10000: has more than 10000 values",
-    ),
-    "nothing": ("", "document"),
 }
 
 
