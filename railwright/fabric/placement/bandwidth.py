@@ -20,17 +20,6 @@ DEGRADED = 0.5
 """A rail with allocatable below capacity: the mean of healthy and absent. No measurement is known."""
 
 
-def compute_rail_bandwidth(*, is_aligned: bool, others: int, is_healthy: bool = True) -> float:
-    """Return the bandwidth of one rail, 0..1, relative to an exclusive NIC on the NUMA node of its GPUs.
-
-    `others` is the number of other pods that use the same NIC, including pods of the same gang.
-    A NIC shared by g pods gives each 1/g (measured pair: 0.62 of two NICs, llm-d blog 2026-08-20). That includes pods
-    of the same gang: NCCL treats pods with different host names as different hosts, so traffic between them passes the
-    NIC.
-    """
-    return (1.0 if is_aligned else MISALIGNED) * (1.0 if is_healthy else DEGRADED) / (1 + others)
-
-
 def compute_uplink_bandwidth(nodes: int, oversubscription: float, crossings: int = 1, links: float = 1.0) -> float:
     """Return the bandwidth (0..1) of a ring edge that leaves a domain of `nodes` nodes, relative to the gang's rails.
 

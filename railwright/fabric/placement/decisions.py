@@ -202,7 +202,8 @@ def _summarize_peers(
     """Summarize the placed peers. `bandwidth` is what was planned for them, 1 if that is unknown."""
     peer_leaves = _list_leaves(gang.placed_workers, view)
     leaves, next_leaf = rank_order.list_nearest_leaves(view.request.rank, gang, peer_leaves)
-    classes = view.list_classes([peer.node for peer in gang.placed_workers])
+    known = view.find_classes([peer.node for peer in gang.placed_workers])
+    classes = {node_class for node_class in known if node_class is not None}
     rails = node_slots.ALL_RAILS
     for node_class in classes:
         rails &= node_class.available_rails

@@ -90,7 +90,7 @@ def _assess(hardware: Hardware, state: State, demand: Demand, granted: tuple[int
     total = 0.0
     for rail in rails:
         node = hardware.numa_of_rail[rail]
-        total += bandwidth.compute_rail_bandwidth(is_aligned=quotas[node] > 0, others=0, is_healthy=True)
+        total += 1.0 if quotas[node] > 0 else bandwidth.MISALIGNED
         quotas[node] -= 1
     touched = {node for node, count in enumerate(granted) if count} | {hardware.numa_of_rail[rail] for rail in rails}
     after = (

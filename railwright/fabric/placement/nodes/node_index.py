@@ -225,10 +225,6 @@ class RequestView:
         known = self.index.find_classes(nodes)
         return list(map(self.overrides.get, nodes, known)) if self.overrides else known
 
-    def list_classes(self, nodes: Iterable[str]) -> set[node_evaluation.NodeClass]:
-        """Return the distinct classes of nodes. Nodes that the cache does not contain are left out."""
-        return {node_class for node_class in self.find_classes(list(nodes)) if node_class is not None}
-
     def get_leaf(self, node: str) -> topology.Domain:
         """Return a node's leaf, or NO_DOMAIN if it has none."""
         return self.index.leaf_by_node.get(node, topology.NO_DOMAIN)
