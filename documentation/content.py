@@ -67,7 +67,6 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
     yield permissions.DATA, permissions.format_data()
 
 
-@functools.cache
-def list_stale() -> tuple[pathlib.Path, ...]:
-    """Return the files that differ from their expected text. `python -m documentation` updates them."""
-    return tuple(path for path, text in list_files() if not path.exists() or path.read_text(encoding="utf-8") != text)
+def list_stale() -> dict[pathlib.Path, str]:
+    """Return the expected text of the files that differ from it. `python -m documentation` updates them."""
+    return {path: text for path, text in list_files() if not path.exists() or path.read_text(encoding="utf-8") != text}
