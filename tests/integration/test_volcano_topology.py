@@ -1,13 +1,10 @@
 """Topology that the webhook writes for Volcano, decided by a real Volcano that calls no extender."""
 
-import json
-
 import pytest
 import pytest_asyncio
 from plane import api, conditions, gangs, hypernodes, volcano, waiting
 
 POLICY = gangs.policy(domains=["hypernode/level-1"], gangTopology="required")
-TOPOLOGY = "railwright.io/topology"
 POD_GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
 VOLCANO_JOB = "batch.volcano.sh/v1alpha1/Job"
 HARD = {"mode": "hard", "highestTierAllowed": 1}
@@ -24,10 +21,6 @@ async def hyper_nodes(plane, module_nodes, module_site):
     await plane.schedulers.volcano(conf=conf)
     yield
     await made.remove()
-
-
-def read_record(holder) -> dict:
-    return json.loads(holder["template"]["metadata"]["annotations"][TOPOLOGY])
 
 
 async def find_leaves(plane, namespace, labels, size) -> set[str]:
