@@ -136,8 +136,8 @@ async def serving(board, tmp_path, by):
             now=lambda: dt.datetime.now(dt.UTC),
             on_result=lambda outcome: counters.events.labels(outcome).inc(),
         )
-        sink = object_events.build_sink(posting)
-        service = app.build_application(states.State(), lambda: by, counters, sink, max_body=1 << 20)
+        api = app.ApiServer(object_events.build_sink(posting), None, None, None)
+        service = app.Webhook(states.State(), lambda: by, counters, api).build_application(1 << 20)
         async with shell.running(service, tasks=[posting.run], counters=counters) as server:
             caller = await server.open()
 
