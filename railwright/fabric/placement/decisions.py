@@ -184,7 +184,8 @@ def _find_target(
         target_leaf = segmented.find_target_leaf(plan)
     else:
         slot_rank = gang.find_slot(view.request.rank)
-        target_leaf = rank_order.find_target_leaf(slot_rank, gang, plan.leaves, plan.slots_by_leaf, index.leaf_by_node)
+        peer_leaves = _list_leaves(gang.placed_workers, view)
+        target_leaf = rank_order.find_target_leaf(slot_rank, gang, peer_leaves, plan.leaves, plan.slots_by_leaf)
     if target_leaf is None or not index.nodes_by_leaf[target_leaf].keys().isdisjoint(view.request.offered):
         return target_leaf, plan
     offered_nodes = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in view.offered_leaves}
@@ -210,7 +211,7 @@ def _summarize_peers(
     return planner.PlacedPeers(
         leaves=leaves,
         ring=peer_leaves,
-        crossings=rank_order.count_crossings(gang, peer_leaves, view.index.leaf_by_node),
+        crossings=rank_order.count_crossings(gang, peer_leaves),
         next_leaf=next_leaf,
         bandwidth=bandwidth,
         shapes={node_class.capacity.shape for node_class in classes},

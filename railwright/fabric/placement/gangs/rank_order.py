@@ -40,16 +40,14 @@ def list_nearest_leaves(
 
 
 def count_crossings(
-    gang: gang_status.GangStatus,
-    peer_leaves: Sequence[topology.Domain],
-    leaf_by_node: Mapping[str, topology.Domain],
+    gang: gang_status.GangStatus, peer_leaves: Sequence[topology.Domain]
 ) -> Mapping[topology.Domain, int]:
     """Return how many edges of the ring would leave a leaf of placed peers with one more pod there.
 
     Only leaves beside no unplaced rank are in it: one more pod makes the ring come back to them. `peer_leaves` has the
     leaf of each placed worker, by rank.
     """
-    runs = _list_runs(gang, leaf_by_node)
+    runs = _list_runs(gang, peer_leaves)
     beside = {*peer_leaves[:1], *peer_leaves[-1:], topology.NO_DOMAIN}
     beside.update(leaf for run in runs for leaf in (run.previous_leaf, run.next_leaf) if leaf is not None)
     if beside.issuperset(peer_leaves):
@@ -61,24 +59,25 @@ def count_crossings(
 def find_target_leaf(
     rank: membership.Rank,
     gang: gang_status.GangStatus,
+    peer_leaves: Sequence[topology.Domain],
     order: Sequence[topology.Domain],
     slots_by_leaf: Mapping[topology.Domain, int],
-    leaf_by_node: Mapping[str, topology.Domain],
 ) -> topology.Domain | None:
     """Return the target leaf of a rank if the plan's leaves are filled by rank, or None if they are full.
 
     A run of ranks between two placed peers starts in the leaf of the previous peer and ends in the leaf of the next
     peer, as far as these have free slots; the last rank is followed by the first. Runs that fit on one leaf are filled
-    first, short ones before long ones. Other runs span several leaves in any case.
+    first, short ones before long ones. Other runs span several leaves in any case. `peer_leaves` has the leaf of each
+    placed worker, by rank.
     """
     # The same walk for each pod of the gang: with the same placed peers every rank finds its own place in it.
     free = dict(slots_by_leaf)
-    runs, placed = list(_list_runs(gang, leaf_by_node)), gang.placed_workers
+    runs = list(_list_runs(gang, peer_leaves))
     # The last run ends at the first rank's leaf, if all pods exist and the first rank is placed. An unplaced first rank
     # stays in the run that follows it, so that ranks ascend from leaf to leaf.
-    is_ring = placed and runs and not gang.missing
+    is_ring = peer_leaves and runs and not gang.missing
     if is_ring and runs[0].previous_leaf is not None and runs[-1].next_leaf is None:
-        runs[-1] = runs[-1]._replace(next_leaf=leaf_by_node.get(placed[0].node, topology.NO_DOMAIN))
+        runs[-1] = runs[-1]._replace(next_leaf=peer_leaves[0])
     for run in sorted(runs, key=lambda run: _compute_urgency(run, slots_by_leaf)):
         rank_leaves = _fill_run(run, order, free)
         if rank in run.ranks:
@@ -86,18 +85,15 @@ def find_target_leaf(
     return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
 
 
-def _list_runs(gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]) -> Iterator[_RankRun]:
+def _list_runs(gang: gang_status.GangStatus, peer_leaves: Sequence[topology.Domain]) -> Iterator[_RankRun]:
     """Yield the runs of unplaced ranks in order."""
     slot_ranks, placed = gang.slot_ranks, gang.placed_workers
     begin = 0
     while begin < len(slot_ranks):
         at = bisect.bisect_right(placed, slot_ranks[begin], key=operator.attrgetter("rank"))
         end = bisect.bisect_left(slot_ranks, placed[at].rank, lo=begin) if at < len(placed) else len(slot_ranks)
-        previous_leaf, next_leaf = (
-            leaf_by_node.get(peer.node, topology.NO_DOMAIN) if peer is not None else None
-            for peer in (placed[at - 1] if at else None, placed[at] if at < len(placed) else None)
-        )
-        yield _RankRun(slot_ranks[begin:end], previous_leaf, next_leaf)
+        previous_leaf = peer_leaves[at - 1] if at else None
+        yield _RankRun(slot_ranks[begin:end], previous_leaf, peer_leaves[at] if at < len(placed) else None)
         begin = end
 
 

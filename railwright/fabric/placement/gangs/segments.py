@@ -72,12 +72,12 @@ class Segments(msgspec.Struct, frozen=True):
             unplaced=len(waiting),
             planning_request=resources.NO_AMOUNTS,
             placed_workers=[
-                gang_status.PlacedPeer(_rank(number), "", str(number), resources.NO_AMOUNTS)
+                gang_status.PlacedPeer(_rank(number), uid="", node="", requests=resources.NO_AMOUNTS)
                 for number in sorted(self.leaves)
             ],
         )
-        leaf_by_node = {str(number): leaf for number, leaf in self.leaves.items()}
-        return rank_order.find_target_leaf(_rank(self.own), whole, plan.leaves, free, leaf_by_node)
+        peer_leaves = [self.leaves[number] for number in sorted(self.leaves)]
+        return rank_order.find_target_leaf(_rank(self.own), whole, peer_leaves, plan.leaves, free)
 
     def find_refusal(self, leaf: topology.Domain) -> reason.Reason | None:
         """Return why a leaf is not the NVLink domain of the requesting pod's segment; None if it may be."""
