@@ -31,7 +31,7 @@ TITLES = {
 SHAPE, RATIO = "coreweave", 7.0  # uneven leaves, the hardest published shape for a gang; 7:1 oversubscribed uplinks
 BUSY, GANG = 30, 8  # nodes in use by other jobs, pods of the gang
 DRAWS, DRAWN = range(1, 13), 3  # random choices of these nodes, and the one in the picture, not a favourable one
-JOBS = 400  # of the stream
+JOBS = 800  # of the stream
 _WIDTH, _CELL = 480, 22  # pixels: the width of a fabric, and the side of a node
 _GAP = 6  # pixels between leaves
 _TEXT = 'font-family="sans-serif" fill="#1f2937"'
@@ -135,8 +135,8 @@ def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
         return _WithBusyNodes(experiments.POLICIES[policy](sim_cluster), busy)
 
     gpus = cluster_specs.GPUS
-    initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, failed=False, is_initial=True) for number in range(BUSY)]
-    gang = job_stream.Job(BUSY, 1.0, 60.0, GANG, gpus, failed=False)
+    initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, is_initial=True) for number in range(BUSY)]
+    gang = job_stream.Job(BUSY, 1.0, 60.0, GANG, gpus)
     placed = experiments.Simulation(_build_spec(), build_policy).run([*initial, gang])[-1]
     sim_cluster = cluster.Cluster(_build_spec())
     _, crossings, _ = bandwidth_model.assess_ring(sim_cluster, sim_cluster.build_demand(gpus), placed.hosts)

@@ -7,10 +7,10 @@ and NCCL's own choices are left out.
 The best placement of one gang on free resources has the most modelled bandwidth, then the fewest leaves. The result is
 exact. It is the reference that the planner (`railwright.fabric.placement.gangs.planner`) is compared with, so it is
 written independently and shares only the constants: a defect of the planner must not be one of the reference too. The
-search tries every possible bandwidth, highest first. A bandwidth determines which nodes and
-which uplinks of domains can provide it; because domains form a tree, it is enough to count whether the gang fits below
-one domain with such uplinks. All pods of a gang are equal. Ranks are assigned domain by domain, so that only one ring
-edge leaves each domain, the minimum.
+search tries every possible bandwidth, highest first. A bandwidth determines which nodes and which uplinks of domains
+can provide it; because domains form a tree, it is enough to count whether the gang fits below one domain with such
+uplinks. All pods of a gang are equal. Ranks are assigned domain by domain, so that only one ring edge leaves each
+domain, the minimum.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Draws streams of jobs from the published distributions: sizes, durations, early failures, arrivals.
+"""Draws streams of jobs from the published distributions: sizes, durations, arrivals.
 
 How both published tables are met: a job's size class is drawn from the table of jobs. The mean duration of each class
 follows from the table of GPU time (the class's share of GPU time, divided by its share of jobs and its GPUs) and from
@@ -7,10 +7,8 @@ cut off (quantile u * max_quantile); if it is longer, they are skewed towards lo
 tail_exponent)). So the shares of jobs and of GPU time hold in expectation. The durations of all jobs hold within a few
 points, because small jobs, the majority, only lose their longest.
 
-The published durations include failed jobs. Failed jobs are drawn among the shorter ones of each class, so that they
-are FAILED of the jobs and take FAILED_GPU_TIME of their GPU time. Arrivals are Poisson; day and night are not
-modelled. A simulation starts with the jobs that would be running then, each with its remaining duration, so that the
-cluster is not empty at the start.
+Arrivals are Poisson; day and night are not modelled. A simulation starts with the jobs that would be running then, each
+with its remaining duration, so that the cluster is not empty at the start.
 
 Sizes and GPU time are read from the figures and `data/cluster_summary.csv` of InternLM/AcmeTrace ("Characterization of
 Large Language Model Development in the Datacenter", NSDI 2024), accurate to 0.1-0.5 points; durations likewise.
@@ -58,9 +56,6 @@ TRACES: Mapping[str, Trace] = {
 }
 
 LONGEST_DAYS = 30.0  # no maximum is published, so jobs are assumed to run no longer
-FAILED = 0.40
-"""Share of jobs that fail early: Kalos, 40 % of jobs with 8 % of GPU time. Used for every trace."""
-FAILED_GPU_TIME = 0.08
 
 
 # --- streams --------------------------------------------------------------------------------------------------
@@ -78,7 +73,6 @@ class Job(msgspec.Struct, frozen=True):
     duration: float  # seconds
     pods: int
     gpus: int
-    failed: bool
     is_initial: bool = False  # ran when the simulation started: part of the state, not of the figures
 
     @property
@@ -100,7 +94,6 @@ class SizeClass(msgspec.Struct, frozen=True):
     max_quantile: float  # 0..1: quantile of the longest duration
     tail_exponent: float  # 1 or more: larger means longer jobs
     mean: float  # seconds
-    failure_pool: float  # share of its jobs, the shortest ones, among which failed jobs are drawn
 
 
 class JobStream(msgspec.Struct, frozen=True):
@@ -140,10 +133,8 @@ def draw_arrivals(stream: JobStream, *, seed: int, rate: float, count: int, pod_
         position = rng.random()
         share = size_class.max_quantile * position ** (1 / size_class.tail_exponent)
         duration = compute_quantile(stream.trace, stream.longest, share)
-        pool = size_class.failure_pool
-        failed = position < pool and rng.random() < FAILED / pool
         pods, gpus = _split_into_pods(size_class.gpus, pod_gpus)
-        yield Job(number, now, max(1.0, duration), pods, gpus, failed)
+        yield Job(number, now, max(1.0, duration), pods, gpus)
 
 
 def draw_running(stream: JobStream, *, seed: int, rate: float, pod_gpus: int = NODE) -> list[Job]:
@@ -160,7 +151,7 @@ def draw_running(stream: JobStream, *, seed: int, rate: float, pod_gpus: int = N
         for duration in rng.choices(durations, weights=durations, k=count):
             pods, gpus = _split_into_pods(size_class.gpus, pod_gpus)
             remaining = max(1.0, duration * rng.random())
-            jobs.append(Job(0, 0.0, remaining, pods, gpus, failed=False, is_initial=True))
+            jobs.append(Job(0, 0.0, remaining, pods, gpus, is_initial=True))
     rng.shuffle(jobs)
     return [msgspec.structs.replace(job, number=-index) for index, job in enumerate(jobs, 1)]
 
@@ -206,8 +197,7 @@ def _build_class(trace: Trace, longest: float, gpus: int, share: float, mean: fl
     is_shorter = compute_excess(1.0, 1.0) > 0
     max_quantile = _solve(lambda value: compute_excess(value, 1.0), 0.01, 1.0) if is_shorter else 1.0
     tail_exponent = 1.0 if is_shorter else _solve(lambda value: compute_excess(1.0, value), 1.0, _MAX_TAIL_EXPONENT)
-    failure_pool = _compute_failure_pool(_list_durations(trace, longest, max_quantile, tail_exponent))
-    return SizeClass(gpus, share, max_quantile, tail_exponent, mean, failure_pool)
+    return SizeClass(gpus, share, max_quantile, tail_exponent, mean)
 
 
 def _solve_longest(trace: Trace) -> float:
@@ -227,18 +217,6 @@ def _list_durations(trace: Trace, longest: float, max_quantile: float, tail_expo
 
 def _compute_mean(durations: Sequence[float]) -> float:
     return sum(durations) / len(durations)
-
-
-def _compute_failure_pool(durations: Sequence[float]) -> float:
-    """Return the share of the shortest jobs among which FAILED of all jobs take FAILED_GPU_TIME, drawn evenly."""
-    total, cumulative = sum(durations), 0.0
-    for count, duration in enumerate(durations, 1):
-        cumulative += duration
-        share = count / len(durations)
-        failed_time = cumulative / total * FAILED / share  # of the class's GPU time
-        if share >= FAILED and failed_time >= FAILED_GPU_TIME:
-            return share
-    return 1.0
 
 
 def _solve(compute_excess: Callable[[float], float], low: float, high: float) -> float:

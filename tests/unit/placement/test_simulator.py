@@ -122,7 +122,7 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
 
 
 def job(number, pods, gpus=8, arrival=0.0, duration=100.0):
-    return job_stream.Job(number, arrival, duration, pods, gpus, failed=False)
+    return job_stream.Job(number, arrival, duration, pods, gpus)
 
 
 def play(on, jobs, policy="greedy"):
