@@ -172,35 +172,6 @@ def test_an_equal_amount_keeps_its_spelling():
     assert draft.pod.spec == view(apply(tree, draft)).spec
 
 
-def test_an_entry_of_env_is_replaced_in_place_with_its_value_from():
-    env = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}, {"name": "C", "value": "3"}]
-    tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
-    draft = edit_pod(tree, [(None, lambda draft: draft.container(0).set_env("B", "2", WHY, 1))])
-    assert apply(tree, draft)["spec"]["containers"][0]["env"] == [env[0], {"name": "B", "value": "2"}, env[2]]
-    assert [change.title for change in draft.changes] == ["c: env B (replaced)"]
-    assert draft.pod.spec == view(apply(tree, draft)).spec
-
-
-def test_a_claim_is_replaced_and_a_resource_removed():
-    resources = {"limits": {"x/y": "1", "cpu": "1"}, "requests": {"cpu": "1"}, "claims": [{"name": "theirs"}]}
-    entries = [{"name": name, "resourceClaimTemplateName": "t"} for name in ("theirs", "railwright", "more")]
-    container = {"name": "c", "image": "i", "resources": resources}
-    tree = {"metadata": {"name": "p"}, "spec": {"containers": [container], "resourceClaims": entries}}
-    replacement = {"name": "railwright", "resourceClaimTemplateName": "other"}
-    draft = drafts.Draft(view(tree))
-    draft.spec.replace("resourceClaims", 1, replacement, WHY)
-    draft.container(0).use_claim("new", WHY)
-    draft.container(0).remove_request("x/y", WHY)
-    result = apply(tree, draft)
-    assert result["spec"]["resourceClaims"] == [entries[0], replacement, entries[2]]
-    assert result["spec"]["containers"][0]["resources"] == {
-        "limits": {"cpu": "1"},
-        "requests": {"cpu": "1"},
-        "claims": [{"name": "theirs"}, {"name": "new"}],
-    }
-    assert draft.pod.spec == view(result).spec
-
-
 def test_parents_are_those_of_the_object_that_was_written():
     """The pod of a template has volumes of its controller, which the template has not."""
     written = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}

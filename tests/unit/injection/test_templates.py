@@ -1,10 +1,8 @@
 """Templates of each kind get devices and mounts, and their pods then need no further devices and mounts."""
 
-import base64
 import json
 
 import admitting
-import jsonpatch
 import pytest
 import working
 from admitting import cpu, fabric, messages
@@ -229,18 +227,3 @@ def test_a_workload_without_accelerators_gets_a_warning_and_no_devices_unless_th
     assert list_codes(LWS, build_pair(LWS, cpu(), cpu())) == [["NoAccelerator"], ["NoAccelerator"]]
     chosen = build_pair(PYTORCH, cpu(), admitting.gpus(8), annotations={"railwright.io/containers": "c"})
     assert devices(PYTORCH, chosen) == [True, True]
-
-
-def test_a_manifest_is_applied_again_without_effect():
-    tree = build_pair(JOBSET, cpu(), admitting.gpus(8))
-    stored = working.patched(JOBSET, tree, BY)
-    answer = working.answer(working.review(JOBSET, tree, operation="UPDATE", oldObject=stored), BY)
-    patched = jsonpatch.apply_patch(tree, json.loads(base64.b64decode(answer["patch"])))
-    assert patched["spec"] == stored["spec"]
-    assert "warnings" not in answer
-
-
-def test_a_template_that_is_null_is_left_to_the_api_server():
-    tree = working.workload(DEPLOYMENT, working.template(label="f"))
-    tree["spec"]["template"] = None
-    assert working.patched(DEPLOYMENT, tree, BY) == tree

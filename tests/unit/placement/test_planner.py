@@ -13,7 +13,6 @@ from railwright.fabric.placement.gangs import gang_capacity, leaf_selection, pla
 from railwright.fabric.placement.nodes import node_evaluation, node_slots
 
 RAILS = 3
-FULL = (1 << RAILS) - 1
 LEAVES = (("l0", "s0"), ("l1", "s0"), ("l2", "s1"), ("l3", "s1"), ("l4", "s2"))
 
 
@@ -144,17 +143,6 @@ def test_a_gang_on_nodes_that_lack_many_different_rails_uses_their_common_rails(
     assert plan.is_complete
     assert plan.rails == 0x80
     assert plan.bandwidth == 1 / 8
-
-
-def test_the_example_in_the_planners_docstring_holds():
-    degraded = grade((1 / 3, 1 / 3, 1 / 6))
-    leaves = {("a", "s"): [grade()] * 3 + [degraded], ("b", "s"): [grade()] * 3, ("c", "s"): [grade()] * 2}
-    nodes = [(leaf, capacity) for leaf, grades in leaves.items() for capacity in grades]
-    plan = planner.solve(7, supply(nodes, ratios=(4.0, 1.0), busy=(("a", "s"), ("a", "s"), ("b", "s"))))
-    assert plan.leaves == (("a", "s"), ("b", "s"))
-    assert plan.slots_by_leaf == {("a", "s"): 4, ("b", "s"): 3}
-    assert plan.bandwidth == degraded.compute_bandwidth(FULL)
-    assert planner.solve(6, supply(nodes, ratios=(4.0, 1.0), busy=(("a", "s"), ("a", "s"), ("b", "s")))).bandwidth == 1
 
 
 # --- the chosen leaves against every other choice -------------------------------------------------------------

@@ -1,7 +1,5 @@
-import functools
 import json
 import pathlib
-from typing import Annotated
 
 import hypothesis
 import jsonschema
@@ -10,7 +8,6 @@ import pytest
 import yaml
 from hypothesis import strategies
 
-from documentation import policy
 from railwright.cli.clouds import profiles
 from railwright.cluster import documents, policies, policy_errors
 from railwright.fabric.policy import model, presets, schema
@@ -94,33 +91,6 @@ def test_msgspec_accepts_what_jsonschema_accepts(tree):
         assert not is_valid
     else:
         assert is_valid or None in list_parts(tree), "jsonschema rejects a null in a map, and nothing else"
-
-
-class PolicyWithSpeed(model.PolicyDocument, frozen=True):
-    """Policy document."""
-
-    link_speed: Annotated[
-        Annotated[int, msgspec.Meta(ge=1, le=800)] | None, model.describe("Speed of a link, in Gbit/s.", 400)
-    ] = None
-
-
-def test_a_new_key_is_one_annotated_field(monkeypatch):
-    monkeypatch.setattr(model, "PolicyDocument", PolicyWithSpeed)
-    new = functools.cache(policy_errors._build_validator.__wrapped__)  # of the document with the new key
-    monkeypatch.setattr(policy_errors, "_build_validator", new)
-    assert "| `linkSpeed` | integer | unset | Speed of a link, in Gbit/s. 1 to 800. | `400` |" in (
-        policy.format_reference()
-    )
-    head = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp}}\n"
-    result = policies.read(f"{head}linkSpeed: 400\n")
-    assert isinstance(result, model.Policy)
-    assert result.document.link_speed == 400
-    result = policies.read(f"{head}linkSpeed: 900\nlinksped: 400\n")
-    assert isinstance(result, policies.Rejected)
-    assert [str(error) for error in result.errors] == [
-        "line 3: linkSpeed: 900 is out of range; it must be a whole number from 1 to 800",
-        "line 4: linksped: is not a known key; did you mean linkSpeed?",
-    ]
 
 
 def test_the_first_shape_whose_labels_are_all_there_wins():
