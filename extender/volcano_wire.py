@@ -18,13 +18,18 @@ PIPELINED = 4  # api.Pipelined
 CODE_UNRESOLVABLE = 3  # fwk.UnschedulableAndUnresolvable: no other pod that leaves makes the node fit
 
 
-class Task(msgspec.Struct, frozen=True):
-    """api.TaskInfo, the fields that placement uses."""
+class TaskIdentity(msgspec.Struct, frozen=True):
+    """Which pod an api.TaskInfo is about."""
 
     uid: str = msgspec.field(default="", name="UID")
-    job: str = msgspec.field(default="", name="Job")
     name: str = msgspec.field(default="", name="Name")
     namespace: str = msgspec.field(default="", name="Namespace")
+
+
+class Task(TaskIdentity, frozen=True):
+    """api.TaskInfo, the fields that placement uses."""
+
+    job: str = msgspec.field(default="", name="Job")
     node_name: str = msgspec.field(default="", name="NodeName")
     status: int = msgspec.field(default=0, name="Status")
     pod: scheduling_views.Pod | None = msgspec.field(default=None, name="Pod")
@@ -58,14 +63,6 @@ class _Event(msgspec.Struct, frozen=True):
     task: msgspec.Raw = _NULL
 
 
-class TaskIdentity(msgspec.Struct, frozen=True):
-    """Which pod an api.TaskInfo is about."""
-
-    uid: str = msgspec.field(default="", name="UID")
-    name: str = msgspec.field(default="", name="Name")
-    namespace: str = msgspec.field(default="", name="Namespace")
-
-
 class _Removal(msgspec.Struct, frozen=True):
     task: TaskIdentity | None = None
 
@@ -86,7 +83,7 @@ _NODES, _NEXT_NODE = b',"nodes":[', b'},{"Name":'
 _MAX_JOB = 2 * decoding.MAX_NAME + 1  # namespace/name
 
 _NO_TASK = "task is missing"
-_Identified = TypeVar("_Identified", Task, TaskIdentity)
+_Identified = TypeVar("_Identified", bound=TaskIdentity)
 Body = bytes | bytearray
 
 EMPTY_OBJECT = b"{}"
