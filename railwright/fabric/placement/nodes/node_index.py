@@ -119,6 +119,8 @@ class NodeIndex:
         self.facts = facts_builder.FactsBuilder(signature, cluster)
         self._uplinks_per_rail = signature.count_uplinks_per_rail()
         self._states, self._cluster = states, cluster
+        self.leaf_by_node: Mapping[str, topology.Domain] = states.domains.leaf_by_node
+        self.nodes_by_leaf: Mapping[topology.Domain, Mapping[str, None]] = states.domains.nodes_by_leaf
         self._class_by_facts: dict[node_evaluation.NodeFacts, node_evaluation.NodeClass] = {}
         self._class_by_state = _ClassByState(self._evaluate)
         self._unselected: tuple[int, Collection[str]] = (-1, ())  # at a version of the nodes
@@ -127,16 +129,6 @@ class NodeIndex:
         """Forget the classes if most of them are of states that no node is in any more."""
         if len(self._class_by_state) > _MAX_STATES + 2 * len(self._states.by_node):
             self._class_by_state, self._class_by_facts = _ClassByState(self._evaluate), {}
-
-    @property
-    def leaf_by_node(self) -> Mapping[str, topology.Domain]:
-        """Return the leaf of each node."""
-        return self._states.domains.leaf_by_node
-
-    @property
-    def nodes_by_leaf(self) -> Mapping[topology.Domain, Mapping[str, None]]:
-        """Return the nodes of each leaf."""
-        return self._states.domains.nodes_by_leaf
 
     @property
     def uplinks(self) -> bandwidth.Uplinks:

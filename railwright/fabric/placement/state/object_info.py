@@ -17,7 +17,6 @@ class NodeInfo(msgspec.Struct, gc=False, frozen=True):
     """The fields of a node that placement uses. Amounts include the devices of its ResourceSlices."""
 
     name: str
-    uid: str
     labels: Mapping[str, str]
     allocatable: resources.FrozenAmounts
     capacity: resources.FrozenAmounts
@@ -32,7 +31,6 @@ def read_node(node: node_views.Node, interner: bounded_cache.StringInterner, sha
     is_ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
     return NodeInfo(
         name=node.metadata.name,
-        uid=node.metadata.uid,
         labels=interner.intern_mapping(node.metadata.labels),
         allocatable=share(resources.parse_amounts(node.status.allocatable)),
         capacity=share(resources.parse_amounts(node.status.capacity)),
