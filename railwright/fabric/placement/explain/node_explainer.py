@@ -212,5 +212,5 @@ def _describe_target(leaf: topology.Domain, decision: decisions.Decision) -> str
         share = f"{slots} of the {text.format_count(pods, 'pod')} to place"
     else:
         share = f"all {pods} pods to place" if pods > 1 else "the last one"
-    placed = f"{text.format_count(peers, 'placed pod')} of the gang" if peers else "no pod of the gang yet"
+    placed = f"{text.format_count(peers, 'other pod') if peers else 'no other pod'} of the gang"
     return f"{name} has {placed}, and slots for {share}"

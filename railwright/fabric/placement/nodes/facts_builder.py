@@ -162,6 +162,8 @@ class FactsBuilder:
     ) -> node_evaluation.NodeFacts:
         """Add the free and allocatable devices of each NUMA node, and kubelet's admission error by the free ones."""
         signature, report = self._signature, self._cluster.topology_reports.get(node.name)
+        if shape is None and report is None:
+            return facts
         allocatable: numa.Zones = ()
         if shape is not None:
             allocatable = self._zones_by_shape.find(
