@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib import parse
 
@@ -20,6 +20,7 @@ from railwright.cluster import errors, kubeconfigs
 USER_AGENT = "railwright"  # also the name of the field manager of writes that give none
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
+RENEW_SECONDS = 60.0  # between looks at the expiry of a credential plugin's token
 _REOPEN_SECONDS = 1.0  # between two readings of credentials that answers have put in doubt
 _CHUNK = 64 * 1024
 _LONGEST_MESSAGE = 500  # characters that an error quotes of a response that is not a Status
@@ -64,7 +65,9 @@ class Client:
         self._call_seconds = call_seconds
         self._api: Any = None  # kubernetes_asyncio.client.ApiClient
         self._last_api: Any = None  # the one before it, whose requests and watches may go on
+        self._streams: dict[aiohttp.ClientResponse, Any] = {}  # those that are read, with their ApiClient
         self._access: kubeconfigs.Access
+        self._renewal: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._reopen_after = 0.0  # on the loop's clock
         # True after an answer that newer credentials, or a newer CA, may change: the next request reads both again
@@ -83,6 +86,9 @@ class Client:
                 reason = "its CA or client certificate cannot be used: PEM is expected"
                 raise kubeconfigs.build_error(self._selection[0], reason) from error
             self._access, self._is_doubted, self._reopen_after = access, False, now + _REOPEN_SECONDS
+            if self._renewal is not None:
+                self._renewal.cancel()
+            self._renewal = asyncio.create_task(access.renew_token(RENEW_SECONDS))
         return self
 
     async def _connect(self, access: kubeconfigs.Access) -> None:
@@ -107,6 +113,9 @@ class Client:
         )
         api.user_agent = USER_AGENT
         if self._last_api is not None:
+            for response, used in self._streams.items():
+                if used is self._last_api:  # aiohttp wakes no reader when it closes a connection
+                    response.content.set_exception(aiohttp.ServerDisconnectedError())
             await self._last_api.close()  # a watch that has gone on until now resumes by the new one
         self._api, self._last_api = api, self._api
 
@@ -156,7 +165,10 @@ class Client:
         SilentError if nothing arrives for `quiet_seconds` after that.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet_seconds)
+        await self.open()
+        api = self._api
         async with self._answer("GET", path, query=query, timeout=timeout) as response:
+            self._streams[response] = api
             opened()
             parts: list[bytes] = []
             with self._unreachable(path):
@@ -170,6 +182,8 @@ class Client:
                             parts.append(rest)
                 except aiohttp.SocketTimeoutError as error:
                     raise errors.SilentError(f"{path}: nothing has arrived for {quiet_seconds:g} s") from error
+                finally:
+                    del self._streams[response]
 
     async def execute(self, path: str, container: str, command: Sequence[str]) -> str:
         """Return what a command in a container prints, by the subresource `exec` of a pod. Raises as `get` does.
@@ -210,6 +224,9 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
         for api in (self._api, self._last_api):
             if api is not None:
                 await api.close()
@@ -240,8 +257,9 @@ class Client:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        def send() -> Awaitable[aiohttp.ClientResponse]:
-            response: Awaitable[aiohttp.ClientResponse] = self._api.call_api(
+        await self.open()
+        with self._unreachable(path):
+            response = await self._api.call_api(
                 path,
                 method,
                 query_params=dict(query or {}),
@@ -251,20 +269,9 @@ class Client:
                 _preload_content=False,  # the answer as aiohttp has it, also one with an error status
                 _request_timeout=timeout,
             )
-            return response
-
-        await self.open()
-        with self._unreachable(path):
-            api, response = self._api, await send()
         try:
-            if response.status == 401:  # as when a credential plugin's token has expired: once more with a new one
-                self._is_doubted = self._is_doubted or self._api is api
-                await self.open()
-                if self._api is not api:
-                    response.release()
-                    with self._unreachable(path):
-                        response = await send()
             if not 200 <= response.status < 300:
+                self._is_doubted = self._is_doubted or response.status == 401
                 with self._unreachable(path):
                     raise self._build_api_error(response, await response.read(), path)
             yield response

@@ -45,11 +45,31 @@ class Access(NamedTuple):
 
     configuration: Any  # kubernetes_asyncio.client.Configuration
     impersonation: Headers
+    loader: Any = None  # kubernetes_asyncio.config.kube_config.KubeConfigLoader; None in a pod
 
     @property
     def is_anonymous(self) -> bool:
         """True if there are no credentials, so that requests are those of nobody."""
         return not self.configuration.api_key and not self.configuration.cert_file
+
+    async def renew_token(self, every: float) -> None:
+        """Ask a credential plugin for a new token before the current one expires. Returns at once without a plugin.
+
+        The library's loop ends with the first error of the plugin, for example without a network: it is started again.
+        """
+        from kubernetes_asyncio import config  # noqa: PLC0415 - imported already, by `load`
+
+        while self.loader is not None and self.configuration.api_key:
+            try:
+                await config.refresh_token(self.loader, self.configuration, every)
+            except Exception as error:  # noqa: BLE001 - whatever a plugin makes the library raise
+                fields = {"error": _describe(error)}
+                _LOG.warning("the credential plugin gives no new token", extra={"fields": fields})
+            else:
+                return
+
+
+_LOG = logging.getLogger("railwright.cluster")
 
 
 def find() -> str | None:
@@ -144,8 +164,10 @@ async def _load_files(
         user["exec"]["command"] = str(pathlib.Path(users[name].path).parent / user["exec"]["command"])
     if "auth-provider" in user:  # many identity providers accept a refresh token once, and the next is for kubectl
         (user["auth-provider"].get("config") or {}).pop("refresh-token", None)
-    await kube_config.load_kube_config_from_dict(merger.config, context=context, client_configuration=configuration)
-    access = Access(configuration, impersonate(*given, user))
+    loader = await kube_config.load_kube_config_from_dict(
+        merger.config, context=context, client_configuration=configuration
+    )
+    access = Access(configuration, impersonate(*given, user), loader)
     if "exec" in user and access.is_anonymous:
         raise build_error(kubeconfig, f"the credential plugin of user {name} gives neither a token nor a certificate")
     if token := configuration.api_key.get("BearerToken"):

@@ -51,13 +51,11 @@ class ApiServer:
         self.headers: list = []
         self.paths: list[str] = []
         self.refused: set[str] = set()
-        self.refuses_next = False
 
     async def answer(self, request: web.Request) -> web.Response:
         self.headers.append(request.headers)
         self.paths.append(request.path)
-        refuses_next, self.refuses_next = self.refuses_next, False
-        if refuses_next or request.headers.get("Authorization") in self.refused:
+        if request.headers.get("Authorization") in self.refused:
             return api_stub.refuse(401, "Unauthorized")
         return web.json_response({"gitVersion": "v1"})
 
@@ -201,22 +199,24 @@ async def test_the_proxy_is_that_of_the_cluster_and_never_that_of_the_environmen
 # --- tokens that expire --------------------------------------------------------------------------------------
 
 
-async def test_a_plugin_is_asked_for_a_token_when_its_last_one_has_expired(server, folder, monkeypatch):
-    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
-    async with serving(server, folder, build_exec(folder, {"token": "first"})) as client:
+async def test_the_token_of_a_plugin_is_renewed_before_it_expires(server, folder, monkeypatch):
+    monkeypatch.setattr(clients, "RENEW_SECONDS", 0.05)
+    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)).isoformat()
+    async with serving(server, folder, build_exec(folder, {"token": "first", "expirationTimestamp": soon})) as client:
         await client.get("/version")
-        server.refused.add("Bearer first")
-        (folder / "status").write_text("{")
-        with pytest.raises(errors.ConfigurationError):
-            await client.get("/version")
+        (folder / "status").write_text("{")  # an error of the plugin does not end the renewal
+        await asyncio.sleep(0.3)
         (folder / "status").write_text(json.dumps({"token": "second"}))
+        async with asyncio.timeout(60):
+            while await client.get_token() != "second":  # noqa: ASYNC110 - the library has no event for it
+                await asyncio.sleep(0.05)
+        server.refused.add("Bearer first")
         await client.get("/version")
-    sent = [headers["Authorization"] for headers in server.headers]
-    assert sent == ["Bearer first", "Bearer first", "Bearer second"]
+    assert [headers["Authorization"] for headers in server.headers] == ["Bearer first", "Bearer second"]
 
 
 async def test_a_watch_goes_on_after_the_token_with_which_it_began_has_expired(server, folder, monkeypatch):
-    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(clients, "RENEW_SECONDS", 0.05)
     cut, counted, cache = asyncio.Event(), [], api_stub.Cache()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -231,7 +231,8 @@ async def test_a_watch_goes_on_after_the_token_with_which_it_began_has_expired(s
         await cut.wait()
         return response
 
-    user = build_exec(folder, {"token": "first"})
+    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)).isoformat()
+    user = build_exec(folder, {"token": "first", "expirationTimestamp": soon})
     async with (
         api_stub.serve(answer) as port,
         connected(write(folder, user, f"http://127.0.0.1:{port}/")) as client,
@@ -240,6 +241,9 @@ async def test_a_watch_goes_on_after_the_token_with_which_it_began_has_expired(s
         watching = asyncio.create_task(source.run())
         await cache.until(lambda: "a" in cache.objects)
         (folder / "status").write_text(json.dumps({"token": "second"}))
+        async with asyncio.timeout(60):
+            while await client.get_token() != "second":  # noqa: ASYNC110 - the library has no event for it
+                await asyncio.sleep(0.05)
         server.refused.add("Bearer first")
         cut.set()
         await cache.until(lambda: "b" in cache.objects)
@@ -250,17 +254,35 @@ async def test_a_watch_goes_on_after_the_token_with_which_it_began_has_expired(s
 
 async def test_after_a_401_the_credentials_are_read_again(server, folder, monkeypatch):
     monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
-    server.refused |= {"Bearer of-a-file", "Bearer rotated"}
+    server.refused.add("Bearer of-a-file")
     async with serving(server, folder, USERS["file"][0]) as client:
-        (folder / "token").write_text("rotated\n")
         with pytest.raises(errors.ApiError, match="401"):
             await client.get("/version")
-        (folder / "token").write_text("valid\n")
+        (folder / "token").write_text("rotated\n")
         assert await client.get("/version")
         (folder / "config").unlink()
-        server.refused.add("Bearer valid")
-        with pytest.raises(errors.ConfigurationError):
+        server.refused.add("Bearer rotated")
+        for error in (errors.ApiError, errors.ConfigurationError):
+            with pytest.raises(error):
+                await client.get("/version")
+
+
+async def test_after_a_401_a_new_client_certificate_is_shown(server, folder, authority, monkeypatch):
+    """Connections that are open would show the old one."""
+    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
+    async with serve_tls(server, folder, authority) as port:
+        config = write(folder, CERTIFIED, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})
+        async with connected(config) as client:
+            server.refused.add(None)
+            with pytest.raises(errors.ApiError, match="401"):
+                await client.get("/version")
+            server.refused.clear()
+            new = pki.issue_certificate(
+                authority, common_name="new", hosts=[], usages={"client"}, now=NOW, lifetime=DAY
+            )
+            (folder / "client.pem").write_bytes(new.certificate_pem + new.key_pem)
             await client.get("/version")
+    assert dict(part[0] for part in server.certificate["subject"])["commonName"] == "new"
 
 
 async def test_a_pod_uses_its_service_account_and_reads_its_token_again(server, folder, authority, monkeypatch):
@@ -318,3 +340,43 @@ async def test_a_plugin_that_does_not_end_is_an_error(folder, monkeypatch):
     monkeypatch.setattr(kubeconfigs, "READ_SECONDS", 0.2)
     with pytest.raises(errors.ConfigurationError, match="its credential plugin does not end within 0 s"):
         await clients.connect(write(folder, build_exec(folder, {})))
+
+
+@pytest.mark.parametrize("user", [{"token": "t"}, CERTIFIED], ids=["token", "certificate"])
+async def test_a_watch_outlives_its_credentials_once(server, folder, authority, monkeypatch, user):
+    """After a 401 they are read again, and a watch keeps its connection; after the next one it ends, to be resumed."""
+    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
+    more, refused = asyncio.Event(), []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.startswith("/refused") and request.path not in refused:
+            refused.append(request.path)
+            return api_stub.refuse(401, "Unauthorized")
+        if request.path != "/watch":
+            return web.json_response({})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one\n")
+        await more.wait()
+        await response.write(b"two\n")
+        await asyncio.Event().wait()
+        return response
+
+    async def refuse_once(client: clients.Client, path: str) -> None:
+        with pytest.raises(errors.ApiError):
+            await client.get(path)
+        assert await client.get(path) == b"{}"
+
+    server.answer = answer
+    async with serve_tls(server, folder, authority) as port:
+        config = write(folder, user, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})
+        async with connected(config) as client:
+            lines = client.stream("/watch", {}, 60.0)
+            assert await anext(lines) == b"one"
+            await refuse_once(client, "/refused")
+            more.set()
+            assert await anext(lines) == b"two"
+            waiting = asyncio.create_task(anext(lines))
+            await refuse_once(client, "/refused-again")
+            with pytest.raises(errors.UnreachableError):
+                await asyncio.wait_for(waiting, 30)

@@ -58,3 +58,5 @@ async def test_of_several_files_the_first_with_a_current_context_or_a_name_count
         access = await kubeconfigs.load(files, context)
         assert access.configuration.host == "https://one:6443"
         assert access.configuration.api_key == {"BearerToken": "Bearer one"}
+    access = await kubeconfigs.load(files, None)
+    assert access.loader.current_context["name"] == "a"
