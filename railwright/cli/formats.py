@@ -87,7 +87,10 @@ def print_table(
     styles: Sequence[str] = (),
     wide: bool = False,
 ) -> None:
-    """Print a table on stdout. `styles` holds rich styles, one per row. `wide` prints all columns in full."""
+    """Print a table on stdout. `styles` holds styles of `output.print_styled`, one per row.
+
+    `wide` prints all columns in full.
+    """
     plain = [[output.escape_controls(cell) for cell in row] for row in rows]
     header, *lines = format_table(columns, plain, None if wide else get_terminal_width())
     output.print_styled((header, "bold"))
@@ -134,9 +137,14 @@ def get_terminal_width() -> int | None:
 
 
 def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit: int | None) -> list[str]:
-    """Return the rows of a table at most `limit` columns wide, None for any width. A wrapped row has several lines."""
+    """Return the rows of a table at most `limit` columns wide, None for any width. A wrapped row has several lines.
+
+    Before a wrapped column, each has two thirds of the limit at most: a row with a longer cell is broken after it.
+    """
     columns_left = list(range(len(columns)))
     widths = [max([len(column.title), *(len(row[at]) for row in rows)]) for at, column in enumerate(columns)]
+    if limit is not None and columns[-1].wrap:
+        widths = [min(width, limit * 2 // 3) for width in widths]
 
     def measure_before_last() -> int:
         return sum(widths[at] + _GAP for at in columns_left[:-1])
@@ -156,9 +164,11 @@ def _format_row(cells: Sequence[tuple[Column, int, str]], last_width: int) -> st
     """Return a row of cells, each with its column and width; the last one is truncated or wrapped if it may be."""
     *first, (last_column, _, last) = cells
     parts = [text.rjust(width) if column.right else text.ljust(width) for column, width, text in first]
-    if len(last) > last_width and last_column.cut:
+    if last_column.wrap and last:
+        below = f"\n{' ' * sum(width + _GAP for _, width, _ in first)}"
+        last = below.join(textwrap.wrap(last, max(last_width, _MIN_TEXT)))
+        if any(len(text) > width for _, width, text in first):
+            return (" " * _GAP).join(parts) + f"{below}{last}"
+    elif len(last) > last_width and last_column.cut:
         last = f"{last[: max(0, last_width - 1)]}…"
-    if len(last) > last_width and last_column.wrap:
-        before = sum(width + _GAP for _, width, _ in first)
-        last = f"\n{' ' * before}".join(textwrap.wrap(last, max(last_width, _MIN_TEXT)))
     return (" " * _GAP).join([*parts, last]).rstrip()

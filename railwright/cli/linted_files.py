@@ -167,7 +167,7 @@ def _read_object(file: str, document: documents.Document, path: Path, tree: dict
     """
     try:
         templates = pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE) or ()
-        pods = tuple((one, read.templates[0].pod) for one in templates for read in workloads.read(one.pod))
+        pods = tuple((one, _read_pod(one.pod)) for one in templates)
         note = "" if pods else pod_templates.locate_label(tree)
         item = Object(path, tree, pods, tuple(_list_key_warnings(tree, pods)), note)
     except (output.UnreadableError, msgspec.ValidationError):
@@ -186,6 +186,11 @@ def _read_object(file: str, document: documents.Document, path: Path, tree: dict
         raise output.UnreadableError(f"{file}:{line}: is not a valid {kind}: {mismatch}") from None
     claim = claim_rules.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE)
     return msgspec.structs.replace(item, claim=claim, devices=(*path, *below))
+
+
+def _read_pod(tree: dict[str, Any]) -> views.Pod:
+    """Return a pod with the values of its containers as text; one without a list of containers as it is."""
+    return next((read.templates[0].pod for read in workloads.read(tree)), None) or msgspec.convert(tree, views.Pod)
 
 
 def _list_key_warnings(tree: dict[str, Any], pods: Iterable[_CreatedPod]) -> Iterator[tuple[Path, reason.Reason]]:
@@ -285,14 +290,19 @@ def _check_shared_claims(files: Sequence[File], report: Report) -> None:
     without_nics: set[tuple[str, str]] = set()
     for manifest in (manifest for file in files for manifest in file.manifests):
         for item in manifest.objects:
-            if item.claim and not any(claim_rules.is_nic(kind) for _, kind, _ in item.claim.list_kinds()):
+            claim = item.claim
+            if (
+                claim
+                and not claim.is_template
+                and not any(claim_rules.is_nic(kind) for _, kind, _ in claim.list_kinds())
+            ):
                 metadata = frameworks.get_mapping(item.tree, "metadata")
                 namespace = str(metadata.get("namespace") or pod_templates.DEFAULT_NAMESPACE)
                 without_nics.add((namespace, str(metadata.get("name"))))
             for template, pod in item.pods:
-                for claim in pod.spec.resource_claims or ():
-                    if claim.resource_claim_name:
-                        key = (template.namespace, claim.resource_claim_name)
+                for used in pod.spec.resource_claims or ():
+                    if used.resource_claim_name:
+                        key = (template.namespace, used.resource_claim_name)
                         by_object = users.setdefault(key, {})
                         by_object[template.owner] = by_object.get(template.owner, 0) + (template.pods or 1)
                         line = manifest.document.find_line((*item.path, *template.path, "spec", "resourceClaims"))

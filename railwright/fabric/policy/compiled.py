@@ -1,7 +1,7 @@
 """Derives what follows from a policy document alone, computed once for each version of the policy.
 
-Get it by `policy.compile_once(compiled.compile_policy)`. Tables of upper packages, such as the rails of each fabric,
-are kept with the policy in the same way.
+Get it by `policy.compile_once(compiled.compile_policy)`. What the cache of responses reads is kept with the policy in
+the same way.
 """
 
 from collections.abc import Mapping

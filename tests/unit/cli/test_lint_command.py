@@ -269,6 +269,8 @@ def test_a_claim_of_one_pod_a_template_and_a_claim_without_nics_are_shared_by_no
     assert find_shared(lint, ("v1", "Pod", "a", ONE), ("v1", "Pod", "b", ONE), claim) == []
     nics = (*claim[:3], gpus.replace("gpu.nvidia.com", "dranet"))
     assert find_shared(lint, ("v1", "Pod", "a", ONE), ("v1", "Pod", "b", ONE), nics) != []
+    template = ("resource.k8s.io/v1", "ResourceClaimTemplate", "rdma", f"{{spec: {gpus}}}")
+    assert find_shared(lint, ("v1", "Pod", "a", ONE), ("v1", "Pod", "b", ONE), template) != []
 
 
 CLAIM = """\
@@ -383,6 +385,14 @@ def test_a_label_on_an_object_that_does_not_pass_it_is_a_finding(lint):
     status, out, _ = lint_cron_job(TEMPLATE)
     assert status == 1
     assert "m.yaml:10: warning M03 KeyWithoutEffect: annotation railwright.io/fabric 'roce'" in out
+
+
+def test_a_misspelt_label_of_a_template_without_containers_is_a_finding(lint):
+    template = "{metadata: {labels: {railwright.io/fabrik: roce}}, spec: {container: []}}"
+    job = f"apiVersion: batch/v1\nkind: Job\nmetadata: {{name: j}}\nspec: {{template: {template}}}\n"
+    status, out, _ = lint("--local", m_dot_yaml=f"{job}---\n{POD_WITH_KEYS.format(key='a: b')}")
+    assert status == 1
+    assert "warning M03 KeyWithoutEffect: label railwright.io/fabrik 'roce'" in out
 
 
 def test_a_misspelt_key_of_a_namespace_is_a_finding_beside_its_pods(lint):

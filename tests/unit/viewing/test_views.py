@@ -229,6 +229,13 @@ def test_a_text_that_may_be_wrapped_continues_below_itself():
     assert lines[1] == f"a-gang-of-some-length  eight pods remain,\n{' ' * 23}and nothing is\n{' ' * 23}free"
 
 
+def test_a_cell_too_long_to_leave_space_for_a_wrapped_one_has_its_own_line():
+    columns = [formats.Column("CHANGE"), formats.Column("WHY", wrap=True)]
+    rows = [("mount " + "p" * 60, "eight words of text"), ("env A", "short")]
+    lines = formats.format_table(columns, rows, 30)
+    assert lines[1:] == [f"{rows[0][0]}\n{' ' * 22}eight words\n{' ' * 22}of text", f"{'env A':22}short"]
+
+
 WORDS = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=30)
 
 
