@@ -17,11 +17,11 @@ def handle_as_pid_1() -> None:
     imports libraries would run until kubelet kills it after the grace period. Other processes end by default.
     """
     if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, _exit_on_signal)
 
 
-def _end(number: int, _frame: FrameType | None) -> None:
-    os._exit(128 + number)  # exit code as in shells; nothing needs cleanup yet
+def _exit_on_signal(signal_number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + signal_number)  # exit code as in shells; nothing needs cleanup yet
 
 
 def end_on_interrupt() -> None:

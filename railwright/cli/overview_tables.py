@@ -199,11 +199,13 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
         for fabric in fabrics:
             _print_fabric(fabric, [leaves[key] for key in fabric.leaves], arguments)
     return (
-        output.FINDINGS if any(_has_dead_rail(node) for leaf in leaves.values() for node in leaf.nodes) else output.OK
+        output.FINDINGS
+        if any(_has_unhealthy_rail(node) for leaf in leaves.values() for node in leaf.nodes)
+        else output.OK
     )
 
 
-def _has_dead_rail(node: overview_types.Node) -> bool:
+def _has_unhealthy_rail(node: overview_types.Node) -> bool:
     return not {overview_types.DEAD, overview_types.DEGRADED}.isdisjoint(node.rails)
 
 
@@ -232,7 +234,7 @@ def _list_rows(
     """Yield (cells, style) of a row for each spine, leaf and node, in tree order."""
     before: tuple[str, ...] = ()
     for leaf in leaves:
-        nodes = [node for node in leaf.nodes if not dead_only or _has_dead_rail(node) or node.note]
+        nodes = [node for node in leaf.nodes if not dead_only or _has_unhealthy_rail(node) or node.note]
         if dead_only and not nodes:
             continue
         above = tuple(reversed(leaf.above))

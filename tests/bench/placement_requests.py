@@ -90,7 +90,7 @@ TARGETS: Mapping[str, Sequence[Target]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Cores:
-    """The cores of the server and of the load."""
+    """The CPU ids to which the server and the load generator are pinned."""
 
     server: int
     load: int

@@ -77,10 +77,10 @@ async def by_kind_and_name(helm, *options):
 
 
 @pytest.fixture
-def placed(tmp_path):
-    """Return the folder to render for one of manifests/: a component comes on top of the base."""
+def build_kustomization(tmp_path):
+    """Return a function (folder of manifests/ -> folder to render); components come on top of the base."""
 
-    def place(folder):
+    def build(folder):
         if not folder.startswith("components/"):
             return MANIFESTS / folder
         made = tmp_path.resolve()
@@ -91,7 +91,7 @@ def placed(tmp_path):
         (made / "kustomization.yaml").write_text(text)
         return made
 
-    return place
+    return build
 
 
 async def kustomize(folder):
@@ -104,8 +104,8 @@ async def kustomize(folder):
 
 
 @pytest.mark.parametrize("folder", MATRIX)
-async def test_chart_and_kustomization_make_the_same_objects(helm, placed, folder):
-    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomize(placed(folder))
+async def test_chart_and_kustomization_make_the_same_objects(helm, build_kustomization, folder):
+    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomize(build_kustomization(folder))
     theirs.pop(("v1", "Namespace", None, NAMESPACE))  # Helm's own to make: --create-namespace
     assert ours.keys() == theirs.keys()
     for key, expected in theirs.items():

@@ -11,7 +11,7 @@ POLICY = manifests.policy({"found": manifests.fabric([{"name": "rail0", "resourc
 KNOWN = file_keys.is_known_to(binaries.release().kubernetes)
 
 
-async def report_kubelet(plane, name: str, version: str) -> None:
+async def set_kubelet_version(plane, name: str, version: str) -> None:
     await plane.api.patch("Node", name, {"status": {"nodeInfo": {"kubeletVersion": version}}}, subresource="status")
 
 
@@ -32,7 +32,7 @@ async def test_a_pod_keeps_the_field_unless_a_node_of_its_fabric_is_old(plane, n
         return pod if read_found(pod) == (expected if is_read and KNOWN else set()) else None
 
     for version, is_read in (("v1.35.0", True), ("v1.34.9", False), ("v1.36.1+k3s1", True)):
-        await report_kubelet(plane, "gpu-0", version)
+        await set_kubelet_version(plane, "gpu-0", version)
         pod = await waiting.wait(lambda read=is_read: admit(is_read=read), describe=f"admission with kubelet {version}")
         assert pod["spec"]["initContainers"][0]["name"] == "railwright-preflight"
     await plane.api.create(tree, namespace=namespace)
@@ -46,7 +46,7 @@ async def test_a_pod_gets_files_where_a_webhook_of_an_older_api_drops_the_field(
     plane, namespace, nodes, installed, reinvocation
 ):
     await nodes.make("gpu-0", rails={RAIL: 1})
-    await report_kubelet(plane, "gpu-0", "v1.36.0")
+    await set_kubelet_version(plane, "gpu-0", "v1.36.0")
     tree = gangs.pod("p", rails={}, fabric="found")
     tree["metadata"].setdefault("annotations", {})[peer.AFTER] = "drop_file_keys"
     other = peer.Peer(plane.api, plane.certificates, {"drop_file_keys": peers.drop_file_keys})

@@ -87,13 +87,13 @@ async def test_no_gang_fails_or_waits_when_the_replica_in_use_is_killed(plane, n
 
         async def kill(request):
             if request.path == "/volcano/allocate" and replicas.proxy.counts[request.path] == GANGS * SIZE // 2:
-                killed.append(await replicas.kill_used())
+                killed.append(await replicas.kill_target())
 
         replicas.proxy.hook = kill
         placed = await run_gangs(plane, replicas, nodes, namespace)
         replicas.proxy.hook = None
         assert killed
-        assert replicas.used is other
+        assert replicas.target_replica is other
         on_one_leaf = [len(set(gangs.leaves_of(pods))) for pods in placed].count(1)
         assert on_one_leaf >= GANGS // 2, [gangs.leaves_of(pods) for pods in placed]
         await sites.wait_metric(other, "railwright_assumed_pods", 0)

@@ -11,7 +11,9 @@ BROKEN = "apiVersion: railwright.io/v1alpha1\nfabrics:\n  ib: {transport: infini
 
 async def test_an_invalid_policy_is_refused_with_all_errors(plane, namespace, site):
     await site.install(POLICY, namespace)
-    configuration = registration.shipped(site.webhook.port, plane.certificates.authority.certificate_pem, VALIDATION)
+    configuration = registration.read_shipped(
+        site.webhook.port, plane.certificates.authority.certificate_pem, VALIDATION
+    )
     for hook in configuration["webhooks"]:
         hook["timeoutSeconds"] = 30  # it fails open, and a busy machine takes its time
     await plane.api.create(configuration)

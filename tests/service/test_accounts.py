@@ -142,7 +142,7 @@ async def test_each_way_to_authenticate_gives_its_header(server, folder, user):
 
 
 @pytest.mark.parametrize("command", ["plugin", "./plugin"])
-async def test_a_plugin_gives_its_token(server, folder, command):
+async def test_the_token_of_an_exec_credential_plugin_is_used(server, folder, command):
     """A relative path begins at the kubeconfig, as for kubectl."""
     user = build_exec(folder, {"token": "of-a-plugin"})
     if command != "plugin":
@@ -199,7 +199,7 @@ async def test_the_proxy_is_that_of_the_cluster_and_never_that_of_the_environmen
 # --- tokens that expire --------------------------------------------------------------------------------------
 
 
-async def test_the_token_of_a_plugin_is_renewed_before_it_expires(server, folder, monkeypatch):
+async def test_the_token_of_a_credential_plugin_is_renewed_before_it_expires(server, folder, monkeypatch):
     monkeypatch.setattr(clients, "RENEW_SECONDS", 0.05)
     soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)).isoformat()
     async with serving(server, folder, build_exec(folder, {"token": "first", "expirationTimestamp": soon})) as client:
@@ -335,7 +335,7 @@ async def test_no_secret_of_a_kubeconfig_is_printed(folder):
     assert "s3cret" not in raised.value.sentence + str(raised.value)
 
 
-async def test_a_plugin_that_does_not_end_is_an_error(folder, monkeypatch):
+async def test_a_credential_plugin_that_times_out_is_an_error(folder, monkeypatch):
     (folder / "plugin").write_text("#!/bin/sh\nexec sleep 5\n")
     monkeypatch.setattr(kubeconfigs, "READ_SECONDS", 0.2)
     with pytest.raises(errors.ConfigurationError, match="its credential plugin does not end within 0 s"):

@@ -255,7 +255,7 @@ async def test_counters_show_which_rail_of_which_pod_is_idle(cluster, verify):
     )
 
 
-async def test_a_rank_without_a_shell_and_a_missing_right_are_named(cluster, verify):
+async def test_a_rank_without_a_shell_and_a_missing_permission_are_reported(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.counters = {"llm-0-x": [write_counters(5, 0), write_counters(6, 10**9)]}
     cluster.failures = {"llm-1-x": 'exec: "sh": executable file not found in $PATH'}

@@ -25,7 +25,7 @@ def refuse(cluster):
     return refuse
 
 
-async def test_all_pages_of_all_kinds_make_the_view(run):
+async def test_gangs_and_fabric_read_every_list_page_of_every_kind(run):
     code, out, err = await run("gangs", "-o", "json")
     (gang,) = json.loads(out)
     assert (code, err, gang["key"], gang["placed"], len(gang["ranks"])) == (0, "", "prod/llama", 4, 4)

@@ -28,7 +28,7 @@ TWO_SIDED = model.NodeShape(  # two NUMA nodes, each with half of the GPUs and r
 )
 
 
-def document(**placement: object) -> dict:
+def build_document(**placement: object) -> dict:
     """Return a policy as a user writes it."""
     return {
         "apiVersion": "railwright.io/v1alpha1",
@@ -44,7 +44,7 @@ def document(**placement: object) -> dict:
 
 
 def policy(*, shapes: Sequence[model.NodeShape] = (), **placement: object) -> model.Policy:
-    converted = msgspec.convert(document(**placement), model.PolicyDocument)
+    converted = msgspec.convert(build_document(**placement), model.PolicyDocument)
     return model.Policy(msgspec.structs.replace(converted, node_shapes=tuple(shapes)), digest="sha256:test")
 
 

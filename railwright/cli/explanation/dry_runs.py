@@ -51,7 +51,7 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
         if isinstance(answer, Unanswered):
             return answer
         return previews.build_unchanged(template, reviews.REFUSED, answer, source)
-    after = _read(body, pod, client.host)
+    after = _decode_comparable(body, pod, client.host)
     given = [_read_warning(line) for line in warnings]
     if names.INJECTION in (after["metadata"].get("annotations") or {}):
         before = await _complete_without_us(client, pod)
@@ -131,15 +131,18 @@ async def _complete_without_us(client: clients.Client, pod: Tree) -> Tree:
         body, _ = await _create(client, opted_out)
     except errors.ApiError:
         return pod
-    before = _read(body, pod, client.host)
+    before = _decode_comparable(body, pod, client.host)
     own_labels = {key: value for key, value in before["metadata"]["labels"].items() if key != names.FABRIC}
     own_labels |= {names.FABRIC: labels[names.FABRIC]} if names.FABRIC in labels else {}
     own_metadata = before["metadata"] | {"labels": own_labels}
     return before | {"metadata": {key: value for key, value in own_metadata.items() if value}}
 
 
-def _read(body: bytes, pod: Tree, host: str) -> Tree:
-    """Return a created pod, with the name it was given, and without what differs from one creation to the next."""
+def _decode_comparable(body: bytes, pod: Tree, host: str) -> Tree:
+    """Decode a created pod without its status and what the API server sets; its name is that of `pod`.
+
+    So two dry runs of one pod differ only in what admission changed. Raise ClusterError if it cannot be decoded.
+    """
     try:
         created: Tree = msgspec.json.decode(_TOKEN_VOLUME.sub("kube-api-access", body.decode()), type=Tree)
         metadata = created["metadata"]

@@ -53,7 +53,7 @@ def plan(
     server may call the webhook twice.
     """
     fabric = find_fabric(plans, document)
-    if fabric is None or _is_written(plans, tree):
+    if fabric is None or _has_topology_from_railwright(plans, tree):
         return NOTHING
     parts = tuple(_build_part(workload, tree, planned) for planned in plans)
     request = requests.TopologyRequest(
@@ -176,8 +176,8 @@ def _build_part(workload: templates.Workload, tree: Any, planned: template_plan.
     )
 
 
-def _is_written(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
-    """True if a template has a record with a field or annotations that the object has."""
+def _has_topology_from_railwright(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
+    """True if a template's record names annotations or a field that railwright added, and the workload has them."""
     for planned in plans:
         annotations = planned.template.pod.metadata.annotations
         if any(key in annotations for key in intent.read_topology(planned.template.pod).annotations):

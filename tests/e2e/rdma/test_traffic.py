@@ -103,7 +103,7 @@ async def test_without_ipc_lock_memory_cannot_be_registered(real_site, resolving
     assert re.search("Couldn't (allocate|register) (memory region|MR)|ibv_reg_mr", output), output
 
 
-async def test_wrong_variables_of_the_author_are_named_before_the_start(
+async def test_wrong_nccl_variables_in_a_pod_are_reported_by_lint_and_preflight(
     real_site, installed, resolving_nodes, create, tmp_path
 ):
     variables = {"NCCL_IB_HCA": "mlx5_bond", "NCCL_IB_GID_INDEX": "0"}

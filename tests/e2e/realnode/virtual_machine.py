@@ -1,7 +1,8 @@
-"""A virtual machine with Debian's kernel, for RDMA devices in software, and the files of this machine.
+"""Boots a QEMU guest with Debian's kernel, which has RDMA devices in software, and with the files of the host.
 
-qemu emulates the processor, so that nested virtualisation is not needed. The machine's files are read-only below a
-tmpfs; one folder is shared. It has an interface on each bridge of a site's network.
+QEMU emulates the processor, so that nested virtualisation is not needed. The guest sees the host's files read-only,
+below a tmpfs for its writes; host and guest share one folder. The guest has an interface on each bridge of a site's
+network.
 """
 
 import os

@@ -20,7 +20,7 @@ STRICT = {  # nothing but us refuses such a pod, whatever the namespace enforces
 _NO_FABRIC = "no-such-fabric-probe"  # refused by a webhook that answers; an unreachable one is a refusal too
 
 
-def shipped(port: int, authority: bytes, kind: str = _KIND) -> dict[str, Any]:
+def read_shipped(port: int, authority: bytes, kind: str = _KIND) -> dict[str, Any]:
     """Return a webhook configuration of the manifests, in which only the URL is replaced."""
     trees = yaml.safe_load_all(_MANIFEST.read_text())
     made: dict[str, Any] = next(tree for tree in trees if tree["kind"] == kind)
@@ -31,9 +31,12 @@ def shipped(port: int, authority: bytes, kind: str = _KIND) -> dict[str, Any]:
     return made
 
 
-def document(name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> dict[str, Any]:
-    """Return the same under a name and only for `namespaces`; a busy machine has the time that it needs."""
-    made = shipped(port, authority)
+def build_webhook_configuration(name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> dict[str, Any]:
+    """Return the shipped webhook configuration under this name, limited to `namespaces`.
+
+    Its timeoutSeconds are 5, because test machines are slow.
+    """
+    made = read_shipped(port, authority)
     scope = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
     for hook in made["webhooks"]:
         hook["namespaceSelector"]["matchExpressions"].append(scope)
@@ -43,7 +46,7 @@ def document(name: str, port: int, authority: bytes, namespaces: Sequence[str]) 
 
 async def register(client: api.Api, name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> None:
     """Create or replace the configuration and wait until the API server calls it."""
-    await client.put(document(name, port, authority, namespaces))
+    await client.put(build_webhook_configuration(name, port, authority, namespaces))
     for namespace in namespaces:
         await _until(client, namespace, called=True)
 

@@ -17,8 +17,8 @@ class Replicas:
         self.running: list[servers.Server] = []
 
     @property
-    def used(self) -> servers.Server:
-        """The replica to which schedulers are led."""
+    def target_replica(self) -> servers.Server:
+        """Return the replica to which the proxy sends the schedulers."""
         return self.running[0]
 
     async def start(self) -> servers.Server:
@@ -30,8 +30,8 @@ class Replicas:
         self._lead()
         return server
 
-    async def kill_used(self) -> servers.Server:
-        """End the replica in use by SIGKILL, and return it. Its callers are hung up on until this is noticed."""
+    async def kill_target(self) -> servers.Server:
+        """End the target replica by SIGKILL, and return it. Its callers are hung up on until this is noticed."""
         killed = self.running.pop(0)
         self.proxy.backend = None
         await killed.kill()

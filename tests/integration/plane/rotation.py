@@ -39,7 +39,7 @@ class Rotation:
     async def configure(self, port: int, *namespaces: str) -> None:
         """Create both configurations without a caBundle, by URL to `port`."""
         for kind in _KINDS:
-            document = registration.document(NAME, port, b"", namespaces)
+            document = registration.build_webhook_configuration(NAME, port, b"", namespaces)
             hooks = document["webhooks"] if kind == _KINDS[0] else _validating(document["webhooks"][:1])
             for hook in hooks:
                 hook["clientConfig"].pop("caBundle", None)  # entries may share one

@@ -116,7 +116,7 @@ async def assert_heard(own: bare.Bare, running: list[servers.Server], number: in
         await sites.wait_policy(server, text, seconds=60)
 
 
-async def test_06_a_restarted_api_server_is_listed_once(fault, own):
+async def test_06_each_kind_is_listed_at_most_once_after_an_api_server_restart(fault, own):
     await put_policy(own, 0)
     webhooks = [await own.serve("webhook", f"webhook-{number}") for number in range(2)]
     running = [*webhooks, await own.serve("extender", "extender")]

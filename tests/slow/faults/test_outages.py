@@ -43,7 +43,7 @@ async def shipped(plane):
 
     async def put(port: int, **policies: str) -> None:
         nonlocal name
-        made = registration.shipped(port, plane.certificates.authority.certificate_pem)
+        made = registration.read_shipped(port, plane.certificates.authority.certificate_pem)
         for hook in made["webhooks"]:
             hook["failurePolicy"] = policies.get(hook["name"].partition(".")[0], hook["failurePolicy"])
         name = made["metadata"]["name"]

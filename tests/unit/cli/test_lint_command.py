@@ -261,7 +261,7 @@ def test_a_claim_that_several_pods_or_replicas_share_is_reported_once(lint):
     assert find_shared(lint, ("v1", "Pod", "a", ONE), other_dot_yaml=other) != []
 
 
-def test_a_claim_of_one_pod_a_template_and_a_claim_without_nics_are_shared_by_nobody(lint):
+def test_only_a_claim_with_nics_that_several_pods_use_is_reported_as_shared(lint):
     assert find_shared(lint, ("v1", "Pod", "a", ONE)) == []
     assert find_shared(lint, ("apps/v1", "StatefulSet", "b", REPLICAS.replace("ClaimName", "ClaimTemplateName"))) == []
     gpus = "{devices: {requests: [{name: g, exactly: {deviceClassName: gpu.nvidia.com}}]}}"

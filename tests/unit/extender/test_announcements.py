@@ -98,7 +98,7 @@ def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site)
 # --- each scheduler counts its own ----------------------------------------------------------------------------
 
 
-def test_what_one_scheduler_has_announced_refuses_no_node_to_another(site):
+def test_a_pod_assumed_by_one_scheduler_does_not_block_its_node_for_another(site):
     """Two schedulers on the same rails may give one of them twice: one scheduler is for a pool of nodes."""
     own, theirs = pod("mine"), pod("theirs")
     for created in (own, theirs):

@@ -146,7 +146,7 @@ def test_values_that_no_line_can_hold_go_into_the_environment():
     assert "NCCL_SHORT=" in after["metadata"]["annotations"][CONF]
 
 
-def test_on_the_host_network_literals_that_name_a_pod_interface_are_left_out():
+def test_env_of_the_policy_that_names_a_pod_interface_is_omitted_with_host_network():
     policy = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, GLOO_SOCKET_IFNAME: eth0, TP_SOCKET_IFNAME: eth0, A: b}\n")
     assert env(admitted(pod(hostNetwork=True), policy)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
 

@@ -74,7 +74,7 @@ def test_a_key_in_its_place_causes_no_warning_about_its_copy():
     assert warnings(labels=other, annotations=other) == ()
 
 
-def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_reported():
+def test_a_misspelt_fabric_label_that_opts_no_pod_in_is_reported():
     tree = pod(label=None)
     tree["metadata"]["labels"] = {OURS + "fabirc": "f"}
     outcome = planned(tree, BY)

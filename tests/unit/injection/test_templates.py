@@ -24,7 +24,7 @@ def list_paths(plan) -> list[str]:
     return [operation["path"] for change in plan.changes for operation in change.operations]
 
 
-def devices(row, tree, at=None) -> list[bool]:
+def check_devices(row, tree, at=None) -> list[bool]:
     """Return for each template whether it gets devices."""
     return [any("/resources/" in path for path in list_paths(plan)) for plan in working.planned(row, tree, BY, at)]
 
@@ -56,7 +56,7 @@ def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(ro
 @pytest.mark.parametrize(("own", "above", "stored", "given"), [("none", "f", "none", False), ("f", "none", "f", True)])
 def test_the_label_of_a_template_wins_and_none_is_one_too(own, above, stored, given):
     tree = working.workload(DEPLOYMENT, working.template(label=own), label=above)
-    assert devices(DEPLOYMENT, tree) == [given]
+    assert check_devices(DEPLOYMENT, tree) == [given]
     assert working.patched(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == stored
 
 
@@ -64,7 +64,7 @@ def test_the_nearest_label_above_a_job_sets_template_counts():
     tree = working.workload(JOBSET, working.template(), label="f")
     (job,) = tree["spec"]["replicatedJobs"]
     job["template"]["metadata"] = {"labels": {FABRIC: "none"}}
-    assert devices(JOBSET, tree) == [False]
+    assert check_devices(JOBSET, tree) == [False]
     assert working.patched(JOBSET, tree, BY)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"][
         "labels"
     ] == {FABRIC: "none"}
@@ -72,8 +72,8 @@ def test_the_nearest_label_above_a_job_sets_template_counts():
 
 def test_in_a_namespace_that_opts_in_templates_with_accelerators_get_devices_and_no_label():
     at = admitting.known(namespace_labels={FABRIC: "f"})
-    assert devices(DEPLOYMENT, working.workload(DEPLOYMENT, working.template()), at=at) == [True]
-    assert devices(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(cpu())), at=at) == [False]
+    assert check_devices(DEPLOYMENT, working.workload(DEPLOYMENT, working.template()), at=at) == [True]
+    assert check_devices(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(cpu())), at=at) == [False]
     after = working.patched(DEPLOYMENT, working.workload(DEPLOYMENT, working.template()), BY, at)
     assert "labels" not in after["spec"]["template"]["metadata"]
 
@@ -107,7 +107,7 @@ def test_the_role_of_the_controller_counts_and_not_a_forged_label():
         written["metadata"]["labels"] |= labels
         tree = working.workload(row, written, name=name, **spec)
         found[case] = list_roles(row, tree)
-        assert not any(devices(row, tree)), case
+        assert not any(check_devices(row, tree)), case
     assert found == {case: expected for case, (*_, expected) in ROLES.items()}
 
 
@@ -115,7 +115,7 @@ def test_a_container_that_the_author_names_is_a_rank_in_any_role():
     written = working.template(cpu(), label="f")
     written["metadata"]["annotations"] = {"railwright.io/containers": "c"}
     tree = working.workload(RAY, written, name="cpu-group")
-    assert (devices(RAY, tree), list_roles(RAY, tree)) == ([True, True], ["head", "worker"])
+    assert (check_devices(RAY, tree), list_roles(RAY, tree)) == ([True, True], ["head", "worker"])
 
 
 def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
@@ -182,7 +182,7 @@ def test_malformed_claim_templates_are_left_to_the_api_of_their_kind():
             (JOBSET, {"volumeClaimPolicies": [{"templates": malformed}]}),
             (VOLCANO, {"volumes": malformed}),
         ):
-            assert devices(row, working.workload(row, working.template(label="f"), **spec)) == [True], spec
+            assert check_devices(row, working.workload(row, working.template(label="f"), **spec)) == [True], spec
 
 
 # --- templates without accelerators beside templates with them -----------------------------------------------
@@ -216,14 +216,14 @@ def list_codes(row, tree) -> list[list[str]]:
 @pytest.mark.parametrize("row", [LWS, PYTORCH, RAY, JOBSET], ids=lambda row: row.name)
 def test_a_template_without_accelerators_beside_templates_with_them_gets_no_devices(row):
     tree = build_pair(row, cpu(), admitting.gpus(8))
-    assert devices(row, tree)[-2:] == [False, True]
+    assert check_devices(row, tree)[-2:] == [False, True]
     assert not any(list_codes(row, tree))
     after = working.patched(row, tree, BY)
     assert working.patched(row, after, BY) == after
 
 
 def test_a_workload_without_accelerators_gets_a_warning_and_no_devices_unless_the_author_names_its_containers():
-    assert devices(LWS, build_pair(LWS, cpu(), cpu())) == [False, False]
+    assert check_devices(LWS, build_pair(LWS, cpu(), cpu())) == [False, False]
     assert list_codes(LWS, build_pair(LWS, cpu(), cpu())) == [["NoAccelerator"], ["NoAccelerator"]]
     chosen = build_pair(PYTORCH, cpu(), admitting.gpus(8), annotations={"railwright.io/containers": "c"})
-    assert devices(PYTORCH, chosen) == [True, True]
+    assert check_devices(PYTORCH, chosen) == [True, True]

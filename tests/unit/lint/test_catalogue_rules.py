@@ -14,7 +14,7 @@ def codes(name, value, **known):
     return {finding.code for finding in engine.check(pages.build_ranks({"settings": {name: value}, **known}))}
 
 
-def test_every_row_gives_the_rule_of_its_status_and_no_other_of_them():
+def test_each_catalogue_variable_is_reported_only_by_the_rule_of_its_status():
     for row in catalogue.list_variables():
         reported = codes(row.name, "1") & {"N01", *BY_STATUS.values()}
         assert reported == ({BY_STATUS[row.status]} if row.status in BY_STATUS else set()), row.name

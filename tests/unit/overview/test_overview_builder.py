@@ -130,7 +130,7 @@ def test_a_gang_on_one_leaf_has_the_best_bandwidth():
     assert assessed.why == ()
 
 
-def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible():
+def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible_bandwidth():
     assessed = Cluster(placing.leaves(a=4, b=4), gang("a-00", "b-00")).gang()
     assert assessed.bandwidth < assessed.best == 1.0
     assert (assessed.leaves, assessed.min_leaves, assessed.state) == (2, 1, overview_types.SPREAD)

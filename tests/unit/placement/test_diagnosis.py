@@ -133,16 +133,16 @@ def test_reason_for_a_shortage_of_cpu_and_for_a_node_that_is_not_known_yet():
 
 def test_the_search_for_pods_that_use_missing_devices_is_bounded(monkeypatch):
     """Nodes without rails have no such pods, however many there are."""
-    asked, list_holders = [], pod_usage.list_holders
+    searched, list_holders = [], pod_usage.list_holders
 
-    def count(node, *args, **kinds):
-        asked.append(node)
+    def record_call(node, *args, **kinds):
+        searched.append(node)
         return list_holders(node, *args, **kinds)
 
-    monkeypatch.setattr(pod_usage, "list_holders", count)
+    monkeypatch.setattr(pod_usage, "list_holders", record_call)
     _, why = messages([node(f"n-{i}", "a", rails_each={}) for i in range(1000)], 2)
     assert why
-    assert len(asked) < 400
+    assert len(searched) < 400
 
 
 def test_nodes_without_a_domain_label_are_named():

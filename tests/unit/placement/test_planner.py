@@ -156,7 +156,7 @@ ROOMS = st.dictionaries(
 
 
 def build_problem(remaining, slots, used=(), carries=lambda *_: True):
-    return leaf_selection.LeafProblem(
+    return leaf_selection.LeafRequest(
         remaining=remaining,
         slots=slots,
         peer_leaves=tuple(used),

@@ -44,7 +44,7 @@ def test_shared_mlx5_devices_are_found_by_the_interfaces_that_the_pod_has(tmp_pa
     )
 
 
-def test_the_description_has_what_was_expected_and_found(tmp_path):
+def test_rails_json_has_the_expected_and_the_found_rails(tmp_path):
     node = sysfs_trees.build_roce(tmp_path, rails=2)
     node.add_accelerator("pci0000:00/0000:00:01.0/0000:80:00.0")
     node.add_accelerator("pci0000:80/0000:80:02.0/0000:81:00.0", numa=1)

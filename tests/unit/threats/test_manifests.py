@@ -1,5 +1,6 @@
-"""Promises of the manifests about our pods, roles and networks, for every Deployment and account (threats
-T5, T8, T9, T14, T18).
+"""Checks what the manifests allow the pods, roles and networks of every Deployment and ServiceAccount.
+
+These are promises of docs/security.md about threats T5, T8, T9, T14 and T18.
 """
 
 import pathlib

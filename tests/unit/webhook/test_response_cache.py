@@ -53,7 +53,7 @@ def set_version(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
     return msgspec.structs.replace(known, version=version)
 
 
-def test_peers_of_a_gang_are_planned_once():
+def test_pods_of_a_gang_share_one_cached_response():
     cache = response_cache.ResponseCache()
     known = set_version(KNOWN, 1)
     for rank in range(8):

@@ -127,7 +127,7 @@ def add_applied(tree: dict, manifest: dict | None = None) -> dict:
 @pytest.mark.parametrize(
     ("row", "by", "place"), tables.pair(FROZEN, [BY, LATER, BY], ["template", "workload", "workload"])
 )
-def test_an_immutable_template_gets_back_the_additions_of_its_creation(row, by, place):
+def test_an_update_of_an_immutable_template_restores_what_admission_added_at_creation(row, by, place):
     labels = {"label": "f"} if place == "workload" else {}
     written = working.workload(row, working.template(label=None if labels else "f"), name="Worker", **labels)
     old = apply_patch(written, working.answer(working.review(row, written), BY))

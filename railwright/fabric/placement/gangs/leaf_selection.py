@@ -22,8 +22,8 @@ _MAX_EXACT_CELLS = 4096  # number of leaves x leaves to choose, for which the fi
 Slots = Mapping[topology.Domain, int]
 
 
-class LeafProblem(msgspec.Struct, frozen=True, dict=True):
-    """The input of the leaf selection. A leaf that a mapping does not contain has no such slots."""
+class LeafRequest(msgspec.Struct, frozen=True, dict=True):
+    """The pods to place, and the slots that leaves have for them. A leaf that `slots` lacks has none."""
 
     remaining: int  # pods to place
     slots: Slots  # slots of the labelled leaves
@@ -49,7 +49,7 @@ class LeafProblem(msgspec.Struct, frozen=True, dict=True):
 
 
 class PreferredSlots(NamedTuple):
-    """The slots of a problem that come before others."""
+    """The slots of each leaf that are used before its others."""
 
     unsplit: Slots | None = None  # that use no more NUMA nodes than necessary; None: all of them
     on_used_nodes: Slots | None = None  # such slots on partly used nodes; None: there are none
@@ -70,7 +70,7 @@ class LeafCost(NamedTuple):
 
     @property
     def domains(self) -> tuple[int, int, int]:
-        """Return the part that counts domains, not slots. It is comparable for different rails."""
+        """Return (leaves, spines, distance): the cost without slot counts. It is comparable for different rails."""
         return self.leaves, self.spines, self.distance
 
 
@@ -86,25 +86,25 @@ class LeafChoice(msgspec.Struct, frozen=True):
         return tuple(self.slots_by_leaf)
 
 
-def choose_leaves(problem: LeafProblem, preferred: PreferredSlots = NO_PREFERENCE) -> LeafChoice | None:
+def choose_leaves(request: LeafRequest, preferred: PreferredSlots = NO_PREFERENCE) -> LeafChoice | None:
     """Return the best leaves, or None if the unplaced pods do not fit."""
-    peer_leaves = [leaf for leaf in problem.peer_leaves if problem.slots.get(leaf)]
-    if problem.missing <= 0:
-        before = itertools.accumulate([problem.slots[leaf] for leaf in peer_leaves], initial=0)
-        needed = [leaf for leaf, held in zip(peer_leaves, before, strict=False) if held < problem.remaining]
-        return LeafChoice({leaf: problem.slots[leaf] for leaf in needed}, LeafCost())
+    peer_leaves = [leaf for leaf in request.peer_leaves if request.slots.get(leaf)]
+    if request.missing <= 0:
+        before = itertools.accumulate([request.slots[leaf] for leaf in peer_leaves], initial=0)
+        needed = [leaf for leaf, held in zip(peer_leaves, before, strict=False) if held < request.remaining]
+        return LeafChoice({leaf: request.slots[leaf] for leaf in needed}, LeafCost())
     above: dict[topology.Domain, int] = {}  # slots of every domain above the leaves
-    for leaf, slots in problem.slots.items():
+    for leaf, slots in request.slots.items():
         for level in range(1, len(leaf)):
             above[leaf[level:]] = above.get(leaf[level:], 0) + slots
-    choices = [_choose_fewest(candidates, problem, preferred, above) for candidates in problem.candidates]
+    choices = [_choose_fewest(candidates, request, preferred, above) for candidates in request.candidates]
     if not choices:
         return None
     cost, leaves = min(choices)
-    return LeafChoice({leaf: problem.slots[leaf] for leaf in (*peer_leaves, *_sort_leaves(leaves, problem))}, cost)
+    return LeafChoice({leaf: request.slots[leaf] for leaf in (*peer_leaves, *_sort_leaves(leaves, request))}, cost)
 
 
-def _list_groups(problem: LeafProblem) -> Iterator[Slots]:
+def _list_groups(request: LeafRequest) -> Iterator[Slots]:
     """Yield the leaves of each domain in which the pods may be, domains of the lowest level first.
 
     Ring edges leave every domain strictly inside the enclosing one. The uplinks of these domains must carry that,
@@ -112,10 +112,10 @@ def _list_groups(problem: LeafProblem) -> Iterator[Slots]:
     """
     # Bottom up: a gang inside one leaf crosses no uplinks, inside one spine only those of its leaves, and so on. At
     # each level the domains whose uplinks are too slow drop out: a gang that is spread further could not leave them.
-    depth = max(map(len, problem.slots), default=0)
-    fresh = {leaf: slots for leaf, slots in problem.slots.items() if leaf not in problem.peer_leaves}
+    depth = max(map(len, request.slots), default=0)
+    fresh = {leaf: slots for leaf, slots in request.slots.items() if leaf not in request.peer_leaves}
     for level in range(depth + 1):
-        peer_domains = {leaf[level:] for leaf in problem.peer_leaves}
+        peer_domains = {leaf[level:] for leaf in request.peer_leaves}
         if len(peer_domains) <= 1:
             groups: dict[topology.Domain, dict[topology.Domain, int]] = {}
             for leaf, slots in fresh.items():
@@ -123,53 +123,53 @@ def _list_groups(problem: LeafProblem) -> Iterator[Slots]:
                     groups.setdefault(leaf[level:], {})[leaf] = slots
             yield from (group for domain, group in groups.items() if not domain or domain[0])  # unlabelled: not common
         # at the next level ring edges cross the uplinks of these domains
-        if problem.select_carrying is not None and level < depth:
-            carrying = problem.select_carrying({leaf[level:] for leaf in fresh} | peer_domains, level)
+        if request.select_carrying is not None and level < depth:
+            carrying = request.select_carrying({leaf[level:] for leaf in fresh} | peer_domains, level)
             if not peer_domains.issubset(carrying):
                 return
             fresh = {leaf: slots for leaf, slots in fresh.items() if leaf[level:] in carrying}
 
 
 def _choose_fewest(
-    candidates: Slots, problem: LeafProblem, preferred: PreferredSlots, above: Slots
+    candidates: Slots, request: LeafRequest, preferred: PreferredSlots, above: Slots
 ) -> tuple[LeafCost, tuple[topology.Domain, ...]]:
     """Return (cost, fewest leaves). If one is enough: the one that uses the fewest idle nodes, then the tightest."""
     order = sorted(candidates.values(), reverse=True)
-    count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= problem.missing)
+    count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= request.missing)
     choices: list[tuple[topology.Domain, ...]]
     if count == 1:
-        choices = [(leaf,) for leaf, slots in candidates.items() if slots >= problem.missing]
+        choices = [(leaf,) for leaf, slots in candidates.items() if slots >= request.missing]
     else:
-        choices = [_choose_by_spines(problem.missing, count, candidates, problem, above)]
-    return min((_compute_cost(chosen, candidates, problem, preferred, above), chosen) for chosen in choices)
+        choices = [_choose_by_spines(request.missing, count, candidates, request, above)]
+    return min((_compute_cost(chosen, candidates, request, preferred, above), chosen) for chosen in choices)
 
 
 def _compute_cost(
     chosen: Sequence[topology.Domain],
     candidates: Slots,
-    problem: LeafProblem,
+    request: LeafRequest,
     preferred: PreferredSlots,
     above: Slots,
 ) -> LeafCost:
     split = pods_on_idle_nodes = 0
     if preferred.unsplit is not None:
-        split = max(0, problem.missing - sum(preferred.unsplit.get(leaf, 0) for leaf in chosen))
+        split = max(0, request.missing - sum(preferred.unsplit.get(leaf, 0) for leaf in chosen))
     if preferred.on_used_nodes is not None:
         on_used_nodes = sum(preferred.on_used_nodes.get(leaf, 0) for leaf in chosen)
-        pods_on_idle_nodes = max(0, problem.missing - on_used_nodes)
+        pods_on_idle_nodes = max(0, request.missing - on_used_nodes)
     return LeafCost(
         len(chosen),
-        len({_get_spine(leaf) for leaf in (*chosen, *problem.peer_leaves)}),
-        _compute_distance(chosen, problem),
+        len({_get_spine(leaf) for leaf in (*chosen, *request.peer_leaves)}),
+        _compute_distance(chosen, request),
         split,
         pods_on_idle_nodes,
         _sum_slots(chosen, candidates, above),
     )
 
 
-def _compute_distance(chosen: Sequence[topology.Domain], problem: LeafProblem) -> int:
+def _compute_distance(chosen: Sequence[topology.Domain], request: LeafRequest) -> int:
     """Return the distance of the leaves to the previous and next peer in rank order, because the ring crosses it."""
-    neighbours = [leaf for leaf in (*problem.peer_leaves[:1], problem.next_leaf) if leaf]
+    neighbours = [leaf for leaf in (*request.peer_leaves[:1], request.next_leaf) if leaf]
     return (
         sum(min(topology.compute_distance(neighbour, leaf) for neighbour in neighbours) for leaf in chosen)
         if neighbours
@@ -190,7 +190,7 @@ def _get_spine(leaf: topology.Domain) -> topology.Domain:
 
 
 def _choose_by_spines(
-    left: int, count: int, candidates: Slots, problem: LeafProblem, above: Slots
+    left: int, count: int, candidates: Slots, request: LeafRequest, above: Slots
 ) -> tuple[topology.Domain, ...]:
     """Return `count` leaves with at least `left` slots in the fewest spines.
 
@@ -204,7 +204,7 @@ def _choose_by_spines(
     if len(spines) == 1:
         return _choose_tightest(left, count, ascending, candidates)
     positions = {leaf: position for position, leaf in enumerate(ascending)}
-    peer_spines = {_get_spine(leaf) for leaf in problem.peer_leaves}
+    peer_spines = {_get_spine(leaf) for leaf in request.peer_leaves}
     max_slots = {
         spine: sum(candidates[leaf] for leaf in spine_leaves[:count]) for spine, spine_leaves in spines.items()
     }
@@ -232,7 +232,7 @@ def _choose_by_spines(
         )
         best = min(
             fitting,
-            key=lambda chosen: (_compute_distance(chosen, problem), *_sum_slots(chosen, candidates, above)),
+            key=lambda chosen: (_compute_distance(chosen, request), *_sum_slots(chosen, candidates, above)),
             default=None,
         )
         if best is not None:
@@ -256,10 +256,10 @@ def _list_spine_orders(
     return [sorted(others, key=value.__getitem__, reverse=True) for value in values]
 
 
-def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Sequence[topology.Domain]:
+def _sort_leaves(chosen: Sequence[topology.Domain], request: LeafRequest) -> Sequence[topology.Domain]:
     """Sort the leaves by spine, large ones first. Leaves closer to the next peer than to the previous one come last."""
-    slots_by_leaf, next_leaf = problem.slots, problem.next_leaf
-    anchor = problem.peer_leaves[0] if problem.peer_leaves else None
+    slots_by_leaf, next_leaf = request.slots, request.next_leaf
+    anchor = request.peer_leaves[0] if request.peer_leaves else None
 
     def rank_by_side(leaf: topology.Domain) -> tuple[bool, int]:
         near = topology.compute_distance(anchor, leaf) if anchor else 0

@@ -3,8 +3,8 @@
 A gang is as fast as its slowest pod, so bandwidth is a threshold. The planner takes the highest threshold at which the
 nodes that reach it, in domains with uplinks that reach it, can hold the gang. At that threshold it prefers, in this
 order: one node shape (that of the placed peers, if any), the fewest leaves, the fewest spines, closest to the peers,
-the most rails, the tightest leaves. A gang uses the rails that all its nodes have, so each set of rails is a planning
-problem of its own; the placed peers have less bandwidth if the gang gives up a rail. The input is the capacity of each
+the most rails, the tightest leaves. A gang uses the rails that all its nodes have, so each set of rails is planned
+on its own; the placed peers have less bandwidth if the gang gives up a rail. The input is the capacity of each
 leaf (`GangCapacity`); pods, node names and scores do not occur here. The planner is a pure function and runs for each
 pod.
 
@@ -38,8 +38,8 @@ from railwright.fabric.placement.nodes import node_evaluation, node_slots
 # --- one set of common rails ----------------------------------------------------------------------------------
 
 
-class PlanProblem:
-    """The planning problem for one set of common rails."""
+class RailSetPlanner:
+    """Finds bandwidth and leaves for a gang that uses one set of common rails."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - one argument a fact
         self,
@@ -58,7 +58,7 @@ class PlanProblem:
         self._capacity = capacity
         self._peer_leaves = peer_leaves
         self.rails = rails
-        self._leaf_problems: dict[tuple[node_slots.Bandwidth, str | None], leaf_selection.LeafProblem] = {}
+        self._leaf_requests: dict[tuple[node_slots.Bandwidth, str | None], leaf_selection.LeafRequest] = {}
         self._oversubscribed = any(ratio > 1 for ratio in capacity.uplinks.oversubscription)
         nodes = [node_class.capacity for node_class in capacity.classes]
         self._values = {  # bandwidths of the slots of all nodes that have these rails
@@ -104,16 +104,16 @@ class PlanProblem:
     def _choose_for_shape(
         self, min_bandwidth: node_slots.Bandwidth, shape: str | None
     ) -> leaf_selection.LeafChoice | None:
-        problem = self._get_leaf_problem(min_bandwidth, shape)
-        return leaf_selection.choose_leaves(problem, self._find_preferred(min_bandwidth, shape))
+        request = self._get_leaf_request(min_bandwidth, shape)
+        return leaf_selection.choose_leaves(request, self._find_preferred(min_bandwidth, shape))
 
     def _fits(self, min_bandwidth: node_slots.Bandwidth) -> bool:
-        return self._get_leaf_problem(min_bandwidth, None).fits
+        return self._get_leaf_request(min_bandwidth, None).fits
 
-    def _get_leaf_problem(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafProblem:
-        """Return the leaf problem at `min_bandwidth`. That of the highest at which the gang fits is read twice."""
-        if (problem := self._leaf_problems.get((min_bandwidth, shape))) is not None:
-            return problem
+    def _get_leaf_request(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafRequest:
+        """Return the leaf request at `min_bandwidth`. That of the highest at which the gang fits is read twice."""
+        if (request := self._leaf_requests.get((min_bandwidth, shape))) is not None:
+            return request
         least = min_bandwidth - node_slots.TOLERANCE
         slots_by_leaf = self._capacity.count_slots(self._count_slots(min_bandwidth, shape))
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
@@ -121,14 +121,14 @@ class PlanProblem:
             if value < least:
                 slots_by_leaf.pop(leaf, None)
         select_carrying = functools.partial(self._capacity.uplinks.select_carrying, least=least)
-        problem = self._leaf_problems[min_bandwidth, shape] = leaf_selection.LeafProblem(
+        request = self._leaf_requests[min_bandwidth, shape] = leaf_selection.LeafRequest(
             remaining=self._remaining,
             slots=slots_by_leaf,
             peer_leaves=self._peer_leaves,
             next_leaf=self._next_leaf,
             select_carrying=select_carrying if self._oversubscribed else None,
         )
-        return problem
+        return request
 
     def _count_slots(
         self, min_bandwidth: node_slots.Bandwidth, shape: str | None
@@ -228,36 +228,38 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
     # What the placed peers cannot exceed is no reason to take better nodes for the rest, which other gangs could use.
     crossing_limit = _limit_by_crossings(peer_leaves, capacity)
-    problems = [
-        PlanProblem(remaining, capacity, peer_leaves, common, min(crossing_limit, peers.limit_bandwidth(common)), peers)
+    planners = [
+        RailSetPlanner(
+            remaining, capacity, peer_leaves, common, min(crossing_limit, peers.limit_bandwidth(common)), peers
+        )
         for common in _list_rail_sets(capacity, peers.rails)
     ]
-    highest = _find_highest_bandwidth(problems)
+    highest = _find_highest_bandwidth(planners)
     if highest is None:
         return _build_incomplete_plan(remaining, capacity, peer_leaves)
-    candidates = problems if len(problems) == 1 else [problem for problem in problems if problem.reaches(highest)]
+    candidates = planners if len(planners) == 1 else [planner for planner in planners if planner.reaches(highest)]
     # Leaves are chosen for each set of rails that reaches this bandwidth: with fewer rails more nodes qualify.
-    choices = [(problem, *problem.choose(highest, peers.shapes)) for problem in candidates]
+    choices = [(planner, *planner.choose(highest, peers.shapes)) for planner in candidates]
     # One shape outweighs fewer leaves. Slots are left out: a node has other slots with other rails. On ties the first,
     # which has the most rails.
-    problem, chosen, shape = min(choices, key=lambda row: (row[2] is None, row[1].cost.domains))
+    planner, chosen, shape = min(choices, key=lambda row: (row[2] is None, row[1].cost.domains))
     return Plan(
         leaves=chosen.leaves,
         slots_by_leaf=chosen.slots_by_leaf,
         bandwidth=highest,
         is_complete=True,
-        rails=problem.rails,
+        rails=planner.rails,
         shape=shape,
     )
 
 
-def _find_highest_bandwidth(problems: Sequence[PlanProblem]) -> node_slots.Bandwidth | None:
+def _find_highest_bandwidth(planners: Sequence[RailSetPlanner]) -> node_slots.Bandwidth | None:
     """Return the highest bandwidth at which the gang fits with any of these rail sets, or None if it does not fit."""
     highest: node_slots.Bandwidth | None = None
-    for problem in problems:
-        if highest is not None and problem.max_bandwidth <= highest + node_slots.TOLERANCE:
+    for planner in planners:
+        if highest is not None and planner.max_bandwidth <= highest + node_slots.TOLERANCE:
             continue
-        reached = problem.find_highest_bandwidth()
+        reached = planner.find_highest_bandwidth()
         if reached is not None and (highest is None or reached > highest + node_slots.TOLERANCE):
             highest = reached
     return highest

@@ -31,7 +31,10 @@ _MAX_REQUIREMENTS = 256  # labels, terms, requirements and values of a pod, comp
 
 
 def depends_on_labels(spec: views.PodSpec) -> bool:
-    """True if the pod selects nodes by their labels. One that names very many counts as selecting every node."""
+    """True if nodes are to be compared with the pod's node selector and required node affinity.
+
+    False without both, and if they have too many requirements: the pod then counts as selecting every node.
+    """
     required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
     terms = (required and required.node_selector_terms) or ()
     requirements = [row for term in terms for row in (*(term.match_expressions or ()), *(term.match_fields or ()))]
