@@ -18,6 +18,14 @@ Post = Callable[[str, object], Awaitable[bytes]]
 
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_NOT_AUTHENTICATED = (
+    "the API server rejected this token: it is invalid, expired, or for another audience; get one with `kubectl create "
+    "token SERVICEACCOUNT`"
+)
+_GRANT_REVIEWS = (
+    "the extender's ServiceAccount needs permission to create tokenreviews and subjectaccessreviews: apply "
+    "its ClusterRole and its binding again"
+)
 _MAX_REVIEWS = 4  # at once: callers without a valid token must not keep the API server busy through this account
 
 
@@ -78,12 +86,14 @@ async def _check_access(
     try:
         known = msgspec.json.decode(await post(_TOKEN_REVIEWS, review), type=_Review).status
         if not known.authenticated:
-            return 401, "the API server does not know this token"
+            return 401, _NOT_AUTHENTICATED
         user = msgspec.structs.asdict(known.user)
         spec = {"user": user.pop("username"), **user, **attributes}
         answer = await post(_ACCESS_REVIEWS, {**access_review, "spec": spec})
         if msgspec.json.decode(answer, type=_Review).status.allowed:
             return None
     except (errors.ClusterError, msgspec.MsgspecError) as error:
-        return 503, f"the API server did not review this token: {error}"
+        is_forbidden = isinstance(error, errors.ApiError) and error.status == 403
+        fix = f"; {_GRANT_REVIEWS}" if is_forbidden else ""
+        return 503, f"the API server did not answer the TokenReview or the SubjectAccessReview: {error}{fix}"
     return 403, f"{known.user.username} may not {action}"

@@ -117,7 +117,7 @@ def _handle_without_policy(
         return _reject(request, pod, _build_unknown_namespace(request, pod))
     problem = (
         "railwright has no policy in force yet: it may still be starting, so try again in a moment; if that does not "
-        "help, the policy is missing or invalid: the administrator finds the cause with `railwright check`"
+        "help, the policy is missing or invalid: ask a cluster administrator to run `railwright check`"
     )
     return _reject(request, pod, _build_refusal(request, pod, "no-policy", problem))
 

@@ -32,8 +32,8 @@ _NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = reason.Reason(
     AdmissionCode.PODS_REJECTED,
     "railwright has no policy in force yet: no devices are added to the templates, and their pods are rejected until "
-    "it has one",
-    fix="if it is not just starting, the administrator finds the cause with `railwright check`",
+    "there is one",
+    fix="if the webhook has just started, wait; otherwise ask a cluster administrator to run `railwright check`",
 )
 
 GetFacts = Callable[[str], facts.ClusterFacts]

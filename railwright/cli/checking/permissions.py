@@ -87,7 +87,7 @@ def check_caller_permissions(snapshot: Snapshot) -> Assessment:
         return ok()
     missing = sorted(snapshot.forbidden)
     return warn(
-        f"you may not {text.join_first(missing, 5)}; checks that need it are skipped",
+        f"you may not {text.join_first(missing, 5)}; checks that need these permissions are skipped",
         "ask a cluster administrator for these permissions (the ClusterRole view has most of them); to verify: "
         f"kubectl auth can-i {missing[0]}",
     )

@@ -46,7 +46,15 @@ def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
     ]
     require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
     if given and given not in [namespace for _, namespace in allowed]:
-        raise SkipError(f"namespace {given} may not use fabric {fabric}, or does not exist")
+        if given not in snapshot.namespace_labels:
+            cause = f"namespace {given} does not exist"
+        elif given in deleted:
+            cause = f"namespace {given} is being deleted"
+        elif given in {"kube-system", snapshot.namespace}:
+            cause = f"railwright injects no pods in namespace {given}"
+        else:
+            cause = f"the labels of namespace {given} do not match `namespaces` of fabric {fabric}"
+        raise SkipError(f"{cause}; give another namespace to --namespace-for-probe")
     return given or min(allowed)[1]
 
 

@@ -60,11 +60,15 @@ def _refuse_obstacles(request: requests.TopologyRequest) -> None:
     request.refuse_owner("an annotation")
     sizes = [part.pods for part in request.ranks]
     if _ELASTIC in request.workload.metadata.annotations:
-        cause = "for an elastic job"
+        cause = "Kueue accepts no topology for an elastic job"
     elif any(part.pod.spec.resource_claims for part in request.ranks):  # KEP-2941
-        cause = "for devices that come as claims"
+        cause = "Kueue accepts no topology for devices that come as claims"
     elif len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):
-        cause = f"for ranks in {len(sizes)} templates, unless these are two and one of them has a single pod"
+        counts = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
+        cause = (
+            "Kueue accepts a topology request for ranks in one template, or in two of which one has a single pod; this "
+            f"job's {len(sizes)} templates of ranks have {counts} pods"
+        )
     else:
         return
-    raise requests.NotWrittenError(f"Kueue accepts no topology {cause}")
+    raise requests.NotWrittenError(cause)

@@ -62,8 +62,10 @@ async def test_without_a_bearer_token_the_api_server_is_not_asked(authorization)
 
 
 @pytest.mark.parametrize("answer", [{"status": {}}, {}, {"status": {"authenticated": False, "error": "expired"}}])
-async def test_an_unknown_token_is_401(answer):
-    assert (await check_access(ApiServer(answer)))[0] == 401
+async def test_an_unknown_token_is_401_and_the_way_to_get_another_is_named(answer):
+    status, reason = await check_access(ApiServer(answer))
+    assert status == 401
+    assert "get one with `kubectl create token SERVICEACCOUNT`" in reason
 
 
 @pytest.mark.parametrize("answer", [REFUSED, {"status": {}}, {}])
@@ -76,10 +78,11 @@ async def test_a_user_without_the_permission_gets_403_with_the_user_name(answer)
     [errors.UnreachableError("refused"), FORBIDDEN, b"<html>", b'{"status": 1}'],
 )
 @pytest.mark.parametrize("before", [[], [KNOWN]], ids=["token", "access"])
-async def test_a_failed_token_review_gets_503(failure, before):
+async def test_a_failed_review_gets_503_and_a_forbidden_one_names_the_permission(failure, before):
     status, reason = await check_access(ApiServer(*before, failure))
     assert status == 503
     assert "t0ken" not in reason
+    assert ("create tokenreviews and subjectaccessreviews" in reason) == (failure is FORBIDDEN)
 
 
 @pytest.mark.parametrize(

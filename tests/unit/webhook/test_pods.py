@@ -55,7 +55,7 @@ def test_only_the_creation_of_pods_is_touched(request_):
 def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
     message = answer(review(pod()), None)["status"]["message"]
     assert "no policy in force yet: it may still be starting, so try again in a moment" in message
-    assert "the administrator finds the cause with `railwright check`" in message
+    assert "ask a cluster administrator to run `railwright check`" in message
     assert answer(review(pod(label=None)), None)["allowed"]
     assert answer(review(pod(label="none")), None)["allowed"]
 

@@ -62,11 +62,15 @@ def check_release(setting: Setting, ranks: RankContext) -> Iterator[str]:
     if row.status == "removed":
         when = f"after {row.last_seen}" if row.last_seen else "any more"
         advice = f"use {row.deprecated_by}" if row.deprecated_by else "remove it: there is no replacement"
-        yield f"NCCL does not read this {when}; {advice}"
+        yield f"NCCL does not read this variable {when}; {advice}"
     elif row.status == "framework":
-        yield f"PyTorch renamed this, and NCCL never read it; use {row.deprecated_by}"
+        yield f"PyTorch has renamed this variable, and NCCL never read it; use {row.deprecated_by}"
     elif row.status == "unknown" and setting.name not in ranks.own_names:
-        yield f"no NCCL ever read this; {f'use {row.deprecated_by}' if row.deprecated_by else 'remove it'}"
+        advice = f"use {row.deprecated_by}" if row.deprecated_by else "remove it"
+        yield f"no release of NCCL ever read this variable; {advice}"
     elif row.status == "newer" and row.since is not None:
         needed = ".".join(map(str, row.since))
-        yield f"only NCCL {needed} and newer read this, most images are older; update it or remove this"
+        yield (
+            f"only NCCL {needed} and newer read this variable, and most images have an older NCCL; update NCCL in the "
+            "image, or remove the variable"
+        )
