@@ -107,7 +107,6 @@ class ZoneResource(views.View, frozen=True):
     """A resource of a zone of a NodeResourceTopology."""
 
     name: str = ""
-    capacity: views.RawQuantity = 0
     allocatable: views.RawQuantity = 0
     available: views.RawQuantity | None = None
 
@@ -117,20 +116,12 @@ class TopologyZone(views.View, frozen=True):
 
     name: str = ""
     type: str = ""
-    parent: str = ""
     resources_or_none: list[ZoneResource] | None = msgspec.field(default=None, name="resources")
 
     @property
     def resources(self) -> list[ZoneResource]:
         """Resources of the zone; empty if absent."""
         return self.resources_or_none or []
-
-
-class TopologyAttribute(views.View, frozen=True):
-    """A name and a value, such as topologyManagerPolicy: single-numa-node."""
-
-    name: str = ""
-    value: str = ""
 
 
 class ManagedZones(views.View, frozen=True):
@@ -157,17 +148,11 @@ class NodeResourceTopology(views.View, frozen=True):
 
     metadata: TopologyMeta = TopologyMeta()
     zones_or_none: list[TopologyZone] | None = msgspec.field(default=None, name="zones")
-    attributes_or_none: list[TopologyAttribute] | None = msgspec.field(default=None, name="attributes")
 
     @property
     def zones(self) -> list[TopologyZone]:
         """Zones; empty if absent."""
         return self.zones_or_none or []
-
-    @property
-    def attributes(self) -> Mapping[str, str]:
-        """Attributes by name; empty if absent."""
-        return {attribute.name: attribute.value for attribute in self.attributes_or_none or ()}
 
     @property
     def written_at(self) -> str:

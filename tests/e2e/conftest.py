@@ -43,14 +43,12 @@ async def real_site(capable_machine):
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def installed(real_site, tmp_path_factory):
     """Return the chart with default values but the image, and a policy."""
-    from plane import components
     from realnode import installation, project_image, rails
 
     if reason := project_image.find_obstacle():
         pytest.skip(reason)
     image = await asyncio.to_thread(project_image.build)
     release = installation.Installation(real_site, image, tmp_path_factory.mktemp("helm"))
-    await real_site.plane.apply((components.DATA / "noderesourcetopology-crd.yaml").read_text())
     await rails.install(real_site.plane)
     await release.install(rails.describe_policy(image))
     return release  # it goes with the site

@@ -113,26 +113,18 @@ def build_report(
     name: str = "n",
     written: str = "",
     rails: Sequence[Sequence[str]] = (),
-    manager: str = "",
-    scope: str = "container",
 ) -> node_views.NodeResourceTopology:
     """Return a report with so many of 4 GPUs free on each NUMA node, and free `rails` there; `written` is its time."""
     nodes = [{GPU: (4, left)} | dict.fromkeys(here, (1, 1)) for left, here in zip_longest(free, rails, fillvalue=())]
-    return build_topology(*nodes, name=name, written=written, manager=manager, scope=scope if manager else "")
+    return build_topology(*nodes, name=name, written=written)
 
 
 def build_topology(
     *nodes: Mapping[str, tuple[int, int]],
     name: str = "n",
     written: str = "",
-    manager: str = "",
-    scope: str = "",
 ) -> node_views.NodeResourceTopology:
-    """Return a report of NUMA nodes, with (total, available) amounts by resource.
-
-    `manager` and `scope` are attributes of the topology manager.
-    """
-    attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope}
+    """Return a report of NUMA nodes, with (total, available) amounts by resource."""
     tree = {
         "metadata": {
             "name": name,
@@ -143,7 +135,6 @@ def build_topology(
             if written
             else [],
         },
-        "attributes": [{"name": name, "value": value} for name, value in attributes.items() if value],
         "zones": [
             {
                 "name": f"node-{number}",

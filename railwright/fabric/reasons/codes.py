@@ -35,11 +35,6 @@ class PlacementCode(ReasonCode):
         "`railwright.io/broken-rails` of the node names the rail, or some or all of its devices are not allocatable.",
         "Check the device plugin and the NIC of the node. After a repair, remove the rail from the annotation.",
     )
-    TOPOLOGY_AFFINITY = (
-        "TopologyAffinity",
-        "kubelet's topology manager would reject the pod, because its devices are on different NUMA nodes.",
-        "Request fewer devices, or set `topologyManagerPolicy: best-effort` on the node.",
-    )
     NODE_UNKNOWN = (
         "NodeUnknown",
         "The cache does not contain the node yet; it scores 0 and is not refused.",

@@ -1,4 +1,4 @@
-"""Simulates a node's hardware: devices, a sysfs of RDMA devices, and NUMA nodes. Standard library only.
+"""Simulates a node's hardware: devices, and a sysfs of RDMA devices. Standard library only.
 
 Devices are copies of /dev/null: they can be opened and counted, and carry no traffic.
 """
@@ -54,10 +54,7 @@ def _name_shares(rail: int) -> tuple[str, ...]:
 
 
 def _list_gpus() -> dict[str, Any]:
-    devices = [
-        {"id": f"GPU-{index}", "numa": _find_numa_node(index, GPUS), "nodes": _nodes(f"nvidia{index}", "nvidiactl")}
-        for index in range(GPUS)
-    ]
+    devices = [{"id": f"GPU-{index}", "nodes": _nodes(f"nvidia{index}", "nvidiactl")} for index in range(GPUS)]
     return {"name": "nvidia.com/gpu", "listEnv": "NVIDIA_VISIBLE_DEVICES", "devices": devices}
 
 
@@ -71,18 +68,12 @@ def write_resources(path: pathlib.Path, resources: Sequence[Mapping[str, Any]] =
 def _share(rail: int, index: int) -> dict[str, Any]:
     paths = (f"infiniband/uverbs{rail}", f"infiniband/umad{rail}", "infiniband/rdma_cm")
     mounts = [{"host": str(SYSFS / "class"), "container": "/sys/class"}] if rail == 0 else []
-    numa = _find_numa_node(rail, layout.RAILS)
-    return {"id": f"{rail}-{index}", "numa": numa, "nodes": _nodes(*paths), "mounts": mounts}
+    return {"id": f"{rail}-{index}", "nodes": _nodes(*paths), "mounts": mounts}
 
 
 def _function(index: int) -> dict[str, Any]:
     paths = (f"infiniband/{layout.name_function_verbs(index)}", "infiniband/rdma_cm")
-    numa = _find_numa_node(index, layout.FUNCTIONS)
-    return {"id": layout.name_pci_function(index), "numa": numa, "nodes": _nodes(*paths)}
-
-
-def _find_numa_node(index: int, count: int) -> int:
-    return index * layout.NUMA_NODES // count
+    return {"id": layout.name_pci_function(index), "nodes": _nodes(*paths)}
 
 
 def _nodes(*names: str) -> list[dict[str, str]]:
@@ -143,20 +134,3 @@ def make_functions() -> None:
         (function / "net" / layout.name_function(index)).mkdir(parents=True)
         (function / "driver").symlink_to(folder / "driver/mlx5_core")
     roots.mount("--bind", folder / "devices", "/sys/bus/pci/devices")
-
-
-def make_numa_nodes() -> None:
-    """Have cadvisor, and so kubelet's topology manager, see several NUMA nodes with a CPU each."""
-    count = layout.NUMA_NODES
-    folder = pathlib.Path("/run/railwright-numa")
-    folder.mkdir()
-    for index in range(count):
-        node = folder / f"node{index}"
-        (node / "hugepages").mkdir(parents=True)
-        (node / f"cpu{index}").symlink_to(f"../../cpu/cpu{index}")
-        (node / "cpulist").write_text(f"{index}\n")
-        (node / "meminfo").write_text(f"Node {index} MemTotal: {8 << 20} kB\n")
-        (node / "distance").write_text(" ".join("10" if other == index else "21" for other in range(count)) + "\n")
-    for name in ("online", "possible"):
-        (folder / name).write_text(f"0-{count - 1}\n")
-    roots.mount("--bind", folder, "/sys/devices/system/node")

@@ -24,7 +24,6 @@ def main() -> None:
     hardware.make_verbs()
     hardware.make_sysfs()
     hardware.make_functions()
-    hardware.make_numa_nodes()
     services.write_configurations(node)
     services.supervise(services.list_services(node))
 

@@ -104,13 +104,6 @@ class Installation:
         assert [*rejections, *answer["NodeNames"]] == [node], answer
         return rejections.get(node, "")
 
-    async def ranks_last(self, pod: api.Object, namespace: str, node: str) -> bool:
-        """Return whether the extender scores a node 0 for a pod, as one whose kubelet would reject the pod."""
-        metadata = {"uid": pod["metadata"]["name"], **pod["metadata"], "namespace": namespace}
-        body = {"Pod": {**pod, "metadata": metadata}, "NodeNames": [node]}
-        (priority,) = await self.plane.api.request("POST", f"{_EXTENDER}/scheduler/prioritize", body=body)
-        return priority["Score"] == 0
-
     async def count_requests(self, path: str) -> int:
         """Return how many requests of schedulers to a path the extender's pods have answered."""
         counts = []

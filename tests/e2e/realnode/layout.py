@@ -16,7 +16,6 @@ COMMAND_PORT = 7000  # of a virtual node
 RAILS = 4
 MTU = 9000  # of the rails
 FUNCTIONS = 8  # virtual functions of each node, two on a rail's bridge
-NUMA_NODES = 2  # of each node, with half of its devices each
 NODES = ("node-a", "node-b")
 VIRTUAL_NODES = ("node-c", "node-d")  # virtual machines with RDMA devices, which join for single tests
 NRI_NODE = NODES[1]  # its containerd is of a release that has NRI, the other node's is Debian's
@@ -42,8 +41,6 @@ class Node:
     kernel: str = ""  # folder of the kernel's packages
     busybox: str = ""
     rail_addresses: tuple[int, ...] = ()  # last numbers of the node's own addresses on each rail
-    topology_policy: str = "none"
-    topology_scope: str = "container"
 
     @property
     def address(self) -> str:

@@ -167,8 +167,6 @@ def configure_kubelet(node: layout.Node) -> dict[str, Any]:
         "resolvConf": "/etc/resolv.conf.node",
         "clusterDNS": [layout.DNS_SERVICE],
         "clusterDomain": "cluster.local",
-        "topologyManagerPolicy": node.topology_policy,
-        "topologyManagerScope": node.topology_scope,
         "logging": {"verbosity": 2},
     }
 

@@ -298,7 +298,6 @@ def _build_zone(sim_cluster: cluster.Cluster, host: int, node: int) -> node_view
         name=f"node-{node}",
         type="Node",
         resources_or_none=[
-            node_views.ZoneResource(name=name, capacity=count, allocatable=count, available=free[name])
-            for name, count in total.items()
+            node_views.ZoneResource(name=name, allocatable=count, available=free[name]) for name, count in total.items()
         ],
     )

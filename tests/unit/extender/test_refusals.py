@@ -67,7 +67,7 @@ def beliefs(draw: st.DrawFn):
         case "time":
             return kind, draw(seconds), None
         case "report":
-            return kind, draw(on), draw(st.sampled_from(["single-numa-node", "restricted"]))
+            return kind, draw(on), draw(st.integers(0, 4))
         case _:
             return kind, draw(on), draw(st.booleans())
 
@@ -92,7 +92,7 @@ def apply(site: extending.Site, belief) -> None:
             site.now += first
             site.state.assumed.expire(site.now, 30)
         case "report":
-            site.state.cluster.upsert_topology(placing.build_report(0, 0, name=first, manager=second))
+            site.state.cluster.upsert_topology(placing.build_report(0, second, name=first))
         case "node":
             known = node(first, first[0], f"s-{first[0]}", rails_each=0, unschedulable=second)
             site.state.cluster.upsert_node(known)

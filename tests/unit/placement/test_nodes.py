@@ -6,6 +6,8 @@ import msgspec
 import pytest
 from placing import (
     GPU,
+    RESOURCES,
+    TWO_SIDED,
     build_cluster,
     build_pod_with,
     build_report,
@@ -130,6 +132,30 @@ def test_a_term_added_to_the_table_changes_the_scores_and_is_explained(size, mon
     assert decision.scores["a-01"] > decision.scores["a-00"]
 
 
+# --- slots on NUMA nodes --------------------------------------------------------------------------------------
+
+
+HALF = {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}
+
+
+HALVES = [build_pod_with(f"half-{side}", {GPU: "2", RESOURCES[side]: "1"}, on="n") for side in (0, 2)]
+UNSPLIT = {  # pods on the node, the requests of a pod, pods of its gang: slots, and those without a split
+    "GPUs on the other NUMA node than the rails": ((), HALF, 2, (2, 1)),
+    "the same for a single-pod job, which uses no rail": ((), HALF, 1, (2, 2)),
+    "two GPUs left on each NUMA node": (HALVES, {GPU: "4", RESOURCES[0]: "1"}, 2, (1, 0)),
+    "as many NUMA nodes as on an empty node": ((), {GPU: "6", RESOURCES[0]: "1"}, 2, (1, 1)),
+}
+
+
+@pytest.mark.parametrize(("pods", "requests", "size", "expected"), UNSPLIT.values(), ids=UNSPLIT)
+def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size, expected):
+    state = build_cluster([node("n", "leaf", rails_each=2)], pods, {"train/g": size})
+    request = build_request(build_pod_with("p", requests, group="g"), ["n"], policy(shapes=[TWO_SIDED]))
+    index = engine.PlacementEngine(state).get_index(request)
+    capacity = index.class_of_node["n"].capacity
+    assert (len(capacity.slot_numa_factors), capacity.unsplit_slots) == expected
+
+
 # --- the node index -------------------------------------------------------------------------------------------
 
 
@@ -165,11 +191,11 @@ def test_a_report_of_one_node_says_nothing_of_the_nodes_that_were_like_it():
     cluster = build_cluster([node("a", "l0"), node("b", "l0")])
     used = engine.PlacementEngine(cluster)
     used.score(build_request(pod("first", gpus=8), ["a", "b"]))  # both nodes are in one state
-    cluster.upsert_topology(build_report(4, 4, name="a", manager="single-numa-node"))
+    cluster.upsert_topology(build_report(4, 4, name="a", rails=[RESOURCES, []]))
     request = build_request(pod("second", gpus=6), ["a", "b"])
     scores = used.score(request).scores
     assert scores == engine.PlacementEngine(cluster).score(request).scores
-    assert scores["a"] == 0 < scores["b"]
+    assert scores["a"] < scores["b"], "rails beside the wrong GPUs"
 
 
 def test_without_domains_the_other_terms_share_the_whole_score():

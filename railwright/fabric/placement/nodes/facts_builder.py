@@ -3,18 +3,12 @@
 The devices of each NUMA node come from the node's report and its shape (docs/interface.md 7.4).
 """
 
-import operator
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from railwright.fabric import bounded_cache, resources
-from railwright.fabric.placement.nodes import (
-    eligibility,
-    kubelet_admission,
-    node_evaluation,
-    numa,
-    scheduling_signature,
-)
+from railwright.fabric import bounded_cache, node_views, resources
+from railwright.fabric.placement.nodes import eligibility, node_evaluation, numa, scheduling_signature
 from railwright.fabric.placement.state import broken_rails, cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model
 
@@ -124,12 +118,12 @@ class FactsBuilder:
         if_preempted: bool = False,
     ) -> node_evaluation.NodeFacts:
         """Return the facts with other free resources. With `if_preempted`, all NUMA nodes count as free."""
-        devices = self._list_devices(free)
-        if if_preempted:
-            facts = facts._replace(zones=facts.allocatable_zones)
-        if facts.admission_error and (if_preempted or any(map(operator.gt, devices, facts.free))):
-            facts = facts._replace(admission_error=None)  # which NUMA nodes the further devices are on is not known
-        return facts._replace(free=devices, fits_by_other_resources=self._count_fitting_pods(free), eligible=True)
+        return facts._replace(
+            free=self._list_devices(free),
+            fits_by_other_resources=self._count_fitting_pods(free),
+            eligible=True,
+            zones=facts.allocatable_zones if if_preempted else facts.zones,
+        )
 
     def _sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
         """Return the devices that peers use, including rails that they use without requesting them."""
@@ -160,7 +154,7 @@ class FactsBuilder:
         shape: model.NodeShape | None,
         absent: Absent,
     ) -> node_evaluation.NodeFacts:
-        """Add the free and allocatable devices of each NUMA node, and kubelet's admission error by the free ones."""
+        """Add the free and allocatable devices of each NUMA node."""
         signature, report = self._signature, self._cluster.topology_reports.get(node.name)
         if shape is None and report is None:
             return facts
@@ -173,16 +167,9 @@ class FactsBuilder:
                 ),
             )
         zones = self.compute_free_zones(node.name, allocatable, absent)
-        if report is None:
-            return facts._replace(zones=zones, allocatable_zones=allocatable)
-        error = None
-        if signature.container_devices:
-            error = kubelet_admission.find_admission_error(
-                report, zones, signature.requested_devices, signature.container_devices
-            )
-        if shape is None:
+        if shape is None and report is not None:
             allocatable = numa.read_allocatable_zones(report, self._located)
-        return facts._replace(zones=zones, allocatable_zones=allocatable, admission_error=error)
+        return facts._replace(zones=zones, allocatable_zones=allocatable)
 
     def compute_free_zones(self, name: str, from_shape: numa.Zones, absent: Absent = NONE_ABSENT) -> numa.Zones:
         """Return the free devices of each NUMA node of a node; () if the layout is unknown.
@@ -202,10 +189,31 @@ class FactsBuilder:
         complement = numa.subtract_usage(from_shape, taken)
         if report is None:
             return complement
-        if kubelet_admission.is_current(report, bound, names):
+        if _is_current(report, bound, names):
             reported = numa.subtract_usage(numa.read_available_zones(report, names), unobserved)
         elif from_shape:
             return complement
         else:
             reported = numa.subtract_usage(numa.read_allocatable_zones(report, names), taken)
         return numa.fill_missing_from(reported, complement)
+
+
+def _is_current(
+    report: node_views.NodeResourceTopology, bound: Collection[object_info.PodInfo], names: Collection[str]
+) -> bool:
+    """True if the report is newer than the last binding on the node. `bound` are its pods that request devices.
+
+    Both times are from the API server, in seconds. The exporter reads the devices after kubelet has admitted the pod,
+    so a report of the same second is not newer. A report with fewer used devices than the pods request is not current
+    either: it is older, or its exporter does not count them. If a time is missing (a snapshot without managed fields),
+    only the used devices count.
+    """
+    used: Counter[str] = Counter()
+    for zone in numa.read_allocatable_zones(report, names):
+        used.update(dict(zone.free))
+    for zone in numa.read_available_zones(report, names):
+        used.subtract(dict(zone.free))
+    if any(amount < sum(pod.requests.get(name, 0) for pod in bound) for name, amount in used.items()):
+        return False
+    last, written = max((pod.bound_at for pod in bound), default=""), report.written_at
+    return not last or not written or written > last

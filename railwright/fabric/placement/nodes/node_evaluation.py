@@ -32,7 +32,6 @@ class NodeFacts(NamedTuple):
     broken: tuple[broken_rails.BrokenRail, ...]  # rails of the pod
     zones: numa.Zones = ()
     allocatable_zones: numa.Zones = ()  # allocatable, as if no pod ran on the node
-    admission_error: reason.Reason | None = None  # kubelet's admission error for such a pod
 
 
 class PoolAvailability(msgspec.Struct, frozen=True):
@@ -85,7 +84,7 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     pools: tuple[PoolAvailability, ...]
     numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
     capacity: node_slots.NodeCapacity
-    fault: reason.Reason | None  # why the node comes last: a broken rail, or kubelet would reject the pod
+    fault: reason.Reason | None  # why the node comes last: a broken rail
     is_aligned: bool | None  # GPUs and rails can be on the same NUMA nodes; None if the layout is unknown
     usage: Mapping[str, ResourceUsage]  # of each requested accelerator and pool
     available_rails: int = node_slots.ALL_RAILS  # bit mask of the needed rails that the node has, free or not
@@ -102,7 +101,7 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
 def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeClass:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
-    fault = facts.broken[0].describe() if facts.broken else facts.admission_error
+    fault = facts.broken[0].describe() if facts.broken else None
     usage = {
         name: ResourceUsage(free, allocatable, signature.requests.get(name, 0))
         for name, free, allocatable in zip(signature.devices, facts.free, facts.allocatable, strict=True)

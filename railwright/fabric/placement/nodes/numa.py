@@ -1,8 +1,8 @@
 """Computes free devices per NUMA node of a node, and the best NUMA assignment of a pod.
 
 Devices are located by a node shape or a NodeResourceTopology; bound pods are subtracted by the rule of
-docs/interface.md 7.4. All amounts are milli-units. CPUs and memory are not modelled. `kubelet_admission` has the rules
-of kubelet's topology manager, `gpu_nic_pairs` the search for the best split.
+docs/interface.md 7.4. All amounts are milli-units. CPUs and memory are not modelled. `gpu_nic_pairs` has the search for
+the best split.
 """
 
 import functools
@@ -32,7 +32,7 @@ Zones = tuple[Zone, ...]
 
 
 class NumaDemand(msgspec.Struct, frozen=True):
-    """The devices that one pod or container needs."""
+    """The devices that one pod needs."""
 
     accelerators: ResourceCounts
     pools: ResourceCounts  # resources of its rails
@@ -88,11 +88,6 @@ def read_available_zones(report: node_views.NodeResourceTopology, names: Collect
 def read_allocatable_zones(report: node_views.NodeResourceTopology, names: Collection[str]) -> Zones:
     """Return the reported allocatable amounts, as if no pod used them."""
     return _read_zones(report, names, lambda item: item.allocatable)
-
-
-def read_capacity_zones(report: node_views.NodeResourceTopology, names: Collection[str]) -> Zones:
-    """Return the reported capacity, including unhealthy devices."""
-    return _read_zones(report, names, lambda item: item.capacity or item.allocatable)
 
 
 def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:

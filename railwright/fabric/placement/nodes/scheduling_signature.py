@@ -9,7 +9,7 @@ import msgspec
 
 from railwright.fabric import intent, resources, views
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.nodes import kubelet_admission, numa
+from railwright.fabric.placement.nodes import numa
 from railwright.fabric.policy import model, presets
 
 _encode = msgspec.json.Encoder().encode
@@ -29,8 +29,6 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     requests: resources.Amounts
     devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
     full_demand: numa.NumaDemand  # needed devices, requested or not
-    requested_devices: numa.ResourceCounts  # which kubelet allocates
-    container_devices: tuple[numa.ResourceCounts, ...]  # of them, by container
     is_single_pod: bool  # single-pod job, which fills partly used nodes first
 
     def count_devices_of_nics(self, need: intent.Need) -> int:
@@ -67,12 +65,9 @@ def build_signature(
     constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
     accelerators = tuple((name, requests[name]) for name in request.accelerators if requests.get(name, 0) > 0)
     demand = numa.NumaDemand(accelerators, pools=tuple((need.resource, need.amount) for need in needs))
-    rails = [(name, requests[name]) for name, _ in demand.pools if requests.get(name, 0) > 0]
-    requested = (*accelerators, *rails)
-    containers = kubelet_admission.list_container_devices(spec, [name for name, _ in requested])
     fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.uncounted_rails, request.domains)
     return SchedulingSignature(
-        key=(*fabric_key, needs, tuple(sorted(requests.items())), constraints, containers, is_single_pod),
+        key=(*fabric_key, needs, tuple(sorted(requests.items())), constraints, is_single_pod),
         spec=spec,
         fabric=request.fabric,
         domains=request.domains,
@@ -83,7 +78,5 @@ def build_signature(
         requests=requests,
         devices=tuple(name for name, _ in (*accelerators, *demand.pools)),
         full_demand=demand,
-        requested_devices=requested,
-        container_devices=containers,
         is_single_pod=is_single_pod,
     )

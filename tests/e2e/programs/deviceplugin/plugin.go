@@ -71,9 +71,6 @@ func (p *plugin) list() *api.ListAndWatchResponse {
 		if offered.Unhealthy {
 			entry.Health = api.Unhealthy
 		}
-		if offered.NUMA != nil {
-			entry.Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: *offered.NUMA}}}
-		}
 		answer.Devices = append(answer.Devices, entry)
 	}
 	return answer
