@@ -328,15 +328,10 @@ def _evaluate_without_gang(
     cluster: cluster_state.ClusterState,
 ) -> node_evaluation.NodeClass:
     """Evaluate a node as if the gang's pods on it, and those that are being deleted, did not exist."""
-    free = dict(facts_builder.compute_free(node, cluster))
-    for pod in (*members, *(pod for pod in cluster.list_pods_on(node) if pod.is_ending)):
-        for name, amount in pod.requests.items():
-            free[name] = free.get(name, 0) + amount
-    allocatable = cluster.nodes[node].allocatable
-    would_be_empty = all(free.get(name, 0) >= allocatable.get(name, 0) for name in index.signature.devices)
-    absent = facts_builder.Absent(self_uid=members[0].uid)
-    facts = index.facts.build(cluster.nodes[node], free, absent=absent)
-    return index.get_class(index.facts.replace_free(facts, free, if_preempted=would_be_empty))
+    ending = [pod for pod in cluster.list_pods_on(node) if pod.is_ending]
+    absent = {pod.uid for pod in (*members, *ending)}
+    facts = index.facts.build(cluster.nodes[node], absent=facts_builder.Absent(absent))
+    return index.get_class(facts._replace(eligible=True))
 
 
 def _evaluate_after_members(node_class: node_evaluation.NodeClass, members: int) -> node_evaluation.NodeClass:

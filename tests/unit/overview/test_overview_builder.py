@@ -139,6 +139,19 @@ def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible_bandwidth():
     assert message.endswith("recreated now, the gang could have 1.00 on 1 leaf (a in s-a)")
 
 
+def test_a_gang_whose_rails_are_not_beside_its_gpus_has_less_than_the_best_bandwidth():
+    """Another pod uses the GPUs of NUMA node 0, and the gang's rails are there."""
+    policy = placing.policy(shapes=[placing.TWO_SIDED])
+    nodes = [placing.node(name, "a", rails_each=2) for name in ("a-0", "a-1", "a-2")]
+    requests = {placing.GPU: "2", placing.RESOURCES[0]: "1"}
+    other = placing.build_pod_with("other", {placing.GPU: "4", placing.RESOURCES[1]: "1"}, on="a-0")
+    members = [placing.build_pod_with(f"g-{rank}", requests, on=f"a-{rank}", group="g") for rank in range(2)]
+    assert Cluster(nodes, members, policy=policy).gang().why == ()
+    assessed = Cluster(nodes, [*members, other], policy=policy).gang()
+    assert assessed.bandwidth < assessed.best
+    assert "a-0: NUMA splits" in assessed.why[1].message
+
+
 def test_a_waiting_gang_is_shown_with_the_reason():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
     assessed = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()

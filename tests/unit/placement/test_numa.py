@@ -217,13 +217,13 @@ def bound(name, gpus, at="", *, rails=0, on="n1"):
     return msgspec.structs.replace(new_pod, status=views.PodStatus(phase="Running", conditions=conditions))
 
 
-def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU):
+def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU, absent=facts_builder.NONE_ABSENT):
     for number, requests in enumerate(others):
         cluster.assumed.assume(placing.build_assumed_pod(placing.pod(f"announced-{number}"), "n1", requests=requests))
     request = placing.build_request(placing.pod("asked"), ["n1"])
     signature = scheduling_signature.build_signature(request, request.requests, is_single_pod=True)
     from_shape = numa.build_zones_from_shape(shape, RAIL, cluster.nodes["n1"].allocatable, [GPU]) if shape else ()
-    zones = facts_builder.FactsBuilder(signature, cluster).compute_free_zones("n1", from_shape)
+    zones = facts_builder.FactsBuilder(signature, cluster).compute_free_zones("n1", from_shape, absent)
     return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
 
 
@@ -257,6 +257,13 @@ def test_a_report_counts_if_it_includes_the_last_binding(pods, gpus, written, an
     topology_report = report(*gpus, written=written) if gpus else None
     cluster = build_reported_cluster(*pods, topology_report=topology_report)
     assert list_free(cluster, others=announced) == expected
+
+
+def test_a_report_does_not_count_for_a_node_without_one_of_its_bound_pods():
+    """It does not show which of the devices in use that pod has."""
+    cluster = build_reported_cluster(A, topology_report=report(2, 4, written="2026-11-21T10:00:01Z"))
+    assert list_free(cluster) == [2, 4]
+    assert list_free(cluster, absent=facts_builder.Absent(["uid-a"])) == [4, 4]
 
 
 def test_without_a_shape_bound_pods_are_subtracted_from_the_allocatable_of_an_old_report():

@@ -17,9 +17,9 @@ GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells 
 
 
 class Absent(NamedTuple):
-    """Pods that count as absent for one request."""
+    """Pods that count as absent, by UID."""
 
-    self_uid: str = ""  # the requesting pod, whose own old allocation never counts against it (docs/interface.md 7.7)
+    uids: Collection[str] = ()  # what these use by the observed state counts as free
     ignored_uids: Collection[str] = ()  # assumptions to ignore
 
 
@@ -33,15 +33,14 @@ def compute_free(name: str, cluster: cluster_state.ClusterState, absent: Absent 
     """
     free = cluster.get_free(name)
     unobserved = list_unobserved(name, cluster, absent)
-    returned = pod_usage.count_observed(cluster, absent.self_uid, name) if absent.self_uid else {}
-    if not unobserved and not returned:
+    returned = [pod_usage.count_observed(cluster, uid, name) for uid in absent.uids]
+    if not unobserved and not any(returned):
         return free
-    result = dict(free)
+    result = Counter(free)
     for requests in unobserved:
-        for resource, amount in requests.items():
-            result[resource] = result.get(resource, 0) - amount
-    for resource, amount in returned.items():
-        result[resource] = result.get(resource, 0) + amount
+        result.subtract(requests)
+    for requests in returned:
+        result.update(requests)
     return result
 
 
@@ -110,19 +109,13 @@ class FactsBuilder:
         )
         return self._add_numa_nodes(facts, node, shape, absent) if free is None else facts
 
-    def replace_free(
-        self,
-        facts: node_evaluation.NodeFacts,
-        free: resources.Amounts,
-        *,
-        if_preempted: bool = False,
-    ) -> node_evaluation.NodeFacts:
-        """Return the facts with other free resources. With `if_preempted`, all NUMA nodes count as free."""
+    def replace_free(self, facts: node_evaluation.NodeFacts, free: resources.Amounts) -> node_evaluation.NodeFacts:
+        """Return the facts of a node that has other free resources once its pods are gone. Its NUMA nodes are free."""
         return facts._replace(
             free=self._list_devices(free),
             fits_by_other_resources=self._count_fitting_pods(free),
             eligible=True,
-            zones=facts.allocatable_zones if if_preempted else facts.zones,
+            zones=facts.allocatable_zones,
         )
 
     def _sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
@@ -174,22 +167,19 @@ class FactsBuilder:
     def compute_free_zones(self, name: str, from_shape: numa.Zones, absent: Absent = NONE_ABSENT) -> numa.Zones:
         """Return the free devices of each NUMA node of a node; () if the layout is unknown.
 
-        Source: the report, if it is newer than the last binding; otherwise the node shape (`from_shape`), or the
-        report's allocatable, minus bound pods. Assumed pods are always subtracted. Resources missing from the report
-        come from the shape.
+        Source: the report, if it is newer than the last binding and no bound pod counts as absent; otherwise the node
+        shape (`from_shape`), or the report's allocatable, minus bound pods. Assumed pods are always subtracted.
+        Resources missing from the report come from the shape.
         """
         cluster, names, report = self._cluster, self._located, self._cluster.topology_reports.get(name)
-        bound = [
-            pod
-            for pod in cluster.list_pods_on(name)
-            if pod.uid != absent.self_uid and not names.isdisjoint(pod.requests)
-        ]
+        bound = [pod for pod in cluster.list_pods_on(name) if not names.isdisjoint(pod.requests)]
+        staying = [pod for pod in bound if pod.uid not in absent.uids]
         unobserved = list_unobserved(name, cluster, absent)
-        taken = [*(pod_usage.count_observed(cluster, pod.uid, name) for pod in bound), *unobserved]
+        taken = [*(pod_usage.count_observed(cluster, pod.uid, name) for pod in staying), *unobserved]
         complement = numa.subtract_usage(from_shape, taken)
         if report is None:
             return complement
-        if _is_current(report, bound, names):
+        if staying == bound and _is_current(report, bound, names):
             reported = numa.subtract_usage(numa.read_available_zones(report, names), unobserved)
         elif from_shape:
             return complement

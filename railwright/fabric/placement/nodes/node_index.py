@@ -246,7 +246,7 @@ def find_overrides(
     changed_nodes = {pod.node for uid in gang.retried_uids if (pod := cluster.assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
     peer_requests = _list_peer_requests(index, gang.placed)
-    absent = facts_builder.Absent(request.uid, gang.retried_uids)
+    absent = facts_builder.Absent([request.uid], gang.retried_uids)
     for name in sorted(changed_nodes | peer_requests.keys()):  # between equal plans, the order of classes decides
         if name in cluster.nodes:
             facts = index.facts.build(cluster.nodes[name], None, peer_requests.get(name, ()), absent=absent)
@@ -271,11 +271,11 @@ def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState, absent
             continue
         free = Counter(cluster.nodes[name].allocatable)
         for pod in cluster.assumed.list_on_node(name):
-            if pod.uid != absent.self_uid and pod.uid not in absent.ignored_uids:
+            if pod.uid not in absent.ignored_uids:
                 free.subtract(pod.requests)
         for device in cluster.list_claimable(name):
             free[device] = facts_builder.compute_free(name, cluster).get(device, 0)
-        emptied[name] = index.get_class(index.facts.replace_free(node_class.facts, free, if_preempted=True))
+        emptied[name] = index.get_class(index.facts.replace_free(node_class.facts, free))
     return emptied
 
 
