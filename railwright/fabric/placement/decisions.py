@@ -57,15 +57,16 @@ class Decision(msgspec.Struct, frozen=True):
     def score(self, names: Sequence[str]) -> dict[str, float]:
         """Return the score of each of these candidate nodes: its own, and that of its rating.
 
-        It is 0 for nodes with a fault and for nodes that the cache does not contain. The rating depends on the tier of
-        the leaf and the class of the node, of which there are few. Ask in the state that the decision was made in.
+        It is 0 for nodes with a broken rail and for nodes that the cache does not contain. The rating depends on the
+        tier of the leaf and the class of the node, of which there are few. Ask in the state that the decision was made
+        in.
         """
         signature, nodes_by_leaf = self.view.index.signature, self.view.index.nodes_by_leaf
         tiers = {} if self.fills_used_nodes else rank_leaves(nodes_by_leaf, self)
         tier_by_node = {name: tier for leaf, tier in tiers.items() for name in nodes_by_leaf[leaf]}
 
         def compute_score(tier: float | None, node_class: node_evaluation.NodeClass | None) -> float:
-            if node_class is None or node_class.fault:
+            if node_class is None or node_class.facts.broken:
                 return 0.0
             rating = rate(ELSEWHERE if tier is None else tier, node_class.capacity, self)
             return node_class.score + score_terms.score_locality(rating.value, signature)

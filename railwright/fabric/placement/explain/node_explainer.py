@@ -25,9 +25,9 @@ def find_blocking_reason(node_class: node_evaluation.NodeClass) -> reason.Reason
         )
     if lacking := list_short_resources(node_class):
         return describe_shortage(node_class, lacking[0])
-    return node_class.fault or reason.Reason(
-        PlacementCode.OTHER_RESOURCES, "too little CPU or memory, or too many pods"
-    )
+    if node_class.facts.broken:
+        return node_class.facts.broken[0].describe()
+    return reason.Reason(PlacementCode.OTHER_RESOURCES, "too little CPU or memory, or too many pods")
 
 
 def list_short_resources(node_class: node_evaluation.NodeClass) -> list[str]:
@@ -135,7 +135,7 @@ def explain_nodes(
             row["leaf"] = topology.format_domain(view.get_leaf(name))
             holders = pod_usage.list_holders(name, cluster, except_uid=view.request.uid)
             row |= _describe(node_class, refusals.get(name), holders)
-            if name not in refusals and node_class.fault is None:
+            if name not in refusals and not node_class.facts.broken:
                 row["terms"] = _explain_terms(node_class, view.get_leaf(name), decision)
         rows.append(row)
     return rows
@@ -146,13 +146,13 @@ def _describe(
 ) -> dict[str, Any]:
     """Return why a node is refused or comes last, what it lacks, and what is broken or slower there."""
     row: dict[str, Any] = {}
+    broken = [rail.describe() for rail in node_class.facts.broken]
     if refusal is not None:
         row["rejection"] = refusal
-    elif node_class.fault is not None:
-        row["fault"] = node_class.fault
+    elif broken:
+        row["fault"] = broken[0]
     pools = {pool.need.resource for pool in node_class.pools}
     others = [name for name in list_short_resources(node_class) if name not in pools]
-    broken = [rail.describe() for rail in node_class.facts.broken]
     lists = {
         "rails": [_describe_pool(pool, holders) for pool in node_class.pools if not pool.is_sufficient],
         "short": [describe_shortage(node_class, name) for name in others],
@@ -160,7 +160,7 @@ def _describe(
         "degradations": [
             cause for cause in list_degradations(node_class) if cause.code is not PlacementCode.DEVICE_SHORTAGE
         ],
-        "broken": [cause for cause in broken if cause != (refusal or node_class.fault)],
+        "broken": [cause for cause in broken if cause not in row.values()],
     }
     return row | {key: tuple(reasons) for key, reasons in lists.items() if reasons}
 

@@ -1,7 +1,7 @@
 """Evaluates a class of nodes for one scheduling signature, once for all equal nodes and equal pods.
 
 The input is the state of a node (`NodeFacts`, hashable). The output (`NodeClass`) has the modelled bandwidth per
-slot, the inputs of all score terms except locality, and why a node comes last. Devices that are taken leave no slot.
+slot, and the inputs of all score terms except locality. Devices that are taken, or a broken rail, leave no slot.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,6 @@ from railwright.fabric import intent, resources
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.nodes import node_slots, numa, scheduling_signature
 from railwright.fabric.placement.state import broken_rails
-from railwright.fabric.reasons import reason
 
 MAX_SLOTS_PER_NODE = 64  # upper limit for the slots of one node; a larger number counts as this
 
@@ -29,7 +28,7 @@ class NodeFacts(NamedTuple):
     capacity: tuple[int, ...]
     # used by peers of the requesting pod, which share its NICs; includes rails they use without requesting them
     peer_usage: tuple[int, ...]
-    broken: tuple[broken_rails.BrokenRail, ...]  # rails of the pod
+    broken: tuple[broken_rails.BrokenRail, ...]  # rails of the pod; the node comes last
     zones: numa.Zones = ()
     allocatable_zones: numa.Zones = ()  # allocatable, as if no pod ran on the node
 
@@ -84,7 +83,6 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     pools: tuple[PoolAvailability, ...]
     numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
     capacity: node_slots.NodeCapacity
-    fault: reason.Reason | None  # why the node comes last: a broken rail
     is_aligned: bool | None  # GPUs and rails can be on the same NUMA nodes; None if the layout is unknown
     usage: Mapping[str, ResourceUsage]  # of each requested accelerator and pool
     available_rails: int = node_slots.ALL_RAILS  # bit mask of the needed rails that the node has, free or not
@@ -101,7 +99,6 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
 def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeClass:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
-    fault = facts.broken[0].describe() if facts.broken else None
     usage = {
         name: ResourceUsage(free, allocatable, signature.requests.get(name, 0))
         for name, free, allocatable in zip(signature.devices, facts.free, facts.allocatable, strict=True)
@@ -120,9 +117,8 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
         pools=pools,
         numa_assignments=numa_assignments,
         capacity=_build_capacity(
-            signature, facts, pools, numa_assignments, slots if not fault and facts.eligible else 0
+            signature, facts, pools, numa_assignments, slots if facts.eligible and not facts.broken else 0
         ),
-        fault=fault,
         is_aligned=_compute_numa_factor(signature, numa_assignments[0]) >= 1.0 if numa_assignments else None,
         usage=usage,
         available_rails=_find_available_rails(pools),

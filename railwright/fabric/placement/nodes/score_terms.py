@@ -143,7 +143,7 @@ def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
 
 def compute_score(node_class: node_evaluation.NodeClass, signature: scheduling_signature.SchedulingSignature) -> float:
     """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
-    if node_class.fault:
+    if node_class.facts.broken:
         return 0.0
     replaced = _REPLACED_TERMS if signature.is_single_pod else ()
     total = sum(term.weight * term.score(node_class) for term in TERMS if term.name not in replaced)
