@@ -96,7 +96,7 @@ class ClaimTemplateController:
             reason.Reason(
                 AdmissionCode.CLAIM_TEMPLATE_NOT_WRITTEN,
                 f"ResourceClaimTemplate {name} is not written: {cause}",
-                fix="correct this, and create the workload again if Kueue queues it",
+                fix="correct the cause, and create the workload again if Kueue queues it",
             )
             for ((_, name), _), cause in zip(chosen, causes, strict=True)
             if cause
@@ -167,7 +167,9 @@ class ClaimTemplateController:
         """Return the template. Raises _NotWrittenError."""
         namespace, name = key
         if key in self._state.claim_templates.classes:
-            raise _NotWrittenError("it exists with another content than railwright writes under this name; delete it")
+            raise _NotWrittenError(
+                "a template of this name exists with other content than railwright writes; delete it"
+            )
         try:
             plan = claim_requests.plan_stored(pod, policy, self._state.build_facts(namespace))
         except reason.RefusedError as error:

@@ -140,7 +140,7 @@ def _report_rotation(
         print(f"next: {wait.until:%Y-%m-%d %H:%M} UTC, {wait.reason}")
     for kind in missing:  # nothing calls the webhook then
         print(
-            f"{kind} {installation.CONFIGURATION!r} does not exist; apply the manifests, then run this again",
+            f"{kind} {installation.CONFIGURATION!r} does not exist; apply the manifests, then run the command again",
             file=sys.stderr,
         )
     return output.FINDINGS if missing else output.OK

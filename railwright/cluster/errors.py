@@ -21,12 +21,12 @@ _CONNECTION = (
 )
 _FIXES = {
     404: "if railwright is not installed there (railwright check), install it, or use the context of another cluster",
-    409: "another client has changed it meanwhile: run this again",
-    429: "the API server is busy: run this again in a moment",
+    409: "another client has changed it meanwhile: run the command again",
+    429: "the API server is busy: run the command again in a moment",
 }
 _REQUEST_FIX = "check that the version of the cluster is supported"  # other statuses below 500
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_SERVER_FIX = "the API server, or a proxy before it, has failed: run this again, and look at its log"
+_SERVER_FIX = "the API server, or a proxy before it, has failed: run the command again, and look at its log"
 
 
 class ClusterError(Exception):

@@ -117,7 +117,8 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
         raise
     except TimeoutError:
         reason = f"its credential plugin does not end within {READ_SECONDS:.0f} s"
-        raise build_error(kubeconfig, reason, "run the plugin by hand: it may be waiting for you to log in") from None
+        fix = "run the credential plugin by hand: it may be waiting for you to log in"
+        raise build_error(kubeconfig, reason, fix) from None
     except Exception as error:  # the library raises whatever a malformed file, a plugin or an identity provider causes
         raise build_error(kubeconfig, _describe(error)) from error
 
@@ -158,7 +159,7 @@ async def _load_files(
     )
     name = contexts[context].value["context"].get("user") if context in contexts else None
     if name and name not in users:
-        raise build_error(kubeconfig, f"its context names user {name}, which is not in it")
+        raise build_error(kubeconfig, f"its context names user {name}, which the kubeconfig lacks")
     user = users[name].value["user"] or {} if name else {}
     if "exec" in user and os.sep in user["exec"].get("command", ""):  # a relative path begins at the kubeconfig
         user["exec"]["command"] = str(pathlib.Path(users[name].path).parent / user["exec"]["command"])
@@ -206,7 +207,7 @@ def _describe(error: Exception) -> str:
     elif isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         text = f"is not valid YAML in line {error.problem_mark.line + 1}"
     elif isinstance(error, ConfigException):
-        # The library names an entry by its whole content, tokens included. A plugin may end with a traceback.
+        # The library names an entry by its whole content, tokens included. A credential plugin may print a traceback.
         message = str(error).partition("{")[0]
         text = errors.quote_message(message) or errors.quote_message(message.partition(". ")[0])
     return text or "is not a kubeconfig that can be used"

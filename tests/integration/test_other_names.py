@@ -42,7 +42,7 @@ async def assert_one_of_several_is_chosen(plane):
         assert code == 1
         assert rows["installed"]["state"] == "ok"
         variables = "RAILWRIGHT_NAMESPACE=others RAILWRIGHT_INSTALLATION=other"
-        assert rows["installed"]["detail"] == f"others; other commands find it by: export {variables}"
+        assert rows["installed"]["detail"] == f"others; other commands find this namespace by: export {variables}"
     finally:
         await plane.remove_namespace("others")
 

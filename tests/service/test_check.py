@@ -153,7 +153,7 @@ async def test_missing_permissions_are_named_and_exit_two(installation, check):
     assert code == 2
     assert err.startswith("railwright: ")
     assert len(err.splitlines()) == 1
-    assert err.rstrip().endswith("ask for these permissions, or accept it: --allow-unread")
+    assert err.rstrip().endswith("ask for these permissions, or accept the incomplete result: --allow-unread")
     for right in rights:
         assert f"you may not {right} (403 Forbidden)" in err
         assert f"skipped because you may not {right} (403 Forbidden)\n" in out

@@ -146,7 +146,7 @@ async def test_another_content_under_the_name_is_reported_and_replaced_once_it_i
     wrong["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
     replica.state.claim_templates.upsert(msgspec.convert(wrong, objects.ResourceClaimTemplate))
     await shell.until(lambda: replica.messages)
-    assert "another content than railwright writes under this name; delete it" in replica.messages[0]
+    assert "other content than railwright writes; delete it" in replica.messages[0]
     assert not list_templates(server)
     replica.state.claim_templates.remove(msgspec.convert(wrong, objects.ResourceClaimTemplate))
     await shell.until(lambda: list_templates(server))
@@ -217,7 +217,7 @@ async def test_the_author_of_a_workload_reads_why_its_template_is_not_written(se
     (warning,) = response["warnings"]
     assert warning.startswith(f"ClaimTemplateNotWritten: ResourceClaimTemplate {name} is not written: ")
     assert "you may not create" in warning
-    assert warning.endswith("correct this, and create the workload again if Kueue queues it")
+    assert warning.endswith("correct the cause, and create the workload again if Kueue queues it")
     counted = replica.counters.registry.get_sample_value
     assert counted("railwright_webhook_warnings_total", {"code": "ClaimTemplateNotWritten"}) == 1
 

@@ -147,7 +147,7 @@ SAID = {
     "a plugin without credentials": "the credential plugin of user dev gives neither a token nor a certificate",
     "a context that is missing": "Expected object with name staging in",
     "a cluster that is missing": "Expected object with name prod in",
-    "a user that is missing": "its context names user dev, which is not in it",
+    "a user that is missing": "its context names user dev, which the kubeconfig lacks",
     "a CA that is missing": "nowhere.crt; correct it (kubectl config view",
     "a CA that is no certificate": "its CA or client certificate cannot be used: PEM is expected",
     "a plugin that is missing": "no-such-credential-plugin: no such file or directory",

@@ -249,7 +249,7 @@ async def test_a_pod_that_the_extender_does_not_know_is_explained_by_its_own_obj
         (404, "no extender is installed in namespace railwright-system"),
     ],
 )
-async def test_who_cannot_ask_the_extender_reads_one_short_sentence(cluster, run, status, cause):
+async def test_a_user_who_may_not_ask_the_extender_reads_one_short_sentence(cluster, run, status, cause):
     tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}, "spec": {}}
     cluster.keep(f"{PODS}/p", tree)
     cluster.lists[EVENTS] = []
@@ -358,9 +358,9 @@ CRON_JOB = {**build_owned("nightly", None, LABEL), "spec": {"jobTemplate": {"spe
             {},
             {"/apis/batch/v1/namespaces/prod/jobs/late": {**build_owned("late", None, LABEL), **JOB}},
             (
-                f"{UNLABELLED} Job late: label railwright.io/fabric 'roce' of the Job does not reach its pods: it was "
-                "set after the Job was created, or railwright was not called or the policy in mode warn then; the "
-                "template cannot change, so delete the Job, and create it again with the label\n"
+                f"{UNLABELLED} Job late: label railwright.io/fabric 'roce' of the Job does not reach its pods: the "
+                "label was set after the Job was created, or railwright was not called or the policy in mode warn "
+                "then; the template cannot change, so delete the Job, and create it again with the label\n"
             ),
         ),
         (
@@ -371,7 +371,7 @@ CRON_JOB = {**build_owned("nightly", None, LABEL), "spec": {"jobTemplate": {"spe
             },
             (
                 f"{UNLABELLED} CronJob nightly: label railwright.io/fabric 'roce' of the CronJob has no effect: a "
-                "CronJob passes no label to its pods; set it in spec.jobTemplate"
+                "CronJob passes no label to its pods; set the label in spec.jobTemplate"
             ),
         ),
     ],

@@ -170,7 +170,7 @@ async def test_a_pod_without_a_record_has_unknown_rails(cluster, verify):
     assert out.startswith("cannot tell whether on every rail: RoCE on 4 rails")
 
 
-async def test_a_job_is_followed_from_before_its_start(cluster, tmp_path):
+async def test_follow_waits_for_the_logs_of_pods_that_have_not_started(cluster, tmp_path):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     cluster.gates = {"llm-1-x": asyncio.Event()}
@@ -186,7 +186,7 @@ async def test_a_job_is_followed_from_before_its_start(cluster, tmp_path):
     assert out.startswith("RDMA on every rail: RoCE, 4 of 4 rails")
 
 
-async def test_a_pod_that_is_pending_is_said_to_be_so(cluster, verify):
+async def test_a_pending_pod_is_reported_as_pending(cluster, verify):
     cluster.pods = [{**build_pod(f"llm-{at}-x"), "status": {"phase": "Pending"}} for at in range(2)]
     cluster.logs = {f"llm-{at}-x": [] for at in range(2)}  # as the API server answers for a pod without a node
     cluster.waiting = {"llm-1-x": 99}

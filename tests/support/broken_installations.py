@@ -234,7 +234,7 @@ BREAKS = {
                           "1 of 2"),
     "webhook scaled away": (put("deployments", WEBHOOK, 0, "spec", "replicas"), "webhook-replicas", "fail", "to 0"),
     "one replica": (one_replica, "webhook-replicas", "warn",
-                    "1 replica: opted-in pods cannot be created while it restarts or its node is drained"),
+                    "1 replica: opted-in pods cannot be created while the webhook restarts or its node is drained"),
     "another release": (image, "images", "warn", "0.0.9"),
     "no secret": (clear(f"{WEBHOOK}-secret"), "webhook-certificate", "fail", "railwright-webhook-tls does not exist"),
     "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "webhook-certificate", "fail",

@@ -165,7 +165,8 @@ async def check(client: clients.Client, arguments: argparse.Namespace, namespace
         unread = [result.detail for result in results if result.unread]
         output.print_note(
             f"{text.format_count(len(unread), 'check')} could not read what is needed, so the result is incomplete: "
-            f"{'; '.join(dict.fromkeys(unread))}; ask for these permissions, or accept it: --allow-unread"
+            f"{'; '.join(dict.fromkeys(unread))}; ask for these permissions, or accept the "
+            "incomplete result: --allow-unread"
         )
     return code
 

@@ -72,8 +72,9 @@ def check_installed(snapshot: Snapshot) -> Assessment:
     if manifest is None and "namespaces" not in snapshot.unread:
         return fail(f"namespace {snapshot.namespace} does not exist")
     if get_path(manifest, "metadata", "deletionTimestamp"):
-        wait = f"wait until it is gone (kubectl get namespace {snapshot.namespace}), then install again: {_INSTALL}"
-        return fail(f"namespace {snapshot.namespace} is being deleted", wait)
+        namespace = f"namespace {snapshot.namespace}"
+        fix = f"wait until the namespace is gone (kubectl get {namespace}), then install again: {_INSTALL}"
+        return fail(f"{namespace} is being deleted", fix)
     if not any(snapshot.find("deployments", name) for name in (WEBHOOK, EXTENDER, CERTS)):
         return fail(f"namespace {snapshot.namespace} has none of its Deployments")
     if snapshot.find("deployments", WEBHOOK) is None:
@@ -84,7 +85,7 @@ def check_installed(snapshot: Snapshot) -> Assessment:
     if (snapshot.namespace, installed_names.POLICY) == (names.NAMESPACE, names.POLICY_CONFIGMAP):
         return ok(snapshot.namespace)
     variables = f"RAILWRIGHT_NAMESPACE={snapshot.namespace} RAILWRIGHT_INSTALLATION={installed_names.INSTALLATION}"
-    return ok(f"{snapshot.namespace}; other commands find it by: export {variables}")
+    return ok(f"{snapshot.namespace}; other commands find this namespace by: export {variables}")
 
 
 @row("kubectl -n {namespace} logs deployment/{webhook}")
@@ -100,7 +101,7 @@ def check_webhook_replicas(snapshot: Snapshot) -> Assessment:
         return readiness
     if (get_path(deployment, "spec", "replicas") or 1) < 2:
         return warn(
-            "1 replica: opted-in pods cannot be created while it restarts or its node is drained",
+            "1 replica: opted-in pods cannot be created while the webhook restarts or its node is drained",
             "kubectl -n {namespace} scale deployment {webhook} --replicas=2",
         )
     return ok(readiness.detail)

@@ -125,8 +125,8 @@ def _is_enforced(snapshot: Snapshot) -> bool:
 
 @row(
     "these pods were created while the webhook was not called or the policy was in mode warn, or labelled later, and "
-    "use TCP; set the label in the template of their workload, if it is not there, and delete them so that their "
-    "controller creates them again: kubectl -n NAMESPACE delete pod NAME"
+    "use TCP; set the label in the pod template of their workload if the template lacks it, and delete the pods so "
+    "that their controller creates them again: kubectl -n NAMESPACE delete pod NAME"
 )
 def check_uninjected(snapshot: Snapshot) -> Assessment:
     """Every opted-in pod has its network.
@@ -176,8 +176,8 @@ _NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"
 
 
 @row(
-    "let the nodes pull it: name a Secret for its registry in imagePullSecrets of the pods or of their ServiceAccount, "
-    "or another image in `preflight.image` of the fabric"
+    "let the nodes pull the image: name a Secret for its registry in imagePullSecrets of the pods or of their "
+    "ServiceAccount, or another image in `preflight.image` of the fabric"
 )
 def check_preflight_image(snapshot: Snapshot) -> Assessment:
     """The image of the preflight can be pulled in the namespaces of users.
@@ -194,7 +194,7 @@ def check_preflight_image(snapshot: Snapshot) -> Assessment:
         if container.name == names.PREFLIGHT_CONTAINER
     ]
     if not waiting:
-        return ok("no pod waits for it")
+        return ok("no pod waits for the image of the preflight")
     images = ", ".join(dict.fromkeys(image for _, image in waiting))
     return fail(f"{images}: {text.join_first([name for name, _ in waiting], 5)}")
 

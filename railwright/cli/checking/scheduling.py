@@ -32,7 +32,7 @@ _VOLCANO_LISTEN = "--volcano-listen"  # option of the extender: a port for Volca
 _PREDICATE = "extender.predicateVerb"
 _HYPER_NODE_PLUGIN = "network-topology-aware"
 _UNSEEN = (
-    "it is not known whether it asks the extender, because no ConfigMap says so: it does if the extender's metric "
+    "no ConfigMap says whether this scheduler asks the extender; the scheduler does if the extender's metric "
     "railwright_requests_total grows while such a pod is placed"
 )
 _COMPARED = ("filterVerb", "prioritizeVerb", "nodeCacheCapable", "ignorable")  # of a KubeSchedulerConfiguration
@@ -57,8 +57,8 @@ def _find_unmanaged(snapshot: Snapshot, managed: Sequence[str]) -> str:
 
 
 @row(
-    "kubectl -n volcano-system edit configmap volcano-scheduler-configmap; what it must have: railwright policy "
-    "scheduler-config --scheduler volcano"
+    "kubectl -n volcano-system edit configmap volcano-scheduler-configmap; to print what the ConfigMap "
+    "must have: railwright policy scheduler-config --scheduler volcano"
 )
 def check_volcano_configuration(snapshot: Snapshot) -> Assessment:
     """Volcano is configured to call the extender.
@@ -152,7 +152,7 @@ def check_gang_topology(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     return ok(level)
 
 
-@row("change the KubeSchedulerConfiguration; what it must have: railwright policy scheduler-config")
+@row("change the KubeSchedulerConfiguration; to print what it must have: railwright policy scheduler-config")
 def check_kube_scheduler_configuration(snapshot: Snapshot) -> Assessment:
     """The kube-scheduler is configured to call the extender.
 

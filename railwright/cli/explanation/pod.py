@@ -237,8 +237,8 @@ def _print_injection(record: PodRecord) -> None:
     if record.missed_label:
         fabric = (
             f"label {names.FABRIC} {record.missed_label!r}, but not injected: the label was set after the pod's "
-            "creation, the webhook was not called, or the policy was in mode warn; set it in the pod template, then "
-            "delete the pod, so that it is created again"
+            "creation, the webhook was not called, or the policy was in mode warn; set the label in the pod template, "
+            "then delete the pod, so that its controller creates it again"
         )
     place = f" on node {record.node}" if record.node else ""
     output.print_styled((f"Pod {record.pod}{place}: {fabric}", "bold"))

@@ -103,7 +103,7 @@ def check_label(
         yield reasons.Reason(
             AdmissionCode.LABEL_NOT_PASSED,
             f"label {names.FABRIC} {value!r} of the {kind.name} has no effect: {cause}",
-            fix=f"set it in {lacking[0].title}.metadata.labels",
+            fix=f"set the label in {lacking[0].title}.metadata.labels",
         )
     if label is None and kind.is_injected and (labelled := [item for item in templates_read if item not in lacking]):
         own = labelled[0].pod.metadata.labels[names.FABRIC]
@@ -112,7 +112,7 @@ def check_label(
                 AdmissionCode.LABEL_IN_TEMPLATE,
                 f"label {names.FABRIC} {text.abbreviate(own, _MAX_VALUE)!r} is in {labelled[0].title} only: its pods "
                 "get their rails, but quotas, queues and PodGroups do not count the devices",
-                fix=f"set it in metadata.labels of the {kind.name}",
+                fix=f"set the label in metadata.labels of the {kind.name}",
             )
 
 
@@ -125,12 +125,13 @@ def describe_uncopied(workload: templates.Workload) -> str:
     problem = f"label {names.FABRIC} {workload.label!r} of the {kind.name} does not reach its pods: "
     if kind.is_frozen:
         return (
-            f"{problem}it was set after the {kind.name} was created, or railwright was not called or the policy in "
-            f"mode warn then; the template cannot change, so delete the {kind.name}, and create it again with the label"
+            f"{problem}the label was set after the {kind.name} was created, or railwright was not called or the policy "
+            f"in mode warn then; the template cannot change, so delete the {kind.name}, and create it "
+            "again with the label"
         )
     return (
-        f"{problem}railwright was not called or the policy in mode warn when it was set, and has not copied it to the "
-        f"template; set it in {lacking[0].title}.metadata.labels"
+        f"{problem}railwright was not called or the policy in mode warn when the label was set, and has not copied it "
+        f"to the template; set the label in {lacking[0].title}.metadata.labels"
     )
 
 

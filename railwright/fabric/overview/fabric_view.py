@@ -112,7 +112,7 @@ class FabricView:
         used = {rail for pod in pods for rail in pod.rails}
         notes, held = _list_unavailable_rails(self.fabric, node, self._cluster, used)
         broken = [
-            f"{rail}: the node's annotation {names.BROKEN_RAILS} names it"
+            f"{rail}: the node's annotation {names.BROKEN_RAILS} names the rail"
             for rail in self._rails
             if rail in node.broken_rails
         ]
@@ -208,7 +208,7 @@ def _list_unavailable_rails(
         capacity = node.capacity.get(rail.resource, 0) // resources.UNIT
         if not capacity:
             missing = f"no device of DeviceClass {fabric.claims.device_class} in the ResourceSlices of the node"
-            notes.append(f"{rail.name}: {missing} matches it")
+            notes.append(f"{rail.name}: {missing} matches the rail")
         own = [device for device, names in on_node if rail.resource in names]
         tainted = [(device.id.device, taint) for device in own if (taint := device.find_taint())]
         notes += [f"{rail.name}: device {device} has the taint {taint}" for device, taint in tainted]

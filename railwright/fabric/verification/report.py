@@ -217,13 +217,13 @@ def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> _
     if evidence.is_tcp:
         return _State(TCP, tuple(sorted({reason for process in evidence.processes for reason in process.reasons})))
     if not evidence.networks or not all(process.chosen_networks for process in evidence.processes):
-        why = "no line says which network it took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
+        why = "no line says which network NCCL took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
         return _State(UNKNOWN, (why,))
     if not evidence.opened and not all(map(_RDMA.match, evidence.networks)):
         networks = ", ".join(sorted(evidence.networks))
         return _State(UNKNOWN, (f"network {networks} is unknown to railwright, so it may not be RDMA",))
     if not _matches(expected.transport, evidence.transport):
-        return _State(PARTIAL, (f"the fabric is {expected.transport}, and it ran over {evidence.transport}",))
+        return _State(PARTIAL, (f"the fabric is {expected.transport}, and the job ran over {evidence.transport}",))
     if failures:
         return _State(FAILED, tuple(failures[:1]))
     if rails is not None and opened is not None and opened < rails:

@@ -320,7 +320,7 @@ def hide_schedulers(trees):
 
 
 UNSEEN = (
-    "it is not known whether it asks the extender, because no ConfigMap says so: it does if the extender's metric "
+    "no ConfigMap says whether this scheduler asks the extender; the scheduler does if the extender's metric "
     "railwright_requests_total grows while such a pod is placed"
 )
 

@@ -31,15 +31,15 @@ NEAR_MISSES = {
     ),
     "a Job": (
         "jobs.v1.batch", installations.build_workload("Job", "x", {}, **OPTED_IN),
-        ("Job train/x: label railwright.io/fabric 'roce' of the Job does not reach its pods: it was set after the Job "
-        "was created, or railwright was not called or the policy in mode warn then; the template cannot change, so "
-        "delete the Job, and create it again with the label"),
+        ("Job train/x: label railwright.io/fabric 'roce' of the Job does not reach its pods: the label was set after "
+        "the Job was created, or railwright was not called or the policy in mode warn then; the template cannot "
+        "change, so delete the Job, and create it again with the label"),
     ),
     "a Deployment": (
         "deployments.v1.apps", installations.build_workload("Deployment", "x", {}, **OPTED_IN),
         ("Deployment train/x: label railwright.io/fabric 'roce' of the Deployment does not reach its pods: railwright "
-        "was not called or the policy in mode warn when it was set, and has not copied it to the template; set it in "
-        "spec.template.metadata.labels"),
+        "was not called or the policy in mode warn when the label was set, and has not copied it to the template; "
+        "set the label in spec.template.metadata.labels"),
     ),
     "annotations": (
         "deployments.v1.apps",

@@ -144,6 +144,6 @@ def test_a_label_without_effect_is_named_with_its_right_place(kind, version, ste
     (warning,) = template.warnings
     assert warning.code == "LabelNotPassed"
     assert f"of the {kind} has no effect" in warning.message
-    assert warning.text.endswith(f"set it in {path}.metadata.labels")
+    assert warning.text.endswith(f"set the label in {path}.metadata.labels")
     (template,) = templates.expand(build(LABEL), "default") or ()
     assert template.warnings == ()

@@ -77,7 +77,7 @@ async def test_the_copy_is_not_used_for_a_policy_that_was_deleted_or_is_valid(te
     assert server.store.current is None if text is None else "f" in server.store.current.document.fabrics
 
 
-async def test_each_valid_policy_is_kept_and_no_other():
+async def test_a_valid_policy_is_stored_once_and_an_invalid_one_never():
     cluster = ApiServer()
     await Server(cluster).see(GOOD, "9")
     assert cluster.written == [("9", GOOD)]

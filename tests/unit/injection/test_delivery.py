@@ -189,7 +189,7 @@ def make_rail(transport: str):
 # --- the first of all init containers -----------------------------------------------------------------------
 
 
-def test_it_is_the_first_also_after_another_webhook_has_put_its_own_before_it():
+def test_the_preflight_is_moved_before_the_init_container_of_another_webhook():
     policy, at = fabric(), admitting.known(**NEW)
     once = admitted(pod(initContainers=[{"name": "own", "image": "i"}]), policy, at)
     assert [init["name"] for init in once["spec"]["initContainers"]] == ["railwright-preflight", "own"]

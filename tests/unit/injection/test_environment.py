@@ -23,7 +23,7 @@ def test_a_literal_beats_the_derived_value():
     assert env(admitted(pod(), fabric("    env: {NCCL_IB_HCA: mlx5}\n")))["NCCL_IB_HCA"] == "mlx5"
 
 
-def test_a_container_with_envfrom_gets_the_file_and_no_entries():
+def test_a_container_with_envfrom_gets_the_file_and_no_env_entries():
     source = [{"configMapRef": {"name": "settings"}}]
     tree = pod(gpus(8, envFrom=source))
     after = admitted(tree, fabric())

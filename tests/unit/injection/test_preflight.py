@@ -320,14 +320,14 @@ AUTO = "    resolve: auto\n"
         ("roce", UNSTATED, AUTO + "    nccl: {derive: false}\n", False),
     ],
 )
-def test_it_is_added_where_the_policy_leaves_a_value_open(transport, rails, more, wanted):
+def test_the_preflight_is_added_where_the_policy_leaves_a_value_open(transport, rails, more, wanted):
     after = admitted(pod(), fabric(more, rails=rails, transport=transport))
     assert ("initContainers" in after["spec"]) is wanted
     left_out = admitted(pod(annotations={"railwright.io/skip": "env"}), fabric(AUTO, rails=UNSTATED))
     assert "initContainers" not in left_out["spec"]
 
 
-def test_its_image_is_the_webhooks_unless_the_policy_names_one():
+def test_the_image_of_the_preflight_is_the_webhooks_unless_the_policy_names_one():
     at = admitting.known(image="registry/railwright@sha256:0")
     (container,) = admitted(pod(), fabric(AUTO), at)["spec"]["initContainers"]
     assert container["image"] == "registry/railwright@sha256:0"

@@ -39,7 +39,7 @@ def test_the_webhook_reports_a_users_mistake_with_container_code_value_and_fix_a
     assert warning == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
-def test_errors_come_first():
+def test_findings_of_severity_error_come_first():
     many = variables(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
     warnings = list_warnings(admitting.pod(gpus(*many)), admitting.fabric())
     assert len(warnings) == 10

@@ -240,7 +240,7 @@ def test_broken_rails_are_dead_and_noted():
     node = seen.node("a-00")
     assert (node.rails, node.rail_notes) == (
         "fffd",
-        ("rail3: the node's annotation railwright.io/broken-rails names it",),
+        ("rail3: the node's annotation railwright.io/broken-rails names the rail",),
     )
     assert (seen.node("a-01").rails, seen.node("a-01").rail_notes) == ("dddd", ())
     fabric = seen.builder.build_overview(source="test").fabrics[0]

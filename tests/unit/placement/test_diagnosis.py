@@ -180,7 +180,7 @@ def test_ranks_out_of_order_cross_more_often():
 
 
 @pytest.mark.parametrize(("lost", "value"), [({"n2": 3}, 0.75), ({"n0": 0, "n2": 3}, 0.5)])
-def test_a_rail_that_a_member_lacks_is_lost_to_all(lost, value):
+def test_a_rail_that_a_member_lacks_is_lost_to_all_members(lost, value):
     def without(rail):
         bad = stands(rails_each={item: 1 for item in RESOURCES if item != RESOURCES[rail]})
         return msgspec.structs.replace(bad, capacity=msgspec.structs.replace(bad.capacity, slot_numa_factors=(1.0,)))

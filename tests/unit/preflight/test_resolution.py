@@ -234,7 +234,7 @@ def test_a_rail_has_all_functions_of_its_resource(tmp_path):
     assert sorted(find(result, "device")) == ["mlx5_11", "mlx5_2", "mlx5_20", "mlx5_29"]
 
 
-def test_functions_of_one_of_several_containers_are_not_listed_for_all(tmp_path):
+def test_functions_of_one_of_several_containers_are_not_in_the_lists_for_all_containers(tmp_path):
     sysfs_trees.build_infiniband(tmp_path, rails=2, interfaces=False)
     environment = {"PCIDEVICE_X_Y_A": "0000:10:00.1"}
     options = (INFINIBAND, "--rail=rail0,resource=x.y/a")

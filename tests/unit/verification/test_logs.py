@@ -169,7 +169,7 @@ REPORTS = {  # the logs, what is expected, the state, and words of the line
         (GOOD, ALSO),
         {"transport": "infiniband"},
         report.PARTIAL,
-        "the fabric is infiniband, and it ran over RoCE",
+        "the fabric is infiniband, and the job ran over RoCE",
     ),
     "ranks without logs": (
         (FEW_RANKS,),

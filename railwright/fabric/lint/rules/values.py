@@ -74,9 +74,9 @@ def check_word(setting: Setting, ranks: RankContext) -> Iterator[str]:
         yield from find_problems(text, ranks) if text else ()
     elif text and not row.allows(text) and not row.allows(setting.value or ""):
         effect = f" ({row.on_invalid})" if row.on_invalid else ""
-        fix = f"it must match {row.words}"
+        fix = f"write a value that matches {row.words}"
         if isinstance(row.allowed, catalogue.Enumeration):
-            fix = f"write {text.upper()}" if row.allowed.allows(text.upper()) else f"it takes one of: {row.words}"
+            fix = f"write {text.upper()}" if row.allowed.allows(text.upper()) else f"write one of: {row.words}"
         yield f"NCCL does not know this word{effect}; {fix}"
 
 
