@@ -150,30 +150,30 @@ def test_the_charged_devices_are_the_requested_ones_in_any_order_of_pods(held, c
 # --- where a pod goes -------------------------------------------------------------------------------------
 
 
-PLACES = {  # free devices by NUMA node, a pod, and: is it aligned, how many rails are local, on which NUMA nodes
-    "a whole node, in matching pairs": (node(), want(8, 0, 1, 2, 3), (True, 4, (0, 1))),
-    "rails of one NUMA node": (node(), want(4, 2, 3), (True, 2, (1,))),
-    "a GPU away from the only free rail": (zones({GPU: 4}, {GPU: 0, RESOURCES[3]: 1}), want(1, 3), (False, 0, (0, 1))),
-    "two and two GPUs, with a rail each": (HALF, want(4, 0, 2), (True, 2, (0, 1))),
-    "both rails beside two GPUs, which are the share of one": (HALF, want(4, 0, 1), (False, 1, (0, 1))),
-    "two of three GPUs are the share of two rails, rounded up": (HALF, want(3, 0, 1), (True, 2, (0, 1))),
+PLACES = {  # free devices by NUMA node, a pod, and: how many rails are local, on which NUMA nodes
+    "a whole node, in matching pairs": (node(), want(8, 0, 1, 2, 3), (4, (0, 1))),
+    "rails of one NUMA node": (node(), want(4, 2, 3), (2, (1,))),
+    "a GPU away from the only free rail": (zones({GPU: 4}, {GPU: 0, RESOURCES[3]: 1}), want(1, 3), (0, (0, 1))),
+    "two and two GPUs, with a rail each": (HALF, want(4, 0, 2), (2, (0, 1))),
+    "both rails beside two GPUs, which are the share of one": (HALF, want(4, 0, 1), (1, (0, 1))),
+    "two of three GPUs are the share of two rails, rounded up": (HALF, want(3, 0, 1), (2, (0, 1))),
     "all rails, of which one is dead": (GONE, want(8, 0, 1, 2, 3), None),
-    "a partly used NUMA node before a free one": (zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2), (True, 0, (1,))),
-    "no accelerators": (node(), want(0, 0, 3), (True, 2, (0, 1))),
-    "an unknown layout": ((), want(8, 0, 1), (True, 2, ())),
-    "rails that no NUMA node names": (zones({GPU: 4}, {GPU: 4}), want(4, 0, 1), (True, 2, (0,))),
+    "a partly used NUMA node before a free one": (zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2), (0, (1,))),
+    "no accelerators": (node(), want(0, 0, 3), (2, (0, 1))),
+    "an unknown layout": ((), want(8, 0, 1), (2, ())),
+    "rails that no NUMA node names": (zones({GPU: 4}, {GPU: 4}), want(4, 0, 1), (2, (0,))),
     "a rail that one NUMA node names": (
         zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}),
         want(8, 0, 1, 2),
-        (True, 3, (0, 1)),
+        (3, (0, 1)),
     ),
 }
 
 
 @pytest.mark.parametrize(("free", "asked", "expected"), PLACES.values(), ids=PLACES)
-def test_a_pod_is_aligned_if_each_numa_node_gives_it_rails_in_proportion_to_its_gpus(free, asked, expected):
+def test_rails_are_local_if_their_numa_node_has_its_share_of_the_gpus(free, asked, expected):
     assignment = numa.assign(free, asked)
-    assert (assignment and (assignment.is_aligned, assignment.local, assignment.zones)) == expected
+    assert (assignment and (assignment.local, assignment.zones)) == expected
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 4), st.integers(0, 20))
@@ -378,7 +378,7 @@ def check_split(gpus, rails, places):
     expected = max(qualities)
     assert all(tuple(laid) in option for laid, option in zip(best.allocation, options, strict=True))
     chosen = quality(best.allocation[: len(gpus)], best.allocation[len(gpus) :])
-    assert (best.is_aligned, best.local) == chosen[:2]
+    assert best.local == chosen[1]
     assert chosen == expected
 
 

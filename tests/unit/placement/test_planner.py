@@ -38,8 +38,6 @@ def build_class(grade):
         pools=(),
         numa_assignments=(),
         capacity=grade,
-        fault=None,
-        is_aligned=None,
         usage={},
     )
 

@@ -27,7 +27,6 @@ class DeviceRow(NamedTuple):
 class Split(msgspec.Struct, frozen=True):
     """The best split."""
 
-    is_aligned: bool
     local: int  # number of rail devices in the zone of the accelerators they serve
     allocation: tuple[Counts, ...]  # devices of each row by zone: accelerators, then rails, in the given order
 
@@ -41,7 +40,7 @@ def find_best_split(accelerators: tuple[DeviceRow, ...], rails: tuple[DeviceRow,
     or without accelerators, any split is aligned.
     """
     if not accelerators and not rails:
-        return Split(is_aligned=True, local=0, allocation=())
+        return Split(local=0, allocation=())
     gpus, rail_devices = (sum(row.requested for row in side) for side in (accelerators, rails))
     attempts = [(True, rail_devices)]
     if gpus and rail_devices:
@@ -51,7 +50,7 @@ def find_best_split(accelerators: tuple[DeviceRow, ...], rails: tuple[DeviceRow,
         if on_all_zones := _allocate(accelerators, rails, every, local, is_aligned=is_aligned):
             subsets = _list_subsets(accelerators, rails, every)
             tries = (_allocate(accelerators, rails, zones, local, is_aligned=is_aligned) for zones in subsets)
-            return Split(is_aligned, local, next(filter(None, tries), on_all_zones))
+            return Split(local, next(filter(None, tries), on_all_zones))
     return None
 
 

@@ -83,7 +83,6 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     pools: tuple[PoolAvailability, ...]
     numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
     capacity: node_slots.NodeCapacity
-    is_aligned: bool | None  # GPUs and rails can be on the same NUMA nodes; None if the layout is unknown
     usage: Mapping[str, ResourceUsage]  # of each requested accelerator and pool
     available_rails: int = node_slots.ALL_RAILS  # bit mask of the needed rails that the node has, free or not
     placed_shares: tuple[float, ...] = ()  # `capacity.shares` for the peers that the node runs
@@ -119,7 +118,6 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
         capacity=_build_capacity(
             signature, facts, pools, numa_assignments, slots if facts.eligible and not facts.broken else 0
         ),
-        is_aligned=_compute_numa_factor(signature, numa_assignments[0]) >= 1.0 if numa_assignments else None,
         usage=usage,
         available_rails=_find_available_rails(pools),
         placed_shares=_compute_shares(signature, facts, pools, further_pods=0),
@@ -197,7 +195,7 @@ def _count_unsplit_slots(
 def _compute_numa_factor(signature: scheduling_signature.SchedulingSignature, assignment: numa.NumaAssignment) -> float:
     """Return the NUMA factor, 0..1, of a pod's rail bandwidth: less than 1 if rails are on another NUMA node."""
     rail_devices = signature.full_demand.rail_devices
-    if assignment.is_aligned or not rail_devices:
+    if assignment.local >= rail_devices:
         return 1.0
     return (assignment.local + bandwidth.MISALIGNED * (rail_devices - assignment.local)) / rail_devices
 

@@ -50,8 +50,7 @@ class NumaAssignment(msgspec.Struct, frozen=True):
     the node has them at all is checked with the rails.
     """
 
-    is_aligned: bool  # each rail is on the NUMA node of the accelerators it serves
-    local: int  # number of rail devices that are
+    local: int  # number of rail devices on the NUMA nodes of the accelerators that they serve
     taken: Zones  # devices of each NUMA node that the pod uses
     zones: tuple[int, ...]  # numbers of these NUMA nodes
 
@@ -204,7 +203,7 @@ def assign(zones: Zones, demand: NumaDemand) -> NumaAssignment | None:
     gpus, rails = _select_listed(free, demand.accelerators), _select_listed(free, demand.pools)
     unlisted = _count_devices(demand.pools) - _count_devices(rails)
     if not gpus and not rails:
-        return NumaAssignment(is_aligned=True, local=unlisted, taken=(), zones=())
+        return NumaAssignment(local=unlisted, taken=(), zones=())
 
     def fullness(at: int) -> tuple[int, int, int]:
         here = free[at]
@@ -215,7 +214,7 @@ def assign(zones: Zones, demand: NumaDemand) -> NumaAssignment | None:
     if enough:  # an assignment to one NUMA node is always best
         node = zones[min(enough, key=fullness) if len(enough) > 1 else enough[0]].node
         alone = Zone(node, tuple(sorted(demanded)))
-        return NumaAssignment(is_aligned=True, local=_count_devices(demand.pools), taken=(alone,), zones=(node,))
+        return NumaAssignment(local=_count_devices(demand.pools), taken=(alone,), zones=(node,))
     order = sorted(_list_zones_with(free, demanded), key=fullness)
     split = (
         gpu_nic_pairs.find_best_split(_build_rows(free, order, gpus), _build_rows(free, order, rails), len(order))
@@ -225,7 +224,7 @@ def assign(zones: Zones, demand: NumaDemand) -> NumaAssignment | None:
     if split is None:
         return None
     taken = _build_taken([zones[at].node for at in order], (*gpus, *rails), split.allocation)
-    return NumaAssignment(split.is_aligned, split.local + unlisted, taken, tuple(zone.node for zone in taken))
+    return NumaAssignment(split.local + unlisted, taken, tuple(zone.node for zone in taken))
 
 
 def assign_all(

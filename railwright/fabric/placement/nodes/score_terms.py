@@ -61,7 +61,8 @@ def _score_numa(node_class: node_evaluation.NodeClass) -> float:
     rail_devices = node_class.demand.rail_devices
     if not rail_devices:
         return float(node_class.capacity.unsplit_slots > 0)
-    return 1.0 if node_class.is_aligned else node_class.numa_assignments[0].local / rail_devices / 2
+    local = node_class.numa_assignments[0].local
+    return 1.0 if local >= rail_devices else local / rail_devices / 2
 
 
 def _explain_numa(node_class: node_evaluation.NodeClass) -> str:
@@ -74,7 +75,7 @@ def _explain_numa(node_class: node_evaluation.NodeClass) -> str:
     rail_devices = node_class.demand.rail_devices
     if not rail_devices:
         return f"GPUs {'on NUMA node' if node_class.capacity.unsplit_slots > 0 else 'split over NUMA nodes'} {zones}"
-    if node_class.is_aligned:
+    if best.local >= rail_devices:
         return f"GPUs and rails together on NUMA node {zones}"
     return f"{best.local} of {text.format_count(rail_devices, 'rail')} local to their GPUs, NUMA nodes {zones}"
 
@@ -170,7 +171,7 @@ _HIGHEST = 100.0
 def convert_to_priorities(scores: Collection[float]) -> Mapping[float, int]:
     """Return kube-scheduler's integer of each score: 5,000 nodes have few different ones."""
     best = max(scores, default=0.0)
-    if best <= 0:  # the pod did not opt in, or no node is in the cache or without a fault
+    if best <= 0:  # the pod did not opt in, or each node has a broken rail or is not in the cache
         return dict.fromkeys(scores, 0)
     steps = {score: math.sqrt((best - score) * MAX_PRIORITY * MAX_PRIORITY / _HIGHEST) for score in set(scores)}
     return {score: max(0, MAX_PRIORITY - int(step + 0.5)) for score, step in steps.items()}
