@@ -41,7 +41,7 @@ def assert_card(lines):
     assert "labels: {railwright.io/fabric: roce}" in text
     assert "devices   nvidia.com/mlx5_0..3" in text
     left, right = zip(*[line.split("│") for line in lines if "│" in line], strict=True)
-    for side, leaves, network in ((left, 6, "TCP"), (right, 1, "RDMA on 4 rails")):
+    for side, leaves, network in ((left, 7, "TCP"), (right, 1, "RDMA on 4 rails")):
         drawn = "".join(side)
         cells = "".join(line for line in side if "○" in line)
         assert cells.count("●") == 8, "each node of the gang"

@@ -151,16 +151,11 @@ def _shorten(values: Sequence[str]) -> str:
 def _format_map(cluster: scenario.Cluster, gang: overview_types.Gang) -> list[Line]:
     """Return the nodes of each leaf as cells, the leaves of a superpod together."""
     own = {rank.node for rank in gang.ranks}
-    busy = {
-        pod["spec"]["nodeName"]
-        for pod in cluster.pods
-        if "nvidia.com/gpu" in pod["spec"]["containers"][0]["resources"]["requests"]
-    }
     lines: list[Line] = []
     for _, nodes in itertools.groupby(cluster.nodes, key=lambda node: node["metadata"]["labels"][objects.SPINE_LABEL]):
         lines.append(())
         for _, members in itertools.groupby(nodes, key=lambda node: node["metadata"]["labels"][objects.LEAF_LABEL]):
-            cells = [_format_cell(node["metadata"]["name"], own, busy) for node in members]
+            cells = [_format_cell(node["metadata"]["name"], own, cluster.busy) for node in members]
             if sum(len(part) for part, _ in lines[-1]) + 1 + len(cells) > _MAP:
                 lines.append(())
             lines[-1] = (*lines[-1], (" ", ""), *cells)

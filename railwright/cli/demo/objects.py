@@ -69,14 +69,6 @@ def build_busy_pods(trees: Sequence[Tree], share: float, shape: Shape, *, seed: 
         yield build_pod(f"other-{index}", "research", node["metadata"]["name"], requests)
 
 
-def build_background_pods(trees: Sequence[Tree], *, seed: int) -> Iterator[Tree]:
-    """Yield a CPU-only pod of uneven size for every node: such pods influence schedulers that count CPU."""
-    rng = random.Random(seed)  # noqa: S311 - as above
-    for node in trees:
-        name = node["metadata"]["name"]
-        yield build_pod(f"agent-{name}", "monitoring", name, {"cpu": f"{rng.randrange(1, 24)}", "memory": "4Gi"})
-
-
 def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str]) -> Tree:
     """Return a pod bound to a node."""
     return {

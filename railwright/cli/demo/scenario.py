@@ -1,7 +1,7 @@
 """The demo: a simulated fabric in files, both real servers on loopback, and the steps that a job takes.
 
 The webhook admits the job's pods, and the extender places the gang by Volcano's extender protocol: every answer comes
-from the running servers over HTTP. Volcano's own scores are modelled.
+from the running servers over HTTP. Volcano is modelled.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ import random
 import re
 import sys
 import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,14 +25,14 @@ import yaml
 from railwright.cli import options, overview_tables
 from railwright.cli.demo import objects
 from railwright.cli.explanation import templates
-from railwright.fabric import resources, text
+from railwright.fabric import text
 from railwright.fabric.overview import overview_types
 from railwright.fabric.workloads import volcano
 
 START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
 _POLL_SECONDS = 0.02  # between two looks at a server
 _NETWORKS = ("lan2", "lan3", "lan4", "lan5")
-_SEED = 7  # of the random choice of busy nodes and of CPU use; any other seed works as well
+_SEED = 7  # of random choices of nodes; any other seed works as well
 _BUSY_SHARE = 0.2
 
 Tree = dict[str, Any]
@@ -45,8 +44,13 @@ class Cluster(NamedTuple):
     policy_text: str
     job: Tree
     nodes: Sequence[Tree]
-    pods: Sequence[Tree]  # of others
+    busy: frozenset[str]  # names of nodes with pods of other jobs
     objects: Sequence[Tree]  # all, with the nodes and pods
+
+    @property
+    def idle(self) -> Sequence[str]:
+        """Return the names of the other nodes."""
+        return [node["metadata"]["name"] for node in self.nodes if node["metadata"]["name"] not in self.busy]
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -61,13 +65,9 @@ def build_cluster() -> Cluster:
     """Return the simulated cluster, and the job that ships with the demo."""
     data = importlib.resources.files("railwright.cli.demo")
     nodes = list(objects.build_nodes(objects.UNEVEN_64))
-    pods = [
-        *objects.build_busy_pods(nodes, _BUSY_SHARE, objects.UNEVEN_64, seed=_SEED),
-        *objects.build_background_pods(nodes, seed=_SEED),
-    ]
+    pods = list(objects.build_busy_pods(nodes, _BUSY_SHARE, objects.UNEVEN_64, seed=_SEED))
     namespaces = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        for name in ("prod", "research", "monitoring")
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("prod", "research")
     ]
     networks = [
         {
@@ -81,7 +81,7 @@ def build_cluster() -> Cluster:
         policy_text=(data / "policy.yaml").read_text(encoding="utf-8"),
         job=yaml.safe_load((data / "job.yaml").read_text(encoding="utf-8")),
         nodes=nodes,
-        pods=pods,
+        busy=frozenset(pod["spec"]["nodeName"] for pod in pods),
         objects=[*nodes, *pods, *namespaces, *networks],
     )
 
@@ -116,9 +116,9 @@ async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], No
         write(folder, cluster, ready)
         async with start_server("extender", folder) as address:
             report("placing the gang by the extender")
-            placed = await _place(cluster, ready, f"http://{address}/volcano", session)
+            placed = await _place(session, f"http://{address}/volcano", cluster.idle, ready)
     report("modelling the bandwidth")
-    without = _assess(folder, cluster, ready, await _place(cluster, ready))
+    without = _assess(folder, cluster, ready, _place_by_chance(cluster.idle, ready))
     return Outcome(ready, _assess(folder, cluster, ready, placed), without)
 
 
@@ -232,49 +232,31 @@ _PENDING, _ALLOCATED = 1, 2  # api.TaskStatus
 
 
 async def _place(
-    cluster: Cluster, pods: Sequence[Tree], extender: str = "", session: aiohttp.ClientSession | None = None
+    session: aiohttp.ClientSession, extender: str, idle: Sequence[str], pods: Sequence[Tree]
 ) -> dict[str, str]:
-    """Run Volcano's loop for one gang: prioritize, choose the best sum of scores, allocate; then close the session.
+    """Run Volcano's loop for one gang: prioritize, choose the best score, allocate; then close the session.
 
-    Return the nodes by pod. Without `session` the extender is not called, and Volcano's own scores decide. A pod takes
-    all GPUs of its node. Source: volcano-sh/volcano pkg/scheduler/actions/allocate.
+    Return the nodes by pod. A pod takes all GPUs of its node, and Volcano's own scores of idle nodes are equal.
+    Source: volcano-sh/volcano pkg/scheduler/actions/allocate.
     """
-    own, rng = _score_idle(cluster), random.Random(_SEED)  # noqa: S311 - repeats
+    left, rng = list(idle), random.Random(_SEED)  # noqa: S311 - repeats
     placed: dict[str, str] = {}
     for pod in pods:
-        added: Mapping[str, float] = {}
-        if session is not None:
-            request = {"task": _build_task(pod, "", _PENDING), "nodes": [{"Name": name} for name in own]}
-            added = (await _post(session, f"{extender}/prioritize", request))["nodeScore"]
-        scores = {name: score + added.get(name, 0.0) for name, score in own.items()}
+        request = {"task": _build_task(pod, "", _PENDING), "nodes": [{"Name": name} for name in left]}
+        scores = (await _post(session, f"{extender}/prioritize", request))["nodeScore"]
         top = max(scores.values())
-        node = rng.choice([name for name, score in scores.items() if score == top])  # Volcano breaks ties by chance
-        del own[node]
-        if session is not None:
-            await _post(session, f"{extender}/allocate", {"task": _build_task(pod, node, _ALLOCATED)})
+        node = rng.choice([name for name in left if scores[name] == top])  # Volcano breaks ties by chance
+        left.remove(node)
+        await _post(session, f"{extender}/allocate", {"task": _build_task(pod, node, _ALLOCATED)})
         placed[pod["metadata"]["name"]] = node
-    if session is not None:
-        await _post(session, f"{extender}/session-close", {})
+    await _post(session, f"{extender}/session-close", {})
     return placed
 
 
-def _score_idle(cluster: Cluster) -> dict[str, float]:
-    """Return the score of Volcano's own plugins for each node with idle GPUs: higher for emptier and evenly used ones.
-
-    0 to 200. Source: volcano-sh/volcano plugins/nodeorder (leastrequested 1, balanced 1, both of CPU and memory; its
-    other terms are equal on every node here).
-    """
-    used: dict[str, Counter[str]] = {node["metadata"]["name"]: Counter() for node in cluster.nodes}
-    for pod in cluster.pods:
-        requests = pod["spec"]["containers"][0]["resources"]["requests"]
-        used[pod["spec"]["nodeName"]].update(resources.parse_amounts(requests))
-    scores = {}
-    for node in cluster.nodes:
-        name, total = node["metadata"]["name"], resources.parse_amounts(node["status"]["allocatable"])
-        cpu, memory = (used[name][key] / total[key] for key in ("cpu", "memory"))
-        if not used[name]["nvidia.com/gpu"]:
-            scores[name] = 100 * (1 - (cpu + memory) / 2) + 100 * (1 - abs(cpu - memory) / 2)
-    return scores
+def _place_by_chance(idle: Sequence[str], pods: Sequence[Tree]) -> dict[str, str]:
+    """Return the nodes by pod where Volcano is alone: idle nodes have equal scores, and it breaks ties by chance."""
+    nodes = random.Random(_SEED).sample(idle, len(pods))  # noqa: S311 - repeats
+    return {pod["metadata"]["name"]: node for pod, node in zip(pods, nodes, strict=True)}
 
 
 def _build_task(pod: Tree, node: str, status: int) -> Tree:
