@@ -1,16 +1,14 @@
 """Writes the generated parts of the Helm chart: `python manifests/charting/build.py`.
 
-With `--check` it only lists the files that are out of date (exit code 1). Generated: values.yaml, values.schema.json,
-the files/ that have another source, and Chart.yaml. The templates are written by hand, and `render.py` renders
-manifests/base and the overlays from them. So are Grafana's dashboards (components/prometheus).
+Generated: values.yaml, values.schema.json, the files/ that have another source, and Chart.yaml. The templates are
+written by hand, and `render.py` renders manifests/base and the overlays from them. So are Grafana's dashboards
+(components/prometheus).
 """
 
-import argparse
 import base64
 import json
 import pathlib
 import re
-import sys
 import textwrap
 import tomllib
 from collections.abc import Callable
@@ -130,20 +128,12 @@ def list_stale(files: dict[pathlib.Path, str]) -> list[pathlib.Path]:
     return [path for path, text in files.items() if not path.exists() or path.read_text() != text]
 
 
-def write_or_check(files: dict[pathlib.Path, str], description: str | None) -> int:
-    """Write the files, or with `--check` list those out of date. Return 1 if a checked file is, otherwise 0."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    if parser.parse_args().check:
-        stale = list_stale(files)
-        for path in stale:
-            sys.stderr.write(f"out of date: {path.relative_to(MANIFESTS.parent)}\n")
-        return 1 if stale else 0
+def write(files: dict[pathlib.Path, str]) -> None:
+    """Write the files."""
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(write_or_check(build_files(), __doc__))
+    write(build_files())

@@ -1,5 +1,4 @@
 """Renders manifests/base, the overlays and the components from the Helm chart: `python manifests/charting/render.py`.
-With `--check` it only lists the files that are out of date (exit code 1).
 
 Needs Helm 3: the program in the environment variable HELM, or `helm` on the PATH, or the one that
 `tests/integration/build.py` builds. Comments of the templates are kept.
@@ -80,12 +79,13 @@ def render(helm: str, settings: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Write or check the files. Return 2 without Helm, 1 if a checked file is out of date, otherwise 0."""
+    """Write the files. Return 2 without Helm, otherwise 0."""
     helm = find_helm()
     if helm is None:
         sys.stderr.write(_MISSING)
         return 2
-    return build.write_or_check(render_files(helm), __doc__)
+    build.write(render_files(helm))
+    return 0
 
 
 if __name__ == "__main__":
