@@ -1,6 +1,6 @@
 """Formats what `make bench BENCH=placement BENCH_ARGS=--schedulers` has measured: gangs placed by real schedulers.
 
-Owns the data file. `tests/bench/scheduler_gangs.py` measures, and adds its cells to it.
+`tests/bench/scheduler_gangs.py` measures, and writes the data file.
 """
 
 import pathlib
@@ -29,21 +29,10 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float | None = None  # from creation to the last binding, median
 
 
-def is_run(topology: str, by: str) -> bool:
-    """Return whether a cell exists. Without a constraint (`off`) there are no fields to write."""
-    return topology != "off" or by in {"alone", "extender"}
-
-
 def read() -> dict[tuple[str, str, str], Cell]:
     """Return the cells of the data file."""
     cells = msgspec.json.decode(DATA.read_bytes(), type=list[Cell]) if DATA.exists() else []
     return {(cell.scheduler, cell.row, cell.by): cell for cell in cells}
-
-
-def store(cell: Cell) -> None:
-    """Add a cell to the data file, or replace it there."""
-    cells = read() | {(cell.scheduler, cell.row, cell.by): cell}
-    DATA.write_bytes(msgspec.json.format(msgspec.json.encode(list(cells.values())), indent=1) + b"\n")
 
 
 def format_table() -> str:

@@ -32,7 +32,7 @@ def test_an_edited_part_is_generated_again_and_the_text_around_it_stays():
         "a\n<!-- generated: x 1 -->\n\nmade 1\n\n<!-- end of generated -->\nb <!-- generated: x 2 -->\n\nmade 2\n\n"
         "<!-- end of generated -->"
     )
-    with pytest.raises(markdown.UnknownBlockError, match="y: unknown part; the parts are x"):
+    with pytest.raises(LookupError, match="y: unknown part; the parts are x"):
         markdown.fill("<!-- generated: y -->\n<!-- end of generated -->", {"x": str})
 
 
