@@ -248,11 +248,13 @@ def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOpti
     async def measure(client: clients.Client) -> counters.Report:
         pods = await job_pods.find(client, namespace, arguments.form, arguments.name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
-        limit = asyncio.Semaphore(_AT_ONCE)
-        rows = await asyncio.gather(*[_measure(client, namespace, pod, arguments.seconds, limit) for pod in pods])
-        readings = {name: (before, after) for name, before, after in rows if after is not None}
+        before = await _read_counters(client, namespace, pods)
+        await asyncio.sleep(arguments.seconds)
+        after = await _read_counters(client, namespace, [pod for pod in pods if pod.metadata.name in before])
+        readings = {name: (before[name], reading) for name, reading in after.items()}
         expected = {pod.metadata.name: len(rails) for pod in pods if (rails := intent.read_record(pod).rails)}
-        return counters.assess(readings, expected, [name for name, _, after in rows if after is None])
+        unread = [pod.metadata.name for pod in pods if pod.metadata.name not in readings]
+        return counters.assess(readings, expected, unread)
 
     result = cluster_access.run(cluster, measure)
     code = _print_report(result, arguments)
@@ -267,24 +269,22 @@ def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOpti
     return code
 
 
-async def _measure(
-    client: clients.Client, namespace: str, pod: job_pods.Pod, seconds: float, limit: asyncio.Semaphore
-) -> tuple[str, counters.Reading, counters.Reading | None]:
-    """Return a pod's name and its two readings; None where they cannot be had, after a note that says why."""
-    name, container = pod.metadata.name, next(iter(_choose_containers(pod)))
-    path = f"/api/v1/namespaces/{namespace}/pods/{name}/exec"
+async def _read_counters(
+    client: clients.Client, namespace: str, pods: Sequence[job_pods.Pod]
+) -> Mapping[str, counters.Reading]:
+    """Return the readings by pod, without pods that cannot be read: a note says why."""
+    readings: dict[str, counters.Reading] = {}
 
-    async def read() -> counters.Reading:
-        async with limit:
-            return counters.parse(await client.execute(path, container, counters.COMMAND))
+    async def read(pod: job_pods.Pod) -> None:
+        name, container = pod.metadata.name, next(iter(_choose_containers(pod)))
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/exec"
+        try:
+            readings[name] = counters.parse(await client.execute(path, container, counters.COMMAND))
+        except errors.ClusterError as error:  # also of a node that does not answer
+            if isinstance(error, errors.ApiError) and error.status in (401, 403):
+                raise
+            reason = error.message if isinstance(error, errors.ApiError) else error.sentence
+            output.print_note(f"{name} container {container}: cannot read its counters: {reason}")
 
-    try:
-        before = await read()
-        await asyncio.sleep(seconds)
-        return name, before, await read()
-    except errors.ClusterError as error:  # also of a node that does not answer
-        if isinstance(error, errors.ApiError) and error.status in (401, 403):
-            raise
-        reason = error.message if isinstance(error, errors.ApiError) else error.sentence
-        output.print_note(f"{name} container {container}: cannot read its counters: {reason}")
-        return name, counters.Reading(), None
+    await cluster_access.gather(read, pods, at_once=_AT_ONCE)
+    return readings
