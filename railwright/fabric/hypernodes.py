@@ -83,26 +83,21 @@ class Tree:
 
     def upsert(self, obj: HyperNode) -> bool:
         """Add or update a HyperNode. Return False if its spec did not change."""
-        if self._specs.get(obj.metadata.name) == obj.spec:
-            return False
-        self._specs[obj.metadata.name] = obj.spec
-        self._invalidate()
-        return True
+        return self._store({**self._specs, obj.metadata.name: obj.spec})
 
     def remove(self, obj: HyperNode) -> bool:
         """Remove a deleted HyperNode. Return False if there was none of that name."""
-        existed = self._specs.pop(obj.metadata.name, None) is not None
-        if existed:
-            self._invalidate()
-        return existed
+        return self._store({name: spec for name, spec in self._specs.items() if name != obj.metadata.name})
 
     def replace(self, objects: Sequence[HyperNode]) -> bool:
         """Replace all HyperNodes. Return True if any spec changed."""
-        specs = {obj.metadata.name: obj.spec for obj in objects}
+        return self._store({obj.metadata.name: obj.spec for obj in objects})
+
+    def _store(self, specs: dict[str, Spec]) -> bool:
         if specs == self._specs:
             return False
-        self._specs = specs
-        self._invalidate()
+        self._specs, self._index = specs, None
+        self._positions.clear()
         return True
 
     def forget(self, node: str) -> None:
@@ -130,10 +125,6 @@ class Tree:
         if cached is None or cached[0] is not labels:  # an updated node always has a new labels object
             cached = self._positions[node] = (labels, _compute_position(self._get_index(), node, labels))
         return cached[1]
-
-    def _invalidate(self) -> None:
-        self._index = None
-        self._positions.clear()
 
 
 class _Position(msgspec.Struct, frozen=True):
