@@ -99,7 +99,7 @@ def _build_kind(kind: frameworks.SizeKind) -> Kind:
         kind.name,
         kind.path,
         kind.view,
-        optional=kind.optional,
+        optional="." in kind.group,  # those of a CRD, or off by default; batch and apps are always there
         max_values=frameworks.MAX_VALUES,
         title="jobs and PodGroups that state gang sizes",
         snapshot_kind=kind.display_name,  # a snapshot does not distinguish versions

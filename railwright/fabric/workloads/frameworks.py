@@ -217,7 +217,7 @@ SizeReport = Mapping[GangKey, int]
 class SizeKind(msgspec.Struct, frozen=True):
     """A kind of object that declares gang sizes. Each API version is a separate kind.
 
-    `watch` is the name of its watch, "" for PLURAL.GROUP. `optional`: its CRD may be absent.
+    `watch` is the name of its watch, "" for PLURAL.GROUP.
     """
 
     group: str
@@ -227,7 +227,6 @@ class SizeKind(msgspec.Struct, frozen=True):
     view: type[Any]
     read_sizes: Callable[[Any], SizeReport]
     watch: str = ""
-    optional: bool = True
     excludes_ended: bool = False  # its numbers are those of pods that have not succeeded
 
     @property
@@ -264,7 +263,6 @@ class SizeRule(msgspec.Struct, frozen=True):
     list_replicas: Callable[[Any], Sequence[Replicas]]
     list_marks: ListMarks = lambda _owner: (PodMarks(),)  # without marks, the pods are identified by their owner only
     watch: str = ""  # name of the watch; "" for PLURAL.GROUP
-    optional: bool = True
     excludes_ended: bool = False  # the number of `list_replicas` leaves out pods that have succeeded
 
 

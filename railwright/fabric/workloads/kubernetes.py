@@ -66,13 +66,6 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
     yield describe_pods(origin.parent, origin.context.workload)
 
 
-class ReplicatedSpec(views.View, frozen=True):
-    """The fields of a StatefulSet or ReplicaSet that state its size."""
-
-    replicas: int | None = None
-    template: frameworks.Template | None = None
-
-
 class ClaimingSpec(views.View, frozen=True):
     """The field of a StatefulSet with the claims whose volumes its controller adds to the pods."""
 
@@ -82,11 +75,7 @@ class ClaimingSpec(views.View, frozen=True):
 class Replicated(frameworks.Workload, frozen=True):
     """A StatefulSet or ReplicaSet, with the fields that state its size."""
 
-    spec: ReplicatedSpec = ReplicatedSpec()
-
-
-def _list_replicas(workload: Replicated) -> Sequence[frameworks.Replicas]:
-    return (frameworks.Replicas(replicas=workload.spec.replicas, template=workload.spec.template),)
+    spec: frameworks.Replicas = frameworks.Replicas()
 
 
 def _build_stateful_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
@@ -100,7 +89,7 @@ def _create_stateful_pods(origin: frameworks.TemplateOrigin) -> Iterator[framewo
 
 
 _TEMPLATES = frameworks.locate()
-_SIZE = frameworks.SizeRule(Replicated, _list_replicas, optional=False)
+_SIZE = frameworks.SizeRule(Replicated, lambda workload: (workload.spec,))
 
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
@@ -111,7 +100,7 @@ FRAMEWORK = frameworks.Framework(
             _TEMPLATES,
             is_frozen=True,
             create_pods=_create_pods,
-            size=frameworks.SizeRule(Job, _list_job_pods, _list_marks, optional=False, excludes_ended=True),
+            size=frameworks.SizeRule(Job, _list_job_pods, _list_marks, excludes_ended=True),
         ),
         frameworks.WorkloadKind(
             "batch",

@@ -191,7 +191,6 @@ def _build_size_kind(kind: frameworks.WorkloadKind, rule: frameworks.SizeRule) -
         rule.view,
         _build_size_reader(kind, rule),
         rule.watch,
-        rule.optional,
         rule.excludes_ended,
     )
 
