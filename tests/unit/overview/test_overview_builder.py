@@ -130,6 +130,13 @@ def test_a_gang_on_one_leaf_has_the_best_bandwidth():
     assert assessed.why == ()
 
 
+def test_announced_pods_of_a_gang_do_not_take_the_devices_that_it_is_assessed_by():
+    cluster = Cluster(placing.leaves(a=2), gang("a-00", ""))
+    waiting = placing.pod("g-1", group="g")
+    cluster.state.assumed.assume(placing.build_assumed_pod(waiting, "a-01"))
+    assert (cluster.gang().state, cluster.gang().bandwidth) == ("placed", 1.0)
+
+
 def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible_bandwidth():
     assessed = Cluster(placing.leaves(a=4, b=4), gang("a-00", "b-00")).gang()
     assert assessed.bandwidth < assessed.best == 1.0
