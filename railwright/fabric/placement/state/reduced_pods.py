@@ -53,20 +53,12 @@ def _shorten_record(record: str) -> str:
 
 
 def _trim_spec(spec: views.PodSpec) -> views.PodSpec:
-    """Return a copy of the spec with scheduling fields only. Environment, commands and volumes may be megabytes."""
+    """Return a copy of the spec with scheduling fields only. Containers and volumes may be megabytes."""
     return views.PodSpec(
-        containers_or_none=[
-            views.Container(name=container.name, resources=container.resources) for container in spec.containers
-        ],
-        init_containers=[
-            views.Container(name=container.name, resources=container.resources, restart_policy=container.restart_policy)
-            for container in spec.init_containers or ()
-        ],
         node_selector=spec.node_selector,
         affinity=spec.affinity,
         tolerations=spec.tolerations,
         resource_claims=spec.resource_claims,
         scheduler_name=spec.scheduler_name,
         scheduling_group=spec.scheduling_group,
-        resources=spec.resources,
     )
