@@ -290,11 +290,8 @@ def _count_slots_by_leaf(
     decision: decisions.Decision, rails: int, min_bandwidth: node_slots.Bandwidth
 ) -> dict[topology.Domain, int]:
     """Return the slots of each labelled leaf on these rails at `min_bandwidth`; rails 0 and bandwidth 0 mean any."""
-    any_bandwidth = not rails and not min_bandwidth
     slots = {
-        node_class: len(node_class.capacity.slot_numa_factors)
-        if any_bandwidth
-        else node_slots.count(node_class.capacity, rails, min_bandwidth)
+        node_class: node_slots.count(node_class.capacity, rails, min_bandwidth)
         for node_class in decision.capacity.classes
     }
     slots_by_leaf = decision.capacity.count_slots(slots)
