@@ -24,41 +24,33 @@ from railwright.serving import logs, ports, probes, settings
 
 
 class Gauges:
-    """Counters and gauges of the rotator."""
+    """Gauges of the rotator."""
 
     def __init__(self) -> None:
         self.registry = registry.CollectorRegistry()
-        self._expiry = self._build_gauge(
-            "expiry_timestamp_seconds", "Time at which a stored certificate expires.", "certificate"
+        self._left = prometheus_client.Gauge(
+            "railwright_certs_seconds_left",
+            "Seconds until a stored certificate expires, by this process's clock.",
+            ["certificate"],
+            registry=self.registry,
         )
-        self._left = self._build_gauge(
-            "seconds_left", "Seconds until a stored certificate expires, by this process's clock.", "certificate"
-        )
-        self._cas = self._build_gauge("trusted_cas", "Number of CAs in the bundle; 2 during a change of the CA.")
-        self.last_success = self._build_gauge(
-            "last_success_timestamp_seconds", "Time at which the rotator last found nothing to do."
-        )
-        self.steps = prometheus_client.Counter(
-            "railwright_certs_steps", "Steps that rotations have made.", ["step"], registry=self.registry
-        )
-        self.failures = prometheus_client.Counter(
-            "railwright_certs_failures", "Checks and steps that failed.", registry=self.registry
+        self._cas = prometheus_client.Gauge(
+            "railwright_certs_trusted_cas",
+            "Number of CAs in the bundle; 2 during a change of the CA.",
+            registry=self.registry,
         )
         prometheus_client.ProcessCollector(registry=self.registry)
 
-    def report(self, state: installation.ClusterState, now: dt.datetime) -> None:
-        """Set the gauges of certificates."""
+    def report(self, state: installation.ClusterState) -> None:
+        """Set the gauges."""
+        now = dt.datetime.now(dt.UTC)
         for name, pair in state.pairs.items():
             try:
                 expiry = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc
             except ValueError:
                 continue  # the next step replaces it
-            self._expiry.labels(name).set(expiry.timestamp())
             self._left.labels(name).set((expiry - now).total_seconds())
         self._cas.set(len(state.observed.keyring.trusted))
-
-    def _build_gauge(self, name: str, text: str, *labels: str) -> prometheus_client.Gauge:
-        return prometheus_client.Gauge(f"railwright_certs_{name}", text, labels, registry=self.registry)
 
 
 _LOG = logging.getLogger("railwright.certs")
@@ -177,21 +169,16 @@ class Watcher:
 
     def _record_success(self, result: rotation.Step | rotation.Wait) -> None:
         self._last_success, self._last_error = certificates.read_uptime(), ""
-        now = dt.datetime.now(dt.UTC)
         if self._rotator.state is not None:
-            self._gauges.report(self._rotator.state, now)
-        if isinstance(result, rotation.Wait):
-            self._gauges.last_success.set(now.timestamp())
-            return
-        self._gauges.steps.labels(result.action.value).inc()
-        fields = {"step": result.action.value, "reason": result.reason, "certificates": result.names}
-        _LOG.info("step done", extra={"fields": fields})
+            self._gauges.report(self._rotator.state)
+        if isinstance(result, rotation.Step):
+            fields = {"step": result.action.value, "reason": result.reason, "certificates": result.names}
+            _LOG.info("step done", extra={"fields": fields})
 
     def _record_failure(self, error: errors.ClusterError) -> None:
         if error.status in installation.CONFLICTS:
             _LOG.info("another writer was faster, checking again", extra={"fields": {"error": str(error)}})
             return
-        self._gauges.failures.inc()
         if str(error) != self._last_error:
             self._last_error = str(error)
             _LOG.warning("check of the certificates failed; trying again", extra={"fields": {"error": error.sentence}})
