@@ -253,17 +253,13 @@ def format_resource(resource: str) -> str:
 def fill_resources(name: str, fabric: model.Fabric, networks: Networks) -> model.Fabric:
     """Return the fabric with the resource of each rail that has only a network, or that comes as claims."""
     if fabric.claims is not None:
-        return _name_claim_resources(name, fabric)
+        named = [msgspec.structs.replace(rail, resource=names.claim_resource(name, rail.name)) for rail in fabric.rails]
+        return msgspec.structs.replace(fabric, rails=tuple(named))
     if all(rail.resource or not rail.network for rail in fabric.rails):
         return fabric
     resolved = [compiled.resolve_rail(rail).with_resource(networks) for rail in fabric.rails]
     rails = tuple([msgspec.structs.replace(row.rail, resource=row.resource) for row in resolved])
     return msgspec.structs.replace(fabric, rails=rails)
-
-
-def _name_claim_resources(name: str, fabric: model.Fabric) -> model.Fabric:
-    rails = [msgspec.structs.replace(rail, resource=names.claim_resource(name, rail.name)) for rail in fabric.rails]
-    return msgspec.structs.replace(fabric, rails=tuple(rails))
 
 
 def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric) -> tuple[Need, ...]:

@@ -265,7 +265,7 @@ def select_targets(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...
         targets = tuple(accelerated) or (0,)
     else:
         # a webhook may have put its container first after an earlier call, whose record names the one of that call
-        preferred = (*_list_recorded(pod), pod.metadata.annotations.get(names.DEFAULT_CONTAINER, ""))
+        preferred = (*intent.read_record(pod).containers, pod.metadata.annotations.get(names.DEFAULT_CONTAINER, ""))
         index_by_name = _index_names(containers)
         targets = next(((index_by_name[name],) for name in preferred if name in index_by_name), (0,))
     if len(targets) > MAX_TARGETS:
@@ -275,13 +275,6 @@ def select_targets(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...
             f"name those that need it in annotation {names.CONTAINERS}",
         )
     return targets
-
-
-def _list_recorded(pod: views.Pod) -> tuple[str, ...]:
-    try:
-        return intent.decode_record(pod.metadata.annotations.get(names.INJECTION, "")).containers
-    except intent.InvalidRecordError:
-        return ()
 
 
 def _parse_names(annotation: str, index_by_name: Mapping[str, int]) -> tuple[int, ...]:

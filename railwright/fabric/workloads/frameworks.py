@@ -392,8 +392,3 @@ class Framework(msgspec.Struct, frozen=True):
 def is_launcher_name(role: str) -> bool:
     """True if the name of a role or task is that of a launcher, which may also run a rank."""
     return role.lower().endswith(_LAUNCHERS)
-
-
-def has_env(pod: views.Pod, name: str) -> bool:
-    """True if a container sets a variable."""
-    return name in [entry.name for container in pod.spec.containers for entry in container.env]

@@ -31,7 +31,7 @@ def find_role(pod: views.Pod) -> str:
             if role in label_roles:
                 return role
     for label, variable in _LAUNCHER_VARIABLES:
-        if label in labels and frameworks.has_env(pod, variable):
+        if label in labels and any(entry.name == variable for item in pod.spec.containers for entry in item.env):
             return frameworks.LAUNCHER
     return ""
 
