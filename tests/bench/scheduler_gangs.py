@@ -19,14 +19,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import control_plane
 import msgspec
-from plane import api, gangs, hypernodes, kueue, manifests, volcano_gangs, waiting
+from plane import api, gangs, kueue, manifests, volcano_gangs, waiting
+from plane import hypernodes as plane_hypernodes
 from plane import nodes as plane_nodes
 from plane import plane as planes
 from plane import site as sites
 from simulator import bandwidth_model, cluster, cluster_specs
 
 from documentation import scheduler_gangs as page
-from railwright.fabric import names
+from railwright.fabric import hypernodes, names
 
 SHAPE, RATIO = "coreweave", 7.0
 BUSY = 30  # nodes that other jobs hold
@@ -112,7 +113,7 @@ async def _make_hyper_nodes(client: api.Api, spec: cluster_specs.ClusterSpec) ->
     leaves: dict[str, dict[str, None]] = {}
     for node in spec.nodes:
         leaves.setdefault(node.metadata.labels[manifests.SPINE], {})[node.metadata.labels[manifests.LEAF]] = None
-    await hypernodes.HyperNodes(client).tree(**{spine: list(members) for spine, members in leaves.items()})
+    await plane_hypernodes.HyperNodes(client).tree(**{spine: list(members) for spine, members in leaves.items()})
 
 
 async def _measure_cell(plane: planes.Plane, spec: cluster_specs.ClusterSpec, row: Row, by: str, patterns: int) -> None:
@@ -200,7 +201,7 @@ class _Cell:
             extenders = [gangs.entry(url)] if self._has_extender else []
             await self._plane.schedulers.kube(*extenders, plugins=_FULLEST)
             return
-        plugins = hypernodes.AWARE if self._row.topology != "off" else ()
+        plugins = plane_hypernodes.AWARE if self._row.topology != "off" else ()
         conf = volcano_gangs.conf(url, plugins=plugins)
         if not self._has_extender:
             conf["tiers"][-1]["plugins"] = list(plugins)

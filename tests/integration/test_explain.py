@@ -59,7 +59,7 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
 
 
 class Gang:
-    """Pods of one Volcano PodGroup that nobody schedules; the test binds them, as a scheduler does."""
+    """Pods of one Volcano PodGroup that nobody schedules; the test asks the extender and binds, as a scheduler does."""
 
     def __init__(self, plane, namespace: str, extender, name: str, size: int):
         self.plane, self.namespace, self.name, self.size = plane, namespace, name, size
@@ -79,6 +79,11 @@ class Gang:
             tree = manifests.pod(f"{self.name}-{rank}", "ib", **kinds, **spec)
             self.pods.append(await self.plane.api.create(tree, namespace=self.namespace))
         return self
+
+    async def ask(self, rank: int, nodes: list[str]) -> None:
+        body = {"Pod": self.pods[rank], "Nodes": None, "NodeNames": nodes}
+        async with self.plane.session.post(f"{self.url}/scheduler/prioritize", json=body) as answer:
+            assert answer.status == 200, await answer.text()
 
     async def bind(self, rank: int, node: str) -> None:
         pod = self.pods[rank]["metadata"]["name"]

@@ -26,7 +26,7 @@ def list_used():
                     match node:
                         case ast.Attribute(ast.Name(group), member) if group in groups:
                             yield groups[group][member]
-                        case ast.Constant(str(value)) if value in RejectionCode:
+                        case ast.Constant(str(value)) if value in set(RejectionCode):
                             yield RejectionCode(value)
 
 
