@@ -353,11 +353,7 @@ def _compute_capacity_without_gang(
     index: node_index.NodeIndex,
 ) -> gang_capacity.GangCapacity:
     """Return the capacity of all nodes; the gang's own nodes count without the gang."""
-    evaluated: dict[str, node_evaluation.NodeClass] = {}
-    for pod in placed_pods:
-        if pod.node_class is not None:
-            evaluated.setdefault(pod.node, pod.node_class)
-    classes = {node: index.get_class(node_class.facts) for node, node_class in evaluated.items()}
+    classes = {pod.node: index.get_class(pod.node_class.facts) for pod in placed_pods if pod.node_class is not None}
     return gang_capacity.build_on(index, index.count_classes(), classes)
 
 

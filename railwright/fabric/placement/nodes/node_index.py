@@ -180,7 +180,7 @@ class NodeIndex:
     @property
     def unselected(self) -> Collection[str]:
         """Return the nodes whose labels the pod does not select."""
-        spec, version = self.signature.spec, self._cluster.topology_version
+        spec, version = self.signature.spec, self._cluster.nodes_version
         if not eligibility.depends_on_labels(spec):
             return ()
         if self._unselected[0] != version:

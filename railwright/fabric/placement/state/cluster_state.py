@@ -134,7 +134,7 @@ class ClusterState:
         self.sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.version = 0  # incremented by every change
-        self.topology_version = 0  # incremented by changes of nodes and topology, which are rarer than those of pods
+        self.nodes_version = 0  # incremented by changes of nodes, which are rarer than those of pods
         self.change_log = change_log.ChangeLog()
 
     # --- reading --------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class ClusterState:
         self._offered.pop(name, None)
         self.nodes_with_broken_rails.discard(name)
         self._tree.forget(name)
-        self.topology_version += 1
+        self.nodes_version += 1
         self._record_change(name)
 
     def upsert_pod(self, pod: views.Pod) -> None:
@@ -357,7 +357,7 @@ class ClusterState:
                 node = self._add_devices(reported)
                 if node != self.nodes.get(name):
                     self.nodes[name] = node
-                    self.topology_version += 1
+                    self.nodes_version += 1
                     self.nodes_with_broken_rails.discard(name)
                     if broken_rails.may_have_broken(node):
                         self.nodes_with_broken_rails.add(name)
@@ -394,7 +394,6 @@ class ClusterState:
     def _record_change_of_all(self) -> None:
         """Record that the topology of any node may have changed."""
         self.change_log.record_all()
-        self.topology_version += 1
         self.version += 1
 
     def _drop_pod(self, uid: str) -> None:
