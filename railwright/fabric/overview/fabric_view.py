@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import intent, names, resources, text, topology
 from railwright.fabric.overview import overview_types
+from railwright.fabric.placement.nodes import facts_builder
 from railwright.fabric.placement.state import (
     assumed_pods,
     broken_rails,
@@ -116,26 +117,16 @@ class FabricView:
             for rail in self._rails
             if rail in node.broken_rails
         ]
+        free = facts_builder.compute_free(node.name, self._cluster)
+        gpus = sum(node.allocatable.get(name, 0) for name in self._accelerators)
         return overview_types.Node(
             name=node.name,
             rails="".join(self._list_rail_states(node, used | held)),
             note="" if node.schedulable else _NOTE,
             pods=pods,
-            gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
-            gpus_used=self._count_used_gpus(node.name),
+            gpus=gpus // resources.UNIT,
+            gpus_used=(gpus - sum(free.get(name, 0) for name in self._accelerators)) // resources.UNIT,
             rail_notes=(*notes, *broken),
-        )
-
-    def _count_used_gpus(self, node: str) -> int:
-        used = self._cluster.get_used(node)
-        pods = self._cluster.pods
-        assumed = [
-            pod.requests
-            for pod in self._cluster.assumed.list_on_node(node)
-            if pod.uid not in pods or not pods[pod.uid].node  # otherwise it is bound, and counted
-        ]
-        return (
-            sum(requests.get(name, 0) for requests in (used, *assumed) for name in self._accelerators) // resources.UNIT
         )
 
     def _list_rail_states(self, node: object_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
