@@ -94,10 +94,10 @@ def predict(tree: dict, by, at: facts.ClusterFacts) -> dict | str:
     """Return the pod after the webhook before us, us, the one after us, and us again if it changed; or a rejection."""
     tree = act(tree, peer.BEFORE)
     for last in (False, True):
-        outcome = admitting.planned(tree, by, at)
+        outcome = admitting.plan_pod(tree, by, at)
         if isinstance(outcome, plan.Refusal):
             return outcome.message
-        tree = admitting.admitted(tree, by, at)
+        tree = admitting.admit_pod(tree, by, at)
         if not last:
             after = act(tree, peer.AFTER)
             if after == tree:
@@ -107,7 +107,7 @@ def predict(tree: dict, by, at: facts.ClusterFacts) -> dict | str:
 
 
 def act(tree: dict, when: str) -> dict:
-    return peers.acted(tree, filter(None, tree["metadata"]["annotations"].get(when, "").split(",")))
+    return peers.apply_actions(tree, filter(None, tree["metadata"]["annotations"].get(when, "").split(",")))
 
 
 def essence(tree: dict) -> dict:
@@ -140,7 +140,7 @@ async def crowded(plane, site, namespace):
 
 async def _seen_by_peers(client: api.Api, namespace: str) -> bool:
     probe = generate_pods(SEED)[0]
-    probe["metadata"] = {"name": "probe", "annotations": {peer.BEFORE: "annotated", peer.AFTER: "sidecar_last"}}
+    probe["metadata"] = {"name": "probe", "annotations": {peer.BEFORE: "add_annotation", peer.AFTER: "append_sidecar"}}
     created = await client.create(probe, namespace=namespace, dry_run=True)
     assert created["metadata"]["annotations"].get("peer/seen") == "yes"
     assert created["spec"]["containers"][-1]["name"] == "logs"
@@ -148,7 +148,7 @@ async def _seen_by_peers(client: api.Api, namespace: str) -> bool:
 
 
 async def test_pods_converge_between_other_webhooks(plane, namespace, crowded):
-    policy = admitting.policy(crowded)
+    policy = admitting.read_policy(crowded)
     networks = {(namespace, "vf"): "x.y/vf", (namespace, "mine"): None, (namespace, "theirs"): None}
     at = facts.ClusterFacts(namespace=namespace, namespace_labels={}, networks=networks, offered=frozenset())
     stored = refused = changed = 0
@@ -165,7 +165,7 @@ async def test_pods_converge_between_other_webhooks(plane, namespace, crowded):
         created = await plane.api.create(tree, namespace=namespace)
         assert essence(created) == essence(expected)
         changed += bool(tree["metadata"]["annotations"][peer.AFTER])
-        again = admitting.planned(created, policy, at)
+        again = admitting.plan_pod(created, policy, at)
         assert again.changes == (), "one more call finds nothing to do"
         stored += 1
     assert stored > PODS // 2

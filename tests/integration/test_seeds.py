@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from admitting import EXAMPLES, LANS
-from meanings import meaning, ranks_of
+from meanings import read_meaning, read_ranks
 from plane import comparable_pods, conditions, jobs, manifests
 
 INJECTION = "railwright.io/injection"
@@ -147,10 +147,10 @@ async def test_a_labelled_job_makes_the_pods_of_the_handwritten_job(plane, contr
 
     assert admitted.keys() == by_hand.keys()
     if row == "pvrdma-mpi":  # on mpirun's command line by hand, in a file by us
-        assert ranks_of(by_role(admitted)) == ranks_of(by_role(by_hand))
+        assert read_ranks(by_role(admitted)) == read_ranks(by_role(by_hand))
         return
     for name, pod in admitted.items():
-        assert meaning(pod) == meaning(by_hand[name])
+        assert read_meaning(pod) == read_meaning(by_hand[name])
         assert INJECTION in pod["metadata"]["annotations"]
 
 

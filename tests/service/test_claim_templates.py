@@ -14,7 +14,7 @@ import objects_stub
 import pytest
 import shell
 import working
-from admitting import admitted, cpu, fabric, gpus, messages, planned, pod
+from admitting import admit_pod, cpu, fabric, gpus, list_messages, plan_pod, pod
 from aiohttp import test_utils
 
 from railwright.cluster import errors
@@ -51,7 +51,7 @@ def observe_written(replica: controller_replicas.Replica, server: objects_stub.O
 def build_pod(policy, number: int, count: int = 4) -> dict:
     tree = pod(gpus(count), labels={"batch.kubernetes.io/job-name": "a"})
     tree["metadata"] |= {"name": f"a-{number}", "uid": f"a-{number}"}
-    return admitted(tree, policy)
+    return admit_pod(tree, policy)
 
 
 def name_template(tree: dict) -> str:
@@ -174,7 +174,7 @@ KINDS = ("Job.batch/v1", "JobSet.jobset.x-k8s.io/v1alpha2", "MPIJob.kubeflow.org
 async def admit(replica: controller_replicas.Replica, kind: str, **request) -> dict:
     """Return the response to the creation of a workload whose pods have four GPUs each."""
     row, version = working.ALL[kind]
-    tree = working.workload(row, working.template(gpus(4), cpu("log")), label="f")
+    tree = working.build_workload(row, working.build_template(gpus(4), cpu("log")), label="f")
     return await review(replica, working.review(row, tree, version, **request))
 
 
@@ -231,8 +231,8 @@ async def test_pods_and_workloads_are_told_while_the_webhook_may_not_read_templa
     assert f"the webhook may not create ResourceClaimTemplate {name}, without which pods wait" in warning
     assert warning.endswith(f"; the operator must {shortcomings.GRANT_CLAIMS}")
     assert not list_templates(server)
-    answer = planned(pod(gpus(4)), replica.policy, replica.state.build_facts("prod"))
-    assert [message for message in messages(answer) if name in message]
+    answer = plan_pod(pod(gpus(4)), replica.policy, replica.state.build_facts("prod"))
+    assert [message for message in list_messages(answer) if name in message]
 
 
 async def test_a_workload_does_not_wait_long_for_a_slow_api_server(server, start, monkeypatch):
@@ -250,7 +250,7 @@ async def test_a_workload_does_not_wait_long_for_a_slow_api_server(server, start
 async def test_a_workload_of_many_templates_waits_for_the_first_only(server, start, monkeypatch):
     monkeypatch.setattr(claim_templates, "_MAX_OF_WORKLOAD", 3)
     row, version = working.ALL["JobSet.jobset.x-k8s.io/v1alpha2"]
-    tree = working.workload(row, working.template(gpus(1)), label="f")
+    tree = working.build_workload(row, working.build_template(gpus(1)), label="f")
     (job,) = tree["spec"]["replicatedJobs"]
     tree["spec"]["replicatedJobs"] = [copy.deepcopy(job) | {"name": f"j{count}"} for count in range(1, 7)]
     for count, entry in enumerate(tree["spec"]["replicatedJobs"], start=1):

@@ -32,7 +32,7 @@ OPEN_MPI = {"OMPI_MCA_btl_tcp_if_include"}  # a variable that launchers get from
 OF_OPEN_MPI = "    env: {OMPI_MCA_btl_tcp_if_include: eth0}\n"
 
 
-def policy(text: str):
+def read_policy(text: str):
     result = policies.read(text)
     assert not isinstance(result, policies.Rejected), result.errors
     return result
@@ -45,7 +45,7 @@ def fabric(more: str = "", *, rails: str = RAILS, transport: str = "roce", top: 
     """
     more = more if "    resolve:" in more else f"{more}    resolve: never\n"
     head = "apiVersion: railwright.io/v1alpha1\ndefaultFabric: f\n"
-    return policy(f"{head}{top}\nfabrics:\n  f:\n    transport: {transport}\n    rails: {rails or '[]'}\n{more}")
+    return read_policy(f"{head}{top}\nfabrics:\n  f:\n    transport: {transport}\n    rails: {rails or '[]'}\n{more}")
 
 
 def pod(
@@ -78,30 +78,30 @@ def cpu(name: str = "c", **more) -> dict:
     return {"name": name, "image": "i", **more}
 
 
-def known(namespace: str = "prod", **more) -> facts.ClusterFacts:
+def build_facts(namespace: str = "prod", **more) -> facts.ClusterFacts:
     more.setdefault("networks", {("prod", "lan2"): None, ("prod", "lan3"): None, **LANS})
     return facts.ClusterFacts(namespace=namespace, **more)
 
 
-def view(tree: dict) -> views.Pod:
+def decode_pod(tree: dict) -> views.Pod:
     return msgspec.convert(tree, views.Pod)
 
 
-def planned(tree: dict, by, at: facts.ClusterFacts | None = None):
-    return plan.plan(view(tree), by, at or known())
+def plan_pod(tree: dict, by, at: facts.ClusterFacts | None = None):
+    return plan.plan(decode_pod(tree), by, at or build_facts())
 
 
-def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
+def admit_pod(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     """Return the pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself.
 
     Its view is the pod of the draft, which lint reads.
     """
-    at = at or known()
-    outcome = planned(tree, by, at)
+    at = at or build_facts()
+    outcome = plan_pod(tree, by, at)
     assert hasattr(outcome, "changes"), outcome
     operations = drafts.list_operations(outcome.changes)
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
-    after = drafts.read(view(patched), at.namespace)
+    after = drafts.read(decode_pod(patched), at.namespace)
     assert (after.metadata, after.spec, after.networks) == (
         outcome.pod.metadata,
         outcome.pod.spec,
@@ -110,24 +110,24 @@ def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     return patched
 
 
-def refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:
-    outcome = planned(tree, by, at)
+def get_refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:
+    outcome = plan_pod(tree, by, at)
     assert hasattr(outcome, "message"), outcome
     return outcome.message
 
 
-def messages(outcome) -> tuple[str, ...]:
+def list_messages(outcome) -> tuple[str, ...]:
     """Return the texts of an outcome's warnings, without their codes."""
     return tuple(warning.text for warning in outcome.warnings)
 
 
-def record(tree: dict) -> dict:
+def read_record(tree: dict) -> dict:
     return json.loads(tree["metadata"]["annotations"]["railwright.io/injection"])
 
 
-def skipped(tree: dict) -> dict[str, str]:
+def read_skipped(tree: dict) -> dict[str, str]:
     """Return the texts of the reasons in `skipped` of the record, by entry."""
-    return render(record(tree)["skipped"])
+    return render(read_record(tree)["skipped"])
 
 
 def render(recorded: dict) -> dict[str, str]:
@@ -135,20 +135,20 @@ def render(recorded: dict) -> dict[str, str]:
     return {entry: reason.text for entry, reason in msgspec.convert(recorded, dict[str, reasons.Reason]).items()}
 
 
-def env(tree: dict) -> dict:
+def read_env(tree: dict) -> dict:
     return {entry["name"]: entry.get("value") for entry in tree["spec"]["containers"][0].get("env", [])}
 
 
-def variables(**values: str) -> list[dict]:
+def build_variables(**values: str) -> list[dict]:
     """Entries of a container's env."""
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def limits(tree: dict, container: int = 0) -> dict:
+def read_limits(tree: dict, container: int = 0) -> dict:
     return tree["spec"]["containers"][container].get("resources", {}).get("limits", {})
 
 
-def mounts(tree: dict) -> dict:
+def list_mounts(tree: dict) -> dict:
     """Return the volume of each path of the first container."""
     return {mount["mountPath"]: mount["name"] for mount in tree["spec"]["containers"][0].get("volumeMounts", [])}
 
@@ -170,9 +170,9 @@ def review(tree: dict, *, name: str = "admission-pods-bench.json", **request) ->
     return json.dumps(body).encode()
 
 
-def operations(response: dict) -> list:
+def decode_operations(response: dict) -> list:
     return json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
 
 
-def options(pod: views.Pod) -> context.UserOptions:
+def read_options(pod: views.Pod) -> context.UserOptions:
     return context.read_options(pod, [row.skip for row in plan.MUTATORS if row.skip])

@@ -30,15 +30,15 @@ def find(trees, check, **more):
     return result
 
 
-def named(trees, source, name):
+def find_named(trees, source, name):
     return next(tree for tree in trees[source] if tree["metadata"]["name"] == name)
 
 
-def hook(trees, name):
+def find_hook(trees, name):
     return next(h for source in ("mutating", "validating") for h in trees[source][0]["webhooks"] if h["name"] == name)
 
 
-def repolicy(old, new):
+def edit_policy(old, new):
     def change(trees):
         text = trees["policy"][0]["data"][names.POLICY_KEY]
         assert old in text
@@ -47,7 +47,7 @@ def repolicy(old, new):
     return change
 
 
-def claimed(*changes):
+def change_claims(*changes):
     """Add a fabric of claims, then make the changes."""
 
     def change(trees):
@@ -58,7 +58,7 @@ def claimed(*changes):
     return change
 
 
-def roots(root):
+def set_roots(root):
     """Give all GPUs one PCIe root."""
 
     def change(trees):
@@ -87,7 +87,7 @@ kube = functools.partial(replace_in, "kube-system")
 
 def drop(source, name):
     def change(trees):
-        trees[source].remove(named(trees, source, name))
+        trees[source].remove(find_named(trees, source, name))
 
     return change
 
@@ -104,7 +104,7 @@ def put(source, name, value, *path):
 
     def change(trees):
         *above, last = path
-        at = named(trees, source, name)
+        at = find_named(trees, source, name)
         for key in above:
             at = at[key]
         at[last] = value
@@ -115,7 +115,7 @@ def put(source, name, value, *path):
 def put_hook(name, value, *path):
     def change(trees):
         *above, last = path
-        at = hook(trees, name)
+        at = find_hook(trees, name)
         for key in above:
             at = at[key]
         at[last] = value
@@ -123,7 +123,7 @@ def put_hook(name, value, *path):
     return change
 
 
-def certificate(server=WEBHOOK, **times):
+def issue_certificate(server=WEBHOOK, **times):
     """Issue another certificate by the CA that the caBundle trusts."""
 
     def change(trees):
@@ -137,7 +137,7 @@ def certificate(server=WEBHOOK, **times):
     return change
 
 
-def old_authority(trees):
+def issue_old_authority(trees):
     """Issue a CA with twenty days left, and a new certificate of a month."""
     authority = pki.issue_ca("a", now=NOW - 345 * DAY, lifetime=365 * DAY)
     leaf, _ = installations.pair(f"{WEBHOOK}.{names.NAMESPACE}.svc", days=30, left=19, authority=authority)
@@ -145,24 +145,24 @@ def old_authority(trees):
     installations.trust(trees, authority)
 
 
-def another_host(trees):
+def certify_another_host(trees):
     leaf, authority = installations.pair("webhook.example")
     trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
     installations.trust(trees, authority)
 
 
-def mixed_pair(trees):
+def mix_pair(trees):
     leaf, _ = installations.pair("x")
     trees[f"{WEBHOOK}-secret"][0]["data"]["tls.key"] = base64.b64encode(leaf.key_pem).decode()
 
 
-def foreign_bundle(trees):
+def set_foreign_bundle(trees):
     _, authority = installations.pair("x")
     bundle = base64.b64encode(authority.certificate_pem).decode()
-    hook(trees, "namespaced-workloads.railwright.io")["clientConfig"]["caBundle"] = bundle
+    find_hook(trees, "namespaced-workloads.railwright.io")["clientConfig"]["caBundle"] = bundle
 
 
-def every_node(change):
+def edit_nodes(change):
     def change_nodes(trees):
         for node in trees["nodes"]:
             change(node)
@@ -170,17 +170,17 @@ def every_node(change):
     return change_nodes
 
 
-def refusal(trees):
+def add_refusal(trees):
     about = {"kind": "Job", "namespace": "train", "name": "llm"}
     when = f"{NOW - dt.timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
     trees["refusals"].append({"involvedObject": about, "lastTimestamp": when, "message": "rail9 is no rail"})
 
 
-def one_replica(trees):
-    named(trees, "deployments", WEBHOOK)["spec"]["replicas"] = 1
+def set_one_replica(trees):
+    find_named(trees, "deployments", WEBHOOK)["spec"]["replicas"] = 1
 
 
-def image(trees):
+def set_image(trees):
     for deployment in trees["deployments"]:
         deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:v0.0.9"
 
@@ -193,7 +193,7 @@ def overwrite(trees):
         trees["overwritten"].append({"involvedObject": about, "lastTimestamp": when, "message": message})
 
 
-def no_labels(node):
+def drop_leaf_label(node):
     node["metadata"]["labels"].pop(LEAF)
 
 
@@ -204,13 +204,13 @@ def place(name, scheduler, *requests, injected=True):
         pod = installations.pod(name, {}, {names.INJECTION: "{}"} if injected else {}, gpus=1)
         pod["spec"] |= {"nodeName": "gpu-0", "schedulerName": scheduler}
         pod["spec"]["containers"][0]["resources"]["limits"] |= dict.fromkeys(requests, "1")
-        named(trees, "namespaces", "train")["metadata"]["labels"].pop(names.FABRIC, None)
+        find_named(trees, "namespaces", "train")["metadata"]["labels"].pop(names.FABRIC, None)
         trees["pods"].append(pod)
 
     return change
 
 
-def unpulled_preflight(trees):
+def add_unpulled_preflight(trees):
     pod = installations.pod("new", {names.FABRIC: "roce"}, {names.INJECTION: "{}"})
     pod.setdefault("spec", {})["initContainers"] = [{"name": "railwright-preflight", "image": "site/railwright:1"}]
     waiting = {"name": "railwright-preflight", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
@@ -218,8 +218,8 @@ def unpulled_preflight(trees):
     trees["pods"].append(pod)
 
 
-def refused_pods(trees):
-    named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
+def refuse_pods(trees):
+    find_named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
 
 
 # one break a line: what is done to the cluster, the row that has to say so, how it ends, and words it has to use
@@ -233,38 +233,38 @@ BREAKS = {
     "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "webhook-replicas", "fail",
                           "1 of 2"),
     "webhook scaled away": (put("deployments", WEBHOOK, 0, "spec", "replicas"), "webhook-replicas", "fail", "to 0"),
-    "one replica": (one_replica, "webhook-replicas", "warn",
+    "one replica": (set_one_replica, "webhook-replicas", "warn",
                     "1 replica: opted-in pods cannot be created while the webhook restarts or its node is drained"),
-    "another release": (image, "images", "warn", "0.0.9"),
+    "another release": (set_image, "images", "warn", "0.0.9"),
     "no secret": (clear(f"{WEBHOOK}-secret"), "webhook-certificate", "fail", "railwright-webhook-tls does not exist"),
     "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "webhook-certificate", "fail",
                "is not a certificate"),
-    "another key": (mixed_pair, "webhook-certificate", "fail", "not the key"),
+    "another key": (mix_pair, "webhook-certificate", "fail", "not the key"),
     "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
         data=installations.secret(installations.pair("localhost")[0])["data"]), "extender-certificate", "fail",
         "railwright-extender.railwright-system.svc"),
     "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "entries-match",
                         "fail",
                         "calls Service railwright-system/rw"),
-    "another host": (another_host, "webhook-certificate", "fail", f"{WEBHOOK}.railwright-system.svc"),
-    "expired": (certificate(days=30, left=-1), "webhook-certificate", "fail", "expired"),
-    "a future": (certificate(days=30, left=31), "webhook-certificate", "fail", "valid only from"),
-    "soon": (certificate(days=90, left=20), "webhook-certificate", "warn", "20 days left of 90 days"),
+    "another host": (certify_another_host, "webhook-certificate", "fail", f"{WEBHOOK}.railwright-system.svc"),
+    "expired": (issue_certificate(days=30, left=-1), "webhook-certificate", "fail", "expired"),
+    "a future": (issue_certificate(days=30, left=31), "webhook-certificate", "fail", "valid only from"),
+    "soon": (issue_certificate(days=90, left=20), "webhook-certificate", "warn", "20 days left of 90 days"),
     "no extender secret": (clear(f"{EXTENDER}-secret"), "extender-certificate", "fail", "does not exist"),
     "extender's other key": (lambda t: t[f"{EXTENDER}-secret"][0]["data"].update(
         {"tls.key": t[f"{WEBHOOK}-secret"][0]["data"]["tls.key"]}), "extender-certificate", "fail", "not the key"),
-    "extender soon": (certificate(EXTENDER, days=90, left=20), "extender-certificate", "warn", "20 days"),
-    "another authority": (foreign_bundle, "ca-bundle", "fail", "namespaced-workloads.railwright.io"),
+    "extender soon": (issue_certificate(EXTENDER, days=90, left=20), "extender-certificate", "warn", "20 days"),
+    "another authority": (set_foreign_bundle, "ca-bundle", "fail", "namespaced-workloads.railwright.io"),
     "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
                         "no caBundle"),
-    "the authority ends": (old_authority, "ca-bundle", "warn", "20 days"),
+    "the authority ends": (issue_old_authority, "ca-bundle", "warn", "20 days"),
     "another writer": (overwrite, "ca-bundle", "warn", "MutatingWebhookConfiguration: cainjector overwrites"),
     "no configuration": (clear("mutating"), "entries-complete", "fail", "does not call the webhook"),
     "no validation": (clear("validating"), "entries-complete", "fail", "does not call the webhook"),
     "an entry short": (lambda t: t["mutating"][0]["webhooks"].pop(), "entries-complete", "fail",
                        "namespaced-workloads.railwright.io"),
     "an entry too many": (lambda t: t["mutating"][0]["webhooks"].append(
-        {**hook(t, "namespaced-workloads.railwright.io"), "name": "x.railwright.io"}), "entries-complete", "warn",
+        {**find_hook(t, "namespaced-workloads.railwright.io"), "name": "x.railwright.io"}), "entries-complete", "warn",
         "x.railwright.io"),
     "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "entries-match",
                      "fail",
@@ -284,54 +284,53 @@ BREAKS = {
                     "fail", "changes by later webhooks are missed"),
     "no policy": (clear("policy"), "policy", "fail", "does not exist"),
     "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy", "fail", "it has x"),
-    "a bad policy": (repolicy("transport: roce", "transport: rocev2"), "policy", "fail",
+    "a bad policy": (edit_policy("transport: roce", "transport: rocev2"), "policy", "fail",
                      "line 6: fabrics.roce.transport"),
-    "a namespace's typing": (refused_pods, "namespace-labels", "fail", "'nvlink'"),
-    "no GPUs": (every_node(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
+    "a namespace's typing": (refuse_pods, "namespace-labels", "fail", "'nvlink'"),
+    "no GPUs": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
                 "accelerators", "warn", "none of 3 nodes"),
     "no network": (drop("networks", "rail1"), "rail-networks", "fail", "rail1: prod/rail1"),
     "no json": (put("networks", "rail0", "{", "spec", "config"), "rail-networks", "fail", "prod/rail0"),
     "another pool": (put("networks", "rail0", {names.NAD_RESOURCE_NAME: "intel.com/x"}, "metadata", "annotations"),
                      "rail-networks", "fail", "intel.com/x"),
-    "nowhere": (every_node(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity", "allocatable")]),
+    "nowhere": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity", "allocatable")]),
                 "rail-offered", "fail", "nvidia.com/mlx5_0"),
-    "no pool": (repolicy("    - {name: rail0, resource: nvidia.com/mlx5_0}\n", "    - {name: rail0}\n"), "rail-offered",
-                "warn", "no device pool for rail0"),
+    "no pool": (edit_policy("    - {name: rail0, resource: nvidia.com/mlx5_0}\n", "    - {name: rail0}\n"),
+                "rail-offered", "warn", "no device pool for rail0"),
     "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
              "gpu-1: nvidia.com/mlx5_1 0 of 1"),
     "a broken rail of nobody": (
         put("nodes", "gpu-1", {names.BROKEN_RAILS: "rail0,mlx5_9"}, "metadata", "annotations"),
         "broken-rails", "warn", "gpu-1: mlx5_9"),
-    "bare": (lambda t: [named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
+    "bare": (lambda t: [find_named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
              "allocatable")],
              "rail-offered", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),
-    "a shape of nobody": (repolicy("nodeShapes:", "nodeShapes:\n- {name: b200, match: {shape: b200}}"), "node-shapes",
-                          "warn",
-                          "b200"),
-    "no leaf": (every_node(no_labels), "domains", "fail", LEAF),
-    "one leaf short": (lambda t: no_labels(named(t, "nodes", "gpu-0")), "domains", "warn", "gpu-0"),
-    "no class": (claimed(drop("device-classes", "dranet")), "claim-devices", "fail",
+    "a shape of nobody": (edit_policy("nodeShapes:", "nodeShapes:\n- {name: b200, match: {shape: b200}}"),
+                          "node-shapes", "warn", "b200"),
+    "no leaf": (edit_nodes(drop_leaf_label), "domains", "fail", LEAF),
+    "one leaf short": (lambda t: drop_leaf_label(find_named(t, "nodes", "gpu-0")), "domains", "warn", "gpu-0"),
+    "no class": (change_claims(drop("device-classes", "dranet")), "claim-devices", "fail",
                  "there is no DeviceClass dranet; there is gpu.nvidia.com"),
     "a class that is not plain": (
-        claimed(put("device-classes", "dranet", [{"cel": {"expression": "1 == 1"}}], "spec", "selectors")),
+        change_claims(put("device-classes", "dranet", [{"cel": {"expression": "1 == 1"}}], "spec", "selectors")),
         "claim-devices", "warn", "the devices of DeviceClass dranet do not count in scores, because an expression "),
     "no slice of the driver": (
-        claimed(lambda t: t.update({"device-slices": [s for s in t["device-slices"] if "gpu.nvidia" in str(s)]})),
+        change_claims(lambda t: t.update({"device-slices": [s for s in t["device-slices"] if "gpu.nvidia" in str(s)]})),
         "claim-devices", "fail", "no ResourceSlice has the driver dra.net"),
-    "no device of a rail": (claimed(repolicy("rdmap16s27", "rdmap99s0")), "claim-devices", "warn",
+    "no device of a rail": (change_claims(edit_policy("rdmap16s27", "rdmap99s0")), "claim-devices", "warn",
                             "gpu-0: rail0 has no device with dra.net/rdmaDevice rdmap99s0; there is rdmap"),
     "an attribute of no device": (
-        claimed(repolicy("claims: {deviceClass: dranet,", "claims: {deviceClass: dranet, railAttribute: a.b/x,")),
+        change_claims(edit_policy("deviceClass: dranet,", "deviceClass: dranet, railAttribute: a.b/x,")),
         "claim-devices", "warn", "gpu-0: rail0 has no device with a.b/x rdmap16s27; there is no such attribute"),
     "a tainted device": (
-        claimed(lambda t: t.update({"device-slices": [
+        change_claims(lambda t: t.update({"device-slices": [
             s for n in range(3) for s in devices.build_slices(f"gpu-{n}", taints={"pci-0000-10-1b-0": "NoSchedule"})
         ]})), "rail-dead", "warn", "gpu-0: claims.railwright.io/claimed.rail0 0 of 1"),
-    "too few devices of a rail": (claimed(repolicy("    gpusPerNode: 8", "    gpusPerNode: 8\n    devicesPerRail: 2")),
+    "too few devices of a rail": (change_claims(edit_policy("gpusPerNode: 8", "gpusPerNode: 8\n    devicesPerRail: 2")),
                                   "claim-devices", "warn", "gpu-0: rail0 has 1 of 2 devices"),
-    "no pairs": (claimed(roots("pci0008:00")), "claim-pairs", "fail",
+    "no pairs": (change_claims(set_roots("pci0008:00")), "claim-pairs", "fail",
                  "gpu-0: resource.kubernetes.io/pcieRoot is never equal: GPUs have pci0008:00, NICs pci0000:10 and 3"),
-    "no attribute of pairs": (claimed(repolicy("gpu.nvidia.com}", "gpu.nvidia.com, pairBy: numaNode}")),
+    "no attribute of pairs": (change_claims(edit_policy("gpu.nvidia.com}", "gpu.nvidia.com, pairBy: numaNode}")),
                               "claim-pairs", "fail",
                               "gpu-0: resource.kubernetes.io/numaNode is never equal: GPUs have none, NICs "),
     "claims unseen by kube-scheduler": (
@@ -361,11 +360,11 @@ BREAKS = {
                      "managedResources lacks nvidia.com/mlx5_1: the scheduler does not ask the extender about"),
     "kube's count": (kube("ignoredByScheduler: false", "ignoredByScheduler: true"), "kube-scheduler-configuration",
                      "fail", "ignoredByScheduler is true for nvidia.com/mlx5_0"),
-    "volcano's segments": (repolicy("    placement: {preset: topo",
+    "volcano's segments": (edit_policy("    placement: {preset: topo",
                                     "    nvlinkSegment: 2\n"
                                     "    placement: {preset: topo"),
                            "volcano-configuration", "warn", "fabric roce has nvlinkSegment"),
-    "a level that Kueue lacks": (repolicy("preset: topograph", "preset: topograph, gangTopology: required"),
+    "a level that Kueue lacks": (edit_policy("preset: topograph", "preset: topograph, gangTopology: required"),
                                   "gang-topology", "warn", "no Topology of Kueue has the level fabric.topograph"),
     "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not call"),
     "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
@@ -382,8 +381,8 @@ BREAKS = {
     "a pod of a resource that is not managed": (
         place("rank-1", "volcano", "rdma/other"), "schedulers", "warn",
         "placed without the extender, because they request no managed resource: train/rank-1"),
-    "mode warn": (repolicy("fabrics:", "mode: warn\nfabrics:"),
+    "mode warn": (edit_policy("fabrics:", "mode: warn\nfabrics:"),
                   "warn-mode", "fail", "the admission policies deny opted-in pods"),
-    "no image": (unpulled_preflight, "preflight-image", "fail", "site/railwright:1: "),
-    "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
+    "no image": (add_unpulled_preflight, "preflight-image", "fail", "site/railwright:1: "),
+    "a refusal": (add_refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

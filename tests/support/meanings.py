@@ -17,12 +17,12 @@ BETTER = {
 }
 
 
-def better(name: str, value: str | dict | None) -> tuple[str, str | dict | None]:
+def correct_variable(name: str, value: str | dict | None) -> tuple[str, str | dict | None]:
     """Return a variable with its correct value; `value` is the dict of a valueFrom if there is one."""
     return (name, value) if isinstance(value, dict) else BETTER.get((name, value), (name, value))
 
 
-def meaning(pod: dict) -> dict:
+def read_meaning(pod: dict) -> dict:
     """Return what a pod means to Kubernetes, Multus and NCCL, without order of variables and spelling of amounts."""
     kinds = {
         volume["name"]: {kind: source for kind, source in volume.items() if kind != "name"}
@@ -42,7 +42,7 @@ def meaning(pod: dict) -> dict:
         containers.append(
             container
             | {
-                "env": dict(better(name, value) for name, value in env.items()),
+                "env": dict(correct_variable(name, value) for name, value in env.items()),
                 "resources": {"requests": read["limits"] | read["requests"], "limits": read["limits"]},
                 "volumeMounts": mounts,
             }
@@ -60,10 +60,10 @@ def meaning(pod: dict) -> dict:
     }
 
 
-def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
+def read_ranks(pods: dict[str, dict]) -> tuple[dict, dict]:
     """Return the NCCL settings of mpirun's ranks, by -x or by a worker's file, and the pods without them."""
     read: dict[str, str] = {}
-    rest = {role: meaning(pod) for role, pod in pods.items()}
+    rest = {role: read_meaning(pod) for role, pod in pods.items()}
     for role, pod in pods.items():
         (container,) = rest[role]["spec"]["containers"]
         command = container.get("command", [])
@@ -76,10 +76,10 @@ def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
         in_file = conf_reading.read(text)
         read |= in_file
         container |= {"command": left, "env": {k: v for k, v in container["env"].items() if k not in in_file}}
-    return dict(better(*pair) for pair in read.items()), rest
+    return dict(correct_variable(*pair) for pair in read.items()), rest
 
 
-def pods_of(job: dict) -> dict[str, dict]:
+def list_pods(job: dict) -> dict[str, dict]:
     """Return the pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
     job = json.loads(json.dumps(job))  # unties YAML's aliases
     pods = {
@@ -91,7 +91,7 @@ def pods_of(job: dict) -> dict[str, dict]:
     return pods
 
 
-def networks_of(site: str) -> dict[tuple[str, str], str | None]:
+def read_networks(site: str) -> dict[tuple[str, str], str | None]:
     """Return the site's networks with their pools, as read by the watch."""
     path = EXAMPLES / site / "networks.yaml"
     if not path.exists():

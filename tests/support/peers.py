@@ -16,7 +16,7 @@ def _add(amounts: dict, resource: str, count: int) -> None:
     amounts[resource] = str(int(amounts.get(resource, "0")) + count)
 
 
-def injector(tree: dict, pools: dict, *, honour_existing: bool = False) -> dict:
+def inject_resources(tree: dict, pools: dict, *, honour_existing: bool = False) -> dict:
     """Inject as Network Resources Injector does, for an annotation in list form. `pools` maps network to resource."""
     tree = copy.deepcopy(tree)
     annotation = tree["metadata"].get("annotations", {}).get(NETWORKS, "")
@@ -39,18 +39,18 @@ def injector(tree: dict, pools: dict, *, honour_existing: bool = False) -> dict:
     return tree
 
 
-def injector_honouring(tree: dict, pools: dict) -> dict:
-    return injector(tree, pools, honour_existing=True)
+def inject_missing_resources(tree: dict, pools: dict) -> dict:
+    return inject_resources(tree, pools, honour_existing=True)
 
 
-def user_defined_injection(tree: dict, value: str = "prod/theirs") -> dict:
+def replace_networks(tree: dict, value: str = "prod/theirs") -> dict:
     """Replace the whole annotation, as the injector's user-defined injection does (network-resources-injector#88)."""
     tree = copy.deepcopy(tree)
     tree["metadata"].setdefault("annotations", {})[NETWORKS] = value
     return tree
 
 
-def sidecar_first(tree: dict) -> dict:
+def prepend_sidecar(tree: dict) -> dict:
     """Insert a sidecar as the first container, as a service mesh does. Do nothing the second time."""
     tree = copy.deepcopy(tree)
     if all(container["name"] != SIDECAR["name"] for container in tree["spec"]["containers"]):
@@ -58,27 +58,27 @@ def sidecar_first(tree: dict) -> dict:
     return tree
 
 
-def sidecar_last(tree: dict) -> dict:
+def append_sidecar(tree: dict) -> dict:
     tree = copy.deepcopy(tree)
     if all(container["name"] != "logs" for container in tree["spec"]["containers"]):
         tree["spec"]["containers"].append({"name": "logs", "image": "logs"})
     return tree
 
 
-def reversed_containers(tree: dict) -> dict:
+def reverse_containers(tree: dict) -> dict:
     tree = copy.deepcopy(tree)
     tree["spec"]["containers"].reverse()
     return tree
 
 
-def without_last(tree: dict) -> dict:
+def drop_last_container(tree: dict) -> dict:
     tree = copy.deepcopy(tree)
     if len(tree["spec"]["containers"]) > 1:
         tree["spec"]["containers"].pop()
     return tree
 
 
-def env_everywhere(tree: dict) -> dict:
+def add_env_everywhere(tree: dict) -> dict:
     """Add one variable before and one after all others, in every container. Do nothing the second time."""
     tree = copy.deepcopy(tree)
     for container in tree["spec"]["containers"]:
@@ -91,7 +91,7 @@ def env_everywhere(tree: dict) -> dict:
     return tree
 
 
-def without_an_entry(tree: dict) -> dict:
+def drop_last_variable(tree: dict) -> dict:
     """Delete the last variable of each container that has two or more, also if our webhook wrote it."""
     tree = copy.deepcopy(tree)
     for container in tree["spec"]["containers"]:
@@ -100,25 +100,25 @@ def without_an_entry(tree: dict) -> dict:
     return tree
 
 
-def annotated(tree: dict) -> dict:
+def add_annotation(tree: dict) -> dict:
     tree = copy.deepcopy(tree)
     tree["metadata"].setdefault("annotations", {})["peer/seen"] = "yes"
     return tree
 
 
-def without_record(tree: dict) -> dict:
+def drop_record(tree: dict) -> dict:
     tree = copy.deepcopy(tree)
     tree["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
     return tree
 
 
-def without_networks(tree: dict) -> dict:
+def drop_networks(tree: dict) -> dict:
     tree = copy.deepcopy(tree)
     tree["metadata"].get("annotations", {}).pop(NETWORKS, None)
     return tree
 
 
-def volume(tree: dict) -> dict:
+def add_volume(tree: dict) -> dict:
     tree = copy.deepcopy(tree)
     volumes = tree["spec"].setdefault("volumes", [])
     if all(item["name"] != "peer" for item in volumes):
@@ -128,7 +128,7 @@ def volume(tree: dict) -> dict:
     return tree
 
 
-def defaulted(tree: dict) -> dict:
+def set_defaults(tree: dict) -> dict:
     """Set some of the API server's defaults: requests from limits, a container's policies, a volume's mode."""
     tree = copy.deepcopy(tree)
     tree["spec"].setdefault("restartPolicy", "Always")
@@ -152,7 +152,7 @@ def drop_file_keys(tree: dict) -> dict:
     return tree
 
 
-def acted(tree: dict, names: Iterable[str]) -> dict:
+def apply_actions(tree: dict, names: Iterable[str]) -> dict:
     """Return the pod after the named ACTIONS, in this order."""
     for name in names:
         tree = ACTIONS[name](tree)
@@ -162,17 +162,17 @@ def acted(tree: dict, names: Iterable[str]) -> dict:
 ACTIONS = {
     action.__name__: action
     for action in (
-        sidecar_first,
-        sidecar_last,
-        reversed_containers,
-        without_last,
-        env_everywhere,
-        without_an_entry,
-        annotated,
-        without_record,
-        without_networks,
-        volume,
-        defaulted,
-        user_defined_injection,
+        prepend_sidecar,
+        append_sidecar,
+        reverse_containers,
+        drop_last_container,
+        add_env_everywhere,
+        drop_last_variable,
+        add_annotation,
+        drop_record,
+        drop_networks,
+        add_volume,
+        set_defaults,
+        replace_networks,
     )
 }

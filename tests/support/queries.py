@@ -34,7 +34,7 @@ class Asked:
 METRICS = {row.name: row for build in (metrics.WebhookMetrics, metrics.ExtenderMetrics) for row in build().rows}
 
 
-def ours() -> dict[str, set[str]]:
+def list_our_labels() -> dict[str, set[str]]:
     """Return the labels of every exposed series by its name."""
     labels_by_metric: dict[str, set[str]] = {}
     for row in METRICS.values():
@@ -50,7 +50,7 @@ def ours() -> dict[str, set[str]]:
     return labels_by_metric
 
 
-def asked(text: str) -> list[Asked]:
+def list_selectors(text: str) -> list[Asked]:
     """Return the selectors of an expression. Raises ValueError if it is no PromQL."""
     for variable, value in _PLACES.items():
         text = text.replace(variable, value)
@@ -58,19 +58,19 @@ def asked(text: str) -> list[Asked]:
         tree = promql_parser.parse(text)
     except ValueError as error:
         raise ValueError(f"{text}: {error}") from None
-    return list(_selectors(tree))
+    return list(_yield_selectors(tree))
 
 
-def groupings(text: str) -> set[str]:
+def list_groupings(text: str) -> set[str]:
     """Return the labels that an expression groups by."""
     matches = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
     return {label.strip() for labels in matches for label in labels.split(",")}
 
 
-def problems(text: str) -> list[str]:
+def list_problems(text: str) -> list[str]:
     """Return what is wrong with an expression: metrics and labels that no server exposes."""
-    known = {**FOREIGN, **ours()}
-    selectors = asked(text)
+    known = {**FOREIGN, **list_our_labels()}
+    selectors = list_selectors(text)
     missing = [f"{selector.metric} does not exist" for selector in selectors if selector.metric not in known]
     missing += [
         f"{selector.metric} has no label {label}"
@@ -78,15 +78,15 @@ def problems(text: str) -> list[str]:
         for label in sorted(selector.labels - known.get(selector.metric, selector.labels))
     ]
     shown = set().union(*(known.get(selector.metric, set()) for selector in selectors))
-    return missing + [f"nothing in it has the label {label}" for label in sorted(groupings(text) - shown)]
+    return missing + [f"nothing in it has the label {label}" for label in sorted(list_groupings(text) - shown)]
 
 
-def _selectors(tree: object) -> Iterator[Asked]:
+def _yield_selectors(tree: object) -> Iterator[Asked]:
     if isinstance(tree, promql_parser.VectorSelector):
         labels = frozenset(matcher.name for matcher in tree.matchers.matchers)
         yield Asked(tree.name or "", labels - {"__name__"})
     for name in ("lhs", "rhs", "expr", "param", "vector_selector"):
         if (inner := getattr(tree, name, None)) is not None:
-            yield from _selectors(inner)
+            yield from _yield_selectors(inner)
     for inner in getattr(tree, "args", None) or ():
-        yield from _selectors(inner)
+        yield from _yield_selectors(inner)

@@ -42,7 +42,7 @@ class Cluster(NamedTuple):
     taken: tuple[tuple[int, Mapping[int, int]], ...]  # of each host: GPUs, and rail -> pods on its NIC
 
 
-def room(cluster: Cluster, host: int, job: Job) -> int:
+def count_room(cluster: Cluster, host: int, job: Job) -> int:
     """Return how many pods of a job a host holds."""
     at = cluster.hosts[host]
     gpus, pods = cluster.taken[host]
@@ -50,7 +50,7 @@ def room(cluster: Cluster, host: int, job: Job) -> int:
     return max(0, min([(GPUS - gpus) // job.gpus, *(by_rail if job.requests_devices else ())]))
 
 
-def taking(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
+def take_hosts(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
     """Return the cluster with the job's pods on these hosts."""
     taken = [(gpus, dict(pods)) for gpus, pods in cluster.taken]
     for host in hosts:
@@ -61,31 +61,32 @@ def taking(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
     return cluster._replace(taken=tuple(taken))
 
 
-def bandwidth(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
+def compute_bandwidth(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
     """Return the bandwidth of a gang with the pod of rank i on `hosts[i]`; `cluster` is the state before."""
     together = Counter(hosts)
     common = set(range(job.rails)).intersection(*(cluster.hosts[host].rails for host in hosts))
     return min(
-        *(member(cluster, job, host, pods, common) for host, pods in together.items()), crossing(cluster, job, hosts)
+        *(compute_member_bandwidth(cluster, job, host, pods, common) for host, pods in together.items()),
+        compute_crossing(cluster, job, hosts),
     )
 
 
-def member(cluster: Cluster, job: Job, host: int, pods: int, rails: set[int]) -> float:
+def compute_member_bandwidth(cluster: Cluster, job: Job, host: int, pods: int, rails: set[int]) -> float:
     """Return the bandwidth of each of `pods` pods on a host over some rails."""
     others = cluster.taken[host][1]
     return sum(1 / (pods + others.get(rail, 0)) for rail in rails) / job.rails
 
 
-def crossing(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
+def compute_crossing(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
     """Return the bandwidth of the slowest ring edge between domains."""
     worst = 1.0
     for level, ratio in enumerate(cluster.ratios):
-        for domain, edges in leaving(cluster, hosts, level).items():
-            worst = min(worst, edge(cluster, job, domain, level, ratio, edges))
+        for domain, edges in count_leaving_edges(cluster, hosts, level).items():
+            worst = min(worst, compute_edge_bandwidth(cluster, job, domain, level, ratio, edges))
     return worst
 
 
-def leaving(cluster: Cluster, hosts: Sequence[int], level: int) -> Counter[str]:
+def count_leaving_edges(cluster: Cluster, hosts: Sequence[int], level: int) -> Counter[str]:
     """Count the ring edges that leave each domain of a level."""
     domains = [cluster.hosts[host].chain[level] for host in hosts]
     edges: Counter[str] = Counter()
@@ -94,7 +95,7 @@ def leaving(cluster: Cluster, hosts: Sequence[int], level: int) -> Counter[str]:
     return edges
 
 
-def edge(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edges: int) -> float:
+def compute_edge_bandwidth(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edges: int) -> float:
     """Return the bandwidth of each of so many ring edges out of a domain."""
     if not edges:
         return 1.0
@@ -103,25 +104,25 @@ def edge(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edge
     return min(1.0, nodes * links / (max(1.0, ratio) * edges))
 
 
-def best(cluster: Cluster, job: Job) -> float | None:
+def find_best_bandwidth(cluster: Cluster, job: Job) -> float | None:
     """Return the highest bandwidth of a gang over all hosts and orders of ranks; None if it does not fit.
 
     In a tree the gang stays below one domain, or the whole cluster, and every domain strictly inside that it uses has
     one edge out, which no order undercuts. So for each set of rails and each value a member or an edge can have, the
     pods that can go below a domain at no less are counted.
     """
-    rooms = [room(cluster, host, job) for host in range(len(cluster.hosts))]
+    rooms = [count_room(cluster, host, job) for host in range(len(cluster.hosts))]
     if sum(rooms) < job.pods:
         return None
     highest = 0.0
-    for rails in _rail_sets(job):
+    for rails in _list_rail_sets(job):
         values = [
-            [member(cluster, job, host, pods, rails) for pods in range(1, held + 1)]
+            [compute_member_bandwidth(cluster, job, host, pods, rails) for pods in range(1, held + 1)]
             if rails <= set(cluster.hosts[host].rails)
             else []
             for host, held in enumerate(rooms)
         ]
-        exits = _exits(cluster, job)
+        exits = _compute_exits(cluster, job)
         for least in sorted({*itertools.chain(*values), *exits.values()}, reverse=True):
             if least <= highest:
                 break
@@ -132,15 +133,15 @@ def best(cluster: Cluster, job: Job) -> float | None:
     return highest
 
 
-def _rail_sets(job: Job) -> Iterator[set[int]]:
+def _list_rail_sets(job: Job) -> Iterator[set[int]]:
     for count in range(job.rails, 0, -1):
         yield from map(set, itertools.combinations(range(job.rails), count))
 
 
-def _exits(cluster: Cluster, job: Job) -> Mapping[tuple[int, str], float]:
+def _compute_exits(cluster: Cluster, job: Job) -> Mapping[tuple[int, str], float]:
     """Return the bandwidth of an edge out of a domain by (level, domain)."""
     return {
-        (level, domain): edge(cluster, job, domain, level, ratio, 1)
+        (level, domain): compute_edge_bandwidth(cluster, job, domain, level, ratio, 1)
         for level, ratio in enumerate(cluster.ratios)
         for domain in {host.chain[level] for host in cluster.hosts}
     }
@@ -159,12 +160,12 @@ def _fits(
     return any(room_ >= pods for room_ in held.values())
 
 
-def greedy(cluster: Cluster, job: Job) -> list[int]:
+def place_greedily(cluster: Cluster, job: Job) -> list[int]:
     """Hosts by rank: each pod as close as possible to the peers placed so far, then on the fullest host."""
     hosts: list[int] = []
     now = cluster
     for _ in range(job.pods):
-        free = [host for host in range(len(cluster.hosts)) if room(now, host, job)]
+        free = [host for host in range(len(cluster.hosts)) if count_room(now, host, job)]
         peers = {(level, name) for host in hosts for level, name in enumerate(cluster.hosts[host].chain)}
 
         def worth(host: int, peers: set[tuple[int, str]] = peers, now: Cluster = now) -> tuple[int, int, int]:
@@ -172,7 +173,7 @@ def greedy(cluster: Cluster, job: Job) -> list[int]:
             return near, now.taken[host][0], -host
 
         hosts.append(max(free, key=worth))
-        now = taking(now, job, hosts[-1:])
+        now = take_hosts(now, job, hosts[-1:])
     return hosts
 
 
@@ -188,7 +189,7 @@ class Case(NamedTuple):
     chance: random.Random
 
 
-def case(seed: int, *, large: bool = False) -> Case:
+def draw_case(seed: int, *, large: bool = False) -> Case:
     """Trees of one to three levels with uneven leaves, of one or two node types, partly taken; repeatable by its seed.
 
     A large one has more nodes than a scheduler offers whole: the project then remembers its plans.
@@ -221,14 +222,14 @@ def case(seed: int, *, large: bool = False) -> Case:
     for index, host in enumerate(hosts):
         job = Job(1, *chance.choice([(8, 4), (8, 4), (4, 4), (4, 2)]))
         job = Job(1) if host.name.startswith("z") else job
-        if (host.name.startswith("z") or chance.random() < share) and room(cluster, index, job):
+        if (host.name.startswith("z") or chance.random() < share) and count_room(cluster, index, job):
             others.append((index, job))
-            cluster = taking(cluster, job, [index])
+            cluster = take_hosts(cluster, job, [index])
     return Case(cluster, others, asking, chance)
 
 
-def job(of: Case, cluster: Cluster, most: int = 16) -> Job | None:
+def draw_job(of: Case, cluster: Cluster, most: int = 16) -> Job | None:
     """Return a gang that fits into the cluster; None if no gang of two does."""
     made = Job(2, *of.chance.choice([(8, 4), (8, 4), (4, 4), (4, 2)]), requests_devices=of.requests_devices)
-    slots = sum(room(cluster, host, made) for host in range(len(cluster.hosts)))
+    slots = sum(count_room(cluster, host, made) for host in range(len(cluster.hosts)))
     return made._replace(pods=of.chance.randint(2, min(slots, most))) if slots >= 2 else None

@@ -11,11 +11,11 @@ from railwright.serving import turns
 
 LEAF, SPINE = "example.com/leaf", "example.com/spine"
 TOPOLOGY = "railwright.io/topology"
-JOB = working.kind("Job.batch")
+JOB = working.get_kind("Job.batch")
 
 
 def review(tree, by, row=JOB, **request):
-    steps = working.workloads.handle(working.review(row, tree, **request), by, admitting.known)
+    steps = working.workloads.handle(working.review(row, tree, **request), by, admitting.build_facts)
     return json.loads(turns.complete(steps).body)["response"]
 
 
@@ -23,7 +23,7 @@ def create(tree, by, row=JOB, **request):
     """Return the workload after its review, by default that of its creation, and the warnings."""
     response = review(tree, by, row, **request)
     assert response["allowed"], response
-    patched = jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
+    patched = jsonpatch.apply_patch(copy.deepcopy(tree), admitting.decode_operations(response))
     return patched, response.get("warnings", [])
 
 

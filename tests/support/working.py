@@ -16,13 +16,13 @@ from webhook import reviews, workloads
 ALL = {f"{kind.display_name}/{kind.version}": (kind, kind.version) for kind in registry.INJECTED_KINDS}
 
 
-def kind(name: str) -> frameworks.WorkloadKind:
+def get_kind(name: str) -> frameworks.WorkloadKind:
     """Return a row by its title."""
     (kind,) = [row for row in registry.INJECTED_KINDS if row.display_name == name]
     return kind
 
 
-def workload(
+def build_workload(
     row: frameworks.WorkloadKind, template: Any, *, name: str = "worker", label: str | None = None, **spec: Any
 ) -> dict:
     """Return a workload with this template at every place of its kind; `name` is the task's, replica's or group's."""
@@ -36,7 +36,7 @@ def workload(
     return untied
 
 
-def template(*containers: dict, label: str | None = None, **more: Any) -> dict:
+def build_template(*containers: dict, label: str | None = None, **more: Any) -> dict:
     """Return a pod template."""
     pod = admitting.pod(*containers, label=label, **more)
     pod["metadata"].pop("name")
@@ -48,19 +48,20 @@ def read(row: frameworks.WorkloadKind, tree: dict) -> templates.Workload:
     return templates.read(row, msgspec.json.encode(tree))
 
 
-def planned(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
+def plan_templates(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
     """Return the plan of each template of a workload."""
     templates_read = read(row, tree).templates
     return [
-        template_plan.plan_template(template, by, at or admitting.known(), "W prod/w") for template in templates_read
+        template_plan.plan_template(template, by, at or admitting.build_facts(), "W prod/w")
+        for template in templates_read
     ]
 
 
-def patched(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dict:
+def apply_patch(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dict:
     """Return the workload after admission, by a strict implementation of RFC 6902."""
     operations = [
         operation
-        for planned_template in planned(row, tree, by, at)
+        for planned_template in plan_templates(row, tree, by, at)
         for operation in workloads.build_template_operations(planned_template.template, planned_template.changes)
     ]
     result: dict = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
@@ -82,18 +83,18 @@ def review(row: frameworks.WorkloadKind, tree: Any, version: str = "", **request
 
 def handle(body: bytes, by: Any, at: Any = None) -> reviews.Answer:
     """Return the webhook's answer to a review, without an event loop."""
-    return turns.complete(workloads.handle(body, by, lambda namespace: at or admitting.known(namespace)))
+    return turns.complete(workloads.handle(body, by, lambda namespace: at or admitting.build_facts(namespace)))
 
 
-def answer(body: bytes, by: Any, at: Any = None) -> dict:
+def get_response(body: bytes, by: Any, at: Any = None) -> dict:
     """Return the response to a review."""
     response: dict = json.loads(handle(body, by, at).body)["response"]
     return response
 
 
-def made(template: templates.Template, tree: dict) -> dict:
+def build_pod(template: templates.Template, tree: dict) -> dict:
     """Return the pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
-    written = template.path.read(at(tree, template.pointer))
+    written = template.path.read(resolve_pointer(tree, template.pointer))
     metadata = copy.deepcopy(written.get("metadata") or {})
     metadata["generateName"] = "p-"
     metadata["labels"] = {**(metadata.get("labels") or {}), **template.added.labels}
@@ -105,17 +106,17 @@ def made(template: templates.Template, tree: dict) -> dict:
     return {"metadata": metadata, "spec": spec}
 
 
-def at(tree: Any, pointer: str) -> Any:
+def resolve_pointer(tree: Any, pointer: str) -> Any:
     """Return the target of a JSON pointer without escapes."""
     for step in pointer.split("/")[1:]:
         tree = tree[int(step)] if isinstance(tree, list) else tree[step]
     return tree
 
 
-def container(row: frameworks.WorkloadKind, tree: dict) -> dict:
+def get_container(row: frameworks.WorkloadKind, tree: dict) -> dict:
     """Return the first container of a workload's first template, to be changed in place."""
     template = read(row, tree).templates[0]
-    container: dict = template.path.read(at(tree, template.pointer))["spec"]["containers"][0]
+    container: dict = template.path.read(resolve_pointer(tree, template.pointer))["spec"]["containers"][0]
     return container
 
 

@@ -19,8 +19,8 @@ LABELS = {"acme.example/job": "moon", "acme.example/role": "flyer"}
 
 
 def mission() -> dict:
-    template = working.template(admitting.gpus(8))
-    launcher = working.template(admitting.cpu())
+    template = working.build_template(admitting.gpus(8))
+    launcher = working.build_template(admitting.cpu())
     teams = [{"name": "pilot", "template": launcher}, {"name": "flyer", "replicas": 4, "template": template}]
     metadata = {"name": "moon", "namespace": "prod", "uid": "u", "labels": {"railwright.io/fabric": "f"}}
     return {"apiVersion": "acme.example/v1", "kind": "Mission", "metadata": metadata, "spec": {"teams": teams}}
@@ -32,9 +32,9 @@ def pods() -> list[dict]:
 
 
 def test_admission_gives_devices_to_the_templates_of_ranks_only():
-    response = working.answer(working.review(MISSION, mission(), "v1"), POLICY)
+    response = working.get_response(working.review(MISSION, mission(), "v1"), POLICY)
     assert response["allowed"]
-    patched = working.patched(MISSION, mission(), POLICY)
+    patched = working.apply_patch(MISSION, mission(), POLICY)
     limits = [
         team["template"]["spec"]["containers"][0].get("resources", {}).get("limits", {})
         for team in patched["spec"]["teams"]
@@ -43,14 +43,16 @@ def test_admission_gives_devices_to_the_templates_of_ranks_only():
 
 
 def test_the_role_label_decides_the_role_of_a_pod():
-    views = [admitting.view(pod) for pod in pods()]
+    views = [admitting.decode_pod(pod) for pod in pods()]
     assert [context.find_role(pod, accelerated=False).name for pod in views] == ["launcher", "excluded"]
-    assert [admitting.planned(pod, POLICY).rails for pod in pods()] == [(), ("rail0", "rail1")]
+    assert [admitting.plan_pod(pod, POLICY).rails for pod in pods()] == [(), ("rail0", "rail1")]
 
 
 def test_pods_are_one_gang_in_the_order_of_their_index():
     labels = [LABELS | {"acme.example/index": str(index)} for index in (10, 9)]
-    views = [admitting.view({"metadata": {"name": "x", "namespace": "prod", "labels": label}}) for label in labels]
+    views = [
+        admitting.decode_pod({"metadata": {"name": "x", "namespace": "prod", "labels": label}}) for label in labels
+    ]
     assert {membership.find_gang(pod) for pod in views} == {"prod/mission/moon"}
     assert [membership.find_rank(pod).index for pod in views] == [10, 9]
 
@@ -61,7 +63,7 @@ def test_the_size_comes_from_a_watch_and_from_a_snapshot():
     assert (watch.kind.name, watch.kind.path) == ("missions.acme.example", "/apis/acme.example/v1/missions")
     assert watch.kind.optional
     watch.sink.replace(snapshots.read(msgspec.json.encode(mission()).decode())["Mission.acme.example"])
-    (gang,) = {membership.find_gang(admitting.view(pod)) for pod in pods()}
+    (gang,) = {membership.find_gang(admitting.decode_pod(pod)) for pod in pods()}
     assert state.cluster.get_gang_size(gang, observed=1) == 5
 
 
@@ -84,6 +86,8 @@ def test_lint_finds_its_templates():
 def test_pods_that_differ_by_their_index_share_a_plan(label, same):
     def key(value: str) -> bytes | None:
         pod = {"metadata": {"namespace": "prod", "labels": LABELS | {label: value}}, "spec": {}}
-        return response_cache.ResponseCache().build_entry(admitting.view(pod), 1, POLICY, admitting.known(version=1))
+        return response_cache.ResponseCache().build_entry(
+            admitting.decode_pod(pod), 1, POLICY, admitting.build_facts(version=1)
+        )
 
     assert (key("1") == key("2")) == same

@@ -151,7 +151,7 @@ def check_pods(by, request):
 
 
 def read_policy(fabrics):
-    return admitting.policy(f"apiVersion: railwright.io/v1alpha1\nfabrics:{fabrics}")
+    return admitting.read_policy(f"apiVersion: railwright.io/v1alpha1\nfabrics:{fabrics}")
 
 
 def review(tree, kind="Pod"):
@@ -167,7 +167,7 @@ def answer_pod(by, body):
 
 
 def _build_facts(namespace):
-    return admitting.known(namespace, version=1)
+    return admitting.build_facts(namespace, version=1)
 
 
 def test_the_cost_of_one_field_of_a_reviewed_pod_is_bounded(check_pods):
@@ -238,7 +238,7 @@ MANY_TEMPLATES = frameworks.MAX_VALUES // (msgspec.json.encode(BASE).count(b",")
 
 def build_workload(row, pod, copies):
     """Return a workload whose list or map of templates has so many of them, as its kind allows."""
-    tree = working.workload(row, {"metadata": pod["metadata"], "spec": pod["spec"]}, label="f")
+    tree = working.build_workload(row, {"metadata": pod["metadata"], "spec": pod["spec"]}, label="f")
     for site in row.templates:
         above = tree
         for step, after in itertools.pairwise(site.path):
@@ -255,7 +255,7 @@ def build_workload(row, pod, copies):
 
 
 def handle_workload(body, policy):
-    return turns.run(workloads.handle(body, policy, admitting.known))
+    return turns.run(workloads.handle(body, policy, admitting.build_facts))
 
 
 @pytest.mark.parametrize("label", [None, "f"])

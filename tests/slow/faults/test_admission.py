@@ -44,7 +44,7 @@ async def review(caller, tree: dict, **request) -> list[dict]:
     answer = await caller.ask(body, path="/mutate/pods?timeout=5s")
     response = json.loads(answer.body)["response"]
     assert response["allowed"], response
-    return admitting.operations(response)
+    return admitting.decode_operations(response)
 
 
 async def test_33_equal_reviews_get_equal_patches(fault, tmp_path, started):

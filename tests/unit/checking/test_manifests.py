@@ -83,11 +83,11 @@ def test_a_namespace_that_cannot_have_the_dry_run_pod_is_reported_with_the_cause
 def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(name):
     profile, trees = profiles.find(name), installations.healthy()
     trees["policy"][0]["data"][names.POLICY_KEY] = profile.text
-    snapshot, known = installations.seen(trees), admitting.known(networks=None)
+    snapshot, known = installations.seen(trees), admitting.build_facts(networks=None)
     assert snapshot.fabrics
     for fabric in snapshot.fabrics:
         pod = pods.build_pod(snapshot, fabric, pods.choose_namespace(snapshot, fabric))
-        assert names.INJECTION in admitting.admitted(pod, profile.policy, known)["metadata"]["annotations"]
+        assert names.INJECTION in admitting.admit_pod(pod, profile.policy, known)["metadata"]["annotations"]
 
 
 def list_rights(server: str, *, has_extender: bool = True) -> set[str]:

@@ -14,13 +14,13 @@ from broken_installations import (
     assess_trees,
     clear,
     drop,
+    edit_policy,
     find,
-    hook,
-    named,
+    find_hook,
+    find_named,
     place,
     put,
     replace_in,
-    repolicy,
     run_checks,
 )
 from installations import NOW
@@ -118,8 +118,8 @@ def tag_images(tag):
 
 
 def guard_another_accelerator(trees):
-    repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [amd.com/gpu]")(trees)
-    guard = named(trees, "admission-policies", "railwright-injected-by-namespace")
+    edit_policy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [amd.com/gpu]")(trees)
+    guard = find_named(trees, "admission-policies", "railwright-injected-by-namespace")
     for condition in guard["spec"]["matchConditions"]:
         condition["expression"] = condition["expression"].replace(
             "['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']"
@@ -128,7 +128,7 @@ def guard_another_accelerator(trees):
 
 def start_extender(*options):
     def change(trees):
-        (container,) = named(trees, "deployments", EXTENDER)["spec"]["template"]["spec"]["containers"]
+        (container,) = find_named(trees, "deployments", EXTENDER)["spec"]["template"]["spec"]["containers"]
         container["args"] += options
         container["ports"].append({"name": "volcano", "containerPort": 8715})
 
@@ -143,7 +143,7 @@ def ask_topology(placement, *topologies):
     """Have the policy ask for a topology, and Kueue have Topologies with these levels, widest first."""
 
     def change(trees):
-        repolicy("preset: topograph", f"{placement}")(trees)
+        edit_policy("preset: topograph", f"{placement}")(trees)
         trees["kueue-topologies"] = [
             {"metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": label} for label in levels]}}
             for levels in topologies
@@ -156,7 +156,7 @@ def ask_hyper_nodes(plugin, *changes):
     """Have the policy ask Volcano for HyperNodes, with this plugin in its configuration."""
 
     def change(trees):
-        repolicy("preset: volcano", "preset: volcano, gangTopology: preferred")(trees)
+        edit_policy("preset: volcano", "preset: volcano, gangTopology: preferred")(trees)
         if plugin:
             replace_in("volcano", "  - name: extender", f"  - {plugin}\n  - name: extender")(trees)
         for further in changes:
@@ -172,7 +172,7 @@ OUTCOMES = [
     (lambda trees: trees["version"].__setitem__(0, {"gitVersion": "new"}), "kubernetes-version", "skip",
      "the API server reports no version: 'new'"),
     (guard_another_accelerator, "admission-policy", "warn", "lists nvidia.com/gpu, which is no accelerator"),
-    (repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
+    (edit_policy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
      "admission-policy", "warn", "amd.com/gpu"),
     (drop("deployments", EXTENDER), "extender-replicas", "skip", "gangs are placed without railwright"),
     (installations.add_claims, "claim-devices", "ok", "3 nodes, 2 rails"),
@@ -262,7 +262,7 @@ def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_sk
     assert by_check["webhook-certificate"].state is rows.State.SKIP
     assert (by_check["ca-bundle"].state, by_check["ca-bundle"].unread) == (rows.State.SKIP, True)
     assert by_check["ca-bundle"].detail == "you may not get secrets"
-    hook(trees, "pods.railwright.io")["clientConfig"]["caBundle"] = "eA=="
+    find_hook(trees, "pods.railwright.io")["clientConfig"]["caBundle"] = "eA=="
     by_check = {result.check: result for result in assess_trees(trees, unread=forbidden)}
     assert by_check["ca-bundle"].state is rows.State.FAIL
 
@@ -338,11 +338,11 @@ UNSEEN = (
         ),
         ((hide_schedulers,), "skip", "no pod with accelerators runs there"),
         ((hide_schedulers, place("a", "site"), place("b", "site")), "skip", f"site, 2 pods; {UNSEEN}"),
-        ((repolicy("preset: topograph", "preset: topograph, schedulerName: site"), place("a", "site")), "skip",
+        ((edit_policy("preset: topograph", "preset: topograph, schedulerName: site"), place("a", "site")), "skip",
          f"site, 1 pod; {UNSEEN}"),
         ((hide_schedulers, place("a", "site"), place("b", "other", injected=False)), "warn",
          "other has placed train/b, and the scheduler of these nodes is site"),
-        ((repolicy("preset: topograph", "preset: topograph, schedulerName: railwright-scheduler"),
+        ((edit_policy("preset: topograph", "preset: topograph, schedulerName: railwright-scheduler"),
           place("a", "volcano", "nvidia.com/mlx5_0")), "warn",
          "volcano has placed train/a, and the scheduler of these nodes is railwright-scheduler"),
         ((drop("deployments", EXTENDER), place("a", "site")), "skip",
@@ -362,8 +362,8 @@ def test_rails_with_networks_need_multus_and_others_do_not():
     trees["networks"].clear()
     results = assess_trees(trees, unknown={"networks"})
     assert wrong(results) == {"multus"}
-    repolicy("network: prod/rail0, ", "")(trees)
-    repolicy("network: prod/rail1, ", "resource: nvidia.com/mlx5_1, ")(trees)
+    edit_policy("network: prod/rail0, ", "")(trees)
+    edit_policy("network: prod/rail1, ", "resource: nvidia.com/mlx5_1, ")(trees)
     assert wrong(assess_trees(trees, unknown={"networks"})) == set()
 
 
@@ -402,7 +402,7 @@ def test_the_check_counts_missed_pods(name):
     ]
     labels = {"kubernetes.io/metadata.name": case.namespace, **case.namespace_labels}
     trees["namespaces"].append({"metadata": {"name": case.namespace, "labels": labels}})
-    for webhook in (hook(trees, "pods.railwright.io"), hook(trees, "namespaced-pods.railwright.io")):
+    for webhook in (find_hook(trees, "pods.railwright.io"), find_hook(trees, "namespaced-pods.railwright.io")):
         [excluding] = [
             e for e in webhook["namespaceSelector"]["matchExpressions"] if e["key"].endswith("metadata.name")
         ]

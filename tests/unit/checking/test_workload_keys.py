@@ -109,7 +109,7 @@ def test_other_objects_are_not_reported(source, tree):
 
 def test_a_label_of_a_fabric_in_mode_warn_is_not_copied_by_intent():
     job = installations.build_workload("Job", "x", {}, **OPTED_IN)
-    result = assess("jobs.v1.batch", job, change=broken_installations.repolicy("fabrics:", "mode: warn\nfabrics:"))
+    result = assess("jobs.v1.batch", job, change=broken_installations.edit_policy("fabrics:", "mode: warn\nfabrics:"))
     assert result.state is rows.State.OK
 
 

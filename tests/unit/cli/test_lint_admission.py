@@ -10,7 +10,7 @@ from railwright.fabric.injection import keys
 from railwright.fabric.lint import engine
 
 JOBS = sorted(admitting.EXAMPLES.rglob("job.yaml"))
-SITE = admitting.policy((admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text())
+SITE = admitting.read_policy((admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text())
 VOLCANO = """\
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
@@ -50,7 +50,7 @@ def preview_answers(text, policy):
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.parent.name)
 def test_lint_answers_for_each_example_as_admission_does(job):
-    text, policy = job.read_text(), admitting.policy((job.parent / "policy.yaml").read_text())
+    text, policy = job.read_text(), admitting.read_policy((job.parent / "policy.yaml").read_text())
     assert list_answers(text, policy) == preview_answers(text, policy)
 
 

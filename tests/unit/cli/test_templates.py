@@ -27,7 +27,7 @@ def expand_all() -> dict[tuple[str, str], templates.Template]:
 
 
 def role(template: templates.Template) -> str:
-    view = admitting.view(template.pod)
+    view = admitting.decode_pod(template.pod)
     return context.find_role(view, accelerated=bool(accelerators.find_containers(view, ("nvidia.com/gpu",)))).name
 
 

@@ -25,19 +25,19 @@ def pod(rails: str | None = None, record: object = None, **more: object) -> dict
 
 def find_counted(tree: dict) -> tuple[str, ...]:
     """Return the rails of which placement counts devices, without resource requests."""
-    return tuple(rail for need in intent.find_needs(admitting.view(tree), {}, FABRIC) for rail in need.rails)
+    return tuple(rail for need in intent.find_needs(admitting.decode_pod(tree), {}, FABRIC) for rail in need.rails)
 
 
 def test_placement_counts_the_rails_that_admission_gives():
     for rails in (None, "1", " 4 ", "rail0", "rail2, rail0", "rail0-rail2", "a-b", "rail1-a-b,rail1"):
-        planned = admitting.planned(pod(rails), POLICY)
+        planned = admitting.plan_pod(pod(rails), POLICY)
         assert isinstance(planned, plan.Injection)
         assert find_counted(pod(rails)) == planned.rails, rails
 
 
 def test_placement_ignores_an_invalid_annotation():
     for rails in ("", "0", "5", "bogus", "rail0,bogus", "rail2-rail0", "rail0,,rail1", "-", "99999999999999999999"):
-        assert isinstance(admitting.planned(pod(rails), POLICY), plan.Refusal), rails
+        assert isinstance(admitting.plan_pod(pod(rails), POLICY), plan.Refusal), rails
         assert find_counted(pod(rails)) == RAILS
 
 
@@ -50,7 +50,7 @@ def test_a_record_takes_precedence_over_the_annotation():
 
 def test_an_unreadable_record_counts_as_none():
     for record in ("{", "[]", '{"rails": 7}', '{"kept": []}', "[" * 100_000, "x" * 10_000):
-        assert intent.read_record(admitting.view(pod(record=record))) == intent.Record()
+        assert intent.read_record(admitting.decode_pod(pod(record=record))) == intent.Record()
         with pytest.raises(intent.InvalidRecordError):
             intent.decode_record(record)
 
@@ -67,6 +67,6 @@ def test_an_unreadable_record_counts_as_none():
     ],
 )
 def test_the_label_decides_before_the_record(label, record, expected):
-    view = admitting.view(pod(record=record, label=label))
+    view = admitting.decode_pod(pod(record=record, label=label))
     assert intent.find_fabric(view, POLICY.document)[0] == expected
     assert intent.is_opted_in(view) == (label != "none" and bool(label or record))

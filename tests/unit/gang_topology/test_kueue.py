@@ -16,8 +16,8 @@ REQUIRED, PREFERRED, TOGETHER = (
 
 
 def job(pods=4, *, metadata=QUEUE, annotations=None, **spec):
-    template = working.template(label="f", annotations=annotations or {}, **spec)
-    tree = working.workload(JOB, template, parallelism=pods, completions=pods)
+    template = working.build_template(label="f", annotations=annotations or {}, **spec)
+    tree = working.build_workload(JOB, template, parallelism=pods, completions=pods)
     tree["metadata"] |= metadata
     return tree
 
@@ -25,7 +25,7 @@ def job(pods=4, *, metadata=QUEUE, annotations=None, **spec):
 def training_job(field, **replicas):
     """Return a job of Kubeflow. Each role has so many pods, those of a launcher without GPUs."""
     templates = {
-        role: working.template(admitting.cpu() if role == "Launcher" else admitting.gpus(8), label="f")
+        role: working.build_template(admitting.cpu() if role == "Launcher" else admitting.gpus(8), label="f")
         for role in replicas
     }
     roles = {role: {"replicas": count, "template": templates[role]} for role, count in replicas.items()}
@@ -159,8 +159,8 @@ def test_a_job_without_a_queue_gets_no_annotation(scheduler, shown):
     ],
 )
 def test_kinds_whose_pods_come_and_go_get_no_annotation(kind, owner):
-    row = working.kind(kind)
-    tree = working.workload(row, working.template(label="f"), replicas=4)
+    row = working.get_kind(kind)
+    tree = working.build_workload(row, working.build_template(label="f"), replicas=4)
     tree["metadata"] |= QUEUE
     if owner is not None:
         reference = {"apiVersion": "ray.io/v1", "kind": owner, "name": "j", "uid": "u", "controller": True}

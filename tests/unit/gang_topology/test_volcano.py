@@ -10,7 +10,7 @@ import working
 from topology_reviews import LEAF, SPINE, create, read_topology, review
 from topology_reviews import ask as ask_for
 
-VOLCANO, JOB, SET = map(working.kind, ("Job.batch.volcano.sh", "Job.batch", "StatefulSet.apps"))
+VOLCANO, JOB, SET = map(working.get_kind, ("Job.batch.volcano.sh", "Job.batch", "StatefulSet.apps"))
 MODE, TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
 LEAST = "scheduling.volcano.sh/group-min-member"
 TOPOLOGY = "railwright.io/topology"
@@ -23,7 +23,7 @@ def ask(mode="required", *levels):
 
 
 def volcano_job(pods=4, *, more_tasks=(), **spec):
-    tree = working.workload(VOLCANO, working.template(label="f"), **spec)
+    tree = working.build_workload(VOLCANO, working.build_template(label="f"), **spec)
     tree["spec"]["tasks"][0]["replicas"] = pods
     tree["spec"]["tasks"] += more_tasks
     return tree
@@ -32,7 +32,7 @@ def volcano_job(pods=4, *, more_tasks=(), **spec):
 def other(row, least=None, /, completions=None, **template):
     """Return a workload of 4 pods. `least` is the author's number of pods that start together."""
     spec = {"parallelism": 4, "completions": completions} if row is JOB else {"replicas": 4}
-    tree = working.workload(row, working.template(label="f", schedulerName="volcano", **template), **spec)
+    tree = working.build_workload(row, working.build_template(label="f", schedulerName="volcano", **template), **spec)
     if least is not None:
         tree["metadata"]["annotations"] = {LEAST: least}
     return tree
@@ -129,7 +129,7 @@ def test_an_update_without_the_topology_gets_it_back(row):
     written = volcano_job(4) if row is VOLCANO else other(row, "4")
     stored, _ = create(written, ask(), row)
     response = review(written, ask(), row, operation="UPDATE", oldObject=stored)
-    assert jsonpatch.apply_patch(copy.deepcopy(written), admitting.operations(response)) == stored
+    assert jsonpatch.apply_patch(copy.deepcopy(written), admitting.decode_operations(response)) == stored
 
 
 def test_a_forged_record_puts_no_other_field_back():

@@ -7,7 +7,7 @@ import admitting
 import exploration
 import msgspec
 import working
-from admitting import fabric, messages
+from admitting import fabric, list_messages
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -63,7 +63,7 @@ POLICIES = (
     ),
 )
 FACTS = tuple(
-    admitting.known(namespace_labels=labels, networks=networks, offered=offered, file_keys=offered is not None)
+    admitting.build_facts(namespace_labels=labels, networks=networks, offered=offered, file_keys=offered is not None)
     for labels in (None, {}, {"pod-security.kubernetes.io/enforce": "restricted"}, {"railwright.io/fabric": "default"})
     for networks in (None, {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "vf.a"): "x.y/vf"})
     for offered in (None, {"x.y/vf": frozenset({1})})
@@ -220,15 +220,15 @@ def without_accelerator(*others: dict, **annotations: str) -> dict:
 @example(without_accelerator({"name": "a"}, rails="1"), POLICIES[0], FACTS[0])
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_any_pod_gets_a_plan_and_a_second_plan_changes_nothing(tree, by, at):
-    outcome = admitting.planned(tree, by, at)
+    outcome = admitting.plan_pod(tree, by, at)
     match outcome:
         case plan.NotOptedIn():
             assert tree["metadata"]["labels"]["railwright.io/fabric"] == "none"
         case plan.Refusal():
             assert outcome.message.startswith("Pod prod/p-*: ")
         case plan.Injection():
-            once = admitting.admitted(tree, by, at)
-            again = admitting.planned(once, by, at)
+            once = admitting.admit_pod(tree, by, at)
+            again = admitting.plan_pod(once, by, at)
             assert isinstance(again, plan.Injection), again
             assert again.changes == ()
             if writable(once):
@@ -240,15 +240,15 @@ def test_any_pod_gets_a_plan_and_a_second_plan_changes_nothing(tree, by, at):
 
 def _lasting(outcome: plan.Injection) -> set[str]:
     """Return the warnings about the final pod, without those about a replaced value."""
-    return {warning for warning in messages(outcome) if "was replaced" not in warning}
+    return {warning for warning in list_messages(outcome) if "was replaced" not in warning}
 
 
 @exploration.wide
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_values_of_a_container_stay(tree, by, at):
-    if not isinstance(admitting.planned(tree, by, at), plan.Injection):
+    if not isinstance(admitting.plan_pod(tree, by, at), plan.Injection):
         return
-    after = admitting.admitted(tree, by, at)["spec"]["containers"]
+    after = admitting.admit_pod(tree, by, at)["spec"]["containers"]
     extended = {"LD_LIBRARY_PATH"}  # by libraryPath
     for before, now in zip(tree["spec"]["containers"], after, strict=True):
         own = before.get("env") or []
@@ -297,7 +297,7 @@ def writable(tree: dict) -> bool:
     )
 
 
-RAY = working.kind("RayCluster.ray.io")
+RAY = working.get_kind("RayCluster.ray.io")
 
 
 @exploration.wide
@@ -306,8 +306,10 @@ RAY = working.kind("RayCluster.ray.io")
 @given(pods.filter(writable), ROWS, NAMES, SPECS, st.sampled_from(POLICIES), st.sampled_from(FACTS), st.booleans())
 def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, row, name, spec, by, at, above):
     label = tree["metadata"]["labels"].pop(LABEL) if above else None
-    stored = working.workload(row, {"metadata": tree["metadata"], "spec": tree["spec"]}, name=name, label=label, **spec)
-    planned = working.planned(row, stored, by, at)
+    stored = working.build_workload(
+        row, {"metadata": tree["metadata"], "spec": tree["spec"]}, name=name, label=label, **spec
+    )
+    planned = working.plan_templates(row, stored, by, at)
     if any(isinstance(outcome, plan.Refusal) for outcome in planned):
         refused = next(outcome for outcome in planned if isinstance(outcome, plan.Refusal))
         fates = [
@@ -315,16 +317,16 @@ def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, ro
         ]
         assert refused.reason in {fate.reason for fate in fates if isinstance(fate, plan.Refusal)}
         return
-    after = working.patched(row, stored, by, at)
-    assert working.patched(row, after, by, at) == after, "a second pass changes nothing"
+    after = working.apply_patch(row, stored, by, at)
+    assert working.apply_patch(row, after, by, at) == after, "a second pass changes nothing"
     for before, now in zip(working.read(row, stored).templates, working.read(row, after).templates, strict=True):
-        labelled = working.made(before, stored)
+        labelled = working.build_pod(before, stored)
         if label is not None:
             labelled["metadata"]["labels"].setdefault(LABEL, label)
-        pod = working.made(now, after)
-        outcome = admitting.planned(pod, by, at)
+        pod = working.build_pod(now, after)
+        outcome = admitting.plan_pod(pod, by, at)
         if isinstance(outcome, plan.NotOptedIn | plan.Refusal):  # "none", or what may have passed
-            assert type(outcome) is type(admitting.planned(labelled, by, at))
+            assert type(outcome) is type(admitting.plan_pod(labelled, by, at))
             continue
         # Quotas count nothing more. The limit of 0 by which schedulers call the extender is no amount.
         assert not [
@@ -342,4 +344,4 @@ def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, ro
         accelerated = not before.requested.isdisjoint(by.document.accelerators)
         is_equipped = roles.has_launcher_name(template_plan.build_pod(before)) and now.pod.spec != before.pod.spec
         with_job = msgspec.structs.replace(at, job_accelerated=accelerated) if is_equipped else at
-        assert canonical(admitting.admitted(pod, by, at)) == canonical(admitting.admitted(labelled, by, with_job))
+        assert canonical(admitting.admit_pod(pod, by, at)) == canonical(admitting.admit_pod(labelled, by, with_job))

@@ -1,7 +1,19 @@
 """Networks of rails in the pod's annotation (docs/interface.md 3.1)."""
 
 import pytest
-from admitting import RAILS, admitted, env, fabric, known, messages, planned, pod, record, refusal, skipped
+from admitting import (
+    RAILS,
+    admit_pod,
+    build_facts,
+    fabric,
+    get_refusal,
+    list_messages,
+    plan_pod,
+    pod,
+    read_env,
+    read_record,
+    read_skipped,
+)
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
@@ -13,15 +25,15 @@ def networks(tree: dict) -> str:
 def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
     """Multus leaves such a pod alone, so that its sandbox starts without the network that its author names."""
     own = pod(hostNetwork=True, annotations={NETWORKS: "prod/gone"})
-    (warning,) = messages(planned(own, fabric()))
-    tree = admitted(own, fabric())
+    (warning,) = list_messages(plan_pod(own, fabric()))
+    tree = admit_pod(own, fabric())
     assert tree["metadata"]["annotations"][NETWORKS] == "prod/gone"
-    assert NETWORKS not in admitted(pod(hostNetwork=True), fabric())["metadata"]["annotations"]
+    assert NETWORKS not in admit_pod(pod(hostNetwork=True), fabric())["metadata"]["annotations"]
     assert "nvidia.com/mlx5_0" in tree["spec"]["containers"][0]["resources"]["limits"]
-    assert "NCCL_IB_HCA" in env(tree)
-    assert not {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"} & env(tree).keys()
+    assert "NCCL_IB_HCA" in read_env(tree)
+    assert not {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"} & read_env(tree).keys()
     assert "hostNetwork is true" in warning
-    assert skipped(tree)["networks"] == warning
+    assert read_skipped(tree)["networks"] == warning
 
 
 @pytest.mark.parametrize(
@@ -34,7 +46,7 @@ def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
 )
 def test_the_host_network_is_a_warning_only_where_the_pod_would_get_more_without_it(rails, derive, warned):
     policy = fabric(f"    nccl: {{derive: {str(derive).lower()}}}\n", rails=rails)
-    warnings = messages(planned(pod(hostNetwork=True), policy, known(networks=None)))
+    warnings = list_messages(plan_pod(pod(hostNetwork=True), policy, build_facts(networks=None)))
     assert any("hostNetwork is true" in warning for warning in warnings) is warned
     assert derive or not any("NCCL_SOCKET_IFNAME" in warning for warning in warnings)
 
@@ -43,9 +55,9 @@ def test_skipped_parts_are_left_out_and_in_the_record():
     keys = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
     policy = fabric(keys)
     skip = "networks,devices,mounts,security,env,preflight"
-    tree = admitted(pod(annotations={"railwright.io/skip": skip}), policy)
-    assert set(record(tree)["skipped"]) == set(skip.split(","))
-    assert record(tree)["added"] == []
+    tree = admit_pod(pod(annotations={"railwright.io/skip": skip}), policy)
+    assert set(read_record(tree)["skipped"]) == set(skip.split(","))
+    assert read_record(tree)["added"] == []
     plain = pod(annotations={"railwright.io/skip": skip})
     del tree["metadata"]["annotations"]["railwright.io/injection"]
     assert tree == plain
@@ -66,7 +78,7 @@ R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name
 def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_changed(
     written, rails, entry, problem, network, taken
 ):
-    message = refusal(pod(annotations={NETWORKS: written}), fabric(rails=rails))
+    message = get_refusal(pod(annotations={NETWORKS: written}), fabric(rails=rails))
     assert message == (
         f"Pod prod/p: annotation {NETWORKS} '{written}': entry {entry}: {problem}, which railwright gives to network "
         f"{network} of the fabric: its networks come after yours and take {taken}; give entry {entry} another interface"
@@ -76,7 +88,7 @@ def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_change
 def test_rails_that_the_users_networks_shift_to_one_interface_are_reported_to_the_operator():
     """The policy is valid: only a network of the user shifts the rail's automatic name."""
     policy = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3, interface: net2}]")
-    message = refusal(pod(annotations={NETWORKS: "a@ok"}), policy)
+    message = get_refusal(pod(annotations={NETWORKS: "a@ok"}), policy)
     expected = (
         "network prod/lan3 of the fabric: asks for interface 'net2', which is the interface of network prod/lan2; "
         "correct `interface` of its rail in the policy"

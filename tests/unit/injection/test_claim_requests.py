@@ -4,20 +4,20 @@ import re
 
 import pytest
 from admitting import (
-    admitted,
+    admit_pod,
+    build_facts,
     cpu,
+    decode_pod,
     fabric,
+    get_refusal,
     gpus,
-    known,
-    limits,
     list_claim_templates,
-    messages,
-    planned,
+    list_messages,
+    plan_pod,
     pod,
-    record,
-    refusal,
-    skipped,
-    view,
+    read_limits,
+    read_record,
+    read_skipped,
 )
 
 from railwright.fabric.injection import claim_requests, context, facts, plan
@@ -40,12 +40,12 @@ def by_gpus(**more):
 
 def find_plan(tree, by, **more):
     at = facts.ClusterFacts(namespace="prod", **more)
-    ctx = context.build(view(tree), by, at, "f", context.UserOptions())
-    return claim_requests.plan_claims(view(tree), ctx)
+    ctx = context.build(decode_pod(tree), by, at, "f", context.UserOptions())
+    return claim_requests.plan_claims(decode_pod(tree), ctx)
 
 
 def test_the_claim_takes_the_place_of_the_gpus():
-    result = admitted(pod(gpus(4)), by_gpus())
+    result = admit_pod(pod(gpus(4)), by_gpus())
     (template,) = list_claim_templates(result)
     assert re.fullmatch(r"railwright-f-4x2-[0-9a-f]{10}", template)
     assert result["spec"]["containers"][0]["resources"] == {
@@ -53,33 +53,33 @@ def test_the_claim_takes_the_place_of_the_gpus():
         "requests": {"railwright.io/rails": "0"},
         "claims": [{"name": "railwright"}],
     }
-    assert "claims" in record(result)["added"]
+    assert "claims" in read_record(result)["added"]
 
 
 def test_gpus_of_a_device_plugin_stay_requests():
-    result = admitted(pod(gpus(8)), claims_fabric(claims=", pairBy: none"))
-    assert limits(result) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
+    result = admit_pod(pod(gpus(8)), claims_fabric(claims=", pairBy: none"))
+    assert read_limits(result) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
     assert list_claim_templates(result)[0].startswith("railwright-f-0x4-")
 
 
 def test_the_name_depends_on_what_is_in_the_template():
     by = by_gpus()
     names = [
-        *list_claim_templates(admitted(pod(gpus(8)), by)),
-        *list_claim_templates(admitted(pod(gpus(4)), by)),
-        *list_claim_templates(admitted(pod(gpus(8), annotations={"railwright.io/rails": "rail0,rail1"}), by)),
-        *list_claim_templates(admitted(pod(gpus(8), annotations={"railwright.io/rails": "rail1,rail2"}), by)),
-        *list_claim_templates(admitted(pod(gpus(8)), claims_fabric(claims=f", {GPUS}, pairBy: numaNode"))),
+        *list_claim_templates(admit_pod(pod(gpus(8)), by)),
+        *list_claim_templates(admit_pod(pod(gpus(4)), by)),
+        *list_claim_templates(admit_pod(pod(gpus(8), annotations={"railwright.io/rails": "rail0,rail1"}), by)),
+        *list_claim_templates(admit_pod(pod(gpus(8), annotations={"railwright.io/rails": "rail1,rail2"}), by)),
+        *list_claim_templates(admit_pod(pod(gpus(8)), claims_fabric(claims=f", {GPUS}, pairBy: numaNode"))),
     ]
     assert len(set(names)) == len(names)
-    assert list_claim_templates(admitted(pod(gpus(8)), by)) == names[:1]
+    assert list_claim_templates(admit_pod(pod(gpus(8)), by)) == names[:1]
 
 
 def test_the_name_depends_on_nothing_else():
     """A change of the policy that changes no template leaves those in use that there are."""
     gang = pod(gpus(4), labels=JOB)
     other = claims_fabric("    mounts: {sharedMemory: 64Gi}\n", claims=f", {GPUS}")
-    names = {*list_claim_templates(admitted(gang, by_gpus())), *list_claim_templates(admitted(pod(gpus(4)), other))}
+    names = {*list_claim_templates(admit_pod(gang, by_gpus())), *list_claim_templates(admit_pod(pod(gpus(4)), other))}
     assert len(names) == 1
 
 
@@ -110,12 +110,12 @@ def test_rails_that_the_pod_names_are_requested_by_name(tree, requests):
 
 def test_a_template_with_another_content_is_not_used():
     """Its name has the hash of the content that railwright writes, so only somebody else has written it."""
-    (name,) = list_claim_templates(admitted(pod(gpus(4)), by_gpus()))
-    message = refusal(pod(gpus(4)), by_gpus(), known(claim_templates={("prod", name): frozenset({"dranet"})}))
+    (name,) = list_claim_templates(admit_pod(pod(gpus(4)), by_gpus()))
+    message = get_refusal(pod(gpus(4)), by_gpus(), build_facts(claim_templates={("prod", name): frozenset({"dranet"})}))
     assert f"ResourceClaimTemplate prod/{name} has another content" in message
     assert "delete it" in message
-    elsewhere = known(claim_templates={("other", name): frozenset({"dranet"})})
-    assert list_claim_templates(admitted(pod(gpus(4)), by_gpus(), elsewhere)) == [name]
+    elsewhere = build_facts(claim_templates={("other", name): frozenset({"dranet"})})
+    assert list_claim_templates(admit_pod(pod(gpus(4)), by_gpus(), elsewhere)) == [name]
 
 
 def test_a_claim_that_the_author_wrote_is_kept():
@@ -123,38 +123,38 @@ def test_a_claim_that_the_author_wrote_is_kept():
         gpus(4) | {"resources": {"claims": [{"name": "mine"}], "limits": {"nvidia.com/gpu": "4"}}},
         resourceClaims=[{"name": "mine", "resourceClaimTemplateName": "pairs"}],
     )
-    at = known(claim_templates={("prod", "pairs"): frozenset({"dranet"})})
-    result = admitted(tree, by_gpus(), at)
+    at = build_facts(claim_templates={("prod", "pairs"): frozenset({"dranet"})})
+    result = admit_pod(tree, by_gpus(), at)
     assert list_claim_templates(result) == ["pairs"]
-    assert limits(result) == {"nvidia.com/gpu": "4", "railwright.io/rails": "0"}
-    assert "mine" in skipped(result)["claims"]
-    channel = known(claim_templates={("prod", "pairs"): frozenset({"compute-domain.nvidia.com"})})
+    assert read_limits(result) == {"nvidia.com/gpu": "4", "railwright.io/rails": "0"}
+    assert "mine" in read_skipped(result)["claims"]
+    channel = build_facts(claim_templates={("prod", "pairs"): frozenset({"compute-domain.nvidia.com"})})
     assert (
-        len(list_claim_templates(admitted(tree, by_gpus(), channel))) == 2
+        len(list_claim_templates(admit_pod(tree, by_gpus(), channel))) == 2
     )  # a claim for something else stays beside it
 
 
 def test_more_devices_than_a_claim_may_have_are_in_two_claims():
     rails = "".join(f"\n    - {{name: rail{rail}, device: efa{rail}}}" for rail in range(32)) + "\n"
-    large = admitted(pod(gpus(8)), by_gpus(rails=rails))
+    large = admit_pod(pod(gpus(8)), by_gpus(rails=rails))
     assert [name[:18] for name in list_claim_templates(large)] == ["railwright-f-8x32-"] * 2
     assert large["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright"}, {"name": "railwright-2"}]
 
 
 @pytest.mark.parametrize("init", [gpus(1, "diagnose"), gpus(1, "monitor", restartPolicy="Always")])
 def test_gpus_of_an_init_container_leave_all_gpus_requests(init):
-    after = admitted(pod(gpus(4), initContainers=[init]), by_gpus())
+    after = admit_pod(pod(gpus(4), initContainers=[init]), by_gpus())
     assert after["spec"]["initContainers"] == [init]
-    assert "request none there" in messages(planned(pod(gpus(4), initContainers=[init]), by_gpus()))[0]
-    assert limits(after)["nvidia.com/gpu"] == "4"
+    assert "request none there" in list_messages(plan_pod(pod(gpus(4), initContainers=[init]), by_gpus()))[0]
+    assert read_limits(after)["nvidia.com/gpu"] == "4"
     assert list_claim_templates(after)[0].startswith("railwright-f-0x")
 
 
 def test_a_pod_that_names_its_node_is_refused_where_a_scheduler_must_allocate_claims():
-    assert planned(pod(gpus(2), nodeName="gpu-0"), by_gpus()).reason == "node-name"
+    assert plan_pod(pod(gpus(2), nodeName="gpu-0"), by_gpus()).reason == "node-name"
     own = facts.ClusterFacts(namespace="prod", claim_templates={("prod", "nics"): frozenset({"dranet"})})
     claim = [{"name": "mine", "resourceClaimTemplateName": "nics"}]
-    outcome = planned(pod(gpus(2), nodeName="gpu-0", resourceClaims=claim), by_gpus(), own)
+    outcome = plan_pod(pod(gpus(2), nodeName="gpu-0", resourceClaims=claim), by_gpus(), own)
     assert isinstance(outcome, plan.Injection), "an author's own claim may be allocated already"
     cpu_only = pod(cpu(), nodeName="gpu-0")
-    assert record(admitted(cpu_only, by_gpus()))["role"] == "excluded"
+    assert read_record(admit_pod(cpu_only, by_gpus()))["role"] == "excluded"

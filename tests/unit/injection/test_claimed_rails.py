@@ -1,7 +1,7 @@
 """Pods whose authors wrote claims of rails or GPUs: opt-in, target container, and the call of the extender."""
 
 import admitting
-from admitting import admitted, cpu, fabric, gpus, known, planned, pod, record
+from admitting import admit_pod, build_facts, cpu, fabric, gpus, plan_pod, pod, read_record
 
 from railwright.fabric.injection import plan
 
@@ -20,41 +20,41 @@ def build_claiming_pod(*containers: dict, **more) -> dict:
 
 
 def test_the_namespace_opts_in_pods_with_a_claim_in_an_app_container():
-    at = known(namespace_labels={LABEL: "f"})
+    at = build_facts(namespace_labels={LABEL: "f"})
     policy = fabric(rails=UNNAMED)
-    assert isinstance(planned(build_claiming_pod(label=None), policy, at), plan.Injection)
+    assert isinstance(plan_pod(build_claiming_pod(label=None), policy, at), plan.Injection)
     unused = build_claiming_pod(cpu(), label=None, initContainers=[claiming("init")])
-    assert planned(unused, policy, at) == plan.NotOptedIn()
+    assert plan_pod(unused, policy, at) == plan.NotOptedIn()
 
 
 def test_the_container_that_uses_the_claim_gets_the_fabric():
     policy = fabric(rails=UNNAMED)
-    tree = admitted(build_claiming_pod(cpu("sidecar"), claiming("train")), policy)
-    assert record(tree)["containers"] == ["train"]
-    assert admitting.limits(tree, 1) == {CALL: "0"}
-    beside_gpus = admitted(build_claiming_pod(claiming("loader"), gpus(8, "train")), policy)
-    assert record(beside_gpus)["containers"] == ["train"]
+    tree = admit_pod(build_claiming_pod(cpu("sidecar"), claiming("train")), policy)
+    assert read_record(tree)["containers"] == ["train"]
+    assert admitting.read_limits(tree, 1) == {CALL: "0"}
+    beside_gpus = admit_pod(build_claiming_pod(claiming("loader"), gpus(8, "train")), policy)
+    assert read_record(beside_gpus)["containers"] == ["train"]
 
 
 def test_a_pod_with_claims_alone_gets_a_limit_of_a_managed_resource_once():
     policy = fabric(rails=UNNAMED)
-    tree = admitted(build_claiming_pod(), policy)
+    tree = admit_pod(build_claiming_pod(), policy)
     assert tree["spec"]["containers"][0]["resources"] == {
         "claims": [{"name": "nics"}],
         "requests": {CALL: "0"},
         "limits": {CALL: "0"},
     }
-    assert planned(tree, policy).changes == ()
-    own = admitted(
+    assert plan_pod(tree, policy).changes == ()
+    own = admit_pod(
         build_claiming_pod(claiming() | {"resources": {"claims": [{"name": "nics"}], "limits": {CALL: "0"}}}), policy
     )
     assert "requests" not in own["spec"]["containers"][0]["resources"]
 
 
 def test_the_preflight_has_the_claims_of_the_rank():
-    tree = admitted(build_claiming_pod(), fabric("    resolve: always\n    preflight: {image: i}\n", rails=UNNAMED))
+    tree = admit_pod(build_claiming_pod(), fabric("    resolve: always\n    preflight: {image: i}\n", rails=UNNAMED))
     (preflight,) = tree["spec"]["initContainers"]
     assert preflight["resources"] == {"claims": [{"name": "nics"}]}
     arguments = preflight["command"]
     assert [arguments[index + 1] for index, word in enumerate(arguments) if word == "--rail"] == ["rail0", "rail1"]
-    assert planned(tree, fabric("    resolve: always\n    preflight: {image: i}\n", rails=UNNAMED)).changes == ()
+    assert plan_pod(tree, fabric("    resolve: always\n    preflight: {image: i}\n", rails=UNNAMED)).changes == ()

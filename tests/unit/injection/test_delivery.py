@@ -3,7 +3,7 @@
 import admitting
 import peers
 import pytest
-from admitting import admitted, env, gpus, mounts, planned, pod, record, skipped, variables
+from admitting import admit_pod, build_variables, gpus, list_mounts, plan_pod, pod, read_env, read_record, read_skipped
 
 from railwright.fabric import names
 from railwright.fabric.nccl import derive
@@ -38,9 +38,9 @@ def list_read(tree: dict) -> set[str]:
 
 
 def admit(tree: dict, more: str = "", transport: str = "roce", **known) -> dict:
-    policy, at = fabric(more, transport), admitting.known(**(NEW | known))
-    after = admitted(tree, policy, at)
-    assert planned(after, policy, at).changes == ()
+    policy, at = fabric(more, transport), admitting.build_facts(**(NEW | known))
+    after = admit_pod(tree, policy, at)
+    assert plan_pod(after, policy, at).changes == ()
     return after
 
 
@@ -50,7 +50,7 @@ def test_kubelet_reads_what_is_found_into_the_environment():
     assert {"name": "railwright-rails", "emptyDir": {}} in after["spec"]["volumes"]
     (container,) = after["spec"]["containers"]
     assert {"name": "railwright-rails", "mountPath": "/run/railwright", "readOnly": True} in container["volumeMounts"]
-    assert "/etc/nccl.conf" not in mounts(after)
+    assert "/etc/nccl.conf" not in list_mounts(after)
     (init,) = after["spec"]["initContainers"]
     assert {"name": "railwright-rails", "mountPath": "/run/railwright"} in init["volumeMounts"]
     assert init["command"][init["command"].index("--write") + 1] == "/run/railwright"
@@ -71,8 +71,8 @@ def test_kubelet_reads_what_is_found_into_the_environment():
 def test_otherwise_the_libraries_read_files(more, known):
     after = admit(pod(), more, **known)
     assert list_read(after) == set()
-    assert env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
-    assert env(after)["UCX_CONFIG_DIR"] == "/run/railwright"
+    assert read_env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
+    assert read_env(after)["UCX_CONFIG_DIR"] == "/run/railwright"
     (container,) = after["spec"]["containers"]
     (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == "/etc/nccl.conf"]
     assert mount == {
@@ -81,9 +81,9 @@ def test_otherwise_the_libraries_read_files(more, known):
     assert names.NCCL_CONF not in after["metadata"].get("annotations", {})
     assert (
         "as files, which NCCL and UCX read; NVSHMEM, Mooncake, UCCL, MORI need the environment"
-        in skipped(after)["found"]
+        in read_skipped(after)["found"]
     )
-    assert "found.UCX" not in skipped(after)
+    assert "found.UCX" not in read_skipped(after)
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,20 @@ def test_otherwise_the_libraries_read_files(more, known):
     ids=["new nodes", "an old node", "no node"],
 )
 def test_without_a_resource_every_node_of_the_cluster_has_to_be_new(by_old, offered, reads):
-    at = admitting.known(file_keys=True, offered=frozenset(offered), offered_by_old=frozenset(by_old))
+    at = admitting.build_facts(file_keys=True, offered=frozenset(offered), offered_by_old=frozenset(by_old))
     policy = admitting.fabric("    resolve: auto\n    accelerators: []\n", rails="[{name: rail0, network: prod/lan2}]")
-    assert bool(list_read(admitted(pod(admitting.cpu()), policy, at))) is reads
+    assert bool(list_read(admit_pod(pod(admitting.cpu()), policy, at))) is reads
 
 
 def test_ranks_that_ssh_starts_get_the_file_and_the_record_says_what_does_not_reach_them():
     after = admit(pod(labels=SSH))
     assert list_read(after) == FOUND
-    assert "/etc/nccl.conf" in mounts(after)
-    assert "need the environment, without which ssh starts the ranks" in skipped(after)["found"]
-    assert (mounts(after)["/root/ucx.conf"], "UCX need" in skipped(after)["found"]) == ("railwright-rails", False)
+    assert "/etc/nccl.conf" in list_mounts(after)
+    assert "need the environment, without which ssh starts the ranks" in read_skipped(after)["found"]
+    assert (list_mounts(after)["/root/ucx.conf"], "UCX need" in read_skipped(after)["found"]) == (
+        "railwright-rails",
+        False,
+    )
     home = [{"name": "home", "mountPath": "/root"}]
     for other in (
         pod(gpus(8, volumeMounts=home), labels=SSH, volumes=[{"name": "home", "emptyDir": {}}]),
@@ -110,8 +113,8 @@ def test_ranks_that_ssh_starts_get_the_file_and_the_record_says_what_does_not_re
     ):
         after = admit(other)
         assert (
-            "/root/ucx.conf" in mounts(after),
-            "which NCCL reads; NVSHMEM, Mooncake, UCCL, MORI, UCX need" in skipped(after)["found"],
+            "/root/ucx.conf" in list_mounts(after),
+            "which NCCL reads; NVSHMEM, Mooncake, UCCL, MORI, UCX need" in read_skipped(after)["found"],
         ) == (False, True)
 
 
@@ -128,18 +131,18 @@ def test_files_are_named_only_where_they_are_mounted():
     own = {"volumeMounts": [{"name": "own", "mountPath": "/run/railwright"}]}
     tree = pod(gpus(8, **own), gpus(1, "d"), volumes=[{"name": "own", "emptyDir": {}}])
     after = admit(tree, file_keys=False)
-    assert env(after).keys().isdisjoint({"NCCL_CONF_FILE", "UCX_CONFIG_DIR"})
-    assert mounts(after)["/etc/nccl.conf"] == "railwright-rails"
+    assert read_env(after).keys().isdisjoint({"NCCL_CONF_FILE", "UCX_CONFIG_DIR"})
+    assert list_mounts(after)["/etc/nccl.conf"] == "railwright-rails"
     assert {"NCCL_CONF_FILE", "UCX_CONFIG_DIR"} <= {entry["name"] for entry in after["spec"]["containers"][1]["env"]}
-    assert record(after)["skipped"]["found.UCX"]["code"] == "LibraryNotReached"
-    assert "container c mounts /run/railwright itself" in skipped(after)["found.UCX"]
+    assert read_record(after)["skipped"]["found.UCX"]["code"] == "LibraryNotReached"
+    assert "container c mounts /run/railwright itself" in read_skipped(after)["found.UCX"]
 
 
 @pytest.mark.parametrize(("transports", "reads"), [("tcp,self", False), ("^ib", False), ("rc,cuda", True)])
 @pytest.mark.parametrize("by_policy", [True, False])
 def test_ucx_gets_devices_only_if_it_may_use_rdma(transports, reads, by_policy):
     more = f"    env: {{UCX_TLS: '{transports}'}}\n" if by_policy else ""
-    own = [] if by_policy else variables(UCX_TLS=transports)
+    own = [] if by_policy else build_variables(UCX_TLS=transports)
     read = list_read(admit(pod(gpus(8, env=own)), more))
     assert ({"UCX_NET_DEVICES", "UCX_IB_GID_INDEX"} <= read) is reads
 
@@ -150,7 +153,7 @@ def test_what_the_policy_states_is_not_found():
     of_mori = {"MORI_RDMA_DEVICES", "MORI_IB_GID_INDEX"}
     of_others = {"UCX_NET_DEVICES", "UCX_IB_GID_INDEX", "UCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY"}
     assert list_read(after) == of_others | of_mori
-    assert (env(after)["NCCL_IB_HCA"], env(after)["MC_GID_INDEX"]) == ("mlx5", "3")
+    assert (read_env(after)["NCCL_IB_HCA"], read_env(after)["MC_GID_INDEX"]) == ("mlx5", "3")
 
 
 def test_a_container_with_env_from_gets_the_file_and_a_warning():
@@ -158,8 +161,10 @@ def test_a_container_with_env_from_gets_the_file_and_a_warning():
     after = admit(tree)
     (container,) = after["spec"]["containers"]
     assert "env" not in container
-    assert "/etc/nccl.conf" in mounts(after)
-    (warning,) = [w for w in planned(tree, fabric(), admitting.known(**NEW)).warnings if w.code.startswith("Var")]
+    assert "/etc/nccl.conf" in list_mounts(after)
+    (warning,) = [
+        w for w in plan_pod(tree, fabric(), admitting.build_facts(**NEW)).warnings if w.code.startswith("Var")
+    ]
     assert "UCX_NET_DEVICES" in warning.text
     prefixed = admit(pod(gpus(8, envFrom=[{"prefix": "APP_", "secretRef": {"name": "s"}}])))
     assert list_read(prefixed) == FOUND
@@ -190,24 +195,24 @@ def make_rail(transport: str):
 
 
 def test_the_preflight_is_moved_before_the_init_container_of_another_webhook():
-    policy, at = fabric(), admitting.known(**NEW)
-    once = admitted(pod(initContainers=[{"name": "own", "image": "i"}]), policy, at)
+    policy, at = fabric(), admitting.build_facts(**NEW)
+    once = admit_pod(pod(initContainers=[{"name": "own", "image": "i"}]), policy, at)
     assert [init["name"] for init in once["spec"]["initContainers"]] == ["railwright-preflight", "own"]
     once["spec"]["initContainers"].insert(0, {"name": "istio-init", "image": "i"})
-    again = admitted(once, policy, at)
+    again = admit_pod(once, policy, at)
     assert [init["name"] for init in again["spec"]["initContainers"]] == ["railwright-preflight", "istio-init", "own"]
-    assert planned(again, policy, at).changes == ()
+    assert plan_pod(again, policy, at).changes == ()
 
 
 def test_the_ranks_get_files_where_another_webhook_drops_the_source_of_their_variables():
     emptied = peers.drop_file_keys(admit(pod()))
-    policy, at = fabric(), admitting.known(**NEW)
-    outcome = planned(emptied, policy, at)
+    policy, at = fabric(), admitting.build_facts(**NEW)
+    outcome = plan_pod(emptied, policy, at)
     (warning,) = [reason for reason in outcome.warnings if "fileKeyRef" in reason.message]
     assert "NCCL_IB_GID_INDEX" in warning.message
-    after = admitted(emptied, policy, at)
+    after = admit_pod(emptied, policy, at)
     (container,) = after["spec"]["containers"]
     assert not [entry for entry in container["env"] if "valueFrom" in entry]
-    assert env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
-    assert "are delivered as files" in skipped(after)["found"]
-    assert planned(peers.drop_file_keys(after), policy, at).changes == (), "it may be called once more"
+    assert read_env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
+    assert "are delivered as files" in read_skipped(after)["found"]
+    assert plan_pod(peers.drop_file_keys(after), policy, at).changes == (), "it may be called once more"

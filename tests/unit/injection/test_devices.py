@@ -2,7 +2,19 @@
 
 import admitting
 import pytest
-from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, refusal
+from admitting import (
+    admit_pod,
+    build_facts,
+    cpu,
+    fabric,
+    get_refusal,
+    gpus,
+    list_messages,
+    plan_pod,
+    pod,
+    read_limits,
+    read_record,
+)
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 ONE_POOL = """
@@ -13,40 +25,40 @@ POOL = {("prod", "vf"): "x.y/vf", ("prod", "other"): "x.y/vf"}
 
 
 def amounts(tree: dict, container: int = 0) -> dict:
-    device_limits = {name: text for name, text in limits(tree, container).items() if name != "nvidia.com/gpu"}
+    device_limits = {name: text for name, text in read_limits(tree, container).items() if name != "nvidia.com/gpu"}
     requests = tree["spec"]["containers"][container]["resources"]["requests"]
     assert {name: requests[name] for name in device_limits} == device_limits
     return device_limits
 
 
 def test_rails_that_share_a_resource_are_summed():
-    assert amounts(admitted(pod(), fabric("    devicesPerRail: 2\n", rails=ONE_POOL), known(networks=POOL))) == {
+    assert amounts(admit_pod(pod(), fabric("    devicesPerRail: 2\n", rails=ONE_POOL), build_facts(networks=POOL))) == {
         "x.y/vf": "4"
     }
 
 
 def test_the_resource_comes_from_the_network_where_the_policy_names_none():
     policy = fabric(rails="[{name: rail0, network: prod/vf}]")
-    assert amounts(admitted(pod(), policy, known(networks=POOL))) == {"x.y/vf": "1"}
+    assert amounts(admit_pod(pod(), policy, build_facts(networks=POOL))) == {"x.y/vf": "1"}
 
 
 def test_the_users_own_attachments_to_a_pool_are_covered_too():
     tree = pod(annotations={NETWORKS: "other,vf"})
-    after = admitted(tree, fabric(rails=ONE_POOL), known(networks=POOL))
+    after = admit_pod(tree, fabric(rails=ONE_POOL), build_facts(networks=POOL))
     assert after["metadata"]["annotations"][NETWORKS] == "other,vf,prod/vf"
     assert amounts(after) == {"x.y/vf": "3"}
 
 
 def test_shared_devices_are_requested_in_each_chosen_container_and_pool_devices_only_in_one():
     two = pod(gpus(4, "a"), gpus(4, "b"))
-    after = admitted(two, fabric())
+    after = admit_pod(two, fabric())
     assert amounts(after, 0) == amounts(after, 1) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
-    policy, at = fabric(rails=ONE_POOL), known(networks=POOL)
-    assert "2 containers are selected (a, b); name one in annotation railwright.io/containers" in refusal(
+    policy, at = fabric(rails=ONE_POOL), build_facts(networks=POOL)
+    assert "2 containers are selected (a, b); name one in annotation railwright.io/containers" in get_refusal(
         two, policy, at
     )
     two["metadata"]["annotations"] = {"railwright.io/containers": "b"}
-    after = admitted(two, policy, at)
+    after = admit_pod(two, policy, at)
     assert (amounts(after, 0), amounts(after, 1)) == ({}, {"x.y/vf": "2"})
 
 
@@ -55,26 +67,28 @@ def test_a_partial_request_is_completed_and_never_lowered():
         container = gpus(8)
         for part in ("requests", "limits"):
             container["resources"][part]["x.y/vf"] = asked
-        assert amounts(admitted(pod(container), fabric(rails=ONE_POOL), known(networks=POOL))) == {"x.y/vf": becomes}
+        assert amounts(admit_pod(pod(container), fabric(rails=ONE_POOL), build_facts(networks=POOL))) == {
+            "x.y/vf": becomes
+        }
 
 
 @pytest.mark.parametrize("part", ["requests", "limits"])
 def test_a_request_without_limit_or_the_reverse_gets_its_other_half(part):
     container = gpus(8)
     container["resources"][part]["nvidia.com/mlx5_0"] = "1"
-    assert amounts(admitted(pod(container), fabric()))["nvidia.com/mlx5_0"] == "1"
+    assert amounts(admit_pod(pod(container), fabric()))["nvidia.com/mlx5_0"] == "1"
 
 
 @pytest.mark.parametrize("nothing", ["0", "0m", "0.0", 0])
 def test_zero_in_any_spelling_opts_the_resource_and_its_rail_out(nothing):
     container = gpus(8)
     container["resources"]["limits"]["nvidia.com/mlx5_0"] = nothing
-    tree = admitted(pod(container), fabric())
-    assert limits(tree)["nvidia.com/mlx5_0"] == nothing
+    tree = admit_pod(pod(container), fabric())
+    assert read_limits(tree)["nvidia.com/mlx5_0"] == nothing
     assert "nvidia.com/mlx5_0" not in tree["spec"]["containers"][0]["resources"]["requests"]
     assert tree["metadata"]["annotations"][NETWORKS] == "prod/lan3"
     assert {"name": "NCCL_IB_HCA", "value": "=mlx5_1"} in tree["spec"]["containers"][0]["env"]
-    assert record(tree)["rails"] == ["rail1"]
+    assert read_record(tree)["rails"] == ["rail1"]
 
 
 def test_proportional_rails_are_the_first_ones_rounded_up_and_at_least_one():
@@ -83,7 +97,7 @@ def test_proportional_rails_are_the_first_ones_rounded_up_and_at_least_one():
     for accelerators, rails in ((8, 4), (4, 2), (3, 2), (1, 1), (0, 1), (16, 4)):
         container = gpus(accelerators) if accelerators else cpu()
         tree = pod(container, annotations={"railwright.io/containers": "c"})
-        assert planned(tree, policy).rails == tuple(f"r{n}" for n in range(rails)), accelerators
+        assert plan_pod(tree, policy).rails == tuple(f"r{n}" for n in range(rails)), accelerators
 
 
 EXCLUSIVE = {f"x.y/r{number}": 1 for number in range(4)}
@@ -128,22 +142,22 @@ def test_a_pod_that_its_namespace_opts_in_does_not_take_all_exclusive_rails(gpus
     policy = fabric(
         text, rails=str([{"name": f"r{number}", "resource": f"x.y/r{number}"} for number in range(4)]), top=top
     )
-    known = admitting.known(namespace_labels=LABEL, node_devices=nodes)
+    known = admitting.build_facts(namespace_labels=LABEL, node_devices=nodes)
     tree = pod(gpus(gpus_of_pod), **{"label": None, **more})
-    outcome = planned(tree, policy, known)
+    outcome = plan_pod(tree, policy, known)
     assert outcome.rails == tuple(f"r{number}" for number in range(rails))
     is_share = rails < 4 and "annotations" not in more
-    skipped = record(admitted(tree, policy, known))["skipped"]
+    skipped = read_record(admit_pod(tree, policy, known))["skipped"]
     assert [why["code"] for entry, why in skipped.items() if entry == "rails"] == ["RailsInProportion"] * is_share
 
 
 def test_a_pod_of_two_kinds_of_accelerators_is_compared_with_a_node_that_has_both():
     slices = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb")
     policy = fabric(rails="[{name: r, resource: d/r}]", top=f"accelerators: [{', '.join(slices)}]\n")
-    at = known(node_devices=({**dict.fromkeys(slices, 4), "d/r": 8},))
+    at = build_facts(node_devices=({**dict.fromkeys(slices, 4), "d/r": 8},))
     for amount, is_too_many in ((3, False), (5, True)):
         wanted = pod(cpu(resources={"limits": dict.fromkeys(slices, str(amount))}))
-        codes = {warning.code for warning in planned(wanted, policy, at).warnings}
+        codes = {warning.code for warning in plan_pod(wanted, policy, at).warnings}
         assert ("GpusExceedNode" in codes) is is_too_many, codes
 
 
@@ -167,7 +181,7 @@ SHARES = (
 def test_units_that_are_shares_of_an_accelerator_count_as_the_accelerators_that_they_make(resource, amount, rails):
     four = str([{"name": f"r{n}", "resource": f"x.y/r{n}"} for n in range(4)])
     policy = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four, top=SHARES)
-    outcome = planned(pod(cpu(resources={"limits": {resource: str(amount)}})), policy)
+    outcome = plan_pod(pod(cpu(resources={"limits": {resource: str(amount)}})), policy)
     assert len(outcome.rails) == rails
     assert "GpusExceedNode" not in {warning.code for warning in outcome.warnings}
 
@@ -175,8 +189,8 @@ def test_units_that_are_shares_of_an_accelerator_count_as_the_accelerators_that_
 def test_more_accelerators_than_any_node_has_are_a_warning_without_a_key_of_the_policy():
     nodes = [{"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 8}]
     for count, offered, warned in ((16, nodes, True), (8, nodes, False), (16, [{}], False), (16, None, False)):
-        known = admitting.known(node_devices=offered)
-        lines = [line for line in messages(planned(pod(gpus(count)), fabric(), known)) if "requests 16" in line]
+        known = admitting.build_facts(node_devices=offered)
+        lines = [line for line in list_messages(plan_pod(pod(gpus(count)), fabric(), known)) if "requests 16" in line]
         assert bool(lines) is warned, (count, offered)
         if warned:
             assert lines[0].startswith("the pod requests 16 nvidia.com/gpu, and no node has more than 8: it stays")
@@ -185,9 +199,11 @@ def test_more_accelerators_than_any_node_has_are_a_warning_without_a_key_of_the_
 def test_init_containers_and_sidecars_are_not_counted_and_get_no_devices():
     asked = {"requests": {"x.y/vf": "1"}, "limits": {"x.y/vf": "1"}}
     inits = [cpu("init", resources=asked), cpu("sidecar", resources=asked, restartPolicy="Always"), gpus(1, "gpu")]
-    after = admitted(pod(cpu("mesh"), gpus(8), initContainers=inits), fabric(rails=ONE_POOL), known(networks=POOL))
+    after = admit_pod(
+        pod(cpu("mesh"), gpus(8), initContainers=inits), fabric(rails=ONE_POOL), build_facts(networks=POOL)
+    )
     assert after["spec"]["initContainers"] == inits
-    assert (limits(after, 0), amounts(after, 1)) == ({}, {"x.y/vf": "2"})
+    assert (read_limits(after, 0), amounts(after, 1)) == ({}, {"x.y/vf": "2"})
 
 
 @pytest.mark.parametrize(
@@ -204,7 +220,7 @@ def test_init_containers_and_sidecars_are_not_counted_and_get_no_devices():
 def test_the_default_network_stays_and_its_pool_covers_it(theirs, policys, vfs):
     more = f"    annotations: {{v1.multus-cni.io/default-network: {policys}}}\n" if policys else ""
     annotations = {"v1.multus-cni.io/default-network": theirs} if theirs else {}
-    after = admitted(pod(annotations=annotations), fabric(more, rails=ONE_POOL), known(networks=POOL))
+    after = admit_pod(pod(annotations=annotations), fabric(more, rails=ONE_POOL), build_facts(networks=POOL))
     assert after["metadata"]["annotations"]["v1.multus-cni.io/default-network"] == (theirs or policys)
     assert amounts(after) == {"x.y/vf": vfs}
 
@@ -215,5 +231,5 @@ def test_the_default_network_stays_and_its_pool_covers_it(theirs, policys, vfs):
 def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_both():
     """Multus would find no device for the attachment, and the pod would never start."""
     policy = fabric(rails="[{name: rail0, network: prod/vf, resource: x.y/shared}]")
-    after = admitted(pod(), policy, known(networks={("prod", "vf"): "x.y/vf"}))
-    assert {name: limits(after)[name] for name in ("x.y/shared", "x.y/vf")} == {"x.y/shared": "1", "x.y/vf": "1"}
+    after = admit_pod(pod(), policy, build_facts(networks={("prod", "vf"): "x.y/vf"}))
+    assert {name: read_limits(after)[name] for name in ("x.y/shared", "x.y/vf")} == {"x.y/shared": "1", "x.y/vf": "1"}

@@ -5,7 +5,7 @@ import json
 
 import jsonpatch
 import msgspec
-from admitting import view
+from admitting import decode_pod
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,7 +121,7 @@ EDIT_LISTS = st.lists(st.tuples(EDITS, st.booleans()), max_size=8).map(
 
 
 def edit_pod(tree: dict, edits) -> drafts.Draft:
-    draft = drafts.Draft(view(tree))
+    draft = drafts.Draft(decode_pod(tree))
     for _, edit in edits:
         edit(draft)
     return draft
@@ -138,7 +138,7 @@ def apply(tree: dict, draft: drafts.Draft) -> dict:
 @given(pods(), EDIT_LISTS)
 def test_the_operations_give_the_pod_of_the_draft_with_or_without_parents(tree, edits):
     draft = edit_pod(tree, edits)
-    result = view(apply(tree, draft))
+    result = decode_pod(apply(tree, draft))
     assert (draft.pod.metadata, draft.pod.spec) == (result.metadata, result.spec)
 
 
@@ -169,7 +169,7 @@ def test_an_equal_amount_keeps_its_spelling():
         "limits": {"x/y": "1000m"},
         "requests": {"x/y": "1"},
     }
-    assert draft.pod.spec == view(apply(tree, draft)).spec
+    assert draft.pod.spec == decode_pod(apply(tree, draft)).spec
 
 
 def test_parents_are_those_of_the_object_that_was_written():
@@ -177,7 +177,7 @@ def test_parents_are_those_of_the_object_that_was_written():
     written = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
     mount = {"name": "theirs", "mountPath": "/theirs"}
     created = {"containers": [{"name": "c", "volumeMounts": [mount]}], "volumes": [{"name": "theirs"}]}
-    draft = drafts.Draft(view({"metadata": {}, "spec": created}), view(written))
+    draft = drafts.Draft(decode_pod({"metadata": {}, "spec": created}), decode_pod(written))
     draft.spec.append("volumes", {"name": "ours"}, WHY)
     draft.container(0).append("volumeMounts", {"name": "ours", "mountPath": "/ours"}, WHY)
     spec = apply(written, draft)["spec"]

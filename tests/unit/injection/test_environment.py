@@ -1,7 +1,21 @@
 """Precedence and delivery of environment variables (docs/interface.md 2.3 and 3.3)."""
 
 import pytest
-from admitting import LAUNCHER, admitted, cpu, env, fabric, gpus, known, messages, mounts, planned, pod, record, skipped
+from admitting import (
+    LAUNCHER,
+    admit_pod,
+    build_facts,
+    cpu,
+    fabric,
+    gpus,
+    list_messages,
+    list_mounts,
+    plan_pod,
+    pod,
+    read_env,
+    read_record,
+    read_skipped,
+)
 
 CONF = "railwright.io/nccl.conf"
 BY_FILE = {"railwright.io/delivery": "file"}
@@ -14,30 +28,30 @@ def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
         {"name": "NCCL_IB_HCA", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NCCL_SOCKET_IFNAME", "value": "=eth0"},
     ]
-    tree = admitted(pod(gpus(8, env=own)), policy)
+    tree = admit_pod(pod(gpus(8, env=own)), policy)
     assert tree["spec"]["containers"][0]["env"][:3] == own
-    assert record(tree)["kept"] == {"c": ["NCCL_DEBUG", "NCCL_IB_HCA"]}
+    assert read_record(tree)["kept"] == {"c": ["NCCL_DEBUG", "NCCL_IB_HCA"]}
 
 
 def test_a_literal_beats_the_derived_value():
-    assert env(admitted(pod(), fabric("    env: {NCCL_IB_HCA: mlx5}\n")))["NCCL_IB_HCA"] == "mlx5"
+    assert read_env(admit_pod(pod(), fabric("    env: {NCCL_IB_HCA: mlx5}\n")))["NCCL_IB_HCA"] == "mlx5"
 
 
 def test_a_container_with_envfrom_gets_the_file_and_no_env_entries():
     source = [{"configMapRef": {"name": "settings"}}]
     tree = pod(gpus(8, envFrom=source))
-    after = admitted(tree, fabric())
+    after = admit_pod(tree, fabric())
     assert "env" not in after["spec"]["containers"][0]
     assert after["metadata"]["annotations"][CONF] == "NCCL_SOCKET_IFNAME==eth0\nNCCL_IB_HCA==mlx5_0,mlx5_1\n"
-    assert mounts(after) == {"/etc/nccl.conf": "railwright-nccl-conf"}
+    assert list_mounts(after) == {"/etc/nccl.conf": "railwright-nccl-conf"}
     (volume,) = after["spec"]["volumes"]
     assert volume["downwardAPI"]["items"] == [
         {"path": "nccl.conf", "fieldRef": {"fieldPath": "metadata.annotations['railwright.io/nccl.conf']"}}
     ]
-    (warning,) = messages(planned(tree, fabric()))
+    (warning,) = list_messages(plan_pod(tree, fabric()))
     assert "so railwright does not set GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME in env, which would override it" in warning
     own = pod(gpus(8, envFrom=source, env=[{"name": "GLOO_SOCKET_IFNAME", "value": "eth1"}]))
-    (warning,) = messages(planned(own, fabric()))
+    (warning,) = list_messages(plan_pod(own, fabric()))
     assert "does not set TP_SOCKET_IFNAME in env" in warning
 
 
@@ -53,11 +67,11 @@ def test_a_container_with_envfrom_gets_the_file_and_no_env_entries():
 )
 def test_settings_are_in_the_environment_unless_the_pod_asks_for_the_file(annotation, in_env, in_file):
     annotations = {"railwright.io/delivery": annotation} if annotation else None
-    after = admitted(pod(annotations=annotations), fabric())
-    assert ("NCCL_IB_HCA" in env(after)) is in_env
+    after = admit_pod(pod(annotations=annotations), fabric())
+    assert ("NCCL_IB_HCA" in read_env(after)) is in_env
     assert ("NCCL_IB_HCA" in after["metadata"]["annotations"].get(CONF, "")) is in_file
-    assert ("/etc/nccl.conf" in mounts(after)) is in_file
-    assert env(after)["GLOO_SOCKET_IFNAME"] == "eth0"  # a file cannot carry it
+    assert ("/etc/nccl.conf" in list_mounts(after)) is in_file
+    assert read_env(after)["GLOO_SOCKET_IFNAME"] == "eth0"  # a file cannot carry it
 
 
 # --- the file ---------------------------------------------------------------------------------------------
@@ -71,10 +85,10 @@ def test_settings_are_in_the_environment_unless_the_pod_asks_for_the_file(annota
 def test_nccl_conf_has_no_name_that_the_container_sets(own):
     mount = {"volumeMounts": [{"name": "keys", "mountPath": "/root/.ssh"}]}
     keys = [{"name": "keys", "secret": {"secretName": "keys"}}]
-    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", **own}], **mount), volumes=keys), fabric())
+    after = admit_pod(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", **own}], **mount), volumes=keys), fabric())
     assert after["metadata"]["annotations"][CONF] == "NCCL_SOCKET_IFNAME==eth0\n"
-    assert record(after)["kept"] == {"c": ["NCCL_IB_HCA"]}
-    assert "env.NCCL_IB_HCA" not in record(after)["added"]
+    assert read_record(after)["kept"] == {"c": ["NCCL_IB_HCA"]}
+    assert "env.NCCL_IB_HCA" not in read_record(after)["added"]
 
 
 @pytest.mark.parametrize("path", ["/etc", "/etc/", "//etc", "/usr/../etc", "/etc/nccl.conf"])
@@ -83,14 +97,14 @@ def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
     container = gpus(8, volumeMounts=[{"name": "own", "mountPath": path}])
     tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}], annotations=BY_FILE)
     policy = fabric()
-    after = admitted(tree, policy)
-    assert mounts(after) == {path: "own"}
+    after = admit_pod(tree, policy)
+    assert list_mounts(after) == {path: "own"}
     assert after["spec"]["volumes"] == tree["spec"]["volumes"]
-    assert "env.NCCL_IB_HCA" not in record(after)["added"]
+    assert "env.NCCL_IB_HCA" not in read_record(after)["added"]
     assert CONF not in after["metadata"]["annotations"]
     clean = "/etc/nccl.conf" if path.endswith("conf") else "/etc"
-    assert [f"mounts {clean} itself" in warning for warning in messages(planned(tree, policy))] == [True]
-    assert skipped(after)["nccl.conf"] == "container c mounts /etc/nccl.conf itself"
+    assert [f"mounts {clean} itself" in warning for warning in list_messages(plan_pod(tree, policy))] == [True]
+    assert read_skipped(after)["nccl.conf"] == "container c mounts /etc/nccl.conf itself"
 
 
 MPI_WORKER = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-role": "worker"}
@@ -111,10 +125,10 @@ MPI_WORKER = {"training.kubeflow.org/operator-name": "mpi-operator", "training.k
 def test_ranks_that_ssh_starts_get_the_file_and_env_besides(labels, mounted, file):
     container = gpus(8, volumeMounts=[{"name": "train-ssh", "mountPath": mounted}] if mounted else [])
     keys = [{"name": "train-ssh", "secret": {"secretName": "keys"}}]
-    after = admitted(pod(container, labels=labels, volumes=keys), fabric())
-    assert ("/etc/nccl.conf" in mounts(after)) is file
+    after = admit_pod(pod(container, labels=labels, volumes=keys), fabric())
+    assert ("/etc/nccl.conf" in list_mounts(after)) is file
     assert ("NCCL_IB_HCA" in after["metadata"]["annotations"].get(CONF, "")) is file
-    assert "NCCL_IB_HCA" in env(after)
+    assert "NCCL_IB_HCA" in read_env(after)
 
 
 @pytest.mark.parametrize(
@@ -131,24 +145,24 @@ def test_ranks_that_ssh_starts_get_the_file_and_env_besides(labels, mounted, fil
 def test_a_file_of_the_users_does_not_stay_on_a_pod_that_gets_none(container, labels, annotations):
     """Values that a user writes into railwright's own keys are never trusted (docs/interface.md 1.5)."""
     tree = pod(container, labels=labels, annotations={CONF: "NCCL_ALGO=Ring\n", **annotations})
-    assert any(CONF in warning for warning in messages(planned(tree, fabric())))
-    after = admitted(tree, fabric())
+    assert any(CONF in warning for warning in list_messages(plan_pod(tree, fabric())))
+    after = admit_pod(tree, fabric())
     assert after["metadata"]["annotations"][CONF] == ""
-    assert planned(after, fabric()).changes == ()
-    assert not any(CONF in warning for warning in messages(planned(after, fabric())))
+    assert plan_pod(after, fabric()).changes == ()
+    assert not any(CONF in warning for warning in list_messages(plan_pod(after, fabric())))
 
 
 def test_values_that_no_line_can_hold_go_into_the_environment():
     policy = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n")
-    after = admitted(pod(annotations=BY_FILE), policy)
-    assert "NCCL_LONG" in env(after)
-    assert "NCCL_SHORT" not in env(after)
+    after = admit_pod(pod(annotations=BY_FILE), policy)
+    assert "NCCL_LONG" in read_env(after)
+    assert "NCCL_SHORT" not in read_env(after)
     assert "NCCL_SHORT=" in after["metadata"]["annotations"][CONF]
 
 
 def test_env_of_the_policy_that_names_a_pod_interface_is_omitted_with_host_network():
     policy = fabric("    env: {NCCL_SOCKET_IFNAME: eth0, GLOO_SOCKET_IFNAME: eth0, TP_SOCKET_IFNAME: eth0, A: b}\n")
-    assert env(admitted(pod(hostNetwork=True), policy)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+    assert read_env(admit_pod(pod(hostNetwork=True), policy)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
 
 
 # --- libraries beside NCCL --------------------------------------------------------------------------------
@@ -158,11 +172,13 @@ SIDE_CHANNEL = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef":
 
 
 def beside(tree: dict) -> dict:
-    return {name: value for name, value in env(tree).items() if name.startswith(("NVSHMEM_", "UCX_", "OMPI_", "PRTE_"))}
+    return {
+        name: value for name, value in read_env(tree).items() if name.startswith(("NVSHMEM_", "UCX_", "OMPI_", "PRTE_"))
+    }
 
 
 def test_a_partly_configured_nvshmem_is_completed():
-    after = admitted(pod(gpus(8, env=[{"name": "NVSHMEM_DEBUG", "value": "INFO"}])), fabric(FACTS))
+    after = admit_pod(pod(gpus(8, env=[{"name": "NVSHMEM_DEBUG", "value": "INFO"}])), fabric(FACTS))
     assert beside(after) == {
         "NVSHMEM_DEBUG": "INFO",
         "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
@@ -170,7 +186,7 @@ def test_a_partly_configured_nvshmem_is_completed():
         "NVSHMEM_ENABLE_NIC_PE_MAPPING": "1",
         "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
     }
-    assert planned(after, fabric(FACTS)).changes == ()
+    assert plan_pod(after, fabric(FACTS)).changes == ()
 
 
 @pytest.mark.parametrize(
@@ -185,11 +201,11 @@ def test_a_partly_configured_nvshmem_is_completed():
 )
 def test_devices_that_the_user_chose_for_a_library_stay(name, value, others):
     own = [{"name": name, "value": value}, *([SIDE_CHANNEL] if name.startswith("UCX") else [])]
-    assert beside(admitted(pod(gpus(8, env=own)), fabric())) == {name: value} | others
+    assert beside(admit_pod(pod(gpus(8, env=own)), fabric())) == {name: value} | others
 
 
 def test_a_rank_whose_data_ucx_carries_gets_rails_and_traffic_class_and_is_not_held_to_tcp():
-    after = admitted(pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc,cuda"}])), fabric(FACTS))
+    after = admit_pod(pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc,cuda"}])), fabric(FACTS))
     assert beside(after) == {
         "UCX_TLS": "rc,cuda",
         "UCX_IB_TRAFFIC_CLASS": "96",
@@ -216,18 +232,18 @@ def test_a_pod_gets_an_interface_variable_only_for_an_interface_that_it_has(anno
         for index in (0, 1)
     )
     policy = fabric("    primaryInterface: rdma0\n    mounts: {devInfiniband: true}\n", rails=rails)
-    networks = known(networks={("prod", "r0"): None, ("prod", "r1"): None})
-    after = admitted(pod(annotations=annotations), policy, networks)
-    interfaces = {value for name, value in env(after).items() if name.endswith("IFNAME")}
+    networks = build_facts(networks={("prod", "r0"): None, ("prod", "r1"): None})
+    after = admit_pod(pod(annotations=annotations), policy, networks)
+    interfaces = {value for name, value in read_env(after).items() if name.endswith("IFNAME")}
     assert interfaces == ({"rdma0", "=rdma0"} if has_interface else set())
-    assert ("env.NCCL_SOCKET_IFNAME" in record(after)["skipped"]) != has_interface
-    assert planned(after, policy, networks).changes == ()
+    assert ("env.NCCL_SOCKET_IFNAME" in read_record(after)["skipped"]) != has_interface
+    assert plan_pod(after, policy, networks).changes == ()
 
 
 def test_envfrom_with_a_prefix_sets_only_variables_with_that_prefix():
     prefixes = {"APP_": True, "NCCL_IB_": False, "GLOO_": False, "": False, None: False, 7: False, "nccl_": True}
     for prefix, by_env in prefixes.items():
         sources = [{"prefix": "X_", "secretRef": {"name": "a"}}, {"prefix": prefix, "secretRef": {"name": "s"}}]
-        after = admitted(pod(gpus(8, envFrom=sources)), fabric())
-        assert (env(after).get("NCCL_IB_HCA") == "=mlx5_0,mlx5_1") == by_env, prefix
+        after = admit_pod(pod(gpus(8, envFrom=sources)), fabric())
+        assert (read_env(after).get("NCCL_IB_HCA") == "=mlx5_0,mlx5_1") == by_env, prefix
         assert (CONF in after["metadata"]["annotations"]) != by_env, prefix

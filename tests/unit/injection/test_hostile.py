@@ -2,18 +2,18 @@
 
 import call_counts
 import pytest
-from admitting import SHAPES, admitted, cpu, fabric, gpus, planned, pod, refusal
+from admitting import SHAPES, admit_pod, cpu, fabric, get_refusal, gpus, plan_pod, pod
 
 
 @pytest.mark.parametrize("mark", ["-", "rail0-", "rail0-rail1,"])
 def test_a_rails_annotation_of_the_maximum_size_is_refused(mark):
     written = mark * (250_000 // len(mark)) + "x"
-    assert "is not a rail or a range" in refusal(pod(annotations={"railwright.io/rails": written}), fabric())
+    assert "is not a rail or a range" in get_refusal(pod(annotations={"railwright.io/rails": written}), fabric())
 
 
 @pytest.mark.parametrize("key", ["railwright.io/injection", "railwright.io/nccl.conf"])
 def test_annotations_that_are_replaced_need_no_room(key):
-    tree = admitted(pod(annotations={key: "x" * 300_000}), fabric())
+    tree = admit_pod(pod(annotations={key: "x" * 300_000}), fabric())
     assert len(tree["metadata"]["annotations"].get(key, "")) < 10_000
 
 
@@ -41,16 +41,18 @@ def build_pod_of_many_terms(size: int) -> dict:
 )
 def test_a_pod_twice_as_large_is_planned_in_twice_as_many_calls(build, policy):
     small, large = build(300), build(600)
-    planned(small, policy)  # what all plans share is computed by the first
-    assert call_counts.count(lambda: planned(large, policy)) < 2.5 * call_counts.count(lambda: planned(small, policy))
+    plan_pod(small, policy)  # what all plans share is computed by the first
+    assert call_counts.count(lambda: plan_pod(large, policy)) < 2.5 * call_counts.count(lambda: plan_pod(small, policy))
 
 
 def test_annotations_beyond_kubernetes_limit_are_refused_unread():
-    message = refusal(pod(annotations={"railwright.io/rails": "n," * 1_500_000}), fabric())
+    message = get_refusal(pod(annotations={"railwright.io/rails": "n," * 1_500_000}), fabric())
     assert "annotations are 3000019 bytes; the limit is 262144: remove some of them" in message
 
 
 def test_more_than_256_chosen_containers_are_refused():
     some = [gpus(1, f"c{number}") for number in range(257)]
-    assert len(planned(pod(*some[:256]), fabric()).containers) == 256
-    assert "257 containers are selected for the fabric; the limit is 256: name those" in refusal(pod(*some), fabric())
+    assert len(plan_pod(pod(*some[:256]), fabric()).containers) == 256
+    assert "257 containers are selected for the fabric; the limit is 256: name those" in get_refusal(
+        pod(*some), fabric()
+    )

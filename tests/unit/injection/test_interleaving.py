@@ -6,7 +6,7 @@ from collections import Counter
 import exploration
 import peers
 import pytest
-from admitting import LAUNCHER, admitted, cpu, fabric, gpus, known, limits, planned, pod, record
+from admitting import LAUNCHER, admit_pod, build_facts, cpu, fabric, gpus, plan_pod, pod, read_limits, read_record
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ from railwright.fabric.injection import plan
 from railwright.fabric.multus import annotation
 
 POOLS = {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "theirs"): "x.y/vf"}
-AT = known(networks=POOLS)
+AT = build_facts(networks=POOLS)
 VFS = """
     - {name: rail0, network: prod/vf, resource: x.y/vf, device: mlx5_0}
     - {name: rail1, network: prod/vf, device: mlx5_1}
@@ -90,7 +90,7 @@ actions = st.lists(st.sampled_from(sorted(peers.ACTIONS)), max_size=3)
 
 def call(tree: dict, by) -> dict | None:
     """Return the pod after our call; None if it is refused."""
-    return None if isinstance(planned(tree, by, AT), plan.Refusal) else admitted(tree, by, AT)
+    return None if isinstance(plan_pod(tree, by, AT), plan.Refusal) else admit_pod(tree, by, AT)
 
 
 def check_nothing_twice(tree: dict) -> None:
@@ -109,14 +109,14 @@ def test_changes_of_other_webhooks_between_two_calls_lead_to_no_duplicates(tree,
     after = call(tree, by)
     assume(after is not None)
     for names in rounds:
-        after = call(peers.acted(after, names), by)
+        after = call(peers.apply_actions(after, names), by)
         assume(after is not None)
-        again = planned(after, by, AT)
+        again = plan_pod(after, by, AT)
         assert again.changes == ()
         check_nothing_twice(after)
 
 
-HARMLESS = sorted(set(peers.ACTIONS) - {"without_last", "without_an_entry"})
+HARMLESS = sorted(set(peers.ACTIONS) - {"drop_last_container", "drop_last_variable"})
 
 
 @exploration.wide
@@ -125,13 +125,13 @@ def test_a_second_call_keeps_the_fabric_on_its_containers(tree, name, names):
     by = POLICIES[name]
     first = call(tree, by)
     assume(first is not None)
-    before = record(first)["containers"]
+    before = read_record(first)["containers"]
     # without an accelerator and without the record nothing says which of several containers has the rails
-    assume("without_record" not in names or any(_is_accelerated(item) for item in tree["spec"]["containers"]))
-    last = call(peers.acted(first, names), by)
+    assume("drop_record" not in names or any(_is_accelerated(item) for item in tree["spec"]["containers"]))
+    last = call(peers.apply_actions(first, names), by)
     assume(last is not None)
     assume(any(container["name"] in before and _holds(container, tree) for container in first["spec"]["containers"]))
-    assert sorted(record(last)["containers"]) == sorted(before)
+    assert sorted(read_record(last)["containers"]) == sorted(before)
     for container in last["spec"]["containers"]:
         if container["name"] in EXTRA:
             assert not any(entry["name"].startswith(("NCCL_", "FI_")) for entry in container.get("env", []))
@@ -155,13 +155,13 @@ def _holds(container: dict, tree: dict) -> bool:
 TWO = fabric(rails=VFS)
 
 
-@pytest.mark.parametrize("inject", [peers.injector, peers.injector_honouring])
+@pytest.mark.parametrize("inject", [peers.inject_resources, peers.inject_missing_resources])
 @pytest.mark.parametrize("written", [None, "vf", "prod/vf,vf", "theirs"])
 def test_devices_that_the_injector_requested_before_us_are_not_requested_twice(inject, written):
     annotations = {} if written is None else {peers.NETWORKS: written}
     before = inject(pod(cpu("first"), gpus(8, "train"), annotations=annotations), POOLS)
-    after = admitted(before, TWO, AT)
+    after = admit_pod(before, TWO, AT)
     attached = annotation.parse(after["metadata"]["annotations"][peers.NETWORKS], "prod")
-    asked = [int(limits(after, index).get("x.y/vf", "0")) for index in (0, 1)]
+    asked = [int(read_limits(after, index).get("x.y/vf", "0")) for index in (0, 1)]
     assert sum(asked) == len(attached) == (3 if written == "theirs" else 2)
-    assert planned(after, TWO, AT).changes == ()
+    assert plan_pod(after, TWO, AT).changes == ()

@@ -5,7 +5,7 @@ import json
 import admitting
 import pytest
 import working
-from admitting import fabric, known, messages, planned, pod
+from admitting import build_facts, fabric, list_messages, plan_pod, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,13 +13,13 @@ from railwright.fabric import names, views
 from railwright.fabric.injection import keys, plan
 from webhook import pods, reviews
 
-JOBSET, VOLCANO = working.kind("JobSet.jobset.x-k8s.io"), working.kind("Job.batch.volcano.sh")
+JOBSET, VOLCANO = working.get_kind("JobSet.jobset.x-k8s.io"), working.get_kind("Job.batch.volcano.sh")
 BY = fabric()
 OURS = "railwright.io/"
 
 
 def warnings(labels: dict | None = None, annotations: dict | None = None) -> tuple[str, ...]:
-    return messages(planned(pod(labels=labels, annotations=annotations), BY))
+    return list_messages(plan_pod(pod(labels=labels, annotations=annotations), BY))
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_a_key_in_its_place_causes_no_warning_about_its_copy():
 def test_a_misspelt_fabric_label_that_opts_no_pod_in_is_reported():
     tree = pod(label=None)
     tree["metadata"]["labels"] = {OURS + "fabirc": "f"}
-    outcome = planned(tree, BY)
+    outcome = plan_pod(tree, BY)
     assert outcome == plan.NotOptedIn(outcome.warnings)
-    assert len(messages(outcome)) == 1
+    assert len(list_messages(outcome)) == 1
     body = admitting.review(tree, namespace="prod")
-    response = json.loads(pods.handle(body, BY, lambda _: known()).body)["response"]
+    response = json.loads(pods.handle(body, BY, lambda _: build_facts()).body)["response"]
     assert response["allowed"]
-    assert response["warnings"] == [f"KeyWithoutEffect: {messages(outcome)[0]}"]
+    assert response["warnings"] == [f"KeyWithoutEffect: {list_messages(outcome)[0]}"]
     assert "patch" not in response
 
 
@@ -91,11 +91,13 @@ def test_a_misspelt_fabric_label_that_opts_no_pod_in_is_reported():
 
 
 def list_warnings(row, tree: dict, **request) -> list[str]:
-    return working.answer(working.review(row, tree, **request), BY).get("warnings", [])
+    return working.get_response(working.review(row, tree, **request), BY).get("warnings", [])
 
 
 def test_a_typo_in_a_template_is_reported_with_its_place():
-    tree = working.workload(VOLCANO, working.template(label="f", annotations={OURS + "skips": "env"}), name="w")
+    tree = working.build_workload(
+        VOLCANO, working.build_template(label="f", annotations={OURS + "skips": "env"}), name="w"
+    )
     (warning,) = list_warnings(VOLCANO, tree)
     assert warning.startswith(
         "KeyWithoutEffect: spec.tasks[w].template: annotation railwright.io/skips 'env' has no effect: "
@@ -104,7 +106,7 @@ def test_a_typo_in_a_template_is_reported_with_its_place():
 
 @pytest.mark.parametrize("key", ["rails", "containers", "skip", "delivery"])
 def test_an_annotation_of_pods_on_the_workload_belongs_in_the_template(key):
-    tree = working.workload(VOLCANO, working.template(), name="w", label="f")
+    tree = working.build_workload(VOLCANO, working.build_template(), name="w", label="f")
     tree["metadata"]["annotations"] = {OURS + key: "2"}
     (warning,) = list_warnings(VOLCANO, tree)
     assert warning == (
@@ -118,7 +120,7 @@ def test_an_annotation_of_pods_on_the_workload_belongs_in_the_template(key):
 
 
 def test_keys_between_the_workload_and_its_template_are_reported_too():
-    tree = working.workload(JOBSET, working.template(), name="w", label="f")
+    tree = working.build_workload(JOBSET, working.build_template(), name="w", label="f")
     tree["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"annotations": {OURS + "rails": "1"}}
     (warning,) = list_warnings(JOBSET, tree)
     assert warning.startswith(
@@ -128,8 +130,8 @@ def test_keys_between_the_workload_and_its_template_are_reported_too():
 
 
 def test_an_update_that_leaves_the_keys_as_they_were_causes_no_warning():
-    row = working.kind("Deployment.apps")
-    tree = working.workload(row, working.template(), label="f")
+    row = working.get_kind("Deployment.apps")
+    tree = working.build_workload(row, working.build_template(), label="f")
     tree["metadata"]["annotations"] = {OURS + "rails": "2"}
     assert list_warnings(row, tree, operation="UPDATE", oldObject=tree) == []
     revised = {

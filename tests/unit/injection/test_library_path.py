@@ -1,7 +1,7 @@
 """LD_LIBRARY_PATH is extended and never replaced."""
 
 import pytest
-from admitting import admitted, env, fabric, gpus, planned, pod, skipped, variables
+from admitting import admit_pod, build_variables, fabric, gpus, plan_pod, pod, read_env, read_skipped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,14 +10,14 @@ NAME = "LD_LIBRARY_PATH"
 
 
 def read_path(**container):
-    return env(admitted(pod(gpus(8, **container)), BY)).get(NAME)
+    return read_env(admit_pod(pod(gpus(8, **container)), BY)).get(NAME)
 
 
 def test_directories_follow_those_of_the_container():
-    assert read_path(env=variables(LD_LIBRARY_PATH="/a:/b")) == "/a:/b:/v/lib64:/w"
-    assert read_path(env=variables(LD_LIBRARY_PATH="/w:/a")) == "/w:/a:/v/lib64"
-    assert read_path(env=variables(LD_LIBRARY_PATH="")) == "/v/lib64:/w"
-    assert read_path(env=variables(LD_LIBRARY_PATH="/v/lib64/x:/ww")) == "/v/lib64/x:/ww:/v/lib64:/w"
+    assert read_path(env=build_variables(LD_LIBRARY_PATH="/a:/b")) == "/a:/b:/v/lib64:/w"
+    assert read_path(env=build_variables(LD_LIBRARY_PATH="/w:/a")) == "/w:/a:/v/lib64"
+    assert read_path(env=build_variables(LD_LIBRARY_PATH="")) == "/v/lib64:/w"
+    assert read_path(env=build_variables(LD_LIBRARY_PATH="/v/lib64/x:/ww")) == "/v/lib64/x:/ww:/v/lib64:/w"
 
 
 def test_a_container_without_the_variable_gets_the_directories():
@@ -34,16 +34,16 @@ def test_a_container_without_the_variable_gets_the_directories():
 )
 def test_a_value_that_admission_does_not_see_stays_with_a_warning(container):
     tree = pod(gpus(8, **container))
-    assert "VariablesLeftToEnvFrom" in [warning.code for warning in planned(tree, BY).warnings]
-    assert (" valueFrom" if "env" in container else " envFrom") in skipped(admitted(tree, BY))[f"env.{NAME}"]
-    entries = [entry for entry in admitted(tree, BY)["spec"]["containers"][0].get("env", []) if entry["name"] == NAME]
+    assert "VariablesLeftToEnvFrom" in [warning.code for warning in plan_pod(tree, BY).warnings]
+    assert (" valueFrom" if "env" in container else " envFrom") in read_skipped(admit_pod(tree, BY))[f"env.{NAME}"]
+    entries = [entry for entry in admit_pod(tree, BY)["spec"]["containers"][0].get("env", []) if entry["name"] == NAME]
     assert entries == container.get("env", [])
 
 
 @given(st.lists(st.sampled_from(["/v/lib64", "/w", "", "/x"])))
 def test_a_second_plan_changes_nothing_and_the_containers_part_stays_first(own):
     value = ":".join(own)
-    once = admitted(pod(gpus(8, env=variables(LD_LIBRARY_PATH=value, OTHER="x"))), BY)
-    assert env(once)[NAME].startswith(value)
-    assert {"/v/lib64", "/w"} <= {*env(once)[NAME].split(":")}
-    assert planned(once, BY).changes == ()
+    once = admit_pod(pod(gpus(8, env=build_variables(LD_LIBRARY_PATH=value, OTHER="x"))), BY)
+    assert read_env(once)[NAME].startswith(value)
+    assert {"/v/lib64", "/w"} <= {*read_env(once)[NAME].split(":")}
+    assert plan_pod(once, BY).changes == ()

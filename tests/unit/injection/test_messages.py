@@ -60,7 +60,7 @@ def enforcing(level: str) -> dict:
     return {"namespace_labels": {"pod-security.kubernetes.io/enforce": level}}
 
 
-NO_DEFAULT = admitting.policy(
+NO_DEFAULT = admitting.read_policy(
     "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: infiniband, rails: [{name: r}]}}\n"
 )
 LIMITED = fabric("    namespaces: {team: ai}\n")

@@ -3,7 +3,7 @@
 import json
 
 import msgspec
-from admitting import fabric, known, pod, view
+from admitting import build_facts, decode_pod, fabric, pod
 
 from railwright.fabric.injection import context, drafts, plan
 
@@ -29,7 +29,7 @@ ROWS = (*plan.MUTATORS, plan.Row("nic-count", count_devices))
 
 
 def plan_pod(tree, by, rows=ROWS):
-    return plan.plan(view(tree), by, known(), rows=rows)
+    return plan.plan(decode_pod(tree), by, build_facts(), rows=rows)
 
 
 def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_record():

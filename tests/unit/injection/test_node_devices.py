@@ -2,7 +2,7 @@
 
 import call_counts
 import pytest
-from admitting import SHAPES, admitted, env, fabric, gpus, mounts, planned, pod, record
+from admitting import SHAPES, admit_pod, fabric, gpus, list_mounts, plan_pod, pod, read_env, read_record
 
 HCA = "NCCL_IB_HCA"
 MORE_SHAPES = f"""{SHAPES}\
@@ -29,7 +29,7 @@ def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(operator, allo
     expressions = [{"key": key, "operator": operator, "values": values} for key, values in allowed.items()]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
-    assert env(admitted(tree, fabric(top=MORE_SHAPES, rails=OTHERWISE))).get(HCA) == devices
+    assert read_env(admit_pod(tree, fabric(top=MORE_SHAPES, rails=OTHERWISE))).get(HCA) == devices
 
 
 @pytest.mark.parametrize("key", ["gpu", "gpu{}"])
@@ -44,8 +44,8 @@ def test_twice_as_many_shapes_cost_twice_as_many_calls(key):
         required = {"nodeSelectorTerms": [{"matchExpressions": [allowed]}]}
         tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
         policy = fabric(top=f"nodeShapes:\n{''.join(shapes)}", rails=UNNAMED)
-        planned(tree, policy)  # what all plans share is computed by the first
-        return call_counts.count(lambda: planned(tree, policy))
+        plan_pod(tree, policy)  # what all plans share is computed by the first
+        return call_counts.count(lambda: plan_pod(tree, policy))
 
     assert count(200) < 2.5 * count(100)
 
@@ -54,13 +54,13 @@ def test_a_term_without_requirements_matches_no_node_and_leaves_the_others_to_de
     pinned = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a"]}]}
     for empty in ({}, {"matchExpressions": []}, {"matchExpressions": None, "matchFields": None}):
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [empty, pinned]}}
-        tree = admitted(pod(gpus(8), affinity={"nodeAffinity": required}), fabric(top=SHAPES))
-        assert env(tree)[HCA] == "=mlx5_0,mlx5_1"
+        tree = admit_pod(pod(gpus(8), affinity={"nodeAffinity": required}), fabric(top=SHAPES))
+        assert read_env(tree)[HCA] == "=mlx5_0,mlx5_1"
 
 
 @pytest.mark.parametrize("rails", [UNNAMED, "[{name: rail0, device: mlx5_0}, {name: rail1}]"])
 def test_devices_on_which_shapes_differ_are_not_set_and_the_record_says_so(rails):
-    after = admitted(pod(), fabric(top=SHAPES, rails=rails))
-    assert HCA not in env(after)
-    assert "/etc/nccl.conf" not in mounts(after)
-    assert record(after)["skipped"][f"env.{HCA}"]["code"] == "ValueUnstated"
+    after = admit_pod(pod(), fabric(top=SHAPES, rails=rails))
+    assert HCA not in read_env(after)
+    assert "/etc/nccl.conf" not in list_mounts(after)
+    assert read_record(after)["skipped"][f"env.{HCA}"]["code"] == "ValueUnstated"

@@ -4,14 +4,14 @@ import copy
 
 import pytest
 from admitting import (
-    admitted,
-    env,
+    admit_pod,
+    build_facts,
     fabric,
+    get_refusal,
     gpus,
-    known,
-    limits,
     pod,
-    refusal,
+    read_env,
+    read_limits,
 )
 
 CHANNELS = frozenset({"compute-domain-default-channel.nvidia.com"})
@@ -30,7 +30,7 @@ CLAIMS = nvlink_fabric(
     more="    gpusPerNode: 4\n    claims: {deviceClass: dranet, acceleratorClass: gpu.nvidia.com}\n",
     rails="[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]",
 )
-FACTS = known(claim_templates={("prod", "mine"): CHANNELS})
+FACTS = build_facts(claim_templates={("prod", "mine"): CHANNELS})
 
 
 def name_channel():
@@ -42,15 +42,15 @@ def name_channel():
 
 @pytest.mark.parametrize(("policy", "names"), [(CLAIMS, ["imex", "railwright"]), (nvlink_fabric(), ["imex"])])
 def test_a_channel_of_the_author_stays_beside_the_claims_of_rails(policy, names):
-    once = admitted(name_channel(), policy, FACTS)
+    once = admit_pod(name_channel(), policy, FACTS)
     assert [entry["name"] for entry in once["spec"]["resourceClaims"]] == names
     assert [claim["name"] for claim in once["spec"]["containers"][0]["resources"]["claims"]] == names
-    assert admitted(copy.deepcopy(once), policy, FACTS) == once
+    assert admit_pod(copy.deepcopy(once), policy, FACTS) == once
 
 
 def test_nccl_gets_the_memory_that_nvlink_needs():
-    assert env(admitted(rank(), nvlink_fabric()))["NCCL_CUMEM_ENABLE"] == "1"
-    assert "NCCL_CUMEM_ENABLE" not in env(admitted(rank(), fabric()))
+    assert read_env(admit_pod(rank(), nvlink_fabric()))["NCCL_CUMEM_ENABLE"] == "1"
+    assert "NCCL_CUMEM_ENABLE" not in read_env(admit_pod(rank(), fabric()))
 
 
 @pytest.mark.parametrize("source", ["resourceClaimTemplateName", "resourceClaimName"])
@@ -59,13 +59,13 @@ def test_a_template_that_the_webhook_may_not_read_is_taken_for_a_channel(source)
     by = nvlink_fabric(rails="[{name: rail0, device: mlx5_0}]", transport="infiniband")
     tree = name_channel()
     tree["spec"]["resourceClaims"] = [{"name": "imex", source: "mine"}]
-    result = admitted(tree, by, known(claim_templates={}, without_templates=True))
+    result = admit_pod(tree, by, build_facts(claim_templates={}, without_templates=True))
     is_channel = source == "resourceClaimTemplateName"
-    assert env(result).get("NCCL_IB_HCA") == ("=mlx5_0" if is_channel else None)
-    assert ("railwright.io/rails" in limits(result)) is not is_channel
+    assert read_env(result).get("NCCL_IB_HCA") == ("=mlx5_0" if is_channel else None)
+    assert ("railwright.io/rails" in read_limits(result)) is not is_channel
 
 
 @pytest.mark.parametrize("value", ["", "0", "two", "-1", "1.5", "1000000"])
 def test_a_segment_that_is_no_number_is_rejected(value):
     tree = rank(annotations={"railwright.io/segment": value})
-    assert "is not a number of ranks from 1 to 999999" in refusal(tree, nvlink_fabric())
+    assert "is not a number of ranks from 1 to 999999" in get_refusal(tree, nvlink_fabric())

@@ -2,7 +2,7 @@
 
 import pytest
 import tables
-from admitting import admitted, fabric, gpus, planned, pod, record, skipped
+from admitting import admit_pod, fabric, gpus, plan_pod, pod, read_record, read_skipped
 
 SHM, DEVICES, FILE = "/dev/shm", "/dev/infiniband", "/etc/nccl.conf"
 BY_FILE = {"railwright.io/delivery": "file"}
@@ -23,19 +23,19 @@ def ours(tree: dict, path: str) -> list[str]:
 @pytest.mark.parametrize(("path", "form"), tables.pair([SHM, DEVICES, FILE], [*SPELLINGS, "{0}//", "/dev//..{0}"]))
 def test_a_mount_at_the_path_is_left_alone_however_it_is_written(path, form):
     mount = {"name": "own", "mountPath": spell(form, path)}
-    tree = admitted(
+    tree = admit_pod(
         pod(gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "emptyDir": {}}], annotations=BY_FILE), BY
     )
     assert ours(tree, path) == []
     assert all(ours(tree, other) for other in {SHM, DEVICES, FILE} - {path})
-    assert {f"mounts.{path}", "nccl.conf"} & record(tree)["skipped"].keys()
+    assert {f"mounts.{path}", "nccl.conf"} & read_record(tree)["skipped"].keys()
 
 
 @pytest.mark.parametrize(("path", "form"), tables.pair([SHM, DEVICES, FILE], ["{0}", "/{0}"]))
 def test_a_block_device_at_the_path_is_left_alone(path, form):
     device = {"name": "disk", "devicePath": spell(form, path)}
     claim = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
-    tree = admitted(pod(gpus(8, volumeDevices=[device]), volumes=[claim], annotations=BY_FILE), BY)
+    tree = admit_pod(pod(gpus(8, volumeDevices=[device]), volumes=[claim], annotations=BY_FILE), BY)
     assert ours(tree, path) == []
     assert all(ours(tree, other) for other in {SHM, DEVICES, FILE} - {path})
 
@@ -45,16 +45,16 @@ def test_a_container_with_the_hosts_dev_keeps_the_hosts_shared_memory(at, of):
     tree = pod(
         gpus(8, volumeMounts=[{"name": "host", "mountPath": at}]), volumes=[{"name": "host", "hostPath": {"path": of}}]
     )
-    after = admitted(tree, BY)
+    after = admit_pod(tree, BY)
     assert ours(after, SHM) == []
-    assert "/dev of the host" in skipped(after)[f"mounts.{SHM}"]
-    assert planned(after, BY).changes == ()
+    assert "/dev of the host" in read_skipped(after)[f"mounts.{SHM}"]
+    assert plan_pod(after, BY).changes == ()
 
 
 @pytest.mark.parametrize("path", ["/opt/nvidia/", "/opt//nvidia", "//opt/nvidia", "/opt/./nvidia"])
 def test_a_path_of_the_policy_is_mounted_once_however_it_is_written(path):
     by = fabric(f"    mounts: {{hostPaths: {{{path}: /opt/nvidia}}, configMaps: {{{path}/topo/: a}}}}\n")
-    once = admitted(pod(gpus(8)), by)
+    once = admit_pod(pod(gpus(8)), by)
     mounted = [mount["mountPath"] for mount in once["spec"]["containers"][0]["volumeMounts"]]
     assert mounted == ["/opt/nvidia", "/opt/nvidia/topo"]
-    assert admitted(once, by) == once
+    assert admit_pod(once, by) == once

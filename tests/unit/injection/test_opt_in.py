@@ -2,7 +2,7 @@
 
 import admitting
 import pytest
-from admitting import LAUNCHER, cpu, fabric, gpus, known, planned, pod, refusal
+from admitting import LAUNCHER, build_facts, cpu, fabric, get_refusal, gpus, plan_pod, pod
 
 from railwright.fabric.injection import plan
 
@@ -10,22 +10,22 @@ LABEL = "railwright.io/fabric"
 
 
 def test_label_none_opts_out_even_where_the_namespace_opts_in():
-    assert planned(pod(label="none"), fabric(), known(namespace_labels={LABEL: "f"})) == plan.NotOptedIn()
+    assert plan_pod(pod(label="none"), fabric(), build_facts(namespace_labels={LABEL: "f"})) == plan.NotOptedIn()
 
 
 def test_the_namespace_opts_in_pods_with_an_accelerator_in_an_app_container():
-    at = known(namespace_labels={LABEL: "f"})
-    assert isinstance(planned(pod(label=None), fabric(), at), plan.Injection)
-    assert planned(pod(cpu(), label=None), fabric(), at) == plan.NotOptedIn()
+    at = build_facts(namespace_labels={LABEL: "f"})
+    assert isinstance(plan_pod(pod(label=None), fabric(), at), plan.Injection)
+    assert plan_pod(pod(cpu(), label=None), fabric(), at) == plan.NotOptedIn()
     init_only = pod(cpu(), label=None, initContainers=[gpus(1, "init")])
-    assert planned(init_only, fabric(), at) == plan.NotOptedIn()
-    assert planned(pod(gpus(0), label=None), fabric(), at) == plan.NotOptedIn()
+    assert plan_pod(init_only, fabric(), at) == plan.NotOptedIn()
+    assert plan_pod(pod(gpus(0), label=None), fabric(), at) == plan.NotOptedIn()
 
 
 def test_a_bystander_of_a_wrongly_labelled_namespace_is_left_alone_and_its_ranks_are_refused():
-    at = known(namespace_labels={LABEL: "nope"})
-    assert planned(pod(cpu(), label=None), fabric(), at) == plan.NotOptedIn()
-    assert "label railwright.io/fabric of namespace prod 'nope'" in refusal(pod(label=None), fabric(), at)
+    at = build_facts(namespace_labels={LABEL: "nope"})
+    assert plan_pod(pod(cpu(), label=None), fabric(), at) == plan.NotOptedIn()
+    assert "label railwright.io/fabric of namespace prod 'nope'" in get_refusal(pod(label=None), fabric(), at)
 
 
 FEWER = {
@@ -39,18 +39,18 @@ FEWER = {
 
 def test_fewer_rails_are_a_count_names_or_a_range():
     policy = fabric(rails="[{name: rail0}, {name: r-1}, {name: r-2}]")
-    given = {asked: planned(pod(annotations={"railwright.io/rails": asked}), policy).rails for asked in FEWER}
+    given = {asked: plan_pod(pod(annotations={"railwright.io/rails": asked}), policy).rails for asked in FEWER}
     assert given == FEWER
 
 
 def test_a_rail_that_the_fabric_does_not_have_is_refused_on_a_pod_without_rails_too():
     tree = pod(cpu(), labels=LAUNCHER, annotations={"railwright.io/rails": "rail9"})
-    assert "'rail9' is not a rail" in refusal(tree, fabric())
+    assert "'rail9' is not a rail" in get_refusal(tree, fabric())
 
 
 def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
     tree = pod(annotations={"railwright.io/rails": "rail0"})
-    assert planned(tree, fabric(transport="tcp", rails="")).rails == ()
+    assert plan_pod(tree, fabric(transport="tcp", rails="")).rails == ()
 
 
 TEAM, NAMED = "team: ai", "kubernetes.io/metadata.name: prod"
@@ -72,14 +72,14 @@ TEAM, NAMED = "team: ai", "kubernetes.io/metadata.name: prod"
 )
 def test_a_fabric_is_limited_to_the_namespaces_with_all_its_labels(selector, namespace, labels, problem):
     policy = fabric(f"    namespaces: {{{selector}}}\n")
-    at = known(namespace, namespace_labels=labels, watched=True)
+    at = build_facts(namespace, namespace_labels=labels, watched=True)
     if problem:
-        assert problem in refusal(pod(), policy, at)
+        assert problem in get_refusal(pod(), policy, at)
     else:
-        assert isinstance(planned(pod(), policy, at), plan.Injection)
+        assert isinstance(plan_pod(pod(), policy, at), plan.Injection)
 
 
 def test_a_forged_record_decides_nothing():
     forged = '{"fabric":"g","rails":[],"added":["networks","devices"]}'
-    tree = admitting.admitted(pod(annotations={"railwright.io/injection": forged}), fabric())
-    assert tree == admitting.admitted(pod(annotations={}), fabric())
+    tree = admitting.admit_pod(pod(annotations={"railwright.io/injection": forged}), fabric())
+    assert tree == admitting.admit_pod(pod(annotations={}), fabric())

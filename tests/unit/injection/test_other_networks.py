@@ -1,6 +1,18 @@
 """Rails that another system than Multus attaches, and devices that give a pod all its rails."""
 
-from admitting import admitted, fabric, gpus, known, limits, messages, planned, pod, policy, record, view
+from admitting import (
+    admit_pod,
+    build_facts,
+    decode_pod,
+    fabric,
+    gpus,
+    list_messages,
+    plan_pod,
+    pod,
+    read_limits,
+    read_policy,
+    read_record,
+)
 
 from railwright.fabric import admission, intent, resources
 
@@ -12,24 +24,24 @@ TKE = "tke.cloud.tencent.com/networks"
 
 def test_an_annotation_that_the_author_has_with_another_value_is_recorded_as_kept():
     by = fabric(f"    annotations: {{{TKE}: 'tke-bridge,tke-rdma-ipvlan', x.y/z: a}}\n", rails=FLAG)
-    tree = admitted(pod(annotations={TKE: "tke-bridge", "x.y/z": "a"}), by)
+    tree = admit_pod(pod(annotations={TKE: "tke-bridge", "x.y/z": "a"}), by)
     assert tree["metadata"]["annotations"][TKE] == "tke-bridge"
-    assert record(tree)["kept"] == {"metadata.annotations": [TKE]}
-    assert record(admitted(pod(), by))["kept"] == {}
+    assert read_record(tree)["kept"] == {"metadata.annotations": [TKE]}
+    assert read_record(admit_pod(pod(), by))["kept"] == {}
 
 
 def test_an_author_whose_annotation_lacks_items_of_the_policy_is_told_what_to_add():
     by = fabric(f"    annotations: {{{TKE}: 'tke-bridge,tke-rdma-ipvlan'}}\n", rails=FLAG)
-    (warning,) = planned(pod(annotations={TKE: "tke-bridge"}), by).warnings
+    (warning,) = plan_pod(pod(annotations={TKE: "tke-bridge"}), by).warnings
     assert warning.line == (
         f"NetworkMissing: annotation {TKE} 'tke-bridge' of the pod is kept and lacks items of "
         "'tke-bridge,tke-rdma-ipvlan' of fabric f: the pod gets no rails that these attach; "
         "add the policy's items to the list, or remove the annotation"
     )
     for own in ("tke-bridge,tke-rdma-ipvlan", "tke-rdma-ipvlan, storage,tke-bridge"):
-        assert messages(planned(pod(annotations={TKE: own}), by)) == (), own
-    assert messages(planned(pod(), by)) == ()
-    on_host = planned(pod(hostNetwork=True, annotations={TKE: "tke-bridge"}), by)
+        assert list_messages(plan_pod(pod(annotations={TKE: own}), by)) == (), own
+    assert list_messages(plan_pod(pod(), by)) == ()
+    on_host = plan_pod(pod(hostNetwork=True, annotations={TKE: "tke-bridge"}), by)
     assert [warning.code for warning in on_host.warnings] == ["HostNetwork"]
 
 
@@ -37,27 +49,27 @@ def test_a_list_in_json_that_has_the_items_of_the_policy_has_no_warning():
     key, items = "networking.gke.io/interfaces", ['{"interfaceName": "eth0"}', '{"interfaceName": "eth2"}']
     by = fabric(f"    annotations: {{{key}: '[{', '.join(items)}]'}}\n", rails=FLAG)
     for own, count in ((items[:1], 1), ([*items, '{"interfaceName": "eth9"}'], 0)):
-        assert len(planned(pod(annotations={key: f"[{', '.join(own)}]"}), by).warnings) == count, own
+        assert len(plan_pod(pod(annotations={key: f"[{', '.join(own)}]"}), by).warnings) == count, own
 
 
 def test_a_device_for_the_whole_pod_is_requested_once():
     by = fabric("    deviceScope: pod\n", rails=FLAG, transport="infiniband")
-    tree = admitted(pod(), by)
-    assert limits(tree)["rdma/ib"] == "1"
-    assert messages(planned(pod(), by)) == ()
-    assert record(tree)["rails"] == ["rail0", "rail1"]
-    assert limits(admitted(pod(), fabric(rails=FLAG, transport="infiniband")))["rdma/ib"] == "2"
+    tree = admit_pod(pod(), by)
+    assert read_limits(tree)["rdma/ib"] == "1"
+    assert list_messages(plan_pod(pod(), by)) == ()
+    assert read_record(tree)["rails"] == ["rail0", "rail1"]
+    assert read_limits(admit_pod(pod(), fabric(rails=FLAG, transport="infiniband")))["rdma/ib"] == "2"
 
 
 def test_placement_counts_a_device_for_the_whole_pod_as_all_its_rails():
     for scope, amount in (("rail", 2), ("pod", 1)):
         document = fabric(f"    deviceScope: {scope}\n", rails=FLAG).document.fabrics["f"]
-        (need,) = intent.find_needs(planned(pod(), fabric(rails=FLAG)).pod, {}, document)
+        (need,) = intent.find_needs(plan_pod(pod(), fabric(rails=FLAG)).pod, {}, document)
         assert (need.rails, need.amount) == (("rail0", "rail1"), amount * resources.UNIT)
         assert document.count_rails(1, 2) == (1 if scope == "rail" else 2)
 
 
-TCPXO = policy(
+TCPXO = read_policy(
     "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    transport: plugin\n"
     "    rails: [{name: vpc1, interface: eth1}, {name: vpc2, interface: eth2}]\n"
     "    nccl:\n      forbidTcpFallback: true\n      plugin: FasTrak\n"
@@ -67,7 +79,7 @@ TCPXO = policy(
 
 
 def test_a_fabric_by_plugin_sets_what_is_not_the_vendors():
-    tree = admitted(pod(), TCPXO)
+    tree = admit_pod(pod(), TCPXO)
     env = {entry["name"]: entry["value"] for entry in tree["spec"]["containers"][0]["env"]}
     assert env == {
         "GLOO_SOCKET_IFNAME": "eth0",
@@ -80,5 +92,5 @@ def test_a_fabric_by_plugin_sets_what_is_not_the_vendors():
 
 def test_a_pod_that_sets_a_variable_of_the_vendor_has_a_warning():
     env = [{"name": "NCCL_FASTRAK_USE_SNAP", "value": "0"}]
-    outcome = admission.plan(view(pod(gpus(8, env=env))), TCPXO, known())
+    outcome = admission.plan(decode_pod(pod(gpus(8, env=env))), TCPXO, build_facts())
     assert [warning.code for warning in outcome.warnings] == ["N66"]

@@ -2,7 +2,18 @@
 
 import json
 
-from admitting import admitted, env, fabric, gpus, limits, planned, pod, record, skipped, variables
+from admitting import (
+    admit_pod,
+    build_variables,
+    fabric,
+    gpus,
+    plan_pod,
+    pod,
+    read_env,
+    read_limits,
+    read_record,
+    read_skipped,
+)
 
 HOST_RAILS = "[{name: rail0, device: mlx5_0}]"
 ON_HOST = fabric(
@@ -23,44 +34,44 @@ def with_memory(**more):
 
 
 def test_a_fabric_on_the_host_network_keeps_its_interfaces_and_addresses():
-    tree = admitted(pod(), ON_HOST)
+    tree = admit_pod(pod(), ON_HOST)
     spec = tree["spec"]
     assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
-    assert {"pod.hostNetwork", "pod.dnsPolicy"} <= {*record(tree)["added"]}
-    assert env(tree)["NCCL_SOCKET_IFNAME"] == "=eth0"
-    assert env(tree)["NCCL_IB_ADDR_RANGE"] == "10.0.0.0/8"
-    assert planned(pod(), ON_HOST).warnings == ()
+    assert {"pod.hostNetwork", "pod.dnsPolicy"} <= {*read_record(tree)["added"]}
+    assert read_env(tree)["NCCL_SOCKET_IFNAME"] == "=eth0"
+    assert read_env(tree)["NCCL_IB_ADDR_RANGE"] == "10.0.0.0/8"
+    assert plan_pod(pod(), ON_HOST).warnings == ()
 
 
 def test_a_pod_with_a_user_namespace_is_refused_on_the_host_network():
-    outcome = planned(pod(hostUsers=False), ON_HOST)
+    outcome = plan_pod(pod(hostUsers=False), ON_HOST)
     assert outcome.reason == "security"
     assert "spec.hostUsers is false" in outcome.message
     assert "remove hostUsers" in outcome.message
-    assert admitted(pod(hostUsers=True), ON_HOST)["spec"]["hostNetwork"] is True
+    assert admit_pod(pod(hostUsers=True), ON_HOST)["spec"]["hostNetwork"] is True
 
 
 def test_the_api_servers_default_dns_policy_counts_as_unset_and_no_other_does():
-    assert admitted(pod(dnsPolicy="ClusterFirst"), ON_HOST)["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
-    tree = admitted(pod(dnsPolicy="Default"), ON_HOST)
+    assert admit_pod(pod(dnsPolicy="ClusterFirst"), ON_HOST)["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    tree = admit_pod(pod(dnsPolicy="Default"), ON_HOST)
     assert (tree["spec"]["hostNetwork"], tree["spec"]["dnsPolicy"]) == (True, "Default")
-    assert "pod.dnsPolicy" not in record(tree)["added"]
-    assert planned(tree, ON_HOST).changes == ()
+    assert "pod.dnsPolicy" not in read_record(tree)["added"]
+    assert plan_pod(tree, ON_HOST).changes == ()
 
 
 def test_the_fabrics_scheduler_places_pods_that_name_no_other():
     placed = fabric("    placement: {schedulerName: railwright-scheduler}\n")
     for own in ({}, {"schedulerName": "default-scheduler"}):
-        tree = admitted(pod(**own), placed)
+        tree = admit_pod(pod(**own), placed)
         assert tree["spec"]["schedulerName"] == "railwright-scheduler"
-        assert "pod.schedulerName" in record(tree)["added"]
-        assert planned(tree, placed).changes == ()
-    assert admitted(pod(schedulerName="volcano"), placed)["spec"]["schedulerName"] == "volcano"
-    assert "schedulerName" not in admitted(pod(), fabric())["spec"]
+        assert "pod.schedulerName" in read_record(tree)["added"]
+        assert plan_pod(tree, placed).changes == ()
+    assert admit_pod(pod(schedulerName="volcano"), placed)["spec"]["schedulerName"] == "volcano"
+    assert "schedulerName" not in admit_pod(pod(), fabric())["spec"]
 
 
 def test_host_paths_are_read_only():
-    tree = admitted(pod(with_memory()), MOUNTED)
+    tree = admit_pod(pod(with_memory()), MOUNTED)
     mounts = {mount["mountPath"]: mount for mount in tree["spec"]["containers"][0]["volumeMounts"]}
     assert mounts["/usr/local/vendor"]["readOnly"] is True
     assert mounts["/dev/aperture"]["readOnly"] is True
@@ -69,12 +80,12 @@ def test_host_paths_are_read_only():
 
 
 def test_two_mounts_of_a_config_map_share_a_volume_and_the_record_names_what_was_added():
-    tree = admitted(pod(with_memory()), MOUNTED)
+    tree = admit_pod(pod(with_memory()), MOUNTED)
     volumes = [volume for volume in tree["spec"]["volumes"] if "configMap" in volume]
     assert [volume["configMap"] for volume in volumes] == [{"name": "topo"}]
     mounts = {mount["mountPath"]: mount for mount in tree["spec"]["containers"][0]["volumeMounts"]}
     assert mounts["/opt/topo"]["name"] == mounts["/etc/topo"]["name"]
-    added = json.dumps(record(tree)["added"])
+    added = json.dumps(read_record(tree)["added"])
     for entry in ("mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"):
         assert entry in added
 
@@ -83,13 +94,16 @@ def test_the_authors_mount_and_amounts_stay():
     own = {"name": "own", "mountPath": "/usr/local/vendor"}
     container = with_memory(volumeMounts=[own])
     container["resources"]["limits"]["hugepages-2Mi"] = "2Mi"
-    tree = admitted(pod(container, volumes=[{"name": "own", "emptyDir": {}}]), MOUNTED)
-    assert skipped(tree)["mounts./usr/local/vendor"] == "container c mounts /usr/local/vendor itself"
-    assert limits(tree)["hugepages-2Mi"] == "2Mi"
-    assert limits(tree)["a.b/flag"] == "1"
+    tree = admit_pod(pod(container, volumes=[{"name": "own", "emptyDir": {}}]), MOUNTED)
+    assert read_skipped(tree)["mounts./usr/local/vendor"] == "container c mounts /usr/local/vendor itself"
+    assert read_limits(tree)["hugepages-2Mi"] == "2Mi"
+    assert read_limits(tree)["a.b/flag"] == "1"
 
 
 def test_the_interface_of_a_rail_may_carry_the_bootstrap_of_its_fabric():
     by = fabric("    primaryInterface: net1\n")
-    assert env(admitted(pod(), by))["NCCL_SOCKET_IFNAME"] == "=net1"
-    assert env(admitted(pod(gpus(8, env=variables(NCCL_SOCKET_IFNAME="eth0"))), by))["NCCL_SOCKET_IFNAME"] == "eth0"
+    assert read_env(admit_pod(pod(), by))["NCCL_SOCKET_IFNAME"] == "=net1"
+    assert (
+        read_env(admit_pod(pod(gpus(8, env=build_variables(NCCL_SOCKET_IFNAME="eth0"))), by))["NCCL_SOCKET_IFNAME"]
+        == "eth0"
+    )

@@ -6,7 +6,7 @@ import json
 import admitting
 import msgspec
 import pytest
-from admitting import admitted, fabric, gpus, known, planned, pod, record, refusal, skipped
+from admitting import admit_pod, build_facts, fabric, get_refusal, gpus, plan_pod, pod, read_record, read_skipped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +37,7 @@ def test_the_init_container_comes_first_with_the_policys_expectations():
     tree = pod(
         initContainers=[{"name": "fetch", "image": "i"}, {"name": "log", "image": "i", "restartPolicy": "Always"}]
     )
-    after = admitted(tree, fabric(ON))
+    after = admit_pod(tree, fabric(ON))
     assert [container["name"] for container in after["spec"]["initContainers"]] == [NAME, "fetch", "log"]
     assert preflight(after)["image"] == "site/railwright:1"
     arguments = parse_arguments(after)
@@ -49,8 +49,8 @@ def test_the_init_container_comes_first_with_the_policys_expectations():
     assert preflight(after)["env"] == [NODE_NAME]
     assert {("NCCL_IB_HCA", "=mlx5_0,mlx5_1"), ("NCCL_SOCKET_IFNAME", "=eth0")} <= set(arguments.set)
     assert arguments.write == "/run/railwright"
-    assert "preflight" in record(after)["added"]
-    assert "preflight" not in record(after)["skipped"]
+    assert "preflight" in read_record(after)["added"]
+    assert "preflight" not in read_record(after)["skipped"]
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_the_init_container_comes_first_with_the_policys_expectations():
     ],
 )
 def test_a_container_of_another_webhook_before_it_that_reads_its_volume_is_a_warning(reader, warned):
-    tree = admitted(pod(), fabric(ON))
+    tree = admit_pod(pod(), fabric(ON))
     tree["spec"]["initContainers"].insert(0, {"name": "agent", "image": "i", **reader})
-    warnings = [warning for warning in planned(tree, fabric(ON)).warnings if warning.code == "PreflightNotFirst"]
+    warnings = [warning for warning in plan_pod(tree, fabric(ON)).warnings if warning.code == "PreflightNotFirst"]
     assert bool(warnings) is warned
-    after = admitted(tree, fabric(ON))
+    after = admit_pod(tree, fabric(ON))
     assert [container["name"] for container in after["spec"]["initContainers"]] == [NAME, "agent"]
-    assert planned(after, fabric(ON)).warnings == ()
+    assert plan_pod(after, fabric(ON)).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_a_container_of_another_webhook_before_it_that_reads_its_volume_is_a_war
     ],
 )
 def test_a_left_out_preflight_has_a_reason_in_the_record(annotations, by, why):
-    after = admitted(pod(annotations=annotations), by)
-    assert skipped(after)["preflight"] == why
+    after = admit_pod(pod(annotations=annotations), by)
+    assert read_skipped(after)["preflight"] == why
     assert "initContainers" not in after["spec"]
 
 
@@ -88,34 +88,34 @@ def test_a_left_out_preflight_has_a_reason_in_the_record(annotations, by, why):
 def test_a_users_container_of_that_name_is_refused_with_the_fix(place):
     theirs = {"name": NAME, "image": "i", "command": ["sh", "-c", "railwright preflight"]}
     tree = pod(gpus(8), theirs) if place == "containers" else pod(initContainers=[theirs])
-    assert f"spec.{place} has a container named {NAME}" in refusal(tree, fabric(ON))
-    assert "rename it, or set annotation railwright.io/skip to preflight" in refusal(tree, fabric(ON))
-    assert planned(tree, fabric()).changes  # without a preflight nobody minds
+    assert f"spec.{place} has a container named {NAME}" in get_refusal(tree, fabric(ON))
+    assert "rename it, or set annotation railwright.io/skip to preflight" in get_refusal(tree, fabric(ON))
+    assert plan_pod(tree, fabric()).changes  # without a preflight nobody minds
 
 
 # --- it sees what the ranks see ---------------------------------------------------------------------------
 
 
 def test_the_init_container_requests_the_devices_of_one_chosen_container():
-    limits = preflight(admitted(pod(), fabric(ON)))["resources"]["limits"]
+    limits = preflight(admit_pod(pod(), fabric(ON)))["resources"]["limits"]
     assert limits == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
     pool = "[{name: a, network: prod/vf, resource: x.y/vf}, {name: b, network: prod/vf, resource: x.y/vf}]"
-    at = known(networks={("prod", "vf"): "x.y/vf"})
-    assert preflight(admitted(pod(), fabric(ON, rails=pool), at))["resources"]["requests"] == {"x.y/vf": "2"}
+    at = build_facts(networks={("prod", "vf"): "x.y/vf"})
+    assert preflight(admit_pod(pod(), fabric(ON, rails=pool), at))["resources"]["requests"] == {"x.y/vf": "2"}
     own = gpus(1)
     own["resources"]["limits"]["nvidia.com/mlx5_0"] = "3"
     skipping = pod(own, annotations={"railwright.io/skip": "devices"})
-    assert preflight(admitted(skipping, fabric(ON)))["resources"]["limits"] == {"nvidia.com/mlx5_0": "3"}
+    assert preflight(admit_pod(skipping, fabric(ON)))["resources"]["limits"] == {"nvidia.com/mlx5_0": "3"}
 
 
 def test_the_init_container_knows_that_several_containers_request_devices():
-    assert parse_arguments(admitted(pod(), fabric(ON))).several_containers is False
+    assert parse_arguments(admit_pod(pod(), fabric(ON))).several_containers is False
     both = pod(gpus(4, "a"), gpus(4, "b"), annotations={"railwright.io/containers": "a,b"})
-    assert parse_arguments(admitted(both, fabric(ON))).several_containers is True
+    assert parse_arguments(admit_pod(both, fabric(ON))).several_containers is True
     skipping = copy.deepcopy(both)
     skipping["metadata"]["annotations"]["railwright.io/skip"] = "devices"
     skipping["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mlx5_0"] = "1"
-    assert parse_arguments(admitted(skipping, fabric(ON))).several_containers is False
+    assert parse_arguments(admit_pod(skipping, fabric(ON))).several_containers is False
 
 
 @pytest.mark.parametrize(
@@ -125,29 +125,29 @@ def test_the_init_container_knows_that_several_containers_request_devices():
 def test_each_rail_is_expected_at_the_interface_that_multus_creates(written, interfaces):
     policy = fabric(ON)
     tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": written} if written else {})
-    at = known(networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("other", "x"): None})
-    assert [rail.interface for rail in parse_arguments(admitted(tree, policy, at)).rail] == interfaces
+    at = build_facts(networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("other", "x"): None})
+    assert [rail.interface for rail in parse_arguments(admit_pod(tree, policy, at)).rail] == interfaces
 
 
 def test_the_users_own_list_of_devices_is_checked():
-    after = admitted(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), fabric(ON))
+    after = admit_pod(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), fabric(ON))
     assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}, NODE_NAME]
 
 
 def test_a_value_with_a_dollar_is_not_expanded_by_kubelet():
-    after = admitted(pod(), fabric(ON + "    env: {NCCL_X: $(HOME)$}\n"))
+    after = admit_pod(pod(), fabric(ON + "    env: {NCCL_X: $(HOME)$}\n"))
     assert "NCCL_X=$$(HOME)$$" in preflight(after)["command"]
 
 
 def test_what_the_policy_states_of_the_addresses_is_given_to_the_preflight():
     policy = fabric(ON + "    nccl: {gidIndex: 3, addressRange: 192.168.0.0/16}\n    env: {NCCL_CROSS_NIC: '0'}\n")
-    arguments = parse_arguments(admitted(pod(), policy))
+    arguments = parse_arguments(admit_pod(pod(), policy))
     assert (arguments.gid_index, str(arguments.address_range), arguments.isolated) == (3, "192.168.0.0/16", True)
-    assert parse_arguments(admitted(pod(hostNetwork=True), policy)).address_range is None
+    assert parse_arguments(admit_pod(pod(hostNetwork=True), policy)).address_range is None
     negative = fabric(ON + "    nccl: {gidIndex: -1}\n")
-    assert parse_arguments(admitted(pod(), negative)).gid_index is None
+    assert parse_arguments(admit_pod(pod(), negative)).gid_index is None
     vendors = fabric(ON + "    nccl: {vendorVariables: ['NCCL_IB_*', NCCL_NET]}\n")
-    assert parse_arguments(admitted(pod(), vendors)).vendor_variable == ["NCCL_IB_*", "NCCL_NET"]
+    assert parse_arguments(admit_pod(pod(), vendors)).vendor_variable == ["NCCL_IB_*", "NCCL_NET"]
 
 
 def test_device_files_and_privilege_are_those_of_the_ranks():
@@ -156,11 +156,11 @@ def test_device_files_and_privilege_are_those_of_the_ranks():
         rails="[{name: rail0, device: vmw_pvrdma0}]",
         transport="pvrdma",
     )
-    ours = preflight(admitted(pod(), policy))
+    ours = preflight(admit_pod(pod(), policy))
     assert ours["volumeMounts"][0] == {"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}
     assert ours["securityContext"]["privileged"] is True
     assert "allowPrivilegeEscalation" not in ours["securityContext"]  # the API server refuses it beside privileged
-    assert parse_arguments(admitted(pod(), policy)).rail == [expected.Rail("rail0", "vmw_pvrdma0")]
+    assert parse_arguments(admit_pod(pod(), policy)).rail == [expected.Rail("rail0", "vmw_pvrdma0")]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_device_files_and_privilege_are_those_of_the_ranks():
 )
 def test_a_capability_counts_only_where_the_ranks_are_root(own, of_pod, non_root):
     policy = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n")
-    after = admitted(pod(gpus(8, securityContext=own), securityContext=of_pod), policy)
+    after = admit_pod(pod(gpus(8, securityContext=own), securityContext=of_pod), policy)
     assert parse_arguments(after).non_root is non_root
     assert preflight(after)["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
 
@@ -187,7 +187,7 @@ def test_a_capability_counts_only_where_the_ranks_are_root(own, of_pod, non_root
 @pytest.mark.parametrize(("more", "warn"), [("", False), (", onFailure: fail", False), (", onFailure: warn", True)])
 def test_the_policy_says_whether_a_broken_rail_stops_the_pod(more, warn):
     policy = fabric(ON.replace("mtu: 4200", f"mtu: 4200{more}"))
-    assert parse_arguments(admitted(pod(), policy)).warn is warn
+    assert parse_arguments(admit_pod(pod(), policy)).warn is warn
 
 
 # --- it costs the pod nothing -----------------------------------------------------------------------------
@@ -218,8 +218,8 @@ def test_the_init_container_passes_the_pod_security_level_of_its_namespace(level
         if level
         else ON + "    security: {capabilities: [IPC_LOCK]}\n"
     )
-    at = known(namespace_labels={LEVEL: level} if level else {})
-    assert violations(preflight(admitted(pod(), policy, at))) == expected_violations
+    at = build_facts(namespace_labels={LEVEL: level} if level else {})
+    assert violations(preflight(admit_pod(pod(), policy, at))) == expected_violations
 
 
 def qos(spec: dict) -> str:
@@ -273,7 +273,7 @@ def test_the_preflight_changes_neither_quota_nor_quality_of_service(apps, before
         *[app | {"name": f"c{number}"} for number, app in enumerate(apps)],
         initContainers=[container | {"name": f"i{number}"} for number, container in enumerate(before)],
     )
-    without, with_it = (admitted(tree, fabric(more))["spec"] for more in ("", ON))
+    without, with_it = (admit_pod(tree, fabric(more))["spec"] for more in ("", ON))
     assert preflight({"spec": with_it})
     assert qos(with_it) == qos(without)
     # what quotas and schedulers count
@@ -292,10 +292,10 @@ def test_the_preflight_changes_neither_quota_nor_quality_of_service(apps, before
 def test_without_devices_the_preflight_checks_only_what_the_container_sees(more, own, checked):
     container = gpus(8)
     container["resources"]["limits"] |= own
-    tree = admitted(pod(container, annotations={"railwright.io/skip": "devices"}), fabric(ON + more))
+    tree = admit_pod(pod(container, annotations={"railwright.io/skip": "devices"}), fabric(ON + more))
     assert bool(tree["spec"].get("initContainers")) == checked
     if not checked:
-        assert "leaves out the devices" in skipped(tree)["preflight"]
+        assert "leaves out the devices" in read_skipped(tree)["preflight"]
 
 
 # --- who gets it ------------------------------------------------------------------------------------------
@@ -321,15 +321,15 @@ AUTO = "    resolve: auto\n"
     ],
 )
 def test_the_preflight_is_added_where_the_policy_leaves_a_value_open(transport, rails, more, wanted):
-    after = admitted(pod(), fabric(more, rails=rails, transport=transport))
+    after = admit_pod(pod(), fabric(more, rails=rails, transport=transport))
     assert ("initContainers" in after["spec"]) is wanted
-    left_out = admitted(pod(annotations={"railwright.io/skip": "env"}), fabric(AUTO, rails=UNSTATED))
+    left_out = admit_pod(pod(annotations={"railwright.io/skip": "env"}), fabric(AUTO, rails=UNSTATED))
     assert "initContainers" not in left_out["spec"]
 
 
 def test_the_image_of_the_preflight_is_the_webhooks_unless_the_policy_names_one():
-    at = admitting.known(image="registry/railwright@sha256:0")
-    (container,) = admitted(pod(), fabric(AUTO), at)["spec"]["initContainers"]
+    at = admitting.build_facts(image="registry/railwright@sha256:0")
+    (container,) = admit_pod(pod(), fabric(AUTO), at)["spec"]["initContainers"]
     assert container["image"] == "registry/railwright@sha256:0"
-    (container,) = admitted(pod(), fabric(AUTO + "    preflight: {image: own}\n"), at)["spec"]["initContainers"]
+    (container,) = admit_pod(pod(), fabric(AUTO + "    preflight: {image: own}\n"), at)["spec"]["initContainers"]
     assert container["image"] == "own"

@@ -1,6 +1,6 @@
 """The injection record, and the size limit of all annotations (docs/interface.md 1.5 and 5)."""
 
-from admitting import LAUNCHER, admitted, cpu, env, fabric, gpus, planned, pod, record
+from admitting import LAUNCHER, admit_pod, cpu, fabric, gpus, plan_pod, pod, read_env, read_record
 
 from railwright.fabric import version
 from railwright.fabric.injection import record as records
@@ -12,7 +12,7 @@ UCX = [{"name": "UCX_TLS", "value": "rc"}]
 def test_the_record_has_the_changes_and_the_policy():
     policy = fabric("    security: {capabilities: [IPC_LOCK]}\n")
     own = gpus(8, name="pytorch", env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
-    written = record(admitted(pod(own), policy))
+    written = read_record(admit_pod(pod(own), policy))
     order = "version,policy,fabric,role,containers,rails,added,kept,skipped,reasons"
     assert ",".join(written) == order
     assert written == {
@@ -50,22 +50,22 @@ def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_an
     launcher = pod(cpu(), labels=LAUNCHER)
     trees = pod(), pod(gpus(8, envFrom=[{"secretRef": {"name": "s"}}])), pod(gpus(8, env=UCX)), launcher
     for tree in trees:
-        written = record(admitted(tree, policy))
+        written = read_record(admit_pod(tree, policy))
         variables = [entry for entry in written["added"] if entry.startswith("env.")]
         assert variables
         assert list(written["reasons"]) == variables
         assert all(VariableCode(code).meaning.endswith(")") for code in written["reasons"].values())
-    assert record(admitted(pod(), policy))["reasons"]["env.A"] == "SetByPolicy"
+    assert read_record(admit_pod(pod(), policy))["reasons"]["env.A"] == "SetByPolicy"
 
 
 def test_a_changed_policy_adds_only_what_is_missing():
-    once = admitted(pod(), fabric())
+    once = admit_pod(pod(), fabric())
     policy = fabric("    env: {NCCL_IB_HCA: other, NEW: '1'}\n")
-    again = admitted(once, policy)
-    assert env(again)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
-    assert env(again)["NEW"] == "1"
-    assert record(again)["policy"] == policy.digest
-    assert record(again)["kept"] == {"c": ["NCCL_IB_HCA"]}
+    again = admit_pod(once, policy)
+    assert read_env(again)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert read_env(again)["NEW"] == "1"
+    assert read_record(again)["policy"] == policy.digest
+    assert read_record(again)["kept"] == {"c": ["NCCL_IB_HCA"]}
 
 
 def filler(left: int) -> dict:
@@ -74,11 +74,11 @@ def filler(left: int) -> dict:
 
 
 def test_a_record_that_just_fits_still_fits_the_second_time():
-    needed = sum(len(k) + len(v) for k, v in admitted(pod(), fabric())["metadata"]["annotations"].items())
-    once = admitted(pod(annotations=filler(needed)), fabric())
+    needed = sum(len(k) + len(v) for k, v in admit_pod(pod(), fabric())["metadata"]["annotations"].items())
+    once = admit_pod(pod(annotations=filler(needed)), fabric())
     assert "railwright.io/injection" in once["metadata"]["annotations"]
-    assert planned(once, fabric()).changes == ()
+    assert plan_pod(once, fabric()).changes == ()
     assert (
         "railwright.io/injection"
-        not in admitted(pod(annotations=filler(needed - 1)), fabric())["metadata"]["annotations"]
+        not in admit_pod(pod(annotations=filler(needed - 1)), fabric())["metadata"]["annotations"]
     )

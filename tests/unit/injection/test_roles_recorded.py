@@ -13,17 +13,17 @@ import pytest
 from admitting import (
     OF_OPEN_MPI,
     OPEN_MPI,
-    admitted,
+    admit_pod,
+    build_facts,
+    build_variables,
     cpu,
-    env,
+    decode_pod,
     fabric,
-    known,
-    limits,
-    planned,
+    plan_pod,
     pod,
-    record,
-    variables,
-    view,
+    read_env,
+    read_limits,
+    read_record,
 )
 
 from railwright.fabric.injection import accelerators, context
@@ -249,12 +249,12 @@ def add_labels(tree: dict, **more: str) -> dict:
 
 
 def role(tree: dict) -> context.Role:
-    pod = view(tree)
+    pod = decode_pod(tree)
     return context.find_role(pod, accelerated=bool(accelerators.find_containers(pod, (GPU,))))
 
 
 def read(tree: dict) -> Expected:
-    own_role, pod = role(tree), view(tree)
+    own_role, pod = role(tree), decode_pod(tree)
     rank, gang = membership.find_rank(pod), membership.find_gang(pod)
     return Expected(own_role.name, own_role.rails, own_role.is_launcher, gang, (rank.role, rank.index))
 
@@ -279,12 +279,12 @@ OUTCOMES = {(expected.word, expected.rails, expected.is_launcher): case for case
 @pytest.mark.parametrize("case", OUTCOMES.values())
 def test_rails_settings_of_open_mpi_or_nothing_arrive_on_the_pod(case):
     tree, expected = CASES[case]
-    at = known(tree["metadata"]["namespace"])
-    after = admitted(add_labels(tree), FULL, at)
-    new = env(after).keys() - env(tree).keys()
-    assert record(after)["role"] == expected.word
-    assert bool(record(after)["rails"]) == expected.rails
-    assert all((device in limits(after)) == expected.rails for device in DEVICES)
+    at = build_facts(tree["metadata"]["namespace"])
+    after = admit_pod(add_labels(tree), FULL, at)
+    new = read_env(after).keys() - read_env(tree).keys()
+    assert read_record(after)["role"] == expected.word
+    assert bool(read_record(after)["rails"]) == expected.rails
+    assert all((device in read_limits(after)) == expected.rails for device in DEVICES)
     assert ("NCCL_IB_HCA" in new) == expected.rails
     assert new & OPEN_MPI == (OPEN_MPI if expected.is_launcher or expected.rails else set())
     assert ("k8s.v1.cni.cncf.io/networks" in after["metadata"].get("annotations", {})) == expected.rails
@@ -293,12 +293,12 @@ def test_rails_settings_of_open_mpi_or_nothing_arrive_on_the_pod(case):
         container_after = after["spec"]["containers"][0] | {"env": container["env"]}
         assert after["spec"] | {"containers": [container_after]} == tree["spec"]
         assert new <= OPEN_MPI
-        assert "rails" in record(after)["skipped"]
-    assert planned(after, FULL, at).changes == ()
+        assert "rails" in read_record(after)["skipped"]
+    assert plan_pod(after, FULL, at).changes == ()
 
 
 def test_only_workers_that_are_started_by_ssh_get_the_file():
-    assert {name for name in CASES if shown_roles.is_started_by_ssh(view(CASES[name][0]))} == {
+    assert {name for name in CASES if shown_roles.is_started_by_ssh(decode_pod(CASES[name][0]))} == {
         "mpi-operator v2beta1: launcher",
         "mpi-operator v2beta1: worker",
         "mpi-operator v2beta1: runLauncherAsWorker",
@@ -316,26 +316,26 @@ LIST = "--mca btl_tcp_if_exclude lo,docker0"
         {"args": ["horovodrun", f"--mpi-args={LIST}"]},
         {"args": ["--prtemca", "prte_if_exclude", "lo"]},
         {"command": ["sh", "-c", "export OMPI_MCA_oob_tcp_if_exclude=lo; mpirun train"]},
-        {"env": variables(OMPI_MCA_oob_tcp_if_exclude="lo")},
-        {"env": variables(PRTE_MCA_prte_if_exclude="lo")},
-        {"env": variables(OMPI_MCA_btl_tcp_if_include="eth1")},
+        {"env": build_variables(OMPI_MCA_oob_tcp_if_exclude="lo")},
+        {"env": build_variables(PRTE_MCA_prte_if_exclude="lo")},
+        {"env": build_variables(OMPI_MCA_btl_tcp_if_include="eth1")},
     ],
 )
 @pytest.mark.parametrize("gpus", [0, 8])
 def test_a_launcher_with_an_include_or_exclude_list_gets_no_setting_of_open_mpi(own, gpus):
     container = (admitting.gpus(8) if gpus else cpu()) | own
     tree, policy = pod(container, labels=admitting.LAUNCHER), fabric(OF_OPEN_MPI)
-    after = admitted(tree, policy)
-    new = env(after).keys() - {entry["name"] for entry in own.get("env", ())}
+    after = admit_pod(tree, policy)
+    new = read_env(after).keys() - {entry["name"] for entry in own.get("env", ())}
     assert not new & OPEN_MPI
-    assert record(after)["skipped"]["env.OMPI_MCA_btl_tcp_if_include"]["code"] == "OpenMpiLists"
-    assert planned(after, policy).changes == ()
+    assert read_record(after)["skipped"]["env.OMPI_MCA_btl_tcp_if_include"]["code"] == "OpenMpiLists"
+    assert plan_pod(after, policy).changes == ()
 
 
 def test_no_variable_of_open_mpi_is_derived():
     for labels in (admitting.LAUNCHER, {}):
-        container = admitting.gpus(8, env=variables(OMPI_MCA_pml="ucx"))
-        assert {name for name in env(admitted(pod(container, labels=labels), fabric())) if "_MCA_" in name} == {
+        container = admitting.gpus(8, env=build_variables(OMPI_MCA_pml="ucx"))
+        assert {name for name in read_env(admit_pod(pod(container, labels=labels), fabric())) if "_MCA_" in name} == {
             "OMPI_MCA_pml"
         }
 
@@ -363,28 +363,28 @@ def test_a_pod_gets_rails_with_an_accelerator_or_by_annotation_only(labels):
         (admitting.gpus(8), {}, "worker"),
         (cpu(), named, "worker"),
     ):
-        after = admitted(pod(container, labels=labels, annotations=annotations), fabric())
-        assert record(after)["role"] == role
-        assert ("nvidia.com/mlx5_1" in limits(after)) == (role == "worker")
-        assert planned(after, fabric()).changes == ()
+        after = admit_pod(pod(container, labels=labels, annotations=annotations), fabric())
+        assert read_record(after)["role"] == role
+        assert ("nvidia.com/mlx5_1" in read_limits(after)) == (role == "worker")
+        assert plan_pod(after, fabric()).changes == ()
 
 
 def test_a_fabric_for_cpus_gives_rails_to_every_pod_but_launchers_and_heads():
     policy = fabric("    accelerators: []\n")
     for labels, rails in (({}, True), (admitting.LAUNCHER, False), ({"ray.io/node-type": "head"}, False)):
-        after = admitted(pod(cpu(), labels=labels), policy)
-        assert bool(record(after)["rails"]) is rails
-        assert ("nvidia.com/mlx5_1" in limits(after)) is rails
-        assert planned(after, policy).changes == ()
+        after = admit_pod(pod(cpu(), labels=labels), policy)
+        assert bool(read_record(after)["rails"]) is rails
+        assert ("nvidia.com/mlx5_1" in read_limits(after)) is rails
+        assert plan_pod(after, policy).changes == ()
 
 
 def test_a_pod_without_accelerators_gets_a_warning_unless_it_is_a_launcher_or_head():
-    (warning,) = planned(pod(cpu()), fabric()).warnings
+    (warning,) = plan_pod(pod(cpu()), fabric()).warnings
     assert warning.code == "NoAccelerator"
-    assert warning.code == record(admitted(pod(cpu()), fabric()))["skipped"]["rails"]["code"]
+    assert warning.code == read_record(admit_pod(pod(cpu()), fabric()))["skipped"]["rails"]["code"]
     unlisted = pod(cpu("log-shipper"), admitting.cpu("train", resources={"limits": {"amd.com/gpu": "8"}}))
     unlisted["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "uid": "u", "controller": True}]
-    (warning,) = planned(unlisted, fabric()).warnings
+    (warning,) = plan_pod(unlisted, fabric()).warnings
     assert "container train requests amd.com/gpu, which `accelerators` of the policy does not have" in warning.message
     for tree in (pod(cpu(), labels=admitting.LAUNCHER), pod(cpu(), labels={"ray.io/node-type": "head"})):
-        assert planned(tree, fabric()).warnings == ()
+        assert plan_pod(tree, fabric()).warnings == ()

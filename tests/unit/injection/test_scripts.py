@@ -1,7 +1,7 @@
 """Scripts of a fabric."""
 
 import pytest
-from admitting import admitted, fabric, gpus, known, messages, planned, pod, record, view
+from admitting import admit_pod, build_facts, decode_pod, fabric, gpus, list_messages, plan_pod, pod, read_record
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,25 +14,25 @@ SCRIPT = ["/bin/bash", "-c", '. /v/env.sh && exec "$0" "$@"']
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=4), st.none() | st.lists(st.text(max_size=8), max_size=2))
 def test_the_command_stays_whole_behind_the_script(command, args):
     more = {} if args is None else {"args": args}
-    once = admitted(pod(gpus(8, command=command, **more)), BY)
+    once = admit_pod(pod(gpus(8, command=command, **more)), BY)
     container = once["spec"]["containers"][0]
     assert container["command"] == [*SCRIPT, *command]
     assert container.get("args") == args
-    assert planned(once, BY).changes == ()
+    assert plan_pod(once, BY).changes == ()
 
 
 @pytest.mark.parametrize("by", [fabric(), fabric("    sourceScript: /v/env.sh\n")], ids=["plain", "sourced"])
 def test_lint_reads_the_command_behind_the_script(by):
     tree = pod(gpus(8, command=["bash", "-c", "export NCCL_IB_DISABLE=1; train"]))
-    assert "N31" in [warning.code for warning in admission.plan(view(tree), by, known()).warnings]
+    assert "N31" in [warning.code for warning in admission.plan(decode_pod(tree), by, build_facts()).warnings]
 
 
 def test_a_container_without_a_command_gets_a_warning_and_no_guess():
     tree = pod(gpus(8, args=["--x"]))
-    assert "has no command, so /v/env.sh is not sourced" in messages(planned(tree, BY))[0]
-    after = admitted(tree, BY)
+    assert "has no command, so /v/env.sh is not sourced" in list_messages(plan_pod(tree, BY))[0]
+    after = admit_pod(tree, BY)
     assert "command" not in after["spec"]["containers"][0]
-    assert "sourceScript" in record(after)["skipped"]
+    assert "sourceScript" in read_record(after)["skipped"]
 
 
 def test_the_shell_runs_the_program_with_its_own_words(tmp_path):

@@ -1,7 +1,7 @@
 """Capabilities, privilege and mounts under the namespace's pod-security level (docs/interface.md 3.4)."""
 
 import pytest
-from admitting import admitted, fabric, gpus, known, messages, planned, pod, refusal, skipped
+from admitting import admit_pod, build_facts, fabric, get_refusal, gpus, list_messages, plan_pod, pod, read_skipped
 
 LEVEL = "pod-security.kubernetes.io/enforce"
 NO_PLUGIN = "[{name: rail0, device: vmw_pvrdma0}]"
@@ -10,7 +10,7 @@ PRIVILEGED = "    security: {privileged: true}\n"
 
 
 def enforcing(level: str):
-    return known(namespace_labels={LEVEL: level})
+    return build_facts(namespace_labels={LEVEL: level})
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def enforcing(level: str):
 )
 def test_a_capability_is_added_to_existing_ones(context):
     container = gpus(8) if context is None else gpus(8, securityContext=context)
-    after = admitted(pod(container), fabric("    security: {capabilities: [IPC_LOCK, SYS_NICE]}\n"))
+    after = admit_pod(pod(container), fabric("    security: {capabilities: [IPC_LOCK, SYS_NICE]}\n"))
     capabilities = after["spec"]["containers"][0]["securityContext"]["capabilities"]
     before = ((context or {}).get("capabilities") or {}).get("add", [])
     assert capabilities["add"] == [*before, "IPC_LOCK", "SYS_NICE"]
@@ -28,29 +28,29 @@ def test_a_capability_is_added_to_existing_ones(context):
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
 def test_a_forbidden_capability_is_left_out_with_a_warning(level):
     policy = fabric("    security: {capabilities: [IPC_LOCK]}\n")
-    outcome = planned(pod(), policy, enforcing(level))
-    assert f"level {level}, which forbids capability IPC_LOCK" in messages(outcome)[0]
-    after = admitted(pod(), policy, enforcing(level))
+    outcome = plan_pod(pod(), policy, enforcing(level))
+    assert f"level {level}, which forbids capability IPC_LOCK" in list_messages(outcome)[0]
+    after = admit_pod(pod(), policy, enforcing(level))
     assert "securityContext" not in after["spec"]["containers"][0]
-    assert skipped(after)["security.IPC_LOCK"] == messages(outcome)[0]
+    assert read_skipped(after)["security.IPC_LOCK"] == list_messages(outcome)[0]
 
 
 @pytest.mark.parametrize("more", [HOST_PATH, PRIVILEGED])
 def test_a_forbidden_setting_refuses_the_pod_only_if_its_devices_need_it(more):
     policy = fabric(more, rails=NO_PLUGIN, transport="pvrdma")
-    assert "the only way to the devices of fabric f" in refusal(pod(), policy, enforcing("baseline"))
-    assert len(messages(planned(pod(), fabric(more), enforcing("baseline")))) == 1
-    assert messages(planned(pod(), policy, enforcing("privileged"))) == ()
+    assert "the only way to the devices of fabric f" in get_refusal(pod(), policy, enforcing("baseline"))
+    assert len(list_messages(plan_pod(pod(), fabric(more), enforcing("baseline")))) == 1
+    assert list_messages(plan_pod(pod(), policy, enforcing("privileged"))) == ()
 
 
 def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
     """Ranks of one node recognize each other by the device of their /dev/shm, so the pod must not get its own."""
     policy = fabric("    mounts: {sharedMemory: 64Gi, devInfiniband: true}\n")
-    after = admitted(pod(hostIPC=True), policy)
+    after = admit_pod(pod(hostIPC=True), policy)
     assert [mount["mountPath"] for mount in after["spec"]["containers"][0]["volumeMounts"]] == ["/dev/infiniband"]
-    assert "spec.hostIPC" in skipped(after)["mounts./dev/shm"]
-    assert planned(after, policy).changes == ()
-    assert "railwright-shm" in str(admitted(pod(hostIPC=False), policy)["spec"]["volumes"])
+    assert "spec.hostIPC" in read_skipped(after)["mounts./dev/shm"]
+    assert plan_pod(after, policy).changes == ()
+    assert "railwright-shm" in str(admit_pod(pod(hostIPC=False), policy)["spec"]["volumes"])
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
 )
 def test_a_level_lets_its_capabilities_be_added_once(level, added):
     policy = fabric("    security: {capabilities: [IPC_LOCK, NET_RAW, NET_BIND_SERVICE, KILL, IPC_LOCK, KILL]}\n")
-    after = admitted(pod(), policy, enforcing(level))
+    after = admit_pod(pod(), policy, enforcing(level))
     assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == added
 
 
@@ -85,24 +85,24 @@ LOCKING = fabric("    security: {capabilities: [IPC_LOCK]}\n")
 )
 def test_a_capability_that_has_no_effect_is_granted_with_a_warning(spec, context, beginning):
     tree = pod(gpus(8, securityContext=context), **spec)
-    warnings = messages(planned(tree, LOCKING))
+    warnings = list_messages(plan_pod(tree, LOCKING))
     assert len(warnings) == bool(beginning)
     assert all(warning.startswith(beginning) for warning in warnings), warnings
     if "drop" not in context.get("capabilities", {}):
-        added = admitted(tree, LOCKING)["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
+        added = admit_pod(tree, LOCKING)["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
         assert added == ["IPC_LOCK"]
-    assert messages(planned(tree, fabric())) == ()
+    assert list_messages(plan_pod(tree, fabric())) == ()
 
 
 def test_shared_memory_is_a_volume_of_its_size():
-    after = admitted(pod(), fabric("    mounts: {sharedMemory: 64Gi}\n"))
+    after = admit_pod(pod(), fabric("    mounts: {sharedMemory: 64Gi}\n"))
     assert after["spec"]["volumes"] == [
         {"name": "railwright-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}
     ]
 
 
 def test_privilege_and_the_host_path_come_by_policy_only():
-    after = admitted(pod(), fabric(HOST_PATH + PRIVILEGED, rails=NO_PLUGIN, transport="pvrdma"))
+    after = admit_pod(pod(), fabric(HOST_PATH + PRIVILEGED, rails=NO_PLUGIN, transport="pvrdma"))
     container = after["spec"]["containers"][0]
     assert container["securityContext"] == {"privileged": True}
     assert container["volumeMounts"] == [{"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}]

@@ -3,7 +3,7 @@
 import admitting
 import peers
 import pytest
-from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admitted, cpu, fabric, gpus, planned, pod, record
+from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admit_pod, cpu, fabric, gpus, plan_pod, pod, read_record
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n" + OF_OPEN_MPI)
 DEFAULT = "kubectl.kubernetes.io/default-container"
@@ -19,9 +19,9 @@ def variables(tree: dict, name: str) -> set[str]:
 
 
 def test_the_settings_of_open_mpi_reach_a_launcher_behind_a_sidecar():
-    after = admitted(pod(cpu("acme-agent"), cpu("launcher"), labels=LAUNCHER), BY)
+    after = admit_pod(pod(cpu("acme-agent"), cpu("launcher"), labels=LAUNCHER), BY)
     assert variables(after, "launcher") == OPEN_MPI
-    assert planned(after, BY).changes == ()
+    assert plan_pod(after, BY).changes == ()
 
 
 @pytest.mark.parametrize(
@@ -29,22 +29,22 @@ def test_the_settings_of_open_mpi_reach_a_launcher_behind_a_sidecar():
 )
 def test_without_accelerators_the_container_that_kubectl_takes_by_default_gets_the_rails(annotations, chosen):
     tree = pod(cpu("proxy"), cpu("train"), annotations={"railwright.io/rails": "1", **annotations})
-    after = admitted(tree, BY)
-    assert record(after)["containers"] == [chosen]
+    after = admit_pod(tree, BY)
+    assert read_record(after)["containers"] == [chosen]
     after["spec"]["containers"].reverse()
-    assert planned(after, BY).changes == ()
+    assert plan_pod(after, BY).changes == ()
 
 
 def test_a_sidecar_with_an_accelerator_or_named_by_the_user_gets_the_fabric():
-    assert record(admitted(pod(gpus(1, "envoy"), cpu("c")), BY))["containers"] == ["envoy"]
+    assert read_record(admit_pod(pod(gpus(1, "envoy"), cpu("c")), BY))["containers"] == ["envoy"]
     named = pod(cpu("envoy"), cpu("c"), annotations={"railwright.io/containers": "envoy"})
-    assert record(admitted(named, BY))["containers"] == ["envoy"]
+    assert read_record(admit_pod(named, BY))["containers"] == ["envoy"]
 
 
 def test_a_container_added_between_two_calls_does_not_move_the_fabric():
-    once = admitted(pod(gpus(8, "train"), cpu("other")), BY)
-    between = peers.sidecar_first(once)
+    once = admit_pod(pod(gpus(8, "train"), cpu("other")), BY)
+    between = peers.prepend_sidecar(once)
     between["spec"]["containers"].insert(0, cpu("linkerd-proxy"))
-    again = admitting.planned(between, BY)
+    again = admitting.plan_pod(between, BY)
     assert again.containers == ("train",)
     assert again.changes == ()

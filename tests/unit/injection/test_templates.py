@@ -5,15 +5,15 @@ import json
 import admitting
 import pytest
 import working
-from admitting import cpu, fabric, messages
+from admitting import cpu, fabric, list_messages
 
 from railwright.fabric.workloads import registry
 
 FABRIC = "railwright.io/fabric"
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
-DEPLOYMENT, VOLCANO = working.kind("Deployment.apps"), working.kind("Job.batch.volcano.sh")
+DEPLOYMENT, VOLCANO = working.get_kind("Deployment.apps"), working.get_kind("Job.batch.volcano.sh")
 MPI_V1, MPI_V2 = (kind for kind in registry.INJECTED_KINDS if kind.name == "MPIJob")
-JOBSET, RAY = working.kind("JobSet.jobset.x-k8s.io"), working.kind("RayCluster.ray.io")
+JOBSET, RAY = working.get_kind("JobSet.jobset.x-k8s.io"), working.get_kind("RayCluster.ray.io")
 
 
 LABEL_POINTER = "railwright.io~1fabric"
@@ -26,17 +26,21 @@ def list_paths(plan) -> list[str]:
 
 def check_devices(row, tree, at=None) -> list[bool]:
     """Return for each template whether it gets devices."""
-    return [any("/resources/" in path for path in list_paths(plan)) for plan in working.planned(row, tree, BY, at)]
+    return [
+        any("/resources/" in path for path in list_paths(plan)) for plan in working.plan_templates(row, tree, BY, at)
+    ]
 
 
 @pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.version}")
 def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(row):
-    tree = working.workload(row, working.template(label="f"), name="Worker")
-    after = working.patched(row, tree, BY)
+    tree = working.build_workload(row, working.build_template(label="f"), name="Worker")
+    after = working.apply_patch(row, tree, BY)
     templates = working.read(row, after).templates
     assert len(templates) == len(row.templates)
     for template in templates:
-        before, now = (template.path.read(working.at(stored, template.pointer)) for stored in (tree, after))
+        before, now = (
+            template.path.read(working.resolve_pointer(stored, template.pointer)) for stored in (tree, after)
+        )
         assert now["metadata"] == before["metadata"]
         (container,) = now["spec"]["containers"]
         assert container["resources"]["limits"]["nvidia.com/mlx5_0"] == "1"
@@ -47,7 +51,9 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
 
 @pytest.mark.parametrize("row", [DEPLOYMENT, MPI_V2, JOBSET, RAY], ids=lambda row: row.display_name)
 def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(row):
-    after = working.patched(row, working.workload(row, working.template(), name="Worker", label="f"), BY)
+    after = working.apply_patch(
+        row, working.build_workload(row, working.build_template(), name="Worker", label="f"), BY
+    )
     for template in working.read(row, after).templates:
         assert template.pod.metadata.labels == {FABRIC: "f"}
         assert "nvidia.com/mlx5_0" in (template.pod.spec.containers[0].resources.limits or {})
@@ -55,26 +61,28 @@ def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(ro
 
 @pytest.mark.parametrize(("own", "above", "stored", "given"), [("none", "f", "none", False), ("f", "none", "f", True)])
 def test_the_label_of_a_template_wins_and_none_is_one_too(own, above, stored, given):
-    tree = working.workload(DEPLOYMENT, working.template(label=own), label=above)
+    tree = working.build_workload(DEPLOYMENT, working.build_template(label=own), label=above)
     assert check_devices(DEPLOYMENT, tree) == [given]
-    assert working.patched(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == stored
+    assert working.apply_patch(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == stored
 
 
 def test_the_nearest_label_above_a_job_sets_template_counts():
-    tree = working.workload(JOBSET, working.template(), label="f")
+    tree = working.build_workload(JOBSET, working.build_template(), label="f")
     (job,) = tree["spec"]["replicatedJobs"]
     job["template"]["metadata"] = {"labels": {FABRIC: "none"}}
     assert check_devices(JOBSET, tree) == [False]
-    assert working.patched(JOBSET, tree, BY)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"][
-        "labels"
-    ] == {FABRIC: "none"}
+    assert working.apply_patch(JOBSET, tree, BY)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"][
+        "metadata"
+    ]["labels"] == {FABRIC: "none"}
 
 
 def test_in_a_namespace_that_opts_in_templates_with_accelerators_get_devices_and_no_label():
-    at = admitting.known(namespace_labels={FABRIC: "f"})
-    assert check_devices(DEPLOYMENT, working.workload(DEPLOYMENT, working.template()), at=at) == [True]
-    assert check_devices(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(cpu())), at=at) == [False]
-    after = working.patched(DEPLOYMENT, working.workload(DEPLOYMENT, working.template()), BY, at)
+    at = admitting.build_facts(namespace_labels={FABRIC: "f"})
+    assert check_devices(DEPLOYMENT, working.build_workload(DEPLOYMENT, working.build_template()), at=at) == [True]
+    assert check_devices(DEPLOYMENT, working.build_workload(DEPLOYMENT, working.build_template(cpu())), at=at) == [
+        False
+    ]
+    after = working.apply_patch(DEPLOYMENT, working.build_workload(DEPLOYMENT, working.build_template()), BY, at)
     assert "labels" not in after["spec"]["template"]["metadata"]
 
 
@@ -97,30 +105,30 @@ ROLES = {
 
 
 def list_roles(row, tree) -> list[str]:
-    return [plan.injection.role for plan in working.planned(row, tree, BY)]
+    return [plan.injection.role for plan in working.plan_templates(row, tree, BY)]
 
 
 def test_the_role_of_the_controller_counts_and_not_a_forged_label():
     found = {}
     for case, (row, name, spec, labels, _) in ROLES.items():
-        written = working.template(cpu(), label="f")
+        written = working.build_template(cpu(), label="f")
         written["metadata"]["labels"] |= labels
-        tree = working.workload(row, written, name=name, **spec)
+        tree = working.build_workload(row, written, name=name, **spec)
         found[case] = list_roles(row, tree)
         assert not any(check_devices(row, tree)), case
     assert found == {case: expected for case, (*_, expected) in ROLES.items()}
 
 
 def test_a_container_that_the_author_names_is_a_rank_in_any_role():
-    written = working.template(cpu(), label="f")
+    written = working.build_template(cpu(), label="f")
     written["metadata"]["annotations"] = {"railwright.io/containers": "c"}
-    tree = working.workload(RAY, written, name="cpu-group")
+    tree = working.build_workload(RAY, written, name="cpu-group")
     assert (check_devices(RAY, tree), list_roles(RAY, tree)) == ([True, True], ["head", "worker"])
 
 
 def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
-    tree = working.workload(
-        VOLCANO, working.template(cpu(), label="f"), name="", plugins={"mpi": ["--master=default1"]}
+    tree = working.build_workload(
+        VOLCANO, working.build_template(cpu(), label="f"), name="", plugins={"mpi": ["--master=default1"]}
     )
     tree["spec"]["tasks"] = [dict(tree["spec"]["tasks"][0]) for _ in range(2)]
     assert list_roles(VOLCANO, tree) == ["excluded", "launcher"]  # default0, default1
@@ -129,20 +137,22 @@ def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
 @pytest.mark.parametrize(
     ("by", "at", "expected"),
     [
-        (BY, admitting.known(networks={}), "NetworkAttachmentDefinition prod/lan2"),
+        (BY, admitting.build_facts(networks={}), "NetworkAttachmentDefinition prod/lan2"),
         (
             fabric("    namespaces: {team: a}\n"),
-            admitting.known(namespace_labels=None, watched=True),
+            admitting.build_facts(namespace_labels=None, watched=True),
             "labels of namespace prod are not known yet",
         ),
     ],
 )
 def test_temporary_problems_are_warnings_and_the_label_is_copied(by, at, expected):
-    (given_,) = working.planned(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(), label="f"), by, at)
+    (given_,) = working.plan_templates(
+        DEPLOYMENT, working.build_workload(DEPLOYMENT, working.build_template(), label="f"), by, at
+    )
     assert list_paths(given_)[-1] == f"/metadata/labels/{LABEL_POINTER}"
     assert len(given_.changes) == 1
-    assert expected in messages(given_)[0]
-    assert "its pods are rejected until then" in messages(given_)[0]
+    assert expected in list_messages(given_)[0]
+    assert "its pods are rejected until then" in list_messages(given_)[0]
 
 
 CLAIM = {"metadata": {"name": "railwright-shm"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
@@ -151,49 +161,53 @@ CLAIM = {"metadata": {"name": "railwright-shm"}, "spec": {"accessModes": ["ReadW
 @pytest.mark.parametrize(
     ("row", "spec"),
     [
-        (working.kind("StatefulSet.apps"), {"volumeClaimTemplates": [CLAIM]}),
+        (working.get_kind("StatefulSet.apps"), {"volumeClaimTemplates": [CLAIM]}),
         (JOBSET, {"volumeClaimPolicies": [{"templates": [CLAIM]}]}),
     ],
     ids=["StatefulSet", "JobSet"],
 )
 def test_a_claim_template_with_the_name_of_railwrights_volume_is_refused(row, spec):
-    (refused,) = working.planned(row, working.workload(row, working.template(label="f"), **spec), BY)
+    (refused,) = working.plan_templates(row, working.build_workload(row, working.build_template(label="f"), **spec), BY)
     assert refused.reason == "name-taken"
     assert "volume named railwright-shm" in refused.message
     assert "claim template" in refused.message
     other = json.loads(json.dumps(spec).replace("railwright-shm", "scratch"))
-    (planned,) = working.planned(row, working.workload(row, working.template(label="f"), **other), BY)
+    (planned,) = working.plan_templates(
+        row, working.build_workload(row, working.build_template(label="f"), **other), BY
+    )
     assert "/spec/volumes/-" in list_paths(planned)
 
 
 def test_a_volume_of_a_volcano_job_at_dev_shm_is_kept():
-    tree = working.workload(
-        VOLCANO, working.template(label="f"), volumes=[{"mountPath": "/dev/shm/", "volumeClaimName": "x"}]
+    tree = working.build_workload(
+        VOLCANO, working.build_template(label="f"), volumes=[{"mountPath": "/dev/shm/", "volumeClaimName": "x"}]
     )
-    (planned,) = working.planned(VOLCANO, tree, BY)
+    (planned,) = working.plan_templates(VOLCANO, tree, BY)
     assert not [path for path in list_paths(planned) if "volume" in path]
 
 
 def test_malformed_claim_templates_are_left_to_the_api_of_their_kind():
     for malformed in (None, 7, "x", {}, [None, 7, {"metadata": None}, {"metadata": {"name": 7}}]):
         for row, spec in (
-            (working.kind("StatefulSet.apps"), {"volumeClaimTemplates": malformed}),
+            (working.get_kind("StatefulSet.apps"), {"volumeClaimTemplates": malformed}),
             (JOBSET, {"volumeClaimPolicies": malformed}),
             (JOBSET, {"volumeClaimPolicies": [{"templates": malformed}]}),
             (VOLCANO, {"volumes": malformed}),
         ):
-            assert check_devices(row, working.workload(row, working.template(label="f"), **spec)) == [True], spec
+            assert check_devices(row, working.build_workload(row, working.build_template(label="f"), **spec)) == [
+                True
+            ], spec
 
 
 # --- templates without accelerators beside templates with them -----------------------------------------------
 
-LWS = working.kind("LeaderWorkerSet.leaderworkerset.x-k8s.io")
-PYTORCH = working.kind("PyTorchJob.kubeflow.org")
+LWS = working.get_kind("LeaderWorkerSet.leaderworkerset.x-k8s.io")
+PYTORCH = working.get_kind("PyTorchJob.kubeflow.org")
 
 
 def build_pair(row, first: dict, second: dict, **metadata) -> dict:
     """Return a workload of two templates, of which only the second has GPUs unless `first` says otherwise."""
-    one, two = working.template(first), working.template(second)
+    one, two = working.build_template(first), working.build_template(second)
     one["metadata"] |= metadata
     if row is LWS:
         spec = {"leaderWorkerTemplate": {"size": 3, "leaderTemplate": one, "workerTemplate": two}}
@@ -201,7 +215,7 @@ def build_pair(row, first: dict, second: dict, **metadata) -> dict:
         spec = {"pytorchReplicaSpecs": {"Master": {"template": one}, "Worker": {"template": two}}}
     elif row is RAY:
         groups = [{"groupName": name, "template": template} for name, template in (("a", one), ("b", two))]
-        spec = {"headGroupSpec": {"template": working.template(cpu())}, "workerGroupSpecs": groups}
+        spec = {"headGroupSpec": {"template": working.build_template(cpu())}, "workerGroupSpecs": groups}
     else:
         jobs = [{"name": name, "template": {"spec": {"template": one}}} for name in ("driver",)]
         jobs.append({"name": "workers", "template": {"spec": {"template": two}}})
@@ -210,7 +224,7 @@ def build_pair(row, first: dict, second: dict, **metadata) -> dict:
 
 
 def list_codes(row, tree) -> list[list[str]]:
-    return [[warning.code for warning in plan.warnings] for plan in working.planned(row, tree, BY)]
+    return [[warning.code for warning in plan.warnings] for plan in working.plan_templates(row, tree, BY)]
 
 
 @pytest.mark.parametrize("row", [LWS, PYTORCH, RAY, JOBSET], ids=lambda row: row.name)
@@ -218,8 +232,8 @@ def test_a_template_without_accelerators_beside_templates_with_them_gets_no_devi
     tree = build_pair(row, cpu(), admitting.gpus(8))
     assert check_devices(row, tree)[-2:] == [False, True]
     assert not any(list_codes(row, tree))
-    after = working.patched(row, tree, BY)
-    assert working.patched(row, after, BY) == after
+    after = working.apply_patch(row, tree, BY)
+    assert working.apply_patch(row, after, BY) == after
 
 
 def test_a_workload_without_accelerators_gets_a_warning_and_no_devices_unless_the_author_names_its_containers():

@@ -5,28 +5,28 @@ import json
 import admitting
 import pytest
 import working
-from admitting import OF_OPEN_MPI, OPEN_MPI, cpu, env, fabric, gpus, record
+from admitting import OF_OPEN_MPI, OPEN_MPI, cpu, fabric, gpus, read_env, read_record
 from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.injection import plan
 from railwright.fabric.workloads import membership
 
-VOLCANO = working.kind("Job.batch.volcano.sh")
+VOLCANO = working.get_kind("Job.batch.volcano.sh")
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n" + OF_OPEN_MPI)
 LAUNCHERS = ("mpimaster", "master", "launcher", "nccl-launcher", "driver", "spark-driver")
 OTHERS = ("worker", "mpiworker", "masters", "psi", "master-0")
 
 
 def job(*tasks: tuple[str, dict], **spec) -> dict:
-    tree = working.workload(VOLCANO, working.template(), label="f", plugins={"ssh": [], "svc": []}, **spec)
-    tree["spec"]["tasks"] = [{"name": name, "template": working.template(container)} for name, container in tasks]
+    tree = working.build_workload(VOLCANO, working.build_template(), label="f", plugins={"ssh": [], "svc": []}, **spec)
+    tree["spec"]["tasks"] = [{"name": name, "template": working.build_template(container)} for name, container in tasks]
     return json.loads(json.dumps(tree))  # two tasks may have been given one container
 
 
 def pod_of(tree: dict, task: int) -> dict:
     """Return the pod that Volcano makes of a task, with the keys that the ssh plugin mounts."""
-    made_pod = working.made(working.read(VOLCANO, tree).templates[task], tree)
+    made_pod = working.build_pod(working.read(VOLCANO, tree).templates[task], tree)
     made_pod["metadata"]["namespace"] = "prod"
     made_pod["spec"].setdefault("volumes", []).append({"name": "w-ssh", "secret": {"secretName": "w-ssh"}})
     for container in made_pod["spec"]["containers"]:
@@ -36,8 +36,8 @@ def pod_of(tree: dict, task: int) -> dict:
 
 def admit_job(tree: dict, by=BY) -> tuple[dict, list[dict]]:
     """Return the job after its admission, and its pods after theirs."""
-    stored = working.patched(VOLCANO, tree, by)
-    return stored, [admitting.admitted(pod_of(stored, index), by) for index in range(len(stored["spec"]["tasks"]))]
+    stored = working.apply_patch(VOLCANO, tree, by)
+    return stored, [admitting.admit_pod(pod_of(stored, index), by) for index in range(len(stored["spec"]["tasks"]))]
 
 
 def devices(container: dict) -> set[str]:
@@ -49,12 +49,12 @@ def test_a_launcher_beside_tasks_with_accelerators_gets_settings_of_open_mpi_and
     stored, (launcher, worker) = admit_job(job((name, cpu("m")), ("ranks", gpus(8))))
     (written, _) = (task["template"]["spec"] for task in stored["spec"]["tasks"])
     assert written == {"containers": [cpu("m")]}
-    assert env(launcher).keys() == OPEN_MPI
+    assert read_env(launcher).keys() == OPEN_MPI
     assert devices(launcher["spec"]["containers"][0]) == set()
     assert "securityContext" not in launcher["spec"]["containers"][0]
     assert "k8s.v1.cni.cncf.io/networks" not in launcher["metadata"]["annotations"]
-    assert record(launcher)["role"] == "launcher"
-    assert record(worker)["role"] == "worker"
+    assert read_record(launcher)["role"] == "launcher"
+    assert read_record(worker)["role"] == "worker"
     assert devices(worker["spec"]["containers"][0]) == {"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"}
 
 
@@ -62,13 +62,13 @@ def test_a_launcher_beside_tasks_with_accelerators_gets_settings_of_open_mpi_and
 def test_a_task_of_another_name_gets_nothing_beside_tasks_with_accelerators(name):
     stored, (first, second) = admit_job(job((name, cpu()), ("ranks", gpus(8))))
     assert not any("annotations" in task["template"].get("metadata", {}) for task in stored["spec"]["tasks"])
-    assert (record(first)["role"], record(first)["rails"]) == ("excluded", [])
+    assert (read_record(first)["role"], read_record(first)["rails"]) == ("excluded", [])
     assert devices(first["spec"]["containers"][0]) == set()
     assert is_rank(second)
 
 
 def is_rank(pod: dict) -> bool:
-    return record(pod)["rails"] == ["rail0", "rail1"] and devices(pod["spec"]["containers"][0]) != set()
+    return read_record(pod)["rails"] == ["rail0", "rail1"] and devices(pod["spec"]["containers"][0]) != set()
 
 
 def test_the_pods_author_makes_it_a_rank_by_naming_its_containers():
@@ -76,14 +76,14 @@ def test_the_pods_author_makes_it_a_rank_by_naming_its_containers():
     tree["spec"]["tasks"][0]["template"]["metadata"] = {"annotations": {"railwright.io/containers": "m"}}
     _, (master, _) = admit_job(tree)
     assert is_rank(master)
-    assert env(master).keys() >= OPEN_MPI
+    assert read_env(master).keys() >= OPEN_MPI
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_launchers_of_admission_are_first_ranks_of_placement(name):
     def rank(task: str) -> membership.Rank:
         tree = admitting.pod(cpu(), labels={"volcano.sh/job-name": "j", "volcano.sh/task-spec": task})
-        return membership.find_rank(admitting.view(tree))
+        return membership.find_rank(admitting.decode_pod(tree))
 
     assert rank(name) < rank("ranks")
     assert all(rank(other).role == rank("ranks").role for other in OTHERS)
@@ -105,7 +105,7 @@ def test_a_pod_gets_only_the_devices_of_its_template_also_on_a_second_call(case)
     stored, pods = admit_job(job(*case))
     for task, pod in zip(stored["spec"]["tasks"], pods, strict=True):
         assert devices(pod["spec"]["containers"][0]) == devices(task["template"]["spec"]["containers"][0])
-        again = admitting.planned(pod, BY)
+        again = admitting.plan_pod(pod, BY)
         assert isinstance(again, plan.Injection)
         assert again.changes == ()
-    assert working.patched(VOLCANO, stored, BY) == stored
+    assert working.apply_patch(VOLCANO, stored, BY) == stored

@@ -7,14 +7,14 @@ import meanings
 import msgspec
 import pytest
 import yaml
-from admitting import messages, variables
+from admitting import build_variables, list_messages
 
 from railwright.fabric import admission
 from railwright.fabric.injection import plan
 
 
 def inject(tree, by, at=None):
-    outcome = plan.plan(admitting.view(tree), by, at or admitting.known())
+    outcome = plan.plan(admitting.decode_pod(tree), by, at or admitting.build_facts())
     assert isinstance(outcome, plan.Injection), outcome
     return outcome
 
@@ -31,16 +31,16 @@ def gpus(*entries, **more):
 
 
 def test_the_webhook_reports_a_users_mistake_with_container_code_value_and_fix_and_the_plan_alone_has_none():
-    policy, tree = admitting.fabric(), admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15")))
-    assert messages(inject(tree, policy)) == ()
-    whole = admission.plan(admitting.view(tree), policy, admitting.known())
+    policy, tree = admitting.fabric(), admitting.pod(gpus(*build_variables(NCCL_IB_RETRY_CNT="15")))
+    assert list_messages(inject(tree, policy)) == ()
+    whole = admission.plan(admitting.decode_pod(tree), policy, admitting.build_facts())
     (warning,) = list_warnings(tree, policy)
     assert [warning] == [reported.line for reported in whole.warnings]
     assert warning == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
 def test_findings_of_severity_error_come_first():
-    many = variables(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
+    many = build_variables(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
     warnings = list_warnings(admitting.pod(gpus(*many)), admitting.fabric())
     assert len(warnings) == 10
     assert warnings[0].startswith("N09: container c: NCCL_IB_SL=99")
@@ -49,8 +49,8 @@ def test_findings_of_severity_error_come_first():
 def test_a_value_of_the_policy_causes_no_warning_whoever_sets_it():
     policy = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5", NCCL_NET_GDR_LEVEL: sys}\n')
     assert list_warnings(admitting.pod(), policy) == ()
-    assert list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="5"))), policy) == ()
-    assert "N21" in list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="3"))), policy)[0]
+    assert list_warnings(admitting.pod(gpus(*build_variables(NCCL_IB_GID_INDEX="5"))), policy) == ()
+    assert "N21" in list_warnings(admitting.pod(gpus(*build_variables(NCCL_IB_GID_INDEX="3"))), policy)[0]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_value_of_the_policy_causes_no_warning_whoever_sets_it():
 )
 def test_a_list_of_the_author_is_reported_where_the_devices_would_be_found_in_the_pod(keys, annotations, is_reported):
     policy = admitting.fabric(keys, rails="[{name: rail0, resource: a.b/rdma}]")
-    tree = admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5_99")), annotations=annotations)
+    tree = admitting.pod(gpus(*build_variables(NCCL_IB_HCA="mlx5_99")), annotations=annotations)
     warnings = [warning for warning in list_warnings(tree, policy) if "NCCL_IB_HCA" in warning]
     text = "N72: container c: NCCL_IB_HCA=mlx5_99: overrides the devices of the rails that railwright finds in the pod"
     assert [warning.startswith(text) for warning in warnings] == [True] * is_reported
@@ -80,17 +80,17 @@ def test_a_value_of_a_script_that_overrides_that_of_the_policy_is_the_authors():
 
 def test_the_injected_pod_gets_the_same_warnings_when_it_is_admitted_again():
     policy = admitting.fabric()
-    tree = admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
-    again = admitting.admitted(tree, policy)
+    tree = admitting.pod(gpus(*build_variables(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
+    again = admitting.admit_pod(tree, policy)
     assert list_warnings(tree, policy) == list_warnings(again, policy) != ()
 
 
 def test_settings_are_seen_with_the_networks_that_injection_adds():
-    warnings = list_warnings(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
+    warnings = list_warnings(admitting.pod(gpus(*build_variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
     assert warnings[0].startswith("N18: container c: NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a rail")
-    warnings = list_warnings(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
+    warnings = list_warnings(admitting.pod(gpus(*build_variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
     assert "N17" in warnings[0]
-    on_host = admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)
+    on_host = admitting.pod(gpus(*build_variables(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)
     assert list_warnings(on_host, admitting.fabric()) == ()
 
 
@@ -114,22 +114,22 @@ BY_HAND = {"N02", "N07", "N09", "N10", "N13", "N18", "N21", "N34", "N72"}
 @pytest.mark.parametrize("site", sorted(path.parent.name for path in admitting.EXAMPLES.glob("*/policy.yaml")))
 def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variables(site):
     folder = admitting.EXAMPLES / site
-    policy = admitting.policy((folder / "policy.yaml").read_text())
+    policy = admitting.read_policy((folder / "policy.yaml").read_text())
     for fabric in policy.document.fabrics:
         tree = admitting.pod(gpus(), label=fabric)
-        assert list_warnings(tree, policy, admitting.known(networks=meanings.networks_of(site))) == ()
+        assert list_warnings(tree, policy, admitting.build_facts(networks=meanings.read_networks(site))) == ()
         for name, expected in (("job", {"N34"}), ("handwritten", BY_HAND)):
             jobs = yaml.safe_load_all((folder / f"{name}.yaml").read_text())
-            for tree in (pod for job in jobs for pod in meanings.pods_of(job).values()):
+            for tree in (pod for job in jobs for pod in meanings.list_pods(job).values()):
                 tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
-                warnings = list_warnings(tree, policy, admitting.known(networks=None))
+                warnings = list_warnings(tree, policy, admitting.build_facts(networks=None))
                 assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings
 
 
 def test_a_long_command_is_not_read_and_the_rest_of_the_pod_is():
     for length in (8_000, 300_000):
         script = "export NCCL_IB_SL=99\n" + "#" * length
-        tree = admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15"), command=["sh", "-c", script]))
+        tree = admitting.pod(gpus(*build_variables(NCCL_IB_RETRY_CNT="15"), command=["sh", "-c", script]))
         warnings = list_warnings(tree, admitting.fabric())
         assert any("NCCL_IB_RETRY_CNT=15" in warning for warning in warnings)
         unread = [warning for warning in warnings if "too long to be linted" in warning]

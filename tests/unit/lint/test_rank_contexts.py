@@ -2,7 +2,7 @@
 
 import admitting
 import pytest
-from admitting import variables
+from admitting import build_variables
 
 from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
 
@@ -11,14 +11,14 @@ FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}
 
 
 def ranks(tree, **around):
-    pod = admitting.view(tree)
+    pod = admitting.decode_pod(tree)
     networks = fabric_context.parse_networks(pod, "prod")
     return rank_contexts.build(pod, 0, rank_contexts.JobContext(networks=networks, **around))
 
 
 def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
     script = "export NCCL_IB_TIMEOUT=2 NCCL_IB_TC=2\nmpirun -x NCCL_IB_TIMEOUT=1 train"
-    entries = variables(NCCL_IB_TIMEOUT="3", NCCL_IB_TC="3", NCCL_IB_RETRY_CNT="3")
+    entries = build_variables(NCCL_IB_TIMEOUT="3", NCCL_IB_TC="3", NCCL_IB_RETRY_CNT="3")
     tree = admitting.pod(admitting.gpus(8, command=["sh", "-c", script], env=entries, **FILE), annotations=CONF)
     contexts = ranks(tree)
     names = ("NCCL_IB_TIMEOUT", "NCCL_IB_TC", "NCCL_IB_RETRY_CNT", "NCCL_IB_SL")
@@ -38,9 +38,11 @@ def test_the_annotation_counts_only_where_the_file_is_mounted():
 
 def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
     tree = admitting.pod(
-        admitting.gpus(8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=variables(NCCL_IB_SL="9"))
+        admitting.gpus(
+            8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=build_variables(NCCL_IB_SL="9")
+        )
     )
-    assert [(context.name, context.value) for context in rank_contexts.list_passed(admitting.view(tree), 0)] == [
+    assert [(context.name, context.value) for context in rank_contexts.list_passed(admitting.decode_pod(tree), 0)] == [
         ("NCCL_IB_SL", "9"), ("NCCL_DEBUG", None),
     ]  # fmt: skip
 
@@ -103,7 +105,7 @@ def test_a_pod_that_opted_in_is_not_blamed_for_what_the_webhook_will_set():
 )
 def test_a_script_of_a_config_map_may_read_variables(words, launcher, runs_script):
     mount = {"volumeMounts": [{"name": "launch", "mountPath": "/launch"}]}
-    tree = admitting.pod(admitting.gpus(8, command=words, env=variables(LAUNCHER=launcher), **mount))
+    tree = admitting.pod(admitting.gpus(8, command=words, env=build_variables(LAUNCHER=launcher), **mount))
     tree["spec"]["volumes"] = [{"name": "launch", "configMap": {"name": "launch"}}]
     assert ranks(tree).has_hidden_names is runs_script
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 from admitting import EXAMPLES
-from meanings import meaning, networks_of, pods_of, ranks_of
+from meanings import list_pods, read_meaning, read_networks, read_ranks
 
 from railwright.cluster import policies
 from railwright.fabric import names, quantity, views
@@ -66,16 +66,16 @@ def admit(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> dict
 
 @pytest.mark.parametrize("site", [site for site in SITES if site != "pvrdma-mpi"])
 def test_the_labelled_job_is_admitted_as_its_handwritten_twin(site):
-    given, twins = pods_of(load(site, "job")), pods_of(load(site, "handwritten"))
+    given, twins = list_pods(load(site, "job")), list_pods(load(site, "handwritten"))
     for role, twin in twins.items():
-        assert meaning(admit(site, given[role])) == meaning(twin)
-        assert meaning(given[role]) != meaning(twin), "the job must lack what the webhook is to add"
+        assert read_meaning(admit(site, given[role])) == read_meaning(twin)
+        assert read_meaning(given[role]) != read_meaning(twin), "the job must lack what the webhook is to add"
 
 
 def test_mpi_ranks_read_by_file_what_mpirun_passed():
     site = "pvrdma-mpi"
-    twins = ranks_of(pods_of(load(site, "handwritten")))
-    ours = ranks_of({role: admit(site, pod) for role, pod in pods_of(load(site, "job")).items()})
+    twins = read_ranks(list_pods(load(site, "handwritten")))
+    ours = read_ranks({role: admit(site, pod) for role, pod in list_pods(load(site, "job")).items()})
     assert ours == twins
     assert ours[0] == {"NCCL_DEBUG": "INFO", "NCCL_IB_DISABLE": "0", "NCCL_NET_GDR_LEVEL": "LOC"}
 
@@ -84,7 +84,7 @@ def test_mpi_ranks_read_by_file_what_mpirun_passed():
 def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
     job = load("pvrdma-mpi", "job")
     job["metadata"]["labels"][names.FABRIC] = label
-    after = {role: admit("pvrdma-mpi", pod) for role, pod in pods_of(job).items()}
+    after = {role: admit("pvrdma-mpi", pod) for role, pod in list_pods(job).items()}
     worker = after["worker"]
     assert "volumes" not in worker["spec"] or all("hostPath" not in volume for volume in worker["spec"]["volumes"])
     assert not worker["spec"]["containers"][0].get("securityContext", {}).get("privileged")
@@ -130,19 +130,19 @@ def parts(job: dict) -> list[dict]:
 
 @pytest.mark.parametrize("site", SITES)
 def test_a_second_admission_changes_nothing(site):
-    for pod in pods_of(load(site, "job")).values():
+    for pod in list_pods(load(site, "job")).values():
         once = admit(site, pod)
         assert admit(site, once) == once
 
 
 @pytest.mark.parametrize("site", SITES)
 def test_every_fabric_of_every_example_admits_its_job(site):
-    known = networks_of(site)
+    known = read_networks(site)
     for name, fabric in policy_of(site).document.fabrics.items():
         resources = {rail.resource or known.get(tuple((rail.network or "/").split("/"))) for rail in fabric.rails} - {
             None
         }
-        for pod in pods_of(load(site, "job")).values():
+        for pod in list_pods(load(site, "job")).values():
             pod["metadata"].setdefault("labels", {})[names.FABRIC] = name
             namespace = pod["metadata"]["namespace"]
             offered = frozenset({*resources, "nvidia.com/gpu"})
@@ -156,17 +156,17 @@ def test_every_fabric_of_every_example_admits_its_job(site):
 
 @pytest.mark.parametrize("part", [0, 1], ids=["prefill", "decode"])
 def test_labelled_servers_are_admitted_as_their_handwritten_twins(part):
-    given, twins = (pods_of(load_all("llm-d", name)[part]) for name in ("job", "handwritten"))
+    given, twins = (list_pods(load_all("llm-d", name)[part]) for name in ("job", "handwritten"))
     assert given.keys() == twins.keys() == {"leader", "worker"}
     for role, twin in twins.items():
         once = admit("llm-d", given[role])
-        assert meaning(once) == meaning(twin)
-        assert meaning(given[role]) != meaning(twin)
+        assert read_meaning(once) == read_meaning(twin)
+        assert read_meaning(given[role]) != read_meaning(twin)
         assert admit("llm-d", once) == once
 
 
 def test_prefill_and_decode_are_one_gang_only_if_they_say_so():
-    pods = [msgspec.convert(pod, views.Pod) for job in load_all("llm-d", "job") for pod in pods_of(job).values()]
+    pods = [msgspec.convert(pod, views.Pod) for job in load_all("llm-d", "job") for pod in list_pods(job).values()]
     gangs = [membership.find_gang(pod) for pod in pods]
     assert (gangs[0], gangs[2]) == (gangs[1], gangs[3])
     assert gangs[0] != gangs[2]

@@ -51,9 +51,9 @@ def test_panels_are_what_grafana_reads(dashboard):
 @dashboards
 def test_panels_ask_only_for_metrics_and_show_only_labels_that_exist(dashboard):
     for target in (target for panel in list_panels(dashboard) for target in panel["targets"]):
-        assert queries.problems(target["expr"]) == []
+        assert queries.list_problems(target["expr"]) == []
         shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
-        assert shown <= (queries.groupings(target["expr"]) or queries.SCRAPED), target
+        assert shown <= (queries.list_groupings(target["expr"]) or queries.SCRAPED), target
 
 
 @dashboards
@@ -96,9 +96,9 @@ def entries() -> dict[str, str]:
 
 def test_alerts_ask_only_for_metrics_and_show_only_labels_that_exist():
     for alert in ALERTS:
-        assert queries.problems(alert["expr"]) == []
+        assert queries.list_problems(alert["expr"]) == []
         text = alert["annotations"]["summary"] + alert["annotations"]["description"]
-        assert set(re.findall(r"\$labels\.(\w+)", text)) <= queries.groupings(alert["expr"]), alert["alert"]
+        assert set(re.findall(r"\$labels\.(\w+)", text)) <= queries.list_groupings(alert["expr"]), alert["alert"]
         assert text.count("{{") == text.count("}}")
 
 
@@ -115,7 +115,7 @@ def test_an_alert_contains_its_entry_of_the_runbook():
 
 
 def test_the_runbook_names_only_existing_metrics():
-    shown = set(queries.ours()) | set(queries.METRICS)
+    shown = set(queries.list_our_labels()) | set(queries.METRICS)
     for name in re.findall(r"railwright_\w+", RUNBOOK):
         assert name in shown, name
 

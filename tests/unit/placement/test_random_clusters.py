@@ -63,8 +63,8 @@ def let_wait(loop: Loop, job: small.Job, group: str) -> None:
 
 def list_problems(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) -> list[str]:
     """Return what is wrong with a gang's placement; `cluster` is the state before."""
-    value, bound = small.bandwidth(cluster, job, hosts), small.best(cluster, job) or 0.0
-    greedy = small.bandwidth(cluster, job, small.greedy(cluster, job))
+    value, bound = small.compute_bandwidth(cluster, job, hosts), small.find_best_bandwidth(cluster, job) or 0.0
+    greedy = small.compute_bandwidth(cluster, job, small.place_greedily(cluster, job))
     problems = []
     if value > bound + CLOSE:
         problems.append(f"the bound {bound} is none: {value}")
@@ -73,7 +73,7 @@ def list_problems(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) 
     elif value < bound - CLOSE:
         problems.append(f"{value} of {bound}")
     for level in range(len(cluster.ratios)):
-        edges = small.leaving(cluster, hosts, level)
+        edges = small.count_leaving_edges(cluster, hosts, level)
         if len(edges) > 1 and set(edges.values()) != {1}:
             problems.append(f"out of rank order at level {level}")
     if len({cluster.hosts[host].product for host in hosts}) > 1 and fits_one_type(cluster, job, bound):
@@ -85,35 +85,35 @@ def fits_one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
     """Return whether nodes of one type alone give a gang the same bandwidth."""
     for product in {host.product for host in cluster.hosts}:
         others = [index for index, host in enumerate(cluster.hosts) if host.product != product]
-        full = small.taking(cluster, small.Job(1), others)
-        if (small.best(full, job) or 0.0) >= value - CLOSE:
+        full = small.take_hosts(cluster, small.Job(1), others)
+        if (small.find_best_bandwidth(full, job) or 0.0) >= value - CLOSE:
             return True
     return False
 
 
 def place_in_sequence(seed: int, *, large: bool) -> list[str]:
     """Place several gangs one after the other, without removing any."""
-    case = small.case(seed, large=large)
+    case = small.draw_case(seed, large=large)
     cluster, loop = case.cluster, build_loop(case.cluster, case.others, announces=seed % 2 == 0)
     problems = []
     for number in range(3):
-        job = small.job(case, cluster)
+        job = small.draw_job(case, cluster)
         if job is None:
             break
         hosts = place_gang(loop, cluster, job, f"g{number}")
         problems += [f"seed {seed}, gang {number}, {job}: {fault}" for fault in list_problems(cluster, job, hosts)]
-        cluster = small.taking(cluster, job, hosts)
+        cluster = small.take_hosts(cluster, job, hosts)
     return problems
 
 
 def place_beside_waiting(seed: int) -> list[str]:
     """Place a gang while others wait."""
-    case = small.case(seed)
+    case = small.draw_case(seed)
     loop = build_loop(case.cluster, case.others)
     for number in range(2):
-        if job := small.job(case, case.cluster, most=6):
+        if job := small.draw_job(case, case.cluster, most=6):
             let_wait(loop, job, f"w{number}")
-    job = small.job(case, case.cluster)
+    job = small.draw_job(case, case.cluster)
     if job is None:
         return []
     hosts = place_gang(loop, case.cluster, job, "g")
@@ -132,14 +132,14 @@ def test_waiting_gangs_cost_others_no_bandwidth(seeds):
 
 def place_beside_peers(seed: int) -> list[str]:
     """Place the rest of a gang whose first pods another scheduler has placed on any nodes, at most six."""
-    case = small.case(seed)
+    case = small.draw_case(seed)
     few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
     cluster = case.cluster._replace(
         hosts=tuple(case.cluster.hosts[index] for index in few),
         taken=tuple(case.cluster.taken[index] for index in few),
     )
     others = [(few.index(at), job) for at, job in case.others if at in few]
-    job = small.job(case, cluster, most=5)
+    job = small.draw_job(case, cluster, most=5)
     if job is None:
         return []
     loop, rest = build_loop(cluster, others), case.chance.randint(1, min(3, job.pods - 1))
@@ -148,18 +148,18 @@ def place_beside_peers(seed: int) -> list[str]:
     loop.submit(pods, group="g")
     now = cluster
     for pod in pods[:-rest]:
-        hosts.append(case.chance.choice([host for host in range(len(few)) if small.room(now, host, job)]))
-        now = small.taking(now, job, hosts[-1:])
+        hosts.append(case.chance.choice([host for host in range(len(few)) if small.count_room(now, host, job)]))
+        now = small.take_hosts(now, job, hosts[-1:])
         loop.assumed.assume(placing.build_assumed_pod(pod, cluster.hosts[hosts[-1]].name))
     names = {host.name: index for index, host in enumerate(cluster.hosts)}
     ours = [*hosts, *(names[name] for name in loop.place(pods[-rest:]))]
-    rooms = [small.room(now, host, job) for host in range(len(few))]
+    rooms = [small.count_room(now, host, job) for host in range(len(few))]
     bound = max(
-        small.bandwidth(cluster, job, [*hosts, *more])
+        small.compute_bandwidth(cluster, job, [*hosts, *more])
         for more in itertools.product(range(len(few)), repeat=rest)
         if all(more.count(host) <= rooms[host] for host in set(more))
     )
-    value = small.bandwidth(cluster, job, ours)
+    value = small.compute_bandwidth(cluster, job, ours)
     return [f"seed {seed}, {job}: {value} of {bound}"] if value < bound - CLOSE else []
 
 

@@ -53,7 +53,7 @@ VOLUMES = {"emptyDir", "downwardAPI"}  # kinds of volume a policy without host p
 def operations(tenant, by, **more: str) -> list[dict]:
     annotations, labels = tenant
     tree = pod(labels=labels | more, annotations=annotations)
-    outcome = admitting.planned(tree, by, admitting.known(namespace_labels={"team": "ai"}))
+    outcome = admitting.plan_pod(tree, by, admitting.build_facts(namespace_labels={"team": "ai"}))
     if not isinstance(outcome, plan.Injection):
         return []
     made = drafts.list_operations(outcome.changes)
@@ -91,6 +91,6 @@ def test_t06_a_foreign_network_brings_only_its_device():
     """Multus decides whether it may be attached (namespaceIsolation); we read its resource name and nothing else."""
     foreign = pod(annotations={names.NETWORKS: "other/theirs"})
     networks = {("other", "theirs"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None}
-    admitted = admitting.admitted(foreign, PLAIN, admitting.known(networks=networks))
+    admitted = admitting.admit_pod(foreign, PLAIN, admitting.build_facts(networks=networks))
     assert admitted["metadata"]["annotations"][names.NETWORKS] == "other/theirs,prod/lan2,prod/lan3"
     assert admitted["spec"]["containers"][0]["resources"]["limits"]["x.y/vf"] == "1"

@@ -83,7 +83,7 @@ POLICIES = {
         top=SHAPES,
     ),
     "plain": fabric(),
-    "claims": admitting.policy(
+    "claims": admitting.read_policy(
         "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    transport: roce\n"
         "    gpusPerNode: 8\n    claims: {deviceClass: mrdma.google.com, acceleratorClass: gpu.nvidia.com, "
         "pairBy: none}\n    rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]\n"
@@ -102,7 +102,7 @@ POLICIES = {
     ),
     "warn": fabric(top="mode: warn\n"),
 }
-KNOWN = admitting.known(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None}, version=1)
+KNOWN = admitting.build_facts(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None}, version=1)
 # Names that a rule of injection, lint or a framework looks for, wherever they may stand.
 WORDS = sorted(
     {value for value in vars(names).values() if isinstance(value, str) and len(value) > 1}
@@ -186,7 +186,7 @@ def test_every_variable_that_admission_may_write_is_in_an_excerpt():
         tree = change(("spec", "containers", 0, "env", 1, "name"), is_key=False, value=name)
         del tree["spec"]["containers"][0]["envFrom"]
         assert answer(tree, by, response_cache.ResponseCache(), at) == answer(tree, by, known=at), name
-        assert answer(admitting.admitted(tree, by, at), by, response_cache.ResponseCache(), at).operations == 0, name
+        assert answer(admitting.admit_pod(tree, by, at), by, response_cache.ResponseCache(), at).operations == 0, name
 
 
 def of_job(job: str) -> dict:

@@ -13,7 +13,7 @@ BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory
 
 
 def facts(namespace):
-    return admitting.known(namespace)
+    return admitting.build_facts(namespace)
 
 
 def answer(body: bytes, by=BY) -> dict:
@@ -62,7 +62,7 @@ def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
 
 def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_that_opts_in():
     def find_opted_in_namespace(namespace):
-        return admitting.known(namespace, namespace_labels={"railwright.io/fabric": "f"})
+        return admitting.build_facts(namespace, namespace_labels={"railwright.io/fabric": "f"})
 
     def is_allowed(tree: dict) -> bool:
         return json.loads(pods.handle(review(tree), None, find_opted_in_namespace).body)["response"]["allowed"]
@@ -75,7 +75,7 @@ def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_
 
 def test_without_a_policy_a_pod_of_an_unknown_namespace_is_to_be_tried_again():
     def respond(tree: dict, *, watched: bool = True) -> dict:
-        answered = pods.handle(review(tree), None, lambda namespace: admitting.known(namespace, watched=watched))
+        answered = pods.handle(review(tree), None, lambda namespace: admitting.build_facts(namespace, watched=watched))
         return json.loads(answered.body)["response"]
 
     refused = respond(pod(gpus(1), label=None))
@@ -87,7 +87,7 @@ def test_without_a_policy_a_pod_of_an_unknown_namespace_is_to_be_tried_again():
 
 def test_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():
     def new(namespace):
-        return admitting.known(namespace, watched=True)
+        return admitting.build_facts(namespace, watched=True)
 
     def respond(tree: dict, by=new) -> dict:
         return json.loads(pods.handle(review(tree), BY, by).body)["response"]
@@ -102,7 +102,7 @@ def test_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_agai
     assert "patch" in respond(pod(label="f"))
     assert respond(pod(label="none"))["allowed"]
     assert respond(pod(label=None), facts)["allowed"], "a file tells all there is"
-    seen = admitting.known(watched=True, namespace_labels={})
+    seen = admitting.build_facts(watched=True, namespace_labels={})
     assert respond(pod(label=None), lambda _: seen) == {"uid": refused["uid"], "allowed": True}
     unreadable = {"limits": {"nvidia.com/gpu": "many"}}
     assert not respond(pod(cpu(resources=unreadable), label=None))["allowed"]
@@ -113,7 +113,7 @@ def test_audit_annotations_say_what_was_done():
         "fabric": "f",
         "role": "worker",
         "rails": "rail0,rail1",
-        "changes": str(len(admitting.planned(pod(), BY).changes)),
+        "changes": str(len(admitting.plan_pod(pod(), BY).changes)),
     }
 
 

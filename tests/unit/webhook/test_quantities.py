@@ -28,7 +28,9 @@ def admit(tree: dict) -> dict:
     """Return the response to a pod's review, requested twice as for two pods of a gang."""
     remembered = response_cache.ResponseCache()
     body = admitting.review(tree, namespace="prod")
-    first, second = (pods.handle(body, POLICY, lambda _: admitting.known(version=1), remembered).body for _ in range(2))
+    first, second = (
+        pods.handle(body, POLICY, lambda _: admitting.build_facts(version=1), remembered).body for _ in range(2)
+    )
     assert first == second
     response: dict = json.loads(first)["response"]
     return response
@@ -40,11 +42,11 @@ def admit(tree: dict) -> dict:
     ids=lambda value: getattr(value, "display_name", None),
 )
 def test_an_enormous_amount_is_kept_and_completed_as_kubernetes_caps_it(row, amount):
-    template = working.template(container(RESOURCE, "limits", amount, "1"), label="f")
-    tree = working.workload(row, template, name="Worker")
-    response = working.answer(working.review(row, tree), POLICY)
+    template = working.build_template(container(RESOURCE, "limits", amount, "1"), label="f")
+    tree = working.build_workload(row, template, name="Worker")
+    response = working.get_response(working.review(row, tree), POLICY)
     assert response["allowed"], response
-    after = working.container(row, working.patched(row, tree, POLICY))["resources"]
+    after = working.get_container(row, working.apply_patch(row, tree, POLICY))["resources"]
     assert after["limits"][RESOURCE] == amount
     assert after["requests"][RESOURCE] == str(LARGEST)
 
@@ -58,5 +60,5 @@ def test_a_number_beyond_64_bits_anywhere_in_a_pod_is_answered():
     tree = pod(gpus(8, securityContext={"runAsUser": 10**30}), securityContext={"runAsUser": -(10**30)})
     assert admit(tree)["allowed"]
     template = {"metadata": {"labels": tree["metadata"]["labels"]}, "spec": tree["spec"]}
-    row = working.kind("Job.batch.volcano.sh")
-    assert working.answer(working.review(row, working.workload(row, template)), POLICY)["allowed"]
+    row = working.get_kind("Job.batch.volcano.sh")
+    assert working.get_response(working.review(row, working.build_workload(row, template)), POLICY)["allowed"]

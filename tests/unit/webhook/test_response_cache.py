@@ -20,7 +20,7 @@ BY = fabric(
     "    mounts: {sharedMemory: 64Gi}\n    security: {capabilities: [IPC_LOCK]}\n"
     "    env: {NCCL_IB_SL: '1', RANK: '9'}\n    resolve: always\n"
 )
-KNOWN = admitting.known(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None})
+KNOWN = admitting.build_facts(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None})
 RESOURCE, ENFORCE = "k8s.v1.cni.cncf.io/resourceName", "pod-security.kubernetes.io/enforce"
 INDEX = "batch.kubernetes.io/job-completion-index"
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"

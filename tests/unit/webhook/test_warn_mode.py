@@ -7,7 +7,7 @@ import admitting
 import jsonpatch
 import pytest
 import working
-from admitting import fabric, gpus, known, pod
+from admitting import build_facts, fabric, gpus, pod
 
 from railwright.fabric import intent, views
 from railwright.serving import metrics
@@ -19,7 +19,7 @@ ENFORCED = fabric(MORE)
 
 
 def answer(tree, by, at=None):
-    reply = pods.handle(admitting.review(tree), by, lambda namespace: at or known(namespace))
+    reply = pods.handle(admitting.review(tree), by, lambda namespace: at or build_facts(namespace))
     response = json.loads(reply.body)["response"]
     operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
     return reply, response, jsonpatch.apply_patch(tree, operations)
@@ -56,7 +56,7 @@ def test_a_pod_that_would_be_rejected_is_admitted_with_the_reason(tree, code):
 
 def test_a_namespace_that_is_not_known_yet_rejects_no_pod():
     tree = pod(gpus(8), label=None)
-    at = known(namespace_labels=None, watched=True)
+    at = build_facts(namespace_labels=None, watched=True)
     assert not answer(tree, ENFORCED, at)[1]["allowed"]
     reply, response, _ = answer(tree, BY_POLICY, at)
     assert (response["allowed"], reply.outcome) == (True, "would-refuse")
@@ -74,10 +74,10 @@ def test_findings_in_mode_warn_begin_with_if_enforced():
 
 @pytest.mark.parametrize("kind", ["Job.batch", "Job.batch.volcano.sh", "LeaderWorkerSet.leaderworkerset.x-k8s.io"])
 def test_a_workload_is_not_changed_and_not_rejected(kind):
-    row = working.kind(kind)
+    row = working.get_kind(kind)
     for annotations, code in (({}, "WouldInject"), ({"railwright.io/rails": "9"}, "WouldReject")):
-        tree = working.workload(row, working.template(gpus(8), annotations=annotations), label="f")
-        response = working.answer(working.review(row, tree), BY_POLICY)
+        tree = working.build_workload(row, working.build_template(gpus(8), annotations=annotations), label="f")
+        response = working.get_response(working.review(row, tree), BY_POLICY)
         assert response["allowed"]
         assert "patch" not in response
         assert any(line.startswith(f"{code}: ") for line in response["warnings"])
@@ -85,10 +85,10 @@ def test_a_workload_is_not_changed_and_not_rejected(kind):
 
 
 def test_a_manifest_of_an_injected_job_is_still_applied_again_without_effect():
-    row = working.kind("Job.batch")
-    tree = working.workload(row, working.template(gpus(8), label="f"))
-    stored = working.patched(row, tree, ENFORCED)
-    response = working.answer(working.review(row, tree, operation="UPDATE", oldObject=stored), BY_POLICY)
+    row = working.get_kind("Job.batch")
+    tree = working.build_workload(row, working.build_template(gpus(8), label="f"))
+    stored = working.apply_patch(row, tree, ENFORCED)
+    response = working.get_response(working.review(row, tree, operation="UPDATE", oldObject=stored), BY_POLICY)
     after = jsonpatch.apply_patch(tree, json.loads(base64.b64decode(response["patch"])))
     assert after["spec"] == stored["spec"]
 
@@ -97,11 +97,11 @@ def test_a_manifest_of_an_injected_job_is_still_applied_again_without_effect():
 
 
 def read(tree) -> views.Pod:
-    return admitting.view(tree)
+    return admitting.decode_pod(tree)
 
 
 def test_the_extender_takes_part_for_injected_pods_only_while_the_fabric_warns():
-    unchanged, injected = read(pod(gpus(8))), admitting.admitted(pod(gpus(8)), ENFORCED)
+    unchanged, injected = read(pod(gpus(8))), admitting.admit_pod(pod(gpus(8)), ENFORCED)
     assert intent.find_fabric(unchanged, BY_POLICY.document) == ("", None)
     assert intent.find_fabric(unchanged, ENFORCED.document)[0] == "f"
     assert intent.find_fabric(read(injected), BY_POLICY.document)[0] == "f"

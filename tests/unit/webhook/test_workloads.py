@@ -16,7 +16,7 @@ from webhook import reviews
 FABRIC = "railwright.io/fabric"
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
 LATER = fabric("    mounts: {sharedMemory: 2Gi, devInfiniband: true}\n")
-DEPLOYMENT, VOLCANO = working.kind("Deployment.apps"), working.kind("Job.batch.volcano.sh")
+DEPLOYMENT, VOLCANO = working.get_kind("Deployment.apps"), working.get_kind("Job.batch.volcano.sh")
 MUTABLE = [row for row in registry.INJECTED_KINDS if not row.is_frozen]
 FROZEN = [row for row in registry.INJECTED_KINDS if row.is_frozen]
 NESTED = [row for row in MUTABLE if row.name in {"Deployment", "PyTorchJob", "RayCluster"}]  # each form of templates
@@ -29,34 +29,34 @@ def format_id(row: frameworks.WorkloadKind) -> str:
 def apply_patch(tree: dict, response: dict) -> dict:
     """Return the object after the patch, by a strict implementation of RFC 6902."""
     assert response["allowed"], response
-    return jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
+    return jsonpatch.apply_patch(copy.deepcopy(tree), admitting.decode_operations(response))
 
 
 def build_stored(row: frameworks.WorkloadKind, label: str = "f", **more) -> dict:
     """Return a workload as it is after its creation."""
-    tree = working.workload(row, working.template(label=label), name="Worker", **more)
-    return apply_patch(tree, working.answer(working.review(row, tree), BY))
+    tree = working.build_workload(row, working.build_template(label=label), name="Worker", **more)
+    return apply_patch(tree, working.get_response(working.review(row, tree), BY))
 
 
 def test_a_workload_that_did_not_opt_in_is_allowed_with_nothing_else():
-    tree = working.workload(DEPLOYMENT, working.template())
-    assert working.answer(working.review(DEPLOYMENT, tree), BY).keys() == {"uid", "allowed"}
+    tree = working.build_workload(DEPLOYMENT, working.build_template())
+    assert working.get_response(working.review(DEPLOYMENT, tree), BY).keys() == {"uid", "allowed"}
 
 
 def test_a_refusal_names_the_workload_and_is_bounded():
-    tree = working.workload(DEPLOYMENT, working.template(label="g"))
-    response = working.answer(working.review(DEPLOYMENT, tree), BY)
+    tree = working.build_workload(DEPLOYMENT, working.build_template(label="g"))
+    response = working.get_response(working.review(DEPLOYMENT, tree), BY)
     assert response["status"]["code"] == 403
     assert response["status"]["message"].startswith("Deployment prod/w: spec.template: label railwright.io/fabric 'g'")
     assert "patch" not in response
     tree["metadata"] = {"generateName": "x" * 10_000}
-    assert len(working.answer(working.review(DEPLOYMENT, tree), BY)["status"]["message"]) == 4096
+    assert len(working.get_response(working.review(DEPLOYMENT, tree), BY)["status"]["message"]) == 4096
 
 
 def test_one_refused_template_refuses_the_workload():
-    tree = working.workload(VOLCANO, working.template(label="f"))
-    tree["spec"]["tasks"].append({"name": "second", "template": working.template(label="g")})
-    message = working.answer(working.review(VOLCANO, tree), BY)["status"]["message"]
+    tree = working.build_workload(VOLCANO, working.build_template(label="f"))
+    tree["spec"]["tasks"].append({"name": "second", "template": working.build_template(label="g")})
+    message = working.get_response(working.review(VOLCANO, tree), BY)["status"]["message"]
     assert "spec.tasks[second].template" in message
 
 
@@ -64,12 +64,12 @@ def test_one_refused_template_refuses_the_workload():
     "request_", [{"operation": "DELETE", "object": None}, {"operation": "CONNECT"}, {"subResource": "status"}]
 )
 def test_only_creations_and_updates_of_the_object_itself_are_touched(request_):
-    tree = request_.pop("object", working.workload(DEPLOYMENT, working.template(label="f")))
-    assert working.answer(working.review(DEPLOYMENT, tree, **request_), BY).keys() == {"uid", "allowed"}
+    tree = request_.pop("object", working.build_workload(DEPLOYMENT, working.build_template(label="f")))
+    assert working.get_response(working.review(DEPLOYMENT, tree, **request_), BY).keys() == {"uid", "allowed"}
 
 
 def update(row: frameworks.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
-    return working.answer(working.review(row, tree, operation="UPDATE", oldObject=old), by)
+    return working.get_response(working.review(row, tree, operation="UPDATE", oldObject=old), by)
 
 
 @pytest.mark.parametrize("row", NESTED, ids=format_id)
@@ -87,12 +87,14 @@ def test_an_update_that_leaves_the_templates_alone_is_not_patched_whatever_the_p
 @pytest.mark.parametrize("row", MUTABLE, ids=format_id)
 def test_a_changed_template_is_patched_as_at_creation(row):
     old = build_stored(row)
-    new = working.workload(row, working.template(label="f"), name="Worker")  # as it was first written: replaced by it
+    new = working.build_workload(
+        row, working.build_template(label="f"), name="Worker"
+    )  # as it was first written: replaced by it
     assert apply_patch(new, update(row, new, old)) == old
 
 
 def test_an_unchanged_template_that_would_be_refused_today_refuses_no_update():
-    old = working.workload(DEPLOYMENT, working.template(label="gone"))
+    old = working.build_workload(DEPLOYMENT, working.build_template(label="gone"))
     new = {**old, "status": {"replicas": 1}}
     assert update(DEPLOYMENT, new, old)["allowed"]
     changed = copy.deepcopy(new)
@@ -102,9 +104,9 @@ def test_an_unchanged_template_that_would_be_refused_today_refuses_no_update():
 
 @pytest.mark.parametrize(("row", "old"), tables.pair(FROZEN, [None, "written", "stored"]))
 def test_an_update_of_an_immutable_template_gets_nothing_new_and_is_never_refused(row, old):
-    written = working.workload(row, working.template(label="f"), name="Worker")
+    written = working.build_workload(row, working.build_template(label="f"), name="Worker")
     before = {None: None, "written": written, "stored": build_stored(row)}[old]
-    changed = working.workload(row, working.template(label="g"), name="Worker")
+    changed = working.build_workload(row, working.build_template(label="g"), name="Worker")
     for tree in (changed, before or written):
         given_ = update(row, tree, before)
         assert given_["allowed"]
@@ -129,8 +131,10 @@ def add_applied(tree: dict, manifest: dict | None = None) -> dict:
 )
 def test_an_update_of_an_immutable_template_restores_what_admission_added_at_creation(row, by, place):
     labels = {"label": "f"} if place == "workload" else {}
-    written = working.workload(row, working.template(label=None if labels else "f"), name="Worker", **labels)
-    old = apply_patch(written, working.answer(working.review(row, written), BY))
+    written = working.build_workload(
+        row, working.build_template(label=None if labels else "f"), name="Worker", **labels
+    )
+    old = apply_patch(written, working.get_response(working.review(row, written), BY))
     assert old != written
     given_ = update(row, written, old, by)
     assert apply_patch(written, given_) == old
@@ -149,36 +153,36 @@ CLAIMS = fabric(
 
 @pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [CLAIMS, BY, None]))
 def test_an_immutable_template_with_claims_is_given_back_its_claims_in_place_of_gpus(row, by):
-    written = working.workload(row, working.template(label="f"), name="Worker")
-    old = apply_patch(written, working.answer(working.review(row, written), CLAIMS))
+    written = working.build_workload(row, working.build_template(label="f"), name="Worker")
+    old = apply_patch(written, working.get_response(working.review(row, written), CLAIMS))
     assert "railwright-f-" in json.dumps(old)
     assert "nvidia.com/gpu" not in json.dumps(old)
     assert apply_patch(written, update(row, written, old, by)) == old
     more = copy.deepcopy(written)
-    for key in working.container(row, more)["resources"]:
-        working.container(row, more)["resources"][key]["nvidia.com/gpu"] = "3"
+    for key in working.get_container(row, more)["resources"]:
+        working.get_container(row, more)["resources"][key]["nvidia.com/gpu"] = "3"
     assert "patch" not in update(row, more, old, by), "a change of the number of GPUs is the author's"
 
 
 @pytest.mark.parametrize("row", NESTED, ids=format_id)
 def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
-    written = working.workload(row, working.template(label="f"), name="Worker")
-    old = apply_patch(written, working.answer(working.review(row, written), CLAIMS))
+    written = working.build_workload(row, working.build_template(label="f"), name="Worker")
+    old = apply_patch(written, working.get_response(working.review(row, written), CLAIMS))
     merged = copy.deepcopy(old)  # kubectl adds what the manifest has, and leaves what it never had
-    theirs = working.container(row, written)["resources"]
-    working.container(row, merged)["resources"] = {**working.container(row, merged)["resources"], **theirs}
+    theirs = working.get_container(row, written)["resources"]
+    working.get_container(row, merged)["resources"] = {**working.get_container(row, merged)["resources"], **theirs}
     assert apply_patch(merged, update(row, merged, old, CLAIMS)) == old
 
 
 @pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [BY, RENAMED, None]))
 def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(row, by):
-    written = working.workload(row, working.template(label="f"), name="Worker")
-    old = add_applied(apply_patch(written, working.answer(working.review(row, written), BY)), written)
+    written = working.build_workload(row, working.build_template(label="f"), name="Worker")
+    old = add_applied(apply_patch(written, working.get_response(working.review(row, written), BY)), written)
     assert apply_patch(add_applied(written), update(row, add_applied(written), old, by)) == old
     own = copy.deepcopy(written)
-    working.container(row, own)["resources"]["limits"]["nvidia.com/own"] = "1"
-    working.container(row, own)["resources"]["requests"]["nvidia.com/own"] = "1"
-    old = add_applied(apply_patch(own, working.answer(working.review(row, own), BY)), own)
+    working.get_container(row, own)["resources"]["limits"]["nvidia.com/own"] = "1"
+    working.get_container(row, own)["resources"]["requests"]["nvidia.com/own"] = "1"
+    old = add_applied(apply_patch(own, working.get_response(working.review(row, own), BY)), own)
     assert "patch" not in update(row, add_applied(written), old, by), "the user's own device is the user's to remove"
 
 
@@ -214,12 +218,12 @@ CHANGES = {
 
 @pytest.mark.parametrize(("row", "change"), tables.pair(FROZEN, list(CHANGES)))
 def test_any_other_change_of_an_immutable_template_is_left_to_its_api(row, change):
-    template = working.template(label="f")
+    template = working.build_template(label="f")
     CHANGES[change](template)
-    new = working.workload(row, template, name="Worker")
+    new = working.build_workload(row, template, name="Worker")
     for old in (
         build_stored(row),
-        add_applied(build_stored(row), working.workload(row, working.template(label="f"), name="Worker")),
+        add_applied(build_stored(row), working.build_workload(row, working.build_template(label="f"), name="Worker")),
     ):
         given_ = update(row, new, old)
         assert given_["allowed"]
@@ -227,14 +231,14 @@ def test_any_other_change_of_an_immutable_template_is_left_to_its_api(row, chang
 
 
 def test_each_template_that_lacks_only_railwrights_additions_is_restored():
-    written = working.workload(VOLCANO, working.template(label="f"), name="worker")
-    written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.template(label="f")})
-    old = apply_patch(written, working.answer(working.review(VOLCANO, written), BY))
+    written = working.build_workload(VOLCANO, working.build_template(label="f"), name="worker")
+    written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.build_template(label="f")})
+    old = apply_patch(written, working.get_response(working.review(VOLCANO, written), BY))
     new = copy.deepcopy(written)
     new["spec"]["tasks"][0]["replicas"] = 7
     new["spec"]["tasks"][1]["template"]["spec"]["containers"][0]["image"] = "other"
     given_ = update(VOLCANO, new, old)
-    assert [operation["path"] for operation in admitting.operations(given_)] == ["/spec/tasks/0/template"]
+    assert [operation["path"] for operation in admitting.decode_operations(given_)] == ["/spec/tasks/0/template"]
     after = apply_patch(new, given_)
     assert after["spec"]["tasks"][0] == {**old["spec"]["tasks"][0], "replicas": 7}
     assert "warnings" not in given_
@@ -252,25 +256,25 @@ def test_a_changed_label_that_the_label_of_a_template_overrides_is_reported(labe
 
 
 def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_trouble_reported():
-    tree = working.workload(DEPLOYMENT, working.template(), label="f")
-    response = working.answer(working.review(DEPLOYMENT, tree), None)
+    tree = working.build_workload(DEPLOYMENT, working.build_template(), label="f")
+    response = working.get_response(working.review(DEPLOYMENT, tree), None)
     assert apply_patch(tree, response)["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
     assert "no policy in force yet" in response["warnings"][0]
-    for template in (working.template(label="none"), working.template(cpu())):
-        plain = working.workload(DEPLOYMENT, template)
-        assert working.answer(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}
+    for template in (working.build_template(label="none"), working.build_template(cpu())):
+        plain = working.build_workload(DEPLOYMENT, template)
+        assert working.get_response(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}
 
 
 def test_an_answer_says_what_was_done_and_is_counted_by_kind_and_a_dry_run_is_marked():
-    tree = working.workload(VOLCANO, working.template(label="f"))
+    tree = working.build_workload(VOLCANO, working.build_template(label="f"))
     given_ = working.handle(working.review(VOLCANO, tree, dryRun=True), BY)
     assert (given_.kind, given_.outcome, given_.dry_run) == ("Job.batch.volcano.sh", "patched", True)
     assert given_.body == working.handle(working.review(VOLCANO, tree), BY).body
-    audit = working.answer(working.review(VOLCANO, tree), BY)["auditAnnotations"]
+    audit = working.get_response(working.review(VOLCANO, tree), BY)["auditAnnotations"]
     assert audit == {"fabric": "f", "changes": "4"}
 
 
-TREE = working.workload(VOLCANO, working.template(label="f"))
+TREE = working.build_workload(VOLCANO, working.build_template(label="f"))
 
 
 @pytest.mark.parametrize(
@@ -314,7 +318,7 @@ def test_a_body_that_reviews_no_workload_is_malformed_with_the_reason(body, expe
     ],
 )
 def test_a_workload_has_at_most_1000_templates_of_which_128_opt_in_unless_it_opts_out(label, count, rejection):
-    response = working.answer(working.review(VOLCANO, build_tasks(label, count)), BY)
+    response = working.get_response(working.review(VOLCANO, build_tasks(label, count)), BY)
     assert response["allowed"] == (not rejection)
     assert rejection in response.get("status", {}).get("message", "")
 
@@ -342,12 +346,12 @@ def test_a_workload_that_is_stored_with_too_many_templates_is_still_updated(stor
 
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
 def test_a_label_that_comes_after_the_template_is_frozen_is_named_with_what_to_do(row):
-    stored = working.workload(row, working.template())
-    labelled = working.workload(row, working.template(), label="f")
-    answer = working.answer(working.review(row, labelled, operation="UPDATE", oldObject=stored), BY)
+    stored = working.build_workload(row, working.build_template())
+    labelled = working.build_workload(row, working.build_template(), label="f")
+    answer = working.get_response(working.review(row, labelled, operation="UPDATE", oldObject=stored), BY)
     assert "patch" not in answer
     (warning,) = answer["warnings"]
     assert warning.startswith(f"LabelTooLate: label railwright.io/fabric 'f' of the {row.name} comes too late")
     assert warning.endswith(f"delete the {row.name}, and create it again with the label")
     again = working.review(row, labelled, operation="UPDATE", oldObject=labelled)
-    assert "warnings" not in working.answer(again, BY)
+    assert "warnings" not in working.get_response(again, BY)

@@ -14,8 +14,8 @@ SPECS = {"Job.batch.volcano.sh": {"plugins": {"mpi": ["-master", "Worker"], "ssh
 
 
 def workload(row: frameworks.WorkloadKind, version: str, *, label: str | None = "f") -> dict:
-    template = working.template()
-    tree = working.workload(row, template, name="Worker", label=label, **SPECS.get(row.display_name, {}))
+    template = working.build_template()
+    tree = working.build_workload(row, template, name="Worker", label=label, **SPECS.get(row.display_name, {}))
     tree["spec"].get("leaderWorkerTemplate", {})["size"] = 2
     return {"apiVersion": f"{row.group}/{version}", "kind": row.name, **tree}
 

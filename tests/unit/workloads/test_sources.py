@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 import yaml
-from admitting import admitted, fabric, policy
+from admitting import admit_pod, fabric, read_policy
 
 from railwright.cli.explanation import templates
 
@@ -52,7 +52,7 @@ def test_the_label_in_the_template_of_a_runtime_reaches_its_pods(kind, place, la
     assert template.pod["metadata"]["labels"].get(FABRIC) == label
     assert (template.part, template.pods) == ("replicated job node", 1)
     if label:
-        limits = admitted(template.pod, fabric())["spec"]["containers"][0]["resources"]["limits"]
+        limits = admit_pod(template.pod, fabric())["spec"]["containers"][0]["resources"]["limits"]
         assert limits["nvidia.com/mlx5_0"] == "1"
 
 
@@ -64,7 +64,7 @@ def test_each_clique_opts_in_by_its_own_label():
         ("clique dleader", 1, None),
         ("clique dworker", 2, "f"),
     ]
-    limits = admitted(pods[1].pod, fabric())["spec"]["containers"][0]["resources"]["limits"]
+    limits = admit_pod(pods[1].pod, fabric())["spec"]["containers"][0]["resources"]["limits"]
     assert limits["nvidia.com/mlx5_0"] == "1"
 
 
@@ -121,7 +121,7 @@ def test_the_prefill_and_decode_of_dynamo_with_sglang_get_the_published_pods_by_
         if FABRIC not in after.pod["metadata"].get("labels", {}):
             assert after.pod == before.pod  # the frontend
             continue
-        pod = admitted(after.pod, policy(DYNAMO))
+        pod = admit_pod(after.pod, read_policy(DYNAMO))
         assert read_network(pod) == read_network(before.pod)
 
 

@@ -30,7 +30,7 @@ _POLICY = admitting.fabric(
 
 
 def _build_versioned_facts(namespace: str) -> facts.ClusterFacts:
-    return admitting.known(namespace, version=1)
+    return admitting.build_facts(namespace, version=1)
 
 
 def seeds() -> Iterator[bytes]:
@@ -89,7 +89,7 @@ def _read(answer: reviews.Answer) -> dict:
 
 def _handle(data: bytes) -> reviews.Answer:
     """Return the answer; the same with a memory, the first time and when it is remembered."""
-    answer = pods.handle(data, _POLICY, admitting.known)
+    answer = pods.handle(data, _POLICY, admitting.build_facts)
     remembered = response_cache.ResponseCache()
     for _ in range(2):
         assert pods.handle(data, _POLICY, _build_versioned_facts, remembered) == answer

@@ -22,16 +22,18 @@ _POLICY = admitting.fabric("    mounts: {sharedMemory: 1Gi, devInfiniband: true}
 
 def seeds() -> Iterator[bytes]:
     """Yield every kind, its label on the workload; an update of some."""
-    plain = working.template()
+    plain = working.build_template()
     for row in registry.INJECTED_KINDS:
-        tree = working.workload(row, plain, name="Worker", label="f")
+        tree = working.build_workload(row, plain, name="Worker", label="f")
         yield working.review(row, tree)
         if not row.is_frozen or row.name == "JobSet":
-            old = working.workload(row, plain, name="Worker")
+            old = working.build_workload(row, plain, name="Worker")
             yield working.review(row, tree, operation="UPDATE", oldObject=old)
-    volcano = working.kind("Job.batch.volcano.sh")
+    volcano = working.get_kind("Job.batch.volcano.sh")
     spec = {"plugins": {"mpi": ["--master=boss"], "ssh": None}}
-    yield working.review(volcano, working.workload(volcano, working.template(label="f"), name="boss", **spec))
+    yield working.review(
+        volcano, working.build_workload(volcano, working.build_template(label="f"), name="boss", **spec)
+    )
 
 
 def check(data: bytes) -> None:
