@@ -60,8 +60,12 @@ def _list_mpi_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
 
 
 def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
-    """Build the labels of the training-operator v1: pkg/controller.v1/common/pod.go."""
-    return frameworks.ControllerMetadata({JOB: context.workload, REPLICA_TYPE: context.name.lower()})
+    """Build the labels of the training-operator v1: pkg/controller.v1/common/pod.go.
+
+    The launcher of its MPIJob has the role `master` (controller.v1/mpi/mpijob_controller.go).
+    """
+    role = {ROLE: "master"} if context.name == _LAUNCHER else {}
+    return frameworks.ControllerMetadata({JOB: context.workload, REPLICA_TYPE: context.name.lower(), **role})
 
 
 def _build_mpi_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
@@ -71,15 +75,6 @@ def _build_mpi_metadata(context: frameworks.TemplateContext) -> frameworks.Contr
     ignored here. A launcher with accelerators is a rank without it.
     """
     return frameworks.ControllerMetadata({JOB: context.workload, ROLE: context.name.lower()})
-
-
-def _build_mpi_v1_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
-    """Build the labels of the training-operator's MPIJob v1: controller.v1/mpi/mpijob_controller.go.
-
-    Its launcher has the role `master`.
-    """
-    role = {ROLE: "master"} if context.name == _LAUNCHER else {}
-    return frameworks.ControllerMetadata({**_build_metadata(context).labels, **role})
 
 
 def _describe_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.CreatePods:
@@ -100,7 +95,9 @@ def _describe_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.Creat
     return create_pods
 
 
-def _make_job(name: str, specs: str) -> frameworks.WorkloadKind:
+def _make_job(
+    name: str, specs: str, list_marks: frameworks.ListMarks | None = None, *, watch: str = ""
+) -> frameworks.WorkloadKind:
     """Return a kind of the training-operator v1. Its pods are labelled with the controller's name."""
     controller = f"{name.lower()}-controller"  # pkg/controller.v1
     return frameworks.WorkloadKind(
@@ -109,18 +106,10 @@ def _make_job(name: str, specs: str) -> frameworks.WorkloadKind:
         name,
         frameworks.locate(specs, frameworks.EACH, build_metadata=_build_metadata),
         create_pods=_describe_pods(controller),
-        size=frameworks.SizeRule(Job, _list_replicas, _list_job_marks(controller)),
+        size=frameworks.SizeRule(Job, _list_replicas, list_marks or _list_job_marks(controller), watch),
     )
 
 
-_MPI_V1 = frameworks.WorkloadKind(
-    _GROUP,
-    "v1",
-    "MPIJob",
-    frameworks.locate("mpiReplicaSpecs", frameworks.EACH, build_metadata=_build_mpi_v1_metadata),
-    create_pods=_describe_pods("mpijob-controller"),  # it starts ranks by kubectl exec
-    size=frameworks.SizeRule(Job, _list_replicas, _list_mpi_marks, watch=f"mpijobs.v1.{_GROUP}"),
-)
 _MPI_V2 = frameworks.WorkloadKind(
     _GROUP,
     "v2beta1",
@@ -140,7 +129,8 @@ _LAUNCHER_ROLE = {frameworks.LAUNCHER: frameworks.LAUNCHER}
 
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
-        _MPI_V1,
+        # it starts ranks by kubectl exec
+        _make_job("MPIJob", "mpiReplicaSpecs", _list_mpi_marks, watch=f"mpijobs.v1.{_GROUP}"),
         _MPI_V2,
         _make_job("PyTorchJob", "pytorchReplicaSpecs"),
         _make_job("TFJob", "tfReplicaSpecs"),
