@@ -70,7 +70,7 @@ def format_user(namespace: str) -> str:
     return f"{installed_names.WEBHOOK}.{namespace}.svc"
 
 
-def build_configuration(directory: pathlib.PurePath = DIRECTORY) -> str:
+def build_configuration(directory: pathlib.PurePath) -> str:
     """Return the AdmissionConfiguration for `--admission-control-config-file`. The path in it must be absolute."""
     plugin_configuration = {
         "apiVersion": "apiserver.config.k8s.io/v1",

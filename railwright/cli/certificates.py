@@ -45,12 +45,13 @@ async def write_admission_configuration(arguments: argparse.Namespace) -> int:
     changed = [name for name, pair in pairs.items() if files.read(out, name) != pair]
     for name in changed:
         files.write(out, name, pairs[name])
-    directory = pathlib.PurePosixPath(arguments.directory)
     users = [files.format_user(arguments.namespace), *arguments.user]
     texts = {
         "ca.crt": state.observed.keyring.bundle.decode(),
-        files.ADMISSION: files.build_configuration(directory),
-        files.KUBECONFIG: files.build_kubeconfig(users, directory / "apiserver.crt", directory / "apiserver.key"),
+        files.ADMISSION: files.build_configuration(files.DIRECTORY),
+        files.KUBECONFIG: files.build_kubeconfig(
+            users, files.DIRECTORY / "apiserver.crt", files.DIRECTORY / "apiserver.key"
+        ),
     }
     for name, text in texts.items():
         path = out / name

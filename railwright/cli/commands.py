@@ -313,11 +313,11 @@ def _configure_rotate(parser: Parser) -> None:
 
 
 def _configure_admission(parser: Parser) -> None:
-    parser.add_value("--out DIR", "Directory to write to.", type=pathlib.Path, required=True)
     parser.add_value(
-        "--directory DIR",
-        "Directory of these files on the API server's host (default: %(default)s).",
-        default="/etc/kubernetes/railwright",
+        "--out DIR",
+        "Directory to write to. The API server's host has these files in /etc/kubernetes/railwright.",
+        type=pathlib.Path,
+        required=True,
     )
     parser.add_value(
         "--user HOST:PORT",
@@ -415,7 +415,7 @@ _OF_INSTALLATIONS = {
                 run="certificates:write_admission_files",
                 examples=(
                     "railwright certs admission-config --out admission",
-                    "railwright certs admission-config --out admission --directory /etc/kubernetes/admission",
+                    "railwright certs admission-config --out admission --user hooks.example:9443",
                 ),
             ),
         },
