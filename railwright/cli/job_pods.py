@@ -19,13 +19,14 @@ class _Condition(views.PodCondition, frozen=True):
     message: str | None = None
 
 
-class _ContainerStatus(views.ContainerStatus, frozen=True):
+class _ContainerStatus(views.View, frozen=True):
+    name: str = ""
     state: dict[str, Any] | None = None
 
 
 class _PodStatus(views.PodStatus, frozen=True):
     conditions: list[_Condition] | None = None  # type: ignore[assignment]  # safe because frozen
-    init_container_statuses: list[_ContainerStatus] | None = None  # type: ignore[assignment]  # as above
+    init_container_statuses: list[_ContainerStatus] | None = None
 
 
 class Pod(views.Pod, frozen=True):

@@ -6,8 +6,6 @@ All resources use milli-units (1 device, core, byte or pod is 1000), so code nee
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from railwright.fabric import quantity, views
 
 Amounts = Mapping[str, int]
@@ -86,59 +84,6 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
     return FrozenAmounts(running)
 
 
-def compute_pod_requests(pod: views.Pod) -> FrozenAmounts:
-    """Return the request of a pod that may be on a node: while it is resized, the largest of what it may have there.
-
-    That is what the spec requests unless the node can never have it, what kubelet has reserved for it, and what its
-    containers have (k8s.io/component-helpers/resource, AggregateContainerRequests with UseStatusResources).
-    """
-    spec, statuses = pod.spec, _list_changed_statuses(pod)
-    if not statuses:
-        return compute_requests(spec)
-    infeasible = pod.status.is_resize_infeasible
-    of_spec = views.EMPTY if infeasible else None  # requests of a container without a status
-
-    def replace(container: views.Container, requests: Mapping[str, views.RawQuantity] | None) -> views.Container:
-        resources = views.ResourceRequirements(requests_or_none=dict(requests or {}))
-        return msgspec.structs.replace(container, resources=resources)
-
-    def read_allocated(container: views.Container) -> views.Container:
-        status = statuses.get(container.name)
-        written = status.allocated_resources if status is not None else None
-        return container if written is None and of_spec is None else replace(container, written)
-
-    def read_actual(container: views.Container) -> views.Container:
-        status = statuses.get(container.name)
-        written = status.resources.requests_or_none if status is not None and status.resources is not None else None
-        return read_allocated(container) if written is None else replace(container, written)
-
-    largest: dict[str, int] = {}
-    for read in (read_allocated, read_actual, *(() if infeasible else (None,))):
-        changed = spec
-        if read is not None:
-            containers = list(map(read, spec.containers))
-            started = list(map(read, spec.init_containers)) if spec.init_containers else spec.init_containers
-            changed = msgspec.structs.replace(spec, containers_or_none=containers, init_containers=started)
-        _raise_to(largest, compute_requests(changed))
-    return FrozenAmounts(largest)
-
-
-def _list_changed_statuses(pod: views.Pod) -> Mapping[str, views.ContainerStatus]:
-    """Return the statuses by container if one has other resources than the spec requests; most pods have none."""
-    status = pod.status
-    if not status.container_statuses and not status.init_container_statuses:
-        return {}
-    containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
-    requests = {container.name: container.requests for container in containers}
-    statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    is_changed = any(
-        written is not None and written != requests.get(item.name, written)
-        for item in statuses
-        for written in (item.allocated_resources, item.resources and item.resources.requests_or_none)
-    )
-    return {item.name: item for item in reversed(statuses)} if is_changed else {}
-
-
 class RequestReader:
     """Computes the requests of pods. Those of a pod with the containers of the pod before it are not computed again.
 
@@ -151,11 +96,8 @@ class RequestReader:
         self._read: tuple[object, ...] = ()  # everything that is read of the pod before
         self._requests = NO_AMOUNTS
 
-    def compute(self, pod: views.Pod) -> FrozenAmounts:
-        """Return what `compute_pod_requests` returns, shared."""
-        spec = pod.spec
-        if _list_changed_statuses(pod):
-            return self._share(compute_pod_requests(pod))
+    def compute(self, spec: views.PodSpec) -> FrozenAmounts:
+        """Return what `compute_requests` returns, shared."""
         read = (spec.containers_or_none, spec.init_containers, spec.overhead, spec.resources)
         if read != self._read:
             self._read, self._requests = read, self._share(compute_requests(spec))

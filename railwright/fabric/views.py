@@ -345,28 +345,12 @@ class PodResourceClaimStatus(View, frozen=True):
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
-class ContainerStatus(View, frozen=True):
-    """The resources of a container on its node: what kubelet has reserved, and what the container has."""
-
-    name: str = ""
-    allocated_resources: dict[str, RawQuantity] | None = None
-    resources: ResourceRequirements | None = None
-
-
 class PodStatus(View, frozen=True):
     """status of a pod."""
 
     phase: str = ""
     conditions: list[PodCondition] | None = None
     resource_claim_statuses: list[PodResourceClaimStatus] | None = None
-    container_statuses: list[ContainerStatus] | None = None
-    init_container_statuses: list[ContainerStatus] | None = None
-
-    @property
-    def is_resize_infeasible(self) -> bool:
-        """True if the node can never have what the spec requests since a resize."""
-        pending = (condition for condition in self.conditions or () if condition.type == "PodResizePending")
-        return next((condition.reason == "Infeasible" for condition in pending), False)
 
     @property
     def has_ended(self) -> bool:

@@ -1,13 +1,11 @@
-"""Numbers and amounts as kube-scheduler 1.37 reads them: comparisons of taints and labels, pods that are resized."""
+"""Numbers as kube-scheduler 1.37 reads them: comparisons of taints and labels."""
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import node_views, resources, views
+from railwright.fabric import node_views, views
 from railwright.fabric.placement.nodes import eligibility
-from railwright.fabric.placement.state import cluster_state
 
 NO_NUMBERS = ("", " 1", "1 ", "1_000", "\u0661", "\u00b2", "0x10", "1.5", "1e3", "--1", "9" * 19, "9" * 5000, "inf")
 FORMS_OF_GO = ("+5", "007")  # numbers for a label, but not for a taint, whose form is canonical
@@ -55,57 +53,3 @@ def test_tolerations_of_each_operator_match_as_in_kubernetes():
     assert not tolerates("In", "a", "a")
     assert not matches("Gt", "7", "1", "2")
     assert not matches("Gt", "7")
-
-
-def build(spec, *, allocated=None, actual=None, infeasible=False, kind="container", restart=None) -> views.Pod:
-    """Return a pod whose container is resized to `spec` CPUs; kubelet reserved `allocated` and it has `actual`."""
-    status = {"name": "c"}
-    status |= {"allocatedResources": {"cpu": allocated}} if allocated else {}
-    status |= {"resources": {"requests": {"cpu": actual}}} if actual else {}
-    container = {"name": "c", "resources": {"requests": {"cpu": spec, "nvidia.com/gpu": "8"}}, "restartPolicy": restart}
-    other = {"name": "other", "resources": {"requests": {"cpu": "1"}}}
-    is_init = kind == "initContainer"
-    tree = {
-        "metadata": {"name": "p", "namespace": "n", "uid": "u"},
-        "spec": {
-            "nodeName": "node",
-            "containers": [other] if is_init else [container, other],
-            "initContainers": [container] if is_init else [],
-            "overhead": {"cpu": "2"},
-        },
-        "status": {
-            "containerStatuses": [
-                *([] if is_init else [status]),
-                {"name": "other", "allocatedResources": {"cpu": "1"}},
-            ],
-            "initContainerStatuses": [status] if is_init else [],
-            "conditions": [
-                {"type": "PodResizePending", "status": "True", "reason": "Infeasible" if infeasible else "Deferred"}
-            ],
-        },
-    }
-    return msgspec.convert(tree, views.Pod)
-
-
-RESIZES = {
-    "no resize": (build("4", allocated="4", actual="4"), 4),
-    "no status": (build("4"), 4),
-    "down, not done": (build("1", allocated="64", actual="64"), 64),
-    "down, reserved": (build("1", allocated="1", actual="64"), 64),
-    "up, not done": (build("64", allocated="1", actual="1"), 64),
-    "up, infeasible": (build("64", allocated="1", actual="1", infeasible=True), 1),
-    "up, infeasible, actual alone": (build("64", actual="2", infeasible=True), 2),
-    "a sidecar": (build("1", allocated="8", actual="8", kind="initContainer", restart="Always"), 8),
-}
-
-
-@pytest.mark.parametrize("case", RESIZES)
-def test_a_pod_that_is_resized_counts_with_the_largest_of_what_it_may_have(case):
-    pod, expected = RESIZES[case]
-    cpu = (expected + 1 + 2) * 1000  # the other container and the overhead
-    assert resources.compute_pod_requests(pod)["cpu"] == cpu
-    state = cluster_state.ClusterState()
-    for earlier, _ in RESIZES.values():
-        state.upsert_pod(earlier)
-    state.upsert_pod(pod)
-    assert state.get_used("node")["cpu"] == cpu

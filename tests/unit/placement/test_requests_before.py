@@ -25,4 +25,4 @@ _specs = st.builds(
 def test_requests_are_those_of_the_pod(specs):
     reader = resources.RequestReader(lambda amounts: amounts)
     for spec in itertools.chain.from_iterable(zip(specs, specs, strict=True)):
-        assert reader.compute(views.Pod(spec=spec)) == resources.compute_requests(spec)
+        assert reader.compute(spec) == resources.compute_requests(spec)

@@ -242,7 +242,7 @@ class ClusterState:
         if pod.status.phase in _ENDED_PHASES and not membership.find_gang(pod):
             self.remove_pod(uid)
             return
-        container_requests = self._requests.compute(pod)
+        container_requests = self._requests.compute(pod.spec)
         requests = self._add_claims(claims, container_requests)
         info = object_info.read_pod(pod, claims, self._interner, requests, container_requests)
         if (reduced := self._reducer.reduce(pod)) is not None:
