@@ -163,9 +163,7 @@ def _configure_fabric(parser: Parser) -> None:
 def _add_view(parser: Parser) -> None:
     """Add the options of a command that prints what the dashboard shows."""
     options.add_output(parser, output.WIDE)
-    options.add_snapshot(parser)
-    options.add_policy(parser)
-    options.add_cluster(parser)
+    options.add_sources(parser)
 
 
 def _configure_dashboard(parser: Parser) -> None:
@@ -173,9 +171,7 @@ def _configure_dashboard(parser: Parser) -> None:
         "--listen HOST:PORT", "Address to listen on, loopback only (default: %(default)s).", default="127.0.0.1:0"
     )
     parser.add_flag("--open", "Open the page in a browser.")
-    options.add_snapshot(parser)
-    options.add_policy(parser)
-    options.add_cluster(parser)
+    options.add_sources(parser)
 
 
 _OF_CLUSTERS = {
@@ -288,24 +284,12 @@ def _configure_rotate(parser: Parser) -> None:
     parser.add_flag("--renew-ca", "Start replacing the CA now.")
     _add_certificate_cluster(parser)
     parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])
-    parser.add_value(
-        "--overlap TIME",
-        "Time for which both CAs are trusted before the new one is used, and again after (default: 30d).",
-        type=parse_duration,
-        default=_SCHEDULE.overlap,
-    )
-    parser.add_value(
-        "--settle TIME",
-        "Time from a change of a caBundle until every API server has read it (default: 10s).",
-        type=parse_duration,
-        default=_SCHEDULE.settle,
-    )
-    parser.add_value(
-        "--propagation TIME",
-        "Time from a change of a Secret until every server presents it (default: 3m).",
-        type=parse_duration,
-        default=_SCHEDULE.propagation,
-    )
+    for name, meaning in (
+        ("overlap", "Time for which both CAs are trusted before the new one is used, and again after (default: 30d)."),
+        ("settle", "Time from a change of a caBundle until every API server has read it (default: 10s)."),
+        ("propagation", "Time from a change of a Secret until every server presents it (default: 3m)."),
+    ):
+        parser.add_value(f"--{name} TIME", meaning, type=parse_duration, default=getattr(_SCHEDULE, name))
     parser.add_value(
         "--every TIME", "Time between checks (default: 3s).", type=parse_duration, default=dt.timedelta(seconds=3)
     )

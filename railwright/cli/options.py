@@ -233,17 +233,19 @@ def add_policy(parser: Options) -> None:
     parser.add_value("--policy FILE", "Policy or its ConfigMap, from a file (default: the policy of the cluster).")
 
 
-def add_snapshot(parser: Options) -> None:
-    """Add --snapshot."""
-    parser.add_value("--snapshot FILE", "Read objects from a file instead of a cluster; needs --policy.")
-
-
 class Sources(NamedTuple):
     """The sources of objects and policy, as given by options; "" for options that were not given."""
 
     cluster: ClusterOptions = ClusterOptions()
     snapshot: str = ""
     policy: str = ""
+
+
+def add_sources(parser: Parser) -> None:
+    """Add --snapshot, --policy and the options for the cluster; `get_sources` returns their values."""
+    parser.add_value("--snapshot FILE", "Read objects from a file instead of a cluster; needs --policy.")
+    add_policy(parser)
+    add_cluster(parser)
 
 
 def get_sources(arguments: argparse.Namespace) -> Sources:
