@@ -1,6 +1,5 @@
 """Builds the objects of a small cluster: nodes with GPUs and rails in a tree of leaves, and pods of jobs on them."""
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,14 +58,6 @@ def _build_node(name: str, leaf: str, spine: str, shape: Shape) -> Tree:
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
-
-
-def build_busy_pods(trees: Sequence[Tree], share: float, shape: Shape, *, seed: int) -> Iterator[Tree]:
-    """Yield pods of other jobs that fill `share` of the nodes, chosen at random from the seed."""
-    rng = random.Random(seed)  # noqa: S311 - a simulation has to be repeatable, not secret
-    for index, node in enumerate(rng.sample(list(trees), round(share * len(trees)))):
-        requests = {"nvidia.com/gpu": str(shape.gpus), **dict.fromkeys(shape.rails, "1"), "cpu": "32"}
-        yield build_pod(f"other-{index}", "research", node["metadata"]["name"], requests)
 
 
 def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str]) -> Tree:

@@ -33,7 +33,7 @@ START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU 
 _POLL_SECONDS = 0.02  # between two looks at a server
 _NETWORKS = ("lan2", "lan3", "lan4", "lan5")
 _SEED = 7  # of random choices of nodes; any other seed works as well
-_BUSY_SHARE = 0.2
+_BUSY_SHARE = 0.2  # of the nodes, which pods of other jobs fill
 
 Tree = dict[str, Any]
 
@@ -64,8 +64,12 @@ class Outcome(msgspec.Struct, frozen=True):
 def build_cluster() -> Cluster:
     """Return the simulated cluster, and the job that ships with the demo."""
     data = importlib.resources.files("railwright.cli.demo")
-    nodes = list(objects.build_nodes(objects.UNEVEN_64))
-    pods = list(objects.build_busy_pods(nodes, _BUSY_SHARE, objects.UNEVEN_64, seed=_SEED))
+    shape = objects.UNEVEN_64
+    nodes = list(objects.build_nodes(shape))
+    rng = random.Random(_SEED)  # noqa: S311 - a simulation has to be repeatable, not secret
+    busy = rng.sample([node["metadata"]["name"] for node in nodes], round(_BUSY_SHARE * len(nodes)))
+    requests = {"nvidia.com/gpu": str(shape.gpus), **dict.fromkeys(shape.rails, "1")}
+    pods = [objects.build_pod(f"other-{index}", "research", node, requests) for index, node in enumerate(busy)]
     namespaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("prod", "research")
     ]
@@ -81,7 +85,7 @@ def build_cluster() -> Cluster:
         policy_text=(data / "policy.yaml").read_text(encoding="utf-8"),
         job=yaml.safe_load((data / "job.yaml").read_text(encoding="utf-8")),
         nodes=nodes,
-        busy=frozenset(pod["spec"]["nodeName"] for pod in pods),
+        busy=frozenset(busy),
         objects=[*nodes, *pods, *namespaces, *networks],
     )
 
