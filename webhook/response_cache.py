@@ -85,7 +85,8 @@ def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
     return views.Pod(
         metadata=_reduce_metadata(pod.metadata, read, keeps_labels=any(one.secret for one in volumes)),
         spec=msgspec.structs.replace(
-            msgspec.structs.replace(spec, priority=None, scheduling_group=None),
+            spec,
+            scheduling_group=None,
             containers_or_none=[*map(reduce, spec.containers)],
             init_containers=spec.init_containers and [*map(reduce, spec.init_containers)],
             volumes_or_none=spec.volumes_or_none

@@ -61,7 +61,6 @@ class BriefSpec(views.View, frozen=True):
     resource_claims: list[views.PodResourceClaim] | None = None
     node_name: str = ""
     scheduler_name: str = ""
-    priority: int | None = None
 
 
 class BriefStatus(views.View, frozen=True):
@@ -108,7 +107,6 @@ def complete(pod: Pod | BriefPod) -> Pod:
             resource_claims=(spec.resource_claims or [])[:_MAX_CLAIMS],
             node_name=spec.node_name,
             scheduler_name=spec.scheduler_name,
-            priority=spec.priority,
         ),
         status=views.PodStatus(
             phase=status.phase, resource_claim_statuses=(status.resource_claim_statuses or [])[:_MAX_CLAIMS]

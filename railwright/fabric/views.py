@@ -309,7 +309,6 @@ class PodSpec(View, frozen=True):
     security_context: SecurityContext | None = None
     resource_claims: list[PodResourceClaim] | None = None
     scheduler_name: str = ""
-    priority: int | None = None  # set by the API server from the priority class
     scheduling_group: SchedulingGroup | None = None
     host_users: bool | None = None  # False: the pod has its own user namespace
     overhead: dict[str, RawQuantity] | None = None  # of the RuntimeClass, set by the API server
