@@ -236,7 +236,8 @@ def find_overrides(
 ) -> Overrides:
     """Return the nodes that have another class for this request than in the index.
 
-    Peers of the requesting pod share its NICs. The assumptions about pods that the scheduler is retrying are void.
+    Peers of the requesting pod share its NICs. The assumptions about pods that the scheduler is retrying are void, and
+    the pod's own old allocation never counts against it (docs/interface.md 7.7).
     """
     overrides: Overrides = {}
     unselected = {name for name in index.unselected if name not in request.offered}
