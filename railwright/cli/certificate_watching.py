@@ -17,7 +17,7 @@ from cryptography import x509
 from prometheus_client import exposition, registry
 
 from certs import installation, rotation
-from railwright.cli import certificates, cluster_access, options, output
+from railwright.cli import certificates, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, installed_names
 from railwright.serving import logs, ports, probes, settings
@@ -62,20 +62,19 @@ _MIN_REPEATS = 2  # after which another writer overwrites a caBundle again and a
 
 
 def rotate(arguments: argparse.Namespace) -> int:
-    """Run `certs rotate`, once or with --watch. Returns and raises as `certificates.run_action`."""
-    return certificates.run_action(watch if arguments.watch else certificates.rotate_once, arguments)
-
-
-async def watch(arguments: argparse.Namespace) -> int:
-    """Rotate until SIGTERM or SIGINT. Raises UnreadableError, ValueError and ClusterError."""
+    """Run `certs rotate`, once, or with --watch until SIGTERM or SIGINT. Raises as `certificates.run_action`."""
+    if not arguments.watch:
+        return certificates.run_action(certificates.rotate_once, arguments)
     try:
         listen = settings.parse_address(arguments.ops_listen)
     except argparse.ArgumentTypeError as error:
         raise output.UnreadableError(f"--ops-listen {error}") from None
     logs.configure()
-    async with cluster_access.connect(options.get_cluster(arguments)) as client:
-        watcher = Watcher(arguments, client, certificates.build_rotator(arguments, client))
-        return await watcher.run(listen)
+
+    async def watch(arguments: argparse.Namespace, client: clients.Client) -> int:
+        return await Watcher(arguments, client, certificates.build_rotator(arguments, client)).run(listen)
+
+    return certificates.run_action(watch, arguments)
 
 
 def compute_pause(every: float, failures: int) -> float:

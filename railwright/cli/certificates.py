@@ -2,10 +2,11 @@
 
 import argparse
 import asyncio
+import functools
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 
 from certs import files, installation, inventory, pki, rotation, schedules
 from railwright.cli import cluster_access, formats, options, output
@@ -14,13 +15,13 @@ from railwright.cluster import errors
 
 
 def run_action(
-    action: Callable[[argparse.Namespace], Coroutine[None, None, int]], arguments: argparse.Namespace
+    action: Callable[[argparse.Namespace, clients.Client], Awaitable[int]], arguments: argparse.Namespace
 ) -> int:
-    """Run an action of the command, and return its exit code. Raises UnreadableError and ClusterError."""
+    """Run an action on the cluster, and return its exit code. Raises UnreadableError and ClusterError."""
     try:
         for host in getattr(arguments, "host", ()):
             pki.build_general_name(host)
-        return asyncio.run(action(arguments))
+        return cluster_access.run(options.get_cluster(arguments), functools.partial(action, arguments))
     except OSError as error:
         reason = ": ".join(map(str, filter(None, (error.filename, error.strerror)))) or str(error)
         raise output.UnreadableError(f"certs: {reason}") from None
@@ -28,13 +29,12 @@ def run_action(
         raise output.UnreadableError(f"certs: {error}") from None
 
 
-async def write_admission_configuration(arguments: argparse.Namespace) -> int:
+async def write_admission_configuration(arguments: argparse.Namespace, client: clients.Client) -> int:
     """Write the files that have changed into --out, by which the API server and kube-scheduler authenticate.
 
     Raises ValueError where the cluster has no such certificates.
     """
-    async with cluster_access.connect(options.get_cluster(arguments)) as client:
-        state = await installation.read_state(client, arguments.namespace, (inventory.CA, *inventory.CLIENTS), ())
+    state = await installation.read_state(client, arguments.namespace, (inventory.CA, *inventory.CLIENTS), ())
     pairs = {name: pair for name, pair in state.pairs.items() if name in inventory.CLIENTS}
     if missing := [inventory.SECRETS[name] for name in inventory.CLIENTS if name not in pairs]:
         raise ValueError(
@@ -96,32 +96,31 @@ def build_schedule(arguments: argparse.Namespace) -> schedules.Schedule:
     return schedules.Schedule(arguments.overlap, arguments.settle, arguments.propagation)
 
 
-async def rotate_once(arguments: argparse.Namespace) -> int:
+async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> int:
     """Make the steps that are due. Wait for steps that become due within seconds; report those due later.
 
     Return 1 if a webhook configuration is missing, otherwise 0.
     """
-    async with cluster_access.connect(options.get_cluster(arguments)) as client:
-        active_rotator = build_rotator(arguments, client)
-        steps: list[rotation.Step] = []
-        renew_ca, conflicts = arguments.renew_ca, 0
-        while True:
-            try:
-                result = await active_rotator.step(renew_ca=renew_ca)
-            except errors.ApiError as error:
-                conflicts += 1
-                if error.status not in installation.CONFLICTS or conflicts == _MAX_CONFLICTS:
-                    raise
-                continue
-            if isinstance(result, rotation.Step):
-                steps.append(result)
-                renew_ca = renew_ca and result.action is not rotation.Action.PREPARE
-                if not formats.is_document(arguments.output):
-                    print(f"{result.action}: {result.reason}", flush=True)
-            elif result.soon:
-                await asyncio.sleep(_POLL_SECONDS)
-            else:
-                return _report_rotation(arguments, steps, result, active_rotator.state)
+    active_rotator = build_rotator(arguments, client)
+    steps: list[rotation.Step] = []
+    renew_ca, conflicts = arguments.renew_ca, 0
+    while True:
+        try:
+            result = await active_rotator.step(renew_ca=renew_ca)
+        except errors.ApiError as error:
+            conflicts += 1
+            if error.status not in installation.CONFLICTS or conflicts == _MAX_CONFLICTS:
+                raise
+            continue
+        if isinstance(result, rotation.Step):
+            steps.append(result)
+            renew_ca = renew_ca and result.action is not rotation.Action.PREPARE
+            if not formats.is_document(arguments.output):
+                print(f"{result.action}: {result.reason}", flush=True)
+        elif result.soon:
+            await asyncio.sleep(_POLL_SECONDS)
+        else:
+            return _report_rotation(arguments, steps, result, active_rotator.state)
 
 
 def _report_rotation(

@@ -25,7 +25,7 @@ _USAGE = """%(prog)s FILE... [options]
 
 
 def _configure_explain(parser: Parser) -> None:
-    parser.set_usage(_USAGE)
+    parser.argparser.usage = _USAGE
     parser.add_argument(
         "files",
         metavar="FILE",

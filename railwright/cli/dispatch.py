@@ -74,7 +74,7 @@ def build_parser(words: Collection[str] = ()) -> options.Parser:
 
 
 def _configure(root: options.Parser) -> None:
-    root.set_usage("%(prog)s COMMAND [options]")
+    root.argparser.usage = "%(prog)s COMMAND [options]"
     root.add_argument("--version", action="version", version=f"railwright {version.VERSION}", help="Show the version.")
 
 

@@ -113,10 +113,6 @@ class Parser(Options):
         """Return a group whose arguments are listed under `title` in the help."""
         return Options(self.arguments, self.argparser.add_argument_group(title))
 
-    def set_usage(self, usage: str) -> None:
-        """Replace the usage line that argparse would write."""
-        self.argparser.usage = usage
-
     def has_option(self, name: str) -> bool:
         """True if the command itself has this option."""
         return any(name in argument.option_strings for argument in self.arguments)

@@ -5,7 +5,6 @@ injected, then the webhooks. Enabling creates the webhooks first. Between the tw
 """
 
 import argparse
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -184,21 +183,23 @@ class Switch:
 
 def disable(arguments: argparse.Namespace) -> int:
     """Take railwright out of admission. Return 0, also if it is out already. Raises ClusterError, UnreadableError."""
-    return asyncio.run(_run(arguments, Switch.disable))
+    return _run(arguments, Switch.disable)
 
 
 def enable(arguments: argparse.Namespace) -> int:
     """Put railwright back. Return 0, also if it is there already. Raises ClusterError, UnreadableError."""
-    return asyncio.run(_run(arguments, Switch.enable))
+    return _run(arguments, Switch.enable)
 
 
-async def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[None]]) -> int:
-    async with cluster_access.connect(options.get_cluster(arguments)) as client:
+def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[None]]) -> int:
+    async def select_and_act(client: clients.Client) -> None:
         namespace = await cluster_access.select_installation(client, arguments.namespace)
         from railwright.cluster import installed_names as names  # after the selection, which determines them
 
         await act(Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run))
-        return output.OK
+
+    cluster_access.run(options.get_cluster(arguments), select_and_act)
+    return output.OK
 
 
 def _describe(item: Mapping[str, Any]) -> str:
