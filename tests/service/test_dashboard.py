@@ -215,8 +215,8 @@ async def test_readers_are_limited_and_the_next_gets_an_error_that_says_so(sessi
 
 
 async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
-    state = placing.build_cluster(placing.leaves(a=8000))
-    builder = overview_builder.OverviewBuilder(state, placing.policy, {})
+    state = placing.build_cluster(placing.build_leaves(a=8000))
+    builder = overview_builder.OverviewBuilder(state, placing.build_policy, {})
     source = application.Feed(builder, source="x", pace_seconds=0.01)
     monkeypatch.setattr(application, "_STREAM_SECONDS", 0.3)
     async with dashboard_servers.feeding(source), application.open_port(HERE, source, everybody) as where:
@@ -231,7 +231,7 @@ async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
                     assert response.status == 200
                 nodes = itertools.count()
                 while source.readers:  # each overview is another one, of 300 KB that nobody takes
-                    state.upsert_node(placing.node(f"a-{next(nodes):02}", "a", "s-a", unschedulable=True))
+                    state.upsert_node(placing.build_node(f"a-{next(nodes):02}", "a", "s-a", unschedulable=True))
                     await asyncio.sleep(0.01)
 
 

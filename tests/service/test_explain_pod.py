@@ -14,7 +14,7 @@ import pytest_asyncio
 import shell
 import yaml
 from aiohttp import web
-from placing import leaves, pod
+from placing import build_leaves, build_pod
 
 from railwright.cli import __main__ as command_line
 from railwright.cli.explanation import extender_answers
@@ -46,13 +46,13 @@ def plain(kind: str, view) -> dict:
 class Running:
     def __init__(self, folder):
         self.folder = folder
-        self.nodes = leaves(a=4, b=4)
+        self.nodes = build_leaves(a=4, b=4)
         self.names = [node.metadata.name for node in self.nodes]
         (folder / "policy.yaml").write_text(POLICY)
         self.snapshot()
 
     def snapshot(self, where=("", "", "", ""), others=()) -> None:
-        pods = [pod(f"w-{rank}", group="g", on=on) for rank, on in enumerate(where)]
+        pods = [build_pod(f"w-{rank}", group="g", on=on) for rank, on in enumerate(where)]
         self.pods = {f"w-{rank}": plain("Pod", tree) for rank, tree in enumerate(pods)}
         trees = [
             *(plain("Node", node) for node in self.nodes),
@@ -71,7 +71,7 @@ class Running:
         return self
 
     async def ask(self, verb: str, rank: int, nodes=None) -> object:
-        body = {"Pod": plain("Pod", pod(f"w-{rank}", group="g")), "Nodes": None, "NodeNames": nodes or self.names}
+        body = {"Pod": plain("Pod", build_pod(f"w-{rank}", group="g")), "Nodes": None, "NodeNames": nodes or self.names}
         caller = await self.server.open()
         answer = await caller.ask(json.dumps(body).encode(), path=f"/scheduler/{verb}")
         await caller.close()
@@ -170,7 +170,7 @@ async def test_a_spread_gang_is_a_finding(running, explain):
 
 
 async def test_each_node_without_room_is_reported_with_numbers_and_holders(running, explain):
-    running.snapshot(others=[pod(f"llm-{at}", gpus=0, on=name) for at, name in enumerate(running.names)])
+    running.snapshot(others=[build_pod(f"llm-{at}", gpus=0, on=name) for at, name in enumerate(running.names)])
 
     async def is_counted() -> bool:
         return "held by train/llm-" in (await explain("train/w-0"))[1]

@@ -111,7 +111,7 @@ def build_claim(
     return tree
 
 
-def build_pod(
+def build_claiming_pod(
     name: str, *, on: str = "", templates: Sequence[str] = ("t",), claims: Sequence[str] = (), group: str = ""
 ) -> views.Pod:
     """Return a pod whose devices come by claims, from templates and by name; its UID is uid-NAME.
@@ -141,7 +141,7 @@ def build_pod(
     return msgspec.convert(tree, views.Pod)
 
 
-def build_node(name: str, leaf: str = "") -> node_views.Node:
+def build_claimed_node(name: str, leaf: str = "") -> node_views.Node:
     """Return a node that reports no devices, as where all come by slices."""
     labels = {LEAF: leaf, SPINE: "s0"} if leaf else {}
     tree = {

@@ -67,7 +67,7 @@ class Site:
         now: float = 100.0,
         **options: Any,
     ) -> None:
-        self.now, self.policy = now, policy or placing.policy(domains=[placing.LEAF])
+        self.now, self.policy = now, policy or placing.build_policy(domains=[placing.LEAF])
         self.state = states.State(clock=lambda: self.now)
         self.pods = states.Pods(self.state)
         self.state.cluster.replace_nodes(list(nodes))

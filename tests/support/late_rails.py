@@ -22,7 +22,7 @@ _ANY = 'has(device.attributes["dra.net"].rdmaDevice)'
 
 def build_pod(name: str, on: str = "") -> dict[str, Any]:
     """Return a pod of the gang, as it was admitted."""
-    tree: dict[str, Any] = json.loads(msgspec.json.encode(claimed.build_pod(name, on=on, group="g")))
+    tree: dict[str, Any] = json.loads(msgspec.json.encode(claimed.build_claiming_pod(name, on=on, group="g")))
     tree = {**{key: value for key, value in tree.items() if value is not None}, "apiVersion": "v1", "kind": "Pod"}
     record = {"version": "0", "fabric": claimed.FABRIC, "role": "worker", "rails": list(claimed.RAILS[:2])}
     tree["metadata"]["annotations"][names.INJECTION] = json.dumps(record)
@@ -51,7 +51,7 @@ def build_claim(pod: str) -> dict[str, Any]:
 
 def list_objects() -> list[dict[str, Any]]:
     """Return all objects of the cluster."""
-    nodes = [json.loads(msgspec.json.encode(claimed.build_node(name, "a"))) for name in ("n1", "n2")]
+    nodes = [json.loads(msgspec.json.encode(claimed.build_claimed_node(name, "a"))) for name in ("n1", "n2")]
     trees: list[dict[str, Any]] = [{**tree, "apiVersion": "v1", "kind": "Node"} for tree in nodes]
     trees += [devices.GPU_CLASS, devices.NIC_CLASS, *devices.build_slices("n1"), *devices.build_slices("n2")]
     trees += [build_pod(pod, on) for pod, (on, _) in HELD.items()]

@@ -43,7 +43,7 @@ def build_document(**placement: object) -> dict:
     }
 
 
-def policy(*, shapes: Sequence[model.NodeShape] = (), **placement: object) -> model.Policy:
+def build_policy(*, shapes: Sequence[model.NodeShape] = (), **placement: object) -> model.Policy:
     converted = msgspec.convert(build_document(**placement), model.PolicyDocument)
     return model.Policy(msgspec.structs.replace(converted, node_shapes=tuple(shapes)), digest="sha256:test")
 
@@ -55,7 +55,7 @@ def change_fabric(given: model.Policy, **fields: object) -> model.Policy:
     return model.Policy(document, digest="sha256:changed")
 
 
-def node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapping[str, int] = 1, **kw: object):
+def build_node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapping[str, int] = 1, **kw: object):
     rail_devices = dict.fromkeys(RESOURCES, rails_each) if isinstance(rails_each, int) else dict(rails_each)
     have = {"cpu": "128", "memory": "2Ti", "pods": "110", GPU: "8"} | {k: str(v) for k, v in rail_devices.items() if v}
     labels = ({LEAF: leaf} if leaf else {}) | ({SPINE: spine} if spine else {})
@@ -73,12 +73,16 @@ def mark_broken(node: node_views.Node, rails: str) -> node_views.Node:
     return msgspec.structs.replace(node, metadata=metadata)
 
 
-def leaves(**sizes: int):
+def build_leaves(**sizes: int):
     """Return the nodes of some leaves; leaves with the same first letter are below one spine."""
-    return [node(f"{leaf}-{i:02}", leaf, spine=f"s-{leaf[0]}") for leaf, size in sizes.items() for i in range(size)]
+    return [
+        build_node(f"{leaf}-{i:02}", leaf, spine=f"s-{leaf[0]}") for leaf, size in sizes.items() for i in range(size)
+    ]
 
 
-def pod(name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str | None = "roce", rails: int = 1, **meta):
+def build_pod(
+    name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str | None = "roce", rails: int = 1, **meta
+):
     requests = {GPU: str(gpus)} | ({r: str(rails) for r in RESOURCES} if rails else {})
     metadata = {
         "name": name,
@@ -105,7 +109,7 @@ def build_pod_with(name: str, requests: Mapping[str, str], *, on: str = "", grou
     """Return a pod of one container with these requests."""
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=dict(requests)))
     spec = views.PodSpec(node_name=on, containers_or_none=[container])
-    return msgspec.structs.replace(pod(name, on=on, group=group), spec=spec)
+    return msgspec.structs.replace(build_pod(name, on=on, group=group), spec=spec)
 
 
 def build_report(
@@ -188,7 +192,7 @@ def build_assumed_pod(
 
 
 def build_request(of: views.Pod, candidates, given: model.Policy | None = None) -> scheduling_request.SchedulingRequest:
-    given = given or policy()
+    given = given or build_policy()
     requests = resources.compute_requests(of.spec)
     built = scheduling_request.build_request(of, given, {}, list(candidates), requests=requests)
     assert built is not None

@@ -11,8 +11,8 @@ from placing import (
     build_assumed_pod,
     build_cluster,
     build_pod_group,
+    build_policy,
     build_request,
-    policy,
 )
 
 from railwright.fabric import node_views, resources, views
@@ -40,12 +40,12 @@ class Loop:
     ) -> None:
         self.state = build_cluster(nodes, pods)
         self.assumed = self.state.assumed
-        self.policy = given or policy()
+        self.policy = given or build_policy()
         self.announces = announces
         self.engine = RememberingEngine(self.state)
 
     def create(
-        self, size: int, make: Callable[..., views.Pod] = placing.pod, *, group: str = "g", **options: object
+        self, size: int, make: Callable[..., views.Pod] = placing.build_pod, *, group: str = "g", **options: object
     ) -> list[views.Pod]:
         """Create a gang of this size with its PodGroup. Return its pods by rank."""
         pods = gang(size, make, group=group, **options)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import read_keys
 from admitting import WIRE
-from placing import LEAF, leaves, pod, policy
+from placing import LEAF, build_leaves, build_pod, build_policy
 
 from extender import decoding, state, volcano_wire
 from railwright.fabric import scheduling_views
@@ -31,7 +31,7 @@ PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
 class Arguments(msgspec.Struct, rename="pascal"):
     """kube_wire's arguments, with what is decoded from their raw parts."""
 
-    pod: scheduling_views.Pod | None = None
+    build_pod: scheduling_views.Pod | None = None
     node_names: list[str] | None = None
 
 
@@ -68,9 +68,9 @@ PROTOCOLS = {
 @pytest.fixture(scope="module")
 def handlers():
     known = state.State()
-    for node in leaves(**{f"a{number}": 20 for number in range(25)}):
+    for node in build_leaves(**{f"a{number}": 20 for number in range(25)}):
         known.cluster.upsert_node(node)
-    chosen = policy(domains=[LEAF])
+    chosen = build_policy(domains=[LEAF])
     return extending.Extender(known, lambda: chosen, clock=lambda: 0.0)
 
 
@@ -167,16 +167,16 @@ KINDS = itertools.count(1)
 @pytest.fixture(scope="module")
 def large():
     """Return an extender over 5,000 nodes, each with a pod of low priority."""
-    nodes = leaves(**{f"l{number}": 50 for number in range(100)})
+    nodes = build_leaves(**{f"l{number}": 50 for number in range(100)})
     return extending.Site(
-        nodes, [pod(f"low-{item.metadata.name}", on=item.metadata.name, priority=0) for item in nodes]
+        nodes, [build_pod(f"low-{item.metadata.name}", on=item.metadata.name, priority=0) for item in nodes]
     )
 
 
 def build_request(site, kind: int, group: str) -> bytes:
     """Return a request about a pod of high priority; pods of each kind request other memory."""
     spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
-    tree = msgspec.to_builtins(pod("p", priority=100, **spec))
+    tree = msgspec.to_builtins(build_pod("p", priority=100, **spec))
     tree["spec"]["containers"][0]["resources"]["requests"]["memory"] = str(kind)
     return json.dumps({"Pod": tree, "NodeNames": site.names}).encode()
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import read_keys
 import watched_objects
-from placing import LEAF, leaves, pod, policy
+from placing import LEAF, build_leaves, build_pod, build_policy
 from watched_objects import _no_log  # noqa: F401 - a fixture for all tests
 
 from extender import cluster_reports, state
@@ -34,8 +34,8 @@ class Site:
     """The extender's state with its watches, and all that reads it."""
 
     def __init__(self) -> None:
-        fabric_policy = policy(domains=[LEAF])
-        nodes = leaves(a=20, b=20)
+        fabric_policy = build_policy(domains=[LEAF])
+        nodes = build_leaves(a=20, b=20)
         known = state.State()
         self.watches = {watch.kind.name: watch for watch in state.list_watches(known)}
         known.apply_policy(fabric_policy)
@@ -43,7 +43,7 @@ class Site:
         self.verbs = extending.Extender(known, lambda: fabric_policy, clock=lambda: 100.0)
         self.overview = overview_builder.OverviewBuilder(known.cluster, lambda: fabric_policy, known.pools)
         self.gauges = cluster_reports.RailGauges(known, metrics.ExtenderMetrics(), lambda: fabric_policy)
-        tree = msgspec.to_builtins(pod("p", group="g"))
+        tree = msgspec.to_builtins(build_pod("p", group="g"))
         self.request = json.dumps({"Pod": tree, "NodeNames": [node.metadata.name for node in nodes]}).encode()
 
     async def watch(self, kind: str, body: bytes) -> None:

@@ -288,7 +288,7 @@ def test_certificates_and_ca_follow_their_own_schedules():
     world.healthy()
 
 
-def rotating(**schedule):
+def build_rotating_world(**schedule):
     """Return a world in which two CAs are trusted."""
     world = World(schedule=dataclasses.replace(SCHEDULE, **schedule))
     world.settled()
@@ -298,7 +298,7 @@ def rotating(**schedule):
 
 @pytest.mark.parametrize("overlap", [0 * SECOND, 20 * SECOND])
 def test_setting_the_clock_forward_does_not_shorten_a_wait_of_the_rotation(overlap):
-    world = rotating(overlap=overlap)
+    world = build_rotating_world(overlap=overlap)
     while rotation.Action.PUBLISH not in world.done[-1:]:
         world.look()
     world.ahead += 3600 * SECOND
@@ -415,7 +415,7 @@ def test_a_ca_of_the_operator_signs_or_is_replaced(kind, identified):
 
 
 def test_the_key_of_a_ca_that_no_longer_signs_is_deleted():
-    world = rotating()
+    world = build_rotating_world()
     old = world.keyring.active_ca.key_pem
     world.days(31)
     assert old not in (world.keyring.active_ca.key_pem, getattr(world.keyring.next_ca, "key_pem", b""))

@@ -34,7 +34,7 @@ from railwright.fabric.policy import shortcomings
 ROWS = {row.anchor: row for listed in command.GROUPS.values() for row in listed}
 
 
-def wrong(results):
+def list_failed(results):
     return {result.check for result in results if result.state in (rows.State.FAIL, rows.State.WARN)}
 
 
@@ -43,7 +43,7 @@ def test_a_healthy_cluster_passes_every_row(change):
     trees = installations.healthy()
     change(trees)
     results = run_checks(installations.seen(trees))
-    assert wrong(results) == set()
+    assert list_failed(results) == set()
     assert {result.check for result in results} == set(ROWS)
     assert not any(result.hint for result in results)
 
@@ -215,8 +215,8 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
     trees = installations.healthy()
     change(trees)
     results = run_checks(installations.seen(trees))
-    assert wrong(results) == {anchor}, [
-        (result.check, result.detail) for result in results if result.check in wrong(results)
+    assert list_failed(results) == {anchor}, [
+        (result.check, result.detail) for result in results if result.check in list_failed(results)
     ]
     matches = [result for result in results if result.check == anchor and result.state == state]
     assert matches, [(result.state, result.detail) for result in results if result.check == anchor]
@@ -250,7 +250,9 @@ def test_rows_that_the_caller_may_not_read_are_skipped_with_the_reason(source):
     trees[source].clear()
     more = {"unread": {source: f"you may not {right} (403 Forbidden)"}, "forbidden": {right}, "dry_runs": dry_runs}
     results = run_checks(installations.seen(trees, **more))
-    assert wrong(results) == {"caller-permissions"}, [(e.check, e.detail) for e in results if e.check in wrong(results)]
+    assert list_failed(results) == {"caller-permissions"}, [
+        (e.check, e.detail) for e in results if e.check in list_failed(results)
+    ]
 
 
 def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_skipped():
@@ -287,7 +289,7 @@ def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, sta
     (match,) = [result for result in results if result.check == check]
     assert (match.state, match.subject) == (state, "roce")
     assert words in match.detail
-    assert wrong(results) == ({check} if state == "fail" else set())
+    assert list_failed(results) == ({check} if state == "fail" else set())
 
 
 def test_permissions_that_servers_lack_are_named_with_the_command_that_verifies_one():
@@ -361,23 +363,23 @@ def test_rails_with_networks_need_multus_and_others_do_not():
     trees = installations.healthy()
     trees["networks"].clear()
     results = assess_trees(trees, unknown={"networks"})
-    assert wrong(results) == {"multus"}
+    assert list_failed(results) == {"multus"}
     edit_policy("network: prod/rail0, ", "")(trees)
     edit_policy("network: prod/rail1, ", "resource: nvidia.com/mlx5_1, ")(trees)
-    assert wrong(assess_trees(trees, unknown={"networks"})) == set()
+    assert list_failed(assess_trees(trees, unknown={"networks"})) == set()
 
 
 def test_a_missing_extender_is_no_failure():
     trees = installations.healthy()
     drop("deployments", EXTENDER)(trees)
     clear(f"{EXTENDER}-secret")(trees)
-    assert wrong(assess_trees(trees)) == set()
+    assert list_failed(assess_trees(trees)) == set()
 
 
 def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator():
     trees = installations.healthy()
     trees["pods"].append(installations.pod("other", {}, {}))
-    assert wrong(assess_trees(trees)) == set()
+    assert list_failed(assess_trees(trees)) == set()
     trees["pods"].append(installations.pod("trained", {}, {}, gpus=1))
     results = assess_trees(trees)
     (failure,) = [result for result in results if result.state is rows.State.FAIL]
@@ -423,7 +425,7 @@ def test_before_an_installation_only_prerequisites_are_checked():
     more = {"unknown": {"networks"}}
     results = assess_trees(empty, before=True, **more)
     assert {result.check for result in results} == {anchor for anchor, row in ROWS.items() if row.before}
-    assert wrong(results) == {"multus"}, "a warning: networks may not be needed"
+    assert list_failed(results) == {"multus"}, "a warning: networks may not be needed"
     by_check = {result.check: result for result in results}
     assert by_check["accelerators"].detail == (
         "3 of 3 nodes have nvidia.com/gpu; device pools: nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
@@ -442,7 +444,7 @@ def test_hostile_objects_cause_no_exception():
     trees["kube-system"][0]["data"] = {"x": "KubeSchedulerConfiguration: {"}
     for node in trees["nodes"]:
         node["status"]["capacity"]["nvidia.com/gpu"] = "many"
-    assert wrong(assess_trees(trees)) >= {
+    assert list_failed(assess_trees(trees)) >= {
         "rail-networks",
         "volcano-configuration",
         "kube-scheduler-configuration",

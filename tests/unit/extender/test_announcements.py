@@ -2,7 +2,7 @@
 
 import extending
 import pytest
-from placing import GPU, RESOURCES, leaves, pod, policy
+from placing import GPU, RESOURCES, build_leaves, build_pod, build_policy
 
 from railwright.fabric.placement.state import assumed_pods
 
@@ -14,7 +14,7 @@ class Site(extending.Site):
     """Four nodes of one leaf, each with one device of a rail."""
 
     def __init__(self):
-        super().__init__(leaves(a0=4), (), policy(), now=0.0)
+        super().__init__(build_leaves(a0=4), (), build_policy(), now=0.0)
         self.close()
 
     def announce(self, uid: str, node: str, *, job: str = "train/job", units=None) -> dict:
@@ -49,33 +49,33 @@ def test_announcements_of_unknown_pods_take_no_devices(site):
 @pytest.mark.parametrize("is_listed", [False, True])
 def test_an_announcement_counts_from_when_the_watch_shows_its_pod(site, is_listed):
     site.announce("uid-early", NODES[0])
-    site.pods.replace([pod("early")]) if is_listed else site.pods.upsert(pod("early"))
-    site.pods.upsert(pod("late"))
+    site.pods.replace([build_pod("early")]) if is_listed else site.pods.upsert(build_pod("early"))
+    site.pods.upsert(build_pod("late"))
     site.announce("uid-late", NODES[1])
     assert site.list_free() == NODES[2:]
-    site.pods.replace([pod("early"), pod("late")])
+    site.pods.replace([build_pod("early"), build_pod("late")])
     assert site.list_free() == NODES[2:]
 
 
 def test_an_announced_pod_uses_the_devices_of_its_object(site):
-    site.pods.upsert(pod("small", gpus=1, rails=0))
+    site.pods.upsert(build_pod("small", gpus=1, rails=0))
     site.announce("uid-small", NODES[0], units={GPU: 8, RESOURCES[0]: 99})
     site.announce("uid-other", NODES[1], units={RESOURCES[0]: 99})
-    site.pods.upsert(pod("other", gpus=0, rails=0))
+    site.pods.upsert(build_pod("other", gpus=0, rails=0))
     free = [site.state.assumed.get(uid).requests.get(RESOURCES[0], 0) for uid in ("uid-small", "uid-other")]
     assert free == [0, 0]
 
 
 def test_a_pod_that_is_bound_elsewhere_frees_the_announced_node(site):
-    site.pods.upsert(pod("moved"))
+    site.pods.upsert(build_pod("moved"))
     site.announce("uid-moved", NODES[0])
     assert NODES[0] not in site.list_free()
-    site.pods.upsert(pod("moved", on=NODES[3]))
+    site.pods.upsert(build_pod("moved", on=NODES[3]))
     assert site.list_free() == NODES[:3]
 
 
 def test_an_unseen_pod_expires_after_seconds_and_a_seen_one_after_assume_seconds(site):
-    site.pods.upsert(pod("seen"))
+    site.pods.upsert(build_pod("seen"))
     site.announce("uid-seen", NODES[0])
     site.announce("unseen", NODES[1])
     site.close()
@@ -86,7 +86,7 @@ def test_an_unseen_pod_expires_after_seconds_and_a_seen_one_after_assume_seconds
 
 
 def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site):
-    site.pods.upsert(pod("seen"))
+    site.pods.upsert(build_pod("seen"))
     site.announce("uid-seen", NODES[0])
     for number in range(5 * assumed_pods.MIN_UNSEEN):
         site.announce(f"forged-{number}", NODES[1])
@@ -100,7 +100,7 @@ def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site)
 
 def test_a_pod_assumed_by_one_scheduler_does_not_block_its_node_for_another(site):
     """Two schedulers on the same rails may give one of them twice: one scheduler is for a pool of nodes."""
-    own, theirs = pod("mine"), pod("theirs")
+    own, theirs = build_pod("mine"), build_pod("theirs")
     for created in (own, theirs):
         site.pods.upsert(created)
     assert site.allocate(own, NODES[0], "red") == ""

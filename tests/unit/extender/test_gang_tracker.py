@@ -8,8 +8,16 @@ import extending
 import msgspec
 import placing
 import pytest
-from claimed import add_slices, build_claim, build_node, build_pod, build_template, get_sink, name_devices
-from placing import LEAF, SPINE, leaves, pod, policy
+from claimed import (
+    add_slices,
+    build_claim,
+    build_claimed_node,
+    build_claiming_pod,
+    build_template,
+    get_sink,
+    name_devices,
+)
+from placing import LEAF, SPINE, build_leaves, build_pod, build_policy
 from wording import texts
 
 from extender import gang_events, gang_tracker
@@ -32,14 +40,14 @@ class Site(extending.Site):
     """A gang of some size over leaves, which this process has seen waiting."""
 
     def __init__(self, nodes, size, **placement):
-        super().__init__(nodes, (), policy(domains=[LEAF, SPINE], **placement), now=0.0)
-        self.peers = [pod(f"w-{rank}", group="g") for rank in range(size)]
+        super().__init__(nodes, (), build_policy(domains=[LEAF, SPINE], **placement), now=0.0)
+        self.peers = [build_pod(f"w-{rank}", group="g") for rank in range(size)]
         self.add_gang(self.peers, "g")
         assert self.look(after=0.0) == []
 
     def place(self, *where: str) -> None:
         for rank, to in enumerate(where):
-            self.pods.upsert(pod(f"w-{rank}", group="g", on=to))
+            self.pods.upsert(build_pod(f"w-{rank}", group="g", on=to))
 
     def look(self, after: float = 1.0):
         self.now += after
@@ -47,7 +55,7 @@ class Site(extending.Site):
 
 
 def test_a_gang_placed_as_well_as_possible_is_reported_once():
-    site = Site(leaves(a=4, b=4), 4)
+    site = Site(build_leaves(a=4, b=4), 4)
     site.place("a-00", "a-01", "a-02", "a-03")
     (outcome,) = site.gangs.check(1.0)
     assert (outcome.code, outcome.attained) == (overview_types.PLACED, 1.0)
@@ -57,7 +65,7 @@ def test_a_gang_placed_as_well_as_possible_is_reported_once():
 
 
 def test_a_gang_placed_on_more_leaves_than_it_needs_is_spread():
-    site = Site(leaves(a=4, b=4), 4, oversubscription=[8])
+    site = Site(build_leaves(a=4, b=4), 4, oversubscription=[8])
     site.place("a-00", "a-01", "a-02", "b-00")
     (outcome,) = site.gangs.check(1.0)
     assert (outcome.code, outcome.attained) == (overview_types.SPREAD, 0.5), "of the best possible placement"
@@ -68,7 +76,7 @@ def test_a_gang_placed_on_more_leaves_than_it_needs_is_spread():
 
 
 def test_two_leaves_that_are_the_fewest_possible_are_not_spread():
-    site = Site(leaves(a=3, b=3), 4, oversubscription=[8])
+    site = Site(build_leaves(a=3, b=3), 4, oversubscription=[8])
     waiting = site.explain("w-0").gang
     assert messages(waiting.why)[1] == (
         "4 pods remain; the largest leaf at 0.38 of the bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum"
@@ -81,20 +89,20 @@ def test_two_leaves_that_are_the_fewest_possible_are_not_spread():
 
 
 def test_a_gang_that_was_placed_before_the_start_has_no_outcome_until_it_loses_a_pod():
-    peers = [pod(f"w-{rank}", group="g", on=f"a-0{rank}") for rank in range(2)]
-    site = extending.Site(leaves(a=3), peers)
+    peers = [build_pod(f"w-{rank}", group="g", on=f"a-0{rank}") for rank in range(2)]
+    site = extending.Site(build_leaves(a=3), peers)
     assert site.gangs.check(0.0) == []
     assert site.gangs.count_waiting(9.0) == (0, 0.0)
-    site.pods.upsert(pod("w-2", group="g"))
+    site.pods.upsert(build_pod("w-2", group="g"))
     assert site.gangs.check(10.0) == []
     assert site.gangs.count_waiting(12.0) == (1, 2.0)
-    site.pods.upsert(pod("w-2", group="g", on="a-02"))
+    site.pods.upsert(build_pod("w-2", group="g", on="a-02"))
     assert [outcome.code for outcome in site.gangs.check(13.0)] == [overview_types.PLACED]
 
 
 def test_a_gang_that_waits_for_other_pods_is_not_reported():
-    site = Site(leaves(a=4), 4)
-    other = pod("other", on="a-00")
+    site = Site(build_leaves(a=4), 4)
+    other = build_pod("other", on="a-00")
     site.pods.upsert(other)
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
     waiting = site.explain("w-0").gang
@@ -107,7 +115,7 @@ def test_a_gang_that_waits_for_other_pods_is_not_reported():
 
 
 def test_a_gang_that_never_fits_is_reported_after_waiting_and_counted_once():
-    site = Site(leaves(a=3), 4)
+    site = Site(build_leaves(a=3), 4)
     assert site.explain("w-0").gang.state == overview_types.NEVER, "the explanation does not wait"
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
     (outcome,) = site.gangs.check(site.now + 1)
@@ -122,7 +130,7 @@ def test_a_gang_that_never_fits_is_reported_after_waiting_and_counted_once():
 
 
 def test_a_gang_whose_pods_are_held_back_by_a_gate_does_not_wait_yet():
-    site = Site(leaves(a=3), 4)
+    site = Site(build_leaves(a=3), 4)
     gated = views.PodCondition(type="PodScheduled", status="False", reason="SchedulingGated")
     for peer in site.peers:
         site.pods.upsert(msgspec.structs.replace(peer, status=views.PodStatus(conditions=[gated])))
@@ -135,7 +143,7 @@ def test_a_gang_whose_pods_are_held_back_by_a_gate_does_not_wait_yet():
 
 def test_the_number_of_tracked_gangs_is_bounded(monkeypatch):
     monkeypatch.setattr(gang_tracker, "MAX_TRACKED", 3)
-    site = extending.Site(leaves(a=2), [pod(f"p{number}", group=f"g{number}") for number in range(5)])
+    site = extending.Site(build_leaves(a=2), [build_pod(f"p{number}", group=f"g{number}") for number in range(5)])
     site.gangs.check(1.0)
     assert site.gangs.count_waiting(1.0)[0] == 3
 
@@ -164,8 +172,8 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
 
 
 def read_pod(name: str):
-    state = placing.build_cluster([], [pod(name)])
-    return state.pods[pod(name).metadata.uid]
+    state = placing.build_cluster([], [build_pod(name)])
+    return state.pods[build_pod(name).metadata.uid]
 
 
 @pytest.mark.parametrize(
@@ -188,12 +196,12 @@ OLD, NEW = (json.dumps({"policy": f"sha256:{letter * 64}", "fabric": "roce"}) fo
 def admit(site, *records: str) -> None:
     for rank, record in enumerate(records):
         given = {"railwright.io/injection": record} if record else {}
-        site.peers[rank] = pod(f"w-{rank}", group="g", annotations=given)
+        site.peers[rank] = build_pod(f"w-{rank}", group="g", annotations=given)
         site.pods.upsert(site.peers[rank])
 
 
 def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
-    site = Site(leaves(a=4), 4)
+    site = Site(build_leaves(a=4), 4)
     admit(site, OLD, OLD, NEW, "")
     (outcome,) = site.gangs.check(1.0)
     assert (outcome.code, outcome.first.key) == (gang_tracker.MIXED, "train/w-0")
@@ -213,7 +221,7 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
 
 @pytest.mark.parametrize("record", ["", "{", '{"policy": 1}', json.dumps({"policy": "x" * 100})])
 def test_an_invalid_record_is_not_a_policy_version(record):
-    site = Site(leaves(a=2), 2)
+    site = Site(build_leaves(a=2), 2)
     admit(site, record, OLD)
     assert site.look() == []
 
@@ -225,19 +233,19 @@ class Claiming(extending.Site):
     """Two nodes with rails as claims, of which another pod holds rail 1 of the first."""
 
     def __init__(self) -> None:
-        super().__init__([build_node(name, "a") for name in ("n1", "n2")], (), claimed.policy(), now=0.0)
+        super().__init__([build_claimed_node(name, "a") for name in ("n1", "n2")], (), claimed.policy(), now=0.0)
         name_devices(self.state.cluster)
         add_slices(self.state.cluster, "n1", "n2")
         get_sink(self.state, "ResourceClaimTemplate").upsert(build_template("t", (0, 1)))
         held = build_claim("held", (1,), gpus=1, on="n1", pod_uid="uid-holder")
         get_sink(self.state, "ResourceClaim").upsert(devices.read_claim(held))
-        self.pods.upsert(build_pod("holder", on="n1", templates=(), claims=("held",)))
+        self.pods.upsert(build_claiming_pod("holder", on="n1", templates=(), claims=("held",)))
 
 
 def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder():
     site = Claiming()
     for rank in range(2):
-        site.pods.upsert(build_pod(f"g-{rank}", group="g"))
+        site.pods.upsert(build_claiming_pod(f"g-{rank}", group="g"))
     why = (
         "2 pods remain, each with rail0, rail1; the cluster has slots for 1",
         "1 node: rail1 has 0 of 1 free, 1 needed",
@@ -263,9 +271,11 @@ def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder():
     ],
 )
 def test_without_domains_a_gang_that_waits_for_gpus_is_explained_with_resource_and_holder(used, more):
-    nodes = [placing.node(name, "", rails_each=16) for name in ("n1", "n2", "n3")]
-    site = extending.Site(nodes, [pod(f"first-{name}", on=name) for name in used], policy(domains=[]), now=0.0)
+    nodes = [placing.build_node(name, "", rails_each=16) for name in ("n1", "n2", "n3")]
+    site = extending.Site(
+        nodes, [build_pod(f"first-{name}", on=name) for name in used], build_policy(domains=[]), now=0.0
+    )
     for rank in range(2):
-        site.pods.upsert(pod(f"next-{rank}", group="next"))
+        site.pods.upsert(build_pod(f"next-{rank}", group="next"))
     fits = f"{3 - len(used)} of 3 nodes could take one of its pods now"
     assert messages(site.explain("next-0").gang.why) == (fits, *more)

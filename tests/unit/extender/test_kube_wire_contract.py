@@ -33,9 +33,9 @@ verbs = pytest.mark.parametrize("verb", BODIES)
 @pytest.fixture(scope="module")
 def site():
     """Return an extender with eight nodes: the seventh is busy, the eighth has a broken rail."""
-    nodes = [placing.node(f"gpu-{index}", f"leaf-{index // 3}") for index in range(8)]
+    nodes = [placing.build_node(f"gpu-{index}", f"leaf-{index // 3}") for index in range(8)]
     nodes[7] = placing.mark_broken(nodes[7], "rail0")
-    site = extending.Site(nodes, [placing.pod("holder", on="gpu-6", gpus=0)], placing.policy())
+    site = extending.Site(nodes, [placing.build_pod("holder", on="gpu-6", gpus=0)], placing.build_policy())
     site.state.apply_policy(site.policy)
     return site
 

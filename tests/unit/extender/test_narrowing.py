@@ -2,7 +2,7 @@
 
 import extending
 import pytest
-from placing import LEAF, leaves, node, pod, policy
+from placing import LEAF, build_leaves, build_node, build_pod, build_policy
 
 from extender import scored_pods
 from railwright.fabric.placement.state import assumed_pods
@@ -15,8 +15,8 @@ class Site(extending.Site):
     """Leaves of 3 and 6 nodes, and a gang of 3, for which leaf a is the tightest."""
 
     def __init__(self, nodes=None, size: int = 3, **kinds) -> None:
-        super().__init__(nodes or leaves(a=3, b=6), (), policy(domains=[LEAF]))
-        self.peers = [pod(f"w-{rank}", group="g", **kinds) for rank in range(size)]
+        super().__init__(nodes or build_leaves(a=3, b=6), (), build_policy(domains=[LEAF]))
+        self.peers = [build_pod(f"w-{rank}", group="g", **kinds) for rank in range(size)]
         self.add_gang(self.peers, "g")
 
     def list_counted(self) -> dict[str, str]:
@@ -49,14 +49,14 @@ def test_all_nodes_are_left_if_none_of_the_leaf_is_offered(site):
 
 
 def test_all_nodes_are_left_to_a_gang_that_does_not_fit_and_to_a_single_pod(site):
-    big = [pod(f"big-{rank}", group="big") for rank in range(10)]
+    big = [build_pod(f"big-{rank}", group="big") for rank in range(10)]
     site.add_gang(big, "big")
     assert site.filter(big[0]) == site.names
-    assert site.filter(pod("alone")) == site.names
+    assert site.filter(build_pod("alone")) == site.names
 
 
 def test_a_node_that_the_cache_does_not_contain_is_left(site):
-    assert site.filter(pod("alone"), [*A, "brand-new"]) == [*A, "brand-new"]
+    assert site.filter(build_pod("alone"), [*A, "brand-new"]) == [*A, "brand-new"]
 
 
 PREFERRED = {"weight": 1, "preference": {"matchExpressions": [{"key": "k", "operator": "Exists"}]}}
@@ -78,8 +78,8 @@ def test_all_nodes_are_left_if_each_of_the_leaf_prefers_no_pods(avoided, left):
     taints = [{"key": "k", "effect": "PreferNoSchedule"}]
     site = Site(
         [
-            *(node(name, "a", taints=taints if number < avoided else []) for number, name in enumerate(A)),
-            *(node(name, "b") for name in B),
+            *(build_node(name, "a", taints=taints if number < avoided else []) for number, name in enumerate(A)),
+            *(build_node(name, "b") for name in B),
         ]
     )
     assert site.filter(site.peers[0]) == left
@@ -115,13 +115,13 @@ def test_pods_of_a_gang_that_are_not_seen_bound_count_as_placed(site):
         taken.append(ask(site, rank, free))
         free.remove(taken[-1])
     assert sorted(taken) == A
-    other = [pod(f"o-{rank}", group="o") for rank in range(3)]
+    other = [build_pod(f"o-{rank}", group="o") for rank in range(3)]
     site.add_gang(other, "o")
     assert site.filter(other[0]) == B, "though every node is offered"
 
 
 def test_a_single_pod_counts_if_one_node_is_better_than_all_others(site):
-    single = pod("single")
+    single = build_pod("single")
     site.score(single, A[:1])
     assert site.list_counted() == {}, "the watch has not shown it"
     site.pods.upsert(single)
@@ -148,16 +148,16 @@ def test_a_pod_counts_for_two_seconds(site):
 
 def test_a_pod_counts_until_its_node_is_offered_again(site):
     node = ask(site, 0)
-    site.filter(pod("other"), [name for name in site.names if name != node])
+    site.filter(build_pod("other"), [name for name in site.names if name != node])
     assert "w-0" in site.list_counted()
-    site.filter(pod("other"))
+    site.filter(build_pod("other"))
     assert "w-0" not in site.list_counted()
 
 
 @pytest.mark.parametrize("on", ["", "a-00"])
 def test_a_pod_that_the_watch_shows_bound_or_deleted_counts_no_longer(site, on):
     ask(site, 0)
-    site.pods.upsert(pod("w-0", group="g", on=on)) if on else site.pods.remove(site.peers[0])
+    site.pods.upsert(build_pod("w-0", group="g", on=on)) if on else site.pods.remove(site.peers[0])
     assert site.list_counted() == {}
 
 

@@ -14,20 +14,20 @@ import placing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import GPU, RESOURCES, leaves, node, pod
+from placing import GPU, RESOURCES, build_leaves, build_node, build_pod
 
 from railwright.fabric.overview import overview_types
 from railwright.fabric.workloads import volcano
 
 NAMES = [f"{leaf}-{number:02}" for leaf, size in {"a": 3, "b": 2, "c": 1}.items() for number in range(size)]
 POLICIES = {
-    "plain": placing.policy(),
-    "shapes": placing.policy(shapes=[placing.TWO_SIDED]),
-    "oversubscribed": placing.policy(oversubscription=[7.0, 2.0]),
-    "no domains": placing.policy(domains=[]),
+    "plain": placing.build_policy(),
+    "shapes": placing.build_policy(shapes=[placing.TWO_SIDED]),
+    "oversubscribed": placing.build_policy(oversubscription=[7.0, 2.0]),
+    "no domains": placing.build_policy(domains=[]),
     "claims": claimed.policy(),
-    "segments": placing.change_fabric(placing.policy(), nvlink_segment=2),
-    "broken rails": placing.policy(),
+    "segments": placing.change_fabric(placing.build_policy(), nvlink_segment=2),
+    "broken rails": placing.build_policy(),
 }
 AMOUNTS = st.sampled_from([0, 1, 4, 8, 1000])
 CLAIM_NAMES = (GPU, "claims.railwright.io/roce.rail0", "deviceclass.resource.kubernetes.io/dranet", *RESOURCES)
@@ -94,14 +94,14 @@ def apply(site: extending.Site, belief) -> None:
         case "report":
             site.state.cluster.upsert_topology(placing.build_report(0, second, name=first))
         case "node":
-            known = node(first, first[0], f"s-{first[0]}", rails_each=0, unschedulable=second)
+            known = build_node(first, first[0], f"s-{first[0]}", rails_each=0, unschedulable=second)
             site.state.cluster.upsert_node(known)
         case _:
             site.close()
 
 
 def start(name: str) -> extending.Site:
-    site = extending.Site(leaves(a=3, b=2, c=1), (), POLICIES[name])
+    site = extending.Site(build_leaves(a=3, b=2, c=1), (), POLICIES[name])
     if name == "claims":
         claimed.name_devices(site.state.cluster)
         claimed.add_slices(site.state.cluster, *NAMES)
@@ -145,7 +145,7 @@ def test_only_broken_rails_and_other_nvlink_domains_refuse_nodes_each_with_its_r
     for change in changes:
         apply(site, change)
     for name in broken:
-        known = placing.mark_broken(node(name, name[0], f"s-{name[0]}"), "rail0")
+        known = placing.mark_broken(build_node(name, name[0], f"s-{name[0]}"), "rail0")
         site.state.cluster.upsert_node(known)
     left, refused = ask(site, waiting, offered)
     assert left or set(refused) == set(offered)
@@ -159,8 +159,8 @@ def test_only_broken_rails_and_other_nvlink_domains_refuse_nodes_each_with_its_r
 @pytest.mark.parametrize("verb", ["filter", "predicate"])
 def test_a_node_with_a_broken_rail_is_refused_to_pods_that_need_the_rail_alone(verb):
     site = start("broken rails")
-    site.state.cluster.upsert_node(placing.mark_broken(node("a-00", "a"), "rail0"))
-    needing, other = pod("p"), placing.build_pod_with("q", {GPU: "1", RESOURCES[1]: "1"})
+    site.state.cluster.upsert_node(placing.mark_broken(build_node("a-00", "a"), "rail0"))
+    needing, other = build_pod("p"), placing.build_pod_with("q", {GPU: "1", RESOURCES[1]: "1"})
 
     def find_refusal(asking) -> str:
         if verb == "filter":
@@ -176,8 +176,10 @@ def test_a_node_with_a_broken_rail_is_refused_to_pods_that_need_the_rail_alone(v
 
 
 def test_a_pod_that_no_node_may_run_is_explained_by_the_refusals_each_once():
-    site = extending.Site([placing.mark_broken(node(f"a-0{number}", "a"), f"rail{number // 2}") for number in range(4)])
-    site.pods.upsert(pod("p"))
+    site = extending.Site(
+        [placing.mark_broken(build_node(f"a-0{number}", "a"), f"rail{number // 2}") for number in range(4)]
+    )
+    site.pods.upsert(build_pod("p"))
     explanation = site.explain("p").gang
     assert explanation.state == overview_types.WAITING
     assert {(why.code, why.message.rpartition(" ")[2]) for why in explanation.why} == {
@@ -192,7 +194,7 @@ OWN_TEMPLATE = "railwright-roce-4x4-0123456789"
 
 @pytest.mark.parametrize(("template", "refused"), [(OWN_TEMPLATE, {"n"}), ("mine", set())])
 def test_a_node_whose_devices_are_tainted_stays_for_the_claim_of_an_author_who_may_tolerate_it(template, refused):
-    site = extending.Site([claimed.build_node(name, "a") for name in ("n", "m")], (), claimed.policy())
+    site = extending.Site([claimed.build_claimed_node(name, "a") for name in ("n", "m")], (), claimed.policy())
     cluster = site.state.cluster
     claimed.name_devices(cluster)
     claimed.add_slices(cluster, "m")
@@ -203,18 +205,18 @@ def test_a_node_whose_devices_are_tainted_stays_for_the_claim_of_an_author_who_m
     )
     claimed.add_template(cluster, template, (0, 1, 2, 3))
     site.state.apply_policy(site.policy)
-    left, answered = ask(site, claimed.build_pod("p", templates=(template,)), ["n", "m"])
+    left, answered = ask(site, claimed.build_claiming_pod("p", templates=(template,)), ["n", "m"])
     assert set(answered) == refused
     assert set(left) == {"n", "m"} - refused
 
 
 def start_segments(*, taken: Sequence[str] = ()) -> tuple[extending.Site, list]:
     """Return a site with a gang of four in one segment, of which no pod is placed, and other pods on some nodes."""
-    by = placing.change_fabric(placing.policy(), nvlink_segment=4)
-    ranks = [pod(f"w-{number}", group="g") for number in range(4)]
-    site = extending.Site(leaves(a=4, b=6), (), by)
+    by = placing.change_fabric(placing.build_policy(), nvlink_segment=4)
+    ranks = [build_pod(f"w-{number}", group="g") for number in range(4)]
+    site = extending.Site(build_leaves(a=4, b=6), (), by)
     site.state.apply_policy(by)
-    for built in (*ranks, *(pod(f"on-{name}", on=name) for name in taken)):
+    for built in (*ranks, *(build_pod(f"on-{name}", on=name) for name in taken)):
         site.pods.upsert(built)
     return site, ranks
 
@@ -255,7 +257,7 @@ def test_a_member_of_a_segment_that_comes_back_is_left_with_another_domain():
 
 def test_an_announcement_of_a_pod_that_nobody_has_seen_refuses_no_domain_and_one_of_a_member_does():
     site, ranks = start_segments()
-    forged = placing.change_pod(pod("w-0", group="g"), metadata={"uid": "forged"})
+    forged = placing.change_pod(build_pod("w-0", group="g"), metadata={"uid": "forged"})
     assert site.allocate(forged, "b-05") == ""
     assert ask(site, ranks[1], ["a-00"]) == (["a-00"], {})
     assert site.allocate(ranks[0], "b-05") == ""
@@ -268,13 +270,13 @@ def test_an_announcement_of_a_pod_that_nobody_has_seen_refuses_no_domain_and_one
 def test_a_broken_rail_of_a_shared_resource_refuses_pods_that_the_other_rails_are_too_few_for(
     scope, devices_of_pod, is_refused
 ):
-    known = placing.policy().document.fabrics["roce"].rails
+    known = placing.build_policy().document.fabrics["roce"].rails
     rails = tuple(msgspec.structs.replace(rail, resource="rdma/ib") for rail in known)
-    by = placing.change_fabric(placing.policy(), rails=rails, device_scope=scope)
+    by = placing.change_fabric(placing.build_policy(), rails=rails, device_scope=scope)
     site = extending.Site(
-        [node("n", "a", rails_each={"rdma/ib": 8}), node("m", "a", rails_each={"rdma/ib": 8})], (), by
+        [build_node("n", "a", rails_each={"rdma/ib": 8}), build_node("m", "a", rails_each={"rdma/ib": 8})], (), by
     )
     site.state.apply_policy(by)
-    site.state.cluster.upsert_node(placing.mark_broken(node("n", "a", rails_each={"rdma/ib": 8}), "rail3"))
+    site.state.cluster.upsert_node(placing.mark_broken(build_node("n", "a", rails_each={"rdma/ib": 8}), "rail3"))
     asking = placing.build_pod_with("p", {GPU: "1", "rdma/ib": str(devices_of_pod)})
     assert set(ask(site, asking, ["n", "m"])[1]) == ({"n"} if is_refused else set())

@@ -10,7 +10,7 @@ import pytest
 from admitting import WIRE
 from hypothesis import given as given_
 from hypothesis import strategies as st
-from placing import LEAF, RESOURCES, change_fabric, change_pod, node, pod, policy
+from placing import LEAF, RESOURCES, build_node, build_pod, build_policy, change_fabric, change_pod
 
 from extender import decoding, kube_scheduler, state
 from railwright.fabric import names, views
@@ -25,7 +25,7 @@ class Handlers(extending.Site):
     def __init__(self, given=None, *, nodes=None):
         self.rejected = Counter()
         super().__init__(
-            nodes or [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)],
+            nodes or [build_node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)],
             (),
             given,
             now=0.0,
@@ -48,9 +48,11 @@ def raw(tree) -> bytes:
 
 CHANGES = {
     "nothing": lambda _: None,
-    "the policy": lambda site: setattr(site, "policy", msgspec.structs.replace(policy(domains=[]), digest="other")),
-    "a binding": lambda site: site.pods.upsert(pod("b", on="gpu-1", group="g")),
-    "the gang": lambda site: site.pods.upsert(pod("c", group="g")),
+    "the policy": lambda site: setattr(
+        site, "policy", msgspec.structs.replace(build_policy(domains=[]), digest="other")
+    ),
+    "a binding": lambda site: site.pods.upsert(build_pod("b", on="gpu-1", group="g")),
+    "the gang": lambda site: site.pods.upsert(build_pod("c", group="g")),
 }
 
 
@@ -60,13 +62,13 @@ def test_prioritize_reads_what_has_changed_since_filter(change, asked):
     """Nodes that are written as filter has answered them are not decoded again, nor is what follows from the pod."""
     answers = []
     for separators in ((",", ":"), (", ", ": ")):
-        nodes = [node(f"gpu-{number}", f"leaf-{number // 4}") for number in range(8)]
-        site = Handlers(policy(domains=[LEAF]), nodes=nodes)
-        site.pods.upsert(pod("held", on="gpu-0"))
-        site.add_gang([pod("a", group="g"), pod("b", group="g")], "g")
+        nodes = [build_node(f"gpu-{number}", f"leaf-{number // 4}") for number in range(8)]
+        site = Handlers(build_policy(domains=[LEAF]), nodes=nodes)
+        site.pods.upsert(build_pod("held", on="gpu-0"))
+        site.add_gang([build_pod("a", group="g"), build_pod("b", group="g")], "g")
 
         def write(of, nodes, separators=separators):
-            tree = json.loads(extending.build_body(pod(of, group="g"), nodes, **extending.PREFERRING))
+            tree = json.loads(extending.build_body(build_pod(of, group="g"), nodes, **extending.PREFERRING))
             return json.dumps(tree, separators=separators).encode()
 
         left = json.loads(site.verbs.kube.filter(write("a", site.names)))["NodeNames"]
@@ -107,7 +109,7 @@ def test_the_watch_confirms_an_allocation(handlers):
     pods = handlers.pods
     event = body("volcano-allocate")
     handlers.verbs.volcano.allocate(raw(event), "")
-    pods.upsert(change_pod(pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]}))
+    pods.upsert(change_pod(build_pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]}))
     assert len(handlers.state.assumed) == 0
     handlers.verbs.volcano.allocate(raw(event), "")
     assert len(handlers.state.assumed) == 0, "a late event must not count a bound pod twice"
@@ -169,8 +171,8 @@ def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reas
 
 
 def test_a_pod_is_explained_with_its_numbers():
-    handlers = Handlers(policy(domains=[LEAF]), nodes=[node("gpu-0"), node("gpu-1")])
-    for created in (pod("holder", on="gpu-1", gpus=1), pod("waiting")):
+    handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0"), build_node("gpu-1")])
+    for created in (build_pod("holder", on="gpu-1", gpus=1), build_pod("waiting")):
         handlers.pods.upsert(created)
     explanation = handlers.explain("waiting")
     busy = next(row for row in explanation.nodes if row["node"] == "gpu-1")
@@ -180,8 +182,8 @@ def test_a_pod_is_explained_with_its_numbers():
 
 
 def test_a_pod_that_is_created_again_is_explained_by_its_own_object():
-    handlers = Handlers(policy(domains=[LEAF]), nodes=[node("gpu-0"), node("gpu-1")])
-    first, second = (change_pod(pod("again", gpus=gpus), metadata={"uid": f"uid-{gpus}"}) for gpus in (8, 4))
+    handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0"), build_node("gpu-1")])
+    first, second = (change_pod(build_pod("again", gpus=gpus), metadata={"uid": f"uid-{gpus}"}) for gpus in (8, 4))
     handlers.pods.upsert(first)
     assert handlers.explain("again").node == ""
     handlers.pods.remove(first)
@@ -204,7 +206,7 @@ def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
 
 def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
     event = body("volcano-allocate")
-    running = change_pod(pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]})
+    running = change_pod(build_pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]})
     handlers.pods.upsert(running)
     used = dict(handlers.state.cluster.get_used("gpu-5"))
     for verb, status in (("deallocate", 64), ("allocate", 32), ("deallocate", 64)):
@@ -229,12 +231,12 @@ def test_many_dry_runs_leave_no_assumed_pods(handlers):
 
 
 def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
-    handlers = Handlers(policy(domains=[LEAF]), nodes=[node("gpu-0"), node("gpu-1")])
+    handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0"), build_node("gpu-1")])
     rails = handlers.policy.document.fabrics["roce"].rails
     bare = [msgspec.structs.replace(rail, resource=None, network=f"net/{rail.name}") for rail in rails]
     handlers.policy = change_fabric(handlers.policy, rails=tuple(bare))
-    handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1", gpus=1))
-    handlers.pods.upsert(pod("waiting", gpus=1, rails=0))
+    handlers.state.cluster.upsert_pod(build_pod("holder", on="gpu-1", gpus=1))
+    handlers.pods.upsert(build_pod("waiting", gpus=1, rails=0))
 
     def count_busy() -> int:
         rows = {row["node"]: row for row in handlers.explain("waiting").nodes}
@@ -265,8 +267,8 @@ def prioritize_one(handlers: Handlers, waiting) -> float:
 
 def test_a_pod_that_kube_scheduler_was_asked_about_does_not_occupy_a_node_that_volcano_offers():
     """A gang that fits nowhere is tried again and again, and no pod of it is placed."""
-    handlers = Handlers(policy(domains=[LEAF]), nodes=[node("gpu-0", "leaf-0")])
-    asked, task = pod("asked", group="g"), pod("task", group="v")
+    handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0", "leaf-0")])
+    asked, task = build_pod("asked", group="g"), build_pod("task", group="v")
     for created in (asked, task):
         handlers.pods.upsert(created)
     before = prioritize_one(handlers, task)

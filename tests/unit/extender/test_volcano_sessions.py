@@ -5,7 +5,7 @@ import devices
 import extending
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import LEAF, TWO_SIDED, node, pod, policy
+from placing import LEAF, TWO_SIDED, build_node, build_pod, build_policy
 
 from railwright.fabric.policy import model
 
@@ -16,10 +16,10 @@ class Door(extending.Site):
     """Two leaves of four full nodes, with a gang of four seen and nothing announced."""
 
     def __init__(self) -> None:
-        self.peers = [pod(f"job-worker-{index}", group="gang") for index in range(4)]
-        nodes = [node(f"{leaf}-{index}", leaf) for leaf in "ab" for index in range(4)]
-        victims = [pod(f"on-{node.metadata.name}", on=node.metadata.name) for node in nodes]
-        super().__init__(nodes, [*self.peers, *victims], policy(domains=[LEAF]))
+        self.peers = [build_pod(f"job-worker-{index}", group="gang") for index in range(4)]
+        nodes = [build_node(f"{leaf}-{index}", leaf) for leaf in "ab" for index in range(4)]
+        victims = [build_pod(f"on-{node.metadata.name}", on=node.metadata.name) for node in nodes]
+        super().__init__(nodes, [*self.peers, *victims], build_policy(domains=[LEAF]))
 
     def announce(self, index: int, on: str = "a-0", scope: str = "", **fields: object) -> str:
         return self.allocate(self.peers[index], on, scope, **fields)
@@ -45,9 +45,9 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
 # --- a gang that is tried in several sessions -----------------------------------------------------------------
 
 
-def build_policy(*, two_sided: bool = False, **placement: str) -> model.Policy:
+def build_shaped_policy(*, two_sided: bool = False, **placement: str) -> model.Policy:
     """Return a policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
-    return policy(domains=[LEAF], shapes=[TWO_SIDED] if two_sided else (), **placement)
+    return build_policy(domains=[LEAF], shapes=[TWO_SIDED] if two_sided else (), **placement)
 
 
 class Volcano(extending.Site):
@@ -56,9 +56,12 @@ class Volcano(extending.Site):
     def __init__(self, size: int, leaves: dict[str, int], given_: model.Policy) -> None:
         names = [f"{leaf}-{number}" for leaf, count in leaves.items() for number in range(count)]
         super().__init__(
-            [node(name, name[0]) for name in names], [pod(f"on-{name}", on=name) for name in names], given_, now=0.0
+            [build_node(name, name[0]) for name in names],
+            [build_pod(f"on-{name}", on=name) for name in names],
+            given_,
+            now=0.0,
         )
-        self.peers = [pod(f"job-worker-{rank}", group="gang") for rank in range(size)]
+        self.peers = [build_pod(f"job-worker-{rank}", group="gang") for rank in range(size)]
         self.add_gang(self.peers, "gang")
         self.close()
 
@@ -97,7 +100,7 @@ def leaves_of(names: list[str]) -> str:
 
 
 def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
-    volcano = Volcano(3, {"a": 4, "b": 3}, build_policy())
+    volcano = Volcano(3, {"a": 4, "b": 3}, build_shaped_policy())
     everything = set(volcano.names)
     volcano.session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated
     volcano.free(everything)
@@ -115,7 +118,7 @@ def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
     data=st.data(),
 )
 def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_sided, data):
-    given_ = build_policy(two_sided=two_sided)
+    given_ = build_shaped_policy(two_sided=two_sided)
     leaves = dict(zip("abcd", sizes, strict=False))
     size = min(size, sum(sizes))
     fresh, tried = (Volcano(size, leaves, given_) for _ in range(2))
@@ -135,7 +138,9 @@ class Claiming(extending.Site):
     """A node whose rails and GPUs are in slices."""
 
     def __init__(self) -> None:
-        super().__init__([claimed.build_node("n1", "a"), node("bare", "a", rails_each=0)], (), claimed.policy())
+        super().__init__(
+            [claimed.build_claimed_node("n1", "a"), build_node("bare", "a", rails_each=0)], (), claimed.policy()
+        )
         claimed.name_devices(self.state.cluster)
         claimed.add_slices(self.state.cluster, "n1")
         claimed.get_sink(self.state, "ResourceClaimTemplate").upsert(claimed.build_template("t", (0, 1)))
@@ -143,7 +148,7 @@ class Claiming(extending.Site):
             self.close(scope)
 
     def create(self, name: str):
-        created = claimed.build_pod(name)
+        created = claimed.build_claiming_pod(name)
         self.pods.upsert(created)
         return created
 

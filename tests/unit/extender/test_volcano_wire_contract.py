@@ -9,7 +9,7 @@ import extending
 from admitting import WIRE
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import node
+from placing import build_node
 
 PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
 EVENT = json.loads((WIRE / "volcano-allocate.json").read_bytes())
@@ -69,7 +69,7 @@ class Handlers(extending.Site):
     """The eight captured nodes in two leaves, all free."""
 
     def __init__(self) -> None:
-        super().__init__([node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)])
+        super().__init__([build_node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)])
 
     def prioritize(self, body: object) -> dict:
         return self.ask_volcano("prioritize", body)

@@ -72,16 +72,16 @@ def test_a_placeholder_for_an_unknown_domain_is_no_domain():
 DOMAINS = presets.list_domain_keys(model.Placement(preset="volcano"))
 
 
-def hyper(name: str, tier: int, *members: dict) -> hypernodes.HyperNode:
+def build_hyper_node(name: str, tier: int, *members: dict) -> hypernodes.HyperNode:
     tree = {"metadata": {"name": name}, "spec": {"tier": tier, "members": list(members)}}
     return msgspec.convert(tree, hypernodes.HyperNode)
 
 
-def nodes(*names: str) -> list[dict]:
+def list_node_members(*names: str) -> list[dict]:
     return [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in names]
 
 
-def below(*names: str) -> list[dict]:
+def list_hyper_members(*names: str) -> list[dict]:
     return [{"type": "HyperNode", "selector": {"exactMatch": {"name": name}}} for name in names]
 
 
@@ -105,10 +105,10 @@ def find_problems(state):
 
 
 TREE = [
-    hyper("s0", 2, *below("l0", "l1")),
-    hyper("l0", 1, *nodes("n0", "n1")),
-    hyper("l1", 1, {"type": "Node", "selector": {"regexMatch": {"pattern": "^n2$"}}}),
-    hyper("root", 3, *below("s0")),
+    build_hyper_node("s0", 2, *list_hyper_members("l0", "l1")),
+    build_hyper_node("l0", 1, *list_node_members("n0", "n1")),
+    build_hyper_node("l1", 1, {"type": "Node", "selector": {"regexMatch": {"pattern": "^n2$"}}}),
+    build_hyper_node("root", 3, *list_hyper_members("s0")),
 ]
 
 
@@ -127,7 +127,7 @@ def test_domains_are_hypernodes_from_the_lowest_tier_up():
 
 def test_nodes_move_when_their_labels_change():
     match = {"matchLabels": {"rack": "a"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
-    rack = hyper("rack-a", 1, {"type": "Node", "selector": {"labelMatch": match}})
+    rack = build_hyper_node("rack-a", 1, {"type": "Node", "selector": {"labelMatch": match}})
     state = build_state([rack], {"n0": {"rack": "a"}, "n1": {"rack": "a", "old": "1"}})
     assert [name for name, place in places(state).items() if place == ("rack-a",)] == ["n0"]
     moved = {"metadata": {"name": "n1", "labels": {"rack": "a"}}}
@@ -136,14 +136,24 @@ def test_nodes_move_when_their_labels_change():
 
 
 def test_an_empty_label_selector_selects_nothing_as_in_volcano():
-    state = build_state([hyper("all", 1, {"type": "Node", "selector": {"labelMatch": {}}})])
+    state = build_state([build_hyper_node("all", 1, {"type": "Node", "selector": {"labelMatch": {}}})])
     assert set(places(state).values()) == {("",)}
 
 
-PARENTS = [hyper("l0", 1, *nodes("n0")), hyper("s1", 2, *below("l0")), hyper("s0", 2, *below("l0"))]
-LEAVES = [hyper("l1", 1, *nodes("n0", "n1")), hyper("l0", 1, *nodes("n0"))]
-SPARSE = [hyper("leaf", 0, *nodes("n0")), hyper("spine", 20, *below("leaf"), *nodes("n1"))]
-ANCESTORS = [*TREE[:3], hyper("root", 3, *below("l0", "s0"), *nodes("n0"))]
+PARENTS = [
+    build_hyper_node("l0", 1, *list_node_members("n0")),
+    build_hyper_node("s1", 2, *list_hyper_members("l0")),
+    build_hyper_node("s0", 2, *list_hyper_members("l0")),
+]
+LEAVES = [
+    build_hyper_node("l1", 1, *list_node_members("n0", "n1")),
+    build_hyper_node("l0", 1, *list_node_members("n0")),
+]
+SPARSE = [
+    build_hyper_node("leaf", 0, *list_node_members("n0")),
+    build_hyper_node("spine", 20, *list_hyper_members("leaf"), *list_node_members("n1")),
+]
+ANCESTORS = [*TREE[:3], build_hyper_node("root", 3, *list_hyper_members("l0", "s0"), *list_node_members("n0"))]
 
 
 @pytest.mark.parametrize(
@@ -168,14 +178,16 @@ def test_a_node_is_in_one_hypernode_of_each_tier(objects, expected, problems):
 
 def test_invalid_members_are_left_out_and_reported():
     bad = [
-        hyper("a", 1, *below("b"), *nodes("n0", "gone")),
-        hyper("b", 1, *below("a")),
-        hyper("c", 2, *below("nobody"), {"type": "Node", "selector": {"regexMatch": {"pattern": "("}}}),
-        hyper(
+        build_hyper_node("a", 1, *list_hyper_members("b"), *list_node_members("n0", "gone")),
+        build_hyper_node("b", 1, *list_hyper_members("a")),
+        build_hyper_node(
+            "c", 2, *list_hyper_members("nobody"), {"type": "Node", "selector": {"regexMatch": {"pattern": "("}}}
+        ),
+        build_hyper_node(
             "d", 2, {"type": "Node", "selector": {"labelMatch": {"matchExpressions": [{"key": "k", "operator": "~"}]}}}
         ),
-        hyper("e", 2, {"type": "Node"}, {"type": "Node", "selector": {}}),
-        hyper("f", 2, {"type": "HyperNode", "selector": {"regexMatch": {"pattern": "a"}}}),
+        build_hyper_node("e", 2, {"type": "Node"}, {"type": "Node", "selector": {}}),
+        build_hyper_node("f", 2, {"type": "HyperNode", "selector": {"regexMatch": {"pattern": "a"}}}),
     ]
     state = build_state(bad)
     assert places(state)["n0"] == ("a",)
@@ -193,7 +205,10 @@ def test_invalid_members_are_left_out_and_reported():
 
 
 def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
-    chain = [hyper("t0", 0, *nodes("n0")), *(hyper(f"t{i}", i, *below(f"t{i - 1}")) for i in range(1, 10))]
+    chain = [
+        build_hyper_node("t0", 0, *list_node_members("n0")),
+        *(build_hyper_node(f"t{i}", i, *list_hyper_members(f"t{i - 1}")) for i in range(1, 10)),
+    ]
     state = build_state(chain)
     assert places(state)["n0"] == tuple(f"t{i}" for i in range(8))
     assert find_problems(state) == (
@@ -206,7 +221,7 @@ def test_only_a_change_of_the_tree_invalidates_plans():
     before = state.version
     state.upsert_hyper_node(TREE[0])
     state.replace_hyper_nodes(list(reversed(TREE)))
-    state.remove_hyper_node(hyper("never", 1))
+    state.remove_hyper_node(build_hyper_node("never", 1))
     assert state.version == before
     state.remove_hyper_node(TREE[0])
     assert state.version > before
@@ -225,7 +240,7 @@ def trees(draw):
         st.just({}),
     )
     member = st.fixed_dictionaries({"type": st.sampled_from(["Node", "HyperNode", "?"]), "selector": selectors})
-    return [hyper(name, draw(st.integers(0, 3)), *draw(st.lists(member, max_size=4))) for name in names]
+    return [build_hyper_node(name, draw(st.integers(0, 3)), *draw(st.lists(member, max_size=4))) for name in names]
 
 
 @given(trees(), st.permutations(range(6)))

@@ -29,13 +29,13 @@ JOB = {"batch.kubernetes.io/job-name": "train"}
 ANNOTATED, CHOSEN = {"railwright.io/rails": "2"}, {"railwright.io/rails": "rail2,rail3"}
 
 
-def claims_fabric(more="", *, claims="", rails=RAILS, per_pod="proportional"):
+def build_claims_policy(more="", *, claims="", rails=RAILS, per_pod="proportional"):
     section = f"    gpusPerNode: 8\n    railsPerPod: {per_pod}\n    claims: {{deviceClass: dranet{claims}}}\n"
     return fabric(section + more, rails=rails, transport="efa")
 
 
-def by_gpus(**more):
-    return claims_fabric(claims=f", {GPUS}", **more)
+def build_gpu_claims_policy(**more):
+    return build_claims_policy(claims=f", {GPUS}", **more)
 
 
 def find_plan(tree, by, **more):
@@ -45,7 +45,7 @@ def find_plan(tree, by, **more):
 
 
 def test_the_claim_takes_the_place_of_the_gpus():
-    result = admit_pod(pod(gpus(4)), by_gpus())
+    result = admit_pod(pod(gpus(4)), build_gpu_claims_policy())
     (template,) = list_claim_templates(result)
     assert re.fullmatch(r"railwright-f-4x2-[0-9a-f]{10}", template)
     assert result["spec"]["containers"][0]["resources"] == {
@@ -57,19 +57,19 @@ def test_the_claim_takes_the_place_of_the_gpus():
 
 
 def test_gpus_of_a_device_plugin_stay_requests():
-    result = admit_pod(pod(gpus(8)), claims_fabric(claims=", pairBy: none"))
+    result = admit_pod(pod(gpus(8)), build_claims_policy(claims=", pairBy: none"))
     assert read_limits(result) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
     assert list_claim_templates(result)[0].startswith("railwright-f-0x4-")
 
 
 def test_the_name_depends_on_what_is_in_the_template():
-    by = by_gpus()
+    by = build_gpu_claims_policy()
     names = [
         *list_claim_templates(admit_pod(pod(gpus(8)), by)),
         *list_claim_templates(admit_pod(pod(gpus(4)), by)),
         *list_claim_templates(admit_pod(pod(gpus(8), annotations={"railwright.io/rails": "rail0,rail1"}), by)),
         *list_claim_templates(admit_pod(pod(gpus(8), annotations={"railwright.io/rails": "rail1,rail2"}), by)),
-        *list_claim_templates(admit_pod(pod(gpus(8)), claims_fabric(claims=f", {GPUS}, pairBy: numaNode"))),
+        *list_claim_templates(admit_pod(pod(gpus(8)), build_claims_policy(claims=f", {GPUS}, pairBy: numaNode"))),
     ]
     assert len(set(names)) == len(names)
     assert list_claim_templates(admit_pod(pod(gpus(8)), by)) == names[:1]
@@ -78,14 +78,17 @@ def test_the_name_depends_on_what_is_in_the_template():
 def test_the_name_depends_on_nothing_else():
     """A change of the policy that changes no template leaves those in use that there are."""
     gang = pod(gpus(4), labels=JOB)
-    other = claims_fabric("    mounts: {sharedMemory: 64Gi}\n", claims=f", {GPUS}")
-    names = {*list_claim_templates(admit_pod(gang, by_gpus())), *list_claim_templates(admit_pod(pod(gpus(4)), other))}
+    other = build_claims_policy("    mounts: {sharedMemory: 64Gi}\n", claims=f", {GPUS}")
+    names = {
+        *list_claim_templates(admit_pod(gang, build_gpu_claims_policy())),
+        *list_claim_templates(admit_pod(pod(gpus(4)), other)),
+    }
     assert len(names) == 1
 
 
 @pytest.mark.parametrize("labels", [{}, JOB], ids=["a pod on its own", "a pod of a gang"])
 def test_a_pod_that_asks_for_a_number_of_rails_may_get_any(labels):
-    ((name, devices),) = find_plan(pod(gpus(2), labels=labels), by_gpus()).templates.items()
+    ((name, devices),) = find_plan(pod(gpus(2), labels=labels), build_gpu_claims_policy()).templates.items()
     assert name.startswith("railwright-f-2x1-")
     nic = devices["requests"][-1]
     assert nic["name"] == "nic0"
@@ -104,18 +107,20 @@ def test_a_pod_that_asks_for_a_number_of_rails_may_get_any(labels):
     ],
 )
 def test_rails_that_the_pod_names_are_requested_by_name(tree, requests):
-    (devices,) = find_plan(tree, by_gpus()).templates.values()
+    (devices,) = find_plan(tree, build_gpu_claims_policy()).templates.values()
     assert [request["name"] for request in devices["requests"] if not request["name"].startswith("gpu")] == requests
 
 
 def test_a_template_with_another_content_is_not_used():
     """Its name has the hash of the content that railwright writes, so only somebody else has written it."""
-    (name,) = list_claim_templates(admit_pod(pod(gpus(4)), by_gpus()))
-    message = get_refusal(pod(gpus(4)), by_gpus(), build_facts(claim_templates={("prod", name): frozenset({"dranet"})}))
+    (name,) = list_claim_templates(admit_pod(pod(gpus(4)), build_gpu_claims_policy()))
+    message = get_refusal(
+        pod(gpus(4)), build_gpu_claims_policy(), build_facts(claim_templates={("prod", name): frozenset({"dranet"})})
+    )
     assert f"ResourceClaimTemplate prod/{name} has another content" in message
     assert "delete it" in message
     elsewhere = build_facts(claim_templates={("other", name): frozenset({"dranet"})})
-    assert list_claim_templates(admit_pod(pod(gpus(4)), by_gpus(), elsewhere)) == [name]
+    assert list_claim_templates(admit_pod(pod(gpus(4)), build_gpu_claims_policy(), elsewhere)) == [name]
 
 
 def test_a_claim_that_the_author_wrote_is_kept():
@@ -124,37 +129,40 @@ def test_a_claim_that_the_author_wrote_is_kept():
         resourceClaims=[{"name": "mine", "resourceClaimTemplateName": "pairs"}],
     )
     at = build_facts(claim_templates={("prod", "pairs"): frozenset({"dranet"})})
-    result = admit_pod(tree, by_gpus(), at)
+    result = admit_pod(tree, build_gpu_claims_policy(), at)
     assert list_claim_templates(result) == ["pairs"]
     assert read_limits(result) == {"nvidia.com/gpu": "4", "railwright.io/rails": "0"}
     assert "mine" in read_skipped(result)["claims"]
     channel = build_facts(claim_templates={("prod", "pairs"): frozenset({"compute-domain.nvidia.com"})})
     assert (
-        len(list_claim_templates(admit_pod(tree, by_gpus(), channel))) == 2
+        len(list_claim_templates(admit_pod(tree, build_gpu_claims_policy(), channel))) == 2
     )  # a claim for something else stays beside it
 
 
 def test_more_devices_than_a_claim_may_have_are_in_two_claims():
     rails = "".join(f"\n    - {{name: rail{rail}, device: efa{rail}}}" for rail in range(32)) + "\n"
-    large = admit_pod(pod(gpus(8)), by_gpus(rails=rails))
+    large = admit_pod(pod(gpus(8)), build_gpu_claims_policy(rails=rails))
     assert [name[:18] for name in list_claim_templates(large)] == ["railwright-f-8x32-"] * 2
     assert large["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright"}, {"name": "railwright-2"}]
 
 
 @pytest.mark.parametrize("init", [gpus(1, "diagnose"), gpus(1, "monitor", restartPolicy="Always")])
 def test_gpus_of_an_init_container_leave_all_gpus_requests(init):
-    after = admit_pod(pod(gpus(4), initContainers=[init]), by_gpus())
+    after = admit_pod(pod(gpus(4), initContainers=[init]), build_gpu_claims_policy())
     assert after["spec"]["initContainers"] == [init]
-    assert "request none there" in list_messages(plan_pod(pod(gpus(4), initContainers=[init]), by_gpus()))[0]
+    assert (
+        "request none there"
+        in list_messages(plan_pod(pod(gpus(4), initContainers=[init]), build_gpu_claims_policy()))[0]
+    )
     assert read_limits(after)["nvidia.com/gpu"] == "4"
     assert list_claim_templates(after)[0].startswith("railwright-f-0x")
 
 
 def test_a_pod_that_names_its_node_is_refused_where_a_scheduler_must_allocate_claims():
-    assert plan_pod(pod(gpus(2), nodeName="gpu-0"), by_gpus()).reason == "node-name"
+    assert plan_pod(pod(gpus(2), nodeName="gpu-0"), build_gpu_claims_policy()).reason == "node-name"
     own = facts.ClusterFacts(namespace="prod", claim_templates={("prod", "nics"): frozenset({"dranet"})})
     claim = [{"name": "mine", "resourceClaimTemplateName": "nics"}]
-    outcome = plan_pod(pod(gpus(2), nodeName="gpu-0", resourceClaims=claim), by_gpus(), own)
+    outcome = plan_pod(pod(gpus(2), nodeName="gpu-0", resourceClaims=claim), build_gpu_claims_policy(), own)
     assert isinstance(outcome, plan.Injection), "an author's own claim may be allocated already"
     cpu_only = pod(cpu(), nodeName="gpu-0")
-    assert read_record(admit_pod(cpu_only, by_gpus()))["role"] == "excluded"
+    assert read_record(admit_pod(cpu_only, build_gpu_claims_policy()))["role"] == "excluded"

@@ -11,28 +11,28 @@ CLAIM = {"name": "nics", "resourceClaimTemplateName": "nics"}
 CALL = "railwright.io/rails"
 
 
-def claiming(name: str = "c", **more) -> dict:
+def build_claiming_container(name: str = "c", **more) -> dict:
     return {"name": name, "image": "i", "resources": {"claims": [{"name": "nics"}]}, **more}
 
 
 def build_claiming_pod(*containers: dict, **more) -> dict:
-    return pod(*(containers or (claiming(),)), resourceClaims=[CLAIM], **more)
+    return pod(*(containers or (build_claiming_container(),)), resourceClaims=[CLAIM], **more)
 
 
 def test_the_namespace_opts_in_pods_with_a_claim_in_an_app_container():
     at = build_facts(namespace_labels={LABEL: "f"})
     policy = fabric(rails=UNNAMED)
     assert isinstance(plan_pod(build_claiming_pod(label=None), policy, at), plan.Injection)
-    unused = build_claiming_pod(cpu(), label=None, initContainers=[claiming("init")])
+    unused = build_claiming_pod(cpu(), label=None, initContainers=[build_claiming_container("init")])
     assert plan_pod(unused, policy, at) == plan.NotOptedIn()
 
 
 def test_the_container_that_uses_the_claim_gets_the_fabric():
     policy = fabric(rails=UNNAMED)
-    tree = admit_pod(build_claiming_pod(cpu("sidecar"), claiming("train")), policy)
+    tree = admit_pod(build_claiming_pod(cpu("sidecar"), build_claiming_container("train")), policy)
     assert read_record(tree)["containers"] == ["train"]
     assert admitting.read_limits(tree, 1) == {CALL: "0"}
-    beside_gpus = admit_pod(build_claiming_pod(claiming("loader"), gpus(8, "train")), policy)
+    beside_gpus = admit_pod(build_claiming_pod(build_claiming_container("loader"), gpus(8, "train")), policy)
     assert read_record(beside_gpus)["containers"] == ["train"]
 
 
@@ -46,7 +46,10 @@ def test_a_pod_with_claims_alone_gets_a_limit_of_a_managed_resource_once():
     }
     assert plan_pod(tree, policy).changes == ()
     own = admit_pod(
-        build_claiming_pod(claiming() | {"resources": {"claims": [{"name": "nics"}], "limits": {CALL: "0"}}}), policy
+        build_claiming_pod(
+            build_claiming_container() | {"resources": {"claims": [{"name": "nics"}], "limits": {CALL: "0"}}}
+        ),
+        policy,
     )
     assert "requests" not in own["spec"]["containers"][0]["resources"]
 

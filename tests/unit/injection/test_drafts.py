@@ -76,15 +76,15 @@ INDEX = st.integers(0, 1)
 RESOURCES = st.just("x/y") | KEYS
 
 
-def on_spec(verb, *arguments):
+def call_on_spec(verb, *arguments):
     return lambda draft: getattr(draft.spec, verb)(*arguments, WHY)
 
 
-def on_container(index, verb, *arguments):
+def call_on_container(index, verb, *arguments):
     return lambda draft: getattr(draft.container(index), verb)(*arguments, WHY)
 
 
-def reading(edit):
+def read_after(edit):
     """Return the edit, after which a mutator reads the pod."""
     return lambda draft: (edit(draft), draft.pod)
 
@@ -93,30 +93,34 @@ def reading(edit):
 EDITS = st.one_of(
     st.builds(lambda key, text: (key, lambda draft: draft.set_annotation(key, text, WHY)), KEYS, TEXT),
     st.builds(
-        lambda index, name, amount: ((index, name), on_container(index, "request", name, amount)),
+        lambda index, name, amount: ((index, name), call_on_container(index, "request", name, amount)),
         INDEX,
         RESOURCES,
         st.integers(1, 9),
     ),
-    st.builds(lambda name: (None, on_spec("append", "volumes", {"name": name, "emptyDir": {}})), TEXT),
+    st.builds(lambda name: (None, call_on_spec("append", "volumes", {"name": name, "emptyDir": {}})), TEXT),
     st.builds(
-        lambda index, path: (None, on_container(index, "append", "volumeMounts", {"name": "n", "mountPath": path})),
+        lambda index, path: (
+            None,
+            call_on_container(index, "append", "volumeMounts", {"name": "n", "mountPath": path}),
+        ),
         INDEX,
         TEXT,
     ),
-    st.builds(lambda name: (None, on_spec("append", "initContainers", {"name": name})), TEXT),
-    st.builds(lambda index: (None, on_container(index, "add_capability", "IPC_LOCK")), INDEX),
-    st.builds(lambda index: (None, on_container(index, "set_privileged")), INDEX),
-    st.builds(lambda index, text: (None, on_container(index, "set_env", "NEW", text)), INDEX, TEXT),
+    st.builds(lambda name: (None, call_on_spec("append", "initContainers", {"name": name})), TEXT),
+    st.builds(lambda index: (None, call_on_container(index, "add_capability", "IPC_LOCK")), INDEX),
+    st.builds(lambda index: (None, call_on_container(index, "set_privileged")), INDEX),
+    st.builds(lambda index, text: (None, call_on_container(index, "set_env", "NEW", text)), INDEX, TEXT),
     st.builds(
-        lambda text: (None, on_spec("append", "resourceClaims", {"name": "c", "resourceClaimTemplateName": text})), TEXT
+        lambda text: (None, call_on_spec("append", "resourceClaims", {"name": "c", "resourceClaimTemplateName": text})),
+        TEXT,
     ),
-    st.builds(lambda index: (None, on_container(index, "use_claim", "railwright")), INDEX),
+    st.builds(lambda index: (None, call_on_container(index, "use_claim", "railwright")), INDEX),
     st.just((None, lambda draft: draft.spec.set_field("hostNetwork", True, WHY, "hostNetwork true"))),
     st.builds(lambda index: (None, lambda draft: draft.container(index).set_field("command", ["a"], WHY, "")), INDEX),
 )
 EDIT_LISTS = st.lists(st.tuples(EDITS, st.booleans()), max_size=8).map(
-    lambda drawn: [(what, reading(edit) if is_read else edit) for (what, edit), is_read in drawn]
+    lambda drawn: [(what, read_after(edit) if is_read else edit) for (what, edit), is_read in drawn]
 )
 
 
@@ -164,7 +168,7 @@ def is_unchanged(before: object, after: object, touched: set[str]) -> bool:
 def test_an_equal_amount_keeps_its_spelling():
     resources = {"limits": {"x/y": "1000m"}, "requests": {"x/y": 2}}
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
-    draft = edit_pod(tree, [(None, on_container(0, "request", "x/y", 1))])
+    draft = edit_pod(tree, [(None, call_on_container(0, "request", "x/y", 1))])
     assert apply(tree, draft)["spec"]["containers"][0]["resources"] == {
         "limits": {"x/y": "1000m"},
         "requests": {"x/y": "1"},

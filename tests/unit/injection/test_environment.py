@@ -171,7 +171,7 @@ FACTS = "    nccl: {trafficClass: 96, addressRange: 10.0.0.0/8}\n"
 SIDE_CHANNEL = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
-def beside(tree: dict) -> dict:
+def list_library_variables(tree: dict) -> dict:
     return {
         name: value for name, value in read_env(tree).items() if name.startswith(("NVSHMEM_", "UCX_", "OMPI_", "PRTE_"))
     }
@@ -179,7 +179,7 @@ def beside(tree: dict) -> dict:
 
 def test_a_partly_configured_nvshmem_is_completed():
     after = admit_pod(pod(gpus(8, env=[{"name": "NVSHMEM_DEBUG", "value": "INFO"}])), fabric(FACTS))
-    assert beside(after) == {
+    assert list_library_variables(after) == {
         "NVSHMEM_DEBUG": "INFO",
         "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
         "NVSHMEM_HCA_LIST": "mlx5_0,mlx5_1",
@@ -201,12 +201,12 @@ def test_a_partly_configured_nvshmem_is_completed():
 )
 def test_devices_that_the_user_chose_for_a_library_stay(name, value, others):
     own = [{"name": name, "value": value}, *([SIDE_CHANNEL] if name.startswith("UCX") else [])]
-    assert beside(admit_pod(pod(gpus(8, env=own)), fabric())) == {name: value} | others
+    assert list_library_variables(admit_pod(pod(gpus(8, env=own)), fabric())) == {name: value} | others
 
 
 def test_a_rank_whose_data_ucx_carries_gets_rails_and_traffic_class_and_is_not_held_to_tcp():
     after = admit_pod(pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc,cuda"}])), fabric(FACTS))
-    assert beside(after) == {
+    assert list_library_variables(after) == {
         "UCX_TLS": "rc,cuda",
         "UCX_IB_TRAFFIC_CLASS": "96",
         "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1",

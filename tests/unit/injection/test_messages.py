@@ -56,7 +56,7 @@ def label_pod(label: str) -> Callable[[str], dict]:
     return lambda name: pod(gpus(8, name), label=label)
 
 
-def enforcing(level: str) -> dict:
+def enforce_level(level: str) -> dict:
     return {"namespace_labels": {"pod-security.kubernetes.io/enforce": level}}
 
 
@@ -164,22 +164,22 @@ REFUSALS = {
     "the only way is a host path": Case(
         ("level baseline", "/dev/infiniband", "fabric f", "run the pod in a privileged namespace or name"),
         by=fabric("    mounts: {devInfiniband: true}\n", rails=UNNAMED),
-        **enforcing("baseline"),
+        **enforce_level("baseline"),
     ),
     "directories of the node that the fabric needs": Case(
         ("level baseline", "hostPath", "fabric f needs /opt/vendor", "run the pod in a privileged namespace"),
         by=fabric("    mounts: {hostPaths: {/opt/vendor: /opt/vendor}}\n"),
-        **enforcing("baseline"),
+        **enforce_level("baseline"),
     ),
     "the host network that the fabric needs": Case(
         ("level baseline", "hostNetwork", "fabric f is used there only", "run the pod in a privileged namespace"),
         by=fabric("    hostNetwork: true\n", rails=UNNAMED),
-        **enforcing("baseline"),
+        **enforce_level("baseline"),
     ),
     "the only way is privilege": Case(
         ("level restricted", "privileged", "fabric f", "run the pod in a privileged namespace or name"),
         by=fabric("    security: {privileged: true}\n", rails=UNNAMED),
-        **enforcing("restricted"),
+        **enforce_level("restricted"),
     ),
     "its own word against privilege": Case(
         ("securityContext.allowPrivilegeEscalation is false", "fabric f", "remove it or use another fabric"),
@@ -270,7 +270,7 @@ WARNINGS = {
         ("level restricted", "IPC_LOCK: it is left out", "run the pod in a privileged namespace"),
         by=fabric("    security: {capabilities: [IPC_LOCK]}\n"),
         namespace=LONGEST,
-        **enforcing("restricted"),
+        **enforce_level("restricted"),
     ),
     "a capability that is dropped": Case(
         ("remove IPC_LOCK from securityContext.capabilities.drop", "drops IPC_LOCK by name"),
@@ -307,13 +307,13 @@ WARNINGS = {
         ("level baseline", "privileged: it is left out", "run the pod in a privileged namespace"),
         by=fabric("    security: {privileged: true}\n"),
         namespace=LONGEST,
-        **enforcing("baseline"),
+        **enforce_level("baseline"),
     ),
     "host path": Case(
         ("level baseline", "/dev/infiniband: it is left out", "run the pod in a privileged namespace"),
         by=fabric("    mounts: {devInfiniband: true}\n"),
         namespace=LONGEST,
-        **enforcing("baseline"),
+        **enforce_level("baseline"),
     ),
     "env from": Case(
         ("has envFrom", "GLOO_SOCKET_IFNAME", "write what the job needs in env, or in the source of envFrom"),

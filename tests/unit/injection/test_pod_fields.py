@@ -29,7 +29,7 @@ MOUNTED = fabric(
 )
 
 
-def with_memory(**more):
+def build_memory_container(**more):
     return gpus(8, **more) | {"resources": {"limits": {"nvidia.com/gpu": "8", "memory": "1Gi"}}}
 
 
@@ -71,7 +71,7 @@ def test_the_fabrics_scheduler_places_pods_that_name_no_other():
 
 
 def test_host_paths_are_read_only():
-    tree = admit_pod(pod(with_memory()), MOUNTED)
+    tree = admit_pod(pod(build_memory_container()), MOUNTED)
     mounts = {mount["mountPath"]: mount for mount in tree["spec"]["containers"][0]["volumeMounts"]}
     assert mounts["/usr/local/vendor"]["readOnly"] is True
     assert mounts["/dev/aperture"]["readOnly"] is True
@@ -80,7 +80,7 @@ def test_host_paths_are_read_only():
 
 
 def test_two_mounts_of_a_config_map_share_a_volume_and_the_record_names_what_was_added():
-    tree = admit_pod(pod(with_memory()), MOUNTED)
+    tree = admit_pod(pod(build_memory_container()), MOUNTED)
     volumes = [volume for volume in tree["spec"]["volumes"] if "configMap" in volume]
     assert [volume["configMap"] for volume in volumes] == [{"name": "topo"}]
     mounts = {mount["mountPath"]: mount for mount in tree["spec"]["containers"][0]["volumeMounts"]}
@@ -92,7 +92,7 @@ def test_two_mounts_of_a_config_map_share_a_volume_and_the_record_names_what_was
 
 def test_the_authors_mount_and_amounts_stay():
     own = {"name": "own", "mountPath": "/usr/local/vendor"}
-    container = with_memory(volumeMounts=[own])
+    container = build_memory_container(volumeMounts=[own])
     container["resources"]["limits"]["hugepages-2Mi"] = "2Mi"
     tree = admit_pod(pod(container, volumes=[{"name": "own", "emptyDir": {}}]), MOUNTED)
     assert read_skipped(tree)["mounts./usr/local/vendor"] == "container c mounts /usr/local/vendor itself"

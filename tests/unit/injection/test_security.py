@@ -9,7 +9,7 @@ HOST_PATH = "    mounts: {devInfiniband: true}\n"
 PRIVILEGED = "    security: {privileged: true}\n"
 
 
-def enforcing(level: str):
+def enforce_level(level: str):
     return build_facts(namespace_labels={LEVEL: level})
 
 
@@ -28,9 +28,9 @@ def test_a_capability_is_added_to_existing_ones(context):
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
 def test_a_forbidden_capability_is_left_out_with_a_warning(level):
     policy = fabric("    security: {capabilities: [IPC_LOCK]}\n")
-    outcome = plan_pod(pod(), policy, enforcing(level))
+    outcome = plan_pod(pod(), policy, enforce_level(level))
     assert f"level {level}, which forbids capability IPC_LOCK" in list_messages(outcome)[0]
-    after = admit_pod(pod(), policy, enforcing(level))
+    after = admit_pod(pod(), policy, enforce_level(level))
     assert "securityContext" not in after["spec"]["containers"][0]
     assert read_skipped(after)["security.IPC_LOCK"] == list_messages(outcome)[0]
 
@@ -38,9 +38,9 @@ def test_a_forbidden_capability_is_left_out_with_a_warning(level):
 @pytest.mark.parametrize("more", [HOST_PATH, PRIVILEGED])
 def test_a_forbidden_setting_refuses_the_pod_only_if_its_devices_need_it(more):
     policy = fabric(more, rails=NO_PLUGIN, transport="pvrdma")
-    assert "the only way to the devices of fabric f" in get_refusal(pod(), policy, enforcing("baseline"))
-    assert len(list_messages(plan_pod(pod(), fabric(more), enforcing("baseline")))) == 1
-    assert list_messages(plan_pod(pod(), policy, enforcing("privileged"))) == ()
+    assert "the only way to the devices of fabric f" in get_refusal(pod(), policy, enforce_level("baseline"))
+    assert len(list_messages(plan_pod(pod(), fabric(more), enforce_level("baseline")))) == 1
+    assert list_messages(plan_pod(pod(), policy, enforce_level("privileged"))) == ()
 
 
 def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
@@ -64,7 +64,7 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
 )
 def test_a_level_lets_its_capabilities_be_added_once(level, added):
     policy = fabric("    security: {capabilities: [IPC_LOCK, NET_RAW, NET_BIND_SERVICE, KILL, IPC_LOCK, KILL]}\n")
-    after = admit_pod(pod(), policy, enforcing(level))
+    after = admit_pod(pod(), policy, enforce_level(level))
     assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == added
 
 

@@ -107,7 +107,7 @@ def test_with_derive_false_nothing_is_derived():
 # --- libraries beside NCCL -----------------------------------------------------------------------------------
 
 
-def beside(transport: str, nccl: model.Nccl = model.Nccl(), devices=("mlx5_0", "mlx5_1")):  # noqa: B008 - frozen
+def derive_library_variables(transport: str, nccl: model.Nccl = model.Nccl(), devices=("mlx5_0", "mlx5_1")):  # noqa: B008 - frozen
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     return {
         variable.name: variable.value
@@ -130,23 +130,23 @@ DEVICES = {
     ("transport", "devices"), [("infiniband", DEVICES), ("erdma", {}), ("pvrdma", {}), ("tcp", {})]
 )
 def test_other_libraries_get_the_rails_devices_and_the_interface(transport, devices):
-    assert beside(transport, FACTS) == BOOTSTRAP | devices
+    assert derive_library_variables(transport, FACTS) == BOOTSTRAP | devices
 
 
 def test_nvshmem_and_ucx_get_the_facts_of_a_roce_fabric():
-    assert beside("roce", FACTS) == BOOTSTRAP | DEVICES | {
+    assert derive_library_variables("roce", FACTS) == BOOTSTRAP | DEVICES | {
         "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
         "NVSHMEM_IB_GID_INDEX": "3",
         "UCX_IB_GID_INDEX": "3",
         "UCX_IB_TRAFFIC_CLASS": "96",
     }
-    assert beside("roce", devices=None) == BOOTSTRAP  # the list and its switch go together
-    six = beside("roce", model.Nccl(address_range="fd00::/8"))
+    assert derive_library_variables("roce", devices=None) == BOOTSTRAP  # the list and its switch go together
+    six = derive_library_variables("roce", model.Nccl(address_range="fd00::/8"))
     assert (six["NVSHMEM_IB_ADDR_FAMILY"], six["NVSHMEM_IB_ADDR_RANGE"]) == ("AF_INET6", "fd00::/8")
 
 
 def test_nvshmem_speaks_libfabric_on_efa():
-    assert beside("efa", FACTS) == BOOTSTRAP | {
+    assert derive_library_variables("efa", FACTS) == BOOTSTRAP | {
         "NVSHMEM_REMOTE_TRANSPORT": "libfabric",
         "NVSHMEM_LIBFABRIC_PROVIDER": "efa",
     }

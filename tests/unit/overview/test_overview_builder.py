@@ -10,7 +10,7 @@ from railwright.fabric import node_views, views
 from railwright.fabric.overview import overview_builder, overview_types
 from railwright.fabric.policy import claimed_rails, model
 
-POLICY = placing.policy(oversubscription=[8])
+POLICY = placing.build_policy(oversubscription=[8])
 
 
 CLAIMS = """\
@@ -53,12 +53,14 @@ class Cluster:
 
 
 def gang(*where, name="g"):
-    return [placing.pod(f"{name}-{rank}", group=name, on=on) for rank, on in enumerate(where)]
+    return [placing.build_pod(f"{name}-{rank}", group=name, on=on) for rank, on in enumerate(where)]
 
 
 def test_leaves_are_listed_below_their_spines_in_natural_order():
-    nodes = [placing.node(f"n-{i}", f"l{leaf}", f"s{spine}") for i, leaf, spine in ((0, 10, 1), (1, 2, 1), (2, 3, 0))]
-    seen = Cluster([*nodes, placing.node("astray"), placing.node("n-10", "l2", "s1")]).seen()
+    nodes = [
+        placing.build_node(f"n-{i}", f"l{leaf}", f"s{spine}") for i, leaf, spine in ((0, 10, 1), (1, 2, 1), (2, 3, 0))
+    ]
+    seen = Cluster([*nodes, placing.build_node("astray"), placing.build_node("n-10", "l2", "s1")]).seen()
     assert list(seen.leaves) == ["roce/s0/l3", "roce/s1/l2", "roce/s1/l10", "roce"]
     assert [node.name for node in seen.leaves["roce/s1/l2"].nodes] == ["n-1", "n-10"]
     assert seen.leaves["roce/s1/l2"].above == ("s1",)
@@ -66,7 +68,7 @@ def test_leaves_are_listed_below_their_spines_in_natural_order():
 
 def build_claimed(**slices) -> Cluster:
     policy = read_claims_policy()
-    cluster = Cluster([placing.node("a-0", "a")], policy=policy)
+    cluster = Cluster([placing.build_node("a-0", "a")], policy=policy)
     offered = devices.build_slices("a-0", **slices)
     fabrics = claimed_rails.list_fabrics(policy.document)
     cluster.state.change_devices(lambda known: known.class_sink.replace(devices.read_classes(devices.NIC_CLASS)))
@@ -97,29 +99,30 @@ def test_a_rail_that_a_claim_of_others_holds_is_busy_and_the_claim_is_named():
 
 def test_the_state_of_a_rail_is_free_busy_degraded_or_dead():
     nodes = [
-        placing.node("a-0", "a", rails_each={"nvidia.com/mlx5_0": 1, "nvidia.com/mlx5_1": 1, "nvidia.com/mlx5_2": 1},
-                     capacity={"nvidia.com/mlx5_1": "2"}),
+        placing.build_node("a-0", "a",
+                           rails_each={"nvidia.com/mlx5_0": 1, "nvidia.com/mlx5_1": 1, "nvidia.com/mlx5_2": 1},
+                           capacity={"nvidia.com/mlx5_1": "2"}),
     ]  # fmt: skip
-    seen = Cluster(nodes, [placing.pod("p", group="g", on="a-0")])
+    seen = Cluster(nodes, [placing.build_pod("p", group="g", on="a-0")])
     assert seen.node("a-0").rails == "bwbd"
     assert seen.seen().fabrics[0].rails_dead == 1
     assert seen.seen().fabrics[0].rails_busy == 3
 
 
 def test_a_busy_rail_names_the_pod_that_holds_it():
-    nodes = placing.leaves(a=2)
+    nodes = placing.build_leaves(a=2)
     row = Cluster(nodes, gang("a-00", "a-01")).node("a-01")
     assert [(pod.pod, pod.gang, pod.rank, pod.rails) for pod in row.pods] == [("train/g-1", "train/g", 1, (0, 1, 2, 3))]
 
 
 def test_nodes_without_rails_are_left_out_and_those_without_a_device_plugin_are_dead():
     cpu = {"metadata": {"name": "web-0", "uid": "web-0"}, "status": {"allocatable": {"cpu": "8"}}}
-    seen = Cluster([placing.node("gpu-0", "a", rails_each=0), msgspec.convert(cpu, node_views.Node)]).seen()
+    seen = Cluster([placing.build_node("gpu-0", "a", rails_each=0), msgspec.convert(cpu, node_views.Node)]).seen()
     assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
 
 
 def test_a_gang_on_one_leaf_has_the_best_bandwidth():
-    assessed = Cluster(placing.leaves(a=4, b=4), gang("a-00", "a-01")).gang()
+    assessed = Cluster(placing.build_leaves(a=4, b=4), gang("a-00", "a-01")).gang()
     assert (assessed.state, assessed.bandwidth, assessed.best, assessed.leaves, assessed.min_leaves) == (
         "placed",
         1.0,
@@ -131,14 +134,14 @@ def test_a_gang_on_one_leaf_has_the_best_bandwidth():
 
 
 def test_announced_pods_of_a_gang_do_not_take_the_devices_that_it_is_assessed_by():
-    cluster = Cluster(placing.leaves(a=2), gang("a-00", ""))
-    waiting = placing.pod("g-1", group="g")
+    cluster = Cluster(placing.build_leaves(a=2), gang("a-00", ""))
+    waiting = placing.build_pod("g-1", group="g")
     cluster.state.assumed.assume(placing.build_assumed_pod(waiting, "a-01"))
     assert (cluster.gang().state, cluster.gang().bandwidth) == ("placed", 1.0)
 
 
 def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible_bandwidth():
-    assessed = Cluster(placing.leaves(a=4, b=4), gang("a-00", "b-00")).gang()
+    assessed = Cluster(placing.build_leaves(a=4, b=4), gang("a-00", "b-00")).gang()
     assert assessed.bandwidth < assessed.best == 1.0
     assert (assessed.leaves, assessed.min_leaves, assessed.state) == (2, 1, overview_types.SPREAD)
     message = assessed.why[0].message
@@ -148,8 +151,8 @@ def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible_bandwidth():
 
 def test_a_gang_whose_rails_are_not_beside_its_gpus_has_less_than_the_best_bandwidth():
     """Another pod uses the GPUs of NUMA node 0, and the gang's rails are there."""
-    policy = placing.policy(shapes=[placing.TWO_SIDED])
-    nodes = [placing.node(name, "a", rails_each=2) for name in ("a-0", "a-1", "a-2")]
+    policy = placing.build_policy(shapes=[placing.TWO_SIDED])
+    nodes = [placing.build_node(name, "a", rails_each=2) for name in ("a-0", "a-1", "a-2")]
     requests = {placing.GPU: "2", placing.RESOURCES[0]: "1"}
     other = placing.build_pod_with("other", {placing.GPU: "4", placing.RESOURCES[1]: "1"}, on="a-0")
     members = [placing.build_pod_with(f"g-{rank}", requests, on=f"a-{rank}", group="g") for rank in range(2)]
@@ -161,37 +164,37 @@ def test_a_gang_whose_rails_are_not_beside_its_gpus_has_less_than_the_best_bandw
 
 def test_a_waiting_gang_is_shown_with_the_reason():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
-    assessed = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
+    assessed = Cluster(placing.build_leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
     assert assessed.state == overview_types.WAITING
     assert "the cluster has slots for 1" in assessed.why[0].message
 
 
 @pytest.mark.parametrize(("pods", "placed"), [(("a-00", ""), 1), (("a-00", "a-01"), 2)])
 def test_a_gang_with_missing_pods_has_a_reason(pods, placed):
-    assessed = Cluster(placing.leaves(a=4), gang(*pods), {"train/g": 3}).gang()
+    assessed = Cluster(placing.build_leaves(a=4), gang(*pods), {"train/g": 3}).gang()
     assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, placed, 3)
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
 
 
 def test_a_gang_of_an_unknown_fabric_has_a_reason():
-    cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
-    cluster.policy = placing.policy()
-    cluster.state.upsert_pod(placing.pod("x-0", group="x", label="other", on="a-01"))
+    cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"))
+    cluster.policy = placing.build_policy()
+    cluster.state.upsert_pod(placing.build_pod("x-0", group="x", label="other", on="a-01"))
     assert "not defined in the current policy" in cluster.gang("train/x").why[0].message
 
 
 def test_a_policy_without_domains_is_a_reason_of_a_gang():
-    cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"), policy=placing.policy(domains=[]))
+    cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"), policy=placing.build_policy(domains=[]))
     assert cluster.gang().why[0].message == "the policy names no domains: leaves and crossings are not modelled"
 
 
 def test_without_a_policy_the_overview_is_empty():
-    seen = Cluster(placing.leaves(a=1), gang("a-00"), policy=None).seen()
+    seen = Cluster(placing.build_leaves(a=1), gang("a-00"), policy=None).seen()
     assert (seen.fabrics, seen.policy) == ([], "")
 
 
 def test_the_explanation_of_a_node_says_why_a_gang_does_not_use_it():
-    cluster = Cluster(placing.leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
+    cluster = Cluster(placing.build_leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-00")
     assert "held by train/o-0" in explanation["rails"][0].message
@@ -205,14 +208,14 @@ def test_the_explanation_of_a_node_says_why_a_gang_does_not_use_it():
 
 
 def bound_pod(name, on, created, bound=""):
-    pod = placing.pod(name, group="g", on=on)
+    pod = placing.build_pod(name, group="g", on=on)
     conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=bound)] if bound else None
     return placing.change_pod(pod, metadata={"creation_timestamp": created}, status={"conditions": conditions})
 
 
 def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
     first = bound_pod("g-0", "a-00", "2026-11-21T10:00:00Z", "2026-11-21T10:05:00Z")
-    cluster = Cluster(placing.leaves(a=2), [first, bound_pod("g-1", "", "2026-11-21T10:00:09Z")])
+    cluster = Cluster(placing.build_leaves(a=2), [first, bound_pod("g-1", "", "2026-11-21T10:00:09Z")])
     waiting = cluster.gang()
     assert (waiting.created_at, waiting.placed_at) == ("2026-11-21T10:00:00Z", "")
     cluster.add(bound_pod("g-1", "a-01", "2026-11-21T10:00:09Z", "2026-11-21T10:06:00Z"))
@@ -221,7 +224,7 @@ def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
 
 def test_a_refresh_assesses_some_gangs_and_the_next_ones_the_others():
     names = [f"g{index:02}" for index in range(20)]
-    cluster = Cluster(placing.leaves(a=40), [pod for name in names for pod in gang("", "", name=name)])
+    cluster = Cluster(placing.build_leaves(a=40), [pod for name in names for pod in gang("", "", name=name)])
     assessed = []
     for _ in range(3):
         for _ in cluster.builder.refresh():
@@ -231,7 +234,7 @@ def test_a_refresh_assesses_some_gangs_and_the_next_ones_the_others():
 
 
 def test_the_summary_counts_gpus_and_free_leaves():
-    nodes = [*placing.leaves(a=2, b=2, c=2), placing.node("c-02", "c", "s-c", unschedulable=True)]
+    nodes = [*placing.build_leaves(a=2, b=2, c=2), placing.build_node("c-02", "c", "s-c", unschedulable=True)]
     cluster = Cluster(nodes, gang("a-00"))
     fabric = cluster.seen().fabrics[0]
     assert (fabric.gpus, fabric.gpus_used, fabric.leaves_free) == (56, 8, 1)
@@ -242,8 +245,8 @@ def test_the_summary_counts_gpus_and_free_leaves():
 
 
 def test_broken_rails_are_dead_and_noted():
-    dead = placing.node("a-01", "a", rails_each=0, capacity=dict.fromkeys(placing.RESOURCES, "1"))
-    seen = Cluster([placing.mark_broken(placing.node("a-00", "a"), "rail3"), dead], policy=placing.policy())
+    dead = placing.build_node("a-01", "a", rails_each=0, capacity=dict.fromkeys(placing.RESOURCES, "1"))
+    seen = Cluster([placing.mark_broken(placing.build_node("a-00", "a"), "rail3"), dead], policy=placing.build_policy())
     node = seen.node("a-00")
     assert (node.rails, node.rail_notes) == (
         "fffd",

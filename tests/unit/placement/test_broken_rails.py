@@ -10,7 +10,7 @@ from railwright.fabric import intent, names, node_views
 from railwright.fabric.placement.state import broken_rails, object_info
 from railwright.fabric.workloads import volcano
 
-POLICY = placing.policy()
+POLICY = placing.build_policy()
 
 
 def find(cluster, name, policy=POLICY):
@@ -34,16 +34,16 @@ def offer(node: node_views.Node, **amounts: str) -> node_views.Node:
 
 def test_a_rail_is_broken_while_the_annotation_of_its_node_names_it():
     cluster = placing.build_cluster(
-        [placing.node("n", "a"), placing.mark_broken(placing.node("m", "a"), "rail1,rail3")]
+        [placing.build_node("n", "a"), placing.mark_broken(placing.build_node("m", "a"), "rail1,rail3")]
     )
     assert find(cluster, "m") == ["rail1 named", "rail3 named"]
     assert find(cluster, "n") == []
-    cluster.upsert_node(placing.node("m", "a"))
+    cluster.upsert_node(placing.build_node("m", "a"))
     assert find(cluster, "m") == []
 
 
 def test_a_rail_is_broken_while_none_of_its_devices_is_allocatable():
-    node = placing.node("n", "a", rails_each=2)
+    node = placing.build_node("n", "a", rails_each=2)
     cluster = placing.build_cluster([offer(node, rail0="0", rail1="1")])
     assert find(cluster, "n") == ["rail0 dead"]
     cluster.upsert_node(node)
@@ -56,17 +56,17 @@ def test_the_rails_of_a_shared_resource_break_together_when_no_device_is_left(le
     by = placing.change_fabric(
         POLICY, rails=tuple(msgspec.structs.replace(rail, resource="rdma/shared") for rail in known)
     )
-    node = placing.node("n", "a", rails_each={"rdma/shared": left}, capacity={"rdma/shared": "4"})
+    node = placing.build_node("n", "a", rails_each={"rdma/shared": left}, capacity={"rdma/shared": "4"})
     assert len(find(placing.build_cluster([node]), "n", by)) == rails
 
 
 def test_a_rail_that_a_node_never_had_is_not_broken():
-    cluster = placing.build_cluster([placing.node("bare", "a", rails_each={placing.RESOURCES[0]: 1})])
+    cluster = placing.build_cluster([placing.build_node("bare", "a", rails_each={placing.RESOURCES[0]: 1})])
     assert not cluster.nodes_with_broken_rails
 
 
 def test_a_rail_whose_devices_a_slice_taints_is_broken_until_the_taint_ends():
-    cluster = placing.build_cluster([claimed.build_node("n")])
+    cluster = placing.build_cluster([claimed.build_claimed_node("n")])
     claimed.name_devices(cluster)
     taints = {device["name"]: "NoSchedule" for device in devices.build_slices("n")[0]["spec"]["devices"]}
     claimed.add_slices(cluster, "n", taints=taints)
@@ -96,7 +96,7 @@ def test_a_long_annotation_is_cut():
 
 
 def test_a_name_of_no_rail_breaks_none():
-    cluster = placing.build_cluster([placing.mark_broken(placing.node("n", "a"), "mlx5_9")])
+    cluster = placing.build_cluster([placing.mark_broken(placing.build_node("n", "a"), "mlx5_9")])
     assert find(cluster, "n") == []
 
 
@@ -105,12 +105,12 @@ def test_a_name_of_no_rail_breaks_none():
 
 def decide(cluster, by=POLICY, *, size=1):
     cluster.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "gang", size))
-    request = placing.build_request(placing.pod("job-worker-0", group="gang"), list(cluster.nodes), by)
+    request = placing.build_request(placing.build_pod("job-worker-0", group="gang"), list(cluster.nodes), by)
     return placing.score_once(request, cluster)
 
 
 def test_a_gang_leaves_out_the_node_and_the_node_comes_last():
-    nodes = placing.leaves(a=4, b=3)
+    nodes = placing.build_leaves(a=4, b=3)
     cluster = placing.build_cluster([placing.mark_broken(nodes[1], "rail3"), nodes[0], *nodes[2:]])
     decision = decide(cluster, size=3)
     assert decision.plan.bandwidth == 1.0
@@ -128,7 +128,7 @@ def without_resources(count):
 
 @pytest.mark.parametrize("count", [1, 4], ids=["beside counted rails", "all rails"])
 def test_a_gang_leaves_out_a_broken_rail_without_a_resource(count):
-    by, nodes = without_resources(count), placing.leaves(a=4, b=3)
+    by, nodes = without_resources(count), placing.build_leaves(a=4, b=3)
     cluster = placing.build_cluster(nodes)
     assert [leaf for leaf, *_ in decide(cluster, by, size=3).plan.leaves] == ["b"]
     cluster.upsert_node(placing.mark_broken(nodes[5], "rail0"))

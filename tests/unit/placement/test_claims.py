@@ -13,8 +13,8 @@ from claimed import (
     add_slices,
     add_template,
     build_claim,
-    build_node,
-    build_pod,
+    build_claimed_node,
+    build_claiming_pod,
     build_request,
     build_template,
     get_sink,
@@ -22,7 +22,7 @@ from claimed import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import build_cluster, explain, node, score_once
+from placing import build_cluster, build_node, explain, score_once
 
 from extender import state as states
 from railwright.fabric import node_views
@@ -34,7 +34,9 @@ NAMES = (GPU, *RAIL)
 
 @pytest.fixture
 def cluster():
-    cluster = build_cluster([build_node("n1", "a"), build_node("n2", "a"), node("plugin", "a", rails_each=1)])
+    cluster = build_cluster(
+        [build_claimed_node("n1", "a"), build_claimed_node("n2", "a"), build_node("plugin", "a", rails_each=1)]
+    )
     name_devices(cluster)
     add_slices(cluster, "n1", "n2")
     add_template(cluster, "t", (0, 1))
@@ -71,7 +73,7 @@ def hold(cluster, name, rails, on="n1", **kinds):
 
 
 def test_a_pod_that_names_a_claim_requests_its_rails_before_the_claim_is_reserved(cluster):
-    cluster.upsert_pod(build_pod("p", templates=(), claims=("own",)))
+    cluster.upsert_pod(build_claiming_pod("p", templates=(), claims=("own",)))
     assert list_requests(cluster) == [0] * 5
     claim = devices.read_claim(build_claim("own", (3,), gpus=1))
     cluster.change_devices(lambda known: known.claim_sink.upsert(claim))
@@ -82,7 +84,7 @@ def test_a_pod_that_names_a_claim_requests_its_rails_before_the_claim_is_reserve
 
 def test_a_bound_pod_uses_what_its_claims_hold_and_not_what_it_asks_for(cluster):
     """Anybody can write amounts into a pod that names its node, and claims that nobody allocates."""
-    forged = build_pod("forged", on="n1")
+    forged = build_claiming_pod("forged", on="n1")
     forged.spec.containers[0].resources.requests.update(dict.fromkeys(NAMES, "8"))
     cluster.upsert_pod(forged)
     assert list_requests(cluster, "uid-forged") == [10, 9, 9, 8, 8]
@@ -101,26 +103,26 @@ def test_a_bound_pod_uses_what_its_claims_hold_and_not_what_it_asks_for(cluster)
 
 def test_a_node_without_a_free_rail_of_the_claim_has_no_slot(cluster):
     hold(cluster, "other", (1,))
-    pod = build_pod("p")
+    pod = build_claiming_pod("p")
     cluster.upsert_pod(pod)
     assert choose(cluster, pod) == ["n2"]
     assert list_holders(cluster, request(cluster, pod)) == {"claim train/claim-other"}
 
 
 def test_the_holder_of_a_rail_is_its_pod_also_before_it_is_bound(cluster):
-    cluster.upsert_pod(build_pod("other"))
+    cluster.upsert_pod(build_claiming_pod("other"))
     hold(cluster, "other", (1,))
-    pod = build_pod("p")
+    pod = build_claiming_pod("p")
     cluster.upsert_pod(pod)
     assert list_holders(cluster, request(cluster, pod)) == {"train/other"}
 
 
 def test_a_claim_that_names_a_pod_of_another_namespace_is_held_by_itself(cluster):
-    cluster.upsert_pod(build_pod("victim"))
+    cluster.upsert_pod(build_claiming_pod("victim"))
     tree = build_claim("forged", (1,), gpus=1, pod_uid="uid-victim", on="n1")
     tree["metadata"]["namespace"] = "other"
     cluster.change_devices(lambda known: known.claim_sink.upsert(devices.read_claim(tree)))
-    pod = build_pod("p")
+    pod = build_claiming_pod("p")
     cluster.upsert_pod(pod)
     assert list_holders(cluster, request(cluster, pod)) == {"claim other/forged"}
     assert not pod_usage.list_nodes(cluster, "uid-victim")
@@ -138,7 +140,7 @@ def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(cluster):
 
 def test_claims_that_name_no_rail_are_left_to_the_allocator(cluster):
     hold(cluster, "other", (0, 1, 2))
-    pod = build_pod("p", templates=(), claims=("own",))
+    pod = build_claiming_pod("p", templates=(), claims=("own",))
     cluster.upsert_pod(pod)
     any_nic = {"nic": (devices.NIC_CLASS, 'device.attributes["dra.net"].rdma == true')}
     cluster.change_devices(
@@ -149,7 +151,7 @@ def test_claims_that_name_no_rail_are_left_to_the_allocator(cluster):
 
 @pytest.mark.parametrize("missing", [{"taints": {"pci-0000-20-1b-0": "NoSchedule"}}, {"without": ["pci-0000-20-1b-0"]}])
 def test_a_tainted_or_missing_device_takes_its_rail_out_and_puts_it_back(cluster, missing):
-    pod = build_pod("p")
+    pod = build_claiming_pod("p")
     cluster.upsert_pod(pod)
     add_slices(cluster, "n1", generation=2, **missing)
     assert choose(cluster, pod) == ["n2"]
@@ -159,9 +161,9 @@ def test_a_tainted_or_missing_device_takes_its_rail_out_and_puts_it_back(cluster
 
 def test_a_peer_whose_claims_are_allocated_counts_as_placed_before_its_binding(cluster):
     for name in ("a", "b"):
-        cluster.upsert_pod(build_pod(name, group="g"))
+        cluster.upsert_pod(build_claiming_pod(name, group="g"))
     hold(cluster, "a", (0, 1))
-    decision = score_once(request(cluster, build_pod("b", group="g")), cluster)
+    decision = score_once(request(cluster, build_claiming_pod("b", group="g")), cluster)
     assert sum(decision.peers_by_leaf.values()) == 1
     assert decision.gang.unplaced == 1
 
@@ -171,7 +173,7 @@ LEAVES = {"a-0": "a", "a-1": "a", "b-0": "b", "b-1": "b"}
 
 @pytest.fixture
 def four_nodes():
-    four_nodes = build_cluster([build_node(name, leaf) for name, leaf in LEAVES.items()])
+    four_nodes = build_cluster([build_claimed_node(name, leaf) for name, leaf in LEAVES.items()])
     name_devices(four_nodes)
     add_slices(four_nodes, *LEAVES)
     add_template(four_nodes, "t", (0, 1))
@@ -181,7 +183,7 @@ def four_nodes():
 def test_a_gang_is_planned_on_a_leaf_whose_nodes_have_the_devices(four_nodes):
     tree = build_claim("gpus", (), gpus=7, pod_uid="uid-gpus", on="a-0")
     four_nodes.change_devices(lambda known: known.claim_sink.upsert(devices.read_claim(tree)))
-    pods = [build_pod(name, group="g") for name in ("p-0", "p-1")]
+    pods = [build_claiming_pod(name, group="g") for name in ("p-0", "p-1")]
     for peer in pods:
         four_nodes.upsert_pod(peer)
     decision = score_once(build_request(four_nodes, pods[0], list(LEAVES)), four_nodes)
@@ -197,7 +199,7 @@ def test_nodes_whose_first_rails_are_busy_suit_a_pod_that_takes_any_rail(four_no
     for number in range(2):
         claim = devices.read_claim(build_claim(f"rail{number}", (number,), gpus=0, pod_uid=f"uid-{number}", on="a-0"))
         four_nodes.change_devices(lambda known, claim=claim: known.claim_sink.upsert(claim))
-    pod = build_pod("p", templates=("any",))
+    pod = build_claiming_pod("p", templates=("any",))
     four_nodes.upsert_pod(pod)
     request = build_request(four_nodes, pod, list(LEAVES))
     assert request.needs == ()
@@ -228,7 +230,7 @@ class World:
 
     def __init__(self) -> None:
         self.state = states.State()
-        self.state.cluster.upsert_node(build_node("n1"))
+        self.state.cluster.upsert_node(build_claimed_node("n1"))
         name_devices(self.state.cluster)
         add_slices(self.state.cluster, "n1")
         self.engine = engine.PlacementEngine(self.state.cluster)
@@ -237,7 +239,7 @@ class World:
         self.seen: set[str] = set()
 
     def pod(self, on=""):
-        return build_pod("p", on=on, templates=("t", "u"))
+        return build_claiming_pod("p", on=on, templates=("t", "u"))
 
     def claim(self, name, on=""):
         rails, gpus, first = ((0, 1), 2, 0) if name == "t" else ((2,), 1, 2)
@@ -275,7 +277,7 @@ class World:
 
     def count_used(self):
         """Return the devices in use as the node's class has them, for another pod."""
-        other = build_pod("other", templates=("all",))
+        other = build_claiming_pod("other", templates=("all",))
         self.templates.upsert(build_template("all", (0, 1, 2, 3)))
         request = build_request(self.state.cluster, other, ["n1"])
         index = self.engine.get_index(request)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import GPU, RESOURCES, build_assumed_pod, build_cluster, change_pod, node, pod, policy
+from placing import GPU, RESOURCES, build_assumed_pod, build_cluster, build_node, build_pod, build_policy, change_pod
 
 from extender import cluster_reports
 from railwright.fabric.placement.state import assumed_pods, gang_status
@@ -12,7 +12,7 @@ from railwright.fabric.policy import model
 from railwright.fabric.workloads import membership
 
 PODS = st.builds(
-    pod,
+    build_pod,
     st.sampled_from(["a", "b", "c", "d"]),
     gpus=st.integers(0, 8),
     on=st.sampled_from(["", "n1", "n2"]),
@@ -22,7 +22,7 @@ PODS = st.builds(
 
 @given(st.lists(st.one_of(st.tuples(st.just("upsert"), PODS), st.tuples(st.just("remove"), PODS)), max_size=20))
 def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
-    state, last = build_cluster([node("n1"), node("n2")]), {}
+    state, last = build_cluster([build_node("n1"), build_node("n2")]), {}
     for verb, event in events:
         if verb == "upsert":
             state.upsert_pod(event)
@@ -46,30 +46,32 @@ def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
 
 
 def test_a_heartbeat_touches_no_node():
-    state = build_cluster([node("n", "a")], [pod("bound", group="g", on="n"), pod("waits", group="g")])
+    state = build_cluster(
+        [build_node("n", "a")], [build_pod("bound", group="g", on="n"), build_pod("waits", group="g")]
+    )
     position = state.change_log.position
-    state.upsert_node(node("n", "a"))
-    state.upsert_pod(pod("bound", group="g", on="n"))
+    state.upsert_node(build_node("n", "a"))
+    state.upsert_pod(build_pod("bound", group="g", on="n"))
     assert state.change_log.position == position
-    state.upsert_node(node("n", "b"))
-    state.upsert_pod(pod("bound", group="g", gpus=4, on="n"))
+    state.upsert_node(build_node("n", "b"))
+    state.upsert_pod(build_pod("bound", group="g", gpus=4, on="n"))
     assert state.change_log.position > position
     assert state.get_used("n")[GPU] == 4000
 
 
 def test_a_terminating_pod_leaves_its_gang_and_keeps_its_devices():
-    state = build_cluster([node("n", "a")], [pod("p", group="g", on="n")])
+    state = build_cluster([build_node("n", "a")], [build_pod("p", group="g", on="n")])
     at = {"deletion_timestamp": "2026-01-01T00:00:00Z"}
-    state.upsert_pod(change_pod(pod("p", group="g", on="n"), metadata=at))
+    state.upsert_pod(change_pod(build_pod("p", group="g", on="n"), metadata=at))
     assert not state.get_gang(membership.GangKey("train/g"))
     assert state.get_used("n")[GPU] == 8000
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_holds_no_devices(phase):
-    state = build_cluster([node("n", "a")], [pod("p", on="n")])
+    state = build_cluster([build_node("n", "a")], [build_pod("p", on="n")])
     assert state.get_used("n")[GPU] == 8000
-    state.upsert_pod(change_pod(pod("p", on="n"), status={"phase": phase}))
+    state.upsert_pod(change_pod(build_pod("p", on="n"), status={"phase": phase}))
     assert not state.get_used("n").get(GPU)
 
 
@@ -94,7 +96,7 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
     for event in events:
         match event:
             case ("assume", name, node, state):
-                assumed.assume(build_assumed_pod(pod(name, group="g"), node, state=state))
+                assumed.assume(build_assumed_pod(build_pod(name, group="g"), node, state=state))
                 expected[name] = (node, state)
             case ("forget", name):
                 assert assumed.forget(f"uid-{name}") == (name in expected)
@@ -110,9 +112,9 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
 
 def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
     assumed = assumed_pods.AssumedPods()
-    assumed.assume(build_assumed_pod(pod("a"), "n1", state=PIPELINED, scope="east"))
-    assumed.assume(build_assumed_pod(pod("b"), "n1", state=PIPELINED, scope="west"))
-    assumed.assume(build_assumed_pod(pod("c"), "n1", scope="east"))
+    assumed.assume(build_assumed_pod(build_pod("a"), "n1", state=PIPELINED, scope="east"))
+    assumed.assume(build_assumed_pod(build_pod("b"), "n1", state=PIPELINED, scope="west"))
+    assumed.assume(build_assumed_pod(build_pod("c"), "n1", scope="east"))
     assumed.end_session("east", now=5.0)
     assert {assumed_pod.uid: assumed_pod.state for assumed_pod in assumed} == {
         "uid-b": PIPELINED,
@@ -122,7 +124,7 @@ def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
 
 def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
     assumed = assumed_pods.AssumedPods()
-    assumed.assume(build_assumed_pod(pod("a"), "n1", since=100.0))
+    assumed.assume(build_assumed_pod(build_pod("a"), "n1", since=100.0))
     assert assumed.expire(130.0, 30) == ()
     assert [assumed_pod.uid for assumed_pod in assumed.expire(130.1, 30)] == ["uid-a"]
     assert len(assumed) == 0
@@ -130,7 +132,7 @@ def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
 
 def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
     assumed = assumed_pods.AssumedPods()
-    assumed.assume(build_assumed_pod(pod("a"), "n1", since=0.0))
+    assumed.assume(build_assumed_pod(build_pod("a"), "n1", since=0.0))
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=25.0)
     assert [assumed_pod.uid for assumed_pod in assumed.expire(31.5, 30)] == ["uid-a"]
@@ -143,16 +145,16 @@ FREE, BUSY, DEAD, _, OUT, BEYOND = cluster_reports.DeviceState
 RAIL0 = RESOURCES[0]
 
 
-ILL = node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "1"))
-CORDONED = node("a", rails_each=2, unschedulable=True)
-HOLDER = pod("p", on="a")
+ILL = build_node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "1"))
+CORDONED = build_node("a", rails_each=2, unschedulable=True)
+HOLDER = build_pod("p", on="a")
 
 
 @pytest.mark.parametrize(
     ("nodes", "pods", "expected"),
     [
-        ([node("a"), node("b")], [HOLDER, pod("waiting")], (1, 1, 0, 0)),
-        ([ILL, node("b")], [], (1, 0, 1, 0)),
+        ([build_node("a"), build_node("b")], [HOLDER, build_pod("waiting")], (1, 1, 0, 0)),
+        ([ILL, build_node("b")], [], (1, 0, 1, 0)),
         ([ILL], [HOLDER], (0, 1, 0, 0)),
         ([CORDONED], [HOLDER], (0, 1, 0, 1)),
     ],
@@ -165,8 +167,14 @@ def test_each_device_is_free_busy_dead_or_unschedulable(nodes, pods, expected):
 
 
 def test_devices_requested_beyond_allocatable_are_overcommitted():
-    nodes = [node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "2")), node("b", rails_each=2), node("c")]
-    cluster = build_cluster(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
+    nodes = [
+        build_node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "2")),
+        build_node("b", rails_each=2),
+        build_node("c"),
+    ]
+    cluster = build_cluster(
+        nodes, [build_pod("p", on="a", rails=2), build_pod("q", on="b"), build_pod("r", on="c"), build_pod("s", on="c")]
+    )
     counts = cluster_reports.count_devices(cluster.nodes.values(), cluster, [RAIL0, "x/unknown"])
     assert (counts[RAIL0, BEYOND], counts["x/unknown", BEYOND]) == (3, 0)
 
@@ -175,5 +183,5 @@ def test_rails_that_share_a_pool_have_one_label():
     rails = tuple(model.Rail(name=f"rail{number}", resource="x/y") for number in range(3))
     other = model.Rail(name="alone", resource="x/z")
     counted_by_nobody = model.Rail(name="none")
-    fabric = msgspec.structs.replace(policy().document.fabrics["roce"], rails=(*rails, other, counted_by_nobody))
+    fabric = msgspec.structs.replace(build_policy().document.fabrics["roce"], rails=(*rails, other, counted_by_nobody))
     assert cluster_reports.name_pools(fabric) == {"x/y": "rail0..rail2", "x/z": "alone"}

@@ -9,7 +9,7 @@ import placing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import LEAF, build_request, leaves, node, pod
+from placing import LEAF, build_leaves, build_node, build_pod, build_request
 from scheduling_loop import Loop, gang
 
 from railwright.fabric import views
@@ -20,7 +20,7 @@ LEAVES = tuple((name, "s") for name in "abcd")
 
 
 def build_policy(segment=None):
-    return placing.change_fabric(placing.policy(), nvlink_segment=segment)
+    return placing.change_fabric(placing.build_policy(), nvlink_segment=segment)
 
 
 class FilteringLoop(Loop):
@@ -80,9 +80,9 @@ def test_a_segment_never_crosses_and_gangs_of_whole_segments_use_the_fewest_doma
 
     Only a scheduler that starts a gang as a whole leaves nodes alone that cannot hold it.
     """
-    nodes = leaves(**{f"a{number}": free for number, free in enumerate(sizes)})
+    nodes = build_leaves(**{f"a{number}": free for number, free in enumerate(sizes)})
     loop = FilteringLoop(nodes, given=build_policy(size), announces=announces)
-    pods = gang(count, pod)
+    pods = gang(count, build_pod)
     size, is_whole = min(size, count), not count % min(size, count)
     loop.submit(pods)
     fewest = count_fewest(sizes, [min(size, count - start) for start in range(0, count, size)])
@@ -99,7 +99,9 @@ def test_a_segment_never_crosses_and_gangs_of_whole_segments_use_the_fewest_doma
             assert len(set(placed.values())) == fewest
 
 
-@pytest.mark.parametrize("nodes", [leaves(a=7, b=3), [*leaves(a=4), *(node(f"x{number}") for number in range(4))]])
+@pytest.mark.parametrize(
+    "nodes", [build_leaves(a=7, b=3), [*build_leaves(a=4), *(build_node(f"x{number}") for number in range(4))]]
+)
 def test_a_gang_without_room_for_its_segments_does_not_fit_though_nodes_are_free(nodes):
     """Nodes without a domain hold no segment."""
     loop = FilteringLoop(nodes, given=build_policy(4))
@@ -113,7 +115,7 @@ def test_a_gang_without_room_for_its_segments_does_not_fit_though_nodes_are_free
 
 
 def test_neighbouring_segments_share_a_domain_whichever_rank_comes_first():
-    loop = FilteringLoop(leaves(a=8, b=8, c=8), given=build_policy(4))
+    loop = FilteringLoop(build_leaves(a=8, b=8, c=8), given=build_policy(4))
     pods = loop.create(24)
     early = [9, 3, 10]
     placed = loop.try_all([pods[rank] for rank in early + [rank for rank in range(24) if rank not in early]])
@@ -122,7 +124,7 @@ def test_neighbouring_segments_share_a_domain_whichever_rank_comes_first():
 
 
 def test_a_refused_node_says_why():
-    loop = FilteringLoop([*leaves(a=3, b=2), node("bare", "")], given=build_policy(2))
+    loop = FilteringLoop([*build_leaves(a=3, b=2), build_node("bare", "")], given=build_policy(2))
     pods = loop.create(4)
     unlabelled = {"bare": "the node is in no NVLink domain, and segment 0 of the gang stays in one"}
     assert loop.find_refusals(pods[0]) == unlabelled
@@ -133,7 +135,7 @@ def test_a_refused_node_says_why():
 
 def test_a_leaf_without_room_for_a_segment_is_not_refused_and_not_planned():
     """What is free there may be more than the extender believes."""
-    loop = FilteringLoop(leaves(a=3, b=2), given=build_policy(2))
+    loop = FilteringLoop(build_leaves(a=3, b=2), given=build_policy(2))
     pods = loop.create(4)
     loop.place(pods[:1])
     assert loop.find_refusals(pods[2]) == {}
@@ -143,8 +145,8 @@ def test_a_leaf_without_room_for_a_segment_is_not_refused_and_not_planned():
 @pytest.mark.parametrize("indexed", [True, False])
 def test_segments_are_numbered_by_the_index_of_their_framework(indexed):
     """Ranks 0 and 2 are gone for good. Where pods have no index, no segment is known until all pods exist."""
-    loop = FilteringLoop(leaves(a=2, b=2), given=build_policy(2))
-    pods = gang(4, pod)
+    loop = FilteringLoop(build_leaves(a=2, b=2), given=build_policy(2))
+    pods = gang(4, build_pod)
     if not indexed:
         pods = [
             placing.change_pod(one, metadata={"name": f"g-{letter}"}) for letter, one in zip("abcd", pods, strict=True)
@@ -176,10 +178,10 @@ TORCH_WORKER = {**MPI_WORKER, kubeflow.OPERATOR: "pytorchjob-controller"}
     ],
 )
 def test_pods_that_come_after_all_others_have_room_in_their_segment(labels, existing, homes):
-    loop = FilteringLoop(leaves(a=3, b=4), given=build_policy(4))
+    loop = FilteringLoop(build_leaves(a=3, b=4), given=build_policy(4))
     pods = [
         placing.change_pod(one, metadata={"labels_or_none": {**one.metadata.labels, **row}})
-        for one, row in zip(gang(4, pod), labels, strict=True)
+        for one, row in zip(gang(4, build_pod), labels, strict=True)
     ]
     loop.submit(pods[:existing])
     loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 4))
@@ -190,9 +192,10 @@ def test_pods_that_come_after_all_others_have_room_in_their_segment(labels, exis
     "labels", [MPI_WORKER, {kubeflow.MPI_JOB: "mpi", kubeflow.MPI_ROLE: "worker"}, {volcano.JOB: "mpi"}]
 )
 def test_workers_do_not_wait_for_a_launcher_that_waits_for_them(labels):
-    loop = FilteringLoop(leaves(a=4), given=build_policy(16))
+    loop = FilteringLoop(build_leaves(a=4), given=build_policy(16))
     pods = [
-        placing.change_pod(one, metadata={"labels_or_none": {**one.metadata.labels, **labels}}) for one in gang(4, pod)
+        placing.change_pod(one, metadata={"labels_or_none": {**one.metadata.labels, **labels}})
+        for one in gang(4, build_pod)
     ]
     loop.submit(pods)
     loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 5))
@@ -210,10 +213,10 @@ def test_workers_do_not_wait_for_a_launcher_that_waits_for_them(labels):
     ],
 )
 def test_segments_are_whole_while_the_size_that_a_controller_declares_is_not_seen(version, kind, existing, homes):
-    loop = FilteringLoop(leaves(a=3, b=4, c=4), given=build_policy(4))
+    loop = FilteringLoop(build_leaves(a=3, b=4, c=4), given=build_policy(4))
     owner = views.OwnerReference(version, kind, "g", "uid-g", controller=True)
     changes = {"owner_references_or_none": [owner], "annotations_or_none": None}
-    pods = [placing.change_pod(one, metadata=changes) for one in gang(existing, pod)]
+    pods = [placing.change_pod(one, metadata=changes) for one in gang(existing, build_pod)]
     loop.submit(pods)
     loop.place(pods[:-1])
     assert loop.decide(pods[-1]).target_leaf[0] in homes
@@ -222,7 +225,7 @@ def test_segments_are_whole_while_the_size_that_a_controller_declares_is_not_see
 @pytest.mark.parametrize(("value", "home"), [("4", {"a"}), ("1", {"b", "a"}), (None, {"a", "b"})])
 def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
     """Leaf b is too small for four; in segments of two, the gang of six takes both."""
-    loop = FilteringLoop(leaves(a=4, b=2), given=build_policy(2))
+    loop = FilteringLoop(build_leaves(a=4, b=2), given=build_policy(2))
     annotations = {} if value is None else {"railwright.io/segment": value}
     pods = loop.create(6, annotations={"scheduling.k8s.io/group-name": "g", **annotations})
     assert set(loop.try_all(pods).values()) == home | ({"b"} if value == "4" else set())
@@ -260,11 +263,11 @@ class Trial:
 
     def __init__(self, sizes, pods, busy=()):
         self.nodes = [
-            placing.node(f"{spine}-{leaf}-{number:03}", f"{spine}{leaf}", spine)
+            placing.build_node(f"{spine}-{leaf}-{number:03}", f"{spine}{leaf}", spine)
             for (spine, leaf), size in sizes.items()
             for number in range(size)
         ]
-        held = [placing.pod(f"held-{name}", on=name) for name in busy]
+        held = [placing.build_pod(f"held-{name}", on=name) for name in busy]
         self.cluster = placing.build_cluster(self.nodes, [*pods, *held])
         self.cluster.upsert_size(volcano.POD_GROUPS, GANG)
         self.assumed = self.cluster.assumed
@@ -300,7 +303,7 @@ class Trial:
 
 
 def build_pods(size):
-    return [placing.pod(f"job-worker-{rank}", group="gang") for rank in range(size)]
+    return [placing.build_pod(f"job-worker-{rank}", group="gang") for rank in range(size)]
 
 
 def draw(seed):

@@ -7,12 +7,12 @@ from placing import (
     RAILS,
     RESOURCES,
     build_cluster,
+    build_leaves,
+    build_node,
+    build_pod,
     build_pod_with,
+    build_policy,
     build_request,
-    leaves,
-    node,
-    pod,
-    policy,
 )
 from wording import text, texts
 
@@ -25,7 +25,9 @@ from railwright.fabric.policy import model
 def messages(nodes, size, pods=(), *, offered=None, rank=0, gpus=8, **placement):
     state = build_cluster(nodes, pods, {"train/gang": size})
     request = build_request(
-        pod(f"job-worker-{rank}", group="gang", gpus=gpus), offered or list(state.nodes), policy(**placement)
+        build_pod(f"job-worker-{rank}", group="gang", gpus=gpus),
+        offered or list(state.nodes),
+        build_policy(**placement),
     )
     placement = engine.PlacementEngine(state)
     decision = placement.score(request)
@@ -40,27 +42,29 @@ def diagnose(state, request):
 
 
 def test_a_gang_on_one_leaf_at_full_bandwidth_needs_no_reason():
-    assert messages(leaves(a=8), 8)[1] == ()
+    assert messages(build_leaves(a=8), 8)[1] == ()
 
 
 def test_two_leaves_because_the_largest_holds_too_few():
-    _, why = messages(leaves(a=5, b=5), 8)
+    _, why = messages(build_leaves(a=5, b=5), 8)
     assert why == ("8 pods remain; the largest leaf at full bandwidth, a in s-a, has 5 slots; 2 leaves is the minimum",)
 
 
 def test_the_reason_names_why_a_single_leaf_would_be_slower():
-    slow = node("a-9", "a", spine="s-a", capacity={RESOURCES[2]: "2"})
-    _, why = messages([*leaves(a=4), slow, *leaves(b=3)], 5)
+    slow = build_node("a-9", "a", spine="s-a", capacity={RESOURCES[2]: "2"})
+    _, why = messages([*build_leaves(a=4), slow, *build_leaves(b=3)], 5)
     assert why[1] == ("1 leaf has enough slots (a in s-a), but at 0.88 of the bandwidth: rail2 degraded on 1 node")
 
 
 def test_numa_splits_are_named():
     numa = [{"gpus": [0, 1, 2, 3], "rails": list(RAILS)}, {"gpus": [4, 5, 6, 7], "rails": []}]
     shape = msgspec.convert({"name": "lopsided", "match": {"kind": "lopsided"}, "numa": numa}, model.NodeShape)
-    nodes = [node(f"a-{i}", "a", spine="s-a", labels={"kind": "lopsided"}) for i in range(4)]
-    busy = [pod(f"busy-{i}", gpus=4, rails=0, on=f"a-{i}") for i in range(4)]  # the GPUs beside the rails
+    nodes = [build_node(f"a-{i}", "a", spine="s-a", labels={"kind": "lopsided"}) for i in range(4)]
+    busy = [build_pod(f"busy-{i}", gpus=4, rails=0, on=f"a-{i}") for i in range(4)]  # the GPUs beside the rails
     state = build_cluster(nodes, busy, {"train/gang": 4})
-    request = build_request(pod("job-worker-0", group="gang", gpus=4), list(state.nodes), policy(shapes=[shape]))
+    request = build_request(
+        build_pod("job-worker-0", group="gang", gpus=4), list(state.nodes), build_policy(shapes=[shape])
+    )
     decision, diagnosed = diagnose(state, request)
     assert decision.plan.bandwidth == pytest.approx(bandwidth.MISALIGNED)
     assert texts(diagnosed.why) == (
@@ -69,16 +73,16 @@ def test_numa_splits_are_named():
 
 
 def test_reason_for_the_uplinks_of_a_small_leaf():
-    _, why = messages(leaves(a=1, b=1), 2, oversubscription=[7])
+    _, why = messages(build_leaves(a=1, b=1), 2, oversubscription=[7])
     assert why[0].endswith("2 leaves is the minimum")
     assert why[1].startswith("at most 0.14 of the bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
 
 
 def test_the_reason_names_the_rails_that_the_gang_cannot_use():
-    taken = [pod(f"busy-{i}", gpus=0, on=f"a-{i:02}", rails=0, annotations={}) for i in range(4)]
-    nodes = [node(f"a-{i}", "a", spine="s-a", rails_each=dict.fromkeys(RESOURCES[:3], 1)) for i in range(4)]
+    taken = [build_pod(f"busy-{i}", gpus=0, on=f"a-{i:02}", rails=0, annotations={}) for i in range(4)]
+    nodes = [build_node(f"a-{i}", "a", spine="s-a", rails_each=dict.fromkeys(RESOURCES[:3], 1)) for i in range(4)]
     state = build_cluster(nodes, taken, {"train/gang": 4})
-    task = pod("job-worker-0", group="gang", rails=0)
+    task = build_pod("job-worker-0", group="gang", rails=0)
     decision, diagnosed = diagnose(state, build_request(task, list(state.nodes)))
     assert decision.plan.bandwidth == pytest.approx(0.75)
     why = texts(diagnosed.why)
@@ -90,9 +94,9 @@ def test_the_reason_names_the_rails_that_the_gang_cannot_use():
 
 
 def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_them():
-    held = [pod("llm-3", gpus=0, rails=0, on="a-02")]
+    held = [build_pod("llm-3", gpus=0, rails=0, on="a-02")]
     held[0].spec.containers[0].resources.requests_or_none.update({RESOURCES[2]: "1"})
-    decision, why = messages(leaves(a=6), 8, held)
+    decision, why = messages(build_leaves(a=6), 8, held)
     assert not decision.plan.is_complete
     assert why == (
         "the gang never fits: it needs 8 slots, and without any other pod the eligible nodes have 6",
@@ -103,10 +107,10 @@ def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_t
 
 
 def test_a_gang_that_fits_without_other_pods_does_not_have_capacity_never():
-    held = [pod("llm-3", gpus=8, on="a-02")]
-    _, why = messages(leaves(a=6), 6, held)
+    held = [build_pod("llm-3", gpus=8, on="a-02")]
+    _, why = messages(build_leaves(a=6), 6, held)
     assert why[0] == "6 pods remain, each with rail0..rail3; the cluster has slots for 5"
-    _, why = messages(leaves(a=6), 7, held)
+    _, why = messages(build_leaves(a=6), 7, held)
     assert why[0].startswith(
         "the gang never fits: it needs 7 slots, and without any other pod the eligible nodes have 6"
     )
@@ -114,17 +118,17 @@ def test_a_gang_that_fits_without_other_pods_does_not_have_capacity_never():
 
 def test_reason_for_a_shortage_names_ineligible_nodes():
     nodes = [
-        *leaves(a=2),
-        node("b-0", "b", unschedulable=True),
-        node("c-0", "c", taints=[{"key": "x", "effect": "NoSchedule"}]),
+        *build_leaves(a=2),
+        build_node("b-0", "b", unschedulable=True),
+        build_node("c-0", "c", taints=[{"key": "x", "effect": "NoSchedule"}]),
     ]
     _, why = messages(nodes, 4)
     assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in why
 
 
 def test_reason_for_a_shortage_of_cpu_and_for_a_node_that_is_not_known_yet():
-    state = build_cluster(leaves(a=1), [build_pod_with("hog", {"cpu": "126"}, on="a-00")])
-    request = build_request(build_pod_with("w", {GPU: "8", "cpu": "4"}), ["a-00", "later"], policy())
+    state = build_cluster(build_leaves(a=1), [build_pod_with("hog", {"cpu": "126"}, on="a-00")])
+    request = build_request(build_pod_with("w", {GPU: "8", "cpu": "4"}), ["a-00", "later"], build_policy())
     decision, given = diagnose(state, request)
     assert "too little CPU or memory, or too many pods" in " ".join(texts(given.why))
     rows = {row["node"]: row for row in node_explainer.explain_nodes(decision, state, {})}
@@ -140,13 +144,13 @@ def test_the_search_for_pods_that_use_missing_devices_is_bounded(monkeypatch):
         return list_holders(node, *args, **kinds)
 
     monkeypatch.setattr(pod_usage, "list_holders", record_call)
-    _, why = messages([node(f"n-{i}", "a", rails_each={}) for i in range(1000)], 2)
+    _, why = messages([build_node(f"n-{i}", "a", rails_each={}) for i in range(1000)], 2)
     assert why
     assert len(searched) < 400
 
 
 def test_nodes_without_a_domain_label_are_named():
-    decision, why = messages([node(f"bare-{i}", spine="") for i in range(3)], 2)
+    decision, why = messages([build_node(f"bare-{i}", spine="") for i in range(3)], 2)
     assert decision.plan.is_complete
     message = "only nodes without a topology label have slots for the 2 pods still to be placed; label these nodes"
     assert why == (message,)
@@ -161,8 +165,8 @@ SIZES = {LEAF_A: 4, LEAF_B: 1, ("s",): 5}
 
 def stands(**changed):
     """Return the class of a node for a gang's member."""
-    state = build_cluster([node("n", "a", **changed)], (), {"train/gang": 4})
-    decision = engine.PlacementEngine(state).score(build_request(pod("w-0", group="gang"), ["n"]))
+    state = build_cluster([build_node("n", "a", **changed)], (), {"train/gang": 4})
+    decision = engine.PlacementEngine(state).score(build_request(build_pod("w-0", group="gang"), ["n"]))
     return decision.view.get_class("n")
 
 

@@ -11,13 +11,13 @@ from placing import (
     TWO_SIDED,
     build_assumed_pod,
     build_cluster,
+    build_leaves,
+    build_node,
+    build_pod,
     build_pod_with,
+    build_policy,
     build_request,
     explain,
-    leaves,
-    node,
-    pod,
-    policy,
     score_once,
 )
 from wording import texts
@@ -32,7 +32,7 @@ LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "
 
 def decide(nodes, assumed=()):
     """Return the explained nodes of a decision on a pod, to which all nodes are offered."""
-    request = build_request(pod("p"), [node.metadata.name for node in nodes], policy())
+    request = build_request(build_pod("p"), [node.metadata.name for node in nodes], build_policy())
     state = build_cluster(nodes)
     for entry in assumed:
         state.assumed.assume(entry)
@@ -47,7 +47,7 @@ def place_gang(size: int, nodes, pods=(), least=None, *, is_seen=True):
     state = build_cluster(nodes, pods, least)
     free, landed = [node.metadata.name for node in nodes], []
     for rank in range(size):
-        task = pod(f"job-worker-{rank}", group="gang")
+        task = build_pod(f"job-worker-{rank}", group="gang")
         explanations = explain(score_once(build_request(task, free), state))
         best = max(explanations.values(), key=lambda row: (row.score, row.node)).node
         if is_seen:
@@ -65,24 +65,24 @@ def find_best_leaves(request, state):
 
 @pytest.mark.parametrize("is_declared", [True, False], ids=["by its PodGroup", "by the observed pods"])
 def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it(is_declared):
-    seen = () if is_declared else [pod(f"job-worker-{rank}", group="gang") for rank in range(8)]
+    seen = () if is_declared else [build_pod(f"job-worker-{rank}", group="gang") for rank in range(8)]
     least = {"train/gang": 8} if is_declared else None
-    assert place_gang(8, leaves(a=4, b=8, c=12), seen, least) == "b" * 8
+    assert place_gang(8, build_leaves(a=4, b=8, c=12), seen, least) == "b" * 8
 
 
 @pytest.mark.parametrize(("sizes", "expected"), [({"a": 8, "b": 8}, "aaaaaaaa"), ({"a": 5, "b": 4}, "aaaaabbb")])
 def test_a_gang_of_kube_scheduler_fills_leaf_after_leaf_while_its_bindings_are_unseen(sizes, expected):
-    assert place_gang(8, leaves(**sizes), least={"train/gang": 8}, is_seen=False) == expected
+    assert place_gang(8, build_leaves(**sizes), least={"train/gang": 8}, is_seen=False) == expected
 
 
 def test_a_leaf_without_a_node_offered_by_kube_scheduler_is_no_capacity():
-    state = build_cluster(leaves(a=8, b=9), least={"train/gang": 8})
+    state = build_cluster(build_leaves(a=8, b=9), least={"train/gang": 8})
     offered = [name for name in state.nodes if name.startswith("b")]
-    assert find_best_leaves(build_request(pod("job-0", group="gang"), offered), state) == {"b"}
+    assert find_best_leaves(build_request(build_pod("job-0", group="gang"), offered), state) == {"b"}
 
 
 def launcher() -> views.Pod:
-    tree = msgspec.to_builtins(pod("job-launcher-0", group="gang", annotations=LAUNCHED))
+    tree = msgspec.to_builtins(build_pod("job-launcher-0", group="gang", annotations=LAUNCHED))
     tree["spec"]["containers"] = [{"name": "mpi", "resources": {"requests": {"cpu": "1"}}}]
     return msgspec.convert(tree, views.Pod)
 
@@ -91,18 +91,18 @@ def launcher() -> views.Pod:
     ("sizes", "role"), [({"a": 8, "c": 1}, "launcher"), ({"a": 8, "b": 10}, "worker")], ids=["launcher", "worker"]
 )
 def test_a_launcher_goes_where_its_workers_fit_and_takes_no_slot_of_theirs(sizes, role):
-    pods = {"launcher": launcher(), "worker": pod("job-worker-0", group="gang")}
-    others = [pod(f"job-worker-{i}", group="gang") for i in range(1, 8)]
-    state = build_cluster(leaves(**sizes), [*pods.values(), *others], {"train/gang": 9})
+    pods = {"launcher": launcher(), "worker": build_pod("job-worker-0", group="gang")}
+    others = [build_pod(f"job-worker-{i}", group="gang") for i in range(1, 8)]
+    state = build_cluster(build_leaves(**sizes), [*pods.values(), *others], {"train/gang": 9})
     assert find_best_leaves(build_request(pods[role], list(state.nodes)), state) == {"a"}
 
 
-UNLABELLED = [node(f"{leaf}-{number}", leaf, "") for leaf in "ab" for number in range(2)]
-SHARED = [node(f"{leaf}-{number}", leaf, "s", rails_each=100) for leaf in "ab" for number in range(2)]
-HALF_USED = [pod(f"other-{leaf}", gpus=4, on=f"{leaf}-0") for leaf in "ab"]
+UNLABELLED = [build_node(f"{leaf}-{number}", leaf, "") for leaf in "ab" for number in range(2)]
+SHARED = [build_node(f"{leaf}-{number}", leaf, "s", rails_each=100) for leaf in "ab" for number in range(2)]
+HALF_USED = [build_pod(f"other-{leaf}", gpus=4, on=f"{leaf}-0") for leaf in "ab"]
 RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its first pod, and the reason
     "the target leaf, another of the plan, one beside it with a slow node, and others": (
-        [*leaves(xa=4, xb=3, y=1), node("xc-00", "xc", "s-x", capacity={RESOURCES[0]: "2"})],
+        [*build_leaves(xa=4, xb=3, y=1), build_node("xc-00", "xc", "s-x", capacity={RESOURCES[0]: "2"})],
         (),
         7,
         {
@@ -129,8 +129,8 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
 @pytest.mark.parametrize(("nodes", "pods", "size", "expected"), RATED.values(), ids=RATED)
 def test_nodes_are_rated_by_their_place_in_the_plan_of_the_gang(nodes, pods, size, expected):
     state = build_cluster(nodes, pods, {"train/g": size})
-    task = pod("w-0", group="g", gpus=4 if pods else 8)
-    explanations = explain(score_once(build_request(task, list(state.nodes), policy()), state))
+    task = build_pod("w-0", group="g", gpus=4 if pods else 8)
+    explanations = explain(score_once(build_request(task, list(state.nodes), build_policy()), state))
     ratings = {name: explanations[name].terms["locality"] for name in expected}
     assert {name: (value, why.partition(" (this node")[0]) for name, (value, why) in ratings.items()} == expected
     scores = [explanations[name].score for name in expected]
@@ -143,9 +143,13 @@ GONE = dict.fromkeys(RESOURCES[1:], 1)
 @pytest.mark.parametrize(
     "worse_first",
     [
-        [node("nolabel", spine=""), node("labelled", "a")],
-        [node("bare", "a", rails_each=0), node("full", "a")],
-        [node("gone", "a", rails_each=GONE), node("slow", "a", capacity={RESOURCES[0]: "2"}), node("whole", "a")],
+        [build_node("nolabel", spine=""), build_node("labelled", "a")],
+        [build_node("bare", "a", rails_each=0), build_node("full", "a")],
+        [
+            build_node("gone", "a", rails_each=GONE),
+            build_node("slow", "a", capacity={RESOURCES[0]: "2"}),
+            build_node("whole", "a"),
+        ],
     ],
     ids=["without domain labels", "without rails", "missing, degraded and free rail"],
 )
@@ -157,12 +161,12 @@ def test_better_nodes_have_the_higher_scores(worse_first):
 
 
 def test_a_pods_earlier_announcement_does_not_count_against_it():
-    (rail, *_) = decide(leaves(a=1), [build_assumed_pod(pod("p"), "a-00")])["a-00"].node_class.pools
+    (rail, *_) = decide(build_leaves(a=1), [build_assumed_pod(build_pod("p"), "a-00")])["a-00"].node_class.pools
     assert rail.free == 1000
 
 
 def test_an_unknown_node_scores_zero():
-    explanation = explain(score_once(build_request(pod("p"), ["new"], policy()), build_cluster([])))["new"]
+    explanation = explain(score_once(build_request(build_pod("p"), ["new"], build_policy()), build_cluster([])))["new"]
     assert (explanation.node_class, explanation.fault, explanation.score) == (None, None, 0.0)
 
 
@@ -181,22 +185,22 @@ _REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTer
 )
 def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacity(unfit, spec):
     in_pool = {"labels": {"pool": "gpu"}}
-    offered = [node(f"o-{i:03}", "offered", **in_pool) for i in range(100)]
-    hidden = [node(f"h-{i}", "hidden", **in_pool) for i in range(120)]
-    cordoned = [node(f"c-{i}", "cordoned", **(in_pool | unfit)) for i in range(120)]
+    offered = [build_node(f"o-{i:03}", "offered", **in_pool) for i in range(100)]
+    hidden = [build_node(f"h-{i}", "hidden", **in_pool) for i in range(120)]
+    cordoned = [build_node(f"c-{i}", "cordoned", **(in_pool | unfit)) for i in range(120)]
     state = build_cluster([*offered, *hidden, *cordoned], least={"train/g": 110})
     names = [*(n.metadata.name for n in offered), "h-0", "c-0"]
-    decision = score_once(build_request(pod("p", group="g", **spec), names), state)
+    decision = score_once(build_request(build_pod("p", group="g", **spec), names), state)
     assert decision.plan.leaves == (("hidden", "s0"),)
     assert max(decision.scores, key=decision.scores.get) == "h-0"
 
 
 def test_peers_share_a_nic_like_other_pods():
     """Pods of two GPUs on one node, whose NICs are shared: two of the gang, and a third of another."""
-    nodes = [node("n", "a", rails_each=100)]
+    nodes = [build_node("n", "a", rails_each=100)]
     for peer, share in (("g", 1 / 2), ("other", 1 / 3)):
-        state = build_cluster(nodes, [pod("first", group=peer, gpus=2, on="n")], {"train/g": 2})
-        assert score_once(build_request(pod("w-1", group="g", gpus=2), ["n"]), state).plan.bandwidth == share
+        state = build_cluster(nodes, [build_pod("first", group=peer, gpus=2, on="n")], {"train/g": 2})
+        assert score_once(build_request(build_pod("w-1", group="g", gpus=2), ["n"]), state).plan.bandwidth == share
 
 
 # --- a job of one pod fills partly used nodes first; then the alignment of its rails decides ------------------
@@ -205,19 +209,19 @@ def test_peers_share_a_nic_like_other_pods():
 WHERE = {"one leaf": ("leaf-0", "leaf-0"), "two leaves": ("leaf-0", "leaf-1"), "no domains": ("", "")}
 
 
-def build_pod(name, gpus, *rails, on=""):
+def build_pod_with_rails(name, gpus, *rails, on=""):
     """Return a pod with this number of GPUs and one device of each rail."""
     return build_pod_with(name, {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}, on=on)
 
 
-def given(where, **placement):
-    return policy(shapes=[TWO_SIDED], domains=[LEAF] if where != "no domains" else [], **placement)
+def build_sided_policy(where, **placement):
+    return build_policy(shapes=[TWO_SIDED], domains=[LEAF] if where != "no domains" else [], **placement)
 
 
 def decide_single(where, asking, *bound, rails_each=2, **placement):
     """Return the decision on two nodes, `a` and `b`."""
-    nodes = [node(name, leaf, rails_each=rails_each) for name, leaf in zip("ab", WHERE[where], strict=True)]
-    policy = given(where, **placement)
+    nodes = [build_node(name, leaf, rails_each=rails_each) for name, leaf in zip("ab", WHERE[where], strict=True)]
+    policy = build_sided_policy(where, **placement)
     return score_once(build_request(asking, ["a", "b"], policy), build_cluster(nodes, bound))
 
 
@@ -227,8 +231,8 @@ wheres = pytest.mark.parametrize("where", WHERE)
 @wheres
 def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
     """On both four GPUs are free. On `a` they are on NUMA node 1; rails 0 and 1 are on NUMA node 0."""
-    others = build_pod("left", 4, 0, 1, on="a"), build_pod("right", 4, 2, 3, on="b")
-    decision = decide_single(where, build_pod("p", 4, 0, 1), *others)
+    others = build_pod_with_rails("left", 4, 0, 1, on="a"), build_pod_with_rails("right", 4, 2, 3, on="b")
+    decision = decide_single(where, build_pod_with_rails("p", 4, 0, 1), *others)
     assert decision.scores["b"] > decision.scores["a"]
     steps = score_terms.convert_to_priorities(decision.scores.values())
     assert 1 <= 10 - steps[decision.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
@@ -241,7 +245,10 @@ def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
 @wheres
 def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
     decision = decide_single(
-        where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"), build_pod("right", 3, 2, 3, on="b")
+        where,
+        build_pod_with_rails("p", 4, 0, 1),
+        build_pod_with_rails("left", 4, 0, 1, on="a"),
+        build_pod_with_rails("right", 3, 2, 3, on="b"),
     )
     assert decision.scores["a"] > decision.scores["b"]
     steps = score_terms.convert_to_priorities(decision.scores.values())
@@ -262,22 +269,24 @@ def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
 
 @wheres
 def test_a_whole_node_is_broken_before_gpus_are_split_over_numa_nodes(where):
-    two_and_two = build_pod("left", 2, 0, 1, on="a"), build_pod("right", 2, 2, 3, on="a")
-    decision = decide_single(where, build_pod("p", 4, 0, 1), *two_and_two)
+    two_and_two = build_pod_with_rails("left", 2, 0, 1, on="a"), build_pod_with_rails("right", 2, 2, 3, on="a")
+    decision = decide_single(where, build_pod_with_rails("p", 4, 0, 1), *two_and_two)
     assert decision.scores["b"] > decision.scores["a"]
 
 
 @wheres
 def test_nodes_are_full_by_their_gpus_whatever_is_taken_of_large_pools(where):
     """One device more of a hundred in use is no reason to leave the node whose rails are near."""
-    others = build_pod("left", 4, 0, 1, on="a"), build_pod("right", 4, 2, 3, on="b")
-    small = [build_pod(f"small-{i}", 0, 0, 1, on="a") for i in range(40)]
-    decision = decide_single(where, build_pod("p", 4, 0, 1), *others, *small, rails_each=100)
+    others = build_pod_with_rails("left", 4, 0, 1, on="a"), build_pod_with_rails("right", 4, 2, 3, on="b")
+    small = [build_pod_with_rails(f"small-{i}", 0, 0, 1, on="a") for i in range(40)]
+    decision = decide_single(where, build_pod_with_rails("p", 4, 0, 1), *others, *small, rails_each=100)
     assert decision.scores["b"] > decision.scores["a"]
 
 
 def test_a_pod_that_must_use_an_idle_node_takes_one_of_the_tightest_leaf():
-    nodes = [node("a-0", "leaf-a"), *(node(f"b-{i}", "leaf-b") for i in range(3))]
+    nodes = [build_node("a-0", "leaf-a"), *(build_node(f"b-{i}", "leaf-b") for i in range(3))]
     state = build_cluster(nodes, [])
-    decision = score_once(build_request(build_pod("p", 4, 0, 1), list(state.nodes), given("two leaves")), state)
+    decision = score_once(
+        build_request(build_pod_with_rails("p", 4, 0, 1), list(state.nodes), build_sided_policy("two leaves")), state
+    )
     assert max(decision.scores, key=decision.scores.__getitem__) == "a-0"

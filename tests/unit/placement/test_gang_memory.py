@@ -7,13 +7,13 @@ from placing import (
     RememberingEngine,
     build_assumed_pod,
     build_cluster,
+    build_leaves,
+    build_node,
+    build_pod,
     build_pod_group,
+    build_policy,
     build_request,
     explain,
-    leaves,
-    node,
-    pod,
-    policy,
     score_once,
 )
 
@@ -21,13 +21,13 @@ from railwright.fabric.placement import engine
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.workloads import volcano
 
-POLICY = policy(oversubscription=[1.0, 1.0])
+POLICY = build_policy(oversubscription=[1.0, 1.0])
 
 
 def build_interleaved():
     """Return two gangs of four, each of which fits on either leaf, an engine, and requests about their first pods."""
-    pods = [pod(f"{name}-{rank}", group=name) for name in ("one", "two") for rank in range(4)]
-    state = build_cluster(leaves(a=4, b=5), pods, {"train/one": 4, "train/two": 4})
+    pods = [build_pod(f"{name}-{rank}", group=name) for name in ("one", "two") for rank in range(4)]
+    state = build_cluster(build_leaves(a=4, b=5), pods, {"train/one": 4, "train/two": 4})
     first, second = (build_request(asked, list(state.nodes), POLICY) for asked in (pods[0], pods[4]))
     return state, engine.PlacementEngine(state), first, second
 
@@ -51,10 +51,10 @@ def test_a_reservation_ends_with_the_last_unplaced_pod_of_its_gang():
 
 
 def test_the_memory_of_gangs_is_bounded():
-    state = build_cluster(leaves(a=2))
+    state = build_cluster(build_leaves(a=2))
     placement, memory = engine.PlacementEngine(state), gang_memory.EMPTY
     for number in range(70):
-        request = build_request(pod(f"p-{number}", group=f"g{number}"), list(state.nodes), POLICY)
+        request = build_request(build_pod(f"p-{number}", group=f"g{number}"), list(state.nodes), POLICY)
         memory = placement.score(request, memory).memory
     assert len(memory.gangs) == 64
     assert "train/g69" in memory.gangs
@@ -64,16 +64,16 @@ def test_the_memory_of_gangs_is_bounded():
 # --- plans and node indexes -----------------------------------------------------------------------------------
 
 
-UNEVEN = policy(oversubscription=[1, 7])
+UNEVEN = build_policy(oversubscription=[1, 7])
 
 
 @st.composite
 def clusters(draw):
     """Draw clusters of more nodes than a full offer, some of them in use."""
     sizes = {f"{spine}{leaf}": draw(st.integers(1, 40)) for spine in "ab" for leaf in range(4)}
-    nodes = leaves(**sizes, c0=100)
+    nodes = build_leaves(**sizes, c0=100)
     taken = draw(st.sets(st.integers(0, len(nodes) - 1), max_size=60))
-    return nodes, [pod(f"other-{i}", on=nodes[i].metadata.name) for i in taken]
+    return nodes, [build_pod(f"other-{i}", on=nodes[i].metadata.name) for i in taken]
 
 
 @given(clusters(), st.integers(2, 40), st.data())
@@ -82,7 +82,7 @@ def test_earlier_requests_do_not_change_decisions(cluster, size, data):
     state = build_cluster(nodes, others, {"train/gang": size})
     placement_engine = RememberingEngine(state)
     for rank in range(min(size, 8)):
-        task = pod(f"job-{rank}", group="gang")
+        task = build_pod(f"job-{rank}", group="gang")
         free = [name for name in state.nodes if not state.get_used(name) and not list(state.assumed.list_on_node(name))]
         if not free:
             return
@@ -101,9 +101,9 @@ def test_earlier_requests_do_not_change_decisions(cluster, size, data):
 
 
 def test_a_gang_that_becomes_smaller_gets_another_plan():
-    state = build_cluster(leaves(a=20, b=9), [], {"train/g": 16})
+    state = build_cluster(build_leaves(a=20, b=9), [], {"train/g": 16})
     placement_engine = RememberingEngine(state)
-    request = build_request(pod("job-0", group="g"), list(state.nodes), UNEVEN)
+    request = build_request(build_pod("job-0", group="g"), list(state.nodes), UNEVEN)
     assert placement_engine.score(request).target_leaf == ("a", "s-a")
     state.upsert_size(volcano.POD_GROUPS, build_pod_group("train", "g", 8))
     assert placement_engine.score(request).target_leaf == ("b", "s-b"), "the tightest leaf"
@@ -111,14 +111,16 @@ def test_a_gang_that_becomes_smaller_gets_another_plan():
 
 def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
     """The last of three finds a degraded node alone, waits, and then has a whole one to choose as well."""
-    nodes = [*leaves(a=3), node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
+    nodes = [*build_leaves(a=3), build_node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
     state = build_cluster(nodes, [], {"train/g": 3})
     placement_engine = RememberingEngine(state)
-    last = pod("job-2", group="g")
+    last = build_pod("job-2", group="g")
     for rank, name in enumerate(["a-00", "a-01"]):
-        placement_engine.score(build_request(pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], UNEVEN))
-        state.upsert_pod(pod(f"job-{rank}", group="g", on=name))
-    state.upsert_pod(pod("busy", on="a-02"))
+        placement_engine.score(
+            build_request(build_pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], UNEVEN)
+        )
+        state.upsert_pod(build_pod(f"job-{rank}", group="g", on=name))
+    state.upsert_pod(build_pod("busy", on="a-02"))
     assert placement_engine.score(build_request(last, ["a-03"], UNEVEN)).plan.bandwidth == 0.875
     state.remove_pod("uid-busy")
     decision = placement_engine.score(build_request(last, ["a-02", "a-03"], UNEVEN))

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from placing import GPU, LEAF, SPINE, build_pod_with, explain, leaves, node, pod, policy
+from placing import GPU, LEAF, SPINE, build_leaves, build_node, build_pod, build_pod_with, build_policy, explain
 from scheduling_loop import Loop, gang
 from wording import texts
 
@@ -19,14 +19,14 @@ def tree(*leaves, prefix="leaf"):
     for number, (spine, size, *product) in enumerate(leaves):
         labels = {PRODUCT: product[0]} if product else {}
         for index in range(size):
-            yield node(f"{prefix}-{number}-{index:02}", f"{prefix}-{number}", spine, labels=labels)
+            yield build_node(f"{prefix}-{number}-{index:02}", f"{prefix}-{number}", spine, labels=labels)
 
 
 def build_mixed_nodes(*leaves):
     """Yield nodes of leaves given as lists of products, all below one spine."""
     for number, products in enumerate(leaves):
         for index, product in enumerate(products):
-            yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", labels={PRODUCT: product})
+            yield build_node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", labels={PRODUCT: product})
 
 
 # --- node types --------------------------------------------------------------------------------------------
@@ -44,10 +44,10 @@ def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
 
 
 def test_a_launcher_elsewhere_takes_no_part_in_the_ring_of_its_workers():
-    head = node("cpu-0", "racks", "s9", rails_each=0)
-    loop = Loop([head, *tree(("s0", 2), ("s1", 4))], [], policy(oversubscription=[7, 7]))
-    launcher = pod("g-launcher-0", group="g", gpus=0, rails=0, on="cpu-0")
-    workers = gang(4, pod)
+    head = build_node("cpu-0", "racks", "s9", rails_each=0)
+    loop = Loop([head, *tree(("s0", 2), ("s1", 4))], [], build_policy(oversubscription=[7, 7]))
+    launcher = build_pod("g-launcher-0", group="g", gpus=0, rails=0, on="cpu-0")
+    workers = gang(4, build_pod)
     loop.submit([launcher, *workers])
     assert loop.decide(workers[0]).plan.bandwidth == 1.0
     assert loop.leaves(workers) == ["leaf-1"] * 4
@@ -60,11 +60,11 @@ def build_shared_nodes(*leaves):
     """Yield nodes whose rails are shared by up to a hundred pods."""
     for number, size in enumerate(leaves):
         for index in range(size):
-            yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", rails_each=100)
+            yield build_node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", rails_each=100)
 
 
 def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
-    loop = Loop([*build_shared_nodes(1)], [], policy())
+    loop = Loop([*build_shared_nodes(1)], [], build_policy())
     pods = loop.create(2, gpus=4)
     assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.diagnose(pods[0]).why))
 
@@ -75,7 +75,7 @@ def test_fabrics_with_a_switch_for_every_rail_have_uplinks_for_every_rail():
 
 
 def fabric(**placement):
-    return policy(**placement).document.fabrics["roce"]
+    return build_policy(**placement).document.fabrics["roce"]
 
 
 # --- gangs of pods of different sizes ----------------------------------------------------------------------
@@ -90,12 +90,12 @@ POOLED = {
 }
 
 
-def pooled(*leaves):
+def list_pooled_nodes(*leaves):
     """Yield nodes of eight GPUs and a pool of eight devices."""
     for number, size in enumerate(leaves):
         for index in range(size):
             name = f"leaf-{number}"
-            yield node(f"{name}-{index:02}", name, "s0", rails_each={"rdma/pool": 8})
+            yield build_node(f"{name}-{index:02}", name, "s0", rails_each={"rdma/pool": 8})
 
 
 def of_sizes(*sizes):
@@ -107,9 +107,9 @@ def of_sizes(*sizes):
 
 
 def test_consecutive_small_pods_count_as_one_large_pod():
-    fabric_policy = policy()
+    fabric_policy = build_policy()
     document = msgspec.structs.replace(fabric_policy.document, fabrics=msgspec.convert(POOLED, dict[str, model.Fabric]))
-    loop = Loop([*pooled(4, 3, 6)], [], msgspec.structs.replace(fabric_policy, document=document))
+    loop = Loop([*list_pooled_nodes(4, 3, 6)], [], msgspec.structs.replace(fabric_policy, document=document))
     pods = of_sizes(8, 8, 4, 2, 1)
     loop.submit(pods)
     first = loop.decide(pods[0])
@@ -129,8 +129,8 @@ SIZES = {"a": 4, "b": 3, "c": 2}  # nodes of each leaf
 
 def build_loop(sizes, pods, *, ratio=7.0, announces=False):
     """Return a cluster of these leaves, and the gangs of `pods`, which have so many pods, by name."""
-    given_policy = policy(domains=[LEAF], oversubscription=[ratio])
-    loop = Loop(leaves(**sizes), [], given_policy, announces=announces)
+    given_policy = build_policy(domains=[LEAF], oversubscription=[ratio])
+    loop = Loop(build_leaves(**sizes), [], given_policy, announces=announces)
     return loop, {name: loop.create(count, group=name) for name, count in pods.items()}
 
 

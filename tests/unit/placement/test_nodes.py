@@ -9,14 +9,14 @@ from placing import (
     RESOURCES,
     TWO_SIDED,
     build_cluster,
+    build_leaves,
+    build_node,
+    build_pod,
     build_pod_with,
+    build_policy,
     build_report,
     build_request,
     explain,
-    leaves,
-    node,
-    pod,
-    policy,
     score_once,
 )
 
@@ -28,7 +28,7 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 
 
 def eligible(spec: dict, **node_fields) -> bool:
-    state = build_cluster([node("n", "a", labels={"zone": "z1", "size": "8"}, **node_fields)])
+    state = build_cluster([build_node("n", "a", labels={"zone": "z1", "size": "8"}, **node_fields)])
     known, converted = state.nodes["n"], msgspec.convert(spec, views.PodSpec)
     return eligibility.admits(known, converted) and eligibility.selects(known, converted)
 
@@ -124,8 +124,8 @@ POWER = score_terms.ScoreTerm(
 @pytest.mark.parametrize("size", [1, 2], ids=["single-pod job", "gang"])
 def test_a_term_added_to_the_table_changes_the_scores_and_is_explained(size, monkeypatch):
     monkeypatch.setattr(score_terms, "TERMS", (*score_terms.TERMS, POWER))
-    cluster = build_cluster(leaves(a=2), [pod("busy", on="a-01", gpus=4, rails=0)], {"train/g": size})
-    request = build_request(pod("w-0", group="g", gpus=2, rails=0), list(cluster.nodes), policy(domains=[]))
+    cluster = build_cluster(build_leaves(a=2), [build_pod("busy", on="a-01", gpus=4, rails=0)], {"train/g": size})
+    request = build_request(build_pod("w-0", group="g", gpus=2, rails=0), list(cluster.nodes), build_policy(domains=[]))
     decision = score_once(request, cluster)
     terms = {name: explanation.terms["power"] for name, explanation in explain(decision).items()}
     assert terms["a-00"][1] == "draws less power"
@@ -149,8 +149,8 @@ UNSPLIT = {  # pods on the node, the requests of a pod, pods of its gang: slots,
 
 @pytest.mark.parametrize(("pods", "requests", "size", "expected"), UNSPLIT.values(), ids=UNSPLIT)
 def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size, expected):
-    state = build_cluster([node("n", "leaf", rails_each=2)], pods, {"train/g": size})
-    request = build_request(build_pod_with("p", requests, group="g"), ["n"], policy(shapes=[TWO_SIDED]))
+    state = build_cluster([build_node("n", "leaf", rails_each=2)], pods, {"train/g": size})
+    request = build_request(build_pod_with("p", requests, group="g"), ["n"], build_policy(shapes=[TWO_SIDED]))
     index = engine.PlacementEngine(state).get_index(request)
     capacity = index.class_of_node["n"].capacity
     assert (len(capacity.slot_numa_factors), capacity.unsplit_slots) == expected
@@ -164,7 +164,7 @@ _MIB = 1024**2
 
 
 def test_past_states_of_nodes_do_not_fill_the_memory():
-    state = build_cluster([node(name) for name in NODES])
+    state = build_cluster([build_node(name) for name in NODES])
     indexes = engine.PlacementEngine(state)
     request = build_request(build_pod_with("waiting", {GPU: "8"}), NODES)
 
@@ -188,19 +188,19 @@ def test_past_states_of_nodes_do_not_fill_the_memory():
 
 def test_a_report_of_one_node_says_nothing_of_the_nodes_that_were_like_it():
     """Reports of NUMA nodes come one by one, as when their exporter is rolled out."""
-    cluster = build_cluster([node("a", "l0"), node("b", "l0")])
+    cluster = build_cluster([build_node("a", "l0"), build_node("b", "l0")])
     used = engine.PlacementEngine(cluster)
-    used.score(build_request(pod("first", gpus=8), ["a", "b"]))  # both nodes are in one state
+    used.score(build_request(build_pod("first", gpus=8), ["a", "b"]))  # both nodes are in one state
     cluster.upsert_topology(build_report(4, 4, name="a", rails=[RESOURCES, []]))
-    request = build_request(pod("second", gpus=6), ["a", "b"])
+    request = build_request(build_pod("second", gpus=6), ["a", "b"])
     scores = used.score(request).scores
     assert scores == engine.PlacementEngine(cluster).score(request).scores
     assert scores["a"] < scores["b"], "rails beside the wrong GPUs"
 
 
 def test_without_domains_the_other_terms_share_the_whole_score():
-    nodes = [node("bare", rails_each=0), node("full")]
-    request = build_request(pod("p"), ["bare", "full"], policy(domains=[]))
+    nodes = [build_node("bare", rails_each=0), build_node("full")]
+    request = build_request(build_pod("p"), ["bare", "full"], build_policy(domains=[]))
     explanations = explain(score_once(request, build_cluster(nodes)))
     assert explanations["full"].score == 100
     assert "locality" not in explanations["full"].terms

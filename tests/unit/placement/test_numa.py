@@ -212,15 +212,17 @@ def report(*gpus, written="", rails=(), name="n1"):
 
 
 def bound(name, gpus, at="", *, rails=0, on="n1"):
-    new_pod = placing.pod(name, gpus=gpus, rails=rails, on=on)
+    new_pod = placing.build_pod(name, gpus=gpus, rails=rails, on=on)
     conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=at)] if at else []
     return msgspec.structs.replace(new_pod, status=views.PodStatus(phase="Running", conditions=conditions))
 
 
 def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU, absent=facts_builder.NONE_ABSENT):
     for number, requests in enumerate(others):
-        cluster.assumed.assume(placing.build_assumed_pod(placing.pod(f"announced-{number}"), "n1", requests=requests))
-    request = placing.build_request(placing.pod("asked"), ["n1"])
+        cluster.assumed.assume(
+            placing.build_assumed_pod(placing.build_pod(f"announced-{number}"), "n1", requests=requests)
+        )
+    request = placing.build_request(placing.build_pod("asked"), ["n1"])
     signature = scheduling_signature.build_signature(request, request.requests, is_single_pod=True)
     from_shape = numa.build_zones_from_shape(shape, RAIL, cluster.nodes["n1"].allocatable, [GPU]) if shape else ()
     zones = facts_builder.FactsBuilder(signature, cluster).compute_free_zones("n1", from_shape, absent)
@@ -228,7 +230,7 @@ def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU, absent=facts_bu
 
 
 def build_reported_cluster(*pods, topology_report=None):
-    cluster = build_cluster([placing.node("n1")], pods)
+    cluster = build_cluster([placing.build_node("n1")], pods)
     if topology_report:
         cluster.upsert_topology(topology_report)
     return cluster

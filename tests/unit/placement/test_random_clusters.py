@@ -29,8 +29,8 @@ def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], 
     for host in cluster.hosts:
         labels = {PRODUCT: host.product, **dict(zip(LEVELS, host.chain, strict=False))}
         devices = {placing.RESOURCES[rail]: host.devices for rail in host.rails}
-        nodes.append(placing.node(host.name, rails_each=devices, spine="", labels=labels))
-    policy = placing.policy(
+        nodes.append(placing.build_node(host.name, rails_each=devices, spine="", labels=labels))
+    policy = placing.build_policy(
         domains=list(LEVELS[: len(cluster.ratios)]),
         oversubscription=list(cluster.ratios),
     )

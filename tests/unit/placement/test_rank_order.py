@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import build_cluster, build_request, leaves, pod, score_once
+from placing import build_cluster, build_leaves, build_pod, build_request, score_once
 
 from railwright.fabric.placement.state import gang_status
 from railwright.fabric.workloads import membership
@@ -13,7 +13,7 @@ SIZE = 11
 
 def build_rank(rank: int, label: str, on: str = ""):
     """Return a pod of the gang; with `label`, its rank is only there: the names end with 0, 7, 3, 10, ..."""
-    member = pod(f"job-{rank * 7 % SIZE if label else rank}", group="gang", on=on)
+    member = build_pod(f"job-{rank * 7 % SIZE if label else rank}", group="gang", on=on)
     if label:
         member.metadata.labels[label] = str(rank)
     return member
@@ -24,7 +24,7 @@ def place_in_order(order, existing, size=SIZE, label: str = "", **sizes: int) ->
 
     The other pods than the `existing` ones exist from the first request about them on.
     """
-    nodes = leaves(**sizes)
+    nodes = build_leaves(**sizes)
     made = [build_rank(rank, label) for rank in existing]
     state = build_cluster(nodes, made, least={"train/gang": size})
     placed: dict[int, str] = {}
@@ -66,8 +66,8 @@ def test_the_rank_is_read_from_the_label_of_each_framework(label):
     ],
 )
 def test_indexes_that_number_the_pods_show_the_ranks_of_those_to_come(names, indexes, missing):
-    pods = [pod(name, group="gang") for name in names]
-    cluster = build_cluster(leaves(x=5), pods, least={"train/gang": 5})
+    pods = [build_pod(name, group="gang") for name in names]
+    cluster = build_cluster(build_leaves(x=5), pods, least={"train/gang": 5})
     status = gang_status.build_status(build_request(pods[0], ["x-00"]), cluster)
     assert ([rank.index for rank in status.slot_ranks], status.missing) == (indexes, missing)
     assert status.remaining_slots == status.unplaced == 5

@@ -5,11 +5,11 @@ import placing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import RememberingEngine, build_request, leaves, pod
+from placing import RememberingEngine, build_leaves, build_pod, build_request
 
 from railwright.fabric.workloads import kubernetes, membership
 
-POLICY = placing.change_fabric(placing.policy(), nvlink_segment=4)
+POLICY = placing.change_fabric(placing.build_policy(), nvlink_segment=4)
 JOBS = next(kind for kind in membership.SIZE_KINDS if kind.name == "jobs.batch")
 INDEX = kubernetes.INDEX
 FORMS = ("Indexed Job", "pods of a PodGroup", "elastic gang", "PyTorchJob", "names from 1")
@@ -19,13 +19,13 @@ def build(form: str, rank: int, *, on: str = "", phase: str = "", uid: str = "")
     """Return one of the eight pods of a gang."""
     match form:
         case "Indexed Job":
-            built = pod(f"g-{rank}-x{uid or 'abcd'}", on=on)
+            built = build_pod(f"g-{rank}-x{uid or 'abcd'}", on=on)
             labels = {kubernetes.JOB: "g", INDEX: str(rank)}
         case "PyTorchJob":  # without a master
-            built = pod(f"g-worker-{rank}", on=on)
+            built = build_pod(f"g-worker-{rank}", on=on)
             labels = {"training.kubeflow.org/job-name": "g", "training.kubeflow.org/replica-index": str(rank)}
         case _:
-            built, labels = pod(f"g-{rank + (form == 'names from 1')}", group="g", on=on), {}
+            built, labels = build_pod(f"g-{rank + (form == 'names from 1')}", group="g", on=on), {}
     metadata = {"labels_or_none": {**built.metadata.labels, **labels}, "uid": f"uid-{rank}-{uid}"}
     changed = placing.change_pod(built, metadata=metadata)
     return placing.change_pod(changed, status={"phase": phase}) if phase else changed
@@ -33,7 +33,7 @@ def build(form: str, rank: int, *, on: str = "", phase: str = "", uid: str = "")
 
 def build_cluster(form: str, *, succeeded: int = 0):
     least = {"elastic gang": 4, "pods of a PodGroup": 8, "names from 1": 8}.get(form)
-    state = placing.build_cluster(leaves(a=4, b=4, c=4), least={"train/g": least} if least else {})
+    state = placing.build_cluster(build_leaves(a=4, b=4, c=4), least={"train/g": least} if least else {})
     if form == "Indexed Job":
         tree = {
             "metadata": {"name": "g", "namespace": "train", "uid": "g"},
@@ -109,12 +109,12 @@ def test_members_that_have_succeeded_are_not_waited_for(form):
 
 
 def test_a_forged_index_makes_no_long_loop_and_a_random_suffix_is_no_index():
-    state = placing.build_cluster(leaves(a=4, b=4))
+    state = placing.build_cluster(build_leaves(a=4, b=4))
     forged = placing.change_pod(
         build("Indexed Job", 0),
         metadata={"labels_or_none": {**build("Indexed Job", 0).metadata.labels, INDEX: "9" * 60}},
     )
-    hashed = [pod(f"h-{suffix}", group="h") for suffix in ("abc12", "xyz99")]
+    hashed = [build_pod(f"h-{suffix}", group="h") for suffix in ("abc12", "xyz99")]
     for waiting in (forged, *hashed):
         state.upsert_pod(waiting)
         engine = RememberingEngine(state)

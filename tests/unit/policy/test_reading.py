@@ -73,7 +73,7 @@ def test_a_null_value_means_unset_for_every_optional_key():
         with_null = without = tree
         for path in optional:
             with_null, without = replace_at(with_null, path, None), replace_at(without, path, ABSENT)
-        assert meaning(yaml.safe_dump(with_null)) == meaning(yaml.safe_dump(without)), section
+        assert read_meaning(yaml.safe_dump(with_null)) == read_meaning(yaml.safe_dump(without)), section
 
 
 def test_anchors_aliases_and_merge_keys_are_expanded():
@@ -254,7 +254,7 @@ def replace_at(tree, path, value):
     return {key: child for key, child in changed.items() if child is not ABSENT}
 
 
-def meaning(text):
+def read_meaning(text):
     result = policies.read(text)
     return result.document if isinstance(result, model.Policy) else {(e.path, e.message) for e in result.errors}
 

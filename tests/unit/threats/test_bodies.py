@@ -23,7 +23,7 @@ def build_webhook(max_body: int):
 
 
 def build_extender(max_body: int):
-    by = placing.policy()
+    by = placing.build_policy()
     verbs = extending.Extender(extender_states.State(), lambda: by, clock=lambda: 0.0)
     return verbs.build_application(max_body=max_body)
 

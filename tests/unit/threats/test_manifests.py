@@ -57,7 +57,7 @@ def pod_of(name: str) -> dict:
     return DEPLOYMENTS[name]["template"]["spec"]
 
 
-def chosen_by(selector: dict, labels: dict) -> bool:
+def matches_selector(selector: dict, labels: dict) -> bool:
     return selector.get("matchLabels", {}).items() <= labels.items()
 
 
@@ -182,7 +182,7 @@ def test_t05_the_namespace_of_the_policy_enforces_the_strictest_level():
 @pytest.mark.parametrize("name", ["railwright-webhook", "railwright-extender"])
 def test_replicas_are_drained_one_by_one(name):
     labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
-    (budget,) = [b["spec"] for b in objects("PodDisruptionBudget") if chosen_by(b["spec"]["selector"], labels)]
+    (budget,) = [b["spec"] for b in objects("PodDisruptionBudget") if matches_selector(b["spec"]["selector"], labels)]
     assert budget["maxUnavailable"] == 1, "minAvailable 1 holds up the drain of a node that has the only replica"
     assert "minAvailable" not in budget
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow", "not ready for a bad policy: every drain would wait"
@@ -235,8 +235,8 @@ def test_the_webhook_has_two_pods_that_drain():
         constraint for constraint in pod["topologySpreadConstraints"] if constraint["topologyKey"].endswith("/zone")
     ]
     assert zones["whenUnsatisfiable"] == "ScheduleAnyway"
-    assert chosen_by(term["podAffinityTerm"]["labelSelector"], labels)
-    assert chosen_by(zones["labelSelector"], labels)
+    assert matches_selector(term["podAffinityTerm"]["labelSelector"], labels)
+    assert matches_selector(zones["labelSelector"], labels)
     options = settings.parse("webhook", ["--plain-http", "--listen=127.0.0.1:0"])
     ends = options.drain_seconds + ports.FINISH_SECONDS
     longest = max(hook["timeoutSeconds"] for hook in hooks())
@@ -317,10 +317,10 @@ def test_every_policy_denies_unless_a_namespace_asks_for_warnings():
             assert other["matchResources"]["namespaceSelector"] == {"matchLabels": {names.UNINJECTED: "warn"}}
 
 
-def entering(name: str) -> dict[str, list]:
+def list_ingress(name: str) -> dict[str, list]:
     """Return the allowed sources by the name of the port; [] for any."""
     labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
-    mine = [policy for policy in POLICIES.values() if chosen_by(policy["podSelector"], labels)]
+    mine = [policy for policy in POLICIES.values() if matches_selector(policy["podSelector"], labels)]
     return {
         port["port"]: rule.get("from", [])
         for binding in mine
@@ -335,8 +335,8 @@ def test_t08_t09_network_policies_open_only_our_ports():
     for name in DEPLOYMENTS:
         (container,) = pod_of(name)["containers"]
         served = {port["name"] for port in container.get("ports", ())}
-        assert entering(name).keys() >= served, f"{name} serves a port nobody can reach"
-        assert entering(name)["ops"], "metrics are for those who are named"
+        assert list_ingress(name).keys() >= served, f"{name} serves a port nobody can reach"
+        assert list_ingress(name)["ops"], "metrics are for those who are named"
     leaving = {
         (name, port["port"])
         for name, policy in POLICIES.items()

@@ -7,7 +7,7 @@ import tomllib
 
 import extending
 import pytest
-from placing import LEAF, mark_broken, node, pod, policy
+from placing import LEAF, build_node, build_pod, build_policy, mark_broken
 
 from extender import state
 from railwright.serving import application, settings
@@ -19,7 +19,7 @@ VERBS = {"filter", "prioritize", "predicate", "allocate", "deallocate", "session
 
 
 def build_schedulers(known: state.State) -> extending.Extender:
-    by = policy(domains=[LEAF])
+    by = build_policy(domains=[LEAF])
     return extending.Extender(known, lambda: by, clock=lambda: 0.0)
 
 
@@ -48,12 +48,12 @@ def test_t09_scheduler_paths_require_a_certificate(verbs):
 
 
 def test_t15_large_answers_stay_below_the_limit_of_schedulers():
-    known, by = state.State(), policy()
+    known, by = state.State(), build_policy()
     known.apply_policy(by)
     names = [f"{'n' * 50}-{number:04}.{'d' * 100}.example.com" for number in range(5000)]
     for name in names:
-        known.cluster.upsert_node(mark_broken(node(name, "leaf"), "rail0"))
-    asking = pod("p", annotations={"secret": "s3cr3t" * 1000})
+        known.cluster.upsert_node(mark_broken(build_node(name, "leaf"), "rail0"))
+    asking = build_pod("p", annotations={"secret": "s3cr3t" * 1000})
     answer = extending.Extender(known, lambda: by, clock=lambda: 0.0).kube.filter(extending.build_body(asking, names))
     assert len(json.loads(answer)["FailedAndUnresolvableNodes"]) == len(names)
     assert len(answer) < CAP / 4

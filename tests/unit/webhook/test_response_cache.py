@@ -97,13 +97,13 @@ def test_no_response_outlives_its_inputs(change):
     assert json.loads(second.body) != json.loads(first.body)
 
 
-def with_secret(token_of_secret: str, token_of_memory: str) -> dict:
+def mount_secret(token_of_secret: str, token_of_memory: str) -> dict:
     volumes = [{"name": token_of_secret, "secret": {"secretName": "s"}}, {"name": token_of_memory, "emptyDir": {}}]
     keys = {"name": "kube-api-access-a", "mountPath": "/root/.ssh"}
     return pod(gpus(8, volumeMounts=[keys]), volumes=volumes)
 
 
-def of_job(mounted: str) -> dict:
+def mount_job_secret(mounted: str) -> dict:
     names = ("kube-api-access-a-ssh", "kube-api-access-b-ssh")
     volumes = [{"name": name, "secret": {"secretName": "s"}} for name in names]
     tree = pod(gpus(8, volumeMounts=[{"name": mounted, "mountPath": TOKEN}]), volumes=volumes)
@@ -114,8 +114,11 @@ def of_job(mounted: str) -> dict:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (with_secret("kube-api-access-a", "kube-api-access-b"), with_secret("kube-api-access-b", "kube-api-access-a")),
-        (of_job("kube-api-access-a-ssh"), of_job("kube-api-access-b-ssh")),
+        (
+            mount_secret("kube-api-access-a", "kube-api-access-b"),
+            mount_secret("kube-api-access-b", "kube-api-access-a"),
+        ),
+        (mount_job_secret("kube-api-access-a-ssh"), mount_job_secret("kube-api-access-b-ssh")),
         (pod(annotations={INDEX: "0"}), pod(annotations={INDEX: "\U0001f600" * 65_430})),
     ],
     ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
