@@ -69,7 +69,7 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
         await plane.call_extender_from_kube_scheduler()
         _tell("creating hack/demo-cluster/jobset.yaml, which gets all GPUs, and volcano-job.yaml, which waits for them")
         await plane.apply((_FILES / "jobset.yaml").read_text())
-        first, *_ = await conditions.running(plane.api, rails.NAMESPACE, _JOB_SET, 2)
+        first, *_ = await conditions.wait_running(plane.api, rails.NAMESPACE, _JOB_SET, 2)
         await plane.apply((_FILES / "volcano-job.yaml").read_text())
         _tell("waiting until that job's pods exist")
 

@@ -29,7 +29,7 @@ async def output(real_site, tmp_path_factory):
     finally:
         code, text = await quickstart.run(real_site.plane, folder, "--delete")
         for namespace in (NAMESPACE, names.NAMESPACE):
-            await conditions.gone(real_site.plane.api, "Namespace", namespace)
+            await conditions.wait_gone(real_site.plane.api, "Namespace", namespace)
     assert code == 0, text
     for node in await real_site.plane.api.list("Node"):
         assert not [device for device in DEVICES if device in node["status"]["capacity"]]

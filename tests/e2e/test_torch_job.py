@@ -47,7 +47,7 @@ async def test_sums_go_over_all_rails_and_no_pod_network(installed, real_site, i
     await plane.call_extender()
     before = network.count_bytes(real_site.network)
     await plane.api.create(describe_job())
-    await conditions.running(plane.api, rails.NAMESPACE, "volcano.sh/job-name=torch", 2, seconds=150)
+    await conditions.wait_running(plane.api, rails.NAMESPACE, "volcano.sh/job-name=torch", 2, seconds=150)
 
     async def find_size() -> int:
         log = await plane.kubectl("logs", f"--namespace={rails.NAMESPACE}", MASTER)

@@ -68,12 +68,12 @@ def helm(tmp_path):
     return releases.Helm(tmp_path)
 
 
-async def rendered(helm, *options):
+async def render_chart(helm, *options):
     return objects(await helm("template", releases.RELEASE, str(CHART), releases.WHOLE, *options))
 
 
-async def by_kind_and_name(helm, *options):
-    return {(kind, name): tree for (_, kind, _, name), tree in (await rendered(helm, *options)).items()}
+async def render_by_name(helm, *options):
+    return {(kind, name): tree for (_, kind, _, name), tree in (await render_chart(helm, *options)).items()}
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def kustomize(folder):
 
 @pytest.mark.parametrize("folder", MATRIX)
 async def test_chart_and_kustomization_make_the_same_objects(helm, build_kustomization, folder):
-    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomize(build_kustomization(folder))
+    ours, theirs = await render_chart(helm, *MATRIX[folder]), await kustomize(build_kustomization(folder))
     theirs.pop(("v1", "Namespace", None, NAMESPACE))  # Helm's own to make: --create-namespace
     assert ours.keys() == theirs.keys()
     for key, expected in theirs.items():
@@ -125,7 +125,7 @@ def test_the_rendered_manifests_are_up_to_date():
 
 
 async def test_each_value_reaches_its_field(helm):
-    by_name = await by_kind_and_name(
+    by_name = await render_by_name(
         helm,
         "--set=image.repository=r.example/railwright,image.pullSecrets[0].name=registry",
         f"--set=image.tag=@sha256:{'a' * 64}",
@@ -178,7 +178,7 @@ async def test_the_webhook_gets_rights_for_claims_only_where_a_fabric_needs_them
         ("[", False),
     ):
         policy.write_text(f"fabrics: {{ib: {fabric}}}")
-        roles = await by_kind_and_name(helm, f"--set-file=policy.document={policy}")
+        roles = await render_by_name(helm, f"--set-file=policy.document={policy}")
         assert (("ClusterRole", "railwright-webhook-claims") in roles) is granted, fabric
         assert (("ClusterRoleBinding", "railwright-webhook-claims") in roles) is granted, fabric
 
@@ -194,7 +194,7 @@ async def test_a_value_reaches_the_pods_of_each_component(helm):
     resources = {"limits": {"memory": "3Gi"}}
     values = {"pods": pods, "commonLabels": {"cost": "hpc"}, "certificates": {"extraArgs": ["--x=1"]}}
     values |= {key: {"resources": resources, "extraArgs": ["--x=1"]} for key in ("webhook", "extender")}
-    by_name = await by_kind_and_name(helm, *(f"--set-json={key}={json.dumps(value)}" for key, value in values.items()))
+    by_name = await render_by_name(helm, *(f"--set-json={key}={json.dumps(value)}" for key, value in values.items()))
     assert all(manifest["metadata"]["labels"]["cost"] == "hpc" for manifest in by_name.values())
     for name in ("webhook", "extender", "certs"):
         deployment = by_name["Deployment", f"railwright-{name}"]["spec"]
@@ -210,7 +210,7 @@ async def test_a_value_reaches_the_pods_of_each_component(helm):
 
 
 async def test_a_value_reaches_ports_monitors_and_certificates(helm):
-    by_name = await by_kind_and_name(
+    by_name = await render_by_name(
         helm,
         f"--set={MONITORED},clusterDomain=hpc.example,webhook.securePort=10250,extender.dashboard.enabled=true",
         "--set=metrics.labels.release=kps",
@@ -238,7 +238,7 @@ async def test_a_value_reaches_ports_monitors_and_certificates(helm):
 
 
 async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
-    trees = await rendered(helm, "--set=webhook.replicas=1,extender.replicas=1")
+    trees = await render_chart(helm, "--set=webhook.replicas=1,extender.replicas=1")
     for (_, kind, _, name), manifest in trees.items():
         if kind == "PodDisruptionBudget":
             assert manifest["spec"]["maxUnavailable"] == 1, name
@@ -287,7 +287,7 @@ async def test_gke_or_a_value_creates_the_quota_for_critical_pods(helm):
 
 
 async def test_network_policies_can_be_left_out(helm):
-    left = await rendered(helm, "--set=networkPolicy.enabled=false")
+    left = await render_chart(helm, "--set=networkPolicy.enabled=false")
     assert not [key for key in left if key[1] == "NetworkPolicy"]
 
 
@@ -414,7 +414,7 @@ async def installed(cluster, plane, tmp_path_factory):
     await made.stop()
 
 
-def with_token(kubeconfig, token):
+def add_token(kubeconfig, token):
     """Return the same cluster with the account of this token."""
     document = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = {"token": token}
@@ -512,7 +512,7 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
         pod["metadata"].pop("namespace")
         await plane.api.create(pod, namespace=namespace, dry_run=True)
         token = (await plane.kubectl("create", "token", "railwright-check", "-n", NAMESPACE)).strip()
-        code, rows = await commands.check(plane, f"--kubeconfig={with_token(plane.kubeconfig, token)}")
+        code, rows = await commands.check(plane, f"--kubeconfig={add_token(plane.kubeconfig, token)}")
     finally:
         await plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=rights)
     assert code == 1, "no webhook runs here"
@@ -655,7 +655,7 @@ async def test_monitors_and_certificates_need_their_kinds(plane, cluster):
     made = [manifests.definition(group, kind) for group, kinds in OPTIONAL.items() for kind in kinds]
     try:
         await asyncio.gather(*(plane.api.create(definition) for definition in made))
-        await conditions.established(plane.api, *(definition["metadata"]["name"] for definition in made))
+        await conditions.wait_established(plane.api, *(definition["metadata"]["name"] for definition in made))
         await cluster.helm.install(dry, "--dry-run=server")
     finally:
         for created_definition in made:

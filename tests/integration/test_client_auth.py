@@ -43,7 +43,7 @@ async def test_callers_have_the_paths_of_their_certificates(plane, namespace, no
     await plane.schedulers.kube({**entry, "enableHTTPS": True, "tlsConfig": tls})
     await plane.api.create(deployment(1), namespace=namespace)
 
-    (running,) = await conditions.running(plane.api, namespace, "app=serve", 1)
+    (running,) = await conditions.wait_running(plane.api, namespace, "app=serve", 1)
     answered = await sites.metric(extender, "railwright_requests_total", path="/scheduler/filter", outcome="ok")
     assert answered >= 1
     name = running["metadata"]["name"]

@@ -74,7 +74,7 @@ async def test_the_controller_makes_the_recorded_pods(plane, home, case):
     this, name = jobs.KINDS[job["kind"]], job["metadata"]["name"]
     await plane.controllers.start(this.controller)
     await plane.api.create(job, namespace=NAMESPACE)
-    made = await conditions.running(plane.api, NAMESPACE, this.selector(name), len(expected))
+    made = await conditions.wait_running(plane.api, NAMESPACE, this.selector(name), len(expected))
     pods = {comparable_pods.title(pod): pod for pod in made}
     assert {title: gpus(pod) for title, pod in pods.items()} == expected
     if job is BOTH:
@@ -122,7 +122,7 @@ async def test_one_label_on_a_workload_equips_its_templates_and_pods(
         assert template["metadata"]["labels"][FABRIC] == "ib"
         assert count_rails(template) == {"0" if gpus(template) == "0" else "1"}
         assert "NCCL_IB_HCA" not in json.dumps(template), "the environment is the pods' own"
-    for pod in await conditions.running(plane.api, namespace, this.selector("one"), this.pods):
+    for pod in await conditions.wait_running(plane.api, namespace, this.selector("one"), this.pods):
         assert count_rails(pod) == {"0" if gpus(pod) == "0" else "1"}
         assert INJECTION in pod["metadata"]["annotations"]
     after = await plane.api.get(f"{manifest['apiVersion']}/{kind}", "one", namespace)

@@ -21,7 +21,7 @@ for tier in CONF["tiers"]:
     tier["plugins"] = [plugin for plugin in tier["plugins"] if plugin["name"] != "binpack"]
 
 
-def with_extender(url: str) -> dict:
+def build_extender_configuration(url: str) -> dict:
     plugin = {"name": "extender", "arguments": volcano.extender(f"{url}/volcano", managed=RAILS)}
     return {**CONF, "tiers": [*CONF["tiers"], {"plugins": [plugin]}]}
 
@@ -63,7 +63,7 @@ def job(name: str, replicas: int) -> dict:
 async def run(plane, name: str, count: int) -> list[dict]:
     """Return the pods of a new job once all run."""
     await plane.api.create(job(name, count))
-    return await conditions.running(plane.api, "prod", f"{gangs.VOLCANO_JOB}={name}", count)
+    return await conditions.wait_running(plane.api, "prod", f"{gangs.VOLCANO_JOB}={name}", count)
 
 
 async def test_a_labelled_job_lands_on_the_leaf_that_holds_it(plane, nodes, prod, site, namespace):
@@ -77,11 +77,11 @@ async def test_a_labelled_job_lands_on_the_leaf_that_holds_it(plane, nodes, prod
     assert "leaf-right" not in gangs.leaves_of(alone), "the cluster is to be arranged so that Volcano prefers others"
     await plane.api.delete(manifests.VOLCANO_JOB, "alone", "prod")
     # The garbage collector looks for new kinds each 30 s, so on a new control plane it may not know the Job yet.
-    await conditions.gone(plane.api, manifests.VOLCANO_JOB, "alone", "prod")
+    await conditions.wait_gone(plane.api, manifests.VOLCANO_JOB, "alone", "prod")
     for pod in alone:
-        await conditions.gone(plane.api, "Pod", pod["metadata"]["name"], "prod")
+        await conditions.wait_gone(plane.api, "Pod", pod["metadata"]["name"], "prod")
 
-    await plane.schedulers.volcano(conf=with_extender(site.proxy.url))
+    await plane.schedulers.volcano(conf=build_extender_configuration(site.proxy.url))
     ours = await run(plane, "ours", 8)
     assert set(gangs.leaves_of(ours)) == {"leaf-right"}
     assert len({pod["spec"]["nodeName"] for pod in ours}) == 8

@@ -20,5 +20,5 @@ async def test_kube_scheduler_accepts_the_example_configuration(plane, namespace
     await plane.schedulers.kube({key: value for key, value in {**example, **local}.items() if key != "tlsConfig"})
     before = installed.proxy.counts["/scheduler/filter"]
     await plane.api.create(deployment(1), namespace=namespace)
-    await conditions.running(plane.api, namespace, "app=serve", 1)
+    await conditions.wait_running(plane.api, namespace, "app=serve", 1)
     assert installed.proxy.counts["/scheduler/filter"] > before

@@ -75,7 +75,7 @@ async def make_queue(plane, namespace, leaves, installed):
     await plane.remove_pods(namespace)
     await plane.api.delete(f"{kueue.VERSION}/LocalQueue", "q", namespace)
     await plane.api.delete(f"{kueue.VERSION}/ClusterQueue", name)
-    await conditions.gone(plane.api, f"{kueue.VERSION}/ClusterQueue", name)
+    await conditions.wait_gone(plane.api, f"{kueue.VERSION}/ClusterQueue", name)
 
 
 def build_job(name, size, *, fabric="ib", gpus=8, annotations=None, **pods):
@@ -93,7 +93,7 @@ async def run(plane, namespace, job, size):
 
 
 async def running(plane, namespace, name, size):
-    return await conditions.running(plane.api, namespace, f"{gangs.JOB_NAME}={name}", size)
+    return await conditions.wait_running(plane.api, namespace, f"{gangs.JOB_NAME}={name}", size)
 
 
 def list_limits(pods):
@@ -157,7 +157,7 @@ async def test_pods_of_a_group_have_devices_and_no_topology_of_ours(plane, names
         metadata = {"name": name, "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"}}
         pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], **metadata}}
         await plane.api.create(pod, namespace=namespace)
-    pods = await conditions.running(plane.api, namespace, "kueue.x-k8s.io/pod-group-name=g", 2)
+    pods = await conditions.wait_running(plane.api, namespace, "kueue.x-k8s.io/pod-group-name=g", 2)
     assert list_limits(pods) == [PER_POD] * 2
     assert [list_topology(pod) for pod in pods] == [OF_KUEUE] * 2
 
@@ -178,7 +178,7 @@ async def test_a_stateful_set_has_devices_and_no_topology_of_ours(plane, namespa
     record = json.loads(made["spec"]["template"]["metadata"]["annotations"][names.TOPOLOGY])
     assert record["reason"]["code"] == "TopologyNotWritten"
     assert list_topology(made["spec"]["template"]) == {}
-    pods = await conditions.running(plane.api, namespace, "app=s", 2)
+    pods = await conditions.wait_running(plane.api, namespace, "app=s", 2)
     assert list_limits(pods) == [PER_POD] * 2
 
 

@@ -39,7 +39,7 @@ async def test_the_script_installs_checks_and_removes(plane, nodes, tmp_path):
         code, output = await quickstart.run(plane, tmp_path, "--nodes", "quick-0,quick-1", "--delete")
         await plane.remove_namespace(NAMESPACE)
         for namespace in (NAMESPACE, names.NAMESPACE):  # the next test creates it again
-            await conditions.gone(plane.api, "Namespace", namespace)
+            await conditions.wait_gone(plane.api, "Namespace", namespace)
         node = (await plane.api.get("Node", "quick-0"))["status"]
     assert code == 0, output
     assert not [name for name in node["capacity"] if name.startswith("quickstart.")]

@@ -165,11 +165,11 @@ async def test_t14_verbs_used_are_verbs_granted(plane, exercised):
         granted = list(grants(account))
         beyond = {right_of(request) for request in made if not any(grant.covers(request) for grant in granted)}
         assert not beyond, f"{account} did {beyond}, which no role of the manifests grants"
-        idle = [str(grant) for grant in granted if not used(grant, account, made)]
+        idle = [str(grant) for grant in granted if not is_used(grant, account, made)]
         assert not idle, f"{account} never used {idle}: take them from its role, or give the reason in RARE"
 
 
-def used(grant: Grant, account: str, made: list[dict]) -> bool:
+def is_used(grant: Grant, account: str, made: list[dict]) -> bool:
     """Return True for a right that was used, that is rarely needed, or that waits for a kind the cluster has not."""
     verb, *resource = grant.right
     if verb == "create" and grant.names:  # an object that was created under a name in the path, by PUT or apply

@@ -80,13 +80,13 @@ async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
     for job in jobs:
         await plane.api.create(copy.deepcopy(job))
     selector = row.selector.format(jobs[0]["metadata"]["name"])
-    listed = await conditions.running(plane.api, namespace, selector, row.pods)
+    listed = await conditions.wait_running(plane.api, namespace, selector, row.pods)
     for job in jobs:
         await plane.api.delete(kind_of(job), job["metadata"]["name"], namespace)
     for job in jobs:
-        await conditions.gone(plane.api, kind_of(job), job["metadata"]["name"], namespace)
+        await conditions.wait_gone(plane.api, kind_of(job), job["metadata"]["name"], namespace)
     for pod in listed:
-        await conditions.gone(plane.api, "Pod", pod["metadata"]["name"], namespace)
+        await conditions.wait_gone(plane.api, "Pod", pod["metadata"]["name"], namespace)
     listed = json.loads(RUN.sub("", json.dumps(listed)))
     portrayed = [comparable_pods.strip_changing_parts(pod) for pod in listed]
     for pod in portrayed:
@@ -95,7 +95,7 @@ async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
     return {pod["metadata"]["name"]: pod for pod in portrayed}
 
 
-def by_role(pods: dict[str, dict]) -> dict[str, dict]:
+def group_by_role(pods: dict[str, dict]) -> dict[str, dict]:
     """Return one pod of each role, in the form that `meanings.ranks_of` reads."""
     return {pod["metadata"]["labels"]["training.kubeflow.org/job-role"]: pod for pod in pods.values()}
 
@@ -147,7 +147,7 @@ async def test_a_labelled_job_makes_the_pods_of_the_handwritten_job(plane, contr
 
     assert admitted.keys() == by_hand.keys()
     if row == "pvrdma-mpi":  # on mpirun's command line by hand, in a file by us
-        assert read_ranks(by_role(admitted)) == read_ranks(by_role(by_hand))
+        assert read_ranks(group_by_role(admitted)) == read_ranks(group_by_role(by_hand))
         return
     for name, pod in admitted.items():
         assert read_meaning(pod) == read_meaning(by_hand[name])
@@ -163,7 +163,7 @@ async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, h
     await installed(row, namespace)
     (ours,) = read_jobs(row, "job")
     await plane.api.create(copy.deepcopy(ours))
-    pods = await conditions.running(plane.api, namespace, f"volcano.sh/job-name={ours['metadata']['name']}", 2)
+    pods = await conditions.wait_running(plane.api, namespace, f"volcano.sh/job-name={ours['metadata']['name']}", 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}, "two pods of four GPUs, one node of eight"
     for pod in pods:
         assert pod["metadata"]["annotations"][MULTUS].count("@net") == 4

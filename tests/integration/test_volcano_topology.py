@@ -24,7 +24,7 @@ async def hyper_nodes(plane, module_nodes, module_site):
 
 
 async def find_leaves(plane, namespace, labels, size) -> set[str]:
-    pods = await conditions.running(plane.api, namespace, labels, size, seconds=90)
+    pods = await conditions.wait_running(plane.api, namespace, labels, size, seconds=90)
     return {pod["spec"]["nodeName"].partition("-")[0] for pod in pods}
 
 

@@ -60,7 +60,7 @@ async def calls(site) -> float:
 
 
 async def pods_of(plane, namespace: str, count: int, labels: str = "app=t") -> list[dict]:
-    return await conditions.running(plane.api, namespace, labels, count)
+    return await conditions.wait_running(plane.api, namespace, labels, count)
 
 
 def assert_equipped_once(pod: dict) -> None:

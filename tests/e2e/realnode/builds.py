@@ -83,12 +83,15 @@ def folder() -> pathlib.Path:
     """Return the cache folder of exactly these sums, sources, flags and this kind of machine."""
     sources = sorted([*FOLDER.rglob("go.mod"), *FOLDER.rglob("go.sum"), *FOLDER.rglob("*.go")])
     needed = [path for path in sources if path.parent.name not in _SEPARATE]
-    return binaries.cached("node", repr(sorted(PROGRAMS.items())).encode(), *needed)
+    return binaries.get_cache_folder("node", repr(sorted(PROGRAMS.items())).encode(), *needed)
 
 
 def locate_kubelet() -> pathlib.Path:
     """Return where the kubelet of virtual nodes is, or will be."""
-    return binaries.cached("node-kubelet", repr(KUBELET).encode(), *binaries.sums(FOLDER / KUBELET.module)) / "kubelet"
+    return (
+        binaries.get_cache_folder("node-kubelet", repr(KUBELET).encode(), *binaries.sums(FOLDER / KUBELET.module))
+        / "kubelet"
+    )
 
 
 def get_kubelet_step() -> binaries.Step:
@@ -117,7 +120,7 @@ def locate() -> Builds:
 
 def fetch_packages() -> None:
     """Fetch the Debian packages unless they are there. Raises debian.UnavailableError."""
-    with binaries.alone(package_root()):
+    with binaries.lock_folder(package_root()):
         debian.unpack(package_root() / "root", PACKAGES)
 
 

@@ -47,4 +47,6 @@ def _build() -> None:
 
 
 def _folder() -> pathlib.Path:
-    return binaries.cached("node-dranet", repr(_PROGRAM).encode(), *binaries.sums(builds.FOLDER / _PROGRAM.module))
+    return binaries.get_cache_folder(
+        "node-dranet", repr(_PROGRAM).encode(), *binaries.sums(builds.FOLDER / _PROGRAM.module)
+    )

@@ -42,7 +42,7 @@ def build() -> images.Image:
     source += b"".join(path.read_bytes() for path in paths)
     folder = binaries.cache() / f"node-mpi-{hashlib.sha256(source).hexdigest()[:16]}"
     image = images.Image(NAME, folder / "mpi.tar")
-    with binaries.alone(folder):
+    with binaries.lock_folder(folder):
         if not image.archive.exists():
             debian.unpack(folder / "packages", _PACKAGES)
             _install_mooncake(folder / "packages")

@@ -31,7 +31,7 @@ def build() -> images.Image | None:
     binaries.tell("railwright's image: building what has changed since the last build")
     started = time.monotonic()
     folder = _folder()
-    with binaries.alone(folder):
+    with binaries.lock_folder(folder):
         builder = containerfile.Builder(ROOT, _make_base(), folder / "layers")
         stage = builder.build(_read())
         key = hashlib.sha256(repr((stage.layers, stage.config, stage.environment)).encode()).hexdigest()[:16]
@@ -52,7 +52,7 @@ def _read() -> str:
 
 def make_base() -> pathlib.Path:
     """Return the folder of the lowest layer, made once; images that have it in common are unpacked faster."""
-    with binaries.alone(_folder()):
+    with binaries.lock_folder(_folder()):
         return _make_base()
 
 

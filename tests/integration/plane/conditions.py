@@ -6,7 +6,7 @@ from typing import Any
 from plane import api, diagnosis, waiting
 
 
-async def running(client: api.Api, namespace: str, labels: str, count: int, *, seconds: float = 60) -> api.Objects:
+async def wait_running(client: api.Api, namespace: str, labels: str, count: int, *, seconds: float = 60) -> api.Objects:
     """Wait until exactly `count` pods of a label selector run, and none terminates; by name."""
 
     async def all_running() -> api.Objects:
@@ -70,7 +70,7 @@ def includes(value: Any, part: Any) -> bool:
     return bool(value == part)
 
 
-async def established(client: api.Api, *names: str) -> None:
+async def wait_established(client: api.Api, *names: str) -> None:
     """Wait until the API server serves the kinds of these CustomResourceDefinitions, which it does after it says so."""
     good = [{"type": "Established", "status": "True"}]
     for name in names:
@@ -78,10 +78,10 @@ async def established(client: api.Api, *names: str) -> None:
         plural, _, group = name.partition(".")
         for version in definition["spec"]["versions"]:
             if version["served"]:
-                await _served(client, f"{group}/{version['name']}", plural)
+                await _wait_served(client, f"{group}/{version['name']}", plural)
 
 
-async def _served(client: api.Api, group_version: str, plural: str) -> None:
+async def _wait_served(client: api.Api, group_version: str, plural: str) -> None:
     async def is_listed() -> bool:
         try:
             resources = (await client.request("GET", f"/apis/{group_version}"))["resources"]
@@ -92,7 +92,7 @@ async def _served(client: api.Api, group_version: str, plural: str) -> None:
     await waiting.wait(is_listed, describe=f"{plural} of {group_version} to be served")
 
 
-async def gone(client: api.Api, kind: str, name: str, namespace: str | None = None) -> None:
+async def wait_gone(client: api.Api, kind: str, name: str, namespace: str | None = None) -> None:
     """Wait until there is no such object."""
 
     async def is_gone() -> bool:

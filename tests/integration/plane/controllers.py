@@ -125,7 +125,7 @@ class Controllers:
                 route = _by_url if self._enter else _on_loopback
                 await self._api.create(route(document, place.webhook))
         definitions = _of_kind(documents, "CustomResourceDefinition")
-        await conditions.established(self._api, *(definition["metadata"]["name"] for definition in definitions))
+        await conditions.wait_established(self._api, *(definition["metadata"]["name"] for definition in definitions))
         (deployment,) = _of_kind(documents, "Deployment")
         process = self._launch(name, ready.program, place, deployment)
         for secret in _of_kind(documents, "Secret"):

@@ -16,7 +16,7 @@ _STAMP = (
     "-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=34"
 )
 _PROGRAM = binaries.Program(_PACKAGE, _MODULE, _STAMP.format(f"v{binaries.pinned_version(_PACKAGE, _MODULE)}"))
-_FOLDER = binaries.cached("helm", _STAMP.encode(), *binaries.sums(binaries.FOLDER / _MODULE))
+_FOLDER = binaries.get_cache_folder("helm", _STAMP.encode(), *binaries.sums(binaries.FOLDER / _MODULE))
 
 
 def locate() -> pathlib.Path:

@@ -19,7 +19,7 @@ POD = manifests.pod("", "ib", schedulerName="nobody")
 POD["metadata"] = {"generateName": "load-", "labels": POD["metadata"]["labels"]}
 
 
-def injected(pod: api.Object, resource: str = "x.y/hca") -> bool:
+def is_injected(pod: api.Object, resource: str = "x.y/hca") -> bool:
     """Return whether a created POD is injected as POLICY says."""
     return bool(pod["spec"]["containers"][0]["resources"]["limits"].get(resource) == "1")
 
@@ -85,7 +85,7 @@ class Load:
                 await asyncio.sleep(0.05 * 2**attempt)
                 continue
             self.created += 1
-            self.uninjected += not injected(made, self._resource)
+            self.uninjected += not is_injected(made, self._resource)
             self.slowest = max(self.slowest, time.monotonic() - began)
             return
         self.lost += 1

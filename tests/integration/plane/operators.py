@@ -87,7 +87,7 @@ class BuiltOperator:
 def get_folder(name: str) -> pathlib.Path:
     """Return the cache folder for the module's sums, its edits and the type of this machine."""
     parts = (*binaries.sums(binaries.FOLDER / name), repr(OPERATORS[name]).encode())
-    return binaries.cached(f"controller-{name}", *parts)
+    return binaries.get_cache_folder(f"controller-{name}", *parts)
 
 
 def locate(name: str) -> BuiltOperator:

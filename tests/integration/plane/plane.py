@@ -162,7 +162,7 @@ class Plane:
         await self.remove_pods(name)
         await self.api.delete("Namespace", name)
         if whole:
-            await conditions.gone(self.api, "Namespace", name)
+            await conditions.wait_gone(self.api, "Namespace", name)
 
     async def remove_pods(self, name: str) -> None:
         """Delete the workloads and pods of a namespace; returns when the pods are gone.

@@ -84,7 +84,7 @@ class VolcanoGangs:
     async def running(self, name: str, count: int) -> api.Objects:
         """Return the pods of a job, once exactly this number runs."""
         labels = f"{gangs.VOLCANO_JOB}={name}"
-        listed = await conditions.running(self._api, self.namespace, labels, count, seconds=90)
+        listed = await conditions.wait_running(self._api, self.namespace, labels, count, seconds=90)
         return sorted(listed, key=gangs.rank_of)
 
     async def assert_unplaced(self, name: str) -> None:

@@ -91,7 +91,7 @@ async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespac
     for server in webhooks.behind.members[1:]:
         await webhooks.stop(server)
     [only] = webhooks.behind.members
-    assert load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
+    assert load.is_injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
     os.kill(only.process.pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
@@ -105,10 +105,10 @@ async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespac
     finally:
         os.kill(only.process.pid, signal.SIGCONT)
     assert 3 < seconds < 8, refused.value
-    assert not load.injected(plain)
+    assert not load.is_injected(plain)
     began = time.monotonic()
     await waiting.wait(lambda: bool(webhooks.behind.ready), describe="readiness")
-    assert load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
+    assert load.is_injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
     after = time.monotonic() - began
     fault.saw(
         f"rejected after {seconds:.1f} s with the webhook's name (timeoutSeconds 5); liveness got no answer; pods that "

@@ -70,7 +70,7 @@ async def rotated(plane, namespace, module_site, rotating, tmp_path_factory):
 
 async def is_injected(plane, namespace) -> bool:
     try:
-        return load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
+        return load.is_injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
     except api.ApiError:
         return False
 

@@ -108,7 +108,7 @@ async def release(plane, namespace, tmp_path):
 
                 async def in_force():
                     await made.handshake()
-                    return load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
+                    return load.is_injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
 
                 await waiting.wait(in_force, describe="pods to be injected")
                 yield made
@@ -167,7 +167,7 @@ async def test_an_image_is_unready_until_its_role_comes(plane, release, namespac
     await asyncio.sleep(1)  # several probes
     assert server not in release.behind.ready
     assert len(release.behind.ready) == 2
-    assert load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
+    assert load.is_injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
     await release.helm.upgrade("--reuse-values", *NEXT)
     restored = await plane.api.get("Role", "railwright-webhook", sites.NAMESPACE)
     assert restored["rules"] == role["rules"]
