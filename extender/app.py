@@ -101,7 +101,7 @@ def _build_explain(
             raise application.HttpError(*denial)
         explanation = explanations.explain(namespace, pod)
         if explanation is None:
-            raise application.HttpError(404, f"no opted-in pod {namespace}/{pod} is known here")
+            raise application.HttpError(404, explanations.describe_unexplained(namespace, pod))
         return application.reply(msgspec.json.encode(explanation))
 
     return explain

@@ -12,7 +12,7 @@ import msgspec
 from extender import state as states
 from railwright.fabric import intent, resources
 from railwright.fabric.overview import gang_assessment, overview_types
-from railwright.fabric.placement.state import pod_usage
+from railwright.fabric.placement.state import object_info, pod_usage
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -37,15 +37,15 @@ class Explanations:
 
     def explain(self, namespace: str, name: str) -> Explanation | None:
         """Explain a pod. Return None if it does not exist, has ended, or did not opt in."""
-        key, assessor, cluster = f"{namespace}/{name}", self._assessor, self._state.cluster
-        pod = next((pod for pod in cluster.pods.values() if pod.key == key), None)
+        assessor, cluster = self._assessor, self._state.cluster
+        pod = self._find_pod(namespace, name)
         request = assessor.build_request(pod) if pod is not None else None
         if pod is None or pod.reduced is None or request is None:
             return None
         rows = assessor.engine.explain_nodes(assessor.engine.score(request), first=[pod.node] if pod.node else ())
         members = assessor.list_members(pod)
         return Explanation(
-            pod=key,
+            pod=pod.key,
             node=pod.node,
             scheduler=pod.reduced.spec.scheduler_name or "default-scheduler",
             fabric=request.fabric_name,
@@ -58,3 +58,12 @@ class Explanations:
             candidate_nodes=len(request.nodes),
             nodes=sorted(rows, key=lambda row: ("rejection" in row, -row["score"], row["node"])),
         )
+
+    def describe_unexplained(self, namespace: str, name: str) -> str:
+        """Return why a pod is not explained."""
+        undefined = self._assessor.describe_undefined_fabric(self._find_pod(namespace, name))
+        return undefined.text if undefined else f"no opted-in pod {namespace}/{name} is known here"
+
+    def _find_pod(self, namespace: str, name: str) -> object_info.PodInfo | None:
+        key = f"{namespace}/{name}"
+        return next((pod for pod in self._state.cluster.pods.values() if pod.key == key), None)

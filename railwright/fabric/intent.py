@@ -112,19 +112,25 @@ def resolve_default(label: str, document: model.PolicyDocument) -> str:
     return label if label != names.FABRIC_DEFAULT else document.default_fabric or ""
 
 
-def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, model.Fabric | None]:
-    """Return (name, fabric) a pod opted in to; ("", None) if it did not, or the policy does not define the fabric.
+def find_fabric_name(pod: views.Pod, document: model.PolicyDocument) -> str:
+    """Return the name of the fabric that a pod's label or record names, whether or not the policy has it; "" if none.
 
-    Without a label the injection record counts: the webhook writes it for pods that their namespace opted in. A pod
-    without a record has not opted in while the policy is in mode `warn`.
+    Without a label the injection record counts: the webhook writes it for pods that their namespace opted in.
     """
     label = pod.metadata.labels.get(names.FABRIC, "")
     if label == names.FABRIC_NONE:
-        return "", None
-    record = read_record(pod)
-    name = resolve_default(label, document) or record.fabric
+        return ""
+    return resolve_default(label, document) or read_record(pod).fabric or label
+
+
+def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, model.Fabric | None]:
+    """Return (name, fabric) a pod opted in to; ("", None) if it did not, or the policy does not define the fabric.
+
+    A pod without a record has not opted in while the policy is in mode `warn`.
+    """
+    name = find_fabric_name(pod, document)
     fabric = document.fabrics.get(name)
-    if fabric is None or (record.rails is None and not is_enforced(document)):
+    if fabric is None or (read_record(pod).rails is None and not is_enforced(document)):
         return "", None
     return name, fabric
 

@@ -370,6 +370,11 @@ BREAKS = {
     "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
                    "fail",
                    "train/bare"),
+    "pods of a renamed fabric": (
+        lambda t: t["pods"].extend(
+            installations.pod(f"old-{rank}", {names.FABRIC: "old"}, {names.INJECTION: "{}"}) for rank in range(2)
+        ),
+        "pod-fabrics", "warn", "the policy has no fabric old, which pods name (by namespace: train 2)"),
     "a label that a CronJob does not pass on": (
         lambda t: t["cronjobs.v1.batch"].append(
             installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})

@@ -1,6 +1,7 @@
 """Rows about pods and workloads: a dry run, what admission has missed or rejected, and keys without effect."""
 
 import contextlib
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -146,6 +147,34 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
     if missing and _is_enforced(snapshot):  # otherwise the row warn-mode says so
         return fail(f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}")
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
+
+
+@row(
+    "put the fabric back under its old name: {edit policy}; or label the workloads with a fabric of the policy, and "
+    "create their pods again",
+    after="policy",
+)
+def check_pod_fabrics(snapshot: Snapshot) -> Assessment:
+    """Fabrics of pods are defined in the policy.
+
+    Warns about pods that run or are pending and name a fabric that the policy does not have, because it was removed or
+    renamed. Running pods keep their network, but the extender plans nothing for them, and pods that their controllers
+    create again are rejected.
+    """
+    policy, excluded = snapshot.require_policy(), snapshot.excluded_namespaces
+    fabrics = [
+        (intent.find_fabric_name(pod, policy), pod.metadata.namespace)
+        for pod in snapshot.get_all("pods")
+        if pod.metadata.namespace not in excluded and pod.metadata.deletion_timestamp is None
+    ]
+    undefined = Counter(named for named in fabrics if named[0] and named[0] not in policy.fabrics)
+    if not undefined:
+        return ok(text.join_first(policy.fabrics, 5))
+    counts: dict[str, list[str]] = defaultdict(list)
+    for (name, namespace), count in undefined.most_common():
+        counts[name].append(f"{namespace} {count}")
+    listed = (f"{name}, which pods name (by namespace: {text.join_first(own, 5)})" for name, own in counts.items())
+    return warn(f"the policy has no fabric {'; no fabric '.join(listed)}")
 
 
 @row("the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused")

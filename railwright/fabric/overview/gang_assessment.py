@@ -28,9 +28,8 @@ _MAX_NAMED = 3  # pods under each version of the policy
 _SHOWN_DIGITS = 19  # "sha256:" and 12 digits, enough to distinguish versions of the policy
 _MIN_DIFFERENCE = 0.005  # smaller differences of bandwidth would be formatted as equal
 
-_FABRIC_UNDEFINED = reason.Reason(
-    PlacementCode.FABRIC_UNDEFINED,
-    "the fabric of these pods is not defined in the current policy, or the policy is in mode warn, so no plan is made",
+_POLICY_WARNS = reason.Reason(
+    PlacementCode.FABRIC_UNDEFINED, "there is no policy, or it is in mode warn, so no plan is made for these pods"
 )
 _DOMAINS_UNDEFINED = reason.Reason(
     PlacementCode.DOMAINS_UNDEFINED, "the policy names no domains: leaves and crossings are not modelled"
@@ -156,12 +155,24 @@ class Assessor:
             pod.reduced, self._policy(), self._networks, nodes, requests=pod.requests
         )
 
+    def describe_undefined_fabric(self, pod: object_info.PodInfo | None) -> reason.Reason | None:
+        """Return that the policy lacks the fabric which an opted-in pod names; None if it has it."""
+        policy = self._policy()
+        if policy is None or pod is None or pod.reduced is None:
+            return None
+        name = intent.find_fabric_name(pod.reduced, policy.document)
+        if not name or name in policy.document.fabrics:
+            return None
+        message = f"the current policy has no fabric {name}, which these pods name, so no plan is made"
+        fix = f"define it as {name} again, or label the pods with another fabric and recreate them"
+        return reason.Reason(PlacementCode.FABRIC_UNDEFINED, message, fix)
+
     def assess(self, gang: GangMembers) -> Assessment:
         """Assess a gang."""
         chosen = self._choose_member(gang)
         request = self.build_request(chosen) if chosen is not None else None
         if request is None:
-            assessment = Assessment(state=gang.state, why=(_FABRIC_UNDEFINED,))
+            assessment = Assessment(state=gang.state, why=(self.describe_undefined_fabric(chosen) or _POLICY_WARNS,))
         elif gang.placed < len(gang.members):
             assessment = _assess_waiting(gang, request, self.engine)
         else:

@@ -181,6 +181,15 @@ def test_a_pod_is_explained_with_its_numbers():
     assert handlers.explain("other") is None
 
 
+def test_a_pod_of_a_fabric_that_the_policy_lacks_is_not_unknown():
+    handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0")])
+    handlers.pods.upsert(build_pod("old", label="renamed"))
+    assert handlers.explain("old") is None
+    cause = handlers.explanations.describe_unexplained("train", "old")
+    assert cause.startswith("the current policy has no fabric renamed, which these pods name, so no plan is made; ")
+    assert handlers.explanations.describe_unexplained("train", "x") == "no opted-in pod train/x is known here"
+
+
 def test_a_pod_that_is_created_again_is_explained_by_its_own_object():
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0"), build_node("gpu-1")])
     first, second = (change_pod(build_pod("again", gpus=gpus), metadata={"uid": f"uid-{gpus}"}) for gpus in (8, 4))

@@ -180,7 +180,7 @@ def test_a_gang_of_an_unknown_fabric_has_a_reason():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"))
     cluster.policy = placing.build_policy()
     cluster.state.upsert_pod(placing.build_pod("x-0", group="x", label="other", on="a-01"))
-    assert "not defined in the current policy" in cluster.gang("train/x").why[0].message
+    assert "the current policy has no fabric" in cluster.gang("train/x").why[0].message
 
 
 def test_a_policy_without_domains_is_a_reason_of_a_gang():
