@@ -22,6 +22,8 @@ from railwright.cli import output
 from railwright.cli.__main__ import main
 from railwright.cli.checking import command, reader, rows
 from railwright.cluster import client as clients
+from railwright.fabric import names
+from railwright.serving import metrics
 
 FIRST = b"\xe2\x88\x9a API server answers: http://127.0.0.1:"  # √
 
@@ -209,3 +211,25 @@ def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, clo
 def test_wrong_usage_exits_2_with_the_reason(tmp_path, capsys, closed_port, options, words):
     assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port), *options]) == 2
     assert words in capsys.readouterr().err
+
+
+async def test_the_requests_that_the_extenders_pods_have_answered_are_read_through_the_proxy(installation):
+    counters = metrics.ExtenderMetrics()
+    for path, outcome in [
+        ("/scheduler/filter", "ok"),
+        ("/volcano/{scope}/allocate", "ok"),
+        ("/scheduler/filter", "403"),
+        ("/explain/{namespace}/{pod}", "ok"),
+    ]:
+        counters.requests.labels(path, outcome).inc()
+    installation.metrics = {
+        "railwright-extender-0": counters.format_exposition().decode(),
+        "railwright-extender-1": "<html>a login</html>",
+    }
+    client = await clients.connect(installation.kubeconfig)
+    try:
+        seen = await reader.read(client, names.NAMESPACE)
+    finally:
+        await client.close()
+    assert seen.scheduler_requests == {"railwright-extender-0": 2}
+    assert (seen.unread, seen.forbidden) == ({}, set())

@@ -225,7 +225,11 @@ def _run(trees: Trees, deployment: Tree) -> None:
         name = f"{deployment['metadata']['name']}-{index}"
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         trees["own-pods"].append(
-            {**_build_named(name, labels=labels), "spec": {"nodeName": f"gpu-{index}"}, "status": status}
+            {
+                **_build_named(name, labels=labels),
+                "spec": {**deployment["spec"]["template"]["spec"], "nodeName": f"gpu-{index}"},
+                "status": status,
+            }
         )
 
 

@@ -25,6 +25,7 @@ class Installation:
         self.held: dict[str, asyncio.Event] = {}
         self.forbidden: set[str] = set()  # sources that the caller may not read
         self.lacking: dict[str, set[tuple[str, str]]] = {}  # verbs and resources that an account lacks
+        self.metrics: dict[str, str] = {}  # what pods answer to the API server's proxy
         self.kubeconfig = ""
         self._sources = {
             source.path.format(namespace=names.NAMESPACE): (name, source) for name, source in snapshots.SOURCES.items()
@@ -38,6 +39,8 @@ class Installation:
             return web.json_response({"metadata": {}, "items": []})
         if request.path.endswith("/subjectaccessreviews"):
             return await self._review(request)
+        if (pod := request.path.rpartition("http:")[2].partition(":8080/proxy/metrics")[0]) in self.metrics:
+            return web.Response(text=self.metrics[pod])
         if source is None:
             return api_stub.refuse(404, "NotFound")
         if name in self.held:

@@ -3,20 +3,28 @@
 Failed calls become reasons in the snapshot, never exceptions.
 """
 
+import asyncio
+import contextlib
 import datetime as dt
 import functools
+import re
+from typing import Any
 from urllib import parse
 
 import msgspec
 
 from railwright.cli import cluster_access
 from railwright.cli.checking import permissions, pods
-from railwright.cli.checking.snapshots import SOURCES, DryRun, SkipError, Snapshot
+from railwright.cli.checking.snapshots import SOURCES, DryRun, SkipError, Snapshot, get_list, get_path
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 
 _FORBIDDEN = 403
 _DENIED = frozenset({401, _FORBIDDEN})
+_METRICS_SECONDS = 3.0  # a NetworkPolicy may drop the packets of the API server's proxy
+_ANSWERED = re.compile(
+    rb'^railwright_requests_total\{outcome="ok",path="/(?:scheduler|volcano)/.*\} (\S+)$', re.MULTILINE
+)
 
 
 async def read(
@@ -39,6 +47,7 @@ async def read(
     if not before:
         await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot, probing), snapshot.fabrics)
         await _review_servers(client, snapshot)
+        await cluster_access.gather(functools.partial(_count_requests, client, snapshot), snapshot.extender_pods)
     return snapshot
 
 
@@ -76,6 +85,21 @@ async def _review_servers(client: clients.Client, snapshot: Snapshot) -> None:
             snapshot.denied |= {account: denied} if denied else {}
     except errors.ClusterError as error:
         _record(snapshot, "server-permissions", "create subjectaccessreviews.authorization.k8s.io -A", error)
+
+
+async def _count_requests(client: clients.Client, snapshot: Snapshot, pod: Any) -> None:
+    """Read how many requests of schedulers a pod of the extender has answered, if its metrics can be read."""
+    name = str(get_path(pod, "metadata", "name"))
+    containers = get_list(pod, "spec", "containers")
+    ports = [port for container in containers for port in get_list(container, "ports") if port.get("name") == "ops"]
+    for port in ports:
+        target = f"http:{name}:{port.get('containerPort')}"
+        path = f"/api/v1/namespaces/{parse.quote(snapshot.namespace, safe='')}/pods/{target}/proxy/metrics"
+        with contextlib.suppress(errors.ClusterError, TimeoutError):
+            async with asyncio.timeout(_METRICS_SECONDS):
+                metrics = await client.get(path)
+            if b"railwright_build_info" in metrics:
+                snapshot.scheduler_requests[name] = round(sum(map(float, _ANSWERED.findall(metrics))))
 
 
 async def _make_dry_run(client: clients.Client, snapshot: Snapshot, probing: str, fabric: str) -> None:

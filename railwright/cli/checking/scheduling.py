@@ -1,5 +1,6 @@
 """Rows about scheduling: which schedulers ask the extender, by their configurations, and which pods they place."""
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from railwright.cli.checking.snapshots import (
     require,
 )
 from railwright.cluster import installed_names
-from railwright.fabric import hypernodes, names, text
+from railwright.fabric import hypernodes, names, text, views
 from railwright.fabric.gang_topology import requests
 from railwright.fabric.injection import accelerators
 from railwright.fabric.policy import model
@@ -34,6 +35,11 @@ _HYPER_NODE_PLUGIN = "network-topology-aware"
 _UNSEEN = (
     "no ConfigMap says whether this scheduler asks the extender; the scheduler does if the extender's metric "
     "railwright_requests_total grows while such a pod is placed"
+)
+_REPLACED = dt.timedelta(minutes=1)  # the replica before may answer while it ends, which takes 45 s at most
+_UNREACHED = (
+    "configure the scheduler with the present address and CA of the extender, which railwright policy scheduler-config "
+    "prints, and restart it; the scheduler's log has the cause"
 )
 _COMPARED = ("filterVerb", "prioritizeVerb", "nodeCacheCapable", "ignorable")  # of a KubeSchedulerConfiguration
 
@@ -206,6 +212,11 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
     Also warns about injected pods that a scheduler has placed without the extender, because its configuration has a
     list of managed resources, and the pod requests none of them.
+
+    Also warns if injected pods were placed while no scheduler asked, by `railwright_requests_total` of the extender's
+    pods: the scheduler is not configured, does not reach the extender, or rejects its certificate. This is read through
+    the API server's proxy, and needs the permission to get `pods/proxy` in railwright's namespace, which `edit` has.
+    Without it, or where a NetworkPolicy closes the port of the metrics, nothing is said about requests.
     """
     installation.get_deployment(snapshot, EXTENDER)
     pool = {node.name for node in nodes.list_nodes(snapshot, fabric)}
@@ -235,8 +246,35 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     if unasked:
         listed = text.join_first(unasked, 4)
         problems.append(f"placed without the extender, because they request no managed resource: {listed}")
+    if unanswered := _describe_unanswered(snapshot, injected):
+        return warn("; ".join([unanswered, *problems]), _UNREACHED)
     if problems:
         return warn("; ".join(problems))
     counted = f"{chosen}, {text.format_count(len(pods), 'pod')}"
     require(chosen in asking, f"{counted}; {_UNSEEN}")
     return ok(counted)
+
+
+def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> str:
+    """Return which pods were placed although the extender has answered no scheduler; "" if it has.
+
+    Also "" unless the metrics of all its pods could be read.
+    """
+    answered = [snapshot.scheduler_requests.get(get_path(pod, "metadata", "name")) for pod in snapshot.extender_pods]
+    ready = [
+        str(condition.get("lastTransitionTime"))
+        for pod in snapshot.extender_pods
+        for condition in get_list(pod, "status", "conditions")
+        if (condition.get("type"), condition.get("status")) == ("Ready", "True")
+    ]
+    if not answered or any(count != 0 for count in answered) or len(ready) < len(answered):
+        return ""
+    try:
+        since = (dt.datetime.fromisoformat(max(ready)) + _REPLACED).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return ""
+    placed = [pod.metadata.full_name for pod in injected if pod.status.bound_at > since]
+    if not placed:
+        return ""
+    listed = text.join_first(placed, 4)
+    return f"the extender has answered no scheduler since it started, and after {since} were placed: {listed}"

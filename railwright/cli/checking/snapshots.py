@@ -198,6 +198,8 @@ class Snapshot:
     # permissions that the ServiceAccount of a server lacks
     denied: dict[str, Sequence[errors.Permission]] = dataclasses.field(default_factory=dict)
 
+    scheduler_requests: dict[str, int] = dataclasses.field(default_factory=dict)  # answered, by pod of the extender
+
     def require(self, *sources: str) -> None:
         """Raise SkipError if one of the sources could not be read."""
         if unread := [self.unread[source] for source in sources if source in self.unread]:
@@ -259,6 +261,19 @@ class Snapshot:
             cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))
         cluster.replace_nodes(self.get_all("nodes"))
         return cluster
+
+    @property
+    def extender_pods(self) -> Sequence[Any]:
+        """The pods of the extender that are not being deleted, as far as they can be read."""
+        extender = find_named(self.peek("deployments"), EXTENDER)
+        labels = get_map(extender, "spec", "selector", "matchLabels")
+        return [
+            pod
+            for pod in self.peek("own-pods")
+            if labels
+            and labels.items() <= get_map(pod, "metadata", "labels").items()
+            and not get_path(pod, "metadata", "deletionTimestamp")
+        ]
 
     @property
     def is_disabled(self) -> bool:

@@ -359,6 +359,40 @@ def test_pods_of_another_scheduler_on_the_nodes_of_a_fabric_are_named(changes, s
     assert (result.state, result.detail) == (state, detail)
 
 
+def build_silent_extender(pod_placed, *, ready=dt.timedelta(minutes=30)):
+    """Return a cluster in which a pod was placed this long ago, and the extender has been ready for `ready`."""
+    trees = installations.healthy()
+    place("a", "volcano", "nvidia.com/mlx5_0")(trees)
+    for pod, kind, ago in [
+        (trees["pods"][-1], "PodScheduled", pod_placed),
+        *((pod, "Ready", ready) for pod in trees["own-pods"] if EXTENDER in pod["metadata"]["name"]),
+    ]:
+        time = (NOW - ago).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pod.setdefault("status", {})["conditions"] = [{"type": kind, "status": "True", "lastTransitionTime": time}]
+    return trees
+
+
+@pytest.mark.parametrize(
+    ("minutes", "counts", "state"),
+    [
+        (20, (0, 0), "warn"),
+        (20, (0, 7), "ok"),
+        (20, (0,), "ok"),  # the metrics of the other replica could not be read
+        (40, (0, 0), "ok"),  # by the replicas before
+    ],
+)
+def test_pods_that_were_placed_while_no_scheduler_asked_the_extender_are_named(minutes, counts, state):
+    trees = build_silent_extender(dt.timedelta(minutes=minutes))
+    answered = {f"{EXTENDER}-{index}": count for index, count in enumerate(counts)}
+    results = assess_trees(trees, scheduler_requests=answered)
+    [result] = [row for row in results if row.check == "schedulers" and row.subject == "roce"]
+    assert result.state == state
+    if state == "warn":
+        assert result.detail.startswith("the extender has answered no scheduler since it started, and after 20")
+        assert result.detail.endswith(" were placed: train/a")
+        assert "railwright policy scheduler-config" in result.hint
+
+
 def test_rails_with_networks_need_multus_and_others_do_not():
     trees = installations.healthy()
     trees["networks"].clear()
