@@ -97,7 +97,10 @@ _BEFORE = {
         _configure_explain,
         run="explanation.command:explain",
         examples=("railwright explain job.yaml -n prod", "railwright explain pod/llama-0 -n prod"),
-        finding=("a pod would be rejected, or not injected although it opted in; its gang never fits, or is spread"),
+        finding=(
+            "a pod would be rejected, or not injected although it opted in; its preflight failed; its gang never fits, "
+            "or is spread"
+        ),
     ),
     "lint": Command(
         "Check NCCL settings in manifests and nccl.conf files.",

@@ -1,11 +1,12 @@
 """Pods as commands read them, and how those of a job or gang are found."""
 
 from typing import Any
+from urllib import parse
 
 from railwright.cli import output
 from railwright.cluster import client as clients
-from railwright.cluster import watch_wire
-from railwright.fabric import text, views
+from railwright.cluster import errors, watch_wire
+from railwright.fabric import names, text, views
 from railwright.fabric.workloads import membership
 
 _MAX_PODS = 4096
@@ -22,6 +23,7 @@ class _Condition(views.PodCondition, frozen=True):
 class _ContainerStatus(views.View, frozen=True):
     name: str = ""
     state: dict[str, Any] | None = None
+    last_state: dict[str, Any] | None = None  # before it was restarted
 
 
 class _PodStatus(views.PodStatus, frozen=True):
@@ -35,12 +37,43 @@ class Pod(views.Pod, frozen=True):
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
 
+    @property
+    def preflight_failure(self) -> str:
+        """Return why railwright's init container has stopped the pod, also while it is tried again; "" if it has not.
+
+        The message is that of the preflight, otherwise its exit code.
+        """
+        for status in self.status.init_container_statuses or ():
+            if status.name == names.PREFLIGHT_CONTAINER:
+                state = status.state or {}
+                ended = state.get("terminated") or (status.last_state or {}).get("terminated") or {}
+                if code := ended.get("exitCode"):
+                    default = f"init container {status.name} failed with exit code {code}, {ended.get('reason', '')}"
+                    return str(ended.get("message") or default).strip()
+        return ""
+
+
+async def read(client: clients.Client, namespace: str, name: str) -> Pod:
+    """Return a pod. Raise UnreadableError if it does not exist, and ClusterError."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{parse.quote(name, safe='')}"
+    pod = await watch_wire.find_object(client, path, Pod)
+    if pod is None:
+        raise output.UnreadableError(
+            f"pod/{name} does not exist in namespace {namespace}. `kubectl get pods` shows what there is; -n NAMESPACE "
+            "selects another namespace"
+        )
+    if pod.metadata.name != name:
+        raise errors.build_foreign(client.host, path)
+    return pod
+
 
 async def find(client: clients.Client, namespace: str, form: str, name: str) -> list[Pod]:
-    """Return a pod, or the pods of a job or gang in order of rank. Raise UnreadableError if there are none."""
+    """Return a pod, or the pods of a job or gang in order of rank. Raise UnreadableError if there are none,
+    and ClusterError.
+    """
     path = f"/api/v1/namespaces/{namespace}/pods"
     if form == "pod":
-        return [await watch_wire.read_object(client, f"{path}/{name}", Pod)]
+        return [await read(client, namespace, name)]
     pods: list[Pod] = await watch_wire.list_objects(client, path, Pod)
     members = [pod for pod in pods if _is_member(pod, namespace, name)]
     if not members:

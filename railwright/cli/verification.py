@@ -164,7 +164,7 @@ async def _read(client: clients.Client, namespace: str, source: _Source, *, foll
     """
     query = {"container": source.container, "limitBytes": str(_MAX_BYTES)} | ({"follow": "true"} if follow else {})
     path = f"/api/v1/namespaces/{namespace}/pods/{source.pod.metadata.name}/log"
-    while True:
+    while not source.pod.preflight_failure:  # it has no log then
         source.lines.clear()
         try:
             async for line in client.stream(path, query, _QUIET_SECONDS if follow else clients.CONNECT_SECONDS * 6):
@@ -188,6 +188,9 @@ def _assess(
 ) -> report.Report:
     result = report.assess_logs([(source.pod.metadata.name, source.lines) for source in sources], expected, by_pod)
     is_empty = not any(source.lines for source in sources)
+    failure = _describe_failed_preflights([source.pod for source in sources])
+    if failure and result.state in (report.RDMA, report.UNKNOWN):
+        return msgspec.structs.replace(result, state=report.FAILED, line=failure, why=(failure,))
     cause = _explain_missing_logs(sources) if is_empty or result.state == report.RDMA else ""
     if not cause:
         return result
@@ -197,14 +200,31 @@ def _assess(
 def _explain_missing_logs(sources: Sequence[_Source]) -> str:
     """Return why logs are missing: pods have not started, or logs cannot be read or are empty; "" if none is."""
     silent = [source for source in sources if not source.lines]
-    pending = dict.fromkeys(source.pod.metadata.name for source in silent if source.pod.status.phase == _PENDING)
+    pending = _describe_pending([source.pod for source in silent])
     unread = [source.name for source in sources if source.problem]
     if pending:
-        verb = "is" if len(pending) == 1 else "are"
-        return f"{text.join_first(pending, _NAMED)} {verb} {_PENDING}: no container has started"
+        return pending
     if unread:
         return f"the logs of {text.join_first(unread, _NAMED)} cannot be read"
     return "the logs are empty: no container has printed anything" if len(silent) == len(sources) else ""
+
+
+def _describe_pending(pods: Sequence[job_pods.Pod]) -> str:
+    """Return which pods wait to start; "" if none does."""
+    waiting = [pod for pod in pods if pod.status.phase == _PENDING and not pod.preflight_failure]
+    pending = dict.fromkeys(pod.metadata.name for pod in waiting)
+    verb = "is" if len(pending) == 1 else "are"
+    return f"{text.join_first(pending, _NAMED)} {verb} {_PENDING}: no container has started" if pending else ""
+
+
+def _describe_failed_preflights(pods: Sequence[job_pods.Pod]) -> str:
+    """Return which pods their preflight has stopped, with its messages; "" if it has stopped none."""
+    by_message: dict[str, list[str]] = {}
+    for pod in pods:
+        if pod.preflight_failure:
+            by_message.setdefault(pod.preflight_failure, []).append(pod.metadata.name)
+    causes = [f"{text.join_first(stopped, _NAMED)}: {message}" for message, stopped in by_message.items()]
+    return f"did not run: {text.join_first(causes, _NAMED)}" if causes else ""
 
 
 async def _follow(
@@ -248,7 +268,14 @@ def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOpti
     async def measure(client: clients.Client) -> counters.Report:
         pods = await job_pods.find(client, namespace, arguments.form, arguments.name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
-        before = await _read_counters(client, namespace, pods)
+        started = [pod for pod in pods if pod.status.phase != _PENDING and not pod.preflight_failure]
+        failure, pending = _describe_failed_preflights(pods), _describe_pending(pods)
+        if not started:
+            line = failure or f"cannot tell: {pending}"
+            return counters.Report(report.FAILED if failure else report.UNKNOWN, line, 0, (), {})
+        for cause in filter(None, (failure, pending)):
+            output.print_note(cause)
+        before = await _read_counters(client, namespace, started)
         await asyncio.sleep(arguments.seconds)
         after = await _read_counters(client, namespace, [pod for pod in pods if pod.metadata.name in before])
         readings = {name: (before[name], reading) for name, reading in after.items()}

@@ -186,7 +186,8 @@ async def test_each_node_without_room_is_reported_with_numbers_and_holders(runni
 async def test_a_pod_that_does_not_exist_is_an_error(explain):
     code, out, err = await explain("train/other")
     assert (code, out) == (2, "")
-    assert "pods not found" in err
+    assert err.startswith("railwright: pod/other does not exist in namespace train. ")
+    assert "install" not in err
 
 
 @pytest.mark.parametrize(
@@ -256,6 +257,47 @@ async def test_a_user_who_may_not_ask_the_extender_reads_one_short_sentence(clus
     cluster.proxied = {"p": (status, {"kind": "Status", "message": 'services "https:railwright-extender:8713" ...'})}
     code, _, err = await run("explain", "pod/p", "-n", "prod")
     assert (code, err) == (0, f"railwright: without scores of nodes: {cause}\n")
+
+
+FAILURE = "railwright preflight failed: rail0 mlx5_9: device not found (found: mlx5_0)"
+
+
+@pytest.mark.parametrize("form", ["pod/llm-1", "job/llm"])
+@pytest.mark.parametrize("phase", ["Failed", "Pending"])  # by restartPolicy
+async def test_the_message_of_a_preflight_that_failed_is_a_finding(cluster, run, form, phase):
+    record = {"fabric": "roce", "role": "worker", "rails": ["rail0"], "added": ["found"]}
+    annotations = {"railwright.io/injection": json.dumps(record)}
+    labels = {"batch.kubernetes.io/job-name": "llm", "railwright.io/fabric": "roce"}
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": f"{FAILURE}\n"}}
+    states = {"state": ended} if phase == "Failed" else {"state": {"waiting": {}}, "lastState": ended}
+    stopped = {"phase": phase, "initContainerStatuses": [{"name": "railwright-preflight", **states}]}
+    for name, status in (("llm-0", {"phase": "Running"}), ("llm-1", stopped)):
+        metadata = {"name": name, "namespace": "prod", "uid": name, "labels": labels, "annotations": annotations}
+        cluster.keep(f"{PODS}/{name}", {"metadata": metadata, "spec": {"nodeName": "n"}, "status": status})
+    cluster.lists[EVENTS] = []
+    gang = {**GANG, "state": "placed", "placed": 1}
+    cluster.proxied = {"llm-1": (200, {"pod": "prod/llm-1", "node": "n", "gang": gang})} if phase == "Pending" else {}
+    code, out, err = await run("explain", form, "-n", "prod")
+    assert code == 1
+    assert out.splitlines()[1] == FAILURE
+    assert "kubectl exec" not in out
+    assert ("ended (Failed)" in out, "placed" in out) == (phase == "Failed", phase == "Pending")
+    chosen = "railwright: job/llm: pod llm-1, the first whose preflight failed of 2 pods\n"
+    assert err == (chosen if form == "job/llm" else "")
+    assert any("/proxy/" in path for _, path in cluster.asked) == (phase == "Pending")
+
+
+@pytest.mark.parametrize(("node", "state"), [("node-b", "scheduled on node-b"), ("", "not scheduled")])
+async def test_without_the_extender_nothing_is_said_of_the_gang(cluster, run, node, state):
+    metadata = {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}
+    cluster.keep(f"{PODS}/p", {"metadata": metadata, "spec": {"nodeName": node}})
+    cluster.lists[EVENTS] = []
+    cluster.proxied = {"p": (403, {"kind": "Status", "message": "forbidden"})}
+    code, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert (code, out.splitlines()[1:]) == (0, [state])
+    assert json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])["state"] == (
+        "scheduled" if node else "unscheduled"
+    )
 
 
 async def test_what_was_injected_is_shown_with_the_values_of_the_pod_and_the_reasons(cluster, run):

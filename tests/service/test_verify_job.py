@@ -194,9 +194,35 @@ async def test_a_pending_pod_is_reported_as_pending(cluster, verify):
     assert (code, out) == (2, "cannot tell: llm-0-x is Pending: no container has started\n")
     code, out, _ = await verify("job/llm")
     assert (code, out) == (2, "cannot tell: llm-0-x, llm-1-x are Pending: no container has started\n")
+    code, out, err = await verify("job/llm", "--counters")
+    assert (code, out, err) == (2, "cannot tell: llm-0-x, llm-1-x are Pending: no container has started\n", "")
     cluster.pods[0]["status"] = {"phase": "Running"}
     code, out, _ = await verify("pod/llm-0-x")
     assert (code, out) == (2, "cannot tell: the logs are empty: no container has printed anything\n")
+
+
+FAILURE = "railwright preflight failed: rail0 mlx5_9: device not found (found: mlx5_0)"
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Pending"])  # by restartPolicy
+@pytest.mark.parametrize("option", ["-o=text", "--follow", "--counters"])
+async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, verify, phase, option):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    waiting = {"waiting": {"reason": "PodInitializing"}}
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": f"{FAILURE}\n"}}
+    states = {"state": ended} if phase == "Failed" else {"state": waiting, "lastState": ended}
+    for pod in cluster.pods:
+        status = {"name": "railwright-preflight", **states}
+        pod["status"] = {"phase": phase, "initContainerStatuses": [status]}
+    cluster.waiting = {"llm-0-x": 99, "llm-1-x": 99}
+    code, out, err = await verify("job/llm", option)
+    assert (code, out, err) == (1, f"did not run: llm-0-x, llm-1-x: {FAILURE}\n", "")
+
+
+async def test_a_pod_that_does_not_exist_says_nothing_of_the_installation(verify):
+    code, out, err = await verify("pod/none")
+    assert (code, out) == (2, "")
+    assert err.startswith("railwright: pod/none does not exist in namespace prod. ")
 
 
 async def test_logs_that_cannot_be_read_are_named(cluster, verify):

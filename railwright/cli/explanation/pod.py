@@ -78,6 +78,9 @@ def read_explanation(body: bytes) -> Explanation:
 
 # --- what the pod's namespace shows -------------------------------------------------------------------------
 
+_ENDED, _SCHEDULED, _UNSCHEDULED = "ended", "scheduled", "unscheduled"
+_STATES = {_ENDED: "ended ({phase})", _SCHEDULED: "scheduled on {node}", _UNSCHEDULED: "not scheduled"}
+"""States of a pod alone, and their texts. They are no states of a gang, which only the extender knows."""
 _COMPONENT = "railwright-extender"
 _MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob
 
@@ -96,7 +99,7 @@ class PodRecord(msgspec.Struct, frozen=True):
 
     pod: str
     node: str
-    state: str  # waiting or placed; of its gang if the extender was asked
+    state: str  # of its gang by the extender's answer; without one, what is known of the pod alone: a key of _STATES
     fabric: str
     role: str
     rails: Sequence[str]
@@ -110,6 +113,8 @@ class PodRecord(msgspec.Struct, frozen=True):
     warnings: Sequence[reasons.Reason] = ()  # about keys of railwright that have no effect
     topology: reasons.Reason | None = None  # what its workload asks of the scheduler, or why it asks for nothing
     decided_by: str = ""  # the scheduler that reads it
+    phase: str = ""
+    preflight_failure: str = ""  # the message of the init container that has stopped it
     finds_rails: bool = False  # an init container finds its devices
     unasked: str = ""  # why its scheduler does not ask the extender about it; "" if it does, or if that is not known
     placement: msgspec.Raw = msgspec.Raw(b"null")  # the extender's answer
@@ -133,13 +138,15 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
     return PodRecord(
         pod=pod.metadata.full_name,
         node=node,
-        state=overview_types.PLACED if node else overview_types.WAITING,
+        state=_ENDED if pod.status.has_ended else _SCHEDULED if node else _UNSCHEDULED,
         fabric=injection.fabric,
         role=injection.role,
         rails=injection.rails or (),
         changes=tuple(recorded.list_changes(pod, injection)),
         kept=dict(injection.user_values),
         skipped=dict(injection.skipped),
+        phase=pod.status.phase,
+        preflight_failure=pod.preflight_failure,
         finds_rails="found" in injection.added,
         waiting="" if node else "; ".join(unscheduled),
         events=(),
@@ -224,7 +231,7 @@ def print_text(record: PodRecord, explanation: Explanation | None) -> None:
     """Print the injection, then the placement by the extender, or what is known without it."""
     _print_injection(record)
     if explanation is None:
-        _print_waiting(record)
+        _print_pod_state(record)
     else:
         _print_placement(explanation)
 
@@ -242,12 +249,14 @@ def _print_injection(record: PodRecord) -> None:
         )
     place = f" on node {record.node}" if record.node else ""
     output.print_styled((f"Pod {record.pod}{place}: {fabric}", "bold"))
+    if record.preflight_failure:
+        output.print_styled((record.preflight_failure, "bold red"))
     for warning in [*(warning.line for warning in record.warnings), *filter(None, [record.unasked])]:
         output.print_styled((f"warning: {warning}", "yellow"))
     if record.changes:
         recorded.print_changes(record.changes)
     recorded.print_untouched(record.kept, record.skipped)
-    if record.finds_rails and record.node:
+    if record.finds_rails and record.phase == "Running":  # in other phases no container accepts commands
         namespace, _, name = record.pod.partition("/")
         command = f"kubectl exec -n {namespace} {name} -- cat {names.RAILS_PATH}/rails.json"
         output.print_styled((f"devices of the rails: {command}", ""))
@@ -256,10 +265,10 @@ def _print_injection(record: PodRecord) -> None:
         output.print_styled((f"topology, for {scheduler}: {record.topology.line}", ""))
 
 
-def _print_waiting(record: PodRecord) -> None:
+def _print_pod_state(record: PodRecord) -> None:
     """Print what is known without the extender."""
     if record.fabric and not record.missed_label:
-        output.print_styled((record.state, _STYLES.get(record.state, "")))
+        print(_STATES[record.state].format(phase=record.phase, node=record.node))
     if record.waiting:
         output.print_styled((f"because: {record.waiting}", "yellow"))
     for event in record.events:
@@ -338,7 +347,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     """Print what was injected into a pod, and how its gang is placed. Raise UnreadableError and ClusterError.
 
     `form` is "" for the name of a pod, `job` or `gang` for that of a group, of which one pod is explained. Return 1 if
-    the pod opted in and was not injected, or if the gang never fits or is spread; otherwise 0.
+    the pod opted in and was not injected, if its preflight failed, or if the gang never fits or is spread; otherwise 0.
     """
     namespace, name = (arguments.namespace, name) if form else _parse_pod(name, arguments.namespace)
     namespace = namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
@@ -357,7 +366,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
         output.print_note(note)
     is_missed = bool(record.missed_label or record.workload_label)
     is_worse = explanation is not None and explanation.gang.state in (overview_types.NEVER, overview_types.SPREAD)
-    return output.FINDINGS if is_missed or is_worse else output.OK
+    return output.FINDINGS if is_missed or is_worse or record.preflight_failure else output.OK
 
 
 async def _read(
@@ -365,39 +374,45 @@ async def _read(
 ) -> tuple[PodRecord, Explanation | None, str]:
     """Return what the pod shows, what the extender answers, and why it does not. Raise UnreadableError or ClusterError.
 
-    Of a pod that is not injected the extender is not asked.
+    Of a pod that is not injected the extender is not asked, nor of one that has ended, which it does not know.
     """
-    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    pod = await watch_wire.read_object(client, path, job_pods.Pod)
-    if pod.metadata.name != name:
-        raise errors.build_foreign(client.host, path)
+    pod = await job_pods.read(client, namespace, name)
     record = build_record(pod)
     if names.FABRIC not in pod.metadata.labels and names.INJECTION not in pod.metadata.annotations:
         record = msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
     if record.is_uninjected:
         return record, None, ""
-    record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
-    try:
-        body = await extender_answers.ask(client, namespace, name, token)
-    except extender_answers.NoExtenderError as error:
-        cause = str(error)
-    else:
-        explanation = read_explanation(body)
-        explained = msgspec.structs.replace(record, state=explanation.gang.state, placement=msgspec.Raw(body))
-        return explained, explanation, ""
+    note = ""
+    if not pod.status.has_ended:
+        record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
+        try:
+            body = await extender_answers.ask(client, namespace, name, token)
+        except extender_answers.NoExtenderError as error:
+            note = f"without scores of nodes: {error}"
+        else:
+            explanation = read_explanation(body)
+            explained = msgspec.structs.replace(record, state=explanation.gang.state, placement=msgspec.Raw(body))
+            return explained, explanation, ""
     with contextlib.suppress(errors.ClusterError):  # the pod is shown without Events
         record = msgspec.structs.replace(record, events=await _read_events(client, pod))
-    return record, None, f"without scores of nodes: {cause}"
+    return record, None, note
 
 
 async def _choose_pod(client: clients.Client, namespace: str, form: str, name: str) -> str:
-    """Return the first pod of a job or gang that waits for a node, otherwise its first one, and print which.
+    """Return the pod of a job or gang to explain, and print which: the first whose preflight failed, otherwise the
+    first that waits for a node, otherwise the first that has not ended, otherwise the first.
 
     Raises UnreadableError and ClusterError.
     """
     members = await job_pods.find(client, namespace, form, name)
-    chosen = next((pod for pod in members if not pod.spec.node_name), members[0])
-    which = "the first" if chosen.spec.node_name else "the first that waits"
+    failed = [pod for pod in members if pod.preflight_failure]
+    living = [pod for pod in members if not pod.status.has_ended]
+    waiting = [pod for pod in living if not pod.spec.node_name]
+    chosen = (failed or waiting or living or members)[0]
+    if failed or waiting:
+        which = "the first whose preflight failed" if failed else "the first that waits"
+    else:
+        which = "the first" if chosen is members[0] else "the first that has not ended"
     count = text.format_count(len(members), "pod")
     output.print_note(f"{form}/{name}: pod {chosen.metadata.name}, {which} of {count}")
     return chosen.metadata.name
