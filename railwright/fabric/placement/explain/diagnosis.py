@@ -6,7 +6,7 @@ the plan. All bandwidths are modelled. A gang on one leaf at full bandwidth need
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -180,12 +180,17 @@ def _explain_shortage(
     decision: decisions.Decision, devices_in_use: Sequence[str], *, never_fits: bool
 ) -> Iterable[reason.Reason]:
     """Yield why the gang does not fit. `devices_in_use` says who uses the missing devices of a few nodes."""
+    totals: Counter[node_evaluation.NodeClass] = Counter()
+    for class_counts in decision.capacity.nodes.values():
+        totals.update(class_counts)
     if never_fits:
+        too_small = _count_causes(totals, _find_permanent_cause)
         needed = _count_gang_slots(decision)
         yield reason.Reason(
             PlacementCode.CAPACITY_NEVER,
             f"the {'pod' if needed == 1 else 'gang'} never fits: it needs {text.format_count(needed, 'slot')}, and "
-            f"without any other pod the eligible nodes have {_count_slots_without_others(decision)}",
+            f"without any other pod the eligible nodes have {_count_slots_without_others(decision)}"
+            f"{f' ({too_small})' if too_small else ''}",
         )
     rails = next((node_explainer.list_rail_names(node_class) for node_class in decision.capacity.classes), [])
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
@@ -195,9 +200,6 @@ def _explain_shortage(
         PlacementCode.CAPACITY_INSUFFICIENT,
         f"{_format_remaining(decision)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for {slots}",
     )
-    totals: Counter[node_evaluation.NodeClass] = Counter()
-    for class_counts in decision.capacity.nodes.values():
-        totals.update(class_counts)
     yield from _explain_blocked(totals, devices_in_use)
 
 
@@ -216,16 +218,40 @@ def _explain_blocked(
     totals: Mapping[node_evaluation.NodeClass, int], devices_in_use: Sequence[str]
 ) -> Iterable[reason.Reason]:
     """Yield what nodes without a slot lack, and who uses it. `totals` has the number of nodes of each class."""
-    blocked: Counter[reason.Reason] = Counter()
-    for node_class, nodes in totals.items():
-        if nodes and not node_class.capacity.slot_numa_factors:
-            blocked[node_explainer.find_blocking_reason(node_class)] += nodes
-    if blocked:
-        most = blocked.most_common(node_explainer.MAX_NAMED)
-        causes = [f"{text.format_count(nodes, 'node')}: {cause.text}" for cause, nodes in most]
-        yield reason.Reason(PlacementCode.NODES_BLOCKED, "; ".join(causes))
+    if blocked := _count_causes(totals, _find_present_cause):
+        yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
     if devices_in_use:
         yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
+
+
+def _count_causes(
+    totals: Mapping[node_evaluation.NodeClass, int],
+    find_cause: Callable[[node_evaluation.NodeClass], reason.Reason | None],
+) -> str:
+    """Return the causes of the most nodes, each with their number."""
+    counts: Counter[reason.Reason] = Counter()
+    for node_class, nodes in totals.items():
+        if nodes and (cause := find_cause(node_class)):
+            counts[cause] += nodes
+    most = counts.most_common(node_explainer.MAX_NAMED)
+    return "; ".join([f"{text.format_count(nodes, 'node')}: {cause.text}" for cause, nodes in most])
+
+
+def _find_present_cause(node_class: node_evaluation.NodeClass) -> reason.Reason | None:
+    """Return why nodes of this class have no slot now, None if they have one."""
+    return None if node_class.capacity.slot_numa_factors else node_explainer.find_blocking_reason(node_class)
+
+
+def _find_permanent_cause(node_class: node_evaluation.NodeClass) -> reason.Reason | None:
+    """Return why nodes of this class would have no slot without any other pod, None if they would have one."""
+    if _count_slots_of_empty_node(node_class):
+        return None
+    too_few = [name for name, (_, allocatable, requested) in node_class.usage.items() if allocatable < requested]
+    if node_class.facts.eligible and too_few:
+        return node_explainer.describe_shortage(node_class, too_few[0])
+    if node_class.facts.eligible and node_class.facts.broken:
+        return node_class.facts.broken[0].describe()
+    return node_explainer.find_blocking_reason(node_class)
 
 
 def _format_remaining(decision: decisions.Decision) -> str:
