@@ -22,6 +22,7 @@ GROUP = "certificates"
 
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
 _WEBHOOK_SECRET = f"{WEBHOOK}-secret"
+_WAIT = "just after an installation, wait for the certificates first: railwright check --wait; otherwise: "
 _ROTATE = "railwright certs rotate (cert-manager: kubectl -n {namespace} describe certificates)"
 _READ_LOG = "railwright certs rotate; the log says why rotation failed: kubectl -n {namespace} logs deployment/{certs}"
 _Chain = Sequence[x509.Certificate]  # of a Secret: the serving certificate first, then its issuers
@@ -63,7 +64,7 @@ def check_extender_certificate(snapshot: Snapshot) -> Assessment:
 def _check_certificate(snapshot: Snapshot, server: str, hosts: Iterable[str]) -> Assessment:
     secret, name = snapshot.find(f"{server}-secret"), snapshots.SECRETS[server]
     if secret is None:
-        return fail(f"Secret {name} does not exist in namespace {snapshot.namespace}")
+        return fail(f"Secret {name} does not exist in namespace {snapshot.namespace}", _WAIT + _ROTATE)
     try:
         certificate = _parse(secret, "data", "tls.crt")[0]
         is_pair = pki.is_key_of(certificate, _decode(secret, "data", "tls.key"))
@@ -96,8 +97,8 @@ def _check_certificate(snapshot: Snapshot, server: str, hosts: Iterable[str]) ->
 
 
 @row(
-    "railwright certs rotate (it fills caBundle and replaces a CA in two steps; with cert-manager, cainjector fills "
-    "caBundle)",
+    f"{_WAIT}railwright certs rotate (it fills caBundle and replaces a CA in two steps; with cert-manager, cainjector "
+    "fills caBundle)",
     after="webhook-certificate",
 )
 def check_ca_bundle(snapshot: Snapshot) -> Assessment:

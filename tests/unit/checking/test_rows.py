@@ -292,6 +292,16 @@ def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, sta
     assert list_failed(results) == ({check} if state == "fail" else set())
 
 
+@pytest.mark.parametrize(("name", "check"), [("no secret", "webhook-certificate"), ("an empty bundle", "ca-bundle")])
+def test_certificates_that_an_installation_has_not_written_yet_need_some_seconds(name, check):
+    trees = installations.healthy()
+    BREAKS[name][0](trees)
+    assert (
+        "wait for the certificates first: railwright check --wait; otherwise: railwright certs rot"
+        in find(trees, check).hint
+    )
+
+
 def test_permissions_that_servers_lack_are_named_with_the_command_that_verifies_one():
     denied = {
         "rw-extender": [errors.Permission(verb, "", "nodes") for verb in ("list", "watch")],
