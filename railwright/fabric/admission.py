@@ -3,11 +3,11 @@
 Only findings that the pod's author can fix become warnings, so those about values from the operator's policy do not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from railwright.fabric import names, views
+from railwright.fabric import intent, names, views
 from railwright.fabric.injection import facts, template_plan, templates
 from railwright.fabric.injection import plan as injection
 from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
@@ -55,7 +55,46 @@ def lint_injected(injected: injection.Injection, policy: policies.Policy) -> tup
 
     A launcher has no rails, and passes settings to ranks in other pods.
     """
-    pod, networks, use = injected.pod, injected.networks, find_use(injected, policy.document)
+    return _lint(injected, find_use(injected, policy.document))
+
+
+def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reason.Reason, ...]:
+    """Return the warnings of lint about a pod as it is, injected as its record says. Never raises.
+
+    Without a policy that has its fabric, only the rules that need none are used, on what the record does not list.
+    """
+    record = intent.read_record(pod)
+    fabric = policy.document.fabrics.get(record.fabric) if policy is not None else None
+    rails = record.rails or ()
+    injected = injection.Injection(
+        fabric=record.fabric,
+        role=record.role,
+        containers=record.containers,
+        rails=rails,
+        changes=(),
+        warnings=(),
+        pod=pod,
+        networks=tuple(fabric_context.parse_networks(pod, pod.metadata.namespace) or ()),
+        targets=tuple(
+            index
+            for index, container in enumerate(pod.spec.containers)
+            if container.name in record.containers or not record.containers  # of a launcher it names none
+        ),
+        has_rails=bool(rails),
+        resources=frozenset(
+            rail.resource for rail in (fabric.rails if fabric else ()) if rail.resource and rail.name in rails
+        ),
+    )
+    if policy is None or fabric is None:
+        return _lint(injected, fabric_context.FabricUse(), ignored=record.added)
+    return _lint(injected, find_use(injected, policy.document))
+
+
+def _lint(
+    injected: injection.Injection, use: fabric_context.FabricUse, ignored: Collection[str] = ()
+) -> tuple[reason.Reason, ...]:
+    """Return the warnings about an injected pod, without those about the `ignored` entries of its record."""
+    pod, networks = injected.pod, injected.networks
     if len(injected.changes) > _MAX_CHANGES or _measure(pod, networks) > _MAX_SIZE:
         return _TOO_LARGE
     job = rank_contexts.JobContext(use=use, networks=networks, limited=True)
@@ -67,7 +106,10 @@ def lint_injected(injected: injection.Injection, policy: policies.Policy) -> tup
                 found = engine.check(rank_contexts.build(pod, index, job))
             else:
                 found = _check_launcher(pod, index, use)
-            for warning in engine.list_warnings([one for one in found if _can_author_fix(one, use, container)]):
+            fixable = [
+                one for one in found if _can_author_fix(one, use, container) and f"env.{one.name}" not in ignored
+            ]
+            for warning in engine.list_warnings(fixable):
                 located = warning.locate(f"container {container.name}")
                 warnings[located.line] = located
             if rank_contexts.has_unread_settings(container):

@@ -287,6 +287,37 @@ async def test_the_message_of_a_preflight_that_failed_is_a_finding(cluster, run,
     assert any("/proxy/" in path for _, path in cluster.asked) == (phase == "Pending")
 
 
+@pytest.mark.parametrize(
+    ("has_policy", "warnings"),
+    [
+        (True, ["N09: container c: NCCL_IB_SL=99: ", "N15: container c: NCCL_IB_HCA=mlx5_9: "]),
+        (False, ["N09: container c: NCCL_IB_SL=99: "]),
+    ],
+)
+async def test_the_warnings_of_admission_are_shown_of_the_running_pod(cluster, run, has_policy, warnings):
+    added = {"added": ["env.NCCL_IB_TC"], "kept": {"c": ["NCCL_IB_HCA"]}, "containers": ["c"]}
+    record = {"fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], **added}
+    metadata = {"name": "p", "namespace": "prod", "labels": LABEL}
+    metadata["annotations"] = {"railwright.io/injection": json.dumps(record)}
+    values = {"NCCL_IB_HCA": "mlx5_9", "NCCL_IB_SL": "99", "NCCL_IB_TC": "999"}  # the last one is the policy's
+    limits = {"nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
+    env = [{"name": name, "value": value} for name, value in values.items()]
+    containers = [{"name": "c", "env": env, "resources": {"limits": limits}}]
+    cluster.keep(f"{PODS}/p", {"metadata": metadata, "spec": {"nodeName": "n", "containers": containers}})
+    if has_policy:
+        text = POLICY.replace("    rails:", "    env: {NCCL_IB_TC: '999'}\n    rails:")
+        text = text.replace("resource: nvidia.com/mlx5_0", "resource: nvidia.com/mlx5_0, device: mlx5_0")
+        text = text.replace("resource: nvidia.com/mlx5_1", "resource: nvidia.com/mlx5_1, device: mlx5_1")
+        path = "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
+        cluster.keep(path, {"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": text}})
+    gang = {**GANG, "state": "placed", "placed": 1}
+    cluster.proxied = {"p": (200, {"pod": "prod/p", "node": "n", "gang": gang})}
+    code, out, err = await run("explain", "pod/p", "-n", "prod")
+    assert (code, err) == (0, "")
+    lines = [line.removeprefix("warning: ") for line in out.splitlines() if line.startswith("warning: ")]
+    assert [line[: len(start)] for line, start in zip(lines, warnings, strict=True)] == warnings
+
+
 @pytest.mark.parametrize(("node", "state"), [("node-b", "scheduled on node-b"), ("", "not scheduled")])
 async def test_without_the_extender_nothing_is_said_of_the_gang(cluster, run, node, state):
     metadata = {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}

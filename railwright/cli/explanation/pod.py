@@ -13,14 +13,15 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, job_pods, options, output, scheduler_configuration
+from railwright.cli import cluster_access, formats, job_pods, options, output, policy_sources, scheduler_configuration
 from railwright.cli.explanation import extender_answers, recorded
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, resources, watch_wire
-from railwright.fabric import intent, names, text, views
+from railwright.fabric import admission, intent, names, text, views
 from railwright.fabric.injection import init_containers, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.state import pod_usage
+from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.workloads import membership, registry
 
@@ -110,7 +111,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     events: Sequence[Report]
     missed_label: str = ""  # of a pod that is not injected
     workload_label: str = ""  # why the label of its workload does not reach the pod
-    warnings: Sequence[reasons.Reason] = ()  # about keys of railwright that have no effect
+    warnings: Sequence[reasons.Reason] = ()  # about keys of railwright that have no effect, and of lint
     topology: reasons.Reason | None = None  # what its workload asks of the scheduler, or why it asks for nothing
     decided_by: str = ""  # the scheduler that reads it
     phase: str = ""
@@ -177,6 +178,14 @@ async def _explain_workload_label(client: clients.Client, metadata: views.Object
         if problem:
             return f"{kind.name} {owner.name}: {problem}"
     return await _explain_workload_label(client, workload.metadata, levels - 1)
+
+
+async def _find_policy(client: clients.Client) -> model.Policy | None:
+    """Return the policy of the cluster; None if there is none, if it is invalid, or if the user may not read it."""
+    with contextlib.suppress(errors.ClusterError):
+        policy = await policy_sources.find(client)
+        return policy if isinstance(policy, model.Policy) else None
+    return None
 
 
 async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
@@ -382,7 +391,8 @@ async def _read(
         record = msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
     if record.is_uninjected:
         return record, None, ""
-    note = ""
+    warnings = (*record.warnings, *admission.lint_recorded(pod, await _find_policy(client)))
+    record, note = msgspec.structs.replace(record, warnings=warnings), ""
     if not pod.status.has_ended:
         record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
         try:

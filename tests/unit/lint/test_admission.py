@@ -20,7 +20,11 @@ def inject(tree, by, at=None):
 
 
 def list_warnings(tree, by, at=None):
-    return tuple(warning.line for warning in admission.lint_injected(inject(tree, by, at), by))
+    """Return the warnings at admission, which are also those about the pod that was created."""
+    injected = inject(tree, by, at)
+    warnings = admission.lint_injected(injected, by)
+    assert admission.lint_recorded(injected.pod, by) == warnings
+    return tuple(warning.line for warning in warnings)
 
 
 TOO_LONG = "its command line is too long to be linted during admission; `railwright lint` checks all of it"
