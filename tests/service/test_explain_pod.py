@@ -336,7 +336,10 @@ async def test_what_was_injected_is_shown_with_the_values_of_the_pod_and_the_rea
     record = {"fabric": "roce", "role": "worker", "rails": ["rail0"], "containers": ["c"], **added}
     record |= {
         "kept": {"c": ["NCCL_DEBUG"]},
-        "skipped": {"mounts./dev/shm": {"code": "PathOccupied", "message": "its own"}},
+        "skipped": {
+            "mounts./dev/shm": {"code": "PathOccupied", "message": "its own"},
+            "found": {"code": "LibraryNotReached", "message": "NVSHMEM needs the environment"},
+        },
     }
     metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/injection": json.dumps(record)}}
     spec = {"nodeName": "n", "containers": [{"name": "c", "env": [{"name": "NCCL_IB_HCA", "value": "=mlx5_0"}]}]}
@@ -346,15 +349,19 @@ async def test_what_was_injected_is_shown_with_the_values_of_the_pod_and_the_rea
     code, out, err = await run("explain", "pod/p", "-n", "prod")
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert lines[:6] == [
+    assert lines[:7] == [
         "Pod prod/p on node n: fabric roce, role worker, rails rail0",
         "change why",
         "annotation k8s.v1.cni.cncf.io/networks attaches the pod to the networks of rail0",
         f"c: env NCCL_IB_HCA '=mlx5_0' {codes.VariableCode.RAIL_DEVICES.meaning}",
         "kept: c: NCCL_DEBUG (the pod's own)",
         "skipped: mounts./dev/shm: its own",
+        "note: NVSHMEM needs the environment",
     ]
-    assert lines[6].startswith("placed: 1 of 1 pod of gang g placed")
+    assert lines[7].startswith("placed: 1 of 1 pod of gang g placed")
+    gang |= {"key": "prod/p", "name": "p"}  # of a pod without a gang
+    cluster.proxied = {"p": (200, {"pod": "prod/p", "node": "n", "gang": gang})}
+    assert "placed: 1 of 1 pod placed, scheduler" in (await run("explain", "pod/p", "-n", "prod"))[1]
     document = json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])
     assert (document["state"], document["placement"]["gang"]["state"]) == ("placed", "placed")
     assert [change["entry"] for change in document["changes"]] == ["networks", "env.NCCL_IB_HCA"]

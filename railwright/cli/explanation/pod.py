@@ -287,7 +287,9 @@ def _print_pod_state(record: PodRecord) -> None:
 
 def _print_placement(explanation: Explanation) -> None:
     gang, style = explanation.gang, _STYLES.get(explanation.gang.state, "")
-    output.print_styled((f"{gang.state}: {_describe_gang(gang)}, scheduler {explanation.scheduler}", style))
+    output.print_styled(
+        (f"{gang.state}: {_describe_gang(gang, explanation.pod)}, scheduler {explanation.scheduler}", style)
+    )
     if explanation.needs:
         output.print_styled((f"needs {', '.join(explanation.needs)}", ""))
     if explanation.devices:
@@ -298,9 +300,10 @@ def _print_placement(explanation: Explanation) -> None:
     _print_nodes(explanation)
 
 
-def _describe_gang(gang: overview_types.Gang) -> str:
-    """Return the numbers of a gang that `railwright gangs` has as columns."""
-    parts = [f"{gang.placed} of {text.format_count(gang.size, 'pod')} of gang {gang.name} placed"]
+def _describe_gang(gang: overview_types.Gang, pod: str) -> str:
+    """Return the numbers of a pod's gang that `railwright gangs` has as columns. A pod without a gang is its own."""
+    members = "" if gang.key == pod else f" of gang {gang.name}"
+    parts = [f"{gang.placed} of {text.format_count(gang.size, 'pod')}{members} placed"]
     if gang.leaves:
         least = f", {gang.min_leaves} possible" if gang.min_leaves else ""
         parts.append(f"{text.format_count(gang.leaves, 'leaf')}{least}")

@@ -76,8 +76,12 @@ def print_changes(changes: Sequence[Change]) -> None:
 
 
 def print_untouched(kept: Mapping[str, Sequence[str]], skipped: Mapping[str, reason.Reason]) -> None:
-    """Print the pod's own settings by container, then what was left out by entry."""
+    """Print the pod's own settings by container, then what was left out by entry.
+
+    What is found in the pod is not left out: a reason of its entry only says which libraries do not read it.
+    """
     for container, own in kept.items():
         output.print_styled((f"kept: {container}: {', '.join(own)} (the pod's own)", "cyan"))
     for entry, why in skipped.items():
-        output.print_styled((f"skipped: {entry}: {why.text}", "dim"))
+        prefix = "note" if entry.partition(".")[0] == "found" else f"skipped: {entry}"
+        output.print_styled((f"{prefix}: {why.text}", "dim"))
