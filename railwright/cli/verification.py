@@ -175,12 +175,14 @@ async def _read(client: clients.Client, namespace: str, source: _Source, *, foll
         except errors.ApiError as error:
             if error.status in (401, 403) or error.foreign:
                 raise
-            if not follow or error.status != _NOT_STARTED:
+            if not follow or error.status != _NOT_STARTED or source.pod.status.has_ended:
                 source.problem = f"no log: {error.message}"
                 return
         else:
             return
         await asyncio.sleep(_RETRY_SECONDS)
+        with contextlib.suppress(output.UnreadableError):  # it was deleted: then it has no log either
+            source.pod = await job_pods.read(client, namespace, source.pod.metadata.name)
 
 
 def _assess(

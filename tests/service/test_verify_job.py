@@ -219,6 +219,20 @@ async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, ver
     assert (code, out, err) == (1, f"did not run: llm-0-x, llm-1-x: {FAILURE}\n", "")
 
 
+async def test_a_preflight_that_fails_meanwhile_ends_following(cluster, verify):
+    cluster.pods, cluster.waiting = [build_pod("llm-0-x")], {"llm-0-x": 99}
+    following = asyncio.create_task(verify("pod/llm-0-x", "--follow"))
+
+    async def is_asked() -> bool:
+        return "GET pods/log" in cluster.requests
+
+    await shell.until(is_asked)
+    ended = {"terminated": {"exitCode": 1, "message": FAILURE}}
+    status = {"phase": "Failed", "initContainerStatuses": [{"name": "railwright-preflight", "state": ended}]}
+    cluster.pods = [{**build_pod("llm-0-x"), "status": status}]
+    assert (await following)[:2] == (1, f"did not run: llm-0-x: {FAILURE}\n")
+
+
 async def test_a_pod_that_does_not_exist_says_nothing_of_the_installation(verify):
     code, out, err = await verify("pod/none")
     assert (code, out) == (2, "")
