@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from extender import state as states
 from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, resources, sources, watch_wire
+from railwright.cluster import errors, installed_names, resources, sources, watch_wire
 from railwright.fabric import text
 from railwright.fabric.overview import fabric_view, overview_builder, overview_types
 from railwright.fabric.placement.state import pod_usage
@@ -173,7 +173,10 @@ def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
 # --- fabrics ------------------------------------------------------------------------------------------------
 
 
-_LEGEND = "one letter per rail: f free, b busy, w degraded (fewer devices than before), d dead or absent, - not counted"
+_LEGEND = (
+    "one letter per rail: f free, b busy (in use; a shared device may have free shares), w degraded (fewer devices than "
+    "before), d dead or absent, - not counted"
+)
 _COLUMNS = (
     formats.Column("DOMAIN"),
     formats.Column("RAILS"),
@@ -268,6 +271,7 @@ def _list_rows(
 _REQUIRED = frozenset(
     {resources.NODES, resources.PLACED_PODS}
 )  # required; without the other kinds some columns are missing
+_ROLE = f"ClusterRole {installed_names.CLUSTER_ROLE}"
 
 
 def read(given: options.Sources) -> overview_types.Overview:
@@ -298,7 +302,7 @@ async def _open_cluster(
     given: options.Sources, watch_specs: Sequence[sources.WatchSpec]
 ) -> tuple[policy_model.Policy, list[str]]:
     async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
-        policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
+        policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client, _ROLE)
         with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             read = functools.partial(_read_kind, client)
             return policy, list(filter(None, await cluster_access.gather(read, watch_specs, advance=advance)))
@@ -316,7 +320,8 @@ async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
             raise
         plural = spec.kind.path.rpartition("/")[2]
         if spec.kind in _REQUIRED:
-            raise output.UnreadableError(f"{error.sentence}, or {cluster_access.SNAPSHOT}") from None
+            right = f"the {_ROLE} has this right"
+            raise output.UnreadableError(f"{error.sentence}; {right}. Or {cluster_access.SNAPSHOT}") from None
         spec.sink.replace([])
         return f"you may not list {plural}: data from them is not shown"
     return ""

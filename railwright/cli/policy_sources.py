@@ -25,15 +25,17 @@ class _ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-async def fetch(client: clients.Client) -> model.Policy:
-    """Return the policy in force of a client's cluster. Raise UnreadableError or ClusterError."""
+async def fetch(client: clients.Client, role: str = f"Role {installed_names.USER_ROLE}") -> model.Policy:
+    """Return the policy in force of a client's cluster. Raise UnreadableError or ClusterError.
+
+    `role` has the rights of the command that needs the policy, for the message that a right is lacking.
+    """
     try:
         result = await find(client)
     except errors.ApiError as error:
         if error.foreign or error.status != _FORBIDDEN:
             raise
-        right = f"the Role {installed_names.USER_ROLE} has this right"
-        raise output.UnreadableError(f"{error.sentence}; {right}. {_FROM_FILE}") from None
+        raise output.UnreadableError(f"{error.sentence}; the {role} has this right. {_FROM_FILE}") from None
     if result is None:
         raise output.UnreadableError(f"{_NO_POLICY}. {_FROM_FILE}")
     fix = f"correct it with kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"

@@ -17,3 +17,4 @@ POLICY = f"{INSTALLATION}-policy"
 LAST_POLICY = f"{INSTALLATION}-last-policy"  # ConfigMap with the last valid policy
 DISABLED = f"{INSTALLATION}-disabled"  # ConfigMap with what `railwright disable` has deleted
 USER_ROLE = f"{INSTALLATION}-user"  # Role with the rights to read the policy and to ask the extender
+CLUSTER_ROLE = f"{INSTALLATION}-cluster-view"  # ClusterRole with the rights of commands that show gangs and fabrics
