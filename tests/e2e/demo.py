@@ -43,7 +43,10 @@ def main() -> int:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-site-"))
     try:
         asyncio.run(_show(folder, keep=arguments.keep))
+        if arguments.keep:
+            _tell("the cluster is gone; nothing of it is left on this machine")
     except KeyboardInterrupt:
+        _tell("interrupted: the cluster is gone; nothing of it is left on this machine")
         return 130
     except (AssertionError, releases.FailedError) as error:
         print(f"the demo has failed: {error}", file=sys.stderr)
