@@ -174,8 +174,8 @@ def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
 
 
 _LEGEND = (
-    "one letter per rail: f free, b busy (in use; a shared device may have free shares), w degraded (fewer devices than "
-    "before), d dead or absent, - not counted"
+    "one letter per rail: f free, b busy (in use; a shared device may have free shares), w degraded (fewer devices "
+    "than before), d dead or absent, - not counted"
 )
 _COLUMNS = (
     formats.Column("DOMAIN"),
