@@ -168,9 +168,9 @@ class Client:
         await self.open()
         api = self._api
         async with self._answer("GET", path, query=query, timeout=timeout) as response:
-            self._streams[response] = api
             opened()
             parts: list[bytes] = []
+            self._streams[response] = api
             with self._unreachable(path):
                 try:
                     async for chunk in response.content.iter_chunked(_CHUNK):

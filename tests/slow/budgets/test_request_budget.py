@@ -31,7 +31,7 @@ PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
 class Arguments(msgspec.Struct, rename="pascal"):
     """kube_wire's arguments, with what is decoded from their raw parts."""
 
-    build_pod: scheduling_views.Pod | None = None
+    pod: scheduling_views.Pod | None = None
     node_names: list[str] | None = None
 
 
@@ -166,17 +166,15 @@ KINDS = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def large():
-    """Return an extender over 5,000 nodes, each with a pod of low priority."""
+    """Return an extender over 5,000 nodes, each with a pod."""
     nodes = build_leaves(**{f"l{number}": 50 for number in range(100)})
-    return extending.Site(
-        nodes, [build_pod(f"low-{item.metadata.name}", on=item.metadata.name, priority=0) for item in nodes]
-    )
+    return extending.Site(nodes, [build_pod(f"low-{item.metadata.name}", on=item.metadata.name) for item in nodes])
 
 
 def build_request(site, kind: int, group: str) -> bytes:
-    """Return a request about a pod of high priority; pods of each kind request other memory."""
+    """Return a request about a pod; pods of each kind request other memory."""
     spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
-    tree = msgspec.to_builtins(build_pod("p", priority=100, **spec))
+    tree = msgspec.to_builtins(build_pod("p", **spec))
     tree["spec"]["containers"][0]["resources"]["requests"]["memory"] = str(kind)
     return json.dumps({"Pod": tree, "NodeNames": site.names}).encode()
 
