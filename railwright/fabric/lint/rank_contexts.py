@@ -217,9 +217,19 @@ def _read_amounts(container: views.Container) -> dict[str, int]:
 
 
 def _list_mounts(pod: views.Pod, container: views.Container) -> dict[str, str]:
-    """Return by path whether a mount is of the node. In the host's IPC namespace the node's shared memory is."""
+    """Return by path whether a mount is of the node or added by the policy, "hostPath", "policy" or "other".
+
+    In the host's IPC namespace the node's shared memory is of the node.
+    """
     on_host = {volume.name for volume in pod.spec.volumes if volume.host_path is not None}
-    mounts = {mount.path: "hostPath" if mount.name in on_host else "other" for mount in container.volume_mounts}
+    mounts = {
+        mount.path: "hostPath"
+        if mount.name in on_host
+        else "policy"
+        if mount.name.startswith(names.VOLUME_PREFIX)
+        else "other"
+        for mount in container.volume_mounts
+    }
     return {**({names.DEV_SHM: "hostPath"} if pod.spec.host_ipc else {}), **mounts}
 
 

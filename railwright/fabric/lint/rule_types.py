@@ -87,7 +87,7 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
     node_labels: frozenset[str] = frozenset()  # keys by which the pod selects nodes
     own_names: frozenset[str] = frozenset()  # variables that the container's scripts read themselves
     has_hidden_names: bool = False  # it runs a script of a ConfigMap, which may read more
-    mounts: Mapping[str, str] = {}  # mount path -> kind of volume: "memory", "emptyDir", "hostPath", "configMap", ...
+    mounts: Mapping[str, str] = {}  # mount path -> "hostPath", "policy" for what railwright has added, or "other"
     shared_memory: int | None = None  # bytes of the memory volume at /dev/shm; 0: unlimited; None: no volume
     image: str | None = None
 

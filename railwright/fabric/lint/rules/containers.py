@@ -103,10 +103,11 @@ def check_shared_memory(ranks: RankContext) -> Iterator[Violation]:
             "64 MiB; mount an emptyDir with medium: Memory there"
         )
     elif size is not None and 0 < size < LEAST_SHARED_MEMORY:  # 0: unlimited
-        yield Violation(
-            f"the memory volume at {names.DEV_SHM} holds {size} bytes, and several accelerators need 1Gi or more; "
-            "raise its sizeLimit"
-        )
+        volume, fix = f"the memory volume at {names.DEV_SHM}", "raise its sizeLimit"
+        if ranks.mounts.get(names.DEV_SHM) == "policy":
+            volume = f"the policy's {volume.removeprefix('the ')} (mounts.sharedMemory of the fabric)"
+            fix = "ask for a larger one in the policy, or mount an emptyDir with medium: Memory there"
+        yield Violation(f"{volume} holds {size / 2**20:g}Mi, and several accelerators need 1Gi or more; {fix}")
 
 
 _TOPOLOGY = "NCCL_TOPO_FILE"
