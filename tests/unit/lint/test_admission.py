@@ -146,9 +146,3 @@ def test_a_pod_with_very_many_entries_is_not_linted(mounts, expected):
     many = [{"name": "v", "mountPath": f"/{number}"} for number in range(mounts)]
     warnings = list_warnings(admitting.pod(gpus(volumeMounts=many)), admitting.fabric())
     assert any("too large" in warning for warning in warnings) is expected
-
-
-def test_shared_memory_that_the_policy_makes_too_small_is_not_the_authors():
-    by = admitting.fabric("    mounts: {sharedMemory: 256Mi}\n")
-    (warning,) = [line for line in list_warnings(admitting.pod(gpus()), by) if "N46" in line]
-    assert "the policy's memory volume at /dev/shm (mounts.sharedMemory of the fabric) holds 256Mi, and" in warning

@@ -4,6 +4,7 @@ import admitting
 import pytest
 from admitting import build_variables
 
+from railwright.fabric.injection import plan
 from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
 
 CONF = {"railwright.io/nccl.conf": "# ours\nNCCL_IB_SL=4\nNCCL_IB_TIMEOUT=4\n"}
@@ -70,6 +71,14 @@ def test_the_context_of_a_container_is_read_from_its_pod():
     assert contexts.fabric_context.interfaces == ("eth0", "net1", "rail1")
     assert contexts.fabric_context.rail_interfaces == ("net1", "rail1")
     assert contexts.image == "i"
+
+
+def test_shared_memory_that_the_policy_makes_too_small_is_not_the_authors():
+    by = admitting.fabric("    mounts: {sharedMemory: 256Mi}\n")
+    injected = plan.plan(admitting.decode_pod(admitting.pod(admitting.gpus(8))), by, admitting.build_facts())
+    use = fabric_context.use_all_rails(by.document, by.document.fabrics["f"])
+    findings = engine.check(rank_contexts.build(injected.pod, 0, rank_contexts.JobContext(use=use, networks=())))
+    assert any("the policy's memory volume at /dev/shm" in finding.message for finding in findings), findings
 
 
 @pytest.mark.parametrize(
