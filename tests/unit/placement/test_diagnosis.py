@@ -109,8 +109,8 @@ def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_t
 def test_the_first_reason_of_a_gang_that_never_fits_says_what_each_node_lacks():
     _, why = messages(build_leaves(a=3), 2, gpus=16)
     assert why[0] == (
-        "the gang never fits: it needs 2 slots, and without any other pod the eligible nodes have 0 "
-        "(3 nodes: nvidia.com/gpu has 8 of 8 free, 16 needed)"
+        "the gang never fits (3 nodes: nvidia.com/gpu has 8 of 8 free, 16 needed): it needs 2 slots, and without any "
+        "other pod the eligible nodes have 0"
     )
 
 

@@ -188,9 +188,9 @@ def _explain_shortage(
         needed = _count_gang_slots(decision)
         yield reason.Reason(
             PlacementCode.CAPACITY_NEVER,
-            f"the {'pod' if needed == 1 else 'gang'} never fits: it needs {text.format_count(needed, 'slot')}, and "
-            f"without any other pod the eligible nodes have {_count_slots_without_others(decision)}"
-            f"{f' ({too_small})' if too_small else ''}",
+            f"the {'pod' if needed == 1 else 'gang'} never fits{f' ({too_small})' if too_small else ''}: it needs "
+            f"{text.format_count(needed, 'slot')}, and without any other pod the eligible nodes have "
+            f"{_count_slots_without_others(decision)}",
         )
     rails = next((node_explainer.list_rail_names(node_class) for node_class in decision.capacity.classes), [])
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
