@@ -1,5 +1,6 @@
 """Pods as commands read them, and how those of a job or gang are found."""
 
+from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
@@ -51,6 +52,12 @@ class Pod(views.Pod, frozen=True):
                     default = f"init container {status.name} failed with exit code {code}, {ended.get('reason', '')}"
                     return str(ended.get("message") or default).strip()
         return ""
+
+
+def drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
+    """Return the pods without those that have ended and whose rank a pod has that has not."""
+    living = {membership.find_rank(pod) for pod in pods if not pod.status.has_ended} - {None}
+    return [pod for pod in pods if not pod.status.has_ended or membership.find_rank(pod) not in living]
 
 
 async def read(client: clients.Client, namespace: str, name: str) -> Pod:

@@ -164,7 +164,7 @@ async def _read(client: clients.Client, namespace: str, source: _Source, *, foll
     """
     query = {"container": source.container, "limitBytes": str(_MAX_BYTES)} | ({"follow": "true"} if follow else {})
     path = f"/api/v1/namespaces/{namespace}/pods/{source.pod.metadata.name}/log"
-    while not source.pod.preflight_failure:  # it has no log then
+    while not source.pod.preflight_failure or (follow and not source.pod.status.has_ended):  # it is tried again then
         source.lines.clear()
         try:
             async for line in client.stream(path, query, _QUIET_SECONDS if follow else clients.CONNECT_SECONDS * 6):
@@ -190,7 +190,10 @@ def _assess(
 ) -> report.Report:
     result = report.assess_logs([(source.pod.metadata.name, source.lines) for source in sources], expected, by_pod)
     is_empty = not any(source.lines for source in sources)
-    failure = _describe_failed_preflights([source.pod for source in sources])
+    pods = job_pods.drop_replaced([source.pod for source in sources])
+    if result.state == report.RDMA:  # of all ranks: a pod that has ended without a log was replaced
+        pods = [pod for pod in pods if not pod.status.has_ended]
+    failure = _describe_failed_preflights(pods)
     if failure and result.state in (report.RDMA, report.UNKNOWN):
         return msgspec.structs.replace(result, state=report.FAILED, line=failure, why=(failure,))
     cause = _explain_missing_logs(sources) if is_empty or result.state == report.RDMA else ""
@@ -271,14 +274,15 @@ def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOpti
         pods = await job_pods.find(client, namespace, arguments.form, arguments.name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
         started = [pod for pod in pods if pod.status.phase != _PENDING and not pod.preflight_failure]
-        failure, pending = _describe_failed_preflights(pods), _describe_pending(pods)
+        failure, pending = _describe_failed_preflights(job_pods.drop_replaced(pods)), _describe_pending(pods)
         if not started:
             line = failure or f"cannot tell: {pending}"
             return counters.Report(report.FAILED if failure else report.UNKNOWN, line, 0, (), {})
         for cause in filter(None, (failure, pending)):
             output.print_note(cause)
         before = await _read_counters(client, namespace, started)
-        await asyncio.sleep(arguments.seconds)
+        if before:
+            await asyncio.sleep(arguments.seconds)
         after = await _read_counters(client, namespace, [pod for pod in pods if pod.metadata.name in before])
         readings = {name: (before[name], reading) for name, reading in after.items()}
         expected = {pod.metadata.name: len(rails) for pod in pods if (rails := intent.read_record(pod).rails)}

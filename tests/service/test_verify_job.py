@@ -202,21 +202,51 @@ async def test_a_pending_pod_is_reported_as_pending(cluster, verify):
 
 
 FAILURE = "railwright preflight failed: rail0 mlx5_9: device not found (found: mlx5_0)"
+PHASES = ("Failed", "Pending")
+ENDED = {"terminated": {"exitCode": 1, "reason": "Error", "message": f"{FAILURE}\n"}}
 
 
-@pytest.mark.parametrize("phase", ["Failed", "Pending"])  # by restartPolicy
-@pytest.mark.parametrize("option", ["-o=text", "--follow", "--counters"])
+@pytest.mark.parametrize(  # the phase by restartPolicy
+    ("phase", "option"),
+    [("Failed", "-o=text"), ("Pending", "-o=text"), ("Failed", "--follow"), *((p, "--counters") for p in PHASES)],
+)
 async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, verify, phase, option):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     waiting = {"waiting": {"reason": "PodInitializing"}}
-    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": f"{FAILURE}\n"}}
-    states = {"state": ended} if phase == "Failed" else {"state": waiting, "lastState": ended}
+    states = {"state": ENDED} if phase == "Failed" else {"state": waiting, "lastState": ENDED}
     for pod in cluster.pods:
         status = {"name": "railwright-preflight", **states}
         pod["status"] = {"phase": phase, "initContainerStatuses": [status]}
     cluster.waiting = {"llm-0-x": 99, "llm-1-x": 99}
     code, out, err = await verify("job/llm", option)
     assert (code, out, err) == (1, f"did not run: llm-0-x, llm-1-x: {FAILURE}\n", "")
+
+
+async def test_a_preflight_that_is_tried_again_does_not_end_following(cluster, verify):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
+    status = {"name": "railwright-preflight", "state": {"running": {}}, "lastState": ENDED}
+    cluster.pods[1]["status"] = {"phase": "Pending", "initContainerStatuses": [status]}
+    cluster.waiting = {"llm-1-x": 1}
+    following = asyncio.create_task(verify("job/llm", "--follow"))
+
+    async def is_asked() -> bool:
+        return cluster.waiting["llm-1-x"] == 0
+
+    await shell.until(is_asked)
+    cluster.pods[1] = build_pod("llm-1-x")
+    code, out, _ = await following
+    assert (code, out) == (0, "RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods, GPUDirect\n")
+
+
+async def test_a_pod_whose_preflight_failed_and_that_was_replaced_is_not_the_result(cluster, verify):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
+    status = {"name": "railwright-preflight", "state": ENDED}
+    cluster.pods.append(build_pod("llm-0-old") | {"status": {"phase": "Failed", "initContainerStatuses": [status]}})
+    cluster.waiting = {"llm-0-old": 99}
+    code, out, _ = await verify("job/llm")
+    assert (code, out) == (0, "RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods, GPUDirect\n")
 
 
 async def test_a_preflight_that_fails_meanwhile_ends_following(cluster, verify):

@@ -374,7 +374,7 @@ BREAKS = {
         lambda t: t["pods"].extend(
             installations.pod(f"old-{rank}", {names.FABRIC: "old"}, {names.INJECTION: "{}"}) for rank in range(2)
         ),
-        "pod-fabrics", "warn", "the policy has no fabric old, which pods name (by namespace: train 2)"),
+        "pod-fabrics", "warn", "the policy does not have fabric 'old', which pods name (by namespace: train 2)"),
     "a label that a CronJob does not pass on": (
         lambda t: t["cronjobs.v1.batch"].append(
             installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})

@@ -165,7 +165,9 @@ def check_pod_fabrics(snapshot: Snapshot) -> Assessment:
     fabrics = [
         (intent.find_fabric_name(pod, policy), pod.metadata.namespace)
         for pod in snapshot.get_all("pods")
-        if pod.metadata.namespace not in excluded and pod.metadata.deletion_timestamp is None
+        if pod.metadata.namespace not in excluded
+        and pod.metadata.deletion_timestamp is None
+        and opt_in.MIRROR not in pod.metadata.annotations
     ]
     undefined = Counter(named for named in fabrics if named[0] and named[0] not in policy.fabrics)
     if not undefined:
@@ -173,8 +175,11 @@ def check_pod_fabrics(snapshot: Snapshot) -> Assessment:
     counts: dict[str, list[str]] = defaultdict(list)
     for (name, namespace), count in undefined.most_common():
         counts[name].append(f"{namespace} {count}")
-    listed = (f"{name}, which pods name (by namespace: {text.join_first(own, 5)})" for name, own in counts.items())
-    return warn(f"the policy has no fabric {'; no fabric '.join(listed)}")
+    listed = [
+        f"fabric {text.quote(name)}, which pods name (by namespace: {text.join_first(own, 5)})"
+        for name, own in counts.items()
+    ]
+    return warn(f"the policy does not have {text.join_first(listed, 5)}")
 
 
 @row("the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused")

@@ -238,15 +238,13 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         placed_by = text.join_first(sorted(map(configuration.get_scheduler, others)), 3)
         listed = text.join_first([pod.metadata.full_name for pod in others], 4)
         problems.append(f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}")
-    unasked = [
-        pod.metadata.full_name
-        for pod in injected
-        if configuration.is_unmanaged(pod, asking.get(configuration.get_scheduler(pod), ()))
+    unmanaged = [
+        pod for pod in injected if configuration.is_unmanaged(pod, asking.get(configuration.get_scheduler(pod), ()))
     ]
-    if unasked:
-        listed = text.join_first(unasked, 4)
+    if unmanaged:
+        listed = text.join_first([pod.metadata.full_name for pod in unmanaged], 4)
         problems.append(f"placed without the extender, because they request no managed resource: {listed}")
-    if unanswered := _describe_unanswered(snapshot, injected):
+    if unanswered := _describe_unanswered(snapshot, [pod for pod in injected if pod not in unmanaged]):
         return warn("; ".join([unanswered, *problems]), _UNREACHED)
     if problems:
         return warn("; ".join(problems))
@@ -277,4 +275,4 @@ def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> s
     if not placed:
         return ""
     listed = text.join_first(placed, 4)
-    return f"the extender has answered no scheduler since it started, and after {since} were placed: {listed}"
+    return f"the extender's pods have answered no scheduler; placed since they started, after {since}: {listed}"

@@ -418,7 +418,7 @@ async def _choose_pod(client: clients.Client, namespace: str, form: str, name: s
     Raises UnreadableError and ClusterError.
     """
     members = await job_pods.find(client, namespace, form, name)
-    failed = [pod for pod in members if pod.preflight_failure]
+    failed = [pod for pod in job_pods.drop_replaced(members) if pod.preflight_failure]
     living = [pod for pod in members if not pod.status.has_ended]
     waiting = [pod for pod in living if not pod.spec.node_name]
     chosen = (failed or waiting or living or members)[0]

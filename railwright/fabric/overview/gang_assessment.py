@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, text, topology
+from railwright.fabric import intent, names, text, topology
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
@@ -163,9 +163,13 @@ class Assessor:
         name = intent.find_fabric_name(pod.reduced, policy.document)
         if not name or name in policy.document.fabrics:
             return None
-        message = f"the current policy has no fabric {name}, which these pods name, so no plan is made"
-        fix = f"define it as {name} again, or label the pods with another fabric and recreate them"
-        return reason.Reason(PlacementCode.FABRIC_UNDEFINED, message, fix)
+        if name == names.FABRIC_DEFAULT:
+            message, fix = "the current policy has no default fabric, which these pods name", "set `defaultFabric`"
+        else:
+            message = f"the current policy has no fabric {text.quote(name)}, which these pods name"
+            fix = "define it again under this name"
+        fix += ", or label the pods with another fabric and recreate them"
+        return reason.Reason(PlacementCode.FABRIC_UNDEFINED, f"{message}, so no plan is made", fix)
 
     def assess(self, gang: GangMembers) -> Assessment:
         """Assess a gang."""

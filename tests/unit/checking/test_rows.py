@@ -398,9 +398,39 @@ def test_pods_that_were_placed_while_no_scheduler_asked_the_extender_are_named(m
     [result] = [row for row in results if row.check == "schedulers" and row.subject == "roce"]
     assert result.state == state
     if state == "warn":
-        assert result.detail.startswith("the extender has answered no scheduler since it started, and after 20")
-        assert result.detail.endswith(" were placed: train/a")
+        assert "the extender's pods have answered no scheduler; placed since they started" in result.detail
+        assert result.detail.endswith(": train/a")
         assert "railwright policy scheduler-config" in result.hint
+
+
+def test_a_pod_that_requests_no_managed_resource_is_no_sign_that_the_extender_is_not_asked():
+    trees = build_silent_extender(dt.timedelta(minutes=20))
+    trees["pods"].pop()
+    place("a", "volcano", "nvidia.com/gpu")(trees)
+    trees["pods"][-1].setdefault("status", {})["conditions"] = [
+        {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastTransitionTime": (NOW - dt.timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+    ]
+    results = assess_trees(trees, scheduler_requests={f"{EXTENDER}-{index}": 0 for index in range(2)})
+    [result] = [row for row in results if row.check == "schedulers" and row.subject == "roce"]
+    assert result.detail == "placed without the extender, because they request no managed resource: train/a"
+
+
+def test_the_names_of_unknown_fabrics_are_bounded():
+    trees = installations.healthy()
+    trees["pods"].extend(
+        installations.pod(
+            f"p-{index}", {}, {names.INJECTION: json.dumps({"fabric": f"{index}-" + "x" * 2000, "rails": []})}
+        )
+        for index in range(50)
+    )
+    [result] = [row for row in assess_trees(trees) if row.check == "pod-fabrics"]
+    assert result.state == "warn"
+    assert result.detail.endswith("and 45 more")
+    assert len(result.detail) < 2000
 
 
 def test_rails_with_networks_need_multus_and_others_do_not():

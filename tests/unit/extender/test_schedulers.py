@@ -186,7 +186,7 @@ def test_a_pod_of_a_fabric_that_the_policy_lacks_is_not_unknown():
     handlers.pods.upsert(build_pod("old", label="renamed"))
     assert handlers.explain("old") is None
     cause = handlers.explanations.describe_unexplained("train", "old")
-    assert cause.startswith("the current policy has no fabric renamed, which these pods name, so no plan is made; ")
+    assert cause.startswith("the current policy has no fabric 'renamed', which these pods name, so no plan is made; ")
     assert handlers.explanations.describe_unexplained("train", "x") == "no opted-in pod train/x is known here"
 
 

@@ -1,12 +1,14 @@
 """The overview of a fabric: nodes, rails, gangs and their scores, from the state that placement uses."""
 
+import json
+
 import devices
 import msgspec
 import placing
 import pytest
 
 from railwright.cluster import policies
-from railwright.fabric import node_views, views
+from railwright.fabric import names, node_views, views
 from railwright.fabric.overview import overview_builder, overview_types
 from railwright.fabric.policy import claimed_rails, model
 
@@ -180,7 +182,17 @@ def test_a_gang_of_an_unknown_fabric_has_a_reason():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"))
     cluster.policy = placing.build_policy()
     cluster.state.upsert_pod(placing.build_pod("x-0", group="x", label="other", on="a-01"))
-    assert "the current policy has no fabric" in cluster.gang("train/x").why[0].message
+    assert "the current policy has no fabric 'other'" in cluster.gang("train/x").why[0].message
+    document = msgspec.structs.replace(cluster.policy.document, default_fabric=None)
+    cluster.policy = model.Policy(document, digest="sha256:without")
+    cluster.state.upsert_pod(placing.build_pod("y-0", group="y", label="default", on="a-01"))
+    why = cluster.gang("train/y").why[0]
+    assert why.fix == "set `defaultFabric`, or label the pods with another fabric and recreate them"
+    record = json.dumps({"fabric": "x" * 200_000, "rails": ["rail0"]})
+    cluster.state.upsert_pod(
+        placing.build_pod("z-0", group="z", on="a-01", label="", annotations={names.INJECTION: record})
+    )
+    assert len(cluster.gang("train/z").why[0].message) < 200
 
 
 def test_a_policy_without_domains_is_a_reason_of_a_gang():
