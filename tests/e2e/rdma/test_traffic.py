@@ -81,8 +81,8 @@ async def test_a_rail_without_link_stops_the_pod_with_the_reason(real_site, reso
     async with traffic.cut(resolving_nodes[NODE], 2):
         name = (await create(pods.describe("no-link", "checked", on=NODE, restartPolicy="Never")))["metadata"]["name"]
         message = await read_preflight(real_site, name, "Failed")
-    assert set(re.findall(r"rail\d", message)) == {"rail2"}, message
-    assert "port 1 is DOWN" in message, message
+    assert "rail2 mlx5_2: port 1 is DOWN" in message, message
+    assert set(re.findall(r"rail\d mlx5_\d: ", message)) == {"rail2 mlx5_2: "}, message
 
 
 async def test_a_pod_without_the_network_is_stopped_with_the_reason(real_site, resolving_nodes, create):

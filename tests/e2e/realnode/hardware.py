@@ -13,6 +13,7 @@ from realnode import layout, roots
 GPUS = 8
 SHARES = 16  # how many pods may share an RDMA device
 SYSFS = pathlib.Path("/run/railwright-sysfs")  # `class` below it is what a container gets as /sys/class
+FUNCTION_SYSFS = pathlib.Path("/run/railwright-function-sysfs")  # likewise, for a container with virtual functions
 _NULL = (1, 3)
 
 
@@ -73,7 +74,8 @@ def _share(rail: int, index: int) -> dict[str, Any]:
 
 def _function(index: int) -> dict[str, Any]:
     paths = (f"infiniband/{layout.name_function_verbs(index)}", "infiniband/rdma_cm")
-    return {"id": layout.name_pci_function(index), "nodes": _nodes(*paths)}
+    mounts = [{"host": str(FUNCTION_SYSFS / "class"), "container": "/sys/class"}] if index == 0 else []
+    return {"id": layout.name_pci_function(index), "nodes": _nodes(*paths), "mounts": mounts}
 
 
 def _nodes(*names: str) -> list[dict[str, str]]:
@@ -98,10 +100,18 @@ def _make_devices(names: Sequence[str]) -> None:
 
 
 def make_sysfs() -> None:
-    """Make the sysfs of the RDMA devices. GIDs are written by the CNI plugin `gids`, as the kernel would."""
+    """Make the sysfs of the RDMA devices, and that of the virtual functions.
+
+    GIDs are written by the CNI plugin `gids`, as the kernel would.
+    """
     link_interfaces(SYSFS / "class")
     for rail in range(layout.RAILS):
         make_rdma_device(SYSFS / "class", layout.name_device(rail), f"uverbs{rail}")
+    link_interfaces(FUNCTION_SYSFS / "class")
+    for index in range(layout.FUNCTIONS):
+        make_rdma_device(
+            FUNCTION_SYSFS / "class", layout.name_function_device(index), layout.name_function_verbs(index)
+        )
 
 
 def link_interfaces(classes: pathlib.Path) -> None:
