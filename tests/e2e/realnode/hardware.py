@@ -100,7 +100,7 @@ def _make_devices(names: Sequence[str]) -> None:
 
 
 def make_sysfs() -> None:
-    """Make the sysfs of the RDMA devices, and that of the virtual functions.
+    """Make the sysfs of the RDMA devices, and that of the virtual functions, whose fabric is InfiniBand.
 
     GIDs are written by the CNI plugin `gids`, as the kernel would.
     """
@@ -109,9 +109,8 @@ def make_sysfs() -> None:
         make_rdma_device(SYSFS / "class", layout.name_device(rail), f"uverbs{rail}")
     link_interfaces(FUNCTION_SYSFS / "class")
     for index in range(layout.FUNCTIONS):
-        make_rdma_device(
-            FUNCTION_SYSFS / "class", layout.name_function_device(index), layout.name_function_verbs(index)
-        )
+        device, verbs = layout.name_function_device(index), layout.name_function_verbs(index)
+        make_rdma_device(FUNCTION_SYSFS / "class", device, verbs, link_layer="InfiniBand")
 
 
 def link_interfaces(classes: pathlib.Path) -> None:
@@ -120,14 +119,14 @@ def link_interfaces(classes: pathlib.Path) -> None:
     (classes / "net").symlink_to("../devices/virtual/net")
 
 
-def make_rdma_device(classes: pathlib.Path, name: str, verbs: str) -> pathlib.Path:
+def make_rdma_device(classes: pathlib.Path, name: str, verbs: str, *, link_layer: str = "Ethernet") -> pathlib.Path:
     """Make an RDMA device without GIDs below a folder for /sys/class; return the folder of its port."""
     device = classes / "infiniband" / name
     port = device / "ports/1"
     for table in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
         (port / table).mkdir(parents=True)
     (device / "device/infiniband_verbs" / verbs).mkdir(parents=True)
-    for entry, value in (("link_layer", "Ethernet"), ("state", "4: ACTIVE"), ("rate", "100 Gb/sec (4X EDR)")):
+    for entry, value in (("link_layer", link_layer), ("state", "4: ACTIVE"), ("rate", "100 Gb/sec (4X EDR)")):
         (port / entry).write_text(f"{value}\n")
     owner = classes / "infiniband_verbs" / verbs
     owner.mkdir(parents=True)

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,12 +113,12 @@ def describe_job(
 def list_networks(credentials: str) -> list[dict[str, Any]]:
     """Return all NetworkAttachmentDefinitions; `credentials` is the folder of whereabouts' kubeconfig.
 
-    macvlan on each rail's interface; host-device, which moves a virtual function into the pod as the sriov plugin does,
-    for each pool of virtual functions. Each writes the GIDs of its RDMA device, as a kernel would.
+    macvlan on each rail's interface, which writes the GIDs of its RDMA device, as a kernel would; host-device, which
+    moves a virtual function into the pod as the sriov plugin does, for each pool of virtual functions.
     """
     networks = []
     for rail in range(layout.RAILS):
-        gids = _gids(hardware.SYSFS, layout.name_device(rail))
+        gids = {"type": "gids", "port": str(hardware.SYSFS / f"class/infiniband/{layout.name_device(rail)}/ports/1")}
         macvlan = {"type": "macvlan", "master": layout.name_interface(rail), "mode": "bridge", "mtu": 9000}
         plugins = [{**macvlan, "ipam": _ipam(f"192.168.{rail + 2}.0/24", credentials)}, gids]
         networks.append(_network(f"{NAMESPACE}/rdma-net-ipam-{layout.name_interface(rail)}", plugins))
@@ -127,15 +126,10 @@ def list_networks(credentials: str) -> list[dict[str, Any]]:
         networks.append(_network(f"spiderpool/roce-rail{rail}", plugins))
     for index in range(layout.FUNCTIONS):
         device = {"type": "host-device", "ipam": _ipam(f"10.56.{index}.0/24", credentials)}
-        gids = _gids(hardware.FUNCTION_SYSFS, layout.name_function_device(index))
-        network = _network(f"ai-training/ib{index}-sriov-rail", [device, gids])
+        network = _network(f"ai-training/ib{index}-sriov-rail", [device])
         network["metadata"]["annotations"] = {"k8s.v1.cni.cncf.io/resourceName": f"nvidia.com/ib{index}_sriov_vf"}
         networks.append(network)
     return networks
-
-
-def _gids(sysfs: pathlib.Path, device: str) -> dict[str, Any]:
-    return {"type": "gids", "port": str(sysfs / f"class/infiniband/{device}/ports/1")}
 
 
 def _ipam(subnet: str, credentials: str) -> dict[str, Any]:
