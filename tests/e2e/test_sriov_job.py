@@ -45,10 +45,13 @@ async def test_container_has_exactly_the_devices_of_its_functions(real_site, ran
         await rank.check_shared_memory(64)
 
 
-async def test_ranks_with_functions_have_the_users_tuning(real_site, ranks_with_functions):
+async def test_ranks_with_functions_have_the_users_tuning_and_the_devices_found(real_site, ranks_with_functions):
+    devices = ",".join(layout.name_function_device(index) for index in range(layout.FUNCTIONS))
     for number, rank in enumerate(ranks_with_functions):
+        assert f"NCCL_IB_HCA=={devices}\n" in await rank.run("cat", "/run/railwright/nccl.conf")
         assert await rank.read_nccl() == {
             "NCCL_ALGO": "allreduce:ring",
+            "NCCL_CONF_FILE": "/run/railwright/nccl.conf",
             "NCCL_DEBUG": "WARN",
             "NCCL_SOCKET_IFNAME": "=eth0",
         }
