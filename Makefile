@@ -62,7 +62,7 @@ test-e2e: setup ## run tests on real kubelets and containers; needs root on Linu
 	@nice -n 10 $(BIN)/python tests/e2e/build.py $(E2E:%=--%)
 	$(PYTEST) $(E2E:%=-m %) tests/e2e $(TEST_ARGS)
 
-test-slow: setup ## run corpora, budgets, faults, fuzzing, other Pythons and oldest versions (45 minutes once built); PARTS="faults fuzz"
+test-slow: setup ## run corpora, budgets, faults, fuzzing, other Pythons and oldest versions (20 minutes once built); PARTS="faults fuzz"
 	@tests/slow/run.sh $(PARTS)
 
 # Tools and shipped packages have separate environments, because tools are not part of the bill of materials. A package that

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run the parts of `make test-slow` that are named, or all of them: about 45 minutes on two cores if the control plane is
+# Run the parts of `make test-slow` that are named, or all of them: about 20 minutes on two cores if the control plane is
 # built. A part that fails does not stop the others; the last lines name each part's result.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
