@@ -13,6 +13,7 @@ async def sharing_ranks(installed, real_site):
     """The ranks of vivo's job with four pods of four GPUs, which fill both nodes."""
     await real_site.plane.call_extender()
     job = rails.read_job("vivo-roce")
+    job["metadata"]["name"] = "vivo"  # a name of its own, because Volcano may make no pods for one that was used
     job["spec"]["minAvailable"] = 4
     (task,) = job["spec"]["tasks"]
     task["replicas"] = 4
@@ -21,7 +22,7 @@ async def sharing_ranks(installed, real_site):
     namespace = job["metadata"]["namespace"]
     await real_site.plane.make_namespace(namespace)
     try:
-        async with ranks.run_job(real_site, job, "volcano.sh/job-name=llm", 4) as running:
+        async with ranks.run_job(real_site, job, "volcano.sh/job-name=vivo", 4) as running:
             yield running
     finally:
         await real_site.plane.remove_namespace(namespace)
