@@ -74,6 +74,8 @@ async def test_verify_needs_only_pods_and_logs(plane, namespace, nodes, site, pe
             job = name.partition("-")[0]
             hca = "=mlx5_0" if job == "half" else ""
             await plane.api.create(build_pod(name, job, node, hca), namespace=namespace)
+            running = {"status": {"phase": "Running"}}
+            await plane.api.patch("Pod", name, running, namespace, subresource="status")
         code, _, err = await person("verify", "job/half", *inside)
         assert (code, "pods is forbidden" in err) == (2, True), err
         await plane.kubectl("create", "role", "logs", "--verb=get,list", "--resource=pods,pods/log", *inside)
