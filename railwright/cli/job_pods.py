@@ -55,9 +55,16 @@ class Pod(views.Pod, frozen=True):
 
 
 def drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods without those that have ended and whose rank a pod has that has not."""
-    living = {membership.find_rank(pod) for pod in pods if not pod.status.has_ended} - {None}
-    return [pod for pod in pods if not pod.status.has_ended or membership.find_rank(pod) not in living]
+    """Return the pods without those that have ended and whose index, by a label, a pod has that has not."""
+    indexes = {pod.metadata.name: _find_index(pod) for pod in pods}
+    living = {indexes[pod.metadata.name] for pod in pods if not pod.status.has_ended} - {None}
+    return [pod for pod in pods if not pod.status.has_ended or indexes[pod.metadata.name] not in living]
+
+
+def _find_index(pod: Pod) -> tuple[int, int] | None:
+    """Return role and index of a pod that a label of its framework numbers; None for another."""
+    rank = membership.find_rank(pod)
+    return (rank.role, rank.index) if rank.is_labelled else None
 
 
 async def read(client: clients.Client, namespace: str, name: str) -> Pod:

@@ -238,13 +238,15 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         placed_by = text.join_first(sorted(map(configuration.get_scheduler, others)), 3)
         listed = text.join_first([pod.metadata.full_name for pod in others], 4)
         problems.append(f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}")
-    unmanaged = [
-        pod for pod in injected if configuration.is_unmanaged(pod, asking.get(configuration.get_scheduler(pod), ()))
-    ]
+    managed: list[views.Pod] = []
+    unmanaged: list[views.Pod] = []
+    for pod in injected:
+        resources = asking.get(configuration.get_scheduler(pod), ())
+        (unmanaged if configuration.is_unmanaged(pod, resources) else managed).append(pod)
     if unmanaged:
         listed = text.join_first([pod.metadata.full_name for pod in unmanaged], 4)
         problems.append(f"placed without the extender, because they request no managed resource: {listed}")
-    if unanswered := _describe_unanswered(snapshot, [pod for pod in injected if pod not in unmanaged]):
+    if unanswered := _describe_unanswered(snapshot, managed):
         return warn("; ".join([unanswered, *problems]), _UNREACHED)
     if problems:
         return warn("; ".join(problems))
