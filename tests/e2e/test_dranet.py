@@ -221,7 +221,7 @@ async def test_the_node_gets_its_interfaces_back(installed, driver):
         assert set(INTERFACES) <= links.keys()
         return all("UP" in links[name] for name in INTERFACES)
 
-    await waiting.wait(are_back, seconds=60, describe="the interfaces to be in the node's namespace again")
+    await waiting.wait(are_back, seconds=60, describe=driver.describe)
 
     async def is_published() -> bool:
         functions = await driver.list_functions()

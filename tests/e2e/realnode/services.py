@@ -17,7 +17,9 @@ from realnode import layout
 CONTAINERD = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "localhost/pause:1"
 _PAUSE_SECONDS = 0.2  # between the end of a program and its restart
-# containerd 2 translates it to its own version; the older one has no NRI and ignores its part
+# containerd 2 translates it to its own version; the older one has no NRI and ignores its part. Two seconds, its default
+# for a request, can pass on a loaded machine while dranet moves interfaces: containerd then disconnects it, and the
+# pod's interfaces are deleted with its network namespace.
 _CONTAINERD_CONFIG = f"""version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -34,6 +36,8 @@ state = "/run/containerd"
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
   plugin_path = "%s"
+  plugin_registration_timeout = "30s"
+  plugin_request_timeout = "30s"
 """
 
 
