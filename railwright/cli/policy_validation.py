@@ -175,7 +175,7 @@ def _list_unnamed(document: model.PolicyDocument) -> Sequence[str]:
     return [
         f"fabrics.{name}.rails {rail.name}"
         for name, fabric in document.fabrics.items()
-        if fabric.claims is None and fabric.transport not in shortcomings.WITHOUT_RESOURCE
+        if fabric.claims is None and fabric.transport not in shortcomings.TRANSPORTS_WITHOUT_RESOURCE
         for rail in fabric.rails
         if rail.network and not rail.resource
     ]

@@ -1,4 +1,4 @@
-"""The dashboard: its page for anybody, and the overview for authorized readers.
+"""Serves the dashboard: its page to anybody, the overview to authorized readers.
 
 The routes are read-only. The page itself contains nothing about the cluster; data needs the guard's permission, again
 each time a stream reconnects. On loopback the Host header must be loopback too, so that no web site can reach the port
@@ -27,13 +27,13 @@ from railwright.serving import application, ports, settings, tls
 # --- readers --------------------------------------------------------------------------------------------------
 
 PACE_SECONDS = 1.0  # between two refreshes; faster updates are of no use to a person
-_MAX_SLOWER = 5  # with thousands of nodes, whose refresh takes longer
-_SHARE = 0.1  # of the time that refreshes take: the extender has schedulers to answer
+_MAX_SLOWDOWN = 5  # with thousands of nodes, whose refresh takes longer
+_MAX_CPU_SHARE = 0.1  # of the time that refreshes take: the extender has schedulers to answer
 READERS = 32  # concurrent readers; each gets the complete overview, half a megabyte for a thousand nodes
 
 
 class CrowdedError(Exception):
-    """The maximum number of readers is connected."""
+    """Raised if the maximum number of readers is connected."""
 
 
 class Feed:
@@ -47,7 +47,7 @@ class Feed:
         list_problems: Callable[[], Sequence[str]] = tuple,
         pace_seconds: float = PACE_SECONDS,
     ) -> None:
-        """`source`: the cluster or file, as the header shows it. `list_problems`: what is wrong with its data."""
+        """`source`: the cluster or file, as the header shows it. `list_problems` returns the problems with its data."""
         self.builder = builder
         self.readers = 0
         self.is_closed = False
@@ -57,7 +57,7 @@ class Feed:
         self._changed, self._has_readers = asyncio.Event(), asyncio.Event()
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
+    def count_reader(self) -> Iterator[None]:
         """Count one more reader during the context. Raises CrowdedError."""
         if self.readers >= READERS:
             raise CrowdedError(f"{READERS} readers are connected already: close one of the dashboard's pages")
@@ -70,8 +70,8 @@ class Feed:
             if not self.readers:
                 self._has_readers.clear()
 
-    async def has_other(self, body_id: str, seconds: float) -> bool:
-        """Return True once there is an overview with another id, False after `seconds` and when the feed is closed."""
+    async def wait_for_change(self, body_id: str, seconds: float) -> bool:
+        """Wait for an overview with another id. Returns False after `seconds` and when the feed is closed."""
         if self.body_id in ("", body_id):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -97,7 +97,7 @@ class Feed:
                 self._changed.set()
                 self._changed = asyncio.Event()
             elapsed = time.monotonic() - began
-            await asyncio.sleep(max(self._pace, min(elapsed / _SHARE, _MAX_SLOWER * self._pace)))
+            await asyncio.sleep(max(self._pace, min(elapsed / _MAX_CPU_SHARE, _MAX_SLOWDOWN * self._pace)))
 
 
 # --- server-sent events ---------------------------------------------------------------------------------------
@@ -116,10 +116,10 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 async def list_events(feed: Feed, last_id: str, times: Times) -> AsyncGenerator[bytes, None]:
     """Yield each new overview until the reader has to be authorized again. Raises CrowdedError first."""
     end = time.monotonic() + times.renew
-    with feed.reading():
+    with feed.count_reader():
         yield b"retry: 1000\n\n"
         while not feed.is_closed and time.monotonic() < end:
-            if await feed.has_other(last_id, times.beat):
+            if await feed.wait_for_change(last_id, times.beat):
                 last_id = feed.body_id
                 yield b"id: %s\nevent: change\ndata: %s\n\n" % (last_id.encode(), feed.body)
             elif not feed.is_closed:

@@ -1,4 +1,4 @@
-"""Plans the injection of a pod, and lints the pod that results. The two know nothing of each other.
+"""Plans the injection of a pod, and lints the injected pod. Injection and lint do not import each other.
 
 Only findings that the pod's author can fix become warnings, so those about values from the operator's policy do not.
 """
@@ -59,9 +59,9 @@ def lint_injected(injected: injection.Injection, policy: policies.Policy) -> tup
 
 
 def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reason.Reason, ...]:
-    """Return the warnings of lint about a pod as it is, injected as its record says. Never raises.
+    """Return the warnings of lint about a pod that was injected earlier. Never raises.
 
-    Without a policy that has its fabric, only the rules that need none are used, on what the record does not list.
+    If the policy lacks its fabric, only rules without a fabric are used, and changes in the record are ignored.
     """
     record = intent.read_record(pod)
     fabric = policy.document.fabrics.get(record.fabric) if policy is not None else None
@@ -122,7 +122,7 @@ def _lint(
 
 
 def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
-    """Return about the number of characters that lint reads of a pod. Settings have limits of their own."""
+    """Return roughly how many characters of a pod lint reads. Settings have limits of their own."""
     entries, characters = len(pod.spec.volumes) + len(networks), len(pod.metadata.annotations.get(names.NCCL_CONF, ""))
     for container in pod.spec.containers:
         entries += len(container.volume_mounts)
@@ -132,7 +132,7 @@ def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
 
 
 def _check_launcher(pod: views.Pod, index: int, use: fabric_context.FabricUse) -> tuple[rule_types.Finding, ...]:
-    """Return the findings about the settings of a launcher's mpirun, and about those that it passes to its ranks."""
+    """Return the findings about the settings in a launcher's mpirun command, and about those for its ranks."""
     settings = rank_contexts.limit_settings(rank_contexts.list_launched(pod, index, rank_contexts.MAX_COMMAND))
     container = pod.spec.containers[index]
     is_benchmark = rank_contexts.read_command(container, rank_contexts.MAX_COMMAND).is_benchmark
@@ -155,7 +155,7 @@ def _can_author_fix(finding: rule_types.Finding, use: fabric_context.FabricUse, 
 
 
 def find_use(injected: injection.Injection, document: policies.PolicyDocument) -> fabric_context.FabricUse:
-    """Return what the ranks of a pod use of its fabric. Those of a launcher run in other pods, with all rails."""
+    """Return the fabric and rails that the ranks of a pod use. A launcher's ranks run in other pods, with all rails."""
     fabric = document.fabrics[injected.fabric]
     if not injected.has_rails:
         return fabric_context.use_all_rails(document, fabric)

@@ -1,4 +1,4 @@
-"""The one cache of the domain: a bounded number of values by key. Beside it, strings that are stored once.
+"""A cache with a bounded number of values, and a table that stores equal strings once.
 
 Keys are values or versions, never identities of objects, so that equal inputs find equal results. Strings, such as
 names of labels, resources and namespaces, take most of a cache's memory, and thousands of nodes and pods share them.
@@ -32,7 +32,7 @@ class BoundedCache(Generic[K, V]):
         self._values[key] = value
 
     def find(self, key: K, compute: Callable[[], V]) -> V:
-        """Return the value of a key, which is computed and stored unless it is known."""
+        """Return the value of a key. A missing value is computed and stored."""
         value = self._values.get(key)
         if value is None:
             value = compute()

@@ -1,4 +1,4 @@
-"""Finds the RDMA devices of a pod's rails as far as they are known before a node is selected (docs/interface.md 3.3).
+"""Finds the RDMA devices of a pod's rails before a node is selected (docs/interface.md 3.3).
 
 The pod's nodeSelector and required affinity limit the possible node shapes. No nodes are read.
 """
@@ -11,17 +11,17 @@ from railwright.fabric.policy import model as policies
 
 Devices = tuple[str, ...]
 Values = Mapping[str, AbstractSet[str | None]]
-"""Values of the labels by which shapes are known; None stands for any value that no shape has, and for no label."""
+"""Values of the labels that shapes match; None is a missing label, or any value that no shape names."""
 
 
 def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices | None:
-    """Return the stated devices of the rails, if they are the same on every node that can run the pod."""
+    """Return the policy's devices of the rails, if they are the same on every node that can run the pod."""
     possible = find_possible(pod, document, rails)
     return possible[0] if possible is not None and len(possible) == 1 else None
 
 
 def find_each_device(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices:
-    """Return the stated device of each rail, "" for one without a device or with different ones on possible nodes."""
+    """Return the policy's device of each rail; "" if it has none, or if it differs between possible nodes."""
     if known := find_devices(pod, document, rails):
         return known
     shapes = [*{id(shape): shape for shape in _find_possible_shapes(pod, document)}.values()]
@@ -54,7 +54,7 @@ def find_possible(
 
 
 def _list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None) -> Devices | None:
-    """Return None if some rail has no device, or if there are no rails."""
+    """Return the devices of the rails on a shape; None if a rail has no device, or without rails."""
     shape_devices = shape.devices if shape else {}
     devices = [shape_devices.get(rail.name, rail.device) for rail in rails]
     return tuple([device for device in devices if device]) if devices and all(devices) else None
@@ -83,15 +83,15 @@ def _find_possible_shapes(pod: views.Pod, document: policies.PolicyDocument) -> 
 
 
 def _implies(allowed: Values, shape: policies.NodeShape, besides: str | None = None) -> bool:
-    """True if every node with allowed values has the labels of a shape, besides one."""
+    """True if every node with the allowed values has all labels of a shape except `besides`."""
     return all(key == besides or allowed[key] == {value} for key, value in shape.match.items())
 
 
 def _list_allowed(pod: views.Pod, known: Values) -> Iterator[Values]:
     """Yield the values that each term of the required affinity allows, together with the node selector.
 
-    A term without requirements matches no node (Kubernetes' API). Operators other than In, NotIn and DoesNotExist limit
-    nothing here.
+    A term without requirements matches no node (Kubernetes' API). Operators other than In, NotIn and DoesNotExist are
+    ignored.
     """
     selector = pod.spec.node_selector or {}
     selected: Values = {key: {selector[key]} if key in selector else values for key, values in known.items()}

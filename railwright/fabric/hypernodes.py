@@ -69,12 +69,12 @@ class HyperNode(views.View, frozen=True):
 
 @functools.lru_cache(maxsize=256)
 def are_among(domains: tuple[str, ...]) -> bool:
-    """True if any of the domain keys is a level of HyperNodes."""
+    """True if a domain key is a level of HyperNodes."""
     return any(key.startswith(_PREFIX) for key in domains)
 
 
 class Tree:
-    """All HyperNodes, with an index of the nodes' positions that is rebuilt after a change."""
+    """All HyperNodes, with an index of the HyperNodes of each node. A change rebuilds the index."""
 
     def __init__(self) -> None:
         self._specs: dict[str, Spec] = {}
@@ -105,7 +105,7 @@ class Tree:
         self._positions.pop(node, None)
 
     def read_values(self, node: str, labels: Labels) -> Mapping[str, str]:
-        """Return the names of the node's HyperNodes by key of LEVELS, without levels that it is not in."""
+        """Return the names of the node's HyperNodes by key of LEVELS. Levels without a HyperNode are left out."""
         return self._find_position(node, labels).values
 
     def find_problems(self, nodes: Mapping[str, Labels]) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ def _list_ancestors(name: str, parents: Mapping[str, str]) -> Iterator[str]:
 
 
 def _build_test(name: str, selector: Selector, problems: list[str]) -> Callable[[str, Labels], bool] | None:
-    """Return a test of a member's name and labels, or None if the selector is invalid or selects nothing."""
+    """Return a function that tests a member's name and labels, or None if the selector is invalid or empty."""
     if selector.regex_match:
         pattern = selector.regex_match.pattern
         try:

@@ -9,7 +9,7 @@ _MAX = 2**63
 
 
 def parse_int64(text: str, *, canonical: bool = False) -> int | None:
-    """Return the number that a text is; None if it is none of 64 bits, or not in the one form with `canonical`."""
+    """Return the 64-bit integer in a text, or None. With `canonical`, leading zeros and `+` are not accepted."""
     if len(text) > _MAX_DIGITS or not (_CANONICAL if canonical else _PARSE_INT).fullmatch(text):
         return None
     number = int(text)

@@ -1,7 +1,6 @@
-"""Reads what a pod asks for: its fabric, its rails and their devices, and the records of its injection and binding.
+"""Reads a pod's fabric, rails and devices from its labels, annotations and requests, and the record of its injection.
 
-Injection, placement and overview read these only here. The rules are in docs/interface.md 1, 5 and 7.2. Refusals, roles
-and what may be injected belong to injection.
+Injection, placement and overview read these only here. The rules are in docs/interface.md 1, 5 and 7.2.
 """
 
 import functools
@@ -51,7 +50,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class InvalidRecordError(ValueError):
-    """The annotation is no record; the message gives the reason."""
+    """Raised if the annotation is no record. The message gives the reason."""
 
 
 _NO_RECORD = Record()
@@ -87,7 +86,7 @@ _decode_shared = functools.lru_cache(maxsize=256)(_decode)  # the pods of a gang
 def find_label(
     pod_label: str | None, namespace_labels: Mapping[str, str] | None, is_accelerated: Callable[[], bool]
 ) -> str | None:
-    """Return the label by which a pod opted in: its own, otherwise its namespace's. Return None if it did not.
+    """Return the value of the label that opts a pod in: its own, otherwise its namespace's; None without either.
 
     The namespace's label covers only pods with an accelerator; `is_accelerated` is called for these.
     """
@@ -113,7 +112,7 @@ def resolve_default(label: str, document: model.PolicyDocument) -> str:
 
 
 def find_fabric_name(pod: views.Pod, document: model.PolicyDocument) -> str:
-    """Return the name of the fabric that a pod's label or record names, whether or not the policy has it; "" if none.
+    """Return the fabric's name in a pod's label or record, even if the policy lacks the fabric; "" if there is none.
 
     Without a label the injection record counts: the webhook writes it for pods that their namespace opted in.
     """
@@ -124,7 +123,7 @@ def find_fabric_name(pod: views.Pod, document: model.PolicyDocument) -> str:
 
 
 def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, model.Fabric | None]:
-    """Return (name, fabric) a pod opted in to; ("", None) if it did not, or the policy does not define the fabric.
+    """Return name and fabric to which a pod opted in; ("", None) without an opt-in, or if the policy lacks the fabric.
 
     A pod without a record has not opted in while the policy is in mode `warn`.
     """
@@ -147,7 +146,7 @@ _RAIL_VALUES = "a count, names or a range such as rail0-rail3"
 
 
 class InvalidRailsError(ValueError):
-    """The annotation `rails` is invalid. The message has the cause and the fix."""
+    """Raised if the annotation `rails` is invalid. The message has the cause and the fix."""
 
 
 def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
@@ -213,14 +212,14 @@ _MAX_SEGMENT_DIGITS = 6  # Kubernetes supports no gang of a million pods
 
 
 def read_segment(annotation: str) -> int | None:
-    """Return the number of ranks in the annotation `segment`; None if it is no number from 1 on."""
+    """Return the number of ranks in the annotation `segment`; None if it is not a positive number."""
     digits = annotation.strip()
     is_number = is_count(digits) and len(digits) <= _MAX_SEGMENT_DIGITS
     return int(digits) or None if is_number else None
 
 
 def find_segment(pod: views.Pod, fabric: model.Fabric) -> int:
-    """Return the number of consecutive ranks that must share an NVLink domain; 1 if the ranks need not.
+    """Return the number of consecutive ranks that must share an NVLink domain; 1 if there is no such rule.
 
     An invalid annotation counts as absent, because the webhook rejects it.
     """
@@ -252,12 +251,12 @@ def format_rails(rail_names: Sequence[str]) -> str:
 
 
 def format_resource(resource: str) -> str:
-    """Return a resource as messages have it. The name for rails by claims appears in no object of the cluster."""
+    """Return the name of a resource for messages, which replaces the internal name of a rail that comes as claims."""
     return "NIC" if resource.startswith(f"{names.CLAIMS_DOMAIN}/") else resource
 
 
 def fill_resources(name: str, fabric: model.Fabric, networks: Networks) -> model.Fabric:
-    """Return the fabric with the resource of each rail that has only a network, or that comes as claims."""
+    """Return the fabric with a resource for each rail that has only a network, or comes as claims."""
     if fabric.claims is not None:
         named = [msgspec.structs.replace(rail, resource=names.claim_resource(name, rail.name)) for rail in fabric.rails]
         return msgspec.structs.replace(fabric, rails=tuple(named))
@@ -269,10 +268,10 @@ def fill_resources(name: str, fabric: model.Fabric, networks: Networks) -> model
 
 
 def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric) -> tuple[Need, ...]:
-    """Return what the pod needs of each pool of its fabric, in rail order. Rails without a resource are left out.
+    """Return the devices that the pod needs from each pool of its fabric, in rail order.
 
-    Its resource requests take precedence over its rails. A pod whose claims ask for NICs of any rail needs none of them
-    in particular: the allocator chooses.
+    Its resource requests take precedence over its rails. Rails without a resource are left out, and so are claims for
+    NICs of any rail.
     """
     if needs := find_requested(requests, fabric.rails):
         return needs
@@ -287,7 +286,7 @@ def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric
 
 
 def find_uncounted(pod: views.Pod, fabric: model.Fabric) -> tuple[str, ...]:
-    """Return the rails of the pod that have no resource, so that no device counts them, in rail order."""
+    """Return the rails of the pod that have no resource, in rail order."""
     uncounted = [rail.name for rail in fabric.rails if not rail.resource]
     if not uncounted or fabric.transport is model.Transport.TCP:
         return ()
@@ -296,7 +295,7 @@ def find_uncounted(pod: views.Pod, fabric: model.Fabric) -> tuple[str, ...]:
 
 
 def find_requested(requests: resources.Amounts, rails: Iterable[model.Rail]) -> tuple[Need, ...]:
-    """Return what the resource requests alone need of each pool."""
+    """Return the devices that the resource requests alone need from each pool."""
     return tuple(
         Need(rails=own, resource=resource, amount=requests[resource])
         for resource, own in group_by_resource(rails).items()
@@ -319,7 +318,7 @@ _MAX_TEXT = 2048  # characters of a record that is read; a real one has some hun
 
 
 class TopologyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of the annotation `topology`. `reason` says why it was written, or why nothing was."""
+    """The content of the annotation `topology`. `reason` says why a topology was or was not written."""
 
     scheduler: str = ""
     mode: str = ""

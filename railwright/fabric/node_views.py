@@ -1,4 +1,4 @@
-"""Views of nodes, and of what exporters report of their NUMA nodes, decoded by msgspec as those in `views`."""
+"""Views of nodes and of NodeResourceTopologies, decoded by msgspec as those in `views`."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 def _never(_value: str, _bound: str) -> bool:
-    """Unknown operators tolerate nothing."""
+    """Return False: unknown operators tolerate nothing."""
     return False
 
 
@@ -42,7 +42,7 @@ class Taint(views.View, frozen=True):
     effect: str = ""
 
     def is_blocking(self, tolerations: Sequence[views.Toleration] = ()) -> bool:
-        """True if the taint keeps pods away that have only these tolerations."""
+        """True if the taint keeps away pods with these tolerations."""
         return self.effect in _BLOCKING_EFFECTS and not any(
             toleration.effect in ("", self.effect)
             and (
@@ -125,7 +125,7 @@ class TopologyZone(views.View, frozen=True):
 
 
 class ManagedZones(views.View, frozen=True):
-    """fieldsV1 of a managed field, which shows whether its manager wrote the zones."""
+    """fieldsV1 of a managed field. It has the key `f:zones` if its manager wrote the zones."""
 
     zones: views.Source = msgspec.field(default=None, name="f:zones")
 

@@ -29,7 +29,7 @@ _MIN_VALUE = Fraction(1, 10**9)  # smaller values are rounded up to it (minAllow
 
 
 class InvalidQuantityError(ValueError):
-    """The text is not a Kubernetes quantity. The message contains the text, truncated."""
+    """Raised if the text is not a Kubernetes quantity. The message contains the text, truncated."""
 
     def __init__(self, text: str) -> None:
         super().__init__(f"{text[:_MAX_TEXT]!r} is not a Kubernetes quantity such as 1, 500m or 64Gi")
@@ -83,7 +83,7 @@ def parse_milli(text: str | float) -> int:
 
 
 def is_positive(text: str | float) -> bool:
-    """True for a quantity above 0. False for a text that is none."""
+    """True for a quantity above 0. False for other text."""
     try:
         return parse_milli(text) > 0
     except InvalidQuantityError:

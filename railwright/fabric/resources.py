@@ -85,7 +85,7 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
 
 
 class RequestReader:
-    """Computes the requests of pods. Those of a pod with the containers of the pod before it are not computed again.
+    """Computes the requests of pods. If a pod has the same containers as the previous one, its requests are reused.
 
     Pods of one owner are listed one after the other. Comparing containers takes a tenth of what computing takes.
     """
@@ -97,7 +97,7 @@ class RequestReader:
         self._requests = NO_AMOUNTS
 
     def compute(self, spec: views.PodSpec) -> FrozenAmounts:
-        """Return what `compute_requests` returns, shared."""
+        """Return the result of `compute_requests`, shared between equal pods."""
         read = (spec.containers_or_none, spec.init_containers, spec.overhead, spec.resources)
         if read != self._read:
             self._read, self._requests = read, self._share(compute_requests(spec))
@@ -105,7 +105,7 @@ class RequestReader:
 
 
 def _add_init_containers(running: dict[str, int], containers: Sequence[views.Container]) -> None:
-    """Add the sidecars to what the app containers request, and raise it to what any init container needs."""
+    """Add the sidecars to the requests of the app containers, and raise the sum to the needs of each init container."""
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in containers:

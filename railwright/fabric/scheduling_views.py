@@ -14,7 +14,7 @@ from railwright.fabric import views
 
 
 def _skip(number: int, default: Any = None) -> Any:
-    """Return a field with a name that no object has. The decoder then skips the real one as an unknown field."""
+    """Return a field with a name that no object has, so that the decoder skips the real field as unknown."""
     return msgspec.field(default=default, name=f"-{number}")
 
 
@@ -46,7 +46,7 @@ class Pod(views.Pod, frozen=True):
 
 
 class BriefContainer(views.View, frozen=True):
-    """A container or init container with what it uses of its node."""
+    """A container or init container with its resource requests only."""
 
     name: str = ""
     resources: views.ResourceRequirements | None = None
@@ -54,7 +54,7 @@ class BriefContainer(views.View, frozen=True):
 
 
 class BriefSpec(views.View, frozen=True):
-    """spec of a pod with what it uses of its node."""
+    """spec of a pod with its node and resource requests only."""
 
     containers: list[BriefContainer] | None = None
     init_containers: list[BriefContainer] | None = None
@@ -71,7 +71,7 @@ class BriefStatus(views.View, frozen=True):
 
 
 class BriefPod(views.View, frozen=True):
-    """A pod with what it uses of its node: a pod with very many values is read so, because placement would be slow."""
+    """A pod with its node and resource requests only. Pods with very many values are read as this type to save time."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: BriefSpec = BriefSpec()
@@ -91,9 +91,9 @@ def count_values(pod: views.Pod) -> int:
 
 
 def complete(pod: Pod | BriefPod) -> Pod:
-    """Return a pod, or of one that was read in part its controller, the first claims and the first requested amounts.
+    """Return a pod. A BriefPod becomes one with its controller, its first claims and its first requested amounts.
 
-    kube-scheduler and kubelet count all that it requests.
+    kube-scheduler and kubelet still count all its requests.
     """
     if isinstance(pod, Pod):
         return pod

@@ -1,4 +1,4 @@
-"""Formats counts and lists for messages. The caller decides what is listed and how many items a message names."""
+"""Formats counts and lists for messages. The caller chooses the items and how many of them a message names."""
 
 import functools
 import re
@@ -80,7 +80,7 @@ def limit(text: str, max_length: int) -> str:
 
 
 def limit_warning(text: str, max_length: int) -> str:
-    """Return a warning with at most `max_length` characters, which keeps its remedy: the part after the last semicolon.
+    """Return a warning of at most `max_length` characters that keeps its fix, the part after the last semicolon.
 
     The middle is left out, because the beginning names the problem.
     """

@@ -40,7 +40,7 @@ def _join_rails(labels: Mapping[str, str], key: str, rails: Sequence[str]) -> st
 
 
 def _get_value(labels: Mapping[str, str], key: str) -> str:
-    """Return a label's value; "" if it is missing, or if the labeller wrote that it does not know the domain."""
+    """Return a label's value; "" if it is missing, or if it means that the domain is unknown."""
     value = labels.get(key, "")
     return "" if value in _PLACEHOLDERS else value
 

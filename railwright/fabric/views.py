@@ -72,7 +72,7 @@ class BriefMeta(Identity, frozen=True):
 
     @property
     def identity(self) -> str:
-        """The uid, or namespace/name without a uid, as in a hand-written snapshot."""
+        """The uid; namespace/name if there is no uid, as in a hand-written snapshot."""
         return self.uid or self.full_name
 
 

@@ -1,1 +1,1 @@
-"""Devices of Dynamic Resource Allocation: what ResourceSlices offer, and what ResourceClaims hold."""
+"""Dynamic Resource Allocation: the devices that ResourceSlices offer and ResourceClaims hold."""

@@ -1,12 +1,12 @@
-"""Builds the ResourceClaimTemplates of a pod: GPUs and NICs that share what pairs them, one request a device.
+"""Builds the ResourceClaimTemplates of a pod, with one request a device. Constraints pair GPUs with NICs.
 
-GPUs and rails are grouped as the hardware of the node does: P GPUs and R rails make min(P, R) groups. Eight GPUs and
+GPUs and rails are grouped as in the hardware of the node: P GPUs and R rails make min(P, R) groups. Eight GPUs and
 four rails are four groups of two GPUs and a rail, eight GPUs and 32 EFA devices are eight groups of a GPU and four
 rails.
 
-A claim has one request for each rail, named like the rail, and one for each GPU, `gpu0` and so on. One constraint for
-each group of the hardware makes true pairs; one for all devices would ask that all share a PCIe root. Claims are cut
-between groups, because constraints do not reach across claims. A claim holds at most 32 devices, and as many requests,
+A claim has one request for each rail, named like the rail, and one for each GPU, `gpu0` and so on. Each group of the
+hardware has a constraint of its own; one for all devices would require one PCIe root for all. Claims are cut between
+groups, because constraints do not reach across claims. A claim holds at most 32 devices, and as many requests,
 constraints and configurations.
 
 The name of a template has a hash of its content, so a template of that name has that content or is not used. It also
@@ -48,13 +48,13 @@ class OwnClaim(NamedTuple):
 
 
 def build_name(fabric: str, accelerators: int, rails: int, devices: Tree) -> str:
-    """Return the name of the template with these `devices`, for a pod with so many GPUs and rails in its claims."""
+    """Return the name of the template with these `devices`, for a pod whose claims have this many GPUs and rails."""
     readable = _INVALID.sub("-", fabric.lower()).strip("-")[:_MAX_FABRIC]
     return f"{names.CLAIM_TEMPLATE_PREFIX}{readable}-{accelerators}x{rails}-{_hash(devices)}"
 
 
 def has_content_of_name(name: str, devices: Any) -> bool:
-    """True if `devices` have the hash that is in the template's name."""
+    """True if the hash in the template's name is that of `devices`."""
     match = _NAME.fullmatch(name)
     return match is not None and match[3] == _hash(devices)
 
@@ -108,7 +108,7 @@ def count_accelerators(pod: views.Pod, containers: Sequence[views.Container]) ->
 
 
 class ClaimedRail(msgspec.Struct, frozen=True):
-    """A rail whose devices come as claims: those of the DeviceClass whose attribute has one of the values."""
+    """A rail that is requested by claims. Its devices have one of the values in an attribute."""
 
     name: str  # of the rail, and of its request
     position: int  # in the fabric
@@ -119,7 +119,7 @@ class ClaimedRail(msgspec.Struct, frozen=True):
 
     @property
     def expression(self) -> str:
-        """Return the CEL expression that is true for these devices."""
+        """Return the CEL expression that selects the rail's devices."""
         return selectors.select_values(self.attribute, self.values)
 
 
@@ -158,7 +158,7 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
     pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
 
     def plan(self, rails: int | Collection[str], accelerators: int) -> ClaimPlan:
-        """Return the plan for these rails, or for any rails if they are a number, and for GPUs in the claims."""
+        """Return the claims for these rails and for `accelerators` GPUs. A number means that many rails, whichever."""
         own = [*self.rails.values()]
         if isinstance(rails, int):  # with names that no rail has, and the values of all
             values = tuple([value for rail in own for value in rail.values])
@@ -180,7 +180,7 @@ class Group(NamedTuple):
 
 
 def build_specs(fabric: ClaimedFabric, rails: Sequence[ClaimedRail], accelerators: int) -> Sequence[Tree]:
-    """Return the `devices` of each claim of a pod, with as many groups as fit, in order.
+    """Return the `devices` of each claim of a pod. Each claim has as many groups as fit.
 
     `accelerators` is the number of its GPUs in the claims. A valid policy has no group larger than a claim.
     """
@@ -200,8 +200,8 @@ def build_specs(fabric: ClaimedFabric, rails: Sequence[ClaimedRail], accelerator
 def list_groups(fabric: ClaimedFabric, accelerators: int, rails: Sequence[ClaimedRail]) -> Sequence[Group]:
     """Return the groups of a pod's devices, in the order of its rails.
 
-    GPUs go to the groups of the pod's rails first, evenly, and no more than each group has. Each of the others is a
-    group of its own, because the claim does not say where it is; so is each device if no attribute pairs them.
+    GPUs go to the groups of the pod's rails first, evenly, and no more than each group has. Each further GPU is a group
+    of its own, because the claim does not say where it is. Without pairing, so is each device.
     """
     if not fabric.pair_attribute:
         return (*[Group(0, (rail,)) for rail in rails], *[Group(1)] * accelerators)
@@ -216,7 +216,7 @@ def list_groups(fabric: ClaimedFabric, accelerators: int, rails: Sequence[Claime
 
 
 def _add_group(spec: Tree, fabric: ClaimedFabric, group: Group, gpus: Sequence[str]) -> None:
-    """Add the requests of a group to the `devices` of a claim, and what pairs and configures them."""
+    """Add the requests of a group to the `devices` of a claim, with their constraint and configuration."""
     spec["requests"] += [_request(name, fabric.accelerator_class) for name in gpus]
     for rail in group.rails:
         spec["requests"].append(_request(rail.name, fabric.device_class, rail.expression, fabric.devices_per_rail))

@@ -1,18 +1,16 @@
-"""Counts the devices that slices offer on each node, and those of them that claims hold, as amounts of resource names.
+"""Counts the devices of each node by resource name: those that slices offer, and those that claims hold.
 
-Placement therefore treats them as devices of a device plugin. A resource that kubelet reports comes from a device
-plugin, and counts as kubelet reports it. Of a resource that only slices offer, the devices in use are those that claims
-hold. What a bound pod requests and no claim holds does not count: anybody can write amounts into a pod that names its
-node.
+Placement can therefore treat them like devices of a device plugin. A resource that kubelet reports comes from a device
+plugin, and counts as kubelet reports it. If only slices offer a resource, only the devices that claims hold are in use.
+Requests of bound pods do not count: anybody can write amounts into a pod that names its node.
 
-A pod requests what the templates and claims that its spec names ask for, before and after allocation, so that equal
-pods stay equal, and a gang that waits is planned whole. If a template is deleted while its pods run, what was made of
-it shows the same. A claim is that of a pod in its own namespace only: tenants
-write owners of claims.
+The requests of a pod include those of the templates and claims in its spec, before and after allocation. So equal pods
+stay equal, and a waiting gang is planned as a whole. If a template is deleted while its pods run, the claims made from
+it count instead. A claim belongs only to a pod in its own namespace, because tenants can write the owners of claims.
 
-A device of a DeviceClass that the policy names counts under the class (`name_class`), and under each rail of which it
-has the attribute's value, or under the accelerators. A request counts in the same way: it is for a rail if it has the
-rail's expression. A class with an expression that is not plain counts nothing.
+A device of a DeviceClass of the policy counts under the class (`name_class`), and under each rail with the value of its
+attribute, or under the accelerators. A request is for a rail if it has the rail's expression. Devices of a class do not
+count if `selectors` cannot read its expressions.
 
 Updated by events, which may arrive in any order and repeatedly.
 """
@@ -49,7 +47,7 @@ def identify_claims(pod: views.Pod) -> PodKey:
 
 
 class ResourceNames:
-    """Device classes, and the fabrics of the policy in force.
+    """Names devices by the device classes and the fabrics of the policy in force.
 
     `version` is incremented when devices or requests may have other names.
     """
@@ -71,7 +69,7 @@ class ResourceNames:
         return tuple(names)
 
     def find_request_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
-        """Return the resource names that a request of a claim is for."""
+        """Return the resource names under which a request of a claim counts."""
         name = request.device_class_name
         if name not in self._classes or name not in self._rails:
             return ()
@@ -115,7 +113,7 @@ def _is_of_rail(device: slices.OfferedDevice, rail: claim_templates.ClaimedRail)
 class NodeDevices(msgspec.Struct, frozen=True):
     """Devices of a node, in milli-units by resource name.
 
-    `allocatable` excludes devices with a taint that keeps pods away. `allocated` is the part of it that claims hold.
+    `allocatable` excludes devices whose taint keeps pods away. `allocated` are those of them that claims hold.
     """
 
     capacity: resources.FrozenAmounts = resources.NO_AMOUNTS
@@ -127,7 +125,7 @@ NO_DEVICES = NodeDevices()
 
 
 class Changes(NamedTuple):
-    """What an event may have changed."""
+    """Nodes and pods that an event may have changed."""
 
     nodes: AbstractSet[str] = frozenset()  # whose devices changed, or were taken or returned
     uids: AbstractSet[str] = frozenset()  # of pods that use a changed claim, or did
@@ -211,7 +209,7 @@ class Inventory:
         return [(device, self.names.find_names(device)) for device in self.offered.list_on(node)]
 
     def find_holder(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
-        """Return the claim that holds a device and keeps others from it."""
+        """Return the claim that holds a device exclusively."""
         key = self._claim_by_device.get(device)
         return self.claim_sink.known[key] if key is not None else None
 
@@ -222,7 +220,7 @@ class Inventory:
         return [self.claim_sink.known[key] for key in sorted(keys)]
 
     def share(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
-        """Return a claim that was just read with one object for equal specs, such as those of a template's claims."""
+        """Return a decoded claim that shares one spec object with equal claims, such as those of one template."""
         return msgspec.structs.replace(claim, spec=self._specs.find(claim.spec, lambda: claim.spec))
 
     # --- pods -----------------------------------------------------------------------------------------
@@ -247,7 +245,7 @@ class Inventory:
         return _count_names(names for device, names in self._list_named([claim]) if device.node == node)
 
     def count_taken(self, pod: PodKey, names: AbstractSet[str], node: str = "") -> resources.Amounts:
-        """Return the devices that the claims of a pod keep from others: on one node, or on all."""
+        """Return the devices that a pod's claims hold exclusively, on one node or on all."""
         return _count_names(
             names & set(own)
             for device, own in self.list_held(pod)
@@ -271,13 +269,13 @@ class Inventory:
         return resources.add_up([self._count_request(request) for claim in requested for request in claim.requests])
 
     def _list_made_for(self, pod: PodKey) -> list[objects.DeviceClaim]:
-        """Return the devices of the claims that were made for a pod from its templates."""
+        """Return the device requests of the claims that were generated for a pod."""
         known = self.claim_sink.known
         claims = [known[key] for key in sorted(self._claims_by_pod.get((pod.namespace, pod.uid), ()))]
         return [claim.spec.devices for claim in claims if claim.made_for == pod.uid]
 
     def _count_request(self, request: objects.DeviceRequest) -> resources.Amounts:
-        """Return the devices that a request takes. One with alternatives does not count: the allocator chooses."""
+        """Return the number of requested devices by resource name. A request with alternatives counts as none."""
         exact = request.exactly
         if exact is None or not exact.least_devices:
             return {}
@@ -294,7 +292,7 @@ class Inventory:
     # --- changes --------------------------------------------------------------------------------------
 
     def replace_fabrics(self, fabrics: Sequence[claim_templates.ClaimedFabric]) -> Changes:
-        """Replace the fabrics by whose rails devices are named."""
+        """Replace the fabrics whose rails name the devices."""
         has_changed = self.names.replace_fabrics(fabrics)
         return Changes(nodes=frozenset(self.offered.devices_by_node) if has_changed else frozenset())
 

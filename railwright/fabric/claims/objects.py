@@ -113,7 +113,7 @@ class ExactDeviceRequest(views.View, frozen=True):
 
     @property
     def least_devices(self) -> int:
-        """The least number of devices that the request takes from others; 0 if its mode is unknown."""
+        """Minimum number of devices for the request; 0 if its mode is unknown."""
         return 0 if self.admin_access else {"ExactCount": self.count, "All": 1}.get(self.allocation_mode, 0)
 
 
@@ -126,7 +126,7 @@ class DeviceRequest(views.View, frozen=True):
 
     @property
     def kinds(self) -> Sequence[ExactDeviceRequest]:
-        """The kinds of device of which the scheduler takes one, the preferred one first."""
+        """The alternatives of the request, the preferred one first."""
         return (self.exactly,) if self.exactly is not None else self.first_available or ()
 
 
@@ -161,7 +161,7 @@ class ResourceClaimSpec(views.View, frozen=True):
 
 
 class TemplateClaimSpec(views.View, frozen=True):
-    """spec of the claims of a template, with the whole content of their devices: its hash is in the template's name."""
+    """spec of the claims of a template. `devices` is kept whole, because its hash is in the template's name."""
 
     devices: Any = None
 
@@ -180,7 +180,7 @@ class ResourceClaimTemplate(views.View, frozen=True, dict=True):
 
     @functools.cached_property
     def devices(self) -> DeviceClaim:
-        """The devices of the claims; none if they have a newer form than ours."""
+        """The devices of the claims; none if they have fields that railwright does not know."""
         try:
             return msgspec.convert(self.spec.spec.devices or {}, DeviceClaim)
         except msgspec.ValidationError:
@@ -244,13 +244,13 @@ class ResourceClaim(views.View, frozen=True):
 
     @property
     def made_for(self) -> str:
-        """UID of the pod that the claim was made for from a template; "" for a claim that is written by others."""
+        """UID of the pod for which the claim was generated from a template; "" for a claim of another origin."""
         owner = self.metadata.controller
         return owner.uid if owner is not None and owner.api_version == "v1" and owner.kind == "Pod" else ""
 
     @property
     def consumers(self) -> frozenset[str]:
-        """UIDs of the pods that use the claim: those for which it is reserved, and the pod that it was made for."""
+        """UIDs of the pods that use the claim: those for which it is reserved or was generated."""
         pods = {consumer.uid for consumer in self.status.reserved_for or () if consumer.resource == "pods"}
         return frozenset(pods | {self.made_for} if self.made_for else pods)
 

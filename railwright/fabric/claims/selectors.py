@@ -1,6 +1,6 @@
-"""Reads and writes plain CEL expressions: a device's driver and attributes equal constants, joined by &&.
+"""Reads and writes plain CEL expressions: comparisons of a device's driver and attributes with constants, joined by &&.
 
-DeviceClasses of drivers mostly consist of these. Nothing else is evaluated: the devices of other classes do not count.
+DeviceClasses of drivers mostly consist of these. Other expressions are not evaluated, and their devices do not count.
 """
 
 import json
@@ -12,7 +12,7 @@ from railwright.fabric.claims import objects
 
 
 class Term(NamedTuple):
-    """What an expression demands of a device: a value of an attribute, DOMAIN/NAME, or that it exists.
+    """A condition on a device: the value of an attribute, DOMAIN/NAME, or that it exists.
 
     The name "" stands for the device's driver.
     """
@@ -22,7 +22,7 @@ class Term(NamedTuple):
 
 
 Selection = Sequence[Term]
-"""What plain expressions demand. All terms must be true."""
+"""The terms of plain expressions. All must be true."""
 
 _TEXT = r"""(?:"[^"\\\r\n]*"|'[^'\\\r\n]*')"""
 _TERM = re.compile(
@@ -35,14 +35,14 @@ _PIECE = re.compile(rf"{_TEXT}|&&|[^\"'&]+|.", re.DOTALL)
 
 
 def read(expressions: Iterable[str]) -> Selection | None:
-    """Return what a device must have so that all expressions are true. Return None if one of them is not plain."""
+    """Return the terms of all expressions. Return None if one of them is not plain."""
     terms = [_read_term(term) for expression in expressions for term in _split(expression)]
     plain = [term for term in terms if term is not None]
     return plain if len(plain) == len(terms) else None
 
 
 def matches(selection: Selection, device: objects.Device, driver: str) -> bool:
-    """True if a device is selected. One that lacks an attribute is not: kube-scheduler gives it to no pod either."""
+    """True if a device is selected. A device without the attribute is not, as for kube-scheduler."""
     return all(_matches(term, device, driver) for term in selection)
 
 

@@ -30,7 +30,7 @@ class OfferedDevice(msgspec.Struct, frozen=True):
     device: objects.Device  # as in its slice
 
     def find_taint(self) -> str:
-        """Return a taint that keeps pods away, as KEY=VALUE:EFFECT; "" if there is none."""
+        """Return the first taint with effect NoSchedule or NoExecute, as KEY=VALUE:EFFECT; "" if there is none."""
         taint = next((taint for taint in self.device.taints or () if taint.is_blocking()), None)
         return f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" if taint is not None else ""
 
@@ -51,7 +51,7 @@ class SliceIndex:
         self.devices_by_node: dict[str, dict[DeviceId, OfferedDevice]] = {}
 
     def share(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
-        """Return a slice that was just read with one object for equal attributes, which most nodes have in common."""
+        """Return a decoded slice that shares one object for equal attributes, which most nodes have in common."""
         if len(self._attributes) >= _MAX_ATTRIBUTES:
             self._attributes.clear()  # existing references stay valid
         for device in offered.spec.devices:
@@ -116,7 +116,7 @@ def _list_current(slices: Collection[objects.ResourceSlice]) -> list[objects.Res
 
 
 def _list_devices(offered: objects.ResourceSlice) -> list[OfferedDevice]:
-    """Return the devices of a slice that are those of one node."""
+    """Return the devices of a slice that belong to one node."""
     spec = offered.spec
     return [
         OfferedDevice(id=DeviceId(spec.driver, spec.pool.name, device.name), node=node, device=device)

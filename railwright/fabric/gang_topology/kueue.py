@@ -1,4 +1,4 @@
-"""Writes what Kueue reads of jobs in its queues: annotations `kueue.x-k8s.io/podset-...` of pod templates (Kueue 0.19).
+"""Writes Kueue's topology annotations, `kueue.x-k8s.io/podset-...`, into the pod templates of a job (Kueue 0.19).
 
 Kueue chooses the domains before pods exist. Its webhook rejects a job whose annotations contradict each other
 (pkg/controller/jobframework/tas_validation.go), so nothing is written where it would. It never admits a job that asks
@@ -15,13 +15,17 @@ KINDS = frozenset(  # other kinds have pods that come and go, and are no gang of
         *(f"{kind}.kubeflow.org" for kind in ("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")),
     }
 )
-_GROUP = QUEUE_NAME.partition("/")[0]
-_PREFIX = f"{_GROUP}/podset-"
-_REQUIRED, _PREFERRED, _TOGETHER = f"{_PREFIX}required-topology", f"{_PREFIX}preferred-topology", f"{_PREFIX}group-name"
+_DOMAIN = QUEUE_NAME.partition("/")[0]
+_PREFIX = f"{_DOMAIN}/podset-"
+_REQUIRED, _PREFERRED, _GROUP_KEY = (
+    f"{_PREFIX}required-topology",
+    f"{_PREFIX}preferred-topology",
+    f"{_PREFIX}group-name",
+)
 _SLICE, _SLICE_SIZE = f"{_PREFIX}slice-required-topology", f"{_PREFIX}slice-size"
-_ELASTIC = f"{_GROUP}/elastic-job"  # annotation of a job
-_FEWER = f"{_GROUP}/job-min-parallelism"  # annotation of a Job that may be admitted with fewer pods
-_TOGETHER_NAME = "railwright"  # of the two pod sets that are placed together
+_ELASTIC = f"{_DOMAIN}/elastic-job"  # annotation of a job
+_MIN_PARALLELISM = f"{_DOMAIN}/job-min-parallelism"  # annotation of a Job that may be admitted with fewer pods
+_GROUP_NAME = "railwright"  # of the two pod sets that are placed together
 
 
 def write(request: requests.TopologyRequest) -> requests.SchedulerFields:
@@ -30,7 +34,7 @@ def write(request: requests.TopologyRequest) -> requests.SchedulerFields:
     level = request.choose(requests.is_label)
     annotations = {_REQUIRED if request.is_required else _PREFERRED: level}
     if len(request.ranks) > 1:
-        annotations[_TOGETHER] = _TOGETHER_NAME
+        annotations[_GROUP_KEY] = _GROUP_NAME
     elif _needs_slices(request, level):
         annotations |= {_SLICE: request.closest, _SLICE_SIZE: str(request.segment)}
     written = {part.template.title: annotations for part in request.ranks}
@@ -38,7 +42,7 @@ def write(request: requests.TopologyRequest) -> requests.SchedulerFields:
 
 
 def _needs_slices(request: requests.TopologyRequest, level: str) -> bool:
-    """True if segments need domains of their own in that of `level`.
+    """True if each segment needs a domain of its own within the gang's domain of `level`.
 
     Kueue divides pods into whole slices only, and forbids slices of pod sets that are placed together.
     """
@@ -47,7 +51,7 @@ def _needs_slices(request: requests.TopologyRequest, level: str) -> bool:
         and request.segment > 1
         and request.closest != level
         and request.pods % request.segment == 0
-        and _FEWER not in request.workload.metadata.annotations
+        and _MIN_PARALLELISM not in request.workload.metadata.annotations
     )
 
 

@@ -1,4 +1,4 @@
-"""Plans the topology of a workload that is being created: from its policy and its templates to fields and a record.
+"""Plans the topology fields and the record of a workload at its creation, from the policy and its templates.
 
 A topology is written only at the creation of the workload, and never where its author has written one.
 """
@@ -27,7 +27,7 @@ _MAX_NAMES = 128  # characters of schedulers' names that authors write
 
 
 class TopologyPlan(msgspec.Struct, frozen=True):
-    """Holds what is written into a workload. `annotations` are by title of a template, `fields` by JSON pointer."""
+    """Fields to write into a workload. `annotations` are by title of a template, `fields` by JSON pointer."""
 
     annotations: Mapping[str, Mapping[str, str]] = {}
     fields: Mapping[str, Any] = {}
@@ -47,9 +47,9 @@ def plan(
     plans: Sequence[template_plan.TemplatePlan],
     document: model.PolicyDocument,
 ) -> TopologyPlan:
-    """Return what is written into a workload. `tree` is the workload as plain data.
+    """Return the annotations and fields to write into a workload. `tree` is the workload as plain data.
 
-    Nothing is planned if the policy asks for nothing, and if the object has the fields of its record already: the API
+    Returns NOTHING if the policy asks for no topology, or if the object already has the fields of its record: the API
     server may call the webhook twice.
     """
     fabric = find_fabric(plans, document)
@@ -98,7 +98,7 @@ def _write(scheduler: str, request: requests.TopologyRequest) -> requests.Schedu
 
 
 def _describe(scheduler: str, request: requests.TopologyRequest, writing: requests.SchedulerFields) -> reason.Reason:
-    """Return the reason for what is written. It names the segments that nothing keeps together."""
+    """Return the reason for the written fields. It says if nothing keeps the segments together."""
     fields = [".".join(frameworks.split_pointer(field)) for field in writing.fields]
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
     is_divided = request.is_required and request.segment > 1 and request.closest != writing.level
@@ -117,8 +117,7 @@ def carry_over(
 ) -> list[template_plan.TemplatePlan]:
     """Return the plans of an update, with the topology that the stored templates got at their creation.
 
-    Its annotations are added to templates that have none of them, and no other topology for the same scheduler: the two
-    might contradict each other.
+    They are added to a template only if it has no topology for the same scheduler, which might contradict them.
     """
     pods = {template.title: template.pod for template in stored}
     carried = []
@@ -137,7 +136,7 @@ def carry_over(
 
 
 def _list_families(annotations: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """Return the domain and the first word of each key, which all keys of one scheduler's topology share."""
+    """Return the domain and the first word of each key. All topology keys of one scheduler have the same."""
     parts = [key.partition("/") for key in annotations]
     return frozenset((domain, name.partition("-")[0]) for domain, _, name in parts)
 
@@ -177,7 +176,7 @@ def _build_part(workload: templates.Workload, tree: Any, planned: template_plan.
 
 
 def _has_topology_from_railwright(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
-    """True if a template's record names annotations or a field that railwright added, and the workload has them."""
+    """True if the workload has all topology annotations and fields that a template's record lists."""
     for planned in plans:
         annotations = planned.template.pod.metadata.annotations
         if any(key in annotations for key in intent.read_topology(planned.template.pod).annotations):

@@ -28,7 +28,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class TopologyRequest(msgspec.Struct, frozen=True):
-    """Asks for one domain for all pods of a workload with ranks."""
+    """Asks a scheduler to keep all pods of a workload in one domain."""
 
     workload: templates.Workload
     tree: Mapping[str, Any]  # the workload as plain data; fields that its API has not validated yet

@@ -1,4 +1,4 @@
-"""Writes what Volcano reads: `spec.networkTopology` of its Job, and annotations on the pods of other controllers.
+"""Writes Volcano's topology fields: `spec.networkTopology` of its Job, and annotations of other controllers' pods.
 
 Volcano reads HyperNodes, and skips every job with a topology while there are none. So a topology is written only if the
 policy names levels of HyperNodes as domains. Level 1 is tier 1, and so on, as Volcano's discovery numbers them. The
@@ -30,7 +30,7 @@ JOB_FIELD = "/spec/networkTopology"  # immutable, like the spec of a Volcano Job
 MODE, HIGHEST_TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"  # of the workload: pods that start together
 _HARD, _SOFT = "hard", "soft"
-_STARTS_SMALLER = (
+_SMALLER_START = (
     "with {} the scheduler starts fewer pods than the gang has, and might choose a domain without room for the others"
 )
 _OWN_KEYS = (MODE, HIGHEST_TIER, volcano.GROUP_ANNOTATION)
@@ -45,7 +45,7 @@ def write_job(request: TopologyRequest) -> SchedulerFields:
         raise refuse_written("partitionPolicy of a task")
     if request.is_required:
         _refuse_smaller_gang(request, tasks)
-    level, mode, tier = _build(request)
+    level, mode, tier = _build_constraint(request)
     value: Mapping[str, Any] = {"mode": mode} if tier is None else {"mode": mode, "highestTierAllowed": tier}
     return SchedulerFields(level, {JOB_FIELD: value})
 
@@ -59,7 +59,7 @@ def annotate(request: TopologyRequest) -> SchedulerFields:
         if key := next((key for key in _OWN_KEYS if key in part.pod.metadata.annotations), None):
             raise refuse_written(f"annotation {key}")
     fields = _require_all_pods(request) if request.is_required else {}
-    level, mode, tier = _build(request)
+    level, mode, tier = _build_constraint(request)
     annotations = {MODE: mode} if tier is None else {MODE: mode, HIGHEST_TIER: str(tier)}
     return SchedulerFields(level, fields, {part.template.title: annotations for part in request.parts})
 
@@ -73,7 +73,7 @@ def _refuse_smaller_gang(request: TopologyRequest, tasks: Iterable[Mapping[str, 
         is_smaller = any(task.get("minAvailable", task.get("replicas")) != task.get("replicas") for task in tasks)
         field = "minAvailable of a task"
     if is_smaller:
-        raise NotWrittenError(_STARTS_SMALLER.format(field))
+        raise NotWrittenError(_SMALLER_START.format(field))
 
 
 def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
@@ -94,11 +94,11 @@ def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
         return {}
     if written is not None or not is_job:
         field = f"{'no ' if written is None else ''}annotation {MIN_MEMBER}"
-        raise NotWrittenError(_STARTS_SMALLER.format(field))
+        raise NotWrittenError(_SMALLER_START.format(field))
     return {point_to_annotation(MIN_MEMBER): str(pods)}
 
 
-def _build(request: TopologyRequest) -> tuple[str, str, int | None]:
-    """Return the key of the level, the mode and the highest tier, which is None for a soft constraint."""
+def _build_constraint(request: TopologyRequest) -> tuple[str, str, int | None]:
+    """Return the key of the level, the mode, and the highest tier (None for a soft constraint)."""
     level = request.choose(lambda key: not is_label(key))
     return (level, _HARD, hypernodes.LEVELS.index(level) + 1) if request.is_required else ("", _SOFT, None)

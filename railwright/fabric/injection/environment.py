@@ -79,7 +79,7 @@ def build_rank_settings(case: derive.Case) -> Settings:
             [
                 variable
                 for variable in variables
-                if conf.can_carry(variable.name) and conf.fits(variable.name, variable.value)
+                if conf.can_set(variable.name) and conf.fits(variable.name, variable.value)
             ]
         ),
         optional_library_vars=tuple([variable for variable in available if variable not in always_set]),
@@ -129,7 +129,7 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         if route.found:
             _explain_missed(draft, route)
         else:
-            for name in init_containers.list_open(pod, ctx):
+            for name in init_containers.list_unstated(pod, ctx):
                 draft.skip(f"env.{name}", _UNSTATED)
 
 
@@ -148,7 +148,7 @@ def _set_in_container(
     may_use_rdma = libraries.may_use_rdma(ucx_transports)
     if ucx_transports is not None and may_use_rdma:
         used |= {libraries.RDMA_OF_UCX}
-    unusable = frozenset[str]() if may_use_rdma else libraries.OF_UCX_DEVICES
+    unusable = frozenset[str]() if may_use_rdma else libraries.UCX_DEVICE_VARIABLES
     own = {one.name: one for one in (*every, *optional)}
     wanted = [
         one
@@ -164,7 +164,7 @@ def _set_in_container(
         and not _has_conflict(existing, one, own)
     ]
     if _env_from_may_set(container, route.settings.all, optional, found):
-        by_file = (*route.settings.file_vars, *[one for one in found if conf.can_carry(one.name)])
+        by_file = (*route.settings.file_vars, *[one for one in found if conf.can_set(one.name)])
         _set_in_env(draft, index, container, wanted, wanted)
         _warn_of_env_from(draft, container, [one for one in (*wanted, *found) if one not in by_file])
     else:

@@ -87,7 +87,7 @@ def _is_wanted(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if the policy wants the init container for a pod: always, or because it leaves values open."""
     if not ctx.rails or ctx.fabric.resolve == "never":
         return False
-    return ctx.fabric.resolve == "always" or bool(list_open(pod, ctx))
+    return ctx.fabric.resolve == "always" or bool(list_unstated(pod, ctx))
 
 
 def finds_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
@@ -96,13 +96,13 @@ def finds_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
     return not is_left_out and _is_wanted(pod, ctx) and _find_skip_reason(pod, ctx) is None
 
 
-def list_open(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, ...]:
+def list_unstated(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, ...]:
     """Return the variables that the libraries of a pod need and for which the policy states no value."""
     if "env" in ctx.options.skip or not ctx.fabric.nccl.derive:
         return ()
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
     rails = ctx.selected.policy_rails
-    return derive.list_open(ctx.fabric, None if by_claims else device_names.find_devices(pod, ctx.document, rails))
+    return derive.list_unstated(ctx.fabric, None if by_claims else device_names.find_devices(pod, ctx.document, rails))
 
 
 def _is_ours(container: views.Container) -> bool:

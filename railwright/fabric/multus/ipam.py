@@ -1,4 +1,4 @@
-"""Reads the addresses that a network's CNI configuration gives to pods, of the plugins that state them there.
+"""Reads the subnets of pods from the CNI configuration of a network, if its IPAM plugin states them there.
 
 host-local has `subnet` and `ranges`, whereabouts `range` and `ipRanges`, static `addresses`. Others, such as dhcp and
 IPAM pools of a controller, state none.

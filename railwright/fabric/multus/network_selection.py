@@ -15,7 +15,7 @@ _MAX_QUOTED = 80  # characters of an invalid entry in an error message
 
 
 class InvalidNetworksError(ValueError):
-    """Multus would reject the value. `position` counts entries from 1; 0 stands for the entire value."""
+    """Raised if Multus would reject the value. `position` counts entries from 1; 0 stands for the entire value."""
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(f"entry {position}: {problem}" if position else problem)
@@ -83,7 +83,7 @@ def _describe_origin(selection: Selection) -> str:
 
 
 def check_name(interface: str, position: int) -> None:
-    """Apply the kernel's rule (net/core/dev.c, dev_valid_name), which otherwise fails only when the pod starts."""
+    """Raise InvalidNetworksError for a name that the kernel would reject (net/core/dev.c, dev_valid_name)."""
     name = interface.encode(errors="replace")
     if len(name) > MAX_INTERFACE:
         raise InvalidNetworksError(

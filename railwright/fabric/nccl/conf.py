@@ -12,8 +12,8 @@ _SUPPORTED_PREFIXES = ("NCCL_", "FI_")
 _FILE_VARIABLE = "NCCL_CONF_FILE"  # names the file, so NCCL reads it before the file
 
 
-def can_carry(name: str) -> bool:
-    """True if the file can set the variable: NCCL reads it, or the libfabric plugin that NCCL loads."""
+def can_set(name: str) -> bool:
+    """True for a variable of NCCL or of its libfabric plugin, except the one that names the file."""
     return name.startswith(_SUPPORTED_PREFIXES) and name != _FILE_VARIABLE
 
 

@@ -73,8 +73,8 @@ def _return_text(text: str) -> Value:
     return lambda _: text
 
 
-def _read(key: str) -> Value:
-    """Return a function that gives the policy's `nccl` key."""
+def _read_key(key: str) -> Value:
+    """Return a function that reads a key of the policy's `nccl` section."""
 
     def read(case: Case) -> str | None:
         setting = getattr(case.nccl, key)
@@ -89,10 +89,7 @@ def _set_with_nvlink(case: Case) -> str | None:
 
 
 def _name_interface(mark: str = "") -> Value:
-    """Return a function that gives the primary interface's name after `mark`.
-
-    It gives None in a foreign network namespace, where the interface has another name, and for a pod without it.
-    """
+    """Return a function that gives `mark` and the primary interface, None if the pod lacks it or it is foreign."""
     return lambda case: None if case.is_foreign or not case.has_interface else f"{mark}{case.fabric.primary_interface}"
 
 
@@ -106,13 +103,13 @@ def _read_address_family(case: Case) -> str | None:
     return "AF_INET6" if ":" in (_read_address_range(case) or "") else None
 
 
-def _read_index(case: Case) -> str | None:
-    """Return the GID index of the policy for a library that knows no -1, by which NCCL chooses."""
+def _read_gid_index(case: Case) -> str | None:
+    """Return the policy's GID index; None for -1, which only NCCL understands."""
     index = case.nccl.gid_index
     return None if index is None or index < 0 else str(index)
 
 
-def _require(network: str = "") -> Value:
+def _require_network(network: str = "") -> Value:
     """Return a function that gives the plugin's network, otherwise `network`, if TCP is forbidden."""
     return lambda case: (case.nccl.plugin or network or None) if case.nccl.forbid_tcp_fallback else None
 
@@ -127,7 +124,7 @@ def _list_ports(case: Case) -> str | None:
     return None if not case.devices else ",".join(f"{device}:1" for device in dict.fromkeys(case.devices))
 
 
-def _list_exactly(case: Case) -> str | None:
+def _list_exact_devices(case: Case) -> str | None:
     """Return the list after '=', because NCCL reads other names as prefixes: mlx5_1 would also select mlx5_10."""
     return f"={devices}" if (devices := _list_devices(case)) else None
 
@@ -155,20 +152,20 @@ _ROWS = (
     Row("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
     Row("TP_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
     Row("NCCL_CUMEM_ENABLE", _set_with_nvlink, VariableCode.NVLINK_MEMORY, _WITH_RAILS),
-    Row("NCCL_NET", _require("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
-    Row("NCCL_NET", _require("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
-    Row("NCCL_NET", _require(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
+    Row("NCCL_NET", _require_network("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
+    Row("NCCL_NET", _require_network("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
+    Row("NCCL_NET", _require_network(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
     Row("NCCL_NET", _return_text("Socket"), VariableCode.TCP_ONLY, _TCP),
     Row("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
     Row("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.TCP_ONLY, _TCP),
     Row("NCCL_IB_DISABLE", _return_text("1"), VariableCode.TCP_ONLY, _TCP),
-    Row("NCCL_IB_HCA", _list_exactly, VariableCode.RAIL_DEVICES, _VERBS - _ERDMA),
-    Row("NCCL_IB_HCA", lambda case: _list_exactly(case) or "erdma", VariableCode.RAIL_DEVICES, _ERDMA),
-    Row("NCCL_IB_GID_INDEX", _read("gid_index"), VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Row("MC_GID_INDEX", _read_index, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Row("NCCL_IB_HCA", _list_exact_devices, VariableCode.RAIL_DEVICES, _VERBS - _ERDMA),
+    Row("NCCL_IB_HCA", lambda case: _list_exact_devices(case) or "erdma", VariableCode.RAIL_DEVICES, _ERDMA),
+    Row("NCCL_IB_GID_INDEX", _read_key("gid_index"), VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Row("MC_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _WITH_GIDS),
     Row("NCCL_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _WITH_GIDS),
     Row("NCCL_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Row("NCCL_IB_TC", _read("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
+    Row("NCCL_IB_TC", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
     Row("NCCL_IB_PCI_RELAXED_ORDERING", _return_text("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
     Row("NCCL_NET_GDR_LEVEL", _return_text("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
 )
@@ -186,10 +183,10 @@ _LIBRARY_ROWS = (
     ),
     Row("NVSHMEM_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _ROCE),
     Row("NVSHMEM_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _ROCE),
-    Row("UCX_IB_TRAFFIC_CLASS", _read("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
+    Row("UCX_IB_TRAFFIC_CLASS", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
     Row("UCX_NET_DEVICES", _list_ports, VariableCode.RAIL_DEVICES, _NATIVE),
-    Row("UCX_IB_GID_INDEX", _read_index, VariableCode.SET_BY_POLICY, _ROCE),
-    Row("NVSHMEM_IB_GID_INDEX", _read_index, VariableCode.SET_BY_POLICY, _ROCE),
+    Row("UCX_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
+    Row("NVSHMEM_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
     Row("NVSHMEM_REMOTE_TRANSPORT", _return_text("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
     Row("NVSHMEM_LIBFABRIC_PROVIDER", _return_text("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
 )
@@ -248,10 +245,10 @@ def list_found(fabric: Fabric) -> tuple[str, ...]:
     )
 
 
-def list_open(fabric: Fabric, devices: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the variables of NCCL for which the policy states no value: the devices, the entry of their GID table.
+def list_unstated(fabric: Fabric, devices: Sequence[str] | None) -> tuple[str, ...]:
+    """Return NCCL's variables for the devices and the GID index, if the policy does not state their values.
 
-    Other libraries need the same. NCCL chooses an entry itself (2.21 and newer), others take one of the host.
+    Without a value, NCCL 2.21 and newer choose the index themselves; other libraries take one of the host.
     """
     needs = {
         "NCCL_IB_HCA": fabric.transport in _VERBS and not devices,

@@ -20,8 +20,8 @@ _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's n
 _SYMMETRIC_MEMORY = "TORCH_SYMMMEM"
 NIXL_PREFIXES = ("VLLM_NIXL_", "NIXL_")
 RDMA_OF_UCX = "RDMA of UCX"  # data of UCX over the rails: by NIXL, or by transports that UCX_TLS names
-OF_UCX_DEVICES = frozenset({"UCX_NET_DEVICES", "UCX_IB_GID_INDEX"})  # with them, UCX needs an RDMA transport
-_OWNERS: Mapping[str, str] = dict.fromkeys(OF_UCX_DEVICES, RDMA_OF_UCX)
+UCX_DEVICE_VARIABLES = frozenset({"UCX_NET_DEVICES", "UCX_IB_GID_INDEX"})  # with them, UCX needs an RDMA transport
+_OWNERS: Mapping[str, str] = dict.fromkeys(UCX_DEVICE_VARIABLES, RDMA_OF_UCX)
 _NO_LIBRARIES: frozenset[str] = frozenset()
 OPEN_MPI = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")  # prefixes of its variables, none of which is derived
 UCX_TRANSPORTS = "UCX_TLS"
@@ -71,5 +71,5 @@ def detect(names: Iterable[str]) -> frozenset[str]:
 
 
 def get_library(name: str) -> str:
-    """Return the library for which a variable of these rows is derived. Raises KeyError for other variables."""
+    """Return the library for which a variable is derived. Raises KeyError for a variable that is never derived."""
     return _OWNERS.get(name) or _LIBRARIES[name.partition("_")[0]]

@@ -106,7 +106,7 @@ _MAX_QUOTED = 40  # characters of an invalid word in an error message
 
 @functools.lru_cache(maxsize=256)
 def check_choice(value: str, words: tuple[str, ...]) -> str:
-    """Return the part of a value at which NCCL aborts, "" if there is none. `words` are ALGORITHMS or PROTOCOLS."""
+    """Return why NCCL aborts at a value, "" if it does not. `words` are ALGORITHMS or PROTOCOLS."""
     for position, entry in enumerate([entry for entry in value.split(";") if entry]):
         parts = [part for part in entry.split(":") if part]
         if len(parts) > 2:

@@ -1,4 +1,4 @@
-"""Shows one fabric: its leaves, their nodes, and which pods use which rails; and why rails cannot be used.
+"""Shows one fabric: its leaves, their nodes, which pods use which rails, and why rails cannot be used.
 
 If several rails share one resource, the API server does not say which rail a pod got: the view assigns them in order.
 """
@@ -184,9 +184,9 @@ class FabricView:
 def _list_unavailable_rails(
     fabric: policies.Fabric, node: object_info.NodeInfo, cluster: cluster_state.ClusterState, used: Collection[int]
 ) -> tuple[tuple[str, ...], frozenset[int]]:
-    """Return why rails that come as claims are unavailable, and the positions of those that claims of others hold.
+    """Return why rails that come as claims are unavailable, and the indexes of those that other pods' claims hold.
 
-    A device is tainted, held by a claim, or missing. The rails `used` are those of pods that are listed with the node.
+    Causes: the device is tainted, held by a claim, or missing. `used` are the rails of pods on the node.
     """
     if fabric.claims is None:
         return (), frozenset()

@@ -1,4 +1,4 @@
-"""Assesses a gang by what the cluster shows now: its state, its bandwidth, and why it waits or is not better.
+"""Assesses a gang in the present cluster: its state, its bandwidth, why it waits, and why its placement is no better.
 
 This is the only assessment: of commands, `/explain`, the dashboard, Events and metrics. It reads no stored decision.
 The devices of the gang's own pods and of pods that are being deleted count as free, so that `best` is what the gang
@@ -96,7 +96,7 @@ def list_members(key: membership.GangKey, cluster: cluster_state.ClusterState) -
 
 
 def _number_members(pods: Sequence[object_info.PodInfo]) -> Iterable[int]:
-    """Return the frameworks' own indices if they are unique, so that a late pod renumbers no other; else positions."""
+    """Return the frameworks' indexes if they are unique, so that late pods change no number; otherwise positions."""
     indices = [pod.rank.index for pod in pods]
     unique = len(set(indices)) == len(indices) and _NO_INDEX not in indices
     return indices if unique and len({pod.rank.role for pod in pods}) == 1 else range(len(pods))
@@ -156,7 +156,7 @@ class Assessor:
         )
 
     def describe_undefined_fabric(self, pod: object_info.PodInfo | None) -> reason.Reason | None:
-        """Return that the policy lacks the fabric which an opted-in pod names; None if it has it."""
+        """Return the reason for a pod whose fabric the policy lacks; None if the policy has it."""
         policy = self._policy()
         if policy is None or pod is None or pod.reduced is None:
             return None
@@ -192,7 +192,7 @@ class Assessor:
         *,
         colour: int = 0,
     ) -> overview_types.Gang:
-        """Return what users see of a gang."""
+        """Return the gang with its assessment, as shown to users."""
         policy, placed, pods = self._policy(), gang.placed >= gang.size, self._cluster.pods
         infos = [pods[member.uid] for member in gang.members if member.uid in pods]
         known = [pod.reduced for pod in infos if pod.reduced is not None]
@@ -212,7 +212,7 @@ class Assessor:
         )
 
     def _choose_member(self, gang: GangMembers) -> object_info.PodInfo | None:
-        """Return the member that a gang is assessed by: the largest that waits, or the largest if none waits."""
+        """Return the member whose requests represent the gang: the largest waiting one, otherwise the largest."""
         policy = self._policy()
         accelerators = policy.document.accelerators if policy else ()
         waiting = [member for member in gang.members if not member.node]
@@ -221,9 +221,9 @@ class Assessor:
         return max(pods, key=lambda pod: sum(pod.requests.get(name, 0) for name in accelerators), default=None)
 
     def describe_mixture(self, gang: membership.GangKey) -> reason.Reason | None:
-        """Return the reason for a gang whose pods were admitted under several versions of the policy; else None.
+        """Return the reason if the pods of a gang were admitted under several versions of the policy; else None.
 
-        Their injected settings may differ. Scores do not depend on it: placement uses the current policy for all pods.
+        Their injected settings may differ. Scores do not change: placement uses the current policy for all pods.
         """
         pods_by_policy: dict[str, list[object_info.PodInfo]] = defaultdict(list)
         injected = (pod for pod in self._cluster.get_gang(gang).values() if pod.policy)
@@ -301,7 +301,7 @@ def _describe_better(placement: placement_result.PlacementResult, plan: planner.
 
 
 def _merge_peer_causes(causes: Sequence[reason.Reason]) -> Sequence[reason.Reason]:
-    """Return the causes, those about rails that peers lack as one: the others are more useful."""
+    """Return the causes. Those about rails that peers lack are merged into one, because the others are more useful."""
     others = [cause for cause in causes if cause.code is not PlacementCode.PEER_RAIL_MISSING]
     if not (peers := len(causes) - len(others)):
         return others

@@ -26,7 +26,7 @@ Policy = Callable[[], policies.Policy | None]
 
 
 class _Assessed(NamedTuple):
-    """An assessment, and what it is of."""
+    """An assessment with the gang and the cluster versions that it depends on."""
 
     version: int  # of the sources
     gang: gang_assessment.GangMembers
@@ -57,7 +57,7 @@ class OverviewBuilder:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def build_overview(self, *, source: str = "", problems: Sequence[str] = ()) -> overview_types.Overview:
-        """Return the overview as of the last refresh. `problems`: what is wrong with its sources."""
+        """Return the overview as of the last refresh. `problems` are those of its sources."""
         policy = self._policy()
         return overview_types.Overview(
             source=source,

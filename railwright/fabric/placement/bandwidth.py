@@ -13,11 +13,12 @@ FULL = 0.995
 """A higher bandwidth is reported as full, because two decimals round it to 1.00."""
 
 MISALIGNED = 0.63
-"""A rail on another NUMA node than its GPU, against one beside it: 29.68 of 46.93 GB/s, all-reduce of 8 GB between two
-a4-highgpu-8g (google/dranet, "Kubernetes Network Driver Model"). GB300 has 0.45; this is the more optimistic value."""
+"""Bandwidth of a rail on another NUMA node than its GPU, relative to one on the same node: 29.68 of 46.93 GB/s,
+all-reduce of 8 GB between two a4-highgpu-8g (google/dranet, "Kubernetes Network Driver Model"). GB300 has 0.45; this is
+the more optimistic value."""
 
 DEGRADED = 0.5
-"""A rail with allocatable below capacity: the mean of healthy and absent. No measurement is known."""
+"""Bandwidth of a rail with allocatable below capacity: the mean of healthy and absent. No measurement is known."""
 
 
 def compute_uplink_bandwidth(nodes: int, oversubscription: float, crossings: int = 1, links: float = 1.0) -> float:
@@ -55,7 +56,7 @@ class Uplinks(msgspec.Struct, frozen=True):
     def select_carrying(
         self, domains: Collection[topology.Domain], level: int, *, least: float
     ) -> Collection[topology.Domain]:
-        """Return those of the domains whose uplinks carry this bandwidth over one ring edge."""
+        """Return the domains whose uplinks carry at least `least` over one ring edge."""
         if self.get_ratio(level) <= 1:
             return domains
         return {domain for domain in domains if self.compute_bandwidth(domain, level) >= least}

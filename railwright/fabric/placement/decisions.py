@@ -1,7 +1,7 @@
-"""Decides on one pod: plans its gang, reserves leaves, finds the leaf of the pod's rank, and scores nodes by that.
+"""Decides on one pod: plans its gang, reserves leaves, finds the leaf of the pod's rank, and scores nodes.
 
-There are few tiers of leaves, far apart, so that a greedy scheduler that adds other scores still follows the plan rank
-by rank. `rate` is the rule. The scores of all nodes and the explanation of one follow from it.
+Leaves have few tiers with large gaps between their scores, so that other plugins' scores rarely override the plan.
+`rate` has the rule for scores and for their explanations.
 """
 
 from collections import Counter
@@ -55,11 +55,10 @@ class Decision(msgspec.Struct, frozen=True):
         return self.score(self.view.request.nodes)
 
     def score(self, names: Sequence[str]) -> dict[str, float]:
-        """Return the score of each of these candidate nodes: its own, and that of its rating.
+        """Return the score of each of these candidate nodes, with the locality of its leaf.
 
-        It is 0 for nodes with a broken rail and for nodes that the cache does not contain. The rating depends on the
-        tier of the leaf and the class of the node, of which there are few. Ask in the state that the decision was made
-        in.
+        It is 0 for nodes with a broken rail and for nodes that the cache does not contain. A score is computed once for
+        each tier of leaves and class of nodes. The cluster state must not have changed since the decision.
         """
         signature, nodes_by_leaf = self.view.index.signature, self.view.index.nodes_by_leaf
         tiers = {} if self.fills_used_nodes else rank_leaves(nodes_by_leaf, self)
@@ -76,10 +75,10 @@ class Decision(msgspec.Struct, frozen=True):
         return dict(zip(names, map(scores.__getitem__, pairs), strict=True))
 
     def list_in_domain(self, nodes: Sequence[str], last: topology.Domain) -> Sequence[str]:
-        """Return those of the nodes which are in one NVLink domain; all of them if no domain is known.
+        """Return the nodes that are in one NVLink domain; all nodes if no domain is known.
 
-        It is the one that the plan has for the pod, otherwise a planned one, otherwise the one with the most of these
-        nodes. `last` is chosen if there is no other.
+        It is the pod's target leaf, otherwise a planned leaf, otherwise the domain with the most nodes. `last` is
+        chosen only if there is no other.
         """
         leaves = self.view.index.leaf_by_node
         counts = Counter(leaf for leaf in map(leaves.get, nodes) if leaf)
@@ -91,7 +90,7 @@ class Decision(msgspec.Struct, frozen=True):
         return [name for name in nodes if leaves.get(name) == domain]
 
     def list_in_target_leaf(self) -> Sequence[str]:
-        """Return the candidate nodes in the leaf that the plan has for the pod."""
+        """Return the candidate nodes in the pod's target leaf."""
         target = self.target_leaf
         in_leaf = self.view.index.nodes_by_leaf.get(target, {}) if target is not None else {}
         return [name for name in self.view.request.nodes if name in in_leaf]
@@ -106,8 +105,8 @@ def decide(
 ) -> Decision:
     """Plan the unplaced pods of a gang. `memory` is that of the last decision.
 
-    A pod with a segment is offered the leaf of its segment alone. The other leaves hold the rest of the gang, so that
-    all count.
+    The scheduler offers a pod with a segment only the leaf of that segment. The plan counts all leaves, because the
+    rest of the gang needs them.
     """
     request = view.request
     if not request.domains:
@@ -176,7 +175,7 @@ def _find_target(
     plan: planner.Plan,
     segmented: segments.Segments | None,
 ) -> tuple[topology.Domain | None, planner.Plan]:
-    """Return the target leaf of the requesting pod's rank, or of its segment, and the plan that it follows from.
+    """Return the target leaf of the requesting pod's rank or segment, with the plan that contains it.
 
     If the scheduler offered a sample of nodes without any of that leaf, plan again on the offered leaves only.
     """
@@ -201,7 +200,7 @@ def _find_target(
 def _summarize_peers(
     gang: gang_status.GangStatus, view: node_index.RequestView, bandwidth: node_slots.Bandwidth = 1.0
 ) -> planner.PlacedPeers:
-    """Summarize the placed peers. `bandwidth` is what was planned for them, 1 if that is unknown."""
+    """Summarize the placed peers. `bandwidth` was planned for them; 1 if unknown."""
     peer_leaves = _list_leaves(gang.placed_workers, view)
     leaves, next_leaf = rank_order.list_nearest_leaves(view.request.rank, gang, peer_leaves)
     known = view.find_classes([peer.node for peer in gang.placed_workers])
@@ -257,7 +256,7 @@ TARGET, PLANNED, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0  # the tiers of lea
 
 
 class Rating(NamedTuple):
-    """The value of a node, 0..1, and why it is not that of its leaf's tier, "" if it is."""
+    """The locality of a node, 0..1, and why it differs from its leaf's tier ("" if it does not)."""
 
     value: float
     why: str = ""

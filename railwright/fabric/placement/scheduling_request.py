@@ -53,12 +53,12 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def rails(self) -> frozenset[str]:
-        """Return the rails that the pod needs, counted by a resource or not."""
+        """Return the rails that the pod needs, with or without a resource."""
         return frozenset(self.uncounted_rails).union(*[need.rails for need in self.needs])
 
     @property
     def has_claims_of_author(self) -> bool:
-        """True if the pod names claims of its author, which may tolerate tainted devices."""
+        """True if the pod names claims that its author wrote. These may tolerate tainted devices."""
         claims = self.spec.resource_claims or ()
         return any(
             claim_templates.read_accelerators(claim.resource_claim_template_name or "") is None for claim in claims

@@ -25,14 +25,14 @@ _PlacedDevice = tuple[Path, str, str | None]  # where a device of a rail is writ
 _MAX_VALUE_LENGTH = 80  # characters of a value in a message: enough to find it, too few to flood a log
 _MAX_NAMES = 20  # names in a list, for the same reason
 
-_RESERVED = (names.FABRIC_DEFAULT, names.FABRIC_NONE)  # label values that are not names of fabrics
+_RESERVED_NAMES = (names.FABRIC_DEFAULT, names.FABRIC_NONE)  # label values that are not names of fabrics
 _HUGE_PAGES = "hugepages-"
 # Names of accelerators' resources after the vendor's domain: nvidia.com/mig-1g.10gb, huawei.com/Ascend910
-_ACCELERATOR = re.compile(r"(gpu|gpu\.shared|mig-.+|gaudi\d*|ascend.*|neuron.*|npu|tpu)", re.IGNORECASE)
-_WITH_ADDRESSES = frozenset({model.Transport.ROCE, model.Transport.ERDMA, model.Transport.PVRDMA})
+_ACCELERATOR_NAME = re.compile(r"(gpu|gpu\.shared|mig-.+|gaudi\d*|ascend.*|neuron.*|npu|tpu)", re.IGNORECASE)
+_TRANSPORTS_WITH_ADDRESSES = frozenset({model.Transport.ROCE, model.Transport.ERDMA, model.Transport.PVRDMA})
 _NCCL_KEYS = {  # of `nccl`: the transports on which each has an effect
-    "gidIndex": _WITH_ADDRESSES,
-    "addressRange": _WITH_ADDRESSES,
+    "gidIndex": _TRANSPORTS_WITH_ADDRESSES,
+    "addressRange": _TRANSPORTS_WITH_ADDRESSES,
     "trafficClass": frozenset({model.Transport.ROCE}),
     "forbidTcpFallback": frozenset(model.Transport) - {model.Transport.TCP},
 }
@@ -48,7 +48,7 @@ _LIBRARY_PATH, _NET_PLUGIN = "LD_LIBRARY_PATH", "NCCL_NET_PLUGIN"
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A violated rule: the path, and a message with the fix."""
+    """The path of a key that violates a rule, and a message with the fix."""
 
     path: Path
     message: str
@@ -85,7 +85,7 @@ def _check_default_fabric(document: model.PolicyDocument) -> Iterator[Finding]:
 
 def _check_fabric_names(document: model.PolicyDocument) -> Iterator[Finding]:
     for name in document.fabrics:
-        if name in _RESERVED:
+        if name in _RESERVED_NAMES:
             yield Finding(
                 ("fabrics", name),
                 f"{_quote(name)} is a reserved value of the label {names.FABRIC}; give the fabric another name",
@@ -214,7 +214,7 @@ def _check_rail_values(fabric: model.Fabric) -> Iterator[Finding]:
         if rail.resource is not None:
             path: Path = ("rails", index, "resource")
             yield from _check_extended_resource(path, rail.resource)
-            if _ACCELERATOR.fullmatch(rail.resource.partition("/")[2]):
+            if _ACCELERATOR_NAME.fullmatch(rail.resource.partition("/")[2]):
                 message = (
                     f"{_quote(rail.resource)} is an accelerator, of which pods would get more than they request; name "
                     "the resource of the NICs' device plugin, such as nvidia.com/mlx5_0"
@@ -455,7 +455,7 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
 
 
 def _find_topology_problem(placement: model.Placement) -> str:
-    """Return why a scheduler cannot be asked for one domain of a gang; "" if it can, or is not to be asked."""
+    """Return why no scheduler can be asked to keep a gang in one domain; "" if there is no problem."""
     if placement.gang_topology == "off":
         return ""
     if not presets.list_single_keys(placement):
@@ -494,7 +494,7 @@ def _check_pairs(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) ->
 
 
 def _check_size(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> Iterator[Finding]:
-    """Check that a rail's devices fit into a claim, and those of a pair: constraints do not reach across claims."""
+    """Check that the devices of a rail, or of a pair, fit into one claim: constraints do not reach across claims."""
     gpus, rails = fabric.gpus_per_node, len(fabric.rails)
     if fabric.devices_per_rail > drivers.MAX_DEVICES:
         message = (

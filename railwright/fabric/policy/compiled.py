@@ -1,7 +1,6 @@
-"""Derives what follows from a policy document alone, computed once for each version of the policy.
+"""Compiles a policy document: resolves its rails and lists its resources, once for each version of the policy.
 
-Get it by `policy.compile_once(compiled.compile_policy)`. What the cache of responses reads is kept with the policy in
-the same way.
+Call `policy.compile_once(compiled.compile_policy)`.
 """
 
 from collections.abc import Mapping
@@ -39,7 +38,7 @@ class ResolvedRail(msgspec.Struct, frozen=True):
 
 
 class CompiledFabric(msgspec.Struct, frozen=True):
-    """A fabric with what follows from it."""
+    """A fabric with its resolved rails and compiled claims."""
 
     fabric: model.Fabric
     claims: claim_templates.ClaimedFabric | None
@@ -47,7 +46,7 @@ class CompiledFabric(msgspec.Struct, frozen=True):
 
 
 class CompiledPolicy(msgspec.Struct, frozen=True):
-    """A policy document with what follows from it."""
+    """A policy document with its compiled fabrics."""
 
     document: model.PolicyDocument
     fabrics: Mapping[str, CompiledFabric]

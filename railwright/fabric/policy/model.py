@@ -83,7 +83,7 @@ VariableName = Annotated[
 ]
 VariablePattern = Annotated[
     str,
-    _form("[-._A-Za-z][-._A-Za-z0-9]*[*]?", "an environment variable name, with * at the end for all that begin so"),
+    _form("[-._A-Za-z][-._A-Za-z0-9]*[*]?", "an environment variable name, or a prefix that ends with *"),
 ]
 NetworkOfNccl = Annotated[str, _form("[!-~]([ -~]{0,61}[!-~])?", "the name of a network of NCCL, such as gIB")]
 VariableValue = Annotated[str, _form(r"[^\x00\r\n]*", "one line of text (NCCL reads its settings line by line)")]
@@ -278,8 +278,8 @@ class Nccl(Section, frozen=True):
     vendor_variables: Annotated[
         tuple[VariablePattern, ...],
         describe(
-            "Variables that a plugin, a script or a settings file of the vendor sets, with `*` at the end for all that "
-            "begin so. None of them is derived, and lint reports containers that set one.",
+            "Variables that a plugin, a script or a settings file of the vendor sets. A name that ends with `*` is a "
+            "prefix. None of them is derived, and lint reports containers that set one.",
             ["NCCL_BUFFSIZE", "NCCL_FASTRAK_*"],
         ),
         msgspec.Meta(max_length=256),
@@ -673,7 +673,7 @@ class PolicyDocument(Section, frozen=True):
 
     @property
     def needs_claim_templates(self) -> bool:
-        """True with claims, and with NVLink: a claim for the channel of an NVLink domain brings no rails."""
+        """True if a fabric has claims or NVLink domains, whose channels pods also claim."""
         return self.has_claims or any(fabric.nvlink_segment is not None for fabric in self.fabrics.values())
 
 

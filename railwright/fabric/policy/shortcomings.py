@@ -1,4 +1,4 @@
-"""Finds what a valid policy's author should know: networks, addresses and devices that the cluster lacks.
+"""Finds networks, addresses, devices and rights that a valid policy needs and the cluster lacks.
 
 The policy is still accepted, because networks and nodes may be added later.
 """
@@ -14,8 +14,8 @@ from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
 # transports whose rails need no resource
-WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN, model.Transport.TCP})
-_MAX_SHORT = 30  # characters of a list in a message with two lists, or with a long remedy
+TRANSPORTS_WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN, model.Transport.TCP})
+_MAX_LIST_LENGTH = 30  # characters of a list in a message with two lists, or with a long remedy
 # what gives the webhook the rights that `find_missing_rights` names; short, for warnings have 256 characters
 GRANT_CLAIMS = "set webhook.claims=true (Helm) or add manifests/components/claims"
 Networks = Mapping[tuple[str, str], str | None]
@@ -62,7 +62,7 @@ def find(document: model.PolicyDocument, cluster: Cluster = NOTHING_KNOWN) -> tu
 
 
 def find_missing_rights(document: model.PolicyDocument) -> Iterator[reasons.Reason]:
-    """Yield a reason for a policy with claims or NVLink, for a webhook that may not read ResourceClaimTemplates."""
+    """Yield a reason if the policy needs ResourceClaimTemplates. Call it if the webhook may not read them."""
     claimed = [name for name, fabric in document.fabrics.items() if fabric.claims is not None]
     segmented = [name for name, fabric in document.fabrics.items() if fabric.nvlink_segment is not None]
     if claimed:
@@ -74,7 +74,7 @@ def find_missing_rights(document: model.PolicyDocument) -> Iterator[reasons.Reas
         return
     yield reasons.Reason(
         AdmissionCode.CLAIM_TEMPLATE_NOT_WRITTEN,
-        f"fabrics.{text.join_fitting(needing, _MAX_SHORT)}: the webhook may not read and create "
+        f"fabrics.{text.join_fitting(needing, _MAX_LIST_LENGTH)}: the webhook may not read and create "
         f"ResourceClaimTemplates yet, {effect}",
         fix=GRANT_CLAIMS,
     )
@@ -94,11 +94,11 @@ def _check_accelerators(document: model.PolicyDocument, offered: Collection[str]
 def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
     missing = {rail.name: rail.network for rail in fabric.rails if rail.network and rail.network_key not in networks}
     if missing:
-        networks_missing = text.join_fitting(filter(None, missing.values()), _MAX_SHORT)
+        networks_missing = text.join_fitting(filter(None, missing.values()), _MAX_LIST_LENGTH)
         yield reasons.Reason(
             AdmissionCode.NETWORK_MISSING,
             f"{path}: NetworkAttachmentDefinition {networks_missing} does not exist, so pods with "
-            f"{text.join_fitting(missing, _MAX_SHORT)} are rejected",
+            f"{text.join_fitting(missing, _MAX_LIST_LENGTH)} are rejected",
             fix="create it or correct `network`",
         )
 
@@ -141,10 +141,10 @@ def _check_gpus(
 def _check_resources(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
     usable = [rail for rail in fabric.rails if not rail.network or rail.network_key in networks]
     missing = [rail.name for rail in usable if not rail.resource and not _find_network_resource(rail, networks)]
-    if missing and not fabric.mounts.dev_infiniband and fabric.transport not in WITHOUT_RESOURCE:
+    if missing and not fabric.mounts.dev_infiniband and fabric.transport not in TRANSPORTS_WITHOUT_RESOURCE:
         yield reasons.Reason(
             AdmissionCode.RAIL_WITHOUT_RESOURCE,
-            f"{path}: no device is requested for {text.join_fitting(missing, _MAX_SHORT)}: neither the rail's "
+            f"{path}: no device is requested for {text.join_fitting(missing, _MAX_LIST_LENGTH)}: neither the rail's "
             "`resource` nor annotation k8s.v1.cni.cncf.io/resourceName of its network names a resource",
             fix="set `resource`, unless another rail's resource includes the device",
         )

@@ -91,12 +91,12 @@ class PlacementCode(ReasonCode):
     )
     EARLIER_GANGS = (
         "EarlierGangs",
-        "Nodes are left to the other pods of gangs that have begun.",
-        "Recreate the gang when these are placed, if its placement matters.",
+        "Nodes are left free for the remaining pods of gangs that are partly placed.",
+        "Recreate the gang when they are placed, if its placement matters.",
     )
     LEAVES_MINIMUM = (
         "LeavesMinimum",
-        "No fewer leaves have enough slots for all pods, on nodes of one type, at this bandwidth.",
+        "Fewer leaves do not have enough slots for all pods on nodes of one type, at this bandwidth.",
         "Free nodes of one leaf, or reduce the gang. Recreate it to place all of its pods together.",
     )
     NODES_FILLED = (
@@ -154,7 +154,7 @@ class AdmissionCode(ReasonCode):
 
     POLICY_KIND_IGNORED = "PolicyKindIgnored", "The policy has the key `kind: FabricPolicy`, which is ignored."
     # mode `warn`
-    WOULD_INJECT = "WouldInject", "The policy is in mode `warn`: the pod is not changed, and what would be is named."
+    WOULD_INJECT = "WouldInject", "The policy is in mode `warn`: the pod is not changed. The warning lists the changes."
     WOULD_REJECT = (
         "WouldReject",
         "The policy is in mode `warn`: the object is admitted, and would be rejected otherwise.",

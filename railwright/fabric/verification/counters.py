@@ -1,4 +1,4 @@
-"""Tells from two readings of the counters in each rank over which rails its bytes went, and how many went over TCP.
+"""Measures the bytes of each rank over each rail and over TCP, from two readings of its counters.
 
 A rail that carried less than a hundredth of the busiest rail of its pod is idle. The counters of a device count all
 pods that share it. An interface whose RDMA device is virtual (soft RoCE) is a rail only: it counts the same packets.
@@ -73,9 +73,9 @@ echo rails; cat /run/railwright/rails.json 2> /dev/null || true
 _NAMES = " ".join(name for row in _COUNTERS for name in row[:2])
 COMMAND = ("sh", "-c", _SCRIPT.replace("$NETLINK", _NETLINK).replace("NAMES", _NAMES))
 RDMA, PARTIAL, TCP, UNKNOWN = "rdma", "partial", "tcp", "unknown"
-_QUIET = 1 << 20  # bytes: less in both readings of all pods is the noise of an idle job
-_MOST_DIGITS = 20  # of a 64-bit number
-_NAMED = 3  # pods or rails in a line
+_NOISE_BYTES = 1 << 20  # bytes: less in both readings of all pods is the noise of an idle job
+_MAX_DIGITS = 20  # of a 64-bit number
+_MAX_NAMES = 3  # pods or rails in a line
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class Traffic(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What flowed in a job. `tcp` has the bytes of each pod over other interfaces than rails of virtual devices."""
+    """Traffic of a job between two readings. `tcp` has the bytes of each pod over interfaces that are not rails."""
 
     state: str
     line: str
@@ -136,7 +136,7 @@ def _split(lines: str, columns: int) -> list[list[str]]:
 
 
 def _parse_number(value: str) -> int:
-    return int(value) if value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS else 0
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS else 0
 
 
 def _choose(counters: Mapping[str, int]) -> tuple[int, int]:
@@ -164,20 +164,20 @@ def assess(
         line = "cannot tell: no rank could be read"
     if unread:
         state = UNKNOWN if state == RDMA else state
-        line += f"; not read: {text.join_first(unread, _NAMED)}"
+        line += f"; not read: {text.join_first(unread, _MAX_NAMES)}"
     return Report(state, line, seconds, rails, tcp)
 
 
 def _summarize(rails: Sequence[Traffic], tcp: int, span: str) -> tuple[str, str]:
-    """Return the state and the line. `span` is how long and by how many pods."""
+    """Return the state and its line. `span` says over how many seconds and by how many pods."""
     over_tcp = f"{format_bytes(tcp)} over TCP"
     moved = sum(traffic.total for traffic in rails)
     if not rails:
         fix = "where pods share a node's devices, python3 in their image reads the counters"
         return UNKNOWN, f"cannot tell: no pod can read counters of an RDMA device; {over_tcp} {span}; {fix}"
-    if moved < _QUIET and tcp >= _QUIET:
+    if moved < _NOISE_BYTES and tcp >= _NOISE_BYTES:
         return TCP, f"TCP, not RDMA: no rail carried data, and {over_tcp} {span}"
-    if moved < _QUIET:
+    if moved < _NOISE_BYTES:
         fix = "measure while the job trains, for longer with --seconds"
         return UNKNOWN, f"cannot tell: no rail carried data, and {over_tcp} {span}; {fix}"
     names = {traffic.rail for traffic in rails}
@@ -187,13 +187,13 @@ def _summarize(rails: Sequence[Traffic], tcp: int, span: str) -> tuple[str, str]
     if not idle:
         return RDMA, line
     which = text.join_first(
-        [f"{traffic.rail} ({traffic.device or 'no device was found'}) of {traffic.pod}" for traffic in idle], _NAMED
+        [f"{traffic.rail} ({traffic.device or 'no device was found'}) of {traffic.pod}" for traffic in idle], _MAX_NAMES
     )
     return PARTIAL, f"{line}; idle: {which}"
 
 
 def _measure_pod(pod: str, before: Reading, after: Reading, expected: int | None) -> list[Traffic]:
-    """Return the traffic of a pod's rails. Without rails.json these are the busiest ports, as many as are expected."""
+    """Return the traffic of a pod's rails. Without rails.json, the busiest ports count as its `expected` rails."""
     named = [(rail.name, f"{rail.device or ''}:{rail.port or ''}") for rail in after.rails]
     rows = []
     for name, port in named or [(port, port) for port in after.ports]:

@@ -4,7 +4,7 @@ import msgspec
 
 
 class FoundRail(msgspec.Struct, frozen=True):
-    """A rail. None where nothing was found."""
+    """A rail as the preflight found it. A field is None if its value was not found."""
 
     name: str
     device: str | None = None
@@ -14,7 +14,7 @@ class FoundRail(msgspec.Struct, frozen=True):
 
 
 class ExpectedRails(msgspec.Struct, frozen=True):
-    """What the policy states."""
+    """The part of rails.json that repeats the policy."""
 
     transport: str = ""
 

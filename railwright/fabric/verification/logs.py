@@ -1,8 +1,8 @@
 """Reads the lines of NCCL's logs, in any order and of any number of pods, into one record for each process.
 
-Splits a line into its source (pod, host, process) and the text of NCCL or of the program, reads what the text says by a
-table of forms, and assigns processes to pods. Records hold sets and counts only, so the order of lines does not matter.
-Draws no conclusions: see `report`.
+Splits a line into its source (pod, host, process) and the text of NCCL or of the program, parses the text by a table of
+patterns, and assigns processes to pods. Records hold sets and counts only, so the order of lines does not matter. Draws
+no conclusions: see `report`.
 """
 
 import re
@@ -79,11 +79,11 @@ class Process:
         self.failures: set[str] = set()  # of RDMA after it was set up
 
     def record(self, text: str, level: str) -> None:
-        """Record what a message of NCCL says."""
-        if level == "WARN" and _BROKEN.search(text):
+        """Record the facts in a message of NCCL."""
+        if level == "WARN" and _RDMA_ERROR.search(text):
             self.failures.add(text)
             return
-        for pattern, record in _FORMS:
+        for pattern, record in _PATTERNS:
             if match := pattern.search(text):
                 record(self, match)
                 return
@@ -128,7 +128,7 @@ def _add(field: str, value: str) -> Callable[[Process, re.Match[str]], None]:
 # src/init.cc, releases 2.4 to 2.32), aws/aws-ofi-nccl and Mellanox/nccl-rdma-sharp-plugins. `Bootstrap : Using` and
 # `; OOB` are ignored because they do not describe the data path. `NET/Socket : Using` is no sign of TCP: NCCL prints it
 # next to RDMA as well.
-_FORMS: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str]], None]], ...] = (
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str]], None]], ...] = (
     (re.compile(r"^Using network (?P<name>\S(?:.*\S)?)"), _add("networks", "{name}")),
     (re.compile(r"^NET/(?!Socket)[\w ]+? ?: Using +(?P<list>\[.*)$"), _record_devices),
     (
@@ -173,12 +173,12 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str]], None]], 
     ),
 )
 # Broken connections: RDMA was chosen and failed (NVIDIA/nccl#1814, NVIDIA/nccl#1052, NVIDIA/nccl-tests#185).
-_BROKEN = re.compile(
+_RDMA_ERROR = re.compile(
     r"NET/IB ?: Got (?:completion|async|fatal)|Call to ibv_\w+ (?:failed|timed)|NET/OFI .{0,1000}?completed with error"
 )
 # What nccl-tests prints. Bandwidths are in GB/s.
 _BANDWIDTH = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})(?![\d.])")
-_WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*([1-9]\d{0,17}) FAILED")
+_WRONG_RESULTS = re.compile(r"#\s*Out of bounds values\s*:\s*([1-9]\d{0,17}) FAILED")
 
 
 class LogSummary(NamedTuple):
@@ -206,7 +206,7 @@ def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
                     processes[tag, message.host, message.pid].record(message.text, message.level)
                 elif match := _BANDWIDTH.search(message.text):
                     bandwidths.append(float(match[1]))
-                elif match := _WRONG.search(message.text):
+                elif match := _WRONG_RESULTS.search(message.text):
                     wrong += int(match[1])
     return LogSummary(
         pods=_group_by_pod(processes),
@@ -221,7 +221,8 @@ def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
 def is_relevant(line: str) -> bool:
     """True for messages of NCCL about the network, and for results of nccl-tests: what `collect` reads."""
     return any(
-        message.level or _BANDWIDTH.search(message.text) or _WRONG.search(message.text) for message in parse_line(line)
+        message.level or _BANDWIDTH.search(message.text) or _WRONG_RESULTS.search(message.text)
+        for message in parse_line(line)
     )
 
 

@@ -21,12 +21,12 @@ from railwright.fabric.verification import logs
 
 RDMA, PARTIAL, FAILED, TCP, UNKNOWN = "rdma", "partial", "failed", "tcp", "unknown"
 """RDMA on every rail; RDMA on some rails; RDMA that failed or gave wrong results; sockets; unknown."""
-_ORDER = (TCP, FAILED, PARTIAL, UNKNOWN, RDMA)
-_NAMED = 3  # largest number of pods or reasons in the line
+_STATES_BY_SEVERITY = (TCP, FAILED, PARTIAL, UNKNOWN, RDMA)
+_MAX_NAMES = 3  # largest number of pods or reasons in the line
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What the log of a pod should show. `rails` is None if it is not known how many rails the pod has."""
+    """Rails and transport that the log of a pod should show. `rails` is None if their number is unknown."""
 
     rails: int | None = None
     transport: str = ""  # "" if it is not known
@@ -69,8 +69,8 @@ def assess_logs(
 ) -> Report:
     """Read logs as (name, lines). The name counts as the pod's name if the lines do not contain one.
 
-    `by_pod` has what certain pods should use, by their names or host names; `expected` is for all others. Without a
-    known number of rails the report never says that all were used: a log shows only those that NCCL looked at.
+    `by_pod` has the expectations for certain pods, by their names or host names; `expected` is for all others. Without
+    a known number of rails the report never says that all were used: a log shows only those that NCCL looked at.
     """
     summary = logs.collect(named_logs)
     most = max((_count_rails(_Evidence(processes))[0] or 0 for processes in summary.pods.values()), default=0) or None
@@ -86,11 +86,11 @@ def assess_logs(
     ]
     states = {pod.state for pod in pods} or {UNKNOWN}
     states |= ({FAILED} if summary.wrong else set()) | ({UNKNOWN} if silent else set())
-    state = next(state for state in _ORDER if state in states)
+    state = next(state for state in _STATES_BY_SEVERITY if state in states)
     is_counted = None not in numbers and all(pod.rails is not None for pod in pods)
     why = tuple(_collect_reasons(pods, silent, summary))
     if state == RDMA and not is_counted:
-        state, why = UNKNOWN, (_UNKNOWN_RAILS if None in numbers else _UNCOUNTED,)
+        state, why = UNKNOWN, (_UNKNOWN_RAILS if None in numbers else _UNNAMED_DEVICES,)
     rails = max((number for number in numbers if number is not None), default=expected.rails)
     report = Report(state, "", rails, tuple(pods), summary.world, summary.bandwidth, why)
     return msgspec.structs.replace(report, line=_format_line(report, is_counted=is_counted))
@@ -100,7 +100,7 @@ def assess_logs(
 
 
 class _Evidence:
-    """What the processes of a pod show together."""
+    """Networks, rails and errors in the messages of all processes of a pod."""
 
     def __init__(self, processes: Sequence[logs.Process]) -> None:
         self.processes = processes
@@ -187,7 +187,7 @@ def _count_rails(evidence: _Evidence) -> tuple[int | None, int | None]:
 
 
 def _assess_pod(name: str, evidence: _Evidence, world: int | None, expected: Expected, most: int | None) -> Pod:
-    """Compare a pod with what it should have used: as many rails as other pods if that is not known."""
+    """Compare a pod with `expected`. If its number of rails is unknown, it should use as many as other pods."""
     state, why, missing = _find_state(evidence, expected, most if expected.rails is None else expected.rails)
     return Pod(
         name=name,
@@ -269,7 +269,7 @@ def _name_missing(pods: Sequence[Pod]) -> list[Pod]:
 _UNKNOWN_RAILS = (
     "the number of rails that the pods have is not known: run `railwright verify job/NAME`, or give --rails"
 )
-_UNCOUNTED = "the log does not name the devices: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
+_UNNAMED_DEVICES = "the log does not name the devices: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
 
 
 def _collect_reasons(pods: Sequence[Pod], silent: Sequence[int], summary: logs.LogSummary) -> Iterator[str]:
@@ -285,7 +285,7 @@ def _collect_reasons(pods: Sequence[Pod], silent: Sequence[int], summary: logs.L
     if summary.wrong:
         yield f"{summary.wrong} results were wrong (nccl-tests: out of bounds values)"
     by_reason: dict[str, list[Pod]] = {}
-    for pod in sorted(pods, key=lambda pod: _ORDER.index(pod.state)):
+    for pod in sorted(pods, key=lambda pod: _STATES_BY_SEVERITY.index(pod.state)):
         for reason in pod.why:
             by_reason.setdefault(reason, []).append(pod)
     for reason, affected in by_reason.items():
@@ -307,11 +307,11 @@ def _format_line(report: Report, *, is_counted: bool) -> str:
         return f"RDMA on every rail: {', '.join(filter(None, parts))}"
     if report.state == FAILED:
         return f"RDMA was set up and failed: {report.why[0]}"
-    if report.state == UNKNOWN and not is_counted and report.why[0] in {_UNKNOWN_RAILS, _UNCOUNTED}:
+    if report.state == UNKNOWN and not is_counted and report.why[0] in {_UNKNOWN_RAILS, _UNNAMED_DEVICES}:
         on = text.format_count(used, "rail") if used else "rails that are not counted"
         return f"cannot tell whether on every rail: {transports} on {on}, {size}; {report.why[0]}"
     if report.state == UNKNOWN:
-        return f"cannot tell: {'; '.join(report.why[:_NAMED])}"
+        return f"cannot tell: {'; '.join(report.why[:_MAX_NAMES])}"
     affected = [pod for pod in report.pods if pod.state == report.state]
     line = _format_tcp(affected, report.pods) if report.state == TCP else _format_partial(affected)
     return f"{line}; {speed}" if speed else line
@@ -324,7 +324,7 @@ def _format_tcp(on_tcp: Sequence[Pod], pods: Sequence[Pod]) -> str:
     if interfaces := sorted({name for pod in on_tcp for name in pod.interfaces}):
         line += f" over {', '.join(interfaces)}"
     if reasons := list(dict.fromkeys(reason for pod in on_tcp for reason in pod.why)):
-        line += f" ({'; '.join(reasons[:_NAMED])})"
+        line += f" ({'; '.join(reasons[:_MAX_NAMES])})"
     others = [pod for pod in pods if pod.state != TCP]
     if others:
         transports = " and ".join(sorted({pod.transport or "an unknown network" for pod in others}))
@@ -335,9 +335,9 @@ def _format_tcp(on_tcp: Sequence[Pod], pods: Sequence[Pod]) -> str:
 def _format_partial(partial: Sequence[Pod]) -> str:
     details = [
         f"{_format_pod(pod)}: {'; '.join(pod.why)}{', missing ' + ', '.join(pod.missing) if pod.missing else ''}"
-        for pod in partial[:_NAMED]
+        for pod in partial[:_MAX_NAMES]
     ]
-    more = f", and {text.format_count(len(partial) - _NAMED, 'more pod')}" if len(partial) > _NAMED else ""
+    more = f", and {text.format_count(len(partial) - _MAX_NAMES, 'more pod')}" if len(partial) > _MAX_NAMES else ""
     return f"RDMA, but not on every rail: {'. '.join(details)}{more}"
 
 
@@ -349,7 +349,7 @@ def _format_direct(pods: Sequence[Pod]) -> str:
 
 
 def _format_pods(pods: Sequence[Pod]) -> str:
-    return text.join_first(map(_format_pod, pods), _NAMED)
+    return text.join_first(map(_format_pod, pods), _MAX_NAMES)
 
 
 def _format_pod(pod: Pod) -> str:

@@ -1,7 +1,6 @@
-"""Tells who uses the fabrics that a new policy removes or renames.
+"""Finds the users of fabrics that a new policy removes or renames.
 
-Running pods are not affected. But pods that their controllers create again are rejected, because their label names no
-fabric.
+Running pods are not affected. Recreated pods are rejected, because their label names no fabric.
 """
 
 from collections import Counter
@@ -25,20 +24,20 @@ class LabelledPods(NamedTuple):
 
 
 class Users(NamedTuple):
-    """Who may use the fabrics: labelled pods, None if unknown, and the labels of each namespace."""
+    """Possible users of the fabrics: labelled pods, None if unknown, and the labels of each namespace."""
 
     labelled: LabelledPods | None
     namespaces: Mapping[str, Mapping[str, str]]
 
 
 def list_lost(before: model.PolicyDocument, after: model.PolicyDocument) -> Sequence[str]:
-    """Return the values of the label that named a fabric before, and name none after a change of the policy."""
+    """Return the label values that named a fabric in the policy `before` and name none in the policy `after`."""
     lost = [name for name in before.fabrics if name not in after.fabrics]
     return [*lost, *([names.FABRIC_DEFAULT] if before.default_fabric and not after.default_fabric else [])]
 
 
 def describe(lost: Sequence[str], users: Users) -> Sequence[reason.Reason]:
-    """Return a reason for each lost label that somebody uses, or of which that is unknown."""
+    """Return a reason for each lost label that is used, or whose use is unknown."""
     return [found for label in lost if (found := _describe_label(label, users)) is not None]
 
 

@@ -1,7 +1,7 @@
-"""The record of a framework: its kinds of objects, the pods that its controller creates, and how these show their gang,
-rank and role.
+"""Defines the record of a framework: its kinds of objects, the pods that its controller creates, and the labels of
+their gang, rank and role.
 
-Framework files have the values, `registry` lists them, and every other table of workloads is derived from these.
+Each framework has a file with its record. `registry` lists them, and all other tables are derived from these.
 """
 
 import enum
@@ -88,7 +88,7 @@ class ControllerVolume(msgspec.Struct, frozen=True):
 class ControllerMetadata(msgspec.Struct, frozen=True):
     """The metadata, settings and volumes that a controller adds to the pods of a template.
 
-    Only those that decide a role, or may conflict with what railwright adds.
+    Only those that decide a role, or may conflict with railwright's.
     """
 
     labels: Mapping[str, str] = {}
@@ -145,7 +145,7 @@ class TemplatePath(msgspec.Struct, frozen=True):
 class TemplateOrigin(msgspec.Struct, frozen=True):
     """A template in its object, as plain data.
 
-    `steps` is the way from the object to the template, and `ancestors` has the values on it, the object first.
+    `steps` is the path from the object to the template, and `ancestors` are the values on it, the object first.
     """
 
     context: TemplateContext
@@ -253,11 +253,11 @@ class PodMarks(msgspec.Struct, frozen=True):
 
 
 ListMarks = Callable[[views.Identity], Sequence[PodMarks]]
-"""Lists the possible marks of an owner's pods. Releases of a controller differ, so a size is stored for each."""
+"""Lists the possible marks of an owner's pods. They differ between releases, so the size is stored for each."""
 
 
 class SizeRule(msgspec.Struct, frozen=True):
-    """How an owner's size is read: its view, its replicas with their templates, and the marks of its pods."""
+    """Reads an owner's size: its view, its replicas with their templates, and the marks of its pods."""
 
     view: type[Any]
     list_replicas: Callable[[Any], Sequence[Replicas]]

@@ -1,4 +1,4 @@
-"""JobSet, also the one that Kubeflow Trainer v2 creates for a TrainJob."""
+"""JobSet, including those that Kubeflow Trainer v2 creates for TrainJobs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +48,7 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
 
 
 def _count_pods(job: frameworks.Tree, policy: object = None) -> int | None:
-    """Return the pods of a replicated job; those of a runtime for a TrainJob that overrides nothing.
+    """Return the number of pods of a replicated job. For a runtime, assume a TrainJob without overrides.
 
     `policy` is mlPolicy of a runtime. The trainer's Job has its numNodes as parallelism (kubeflow/trainer at 8c0f5059,
     pkg/runtime/core/trainingruntime.go and pkg/runtime/framework/plugins/jobset/jobset.go, syncParallelCount).

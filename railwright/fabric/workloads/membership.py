@@ -1,4 +1,4 @@
-"""Finds a pod's gang, its rank there, and the gang's size, by what each framework writes (docs/interface.md 7.1).
+"""Finds a pod's gang, its rank, and the gang's size, from the labels of each framework (docs/interface.md 7.1).
 
 A pod template is read like a pod that its controller creates, so that a size has the key that `find_gang` returns for
 that pod. `placement.state.declared_sizes` decides between the sizes of several objects.
@@ -28,7 +28,7 @@ class Rank(msgspec.Struct, gc=False, frozen=True, order=True):
 
     @property
     def is_numbered(self) -> bool:
-        """True if the index is a label, or follows the last hyphen of the name; a random suffix may end in digits."""
+        """True if the index is a label or follows the last hyphen of the name. A random suffix may end in digits."""
         last = self.name.rpartition("-")[2]
         return self.is_labelled or (last.isascii() and last.isdigit())
 
@@ -54,7 +54,7 @@ def find_gang(pod: views.Pod, volcano_job: str = "") -> GangKey:
 
 
 def find_gang_name(pod: views.Pod, gang: GangKey) -> str:
-    """Return the name by which users know a pod's gang: that of their job, and the gang's number in it.
+    """Return the user's name of a pod's gang: that of the job, and the gang's number in it.
 
     The names of pod groups are often generated (`podgroup-UID`, `NAME-UID`).
     """
@@ -95,7 +95,7 @@ def has_controller_with_size(pod: views.Pod) -> bool:
 
 
 def find_part(pod: views.Pod) -> str:
-    """Return the part of its gang that a scheduler places as a unit with the pod; "" if that is the whole gang."""
+    """Return the name of the part of a gang that is scheduled as a unit with the pod; "" for the whole gang."""
     labels = pod.metadata.labels
     for names in () if labels.keys().isdisjoint(_PART_NAMES) else _PART_LABELS:
         values = [labels.get(name, "") for name in names]

@@ -1,4 +1,4 @@
-"""KubeRay: RayCluster, and the RayJob and RayService that create one."""
+"""KubeRay: RayCluster, RayJob and RayService."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
 
 
 def _make_kind(name: str, *steps: str, is_injected: bool = False) -> frameworks.WorkloadKind:
-    """Return the kind that has the spec of a RayCluster at `steps`."""
+    """Return the kind whose objects have the spec of a RayCluster at `steps`."""
     return frameworks.WorkloadKind(
         _GROUP,
         "v1",

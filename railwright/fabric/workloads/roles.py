@@ -1,4 +1,4 @@
-"""Finds what labels, variables and commands of a pod show of its role in the job. Policy is not considered.
+"""Finds a pod's role in its job from its labels, variables and commands. The policy is not read.
 
 Framework labels can only remove rails. Trusting them is safe: anyone able to set them can also set the opt-in label.
 """
@@ -19,11 +19,11 @@ _LATE_LAUNCHERS = [row.has_late_launcher for row in _ROWS if row.has_late_launch
 _SSH_WORKERS = [row.ssh_worker.items() for row in _ROWS if row.ssh_worker]
 _SSH_VOLUMES = [row.ssh_volume for row in _ROWS if row.ssh_volume]
 VARIABLES = frozenset(variable for _, variable in _LAUNCHER_VARIABLES)
-"""Variables of which the presence shows a role."""
+"""Variables whose presence indicates a role."""
 
 
 def find_role(pod: views.Pod) -> str:
-    """Return the role that a framework shows, launcher or head; "" if none does."""
+    """Return the role, launcher or head, from the framework's labels; "" if they name none."""
     labels = pod.metadata.labels
     if not _LABELS.isdisjoint(labels):
         label_roles = {_ROLES[label].get(labels[label]) for label in _LABELS & labels.keys()}
@@ -37,7 +37,7 @@ def find_role(pod: views.Pod) -> str:
 
 
 def has_launcher_name(pod: views.Pod) -> bool:
-    """True if only its name shows that a pod may be a launcher. It may also be a rank."""
+    """True if a pod may be a launcher, judging by its role's name alone. It may also be a rank."""
     labels = pod.metadata.labels
     return any(job in labels and frameworks.is_launcher_name(labels.get(name, "")) for job, name in _LAUNCHER_NAMES)
 

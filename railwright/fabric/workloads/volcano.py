@@ -18,7 +18,7 @@ _MAX_ARGUMENTS = 64  # of a plugin, parsed for each task; the mpi plugin has thr
 
 
 class Spec(views.View, frozen=True):
-    """The part of a Job's spec that decides what the controller adds to pods."""
+    """The fields of a Job's spec from which the controller adds labels and volumes to pods."""
 
     plugins: dict[str, list[str] | None] | None = None  # arguments by plugin
     volumes: Any = None  # of claims, each mounted in every container

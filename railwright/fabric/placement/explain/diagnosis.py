@@ -1,7 +1,7 @@
-"""Explains why a plan is no better: why not fewer leaves, why not more bandwidth, why the gang does not fit.
+"""Explains why a plan has no fewer leaves, no more bandwidth, or too few slots for the gang.
 
-Questions like "what if only these leaves were used" are answered by the planner itself, so that explanations agree with
-the plan. All bandwidths are modelled. A gang on one leaf at full bandwidth needs no explanation.
+Alternatives, such as fewer leaves, are planned by the planner itself, so that explanations agree with the plan. All
+bandwidths are modelled. A gang on one leaf at full bandwidth needs no explanation.
 """
 
 import itertools
@@ -32,7 +32,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) -> Diagnosis:
-    """Explain a plan that has all nodes as candidates; without domains, why too few nodes fit."""
+    """Explain a plan with all nodes as candidates; without domains, explain why too few nodes fit."""
     plan = decision.plan
     if not decision.has_domains:
         return Diagnosis(why=tuple(_explain_shortage_without_plan(decision, cluster)))
@@ -103,7 +103,7 @@ def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]
 
 
 def _explain_slower_choice(decision: decisions.Decision) -> Iterable[reason.Reason]:
-    """Explain that fewer leaves have enough slots, but only at a lower bandwidth."""
+    """Yield the reason if fewer leaves have enough slots, but only at a lower bandwidth."""
     plan = decision.plan
     min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity)
     if not 0 < min_leaves < len(plan.leaves):
@@ -206,7 +206,7 @@ def _explain_shortage(
 def _explain_shortage_without_plan(
     decision: decisions.Decision, cluster: cluster_state.ClusterState
 ) -> Iterable[reason.Reason]:
-    """Yield why nodes have no slot, if all nodes together have too few; the policy names no domains to plan for."""
+    """Yield why nodes have no slot, if all nodes together have too few. Used if the policy names no domains."""
     view = decision.planning_view
     totals = Counter(known for known in view.find_classes(view.request.nodes) if known is not None)
     slots = sum(len(node_class.capacity.slot_numa_factors) * nodes for node_class, nodes in totals.items())
@@ -217,7 +217,7 @@ def _explain_shortage_without_plan(
 def _explain_blocked(
     totals: Mapping[node_evaluation.NodeClass, int], devices_in_use: Sequence[str]
 ) -> Iterable[reason.Reason]:
-    """Yield what nodes without a slot lack, and who uses it. `totals` has the number of nodes of each class."""
+    """Yield which resources nodes without a slot lack, and who uses them. `totals`: number of nodes of each class."""
     if blocked := _count_causes(totals, _find_present_cause):
         yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
     if devices_in_use:
@@ -243,7 +243,7 @@ def _find_present_cause(node_class: node_evaluation.NodeClass) -> reason.Reason 
 
 
 def _find_permanent_cause(node_class: node_evaluation.NodeClass) -> reason.Reason | None:
-    """Return why nodes of this class would have no slot without any other pod, None if they would have one."""
+    """Return why nodes of this class would have no slot even without other pods, None if they would have one."""
     if _count_slots_of_empty_node(node_class):
         return None
     too_few = [name for name, (_, allocatable, requested) in node_class.usage.items() if allocatable < requested]

@@ -1,4 +1,4 @@
-"""Explains the result of one node: score, terms with their reasons, missing rails, pods that use them, and limits."""
+"""Explains the score of one node: terms with their reasons, missing rails, pods that use them, and limits."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ def list_short_resources(node_class: node_evaluation.NodeClass) -> list[str]:
 
 
 def describe_shortage(node_class: node_evaluation.NodeClass, resource: str) -> reason.Reason:
-    """Return the reason that states the free and the needed amount of one resource."""
+    """Return the reason with the free and the needed amount of one resource."""
     free, allocatable, requested = node_class.usage[resource]
     message = _format_shortage(get_label(node_class, resource), free, allocatable, requested)
     return reason.Reason(PlacementCode.DEVICE_SHORTAGE, message)
@@ -78,7 +78,7 @@ def list_rail_names(node_class: node_evaluation.NodeClass) -> list[str]:
 def describe_uplinks(
     uplinks: bandwidth.Uplinks, domain: topology.Domain, level: int, crossings: int = 1
 ) -> reason.Reason:
-    """Return the reason that states the bandwidth, 0..1, of each ring edge over the domain's uplinks."""
+    """Return the reason with the bandwidth, 0..1, of each ring edge over the domain's uplinks."""
     size = f"{text.format_count(uplinks.count_nodes(domain), 'node')}, {uplinks.get_ratio(level):g}:1"
     if uplinks.links_per_rail > 1:
         size += ", including the uplinks of rails that the gang does not use"
@@ -114,7 +114,7 @@ def explain_nodes(
     refusals: Mapping[str, reason.Reason],
     first: Iterable[str] = (),
 ) -> list[dict[str, Any]]:
-    """Return what explains up to MAX_ROWS candidate nodes, and up to MAX_ROWS refused ones, as in `/explain`.
+    """Return the explanations of up to MAX_ROWS candidate nodes and up to MAX_ROWS refused ones, as in `/explain`.
 
     The nodes `first` come first, then those of the target leaf and of the planned leaves.
     """
@@ -144,7 +144,7 @@ def explain_nodes(
 def _describe(
     node_class: node_evaluation.NodeClass, refusal: reason.Reason | None, holders: Sequence[pod_usage.Holder]
 ) -> dict[str, Any]:
-    """Return why a node is refused or comes last, what it lacks, and what is broken or slower there."""
+    """Return why a node is refused or comes last, and its missing, broken and slower devices."""
     row: dict[str, Any] = {}
     broken = [rail.describe() for rail in node_class.facts.broken]
     if refusal is not None:

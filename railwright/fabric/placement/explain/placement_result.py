@@ -1,4 +1,4 @@
-"""Computes the placement that a gang has: its leaves, its modelled bandwidth, and what limits that.
+"""Computes the present placement of a gang: its leaves, its modelled bandwidth, and the causes that limit it.
 
 Uses the planner's model: the slowest pod over the rails that all pods have, and the slowest uplink crossing of a ring
 in rank order. The input is the node of each pod, and the node's class without the gang's pods.

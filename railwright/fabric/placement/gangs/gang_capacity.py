@@ -35,7 +35,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
         return slots_by_leaf if self.segment == 1 else self.cut(slots_by_leaf)
 
     def cut(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
-        """Return the slots that segments can use, those of their placed peers included: of one leaf with the rest."""
+        """Return the slots that whole segments can use, including placed peers'. One leaf also holds the remainder."""
         if self.segment == 1:
             return dict(slots_by_leaf)
         usable = {leaf: self._floor(leaf, slots) for leaf, slots in slots_by_leaf.items() if leaf}
@@ -51,7 +51,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
         return {leaf: slots for leaf, slots in usable.items() if slots > 0}
 
     def _floor(self, leaf: topology.Domain, slots: int) -> int:
-        """Return the slots of a leaf for segments of the full size; below 0 if those that began there do not fit."""
+        """Return the slots of a leaf for segments of the full size; below 0 if partly placed segments do not fit."""
         peers = self.peers.get(leaf, 0)
         return (slots + peers) // self.segment * self.segment - peers
 
@@ -90,7 +90,7 @@ def build_on(
 ) -> GangCapacity:
     """Return the capacity of these nodes of an index: leaf -> class -> number of nodes.
 
-    Nodes in `overrides` are counted by their class there instead of the index's; `leaves` is changed by that.
+    Nodes in `overrides` are counted by their class there instead of the index's; this changes `leaves`.
     """
     for (name, new), old in zip(overrides.items(), index.find_classes(overrides), strict=True):
         if old is not None and (counts := leaves.get(index.leaf_by_node[name])) is not None:

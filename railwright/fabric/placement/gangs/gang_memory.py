@@ -6,9 +6,9 @@ placed peers can use, and two gangs that are placed at the same time may share a
 
 Its soft reservations keep a gang off the leaves planned for other gangs. Schedulers that place pod by pod interleave
 the pods of two jobs. Without reservations each job takes half of the leaf that is tightest for both. A reservation
-filters no node and lasts only while its gang has unplaced pods. A gang that has begun, of which a pod is placed, has
-the prior right: others plan without its nodes, as if it were placed already. The reservation of a gang that waits is
-ignored if it would cost this gang bandwidth, node type, leaves or spines.
+filters no node and lasts only while its gang has unplaced pods. A gang with a placed pod has a prior right: others plan
+without its reserved nodes, as if it were placed already. The reservation of a gang without one is ignored if it would
+cost this gang bandwidth, node type, leaves or spines.
 
 For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come in turns:
 
@@ -72,7 +72,7 @@ class PlacementMemory(msgspec.Struct, frozen=True):
         return self.gangs.get(gang, _UNKNOWN)
 
     def record(self, key: membership.GangKey, planned: GangMemory | None) -> "PlacementMemory":
-        """Return the memory after a decision on a gang. None: it has no complete plan, and its reservation ends."""
+        """Return the memory after a decision on a gang. Without a complete plan (None), its reservation ends."""
         number = self.decisions + 1
         if not key or planned is None:
             return msgspec.structs.replace(self.drop_reservations([key]), decisions=number)
@@ -109,9 +109,9 @@ def list_others(
     memory: PlacementMemory,
     cluster: cluster_state.ClusterState,
 ) -> tuple[list[membership.GangKey], list[membership.GangKey]]:
-    """Return the other gangs with a reservation: those that have begun and have the prior right, and those that wait.
+    """Return the other gangs with a reservation: those with a prior right, then those without.
 
-    Only those that take any of `devices` have a prior right. Pods that take other rails may be on one node with theirs.
+    Only gangs that use any of `devices` have a prior right, because pods with other rails can share their nodes.
     """
     begun: list[membership.GangKey] = []
     waiting: list[membership.GangKey] = []
@@ -139,7 +139,7 @@ def sum_reserved(
 
 
 def keep_off(capacity: gang_capacity.GangCapacity, prior: ReservedNodes) -> gang_capacity.GangCapacity:
-    """Return the capacity without the nodes kept for gangs that have begun; all of it if no slot is left."""
+    """Return the capacity without the nodes of gangs with a prior right; all of it if no slot would be left."""
     if prior.keys().isdisjoint(capacity.nodes):
         return capacity
     reduced = _remove_nodes(capacity, prior)

@@ -23,7 +23,7 @@ Slots = Mapping[topology.Domain, int]
 
 
 class LeafRequest(msgspec.Struct, frozen=True, dict=True):
-    """The pods to place, and the slots that leaves have for them. A leaf that `slots` lacks has none."""
+    """The pods to place, and the slots of each leaf. Leaves that are not in `slots` have none."""
 
     remaining: int  # pods to place
     slots: Slots  # slots of the labelled leaves
@@ -49,7 +49,7 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
 
 
 class PreferredSlots(NamedTuple):
-    """The slots of each leaf that are used before its others."""
+    """The slots of each leaf that are filled first."""
 
     unsplit: Slots | None = None  # that use no more NUMA nodes than necessary; None: all of them
     on_used_nodes: Slots | None = None  # such slots on partly used nodes; None: there are none
@@ -107,8 +107,8 @@ def choose_leaves(request: LeafRequest, preferred: PreferredSlots = NO_PREFERENC
 def _list_groups(request: LeafRequest) -> Iterator[Slots]:
     """Yield the leaves of each domain in which the pods may be, domains of the lowest level first.
 
-    Ring edges leave every domain strictly inside the enclosing one. The uplinks of these domains must carry that,
-    including the domains of the peers.
+    Ring edges leave each domain below the one that encloses the gang. The uplinks of these domains, and of the peers'
+    domains, must carry them.
     """
     # Bottom up: a gang inside one leaf crosses no uplinks, inside one spine only those of its leaves, and so on. At
     # each level the domains whose uplinks are too slow drop out: a gang that is spread further could not leave them.
@@ -246,7 +246,7 @@ def _list_spine_orders(
     candidates: Slots,
     count: int,
 ) -> Sequence[Sequence[topology.Domain]]:
-    """Return the spines by their slots, most first, less those that every further leaf would use up."""
+    """Return three orders of the spines: by their slots, less a different price for each leaf."""
     marginal = sorted(candidates.values(), reverse=True)[count - 1]
 
     def sum_above(price: int) -> Mapping[topology.Domain, int]:

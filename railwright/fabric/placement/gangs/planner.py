@@ -111,7 +111,7 @@ class RailSetPlanner:
         return self._get_leaf_request(min_bandwidth, None).fits
 
     def _get_leaf_request(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafRequest:
-        """Return the leaf request at `min_bandwidth`. That of the highest at which the gang fits is read twice."""
+        """Return the leaf request at `min_bandwidth`. It is cached, because the final one is read twice."""
         if (request := self._leaf_requests.get((min_bandwidth, shape))) is not None:
             return request
         least = min_bandwidth - node_slots.TOLERANCE
@@ -194,7 +194,7 @@ class Plan(msgspec.Struct, frozen=True):
         return self.shape is None or node_capacity.shape == self.shape
 
     def is_met_by(self, node_capacity: node_slots.NodeCapacity) -> bool:
-        """True if such a node reaches the plan's bandwidth."""
+        """True if a node with this capacity reaches the plan's bandwidth."""
         return self.uses_shape_of(node_capacity) and node_slots.count(node_capacity, self.rails, self.bandwidth) > 0
 
 
@@ -268,7 +268,7 @@ def _find_highest_bandwidth(planners: Sequence[RailSetPlanner]) -> node_slots.Ba
 def _limit_by_crossings(
     peer_leaves: Sequence[topology.Domain], capacity: gang_capacity.GangCapacity
 ) -> node_slots.Bandwidth:
-    """Return the bandwidth of the uplinks that the ring edges between placed peers cross in any case."""
+    """Return the bandwidth of the uplinks between placed peers, which ring edges cross in every plan."""
     worst = 1.0
     for level in range(max(map(len, peer_leaves), default=0)):
         domains = {leaf[level:] for leaf in peer_leaves}
@@ -312,8 +312,8 @@ def count_min_leaves(
 def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> Sequence[int]:
     """Return the subsets of `rails` that a gang may have in common, as bit masks, the largest first.
 
-    If there are too many, return the largest ones, and the intersections over more and more nodes. The last of these is
-    the set that all nodes have, so every gang that fits has a feasible set.
+    If there are too many, return the largest ones, and the common rails of more and more nodes. The last one is the set
+    of rails that all nodes have, so every gang that fits has a feasible set.
     """
     of_classes = {
         node_class.capacity.rails & rails for node_class in capacity.classes if node_class.capacity.slot_numa_factors

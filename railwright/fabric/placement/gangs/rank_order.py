@@ -1,6 +1,6 @@
 """Assigns ranks to leaves: neighbours in rank order belong on the same leaf, because the ring runs in rank order.
 
-The planner chooses the leaves. This module says which of them a rank goes to, and which leaves are near a rank.
+The planner chooses the leaves. This module finds the leaf of a rank, and the leaves near it.
 """
 
 import bisect
@@ -42,10 +42,10 @@ def list_nearest_leaves(
 def count_crossings(
     gang: gang_status.GangStatus, peer_leaves: Sequence[topology.Domain]
 ) -> Mapping[topology.Domain, int]:
-    """Return how many edges of the ring would leave a leaf of placed peers with one more pod there.
+    """Return how many ring edges would leave each leaf of placed peers if one more pod were there.
 
-    Only leaves beside no unplaced rank are in it: one more pod makes the ring come back to them. `peer_leaves` has the
-    leaf of each placed worker, by rank.
+    It has only leaves whose peers have no unplaced neighbour in rank order: with one more pod, the ring re-enters them.
+    `peer_leaves` has the leaf of each placed worker, by rank.
     """
     runs = _list_runs(gang, peer_leaves)
     beside = {*peer_leaves[:1], *peer_leaves[-1:], topology.NO_DOMAIN}
@@ -107,7 +107,7 @@ def _compute_urgency(run: _RankRun, slots_by_leaf: Mapping[topology.Domain, int]
 def _fill_run(
     run: _RankRun, order: Sequence[topology.Domain], free: dict[topology.Domain, int]
 ) -> list[topology.Domain | None]:
-    """Return the leaf of each rank of one run, and subtract them from `free`."""
+    """Return the leaf of each rank of one run, and subtract the used slots from `free`."""
     # The ends first: next to the placed peers an edge of the ring stays within a leaf.
     count = len(run.ranks)
     front = _take(run.previous_leaf, count, free)
@@ -122,7 +122,7 @@ def _fill_run(
 
 
 def _sort_by_detour(leaves: Sequence[topology.Domain], run: _RankRun) -> Sequence[topology.Domain]:
-    """Return the leaves for the ranks between two placed peers, whose own leaves are full: near the previous one first.
+    """Sort the leaves for ranks between two placed peers with full leaves: those near the previous peer come first.
 
     Leaves of one parent are at the same distance from another leaf. A gang may have hundreds of runs and of leaves.
     """
@@ -139,7 +139,7 @@ def _sort_by_detour(leaves: Sequence[topology.Domain], run: _RankRun) -> Sequenc
 
 
 def _take(leaf: topology.Domain | None, count: int, free: dict[topology.Domain, int]) -> list[topology.Domain | None]:
-    """Return a leaf once for each slot taken, at most `count`, and subtract these from `free`."""
+    """Return a leaf once for each of up to `count` used slots, and subtract these from `free`."""
     taken = min(max(0, count), max(0, free.get(leaf, 0))) if leaf is not None else 0
     if leaf is not None and taken:
         free[leaf] -= taken

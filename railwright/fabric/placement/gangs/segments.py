@@ -1,9 +1,9 @@
-"""Keeps the segments of a gang in one leaf each: consecutive ranks that share an NVLink domain, the closest one.
+"""Keeps each segment of a gang, consecutive ranks that share an NVLink domain, in one leaf.
 
 The planner counts the slots of a leaf that whole segments can use (`GangCapacity.cut`). This module numbers the
-segments by rank, and decides for the requesting pod's: which leaf it goes to by the plan, and which leaves are refused,
-because the segment has begun in another one. Which leaves have room decides the plan only: it may be wrong about that.
-For example a gang of 12 in segments of 4, with rank 5 placed in leaf b:
+segments by rank, and finds the planned leaf of the requesting pod's segment. If a pod of the segment is placed, it
+refuses all other leaves. Free room affects only the plan, because it may have changed. For example a gang of 12 in
+segments of 4, with rank 5 placed in leaf b:
 
 | | a: 6 free nodes | b: 4 free nodes | c: 3 free nodes |
 |---|---|---|---|
@@ -48,7 +48,7 @@ class Segments(msgspec.Struct, frozen=True):
         )
 
     def find_target_leaf(self, plan: planner.Plan) -> topology.Domain | None:
-        """Return the leaf of the requesting pod's segment, by the plan if it has none yet; None if they are full."""
+        """Return the leaf of the requesting pod's segment, otherwise a planned one; None if they are full."""
         if self.own in self.leaves:
             return self.leaves[self.own]
         slots = {leaf: max(0, plan.slots_by_leaf[leaf] - self.reserved.get(leaf, 0)) for leaf in plan.leaves}
@@ -80,7 +80,7 @@ class Segments(msgspec.Struct, frozen=True):
         return rank_order.find_target_leaf(_rank(self.own), whole, peer_leaves, plan.leaves, free)
 
     def find_refusal(self, leaf: topology.Domain) -> reason.Reason | None:
-        """Return why a leaf is not the NVLink domain of the requesting pod's segment; None if it may be."""
+        """Return why a leaf is refused to the requesting pod's segment; None if it is allowed."""
         if not leaf:
             message = f"the node is in no NVLink domain, and segment {self.own} of the gang stays in one"
             return reason.Reason(PlacementCode.SEGMENT_ELSEWHERE, message)
@@ -104,12 +104,11 @@ def find_segments(
 ) -> Segments | None:
     """Return the segments of the requesting pod's gang; None if it has none, or the pod takes no devices.
 
-    Pods are numbered by the index of their framework, whichever of them exist. Pods without one are numbered in order,
-    and those that do not exist yet count after all others; until all exist, no segment has a domain. A pod that has
-    ended keeps its number and needs no slot. A single missing one counts as no rank if it may be the launcher, which
-    MPI's operator can create after the workers. While the size that a controller declares is not known, because its
-    watch is later than that of the pods, all segments are whole. The assumptions about the pods with the UIDs
-    `uncertain` do not count.
+    Pods are numbered by the index of their framework, even if some do not exist. Without indexes they are numbered in
+    order, and missing pods come last; until all exist, no segment has a domain. A pod that has ended keeps its number
+    and needs no slot. A single missing pod is no rank if it may be the launcher, which MPI's operator can create after
+    the workers. All segments count as whole while the declared size is unknown, because its watch may be later than
+    that of the pods. Assumptions about the pods with the UIDs `uncertain` do not count.
     """
     devices = request.devices
     if not request.has_segment:
@@ -182,10 +181,10 @@ _MAX_INDEX = declared_sizes.MAX_SIZE  # of pods of a gang; a longer number is no
 def number_pods(
     ranks: Mapping[str, membership.Rank], total: int, *, is_elastic: bool
 ) -> tuple[Mapping[str, int], bool]:
-    """Return the place of each pod in its gang, and True if pods that do not exist yet will not change it.
+    """Return the number of each pod in its gang, and True if pods that do not exist yet cannot change it.
 
-    The index of a framework numbers all pods, or the workers after their leaders. It may exceed the `total` of an
-    elastic gang, which has more pods than it declares, and of one whose pods have ended.
+    The index of a framework numbers all pods, or the workers after their leaders. It may exceed `total` if an elastic
+    gang has more pods than it declares, or if pods have ended.
     """
     indexes = {uid: rank.index for uid, rank in ranks.items()}
     numbers = {*indexes.values()}

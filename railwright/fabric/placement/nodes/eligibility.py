@@ -31,9 +31,9 @@ _MAX_REQUIREMENTS = 256  # labels, terms, requirements and values of a pod, comp
 
 
 def depends_on_labels(spec: views.PodSpec) -> bool:
-    """True if nodes are to be compared with the pod's node selector and required node affinity.
+    """True if the pod's node selector and required node affinity are compared with node labels.
 
-    False without both, and if they have too many requirements: the pod then counts as selecting every node.
+    False without both, and if they have too many requirements: then every node counts as selected.
     """
     required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
     terms = (required and required.node_selector_terms) or ()

@@ -47,7 +47,7 @@ def compute_free(name: str, cluster: cluster_state.ClusterState, absent: Absent 
 def list_unobserved(
     name: str, cluster: cluster_state.ClusterState, absent: Absent = NONE_ABSENT
 ) -> Sequence[resources.Amounts]:
-    """Return what the pods assumed on a node use that the observed state does not count."""
+    """Return the requests of pods assumed on a node, without the part that the observed state already counts."""
     pods = cluster.pods
     on_node = [
         pod
@@ -89,10 +89,10 @@ class FactsBuilder:
         *,
         absent: Absent = NONE_ABSENT,
     ) -> node_evaluation.NodeFacts:
-        """Build the facts of `node`. `peer_requests` is what gang peers already use on it.
+        """Build the facts of `node`. `peer_requests` are the requests of gang peers on it.
 
-        `free` is None if it is to be computed from the cluster state and the assumed pods. Otherwise the facts are also
-        those of other nodes, none of which had a report of its NUMA nodes; this one may have got one since.
+        If `free` is None, it is computed from the cluster state and the assumed pods. Otherwise NUMA nodes are left
+        out, because the facts also stand for other nodes without a report.
         """
         shapes = self._signature.shapes
         shape = model.find_shape(shapes, node.labels) if shapes else None
@@ -110,7 +110,7 @@ class FactsBuilder:
         return self._add_numa_nodes(facts, node, shape, absent) if free is None else facts
 
     def replace_free(self, facts: node_evaluation.NodeFacts, free: resources.Amounts) -> node_evaluation.NodeFacts:
-        """Return the facts of a node that has other free resources once its pods are gone. Its NUMA nodes are free."""
+        """Return the facts of a node with these free resources and free NUMA nodes, as if its pods were gone."""
         return facts._replace(
             free=self._list_devices(free),
             fits_by_other_resources=self._count_fitting_pods(free),

@@ -1,7 +1,7 @@
 """Splits accelerators and rail devices over NUMA nodes so that each rail is local to the accelerators it serves.
 
-Works on numbers only: rows (one per resource) of whole devices over numbered zones (NUMA nodes), the preferred zone
-first. Exact, by enumeration, if at most one resource of a side is in several zones: there are few zones (kubelet's
+Input and output are numbers: a row for each resource, with its whole devices in each zone (NUMA node), the preferred
+zone first. Exact, by enumeration, if at most one resource of a side is in several zones: there are few zones (kubelet's
 topology manager supports at most 8), and most rails exist in one zone only, so few choices remain.
 """
 
@@ -128,8 +128,8 @@ def _fill(rows: Sequence[DeviceRow], least: Counts, share: Counts, most: Counts)
     """Allocate rows one after the other, within bounds on the sum of each zone; None if that is impossible.
 
     Zones are first filled up to `least`, then up to `share`, then up to `most`, in order. Rows that are in one zone
-    only come first. With several others, which are rare, an allocation may be missed: the first takes a place that the
-    second needs.
+    only come first. With several others, which are rare, a possible allocation may be missed, because the first takes
+    devices that the second needs.
     """
     filled, allocation = [0] * len(least), [[0] * len(least) for _ in rows]
     for index in sorted(range(len(rows)), key=lambda at: max(rows[at].caps) < sum(rows[at].caps)):

@@ -56,7 +56,7 @@ class PoolAvailability(msgspec.Struct, frozen=True):
         return self.allocatable >= self.capacity
 
     def rate_rails(self) -> tuple[float, ...]:
-        """Return what a free device of each of its rails is worth: 1, less if it is degraded, 0 if broken."""
+        """Return the bandwidth share of a free device of each of its rails: 1, less if degraded, 0 if broken."""
         healthy = 1.0 if self.is_healthy else bandwidth.DEGRADED
         return tuple([0.0 if rail in self.broken else healthy for rail in self.need.rails])
 
@@ -208,7 +208,7 @@ def _compute_shares(
 ) -> tuple[float, ...]:
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
 
-    With 0, for the peers that the node runs: where on it they are is not known, so their rails count as aligned. Pods
+    0 stands for the peers that the node runs: their NUMA nodes are unknown, so their rails count as aligned. Pods
     share NICs with each other, with peers and with other jobs. Degraded rails count less.
     """
     rail_count = sum(len(pool.need.rails) for pool in pools)

@@ -1,9 +1,9 @@
 """Finds the class of every node for pods with one scheduling signature.
 
-`NodeStates` follows the change logs. It has the leaf and the state of each node, which are the same for all pods, and
-nodes in one state look alike to any of them. A `NodeIndex` evaluates each state once for its signature, and states with
-equal facts form one class. So a decision over 5,000 nodes costs as much as one over the states that they are in. A
-`RequestView` shows it to one request, with overrides for nodes of peers and for the pod's own old node.
+`NodeStates` follows the change logs. It has the leaf and the state of each node, which do not depend on the pod. Nodes
+in one state are equal for every pod. A `NodeIndex` evaluates each state once for its signature, and states with equal
+facts form one class. So the cost of a decision depends on the number of states, not of nodes. A `RequestView` adds the
+overrides of one request: nodes of peers, and the pod's own old node.
 """
 
 import functools
@@ -28,7 +28,7 @@ _MAX_STATES = 8192  # that no node is in any more, but of which the classes are 
 
 
 class NodeState(msgspec.Struct, frozen=True, eq=False):
-    """What any pod sees of the nodes that are in this state, without their labels."""
+    """The facts about nodes that are the same for every pod, without their labels."""
 
     node: object_info.NodeInfo  # one of them
     free: resources.FrozenAmounts | None  # None: the only node, of which pods see more, such as free NUMA nodes
@@ -55,7 +55,7 @@ class NodeStates:
         self.domains.clear()
 
     def refresh(self) -> None:
-        """Look again at the nodes that changed since the last call."""
+        """Update the nodes that changed since the last call."""
         logs = self._cluster.change_log, self._cluster.assumed.change_log
         changes = [log.read_since(position) for log, position in zip(logs, self._positions, strict=True)]
         if None in changes:
@@ -126,7 +126,7 @@ class NodeIndex:
         self._unselected: tuple[int, Collection[str]] = (-1, ())  # at a version of the nodes
 
     def drop_past_states(self) -> None:
-        """Forget the classes if most of them are of states that no node is in any more."""
+        """Clear the classes if most of them belong to states without nodes."""
         if len(self._class_by_state) > _MAX_STATES + 2 * len(self._states.by_node):
             self._class_by_state, self._class_by_facts = _ClassByState(self._evaluate), {}
 
@@ -179,7 +179,7 @@ class NodeIndex:
 
     @property
     def unselected(self) -> Collection[str]:
-        """Return the nodes whose labels the pod does not select."""
+        """Return the nodes whose labels the pod's node selector or affinity excludes."""
         spec, version = self.signature.spec, self._cluster.nodes_version
         if not eligibility.depends_on_labels(spec):
             return ()
@@ -234,7 +234,7 @@ def find_overrides(
     gang: gang_status.GangStatus,
     cluster: cluster_state.ClusterState,
 ) -> Overrides:
-    """Return the nodes that have another class for this request than in the index.
+    """Return the nodes whose class for this request differs from the index.
 
     Peers of the requesting pod share its NICs. The assumptions about pods that the scheduler is retrying are void, and
     the pod's own old allocation never counts against it (docs/interface.md 7.7).
@@ -261,7 +261,7 @@ def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState, absent
     """Return the classes of candidate nodes with too few free resources, as if their bound pods were gone.
 
     Volcano scores such nodes to choose pods to preempt, or because pods there terminate. It does not count devices of
-    ResourceSlices, so that these may just be taken.
+    ResourceSlices, so all of these may be in use.
     """
     emptied: Overrides = {}
     index, nodes = view.index, view.request.nodes

@@ -168,7 +168,7 @@ def _subtract_usage(zones: Zones, pods: tuple[ResourceCounts, ...]) -> Zones:
 
 
 def _find_usage(zones: Zones, pod: ResourceCounts) -> Zones:
-    """Return what a pod uses of each zone, limited to what is not charged to other pods."""
+    """Return the devices of each zone to charge to a pod, limited to those that are not charged to other pods."""
     free = [dict(zone.free) for zone in zones]
     there = [(name, min(amount, sum(here.get(name, 0) for here in free))) for name, amount in pod]
     there.sort(key=lambda usage: -usage[1])  # the resource with most devices counts as the accelerator: none is marked
@@ -232,7 +232,7 @@ def assign_all(
 ) -> tuple[NumaAssignment, ...]:
     """Return the NUMA assignments of up to `limit` equal pods, one after another, as long as they fit.
 
-    Resources of `unrequested` are not used up: the pods need them, and do not request them.
+    Resources in `unrequested` are needed and not requested, so they are not used up.
     """
     assignments: list[NumaAssignment] = []
     while len(assignments) < limit and (assignment := assign(zones, demand)):
@@ -252,7 +252,7 @@ def _select_listed(free: Sequence[Mapping[str, int]], demand: ResourceCounts) ->
 
 
 def _list_zones_with(free: Sequence[Mapping[str, int]], demand: Sequence[tuple[str, int]]) -> list[int]:
-    """Return the indexes of zones that have any of it. A Grace-Blackwell node reports dozens, most with memory only."""
+    """Return the indexes of zones with any of the demand. Most zones of a Grace-Blackwell node have only memory."""
     return [at for at, here in enumerate(free) if any(here.get(name, 0) > 0 for name, _ in demand)]
 
 

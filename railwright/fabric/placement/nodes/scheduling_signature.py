@@ -1,4 +1,4 @@
-"""The scheduling signature of a pod: everything that determines the evaluation of a node for it.
+"""The scheduling signature of a pod: all inputs from the pod and the policy to the evaluation of a node.
 
 Pods with the same signature (usually all workers of a gang) share the cached evaluations of all nodes.
 """
@@ -32,7 +32,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     is_single_pod: bool  # single-pod job, which fills partly used nodes first
 
     def count_devices_of_nics(self, need: intent.Need) -> int:
-        """Return the devices, in milli-units, that pods use of a pool if one pod is on every NIC."""
+        """Return the devices of a pool, in milli-units, that are in use if each NIC has one pod."""
         nics = sum(1 for rail in self.fabric.rails if rail.resource == need.resource) or 1
         return self.fabric.count_devices(nics) * resources.UNIT
 

@@ -1,6 +1,6 @@
 """The score terms of a node: its free rails, the alignment of rails and GPUs, how full it is; and their weighted sum.
 
-A term is a row of TERMS: a function that scores, and one that tells people why when they ask. Locality depends on the
+A term is a row of TERMS: a function for the score, and one for its explanation. Locality depends on the
 gang's plan too, so it is not among them (`placement.decisions`). `convert_to_priorities` maps scores to the integers of
 kube-scheduler.
 """
@@ -134,7 +134,7 @@ def compute_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ..
 
 
 def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
-    """Return the order as a number between 0 and the sum of the weights of `numa` and `packing`. Rails are left out."""
+    """Return the fill order, without rails, as a number from 0 to the sum of the weights of `numa` and `packing`."""
     tie = _ALIGNED / max([1, *(usage.allocatable // resources.UNIT for usage in _list_usage(node_class))])
     is_unsplit = node_class.capacity.unsplit_slots > 0
     utilization = (_compute_utilization(node_class) + tie * NUMA.score(node_class)) / (1 + tie)
@@ -169,7 +169,7 @@ _HIGHEST = 100.0
 
 
 def convert_to_priorities(scores: Collection[float]) -> Mapping[float, int]:
-    """Return kube-scheduler's integer of each score: 5,000 nodes have few different ones."""
+    """Return kube-scheduler's integer for each distinct score. 5,000 nodes have few distinct scores."""
     best = max(scores, default=0.0)
     if best <= 0:  # the pod did not opt in, or each node has a broken rail or is not in the cache
         return dict.fromkeys(scores, 0)

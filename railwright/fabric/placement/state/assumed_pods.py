@@ -1,17 +1,16 @@
 """Assumed pods: allocations whose binding has not been observed yet. Volcano announces them.
 
-kube-scheduler announces nothing, so that a pod which it has asked about is assumed on its best node for a moment. Plans
-and ranks follow from assumed pods. One refusal does too: that of other NVLink domains, once a pod of the segment was
-announced in one, or could go to no other.
+kube-scheduler announces nothing, so a pod is assumed on its best node for a short time after its request. Plans and
+scores depend on assumed pods. So does one refusal, that of other NVLink domains, once a pod of the segment was
+announced in one or had no other choice.
 
 Entries are keyed by pod UID, so events may be duplicated, late or unpaired: `assume` adds or replaces, `forget`
 removes if present (docs/interface.md 7.7). The entries of one scheduler instance form a scope (docs/interface.md 4.3).
 The caller passes the time and confirms observed bindings. Nothing is persisted: after a restart the next session and
 the pod watch provide everything again.
 
-Callers are not always authenticated, so an announcement of a pod that the watch has not shown is not believed yet: it
-counts as a placed peer of its gang, but uses no devices. It becomes an ordinary entry when the watch shows the pod, and
-ends soon otherwise.
+Callers are not always authenticated. An announced pod that the watch has not shown therefore counts as a placed peer of
+its gang, but uses no devices. It becomes an ordinary entry when the watch shows the pod; otherwise it expires.
 """
 
 import enum
@@ -65,7 +64,7 @@ class AssumedPods:
         self.change_log = change_log.ChangeLog()
 
     def assume(self, assumed_pod: AssumedPod, known_pods: int = 0) -> None:
-        """Assume a pod: one that the watch has not shown until `see`, or for UNSEEN_SECONDS. Replaces an entry of it.
+        """Assume a pod, and replace its entry. A pod that the watch has not shown expires after UNSEEN_SECONDS.
 
         At most as many unseen pods are kept as `known_pods`, and MIN_UNSEEN at least; the oldest are dropped first.
         """
@@ -82,12 +81,12 @@ class AssumedPods:
             self.forget(next(iter(self._unseen)))
 
     def see(self, uid: str, requests: resources.FrozenAmounts) -> None:
-        """Believe an announcement: the watch has shown the pod, with these requests."""
+        """Count the requests of an assumed pod from now on, because the watch has shown it."""
         if (assumed_pod := self._unseen.get(uid)) is not None:
             self.assume(msgspec.structs.replace(assumed_pod, requests=requests, is_seen=True))
 
     def forget(self, uid: str) -> bool:
-        """Forget a pod: its scheduler rolled it back, or it was observed bound or deleted. True if it was assumed."""
+        """Remove a pod that was rolled back, or observed bound or deleted. Returns True if it was assumed."""
         assumed_pod = self._entries.pop(uid, None)
         if assumed_pod is None:
             return False
@@ -100,7 +99,7 @@ class AssumedPods:
         return True
 
     def record_changes(self, uids: Iterable[str]) -> None:
-        """Record that the nodes of these pods changed, if they are assumed: their claims were observed."""
+        """Record a change of the nodes on which these pods are assumed, because their claims were observed."""
         for uid in uids:
             if (assumed_pod := self._entries.get(uid)) is not None:
                 self.change_log.record(assumed_pod.node)
@@ -169,10 +168,10 @@ def _remove(index: dict[Key, dict[str, AssumedPod]], key: Key, uid: str) -> None
 
 
 def find_stale(assumed: AssumedPods, uid: str) -> frozenset[str]:
-    """Return the UIDs whose assumption is stale because the scheduler is retrying `uid` (always includes `uid`).
+    """Return the UIDs of pods whose assumptions are void because the scheduler retries `uid`, which is one of them.
 
-    Volcano commits all allocations of a gang in a session or none, and does not request a pod that it is binding. The
-    nodes of stale assumptions stay reserved until re-assumed but no longer count as placed peers.
+    Volcano commits all allocations of a gang in a session or none, and does not request a pod that it is binding. Stale
+    assumptions no longer count as placed peers; their nodes stay reserved until the pods are assumed again.
     """
     old = assumed.get(uid)
     if old is None or old.state is not State.UNCONFIRMED:
@@ -182,9 +181,9 @@ def find_stale(assumed: AssumedPods, uid: str) -> frozenset[str]:
 
 
 def find_uncertain(assumed: AssumedPods, gang: membership.GangKey, seen: Collection[str]) -> Collection[str]:
-    """Return the UIDs of the gang's pods whose NVLink domain is a guess, or that the watch has not shown.
+    """Return the UIDs of the gang's assumed pods that were only scored, or that are not in `seen`.
 
-    `seen` are the UIDs that it has shown.
+    `seen` are the UIDs of pods that the watch has shown.
     """
     pods = assumed.list_of_gang(gang)
     return [pod.uid for pod in pods if pod.state is State.SCORED or pod.uid not in seen]

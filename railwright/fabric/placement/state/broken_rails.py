@@ -1,9 +1,9 @@
 """Finds the rails of a node that are broken.
 
 A rail is broken if the node has devices of it and none is allocatable: the device plugin found them unhealthy, or its
-driver tainted them in the ResourceSlice. It is also broken if the node's annotation `railwright.io/broken-rails`
-names it, in whatever fabric. Fewer devices than the node has, but more than none, only count less in the ranking: which
-of several rails with one resource lacks its device is not known.
+driver tainted them in the ResourceSlice. It is also broken if the node's annotation `railwright.io/broken-rails` names
+it, in any fabric. If some devices are allocatable, the rail is only ranked lower, because it is unknown which of
+several rails with one resource lacks its device.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ def may_have_broken(node: object_info.NodeInfo) -> bool:
 
 
 def find_broken(node: object_info.NodeInfo, rails: Iterable[model.Rail]) -> tuple[BrokenRail, ...]:
-    """Return those of the rails that are broken on a node."""
+    """Return the broken rails of a node among `rails`."""
     return tuple(
         [
             BrokenRail(rail.name, rail.name in node.broken_rails)

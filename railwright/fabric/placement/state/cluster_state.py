@@ -2,8 +2,8 @@
 
 Updated by events (replace, upsert and remove of nodes, HyperNodes, pods and objects that declare gang sizes), which may
 arrive in any order and repeatedly. A pod uses its node's resources from binding until it has ended or is deleted, also
-while it terminates (rows 46 and 47 of tests/data/faults.yaml). What a scheduler has placed and no event shows yet is in
-`ClusterState.assumed`, and counts in nothing else here.
+while it terminates (rows 46 and 47 of tests/data/faults.yaml). Pods that a scheduler has placed and no event shows yet
+are in `ClusterState.assumed` only.
 """
 
 from collections import defaultdict
@@ -150,17 +150,17 @@ class ClusterState:
 
     @property
     def has_slices(self) -> bool:
-        """True if devices come by ResourceSlices somewhere in the cluster."""
+        """True if a node of the cluster has devices from ResourceSlices."""
         return self.devices.has_devices
 
     def list_claimable(self, node: str) -> frozenset[str]:
-        """Return the resources that a node has by ResourceSlices and not by a device plugin."""
+        """Return the resources of a node that come from ResourceSlices and not from a device plugin."""
         return self._claimable.get(node, _NO_NAMES)
 
     def compute_requests(self, pod: views.Pod) -> resources.FrozenAmounts:
         """Return the requests of a pod: those of its containers, and the devices that its claims request.
 
-        They are the object of a known pod if one has equal requests. What a caller sends is not kept.
+        Equal requests of a known pod are reused, and the requests of the caller's pod are not stored.
         """
         requests = self.devices.add_requests(inventory.identify_claims(pod), resources.compute_requests(pod.spec))
         return self._amounts.get(requests, requests)
@@ -198,7 +198,7 @@ class ClusterState:
         return max(self.sizes.get_declared(key, ended=ended), observed, 1)
 
     def list_ended(self, key: membership.GangKey) -> Collection[object_info.PodInfo]:
-        """Return the members of a gang that have ended and have no successor, one of each place in the gang."""
+        """Return the members of a gang that have ended without a successor, one for each place in the gang."""
         ended = self._pods.ended_by_gang.get(key)
         if not ended:
             return ()
@@ -236,7 +236,7 @@ class ClusterState:
         self._record_change(name)
 
     def upsert_pod(self, pod: views.Pod) -> None:
-        """Add or update a pod. One that has ended uses nothing; it counts as a member of its gang that is done."""
+        """Add or update a pod. A pod that has ended uses nothing, and counts as an ended member of its gang."""
         claims = inventory.identify_claims(pod)
         uid = claims.uid
         if pod.status.phase in _ENDED_PHASES and not membership.find_gang(pod):
@@ -343,14 +343,14 @@ class ClusterState:
             self.upsert_pod(pod)
 
     def _share(self, amounts: resources.Amounts) -> resources.FrozenAmounts:
-        """Return the first object that equals `amounts`: nodes of one type, and pods of one gang, have the same."""
+        """Return the stored object that equals `amounts`. Nodes of one type, and pods of one gang, share it."""
         if len(self._amounts) >= _MAX_AMOUNTS:
             self._amounts.clear()  # existing references stay valid
         frozen = resources.freeze(amounts)
         return self._amounts.setdefault(frozen, frozen)
 
     def _complete_nodes(self, changed: Collection[str]) -> None:
-        """Add the devices of slices to these nodes as kubelet reported them. Every change of devices ends here."""
+        """Add the devices of slices to these nodes, which have only the resources that kubelet reports."""
         for name in changed:
             reported = self._reported.get(name)
             if reported is not None:
@@ -364,7 +364,7 @@ class ClusterState:
             self._record_change(name)
 
     def _add_devices(self, reported: object_info.NodeInfo) -> object_info.NodeInfo:
-        """Return a node with the devices of its slices, of resources that kubelet does not report."""
+        """Return a node with the devices of its slices that kubelet does not report."""
         name, offered = reported.name, self.devices.count_devices(reported.name)
         names = frozenset(name for name in offered.capacity if not reported.allocatable.get(name))
         self._offered[name], self._claimable[name] = offered, names
@@ -375,7 +375,7 @@ class ClusterState:
         return msgspec.structs.replace(reported, allocatable=self._share(allocatable), capacity=self._share(capacity))
 
     def _update_pods(self, pods: Iterable[object_info.PodInfo]) -> None:
-        """Compute again what the claims of these pods request."""
+        """Recompute the requests of these pods, because their claims changed."""
         for previous in pods:
             requests = self._add_claims(previous.claims, previous.container_requests)
             if requests != previous.requests:
@@ -450,7 +450,7 @@ class DomainIndex:
         self._domain_sizes = None
 
     def update(self, name: str) -> None:
-        """Look again at a node, which was added, changed or removed."""
+        """Update a node that was added, changed or removed."""
         node = self._cluster.nodes.get(name)
         leaf = None if node is None else topology.get_domain(self._cluster.locate(node, self._domains, self._rails))
         old = self.leaf_by_node.get(name)

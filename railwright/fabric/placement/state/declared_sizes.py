@@ -32,7 +32,7 @@ class _Declaration(msgspec.Struct, frozen=True):
 
 
 class PodGroupReference(NamedTuple):
-    """Which object the PodGroup of a gang is; its namespace and name are the key of the gang."""
+    """Identifies the PodGroup of a gang, whose namespace and name are the gang's key."""
 
     api_version: str
     uid: str
@@ -49,8 +49,9 @@ class Sizes:
     def get_declared(self, key: frameworks.GangKey, *, ended: int = 0) -> int:
         """Return the size of a gang by the first source that declares it, or 0; less its pods that have ended.
 
-        Objects of one kind add up, such as the Jobs of a JobSet. Those of several kinds declare the same pods: an
-        MPIJob has those of its launcher's Job. A PodGroup without a number has the size of the object that controls it.
+        Sizes of one kind of object are added, such as the Jobs of a JobSet. Objects of several kinds declare the same
+        pods, such as an MPIJob and its launcher's Job. A PodGroup without a number has the size of the object that
+        controls it.
         """
         if declarations := self._by_gang.get(key, {}).values():
             source = min(declaration.kind.source for declaration in declarations)
@@ -101,7 +102,7 @@ class Sizes:
         return any([*changes, *(self.upsert(kind, obj) for obj in objects)])
 
     def _store(self, source_object: str, declaration: _Declaration) -> bool:
-        """Store a declaration, or forget the object if it is empty; return True if it is not the one before."""
+        """Store a declaration, or remove the object if it is empty; return True if that changed."""
         kind = declaration.kind
         objects = self._objects.setdefault(kind.name, {})
         before = objects.pop(source_object, _Declaration(kind, {}))
@@ -117,7 +118,7 @@ class Sizes:
         return declaration != before
 
     def _get_size_of(self, display_kind: str, source_object: str, *, ended: int) -> int:
-        """Return the size that an object declares, or 0. A controller's releases differ in keys, not in the size."""
+        """Return the size that an object declares, or 0. Its keys, one for each release of its controller, share it."""
         declarations = [objects[source_object] for objects in self._objects.values() if source_object in objects]
         sizes = [
             min(declaration.subtract(size, ended), MAX_SIZE)

@@ -1,4 +1,4 @@
-"""The scheduling state of a gang: which of its pods are placed, which are not, and the slots that these need."""
+"""The scheduling state of a gang: its placed pods, its unplaced pods, and the slots that they need."""
 
 import bisect
 import itertools
@@ -35,9 +35,8 @@ def list_placed(
 ) -> list[PlacedPeer]:
     """Return the pods that are bound or assumed, or whose claims hold devices of a node, by rank.
 
-    What is observed takes precedence over an assumption. A scheduler allocates the claims of a pod before it binds it,
-    and can bind it to no other node then.
-    The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
+    Observations take precedence over assumptions. A scheduler allocates a pod's claims first, and can then bind it to
+    no other node. The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
     """
     pods, unbound = cluster.get_gang(gang), cluster.get_unbound(gang)
     placed = {}
@@ -108,11 +107,11 @@ def build_status(
 ) -> GangStatus:
     """Return the state of the requesting pod's gang; a gang of one if the pod has none.
 
-    With `part`, only the pods of this part of the gang count as unplaced. All of them exist.
-    Launchers are left out of the plan: they request almost nothing, so a plan based on one would fit anywhere, and a
-    launcher counted as a worker would need a node too many. Pods that do not exist yet count as workers. If all pods of
-    the gang are equal, the indexes that are missing among those that exist are their ranks: a Job's controller creates
-    several pods at the same time, so that a scheduler may ask about a rank before lower ones exist.
+    With `part`, only the pods of this part of the gang count as unplaced. All of them exist. Launchers are left out of
+    the plan. They request almost nothing, so a plan based on one would fit anywhere. Counted as a worker, a launcher
+    would need an additional node. Pods that do not exist yet count as workers. If all pods of the gang are equal, their
+    ranks are the missing indexes: a Job's controller creates several pods at the same time, so a scheduler may ask
+    about a rank before lower ones exist.
     """
     retried_uids = assumed_pods.find_stale(cluster.assumed, request.uid)
     placed = list_placed(request.gang, cluster, except_uid=request.uid, ignored_uids=retried_uids)
@@ -161,9 +160,9 @@ def build_status(
 
 
 def _list_late_ranks(ranks: Sequence[membership.Rank], size: int, missing: int) -> Sequence[membership.Rank]:
-    """Return the ranks of pods that do not exist yet: the indexes of the gang that are missing among those of `ranks`.
+    """Return the ranks of pods that do not exist yet: the gang's indexes that are not in `ranks`.
 
-    There are none if the indexes do not number the pods of the gang from 0 on.
+    Returns none if the indexes do not number the gang's pods from 0.
     """
     indexes = {rank.index for rank in ranks if rank.role}
     if len(indexes) < sum(rank.role for rank in ranks) or max(indexes, default=0) >= size:

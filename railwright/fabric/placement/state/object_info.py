@@ -72,7 +72,7 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
 
     @property
     def place(self) -> str:
-        """Return what a pod and its successor have in common: the name, or its part that the index of a Job ends."""
+        """Return the name that a pod shares with its successor: an indexed Job's pod loses the random suffix."""
         rank = self.rank
         return self.key if not rank.is_labelled or self.key.endswith(f"-{rank.index}") else self.key.rpartition("-")[0]
 

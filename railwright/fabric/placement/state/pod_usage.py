@@ -1,4 +1,4 @@
-"""Computes what a pod uses of a node by the observed state, what it will use beyond that, and who uses its devices.
+"""Computes the resources that a pod uses on a node, the rest of an assumed pod's requests, and the users of devices.
 
 The claims of a pod are allocated before it is bound, and stay allocated if its binding fails.
 """
@@ -23,7 +23,7 @@ def list_nodes(cluster: cluster_state.ClusterState, uid: str) -> AbstractSet[str
 
 
 def count_observed(cluster: cluster_state.ClusterState, uid: str, node: str) -> resources.Amounts:
-    """Return what a pod uses on a node by the observed state."""
+    """Return the resources that a pod uses on a node in the observed state."""
     pod = cluster.pods.get(uid)
     if pod is None:
         return {}
@@ -91,7 +91,7 @@ def _list_by_claims(
 
 
 def list_claim_pods(claim: objects.ResourceClaim, cluster: cluster_state.ClusterState) -> Sequence[object_info.PodInfo]:
-    """Return the known pods that use a claim. Those of other namespaces cannot."""
+    """Return the known pods that use a claim. Pods of other namespaces cannot."""
     pods = (cluster.pods[uid] for uid in sorted(claim.consumers) if uid in cluster.pods)
     return [pod for pod in pods if pod.claims.namespace == claim.metadata.namespace]
 
@@ -106,9 +106,9 @@ class HeldRail(msgspec.Struct, frozen=True):
 def list_held_rails(
     fabric: model.Fabric, pod: object_info.PodInfo | None, cluster: cluster_state.ClusterState
 ) -> tuple[HeldRail, ...]:
-    """Return which devices of which rails the pod's allocated claims hold, in the order of the fabric.
+    """Return the rails' devices that the pod's allocated claims hold, in the order of the fabric.
 
-    Each rail of the fabric has its resource, also if it comes as claims (`intent.fill_resources`).
+    Each rail of `fabric` needs its resource, even if it comes as claims (`intent.fill_resources`).
     """
     if pod is None or not cluster.has_slices:
         return ()

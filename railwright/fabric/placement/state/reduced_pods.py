@@ -1,4 +1,4 @@
-"""Reduces opted-in pods to what scheduling requests and explanations read of them."""
+"""Reduces opted-in pods to the fields that scheduling requests and explanations read."""
 
 import msgspec
 
@@ -22,7 +22,7 @@ class PodReducer:
         self._specs = bounded_cache.BoundedCache[bytes, views.PodSpec](_MAX_SPECS)
 
     def reduce(self, pod: views.Pod) -> views.Pod | None:
-        """Return what placement reads of a pod; None if it did not opt in."""
+        """Return a pod with only the fields that placement reads; None if it did not opt in."""
         if not intent.is_opted_in(pod):
             return None
         meta, slim = pod.metadata, _trim_spec(pod.spec)
