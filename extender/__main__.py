@@ -175,7 +175,7 @@ def _build_dashboard(
             sys.stderr.flush()
             await asyncio.Event().wait()  # until the server cancels it at shutdown
 
-    return (serve, feed.run, *([certificate.watch] if certificate else []))
+    return (serve, *([certificate.watch] if certificate else []))
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ async def open_view(given: options.Sources, client: clients.Client | None, sourc
     origin.store.subscribe(lambda store: state.apply_policy(store.current))
     builder = overview_builder.OverviewBuilder(state.cluster, lambda: origin.store.current, state.pools)
     feed = application.Feed(builder, source=source, list_problems=origin.list_problems)
-    return View(feed, (*origin.tasks, feed.run, functools.partial(_report, origin)))
+    return View(feed, (*origin.tasks, functools.partial(_report, origin)))
 
 
 async def _report(origin: sources.Sources) -> None:

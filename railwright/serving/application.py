@@ -18,8 +18,6 @@ from railwright.serving import metrics
 _LOG = logging.getLogger(__name__)
 JSON = "application/json"
 BODY = web.RequestKey("body", bytes)
-DEADLINE = web.RequestKey("deadline", asyncio.Timeout)
-"""When the connection of a request is cut. A handler that streams reschedules it."""
 OUTCOME = web.ResponseKey("outcome", str)
 """Label of a response in the request counter; without it the status decides."""
 
@@ -98,8 +96,7 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
     rules = request.app[RULES]
     rules.in_flight += 1
     try:
-        async with asyncio.timeout(rules.request_seconds) as deadline:
-            request[DEADLINE] = deadline
+        async with asyncio.timeout(rules.request_seconds):
             response = await _respond(request, handler, rules)
             if rules.closing:
                 response.force_close()

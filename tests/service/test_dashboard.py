@@ -2,15 +2,12 @@
 
 import asyncio
 import base64
-import itertools
-import socket
 
 import aiohttp
 import dashboard_servers
 import placing
 import pytest
 import pytest_asyncio
-import shell
 import varied_clusters
 from dashboard_servers import find
 
@@ -39,45 +36,40 @@ async def session():
         yield session
 
 
-async def test_the_overview_is_sent_and_again_when_it_changes(shown, session):
+async def test_the_overview_shows_what_has_changed(shown, session):
     url, folder, vista = shown
-    async with session.get(f"{url}api/stream") as response:
-        assert response.headers["Content-Type"] == "text/event-stream"
-        await dashboard_servers.read_until(
-            response,
-            lambda seen: find(seen, "fabrics", "roce").get("nodes") == 32 and len(seen["gangs"]) == 3,
-        )
-        vista.add_gang(2, name="late", namespace="prod")
-        vista.write(folder)
-        seen = await dashboard_servers.read_until(response, lambda seen: find(seen, "gangs", "prod/late"))
+    await dashboard_servers.read_until(
+        session, url, lambda seen: find(seen, "fabrics", "roce").get("nodes") == 32 and len(seen["gangs"]) == 3
+    )
+    vista.add_gang(2, name="late", namespace="prod")
+    vista.write(folder)
+    seen = await dashboard_servers.read_until(session, url, lambda seen: find(seen, "gangs", "prod/late"))
     assert find(seen, "gangs", "prod/late")["placed"] == 2
     assert len(seen["gangs"]) == 4
     assert sum(len(leaf["nodes"]) for leaf in seen["leaves"].values()) == 32
 
 
-async def test_a_reader_that_comes_back_gets_the_overview_only_if_it_is_another(shown, session):
+async def test_a_reader_that_has_the_overview_gets_it_again_only_if_it_is_another(shown, session):
     url, folder, vista = shown
-    async with session.get(f"{url}api/stream") as response:
-        await dashboard_servers.read_until(response, lambda seen: find(seen, "fabrics", "roce").get("nodes"))
-    async with session.get(f"{url}api/stream") as response:
-        ((last, _, before),) = await dashboard_servers.events(response, 1)
-    async with session.get(f"{url}api/stream", headers={"Last-Event-ID": last}) as response:
-        vista.add_gang(2, name="missed", namespace="prod")
-        vista.write(folder)
-        ((newest, _, after),) = await dashboard_servers.events(response, 1)
-        assert (newest != last, len(after["gangs"])) == (True, len(before["gangs"]) + 1)
-    for strange in ("another-1", "9" * 5000, "-"):
-        async with session.get(f"{url}api/stream", headers={"Last-Event-ID": strange}) as response:
-            ((again, _, _),) = await dashboard_servers.events(response, 1)
-            assert again == newest
+    await dashboard_servers.read_until(session, url, lambda seen: find(seen, "fabrics", "roce").get("nodes"))
+    async with session.get(f"{url}api/overview") as response:
+        before, headers = await response.json(), {"If-None-Match": response.headers["ETag"]}
+        assert response.headers["Cache-Control"] == "no-store"
+    async with session.get(f"{url}api/overview", headers=headers) as response:
+        assert (response.status, await response.read()) == (304, b"")
+    vista.add_gang(2, name="missed", namespace="prod")
+    vista.write(folder)
+    await dashboard_servers.read_until(session, url, lambda seen: find(seen, "gangs", "prod/missed"))
+    for known in (headers, {"If-None-Match": '"another"'}):
+        async with session.get(f"{url}api/overview", headers=known) as response:
+            assert len((await response.json())["gangs"]) == len(before["gangs"]) + 1
 
 
 async def test_a_node_has_the_reason_why_it_is_not_used(shown, session):
     url, _, vista = shown
     key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
     query = {"gang": key, "node": vista.names[0]}
-    async with session.get(f"{url}api/stream") as stream:
-        await dashboard_servers.read_until(stream, lambda seen: find(seen, "gangs", key))
+    await dashboard_servers.read_until(session, url, lambda seen: find(seen, "gangs", key))
     async with session.get(f"{url}api/why", params=query) as response:
         explanation = await response.json()
         assert explanation["node"] == vista.names[0]
@@ -100,7 +92,7 @@ async def test_every_answer_has_the_security_headers(shown, session, path):
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", ""])
 async def test_other_host_names_are_refused(shown, session, host):
-    for path in ("", "api/stream", "page/app.js"):
+    for path in ("", "api/overview", "page/app.js"):
         async with session.get(shown[0] + path, headers={"Host": host}) as response:
             assert response.status == 421
 
@@ -155,7 +147,7 @@ async def test_only_the_data_of_the_page_needs_a_token(guarded, session):
     url, _ = guarded
     async with session.get(url) as response:
         assert response.status == 200
-    for path in ("api/stream", "api/why?gang=a&node=b"):
+    for path in ("api/overview", "api/why?gang=a&node=b"):
         async with session.get(url + path) as response:
             assert response.status == 401
             assert response.headers["WWW-Authenticate"] == "Bearer"
@@ -164,11 +156,11 @@ async def test_only_the_data_of_the_page_needs_a_token(guarded, session):
 async def test_only_users_who_may_get_the_path_read_the_dashboard(guarded, session):
     url, server = guarded
     for headers, status in ((bearer("ann-token"), 200), (bearer("bob-token"), 403), (bearer("no-token"), 401)):
-        async with session.get(f"{url}api/stream", headers=headers) as response:
+        async with session.get(f"{url}api/overview", headers=headers) as response:
             assert response.status == status
     assert server.reviews[0]["nonResourceAttributes"] == {"path": "/dashboard", "verb": "get"}
     basic = {"Authorization": "Basic " + base64.b64encode(b"ann:ann-token").decode()}
-    async with session.get(f"{url}api/stream?token=ann-token", headers=basic) as response:
+    async with session.get(f"{url}api/overview?token=ann-token", headers=basic) as response:
         assert response.status == 401  # neither in another scheme nor in the address
 
 
@@ -178,10 +170,9 @@ async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
     async with (
         server.open(tmp_path) as kubeconfig,
         dashboard_servers.over(kubeconfig, tmp_path) as url,
-        session.get(f"{url}api/stream") as response,
     ):
         seen = await dashboard_servers.read_until(
-            response, lambda seen: seen["fabrics"] and "you may not" in "".join(seen["problems"])
+            session, url, lambda seen: seen["fabrics"] and "you may not" in "".join(seen["problems"])
         )
     (problem,) = seen["problems"]
     assert "you may not list nodes -A (403 Forbidden: may not list nodes); ask an administrator" in problem
@@ -191,59 +182,43 @@ async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
 # --- readers ------------------------------------------------------------------------------------------------------
 
 
-def quiet_feed() -> application.Feed:
-    state = cluster_state.ClusterState()
-    return application.Feed(
-        overview_builder.OverviewBuilder(state, lambda: None, {}),
-        source="x",
-        pace_seconds=0.01,
-    )
+class CountedBuilder(overview_builder.OverviewBuilder):
+    """A builder that counts its refreshes."""
+
+    refreshes = 0
+
+    def refresh(self, limit: int = 16):
+        self.refreshes += 1
+        return super().refresh(limit)
 
 
 async def everybody(_authorization: str, _peer: str) -> None:
     return None
 
 
-async def test_readers_are_limited_and_the_next_gets_an_error_that_says_so(session):
-    source = quiet_feed()
-    async with dashboard_servers.feeding(source), application.open_port(HERE, source, everybody) as where:
-        held = [await session.get(f"http://{where}/api/stream") for _ in range(application.READERS)]
-        async with session.get(f"http://{where}/api/stream") as response:
-            assert (response.status, response.headers["Retry-After"]) == (503, "5")
-        for connection in held:
-            connection.close()
+async def test_readers_share_a_refresh_which_goes_on_when_one_hangs_up(session):
+    state = placing.build_cluster(placing.build_leaves(a=2000))
+    builder = CountedBuilder(state, placing.build_policy, {})
+    feed = application.Feed(builder, source="x")
+    reading = asyncio.create_task(feed.read())
+    await asyncio.sleep(0)
+    reading.cancel()
+    async with application.open_port(HERE, feed, everybody) as where:
+        seen = await asyncio.gather(*(session.get(f"http://{where}/api/overview") for _ in range(8)))
+        for response in seen:
+            assert find(await response.json(), "fabrics", "roce")["nodes"] == 2000
+    assert builder.refreshes == 1
 
 
-async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
-    state = placing.build_cluster(placing.build_leaves(a=8000))
-    builder = overview_builder.OverviewBuilder(state, placing.build_policy, {})
-    source = application.Feed(builder, source="x", pace_seconds=0.01)
-    monkeypatch.setattr(application, "_STREAM_SECONDS", 0.3)
-    async with dashboard_servers.feeding(source), application.open_port(HERE, source, everybody) as where:
-        with socket.socket() as slow:
-            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            slow.connect((where.host, where.port))
-            slow.sendall(b"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            async with asyncio.timeout(120):
-                while source.readers == 0:  # noqa: ASYNC110 - what is looked at has no event
-                    await asyncio.sleep(0.01)
-                async with session.get(f"http://{where}/") as response:
-                    assert response.status == 200
-                nodes = itertools.count()
-                while source.readers:  # each overview is another one, of 300 KB that nobody takes
-                    state.upsert_node(placing.build_node(f"a-{next(nodes):02}", "a", "s-a", unschedulable=True))
-                    await asyncio.sleep(0.01)
-
-
-async def test_a_stream_ends_so_that_its_reader_authenticates_again(session):
-    source, asked = quiet_feed(), []
+async def test_permission_is_asked_for_at_each_request(session):
+    feed, asked = application.Feed(CountedBuilder(cluster_state.ClusterState(), lambda: None, {}), source="x"), []
 
     async def guard(authorization: str, _peer: str) -> tuple[int, str] | None:
         asked.append(authorization)
         return None if len(asked) == 1 else (403, "no more")
 
-    async with application.open_port(HERE, source, guard, times=application.Times(renew=0.2, beat=0.05)) as where:
-        async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
-            assert b"event: again" in await asyncio.wait_for(response.read(), shell.PATIENCE)
-        async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
-            assert (response.status, asked) == (403, ["Bearer t", "Bearer t"])
+    async with application.open_port(HERE, feed, guard) as where:
+        for status in (200, 403):
+            async with session.get(f"http://{where}/api/overview", headers=bearer("t")) as response:
+                assert response.status == status
+    assert asked == ["Bearer t", "Bearer t"]

@@ -100,8 +100,8 @@ async def test_serve_shows_the_placed_gang():
                 line = await process.stdout.readline()
                 assert line, (await process.stderr.read()).decode()
         url = re.search(r"http://\S+/", line.decode()).group()
-        async with aiohttp.ClientSession() as session, session.get(f"{url}api/stream") as response:
-            seen = await dashboard_servers.read_until(response, lambda seen: seen["gangs"])
+        async with aiohttp.ClientSession() as session:
+            seen = await dashboard_servers.read_until(session, url, lambda seen: seen["gangs"])
         [gang] = seen["gangs"]
         assert (gang["name"], gang["state"], gang["placed"], gang["bandwidth"]) == ("llm", "placed", 8, 1.0)
         assert find(seen, "fabrics", "roce")["nodes"] == 64

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import json
 import pathlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiohttp
 import api_stub
 import processes
 import shell
@@ -140,36 +140,15 @@ class ApiServer:
             yield api_stub.kubeconfig(folder, served)
 
 
-@contextlib.asynccontextmanager
-async def feeding(*feeds) -> AsyncIterator[None]:
-    """Keep these feeds up to date during a `with` block."""
-    running = [asyncio.create_task(feed.run()) for feed in feeds]
-    try:
-        yield
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
-async def events(response, count: int) -> list[tuple[str, str, dict]]:
-    """Return (id, event, data) of the next `count` events of a stream without heartbeats."""
-    events: list[tuple[str, str, dict]] = []
+async def read_until(session: aiohttp.ClientSession, url: str, is_settled: Callable[[dict], Any]) -> dict:
+    """Ask for the overview as the page does; return the first of which the condition is true."""
     async with asyncio.timeout(shell.PATIENCE):
-        while len(events) < count:
-            text = (await response.content.readuntil(b"\n\n")).decode()
-            fields = dict(line.split(": ", 1) for line in text.strip().split("\n"))
-            if fields.get("event") == "change":
-                events.append((fields["id"], fields["event"], json.loads(fields["data"])))
-    return events
-
-
-async def read_until(response, is_settled: Callable[[dict], Any]) -> dict:
-    """Return the first overview of a stream of which the condition is true."""
-    while True:
-        ((_, _, overview),) = await events(response, 1)
-        if is_settled(overview):
-            return overview
+        while True:
+            async with session.get(f"{url}api/overview") as response:
+                overview = await response.json()
+            if is_settled(overview):
+                return overview
+            await asyncio.sleep(0.1)
 
 
 def find(overview: dict, kind: str, name: str) -> dict:

@@ -2,11 +2,11 @@
 
 import { Explanation, buildGangDetails, buildMissing, buildNodeDetails, buildRailDetails } from "./details.js";
 import { Drawing } from "./drawing.js";
+import { Feed } from "./feed.js";
 import { GangList, describeGang, filterGangs } from "./gang_list.js";
 import { build, formatCount, manageTheme, refreshAges } from "./look.js";
 import { findMatches, formatLink, parseLink, updateOptions } from "./selection.js";
 import { Store, formatLetter } from "./store.js";
-import { Stream } from "./stream.js";
 import { buildSummary, showNumbers } from "./summary.js";
 import { buildNodeTable } from "./tables.js";
 import { TokenForm, readToken } from "./sign_in.js";
@@ -212,14 +212,14 @@ function announceGangs(oldStates) {
   if (texts.length) announce(texts.length > 3 ? `${texts.length} gangs changed` : texts.join("; "));
 }
 
-/** Show whether the data is current, and what is wrong with it. `name`: state of the stream. */
-function showState(name = get("connection").dataset.stream, { since, reason } = {}) {
+/** Show whether the data is current, and what is wrong with it. `name`: state of the feed. */
+function showState(name = get("connection").dataset.feed, { since, reason } = {}) {
   const problems = name === "live" ? store.overview.problems : [reason].filter(Boolean);
   const state = name === "live" && problems.length ? "incomplete" : name;
   const words = { connecting: "connecting", live: "live", incomplete: "live, incomplete", denied: "not signed in" };
   const text = words[state] ?? `${state}${since ? ` since ${Math.round((Date.now() - since) / 1000)} s` : ""}`;
   if (get("connection").dataset.state !== state) announce(text);
-  Object.assign(get("connection").dataset, { state, stream: name });
+  Object.assign(get("connection").dataset, { state, feed: name });
   get("connection-text").textContent = text;
   const content = problems.join("\n");
   get("problems").hidden = !content;
@@ -228,18 +228,18 @@ function showState(name = get("connection").dataset.stream, { since, reason } = 
   get("problems").replaceChildren(...problems.map((problem) => build("p", {}, problem)));
 }
 
-const stream = new Stream("api/stream", {
+const feed = new Feed("api/overview", {
   change: takeOverview,
   deny: (status, reason) => {
     showState("denied");
-    tokenForm.show(status === 401 && !stream.token ? "This dashboard requires permission from the cluster." : `Refused: ${reason}`);
+    tokenForm.show(status === 401 && !feed.token ? "This dashboard requires permission from the cluster." : `Refused: ${reason}`);
   },
   state: showState,
 });
-const explanation = new Explanation(store, stream, () => requestRender("details"));
+const explanation = new Explanation(store, feed, () => requestRender("details"));
 const tokenForm = new TokenForm({ back: get("token-back"), form: get("token"), reason: get("token-reason"), field: get("token-text"), keep: get("token-keep") }, (token) => {
   get("drawing").focus();
-  stream.start(token);
+  feed.start(token);
 });
 
 // --- input ----------------------------------------------------------------------------------------------------------
@@ -298,5 +298,5 @@ manageTheme(get("theme"), () => {
   gangList.discardRows();
   requestRender("gangs", "fabric", "details");
 });
-globalThis.railwright = { store, selection, filters, drawing, stream }; // for tests and for the curious
-stream.start(readToken());
+globalThis.railwright = { store, selection, filters, drawing, feed }; // for tests and for the curious
+feed.start(readToken());

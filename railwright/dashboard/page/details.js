@@ -168,8 +168,8 @@ export function buildMissing(kind, name, isComplete, on) {
 /** The explanation of one node for one gang or pod: asked for once, and again when the gang has changed. */
 export class Explanation {
   /** `received` is called when an explanation has arrived. */
-  constructor(store, stream, received) {
-    Object.assign(this, { store, stream, received, key: "", value: undefined });
+  constructor(store, feed, received) {
+    Object.assign(this, { store, feed, received, key: "", value: undefined });
   }
 
   /** Ask for the explanation of a node for a gang, or for the pod on the node. Returns the gang or pod; "" for neither. */
@@ -191,7 +191,7 @@ export class Explanation {
   async fetch(subject, node) {
     try {
       const path = `api/why?${new URLSearchParams({ gang: subject, node })}`;
-      const response = await fetch(path, { headers: this.stream.buildHeaders(), cache: "no-store", credentials: "omit" });
+      const response = await fetch(path, { headers: this.feed.buildHeaders(), cache: "no-store", credentials: "omit" });
       const answer = await response.json();
       return response.ok ? answer : { error: answer.error?.reason ?? response.statusText };
     } catch {

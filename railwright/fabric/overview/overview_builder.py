@@ -20,7 +20,7 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import membership
 
 MAX_RANKS = 4096  # of one gang; further ranks are not shown
-_MAX_ASSESSED = 16  # gangs that a refresh assesses: each takes milliseconds
+_MAX_ASSESSED = 32  # gangs that a refresh assesses: each takes milliseconds
 
 Policy = Callable[[], policies.Policy | None]
 
