@@ -235,14 +235,14 @@ def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
 
 
 def test_a_refresh_assesses_some_gangs_and_the_next_ones_the_others():
-    names = [f"g{index:02}" for index in range(20)]
-    cluster = Cluster(placing.build_leaves(a=40), [pod for name in names for pod in gang("", "", name=name)])
+    names = [f"g{index:02}" for index in range(40)]
+    cluster = Cluster(placing.build_leaves(a=80), [pod for name in names for pod in gang("", "", name=name)])
     assessed = []
     for _ in range(3):
         for _ in cluster.builder.refresh():
             pass
         assessed.append(sum(gang.best is not None for gang in cluster.builder.build_overview().gangs))
-    assert assessed == [16, 20, 20]
+    assert assessed == [32, 40, 40]
 
 
 def test_the_summary_counts_gpus_and_free_leaves():
