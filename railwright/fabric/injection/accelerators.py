@@ -1,7 +1,7 @@
 """Finds the containers that request an accelerator of the policy, and reads the resource quantities of containers.
 
-A claim counts as an accelerator: admission does not see what it requests. The names of railwright's own templates have
-the numbers of GPUs. Knows no fabrics.
+A claim counts as an accelerator, because admission does not see its requests. The names of railwright's own templates
+have the number of GPUs. The module does not know fabrics.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -28,7 +28,7 @@ def count(container: views.Container, accelerators: Collection[str], units: Mapp
 
 
 def count_in_containers(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> list[int]:
-    """Return the number of accelerators of each app container: those it requests, otherwise those of its claims."""
+    """Return the number of accelerators of each app container: requested ones, otherwise those of its claims."""
     requested = [count(container, accelerators, units) for container in pod.spec.containers]
     if not pod.spec.resource_claims:
         return requested
@@ -39,17 +39,17 @@ def count_in_containers(pod: views.Pod, accelerators: Collection[str], units: Ma
 
 
 def has_uncounted(pod: views.Pod, accelerators: Collection[str]) -> bool:
-    """True if a container uses a claim of its author and requests no accelerator: their number is not known here."""
+    """True if a container has a claim of its author and requests no accelerator, so their number is unknown."""
     counts = count_in_containers(pod, accelerators)
     authors = _find_using_claims(pod)
     return any(not amount and index in authors for index, amount in enumerate(counts))
 
 
 def count_at_once(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int]) -> int:
-    """Return how many accelerators the pod holds at the same time, at most.
+    """Return the largest number of accelerators that the pod holds at the same time.
 
-    App containers and sidecars run together, so theirs are added up. Other init containers run before, one by one: the
-    one with the most counts if that is more.
+    App containers and sidecars run together, so their numbers are added. Other init containers run before them, one by
+    one: the largest counts if it has more.
     """
     init_containers = pod.spec.init_containers or ()
     counts = count_in_containers(pod, accelerators, units)
@@ -61,8 +61,8 @@ def count_at_once(pod: views.Pod, accelerators: Collection[str], units: Mapping[
 def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
     """Return the indexes of the app containers that request an accelerator; without any, of those that use a claim.
 
-    Init containers do not count (docs/interface.md 1.4), nor do claims that railwright added to a template for its
-    rails alone: the role of a pod is the same before and after.
+    Init containers do not count (docs/interface.md 1.4). Claims that railwright added for rails alone do not count
+    either, so that the role of a pod does not change.
     """
     counts = count_in_containers(pod, accelerators)
     requesting = tuple([index for index, amount in enumerate(counts) if amount > 0])
@@ -137,7 +137,7 @@ def list_all_requested(containers: Iterable[views.Container]) -> frozenset[str]:
 
 
 def has_accelerator(requested: Collection[str], accelerators: Collection[str]) -> bool:
-    """True if what containers request contains an accelerator, or a claim, which counts as one."""
+    """True if the requested resources contain an accelerator, or a claim, which counts as one."""
     return not {CLAIM, *accelerators}.isdisjoint(requested)
 
 

@@ -106,7 +106,7 @@ def _add_fabric_annotations(draft: drafts.Draft, ctx: context.InjectionContext, 
 
 
 def _list_items(value: str) -> set[str]:
-    """Return what commas separate, also in a list in JSON: enough to see whether all of one list is in another."""
+    """Return the items of a comma-separated or JSON list, to compare two lists."""
     return {item.strip(" \t\n[]") for item in value.split(",")}
 
 

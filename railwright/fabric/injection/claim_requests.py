@@ -1,7 +1,7 @@
-"""Plans the claims of a pod whose rails come as claims, names their templates, and takes its GPUs out of the requests.
+"""Plans the claims of a pod whose rails come as claims, names their templates, and removes its GPUs from the requests.
 
-A pod gets certain rails, which it or the policy names, or a number of rails: then its claims ask for any rails of the
-fabric, and kube-scheduler's allocator chooses on each node those that are free. `webhook.claim_templates` writes the
+A pod gets certain rails, which it or the policy names, or a number of rails. In the second case its claims ask for any
+rails of the fabric, and kube-scheduler's allocator chooses free ones on each node. `webhook.claim_templates` writes the
 templates from the same plan, and a pod waits until they exist. A pod may also have claims of its own. The rules are in
 docs/interface.md 3.2.
 """
@@ -19,7 +19,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 
 def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_templates.ClaimPlan | None:
-    """Return the plan for a pod, None if it gets no rails by claims. `ctx` is that of the pod before any change."""
+    """Return the plan for a pod, None if it gets no rails by claims. `ctx` was built before any change of the pod."""
     claimed = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name].claims
     if claimed is None or not ctx.rails:
         return None
@@ -31,7 +31,7 @@ def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_template
 def plan_stored(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
 ) -> claim_templates.ClaimPlan | None:
-    """Return the plan of this policy for a pod that was admitted earlier; None if its rails are no claims.
+    """Return the plan of this policy for a pod that was admitted earlier; None if its rails do not come as claims.
 
     Raises RefusedError if the policy refuses the pod.
     """
@@ -44,8 +44,8 @@ def plan_stored(
 def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: claim_templates.ClaimedFabric) -> int:
     """Return the number of GPUs in the claims.
 
-    Containers that use one claim share its devices, so a claim has GPUs only if one container uses it, and no init
-    container requests some. Raises RefusedError for more GPUs than any node has, because each is a request of a claim.
+    Containers that use one claim share its devices, so a claim has GPUs only if one container uses it and no init
+    container requests GPUs. Raises RefusedError for more GPUs than any node has, because each is a request of a claim.
     """
     if not claimed.accelerator_class:
         return 0
@@ -165,9 +165,9 @@ def _list_classes(pod: views.Pod, ctx: context.InjectionContext) -> Iterator[tup
 
 
 def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Add the limit that makes the schedulers call the extender.
+    """Add a limit of a managed resource, for which schedulers call the extender.
 
-    They call it for pods that name a managed resource. A pod with claims alone names none, so it gets a limit of "0".
+    A pod with claims alone names no managed resource, so it gets a limit of "0".
     """
     if not has_claimed_rails(draft.pod, ctx):
         return
@@ -180,8 +180,8 @@ def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if target containers use claims, and no container requests the rails of the pod as extended resources.
 
-    The author's claims of channels of a ComputeDomain bring no rails. In an NVLink fabric whose rails are no claims, a
-    template that the webhook may not read is taken for one of channels.
+    The author's claims for channels of a ComputeDomain bring no rails. In an NVLink fabric whose rails do not come as
+    claims, a template that the webhook may not read counts as one for channels.
     """
     if not ctx.role.rails or not pod.spec.resource_claims:
         return False

@@ -1,7 +1,6 @@
 """Builds the context of one injection: fabric, role, containers, rails and user options of a pod that opted in.
 
-Nothing in it changes while the mutators change the pod. Binding builds the same context, so that both use the same
-rails. The rules for rails are in docs/interface.md 1.3 and 3.2.
+It does not change while the mutators change the pod. The rules for rails are in docs/interface.md 1.3 and 3.2.
 """
 
 from collections import Counter
@@ -23,7 +22,7 @@ SKIPPED = reason.Reason(AdmissionCode.SKIPPED_BY_ANNOTATION, f"by annotation {na
 
 
 class RailSelection(msgspec.Struct, frozen=True):
-    """The rails of a pod in the fabric's order, with what follows from them and the policy."""
+    """The rails of a pod in the fabric's order, with their networks and resources by the policy."""
 
     rails: tuple[compiled.ResolvedRail, ...] = ()
     policy_rails: tuple[policies.Rail, ...] = ()
@@ -37,7 +36,7 @@ _NO_RAILS = RailSelection()
 
 
 class UserOptions(msgspec.Struct, frozen=True):
-    """The user's options. `delivery` is env or file, "" leaves the choice to the policy."""
+    """The user's options. `delivery` is env or file; with "" the policy chooses."""
 
     skip: frozenset[str] = frozenset()
     delivery: str = ""
@@ -52,7 +51,7 @@ class Role(msgspec.Struct, frozen=True):
 
 
 class InjectionContext(msgspec.Struct, frozen=True):
-    """The inputs of all mutators for one pod, beside the pod as it is by then."""
+    """The inputs of all mutators for one pod, besides its draft."""
 
     policy: policies.Policy
     document: policies.PolicyDocument
@@ -100,8 +99,8 @@ def build(
 def find_role(pod: views.Pod, *, accelerated: bool, is_for_cpus: bool = False) -> Role:
     """Return the role of a pod. `accelerated`: an app container requests an accelerator.
 
-    A pod gets rails if it is accelerated, or an annotation asks for them. A launcher may be a rank itself. Of a fabric
-    `is_for_cpus`, each pod gets them that no framework shows to be a launcher or a head.
+    A pod gets rails if it is accelerated, or an annotation asks for them. A launcher may be a rank itself. In a fabric
+    `is_for_cpus`, each pod gets them unless a framework labels it as a launcher or a head.
     """
     name = workload_roles.find_role(pod)
     if not name and not accelerated and workload_roles.has_launcher_name(pod):
@@ -158,13 +157,13 @@ def is_number_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
 
 
 def is_opted_out(pod: views.Pod, resource: str) -> bool:
-    """True if the pod names the resource and requests none of it."""
+    """True if the pod requests "0" of the resource."""
     containers = [container for container in pod.spec.containers if accelerators.mentions(container, resource)]
     return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
 
 
 def is_share_default(pod: views.Pod, fabric: policies.Fabric) -> bool:
-    """True if the pod's namespace opts it in, and nothing says how many rails it gets: it may get a share of them."""
+    """True if the namespace opts the pod in, and neither states a number of rails, so that it may get a share."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     return fabric.rails_per_pod is None and names.FABRIC not in labels and names.RAILS not in annotations
 
@@ -178,7 +177,7 @@ def _count_gpus_of_node(
 ) -> int:
     """Return the GPUs of a node if the pod gets rails in proportion to them, otherwise 0.
 
-    By default it does if its namespace opts it in, and one pod with all rails would take all devices that a node has.
+    By default it does if its namespace opts it in, and a pod with all rails would take all devices of a node.
     Only nodes with the resources of all rails count, and only accelerators that the pod requests.
     """
     if fabric.rails_per_pod is not None:
@@ -198,8 +197,8 @@ def _count_gpus_of_node(
 def _count_proportional(pod: views.Pod, gpus: int, rails: int, document: policies.PolicyDocument) -> int:
     """Return ceil(GPUs x rails / GPUs of a node), at least one.
 
-    A pod gets the first rails of the fabric, so that all pods of a gang have the same. It gets all of them if claims of
-    its author bring its GPUs, whose number is not known.
+    A pod gets the first rails of the fabric, so that all pods of a gang have the same. It gets all rails if its GPUs
+    come from its author's claims, because their number is unknown.
     """
     if accelerators.has_uncounted(pod, document.accelerators):
         return rails
@@ -255,7 +254,7 @@ MAX_TARGETS = 256  # each target gets a dozen JSON Patch operations, and no real
 
 
 def select_targets(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...]:
-    """Return indexes in spec.containers, ascending. Raises RefusedError."""
+    """Return the indexes of the target containers in spec.containers, ascending. Raises RefusedError."""
     containers, annotation = pod.spec.containers, pod.metadata.annotations.get(names.CONTAINERS)
     if not containers:
         raise reason.RefusedError("annotation", "spec.containers is empty; a pod needs a container")

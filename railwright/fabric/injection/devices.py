@@ -1,4 +1,4 @@
-"""Counts the devices of the rails: how many of which resource, in which containers (docs/interface.md 3.2).
+"""Requests the devices of the rails: the amount of each resource in each container (docs/interface.md 3.2).
 
 A resource in the annotation of a network is a pool: Multus assigns its devices to the attachments in turn, so it is
 requested once and covers every attachment. Any other resource is shared: each target container requests it.
@@ -38,7 +38,7 @@ def request_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
 
 def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Request the resources of the policy beside those of the rails, in target containers that do not name them.
+    """Request the policy's other resources in target containers that do not name them.
 
     The API server rejects a container with huge pages that requests neither CPU nor memory.
     """
@@ -81,7 +81,7 @@ class _Pools(msgspec.Struct, frozen=True):
 
 
 def _find_pools(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> _Pools:
-    """Return the pools of the rails, of the pod's networks, and of the one that replaces the cluster's own network."""
+    """Return the pools of the rails, of the pod's networks, and of its own default network."""
     default: Sequence[Selection] = ()
     if (value := pod.metadata.annotations.get(names.DEFAULT_NETWORK)) and not pod.host_network:
         with contextlib.suppress(network_selection.InvalidNetworksError):  # Multus reports the user's error
@@ -96,7 +96,7 @@ def _find_pools(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> _Pools
 def _warn_of_short_resources(
     pod: drafts.AppliedPod, ctx: context.InjectionContext, pools: _Pools, needed: Mapping[str, int]
 ) -> Iterator[reasons.Reason]:
-    """Yield a warning about the pools of which the pod's networks need more devices than its containers request."""
+    """Yield a warning about pools if the pod's networks need more devices than its containers request."""
     too_few = [
         pool
         for pool, amount in needed.items()
@@ -122,9 +122,9 @@ def _warn_of_short_resources(
 
 
 def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext, pools: _Pools) -> dict[str, int]:
-    """Return the number of devices by resource: those of the rails, and one for each attachment that they do not cover.
+    """Return the number of devices by resource: those of the rails, and one for each other attachment.
 
-    These are the user's own attachments, and those of rails whose network uses another pool than the policy's resource.
+    Other attachments are the user's own, and those of rails whose network uses another pool than the policy's resource.
     """
     needed = {**ctx.selected.device_counts}
     rails = [rail for rail in ctx.rails if rail.network]
@@ -234,7 +234,7 @@ def check_capacity(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
 
 def _count_of_largest_node(requested: Sequence[str], ctx: context.InjectionContext) -> int:
-    """Return the most accelerators on a node, over the resources requested; 0 if nodes are not known or have none."""
+    """Return the largest number of requested accelerators on a node; 0 if nodes are unknown or have none."""
     units = ctx.document.accelerator_units
     counts = [
         sum(devices.get(name, 0) // units.get(name, 1) for name in requested)

@@ -1,8 +1,8 @@
 """The draft of a pod. A mutator reads it and edits it by verbs.
 
-Each verb changes the view of the pod and records the JSON Patch operations for the API server, with the entry of the
-record that they belong to and the reason. The answer to the API server is the list of these operations, in the order of
-the edits. Beside them a draft collects the record and the warnings for the user.
+Each verb changes the view of the pod and records JSON Patch operations, with their entry in the record and the reason.
+The answer to the API server is the list of these operations, in the order of the edits. A draft also collects the
+record and the warnings for the user.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Cause(NamedTuple):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What one verb recorded. `title` is its name in `explain`."""
+    """An edit of the pod. `title` is its name in `explain`."""
 
     title: str
     entry: str
@@ -92,7 +92,7 @@ def read(pod: views.Pod, namespace: str) -> AppliedPod:
 
 
 def refuse_networks(user_value: str, error: network_selection.InvalidNetworksError) -> reasons.RefusedError:
-    """Return the refusal of a pod with an invalid networks annotation, or with one that rails cannot be added to."""
+    """Return the refusal of a pod whose networks annotation is invalid or cannot take the rails."""
     where = f"annotation {names.NETWORKS} {text.quote(user_value)}: " if user_value else ""
     return reasons.RefusedError("annotation", f"{where}{error}")
 
@@ -103,9 +103,9 @@ def refuse_networks(user_value: str, error: network_selection.InvalidNetworksErr
 class Draft:
     """A pod that is being edited, and the record of the edits.
 
-    `entries` name everything that the pod then has as the policy requires, whether it existed before or is added now. A
-    second plan of an injected pod therefore has the same record. `written` is the object to which the operations apply;
-    it differs from the pod if the pod is that of a template, with additions of its controller.
+    `entries` name all settings of the pod that the policy requires, both existing and added ones. A second plan of an
+    injected pod therefore has the same record. `written` is the object to which the operations apply. For a pod
+    template, the pod also has the additions of its controller.
     """
 
     def __init__(self, pod: views.Pod, written: views.Pod | None = None) -> None:
@@ -156,11 +156,11 @@ class Draft:
     # --- the record and the warnings ---
 
     def add_entry(self, entry: str) -> None:
-        """Record that the pod has something as the policy requires."""
+        """Record that the pod has a setting that the policy requires."""
         self.entries[entry] = None
 
     def add_setting(self, setting: derive.Variable) -> None:
-        """Record that the pod has a variable as the policy requires, and why."""
+        """Record that the pod has a variable that the policy requires, and why."""
         entry = setting.entry
         self.entries[entry] = None
         self.codes[entry] = setting.code
@@ -170,7 +170,7 @@ class Draft:
         self.warnings.update(dict.fromkeys(warnings))
 
     def skip(self, entry: str, why: reasons.Reason) -> None:
-        """Record why something is left out."""
+        """Record an entry that is left out, and why."""
         self.skipped[entry] = why
 
     def keep(self, container: str, variables: Collection[str]) -> None:
@@ -181,7 +181,7 @@ class Draft:
     # --- for the verbs ---
 
     def create(self, path: str, existing: object, empty: object) -> list[Operation]:
-        """Return the operation that creates a map or list, none if the object or an earlier operation has it."""
+        """Return the operation that creates a map or list; none if it exists or an earlier operation creates it."""
         # `add` fails without a parent (RFC 6902 4.1), and would replace one that an earlier operation has filled
         if existing is not None or path in self._created:
             return []
@@ -193,7 +193,7 @@ class Draft:
 
 
 class _List(NamedTuple):
-    """A list of the spec or of a container that gets elements."""
+    """A list of the spec or of a container to which elements are added."""
 
     field: str  # in the view
     view: type[views.View]  # of an element
@@ -239,7 +239,7 @@ class Part:
         self._set(**{row.field: elements})
 
     def put_first(self, name: str, element: Mapping[str, Any], why: Why) -> None:
-        """Insert an element at the start of a list, after every edit that names an element by its position."""
+        """Insert an element at the start of a list. Call it after all edits by position."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         operations = self._draft.create(path, getattr(self._written, row.field), [])
         operations.append(_add(f"{path}/0", element))
@@ -247,7 +247,7 @@ class Part:
         self._record(row.title.format_map(element), why, operations, **{row.field: elements})
 
     def move_first(self, name: str, index: int, why: Why) -> None:
-        """Move an element to the start of a list, after every edit that names an element by its position."""
+        """Move an element to the start of a list. Call it after all edits by position."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         elements = [*getattr(self._view, row.field)]
         element = elements.pop(index)
@@ -272,7 +272,7 @@ class Part:
             self.replace("env", index, element, why, " (replaced)")
 
     def remove_env(self, indexes: Sequence[int], why: Why) -> None:
-        """Remove the variables at these positions. Edits after this one count without them."""
+        """Remove the variables at these positions. Positions in later edits do not count them."""
         entries = self._view.env
         # the last one first, because a removal changes the indexes of those after it
         operations = [{"op": "remove", "path": f"{self._path}/env/{index}"} for index in sorted(indexes, reverse=True)]
@@ -285,7 +285,7 @@ class Part:
         self._record(title, why, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
     def request(self, resource: str, amount: int | str, why: Why) -> None:
-        """Set request and limit of a resource. One that is equal keeps its spelling; if both are, nothing changes."""
+        """Set request and limit of a resource. Equal amounts keep their spelling."""
         current, value = self._view.resources or _NO_RESOURCES, str(amount)
         operations = self._draft.create(f"{self._path}/resources", self._written.resources, {})
         changed = {}

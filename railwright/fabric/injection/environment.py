@@ -1,9 +1,9 @@
 """Sets the environment of the target containers: the policy's literals and derived values, directories of
 LD_LIBRARY_PATH, and a script that sets variables before the program starts.
 
-The user's entry takes precedence, also with valueFrom (docs/interface.md 2.3). What the policy states is delivered by
-the container's environment, by the file /etc/nccl.conf, or both. What the init container finds is in files of a volume:
-kubelet reads them into the environment, or the libraries read them (docs/interface.md 3.3).
+The user's entry takes precedence, also with valueFrom (docs/interface.md 2.3). The policy's values are delivered by the
+container's environment, by the file /etc/nccl.conf, or both. The init container writes its values into files of a
+volume: kubelet reads them into the environment, or the libraries read them (docs/interface.md 3.3).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ _OWN_NETWORK = frozenset(
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The variables of a rank, in total and by whether a file can carry them."""
+    """The variables of a rank: all of them, and those that can be set in a file."""
 
     all: tuple[derive.Variable, ...]
     file_vars: tuple[derive.Variable, ...]
@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def build_rank_settings(case: derive.Case) -> Settings:
-    """Return the literals and derived variables of a rank. A literal of a library shows that all ranks use it."""
+    """Return the literals and derived variables of a rank. A literal of a library means that all ranks use it."""
     env = case.fabric.env
     used_libraries = libraries.detect(env)
     available = [
@@ -179,9 +179,9 @@ def _set_in_env(
     variables: Iterable[derive.Variable],
     left_out: Collection[derive.Variable] = (),
 ) -> None:
-    """Add variables to the environment but those `left_out`. Keep those that the user set to another value.
+    """Add variables to the environment, except those `left_out` and those that the user set to another value.
 
-    Those without a value that the init container finds are read by kubelet.
+    kubelet reads the values that the init container finds.
     """
     added: list[tuple[Mapping[str, Any], derive.Variable]] = []
     user_values = []
@@ -204,7 +204,7 @@ def _set_in_env(
 
 
 def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undelivered: Iterable[derive.Variable]) -> None:
-    """Warn of variables that are not set, because an `env` entry would silently override what envFrom sets."""
+    """Warn of variables that are not set, because an `env` entry would silently override the value from envFrom."""
     if missing := [one.name for one in undelivered if one.name not in container.env_by_name]:
         left_out = reasons.Reason(
             AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM,
@@ -225,7 +225,7 @@ _INCLUDE_OR_EXCLUDE = ("_if_include", "_if_exclude")
 def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> None:
     """Set the policy's variables of Open MPI, which mpirun passes to its ranks.
 
-    Any container may run mpirun unless the author names some, and the variables are harmless to a sidecar.
+    Unless the author names containers, each may run mpirun. The variables are harmless to a sidecar.
     """
     settings = _list_literals(ctx.fabric.env, lambda name: name.startswith(libraries.OPEN_MPI))
     is_chosen = names.CONTAINERS in pod.metadata.annotations
@@ -301,10 +301,10 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
 
 
 def _has_file_keys(ctx: context.InjectionContext) -> bool:
-    """True if API server and every node of the fabric are known to know `fileKeyRef`.
+    """True if API server and every node of the fabric are known to support `fileKeyRef`.
 
-    An older kubelet would set each variable to the empty string, which no library takes for an unset one. The nodes of
-    a fabric offer its resources. Without a resource they may be any nodes.
+    An older kubelet would set each variable to the empty string, which libraries do not treat as unset. The nodes of a
+    fabric are those that offer its resources; without resources, all nodes.
     """
     offered, by_old, resources = ctx.known.offered, ctx.known.offered_by_old, ctx.selected.resources
     if not ctx.known.file_keys or not offered:
@@ -313,12 +313,12 @@ def _has_file_keys(ctx: context.InjectionContext) -> bool:
 
 
 def _has_primary_interface(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
-    """True unless the primary interface is that of a rail to which the pod is not attached, which is recorded."""
+    """True unless the primary interface belongs to a rail to which the pod is not attached. Records that case."""
 
     def list_interfaces(
         attached: Sequence[network_selection.Selection], selected: context.RailSelection
     ) -> Collection[str | None]:
-        """Return the interfaces of Multus's attachments, and those of rails that another system attaches."""
+        """Return the interfaces of Multus's attachments and of rails that another system attaches."""
         others = () if selected.attachments else [rail.interface for rail in selected.policy_rails]
         return {*network_selection.name_interfaces(attached), *others}
 
@@ -340,7 +340,7 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
 
 
 def _deliver_file(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, route: Route) -> None:
-    """Add nccl.conf: that of the init container, otherwise one with an annotation. Raises RefusedError."""
+    """Mount nccl.conf from the init container, otherwise from an annotation. Raises RefusedError."""
     lines = [] if route.found else [(setting.name, setting.value) for setting in route.in_file]
     _set_file(draft, pod, conf.format_file(lines) if lines else "")
     if route.mounted:
@@ -362,10 +362,10 @@ def _deliver_file(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Inje
 
 
 def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
-    """Remove found variables that have lost their source; return whether there were any.
+    """Remove variables whose `fileKeyRef` was dropped; return True if there were any.
 
     A webhook built on an API without `fileKeyRef` drops the field from every pod that it changes, and the API server
-    rejects a variable with an empty `valueFrom`. It may be called once more, so the ranks of this pod get files.
+    rejects a variable with an empty `valueFrom`. That webhook may be called again, so the ranks of this pod get files.
     """
     has_emptied = False
     for index in ctx.targets:
@@ -389,7 +389,7 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
 
 
 def _has_files(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
-    """True if an earlier call has chosen files: the pod is admitted once more after another webhook has changed it."""
+    """True if an earlier admission of the pod chose files. Another webhook's change causes a second admission."""
     names_file = {(setting.name, setting.value) for setting in _FILES}
     containers = [pod.spec.containers[index] for index in ctx.targets]
     return any((entry.name, entry.value) in names_file for container in containers for entry in container.env)
@@ -398,7 +398,7 @@ def _has_files(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
 def _select_files(
     draft: drafts.Draft, container: views.Container, fabric: policies.Fabric, route: Route
 ) -> Sequence[derive.Variable]:
-    """Return the variables that name the files to a container: none without the volume, or that the policy sets."""
+    """Return the variables with the paths of the files, if a container has their volume and the policy sets none."""
     if not route.found:
         return ()
     if not mounts.has_other_mount(container, mounts.FOUND):
@@ -411,7 +411,7 @@ def _select_files(
 
 
 def _is_ours(entry: views.EnvVar) -> bool:
-    """True if a variable has what the init container finds: kubelet reads it from the file, or it names the file."""
+    """True if railwright set the variable: it refers to a key in the init container's file, or has the file's path."""
     reference = (entry.value_from or {}).get("fileKeyRef")
     if isinstance(reference, dict):
         return reference.get("volumeName") == mounts.RAILS
@@ -419,7 +419,7 @@ def _is_ours(entry: views.EnvVar) -> bool:
 
 
 def _explain_missed(draft: drafts.Draft, route: Route) -> None:
-    """Record the libraries that the found values do not reach."""
+    """Record the libraries that do not read the files of the init container."""
     if route.found_in_env and not route.by_ssh:
         return
     prefixes = {**_WITHOUT_FILE, **({"UCX": _BY_VARIABLE} if route.by_ssh and not route.at_home else {})}
@@ -462,9 +462,9 @@ def _find_conflicting_mount(container: views.Container) -> str | None:
 def _drop_overridden(
     pod: views.Pod, mounted: Sequence[int], file_vars: tuple[derive.Variable, ...]
 ) -> tuple[derive.Variable, ...]:
-    """Drop variables that every mounted container sets itself.
+    """Return the variables for the file, without those that every container with the file sets itself.
 
-    Ranks started by ssh do not inherit the container's environment, so the file would replace the user's own value.
+    Ranks started by ssh do not inherit the container's environment, so the file would override the user's value.
     """
     container_envs = [pod.spec.containers[index].env_by_name for index in mounted]
     overridden = {
@@ -474,7 +474,7 @@ def _drop_overridden(
 
 
 def _set_file(draft: drafts.Draft, pod: drafts.AppliedPod, text: str) -> None:
-    """Set the content of the file, "" for a pod that gets none. Warn if this replaces a value of the user.
+    """Set the annotation with the file's content, "" for a pod without the file. Warn if this replaces the user's.
 
     The rule is in docs/interface.md 1.5.
     """
@@ -525,7 +525,7 @@ _LIBRARY_SETTING = derive.Variable(LIBRARY_PATH, "", VariableCode.LIBRARY_PATH)
 
 
 def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Add the directories of the policy that the target containers lack."""
+    """Add the policy's directories to LD_LIBRARY_PATH of the target containers."""
     directories = ctx.fabric.library_path
     if directories and ctx.role.rails and "env" not in ctx.options.skip:
         pod = draft.pod
@@ -563,7 +563,7 @@ _SHELL = "/bin/bash"
 
 
 def source_script(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Put the script before the command of each target container, which stays whole.
+    """Source the script before the command of each target container. The command does not change.
 
     A shell runs `. SCRIPT && exec "$0" "$@"` with the container's own words as "$0" and "$@", so nothing in them is
     quoted or interpreted again, and the program replaces the shell. The webhook does not see the command of an image,

@@ -1,4 +1,4 @@
-"""The state of the cluster that a decision about a pod reads: an immutable excerpt of the caches."""
+"""An immutable excerpt of the caches for the admission of one pod."""
 
 from collections.abc import Collection, Mapping
 
@@ -73,5 +73,5 @@ def explain_level(cluster: ClusterFacts, level: str | None, setting: str) -> rea
 
 
 def format_problem(cluster: ClusterFacts, level: str, setting: str) -> str:
-    """Return the start of a refusal of a setting that the fabric cannot work without."""
+    """Return the start of the refusal if pod security forbids a setting that the fabric needs."""
     return f"namespace {cluster.namespace} enforces pod-security level {level}, which forbids {setting}"

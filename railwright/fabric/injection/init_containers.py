@@ -32,7 +32,7 @@ _NO_DEVICES = reason.Reason(
 def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the init container, or move it before those that other webhooks have added. Raises RefusedError.
 
-    It is the first: a container before it that reads what it finds would wait for ever.
+    It comes first: a container before it that reads its files would wait forever.
     """
     if not ctx.role.rails:
         return
@@ -55,9 +55,9 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
 
 def warn_of_readers(pod: views.Pod) -> Iterator[reason.Reason]:
-    """Yield a warning about each init container before the preflight that reads what it finds: it waits for ever.
+    """Yield a warning about each init container before the preflight that reads its files: it waits forever.
 
-    Another webhook has added it. Admission moves the preflight before it, unless that webhook is called once more.
+    Another webhook has added it. Admission moves the preflight before it, unless that webhook is called again.
     """
     init_containers = pod.spec.init_containers or ()
     if any(map(_is_ours, init_containers)):
@@ -74,7 +74,7 @@ def warn_of_readers(pod: views.Pod) -> Iterator[reason.Reason]:
 
 
 def _find_skip_reason(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
-    """Return the reason why the author or the devices of a pod leave out the init container, None if they do not."""
+    """Return the reason why a pod gets no init container: its author skips it, or it has no devices. Otherwise None."""
     if "preflight" in ctx.options.skip:
         return context.SKIPPED
     if not _is_wanted(pod, ctx):
@@ -84,20 +84,20 @@ def _find_skip_reason(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> 
 
 
 def _is_wanted(pod: views.Pod, ctx: context.InjectionContext) -> bool:
-    """True if the policy wants the init container for a pod: always, or because it leaves values open."""
+    """True if the policy requires the init container for a pod: always, or because it does not state all values."""
     if not ctx.rails or ctx.fabric.resolve == "never":
         return False
     return ctx.fabric.resolve == "always" or bool(list_unstated(pod, ctx))
 
 
 def finds_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
-    """True if a pod gets the init container, and variables of what it finds. `pod` has its devices and mounts."""
+    """True if a pod gets the init container and its variables. `pod` already has its devices and mounts."""
     is_left_out = ctx.fabric.transport is policies.Transport.EFA or not ctx.fabric.nccl.derive
     return not is_left_out and _is_wanted(pod, ctx) and _find_skip_reason(pod, ctx) is None
 
 
 def list_unstated(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, ...]:
-    """Return the variables that the libraries of a pod need and for which the policy states no value."""
+    """Return the variables that the libraries of a pod need and that the policy does not state."""
     if "env" in ctx.options.skip or not ctx.fabric.nccl.derive:
         return ()
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
@@ -230,7 +230,7 @@ def _list_settings(settings: Iterable[derive.Variable]) -> Iterator[str]:
 
 
 def _list_own_values(target: views.Container, settings: Iterable[derive.Variable]) -> Iterator[Mapping[str, str]]:
-    """Yield the variables, of those found in the pod or delivered by files, that the author has set to other values.
+    """Yield the author's values of variables that the init container finds or writes to files.
 
     A value with `$(` names another variable, which the init container does not have.
     """
@@ -245,7 +245,7 @@ def _list_own_values(target: views.Container, settings: Iterable[derive.Variable
 
 
 def _build_resources(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
-    """Return equal requests and limits, so that the pod keeps its QoS class and its exclusive CPUs; and its claims."""
+    """Return the claims, and equal requests and limits, so that the pod keeps its QoS class and exclusive CPUs."""
     amounts = {name: str(count) for name, count in _count_devices(pod, ctx).items()}
     for name, limit, format_amount in _LIMITS:
         if requested := _sum_requests(pod, name):
@@ -298,7 +298,7 @@ def _build_security_context(target: views.Container) -> Mapping[str, Any]:
 
 
 def _list_mounts(target: views.Container) -> Iterator[Mapping[str, Any]]:
-    """Yield the mounts of the device files in the target container, railwright's volumes first."""
+    """Yield the target container's mounts that the init container needs, railwright's volumes first."""
     for mount in sorted(target.volume_mounts, key=lambda mount: not mount.name.startswith(names.VOLUME_PREFIX)):
         if mount.path == names.DEV_INFINIBAND:
             yield {"name": mount.name, "mountPath": mount.mount_path}

@@ -1,6 +1,6 @@
-"""Warns of keys that have no effect: railwright's if misspelt or in the wrong place, Multus's if it has none such.
+"""Warns of keys without effect: railwright's if misspelt or misplaced, and keys that Multus does not know.
 
-An author of such a key expects an effect, for example an opt-out. Values are not checked here.
+Authors of such keys expect an effect, for example an opt-out. Values are not checked here.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _MIN_PART = 3  # characters that a key shares with the one that was meant: `guid
 _MIN_DOMAIN_SIMILARITY = 0.75  # `railwright/fabric` and `railwrite.io/fabric`, not `railway.app/fabric`
 _ENDS = frozenset(key.removeprefix(PREFIX) for key in _TYPE_BY_KEY)
 ENDINGS: Final = tuple(f"/{end}" for end in _ENDS)
-"""Ends of keys that may be misspelt ones of railwright."""
+"""Endings by which misspelt keys of railwright are recognized."""
 _MORE_KEYS = reasons.Reason(
     AdmissionCode.KEY_WITHOUT_EFFECT, "and more keys without effect", fix="fix these first to see them"
 )
@@ -94,7 +94,7 @@ def check_label(
 ) -> Iterator[reasons.Reason]:
     """Yield a warning about a label that does not reach the pods, or that only a template has.
 
-    Kinds that admission changes get the devices into their templates if they have the label themselves.
+    Admission adds devices to the templates of a kind only if the object itself has the label.
     """
     lacking = [template for template in templates_read if names.FABRIC not in template.pod.metadata.labels]
     if label is not None and not kind.passes_label and lacking:
@@ -117,7 +117,7 @@ def check_label(
 
 
 def describe_uncopied(workload: templates.Workload) -> str:
-    """Return why pods lack the label of their workload, and the fix, if admission has not copied it; otherwise ""."""
+    """Return the cause and the fix if admission has not copied the label of a workload to its pods; otherwise ""."""
     kind = workload.kind
     lacking = [template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels]
     if not lacking or not kind.is_injected or workload.label in (None, names.FABRIC_NONE):
@@ -173,8 +173,8 @@ def _check(
 ) -> Iterator[reasons.Reason]:
     """Yield warnings about keys that have no effect in an object.
 
-    `kind` is None for a pod. In another object a key of pods belongs into its templates: `template_metadata` by path.
-    Nothing is said if all of them have it.
+    `kind` is None for a pod. In another object a key of pods belongs into its templates (`template_metadata`, by path).
+    There is no warning if all of them have it.
     """
     rows = ((LABEL, metadata.labels, valid_labels), (ANNOTATION, metadata.annotations, valid_annotations))
     for key_type, keys, valid_keys in rows:
@@ -246,7 +246,7 @@ def _find_similar(key: str, candidates: Sequence[str]) -> str:
 
 
 def _limit(warnings: Iterator[reasons.Reason]) -> tuple[reasons.Reason, ...]:
-    """Return the first warnings. A pod may have thousands of such keys, and the others are not checked."""
+    """Return the first warnings. A pod may have thousands of such keys; the rest are not checked."""
     first_warnings = tuple(itertools.islice(warnings, _MAX_WARNINGS + 1))
     if len(first_warnings) <= _MAX_WARNINGS:
         return first_warnings

@@ -128,7 +128,7 @@ def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, mem
 
 
 def _has_host_devices(pod: drafts.AppliedPod, index: int) -> bool:
-    """True if the author of the container mounts /dev of the host, and so has the host's /dev/shm."""
+    """True if the author mounts the host's /dev, which contains /dev/shm."""
     if _DEV not in pod.spec.containers[index].volume_by_path:
         return False
     volume_names = {mount.name for mount in pod.spec.containers[index].volume_mounts if mount.path == _DEV}
@@ -215,7 +215,7 @@ RAILS_ENV = "rails.env"
 _FOUND_VOLUME = {"name": RAILS, "emptyDir": {}}
 FOUND = FabricVolume(
     entry="found",
-    reason="has what the init container finds of the rails",
+    reason="has the devices, GID indexes and interfaces that the init container finds",
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": names.RAILS_PATH, "readOnly": True},
     is_ours=lambda volume: volume.empty_dir is not None,
@@ -238,7 +238,7 @@ FOUND_UCX_CONF = FabricVolume(
 
 
 def refer_to_found(variable: str) -> Mapping[str, Any]:
-    """Return the source of a variable that kubelet reads from the file of the init container, if it is there."""
+    """Return the `valueFrom` of a variable in the init container's file. kubelet ignores a missing one."""
     return {"fileKeyRef": {"volumeName": RAILS, "path": RAILS_ENV, "key": variable, "optional": True}}
 
 

@@ -32,7 +32,7 @@ def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: fact
 
 
 def awaits_namespace(pod: views.Pod, cluster: facts.ClusterFacts, resources: Collection[str] | None = None) -> bool:
-    """True if only the namespace's label decides whether the pod opted in, and that label is not known yet.
+    """True if the opt-in depends on the namespace's label, and that label is not known yet.
 
     The API server may already see an opt-in label that the cache lacks. The pod would train over TCP if it were
     admitted unchanged. `resources` as for `find_label`.
@@ -74,9 +74,9 @@ def _reject_label(
 
 
 def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterFacts) -> None:
-    """Raise RefusedError if the pod's namespace lacks a label of those that may use the fabric.
+    """Raise RefusedError if the pod's namespace lacks a label that the fabric requires.
 
-    Without a cluster the namespace counts as matching where only its labels decide: a policy can be tried on a file.
+    Without a cluster the labels of the namespace count as matching, so that a policy can be tried on a file.
     """
     if cluster.namespace_labels is None and fabric.namespaces.keys() != {_NAME_LABEL}:
         if not cluster.watched:
@@ -115,7 +115,7 @@ def find_missed_label(
     resources: Collection[str],
     excluded: Collection[str] = ALWAYS_EXCLUDED,
 ) -> str | None:
-    """Find the fabric label by which a pod opted in without being injected. Return None for every other pod.
+    """Return the fabric label of a pod that opted in and was not injected; None for every other pod.
 
     `resources` are the policy's accelerators. `excluded` are the namespaces that the webhook is not called for.
     """
@@ -126,7 +126,7 @@ def find_missed_label(
 def is_uninjected(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> bool:
     """True for a pod that admission covers and has not injected, whether it is live or has finished.
 
-    A pod that mode `warn` left unchanged counts too: it is missed once its fabric is enforced.
+    A pod that mode `warn` left unchanged counts too.
     """
     annotations = pod.metadata.annotations
     if not {MIRROR, names.INJECTION}.isdisjoint(annotations) or pod.metadata.namespace in excluded:

@@ -1,4 +1,4 @@
-"""Builds the plan of an injection: from pod, policy and facts to all changes of the pod, or the reason for none.
+"""Plans an injection: all changes of a pod by the policy and the cluster, or the reason for none.
 
 This is the entry point of injection. The same inputs give the same plan, and a pod that was injected gets no further
 change.
@@ -36,7 +36,7 @@ from railwright.fabric.workloads import frameworks
 
 
 class Injection(msgspec.Struct, frozen=True):
-    """The outcome for a pod that opted in. There are no changes if the pod already has all of it."""
+    """The outcome for a pod that opted in. It has no changes if the pod already has all settings."""
 
     fabric: str
     role: str
@@ -77,17 +77,17 @@ Mutator = Callable[[drafts.Draft, context.InjectionContext], None]
 
 
 class Row(NamedTuple):
-    """A mutator with the word by which an author leaves it out (annotation `skip`); "" if that is not possible."""
+    """A mutator, and the word with which annotation `skip` leaves it out; "" if it cannot be left out."""
 
     skip: str
     mutate: Mutator
 
 
 def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Record why a pod has no rails, and warn its author, unless it needs none: the owner of the pod gets an Event.
+    """Record why a pod has no rails, and warn its author by an Event on the pod's owner, unless it needs none.
 
     A launcher needs none, nor does a template whose workload has the accelerators in other templates. A container that
-    requests another device than the policy knows is probably a rank, so the warning names it.
+    requests a device unknown to the policy is probably a rank, so the warning names it.
     """
     if ctx.role.rails:
         rails, all_rails = len(ctx.rails), len(ctx.fabric.rails)
@@ -188,7 +188,7 @@ def plan(  # noqa: PLR0913 - options are given by name
 
 
 def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ...]:
-    """Return the warnings of mode `warn`, in which the pod is admitted unchanged: what enforcing would do to it."""
+    """Return the warnings of mode `warn`: the changes or the rejection that mode `enforce` would cause."""
     if isinstance(outcome, Refusal):
         source = f"fabric {outcome.fabric}" if outcome.fabric else "the policy"
         message = (
@@ -209,7 +209,7 @@ def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ..
 
 
 def locate_unenforced(warnings: Sequence[reason.Reason]) -> tuple[reason.Reason, ...]:
-    """Return the warnings about a pod as it would be."""
+    """Return the warnings with `if enforced` before their messages."""
     return tuple([warning.locate("if enforced") for warning in warnings])
 
 

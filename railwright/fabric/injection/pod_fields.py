@@ -1,4 +1,4 @@
-"""Sets what a fabric needs of a pod itself: the host network, and privileges of the target containers."""
+"""Sets the pod's network namespace and scheduler, and the privileges of its target containers."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def set_host_network(draft: drafts.Draft, ctx: context.InjectionContext) -> None
 
 
 def set_scheduler(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Name the fabric's scheduler in a pod whose author names none. The API server has written the default by then."""
+    """Set the fabric's scheduler if the pod has the default scheduler, which the API server writes before admission."""
     name = ctx.fabric.placement.scheduler_name
     if not name or draft.pod.spec.scheduler_name not in ("", _DEFAULT_SCHEDULER, name):
         return
@@ -53,7 +53,7 @@ _NO_CAPABILITIES = views.Capabilities()
 
 
 def grant(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Give the target containers the capabilities and the privilege of the policy. Raises RefusedError."""
+    """Add the policy's capabilities and privileged mode to the target containers. Raises RefusedError."""
     settings = ctx.fabric.security
     if not ctx.role.rails or not (settings.capabilities or settings.privileged):
         return
@@ -136,7 +136,7 @@ def _explain_drop(ctx: context.InjectionContext, containers: tuple[str, ...], ca
 
 
 def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) -> reasons.Reason | None:
-    """Return the warning if privilege is left out. Raises RefusedError if the fabric cannot work without it."""
+    """Return the warning if privileged mode is left out. Raises RefusedError if the fabric needs it."""
     if level is None:
         return None
     if ctx.needs_privilege:

@@ -1,8 +1,8 @@
-"""Plans the changes of a pod template: the devices and mounts of the plan that its pods would get.
+"""Plans the changes of a pod template: the devices, claims and mounts in the plan of its pods.
 
-Templates get these so that quotas, queues and PodGroups count the devices. The pod gets the rest at its own admission
-from the same plan, so nothing is added twice (docs/interface.md 3). An updated template of a kind whose templates are
-immutable is compared with the stored one.
+Quotas, queues and PodGroups count the devices there. A pod gets the other changes at its own admission from the same
+plan, so nothing is added twice (docs/interface.md 3). If the templates of a kind are immutable, an updated template is
+compared with the stored one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ _TEMPORARY = frozenset({"missing-network", "namespace-unknown"})
 class TemplatePlan(msgspec.Struct, frozen=True):
     """The plan of a template.
 
-    `injection` is its pod's plan, None if the pod did not opt in, or its plan is deferred or would be a rejection.
+    `injection` is its pod's plan. It is None if the pod did not opt in, is planned later, or would be rejected.
     """
 
     template: templates.Template
@@ -81,7 +81,7 @@ def copy_label(template: templates.Template) -> tuple[drafts.Change, ...]:
 
 
 def build_pod(template: templates.Template) -> views.Pod:
-    """Return the pod that the controller will create from the template, with the fields that its plan reads."""
+    """Return the pod that the controller will create from the template, with all fields that injection reads."""
     pod = template.pod
     labels = {**pod.metadata.labels, **template.added.labels}
     if template.label is not None:
@@ -117,7 +117,7 @@ def build_pod(template: templates.Template) -> views.Pod:
 def _belongs_to_template(change: drafts.Change) -> bool:
     """True for devices, claims and mounts, which quotas and schedulers count.
 
-    They come before other changes of the same lists and maps, so the parents that they need are among their operations.
+    They precede other changes of the same lists and maps, so their operations create the parents that they need.
     """
     return change.entry in {claim_requests.ENTRY, "devices"} or change.entry.startswith(("resources.", "mounts."))
 
@@ -188,7 +188,7 @@ def read_applied(workload: templates.Workload) -> Mapping[str, templates.Templat
 
 
 def _reduce(raw: bytes, keys: Collection[str], written: Collection[str]) -> _Reduced:
-    """Remove railwright's additions but devices. `keys` are those of its labels and annotations.
+    """Remove railwright's additions except devices. `keys` are its labels and annotations.
 
     Volumes and claims in `written` are those of the author, whatever their names. The types are those of the views,
     because the template was decoded as a view before.
@@ -228,9 +228,9 @@ def _list_own(entries: Sequence[Tree] | None, written: Collection[str]) -> list[
 
 
 def _lacks_only_devices(new: Tree, old: Tree, manifest: Tree | None, resources: Collection[str], claimed: int) -> bool:
-    """True if the resources of a container differ only in devices that were added, or in GPUs that claims have.
+    """True if the resources of a container differ only in added devices, or in GPUs that moved to claims.
 
-    railwright sets request and limit of a device, and never "0", which is an author's opt-out.
+    railwright sets both request and limit of a device. It never sets "0", with which an author opts out.
     """
     for resource in {name for tree in (new, old) for key in _KEYS for name in tree[key]}:
         wanted, present = ([tree[key].get(resource) for key in _KEYS] for tree in (new, old))

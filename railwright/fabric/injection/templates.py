@@ -25,7 +25,7 @@ class UnreadableError(ValueError):
 
 
 class TooManyEntriesError(UnreadableError):
-    """Raised for a workload whose lists have more entries than are read. The text names the workload and the fix."""
+    """Raised for a workload whose lists have too many entries to read. The text names the workload and the fix."""
 
 
 class PodTemplate(views.View, frozen=True):
@@ -163,7 +163,7 @@ class _WalkState(msgspec.Struct, frozen=True):
 
 
 def _walk(raw: bytes | msgspec.Raw, steps: Sequence[str], state: _WalkState) -> Iterator[Template | None]:
-    """Yield the templates at the end of the steps, and None where there is none."""
+    """Yield the templates at the end of the steps; None for a path without one."""
     if not steps:
         if state.template_path.pod_spec:
             raw = msgspec.json.encode(state.template_path.read(_decode(_ANYTHING, raw, state.title)))

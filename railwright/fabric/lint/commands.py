@@ -1,4 +1,4 @@
-"""Reads settings from command lines: those that mpirun passes to its ranks, and those that a shell script exports.
+"""Reads the variables that mpirun passes to its ranks, and those that a shell script exports, from command lines.
 
 Reads `command` and `args`, scripts after `bash -c`, and the options of mpirun. Unreadable parts are skipped, nothing is
 executed, and a value that a shell would compute is unknown.
@@ -52,7 +52,7 @@ MAX_LENGTH = 1 << 20  # characters of a whole command line: the API server store
 class Commands(msgspec.Struct, frozen=True):
     """The settings of a command line.
 
-    `exported` are those of the processes that the script starts, `passed` those that mpirun passes to its ranks.
+    `exported` reach the processes that the script starts, `passed` the ranks that mpirun starts.
     """
 
     exported: tuple[rule_types.Setting, ...] = ()
@@ -65,7 +65,7 @@ _NO_SETTINGS = Commands()
 
 
 def list_own_names(words: Sequence[str]) -> frozenset[str]:
-    """Return the NCCL_ variables that scripts read themselves. `NAME=$NAME` only passes one on."""
+    """Return the NCCL_ variables that scripts read themselves. `NAME=$NAME` does not count."""
     return frozenset(
         match["name"]
         for word in words

@@ -40,7 +40,7 @@ class FabricUse(msgspec.Struct, frozen=True):
 
 
 def use_all_rails(document: policies.PolicyDocument, fabric: policies.Fabric | None) -> FabricUse:
-    """Return the use of a fabric, None if it is not known which, by pods that get all its rails."""
+    """Return the use of a fabric by pods with all its rails. `fabric` is None if it is unknown."""
     rails = fabric.rails if fabric else ()
     return FabricUse(document, fabric, rails, frozenset([rail.resource for rail in rails if rail.resource]))
 
@@ -77,7 +77,7 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
 
 
 def _list_found(pod: views.Pod, fabric: policies.Fabric) -> frozenset[str]:
-    """Return the variables that get what is found in a pod whose devices the policy does not name."""
+    """Return the variables that the preflight sets in a pod, because the policy does not name its devices."""
     skipped = {word.strip() for word in pod.metadata.annotations.get(names.SKIP, "").split(",")}
     is_left_out = fabric.resolve == "never" or not fabric.nccl.derive or not skipped.isdisjoint(("env", "preflight"))
     # on eRDMA admission writes the prefix that all devices have
@@ -91,7 +91,7 @@ def has_other_interfaces(fabric: policies.Fabric | None) -> bool:
 
 
 def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
-    """True for a pod that is to be injected by an unknown policy, or once it is corrected.
+    """True for a pod that is not injected yet, because the policy is unknown or the pod has to be corrected.
 
     Its networks, mounts and privileges are unknown, because injection adds to them.
     """

@@ -1,4 +1,4 @@
-"""Lints the values of a policy: what lint says of the variables and devices of a pod, it says of the policy's."""
+"""Lints the values of a policy: its variables, devices and interfaces, by the same rules as those of a pod."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ def list_warnings(document: model.PolicyDocument) -> tuple[reason.Reason, ...]:
 
 
 def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Finding]:
-    """Yield the findings about the values of a fabric but for `env`."""
+    """Yield the findings about the values of a fabric, without `env`."""
     devices = {f"{path}.rails[{index}].device": rail.device or "" for index, rail in enumerate(fabric.rails)}
     yield from _check_devices(devices)
     present, primary = _name_interfaces(fabric), fabric.primary_interface
@@ -53,14 +53,14 @@ def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Findin
 
 
 def _check_devices(devices: Mapping[str, str]) -> Iterator[rule_types.Finding]:
-    """Yield a finding for each device, by key of the policy, whose name looks like that of a driver and is none."""
+    """Yield a finding for each device name, by key of the policy, that resembles a driver's naming but is misspelt."""
     for path, device in devices.items():
         if problem := device_lists.describe_look_alike(device):
             yield device_lists.check_presence.build_finding(f"{path}: {problem}")
 
 
 def _check_shares(document: model.PolicyDocument) -> Iterator[rule_types.Finding]:
-    """Yield a finding for each accelerator that counts shares without their number, where a fabric counts them."""
+    """Yield a finding for each accelerator that counts shares and is not in `acceleratorUnits`."""
     rule, is_counted = manifests.describe_shares, any(fabric.gpus_per_node for fabric in document.fabrics.values())
     for resource in document.accelerators:
         usual = next((number for pattern, number in _SHARES if pattern.fullmatch(resource)), None)

@@ -99,7 +99,7 @@ def list_passed(pod: views.Pod, index: int) -> tuple[rule_types.Setting, ...]:
 
 
 def list_launched(pod: views.Pod, index: int, max_length: int) -> tuple[rule_types.Setting, ...]:
-    """Return what a container's mpirun passes to its ranks, and the parameters of Open MPI that count for itself."""
+    """Return the settings that a container's mpirun passes to its ranks, and its own Open MPI parameters."""
     container = pod.spec.containers[index]
     command, env = read_command(container, max_length), _list_environment(container)
     own = (setting for setting in (*command.exported, *env) if setting.name.startswith(libraries.OPEN_MPI))
@@ -107,7 +107,7 @@ def list_launched(pod: views.Pod, index: int, max_length: int) -> tuple[rule_typ
 
 
 def _resolve_passed(command: commands.Commands, env: Sequence[rule_types.Setting]) -> tuple[rule_types.Setting, ...]:
-    """Return what mpirun passes. `-x NAME` passes the value that the container itself has."""
+    """Return the settings that mpirun passes. `-x NAME` passes the container's own value."""
     own = {setting.name: setting.value for setting in (*env, *command.exported)}
     return tuple(
         msgspec.structs.replace(setting, value=own.get(setting.name)) if setting.value is None else setting
@@ -217,9 +217,9 @@ def _read_amounts(container: views.Container) -> dict[str, int]:
 
 
 def _list_mounts(pod: views.Pod, container: views.Container) -> dict[str, str]:
-    """Return by path whether a mount is of the node or added by the policy, "hostPath", "policy" or "other".
+    """Return the origin of the mount at each path: "hostPath", "policy" or "other".
 
-    In the host's IPC namespace the node's shared memory is of the node.
+    In the host's IPC namespace, /dev/shm counts as "hostPath".
     """
     on_host = {volume.name for volume in pod.spec.volumes if volume.host_path is not None}
     mounts = {

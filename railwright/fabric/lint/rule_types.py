@@ -138,7 +138,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """What a rule found. With a setting, NAME=VALUE stands before the message."""
+    """The result of a rule. If it has a setting, NAME=VALUE comes before the message."""
 
     message: str
     setting: Setting | None = None
@@ -147,9 +147,10 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A rule: a function, and what it reads. The docstring of the function is the rule's section of the page.
+    """A rule: a function, and the settings that it reads. The docstring of the function is the rule's section of the
+    page.
 
-    The docstring has a title, an explanation and, after `Source:`, where the facts come from. The function is called
+    The docstring has a title, an explanation and, after `Source:`, the references. The function is called
     with the setting and the ranks for each effective setting of `settings`: their names, or a function that recognizes
     them. A rule without `settings` is called with the ranks.
     """
@@ -203,22 +204,22 @@ _EXCLUSIVE = re.compile(_VIRTUAL.pattern + r"|(?<![a-z])hostdev(?![a-z])")  # ne
 
 
 def is_rdma(resource: str) -> bool:
-    """True if the name of a resource is that of an RDMA device."""
+    """True if a resource has the name of an RDMA device."""
     return _RDMA.search(resource.lower()) is not None
 
 
 def is_virtual(resource: str) -> bool:
-    """True if the name of a resource is that of a pool of virtual functions."""
+    """True if a resource has the name of a pool of virtual functions."""
     return _VIRTUAL.search(resource.lower()) is not None
 
 
 def is_exclusive(resource: str) -> bool:
-    """True if the name of a resource is that of a plugin that hands out RDMA devices one by one."""
+    """True if a resource has the name of a device plugin that assigns each RDMA device to one pod."""
     return _EXCLUSIVE.search(resource.lower()) is not None
 
 
 def are_exclusive(transport: policies.Transport | None, resources: frozenset[str]) -> bool | None:
-    """True if devices are assigned to pods one by one, so their names are not known before; None if unknown."""
+    """True if each device is assigned to one pod, so that names are unknown before; None if that is unknown."""
     if transport in {policies.Transport.ERDMA, policies.Transport.EFA} or any(map(is_virtual, resources)):
         return True
     return False if resources else None
@@ -234,7 +235,7 @@ EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
 
 
 def is_nvshmem_on(value: str | None) -> bool:
-    """True for a value that switches a boolean of NVSHMEM on: it looks at the first letter."""
+    """True if NVSHMEM reads a value as true: only the first letter counts."""
     return value is not None and value.lower().startswith(("1", "t", "y"))
 
 

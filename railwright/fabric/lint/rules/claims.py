@@ -147,7 +147,7 @@ def check_devices_of_one_pod(claim: ClaimContext) -> _Violations:
     """A template names the PCI address or NUMA node of its devices.
 
     Each claim of the template then asks for the same devices of a node, so that few pods fit on it while its other
-    devices are idle. It is written where pcieRoot does not pair GPUs and NICs; `pairBy: nodeShape` does.
+    devices are idle. Authors write it where pcieRoot does not pair GPUs and NICs; use another attribute there.
 
     Source: kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml.
     """
@@ -201,7 +201,7 @@ _IDENTITIES = frozenset(
 
 @rule("C05", Severity.WARNING)
 def check_unnamed(claim: ClaimContext) -> _Violations:
-    """NICs of a template are not named.
+    """A template does not name the rails of its NICs.
 
     The scheduler takes the first devices that fit. Which these are depends on what other pods hold, on the order of
     devices in slices, and on whether the pod is the first of its node. The pods of a gang then have different rails. It

@@ -31,7 +31,7 @@ _NVSHMEM_SWITCH = "NVSHMEM_ENABLE_NIC_PE_MAPPING"
 
 
 class _List(msgspec.Struct, frozen=True):
-    """How a library reads a list, and what happens if it selects nothing."""
+    """The grammar of a library's list, and the effect of a list that selects nothing."""
 
     library: str
     longest: int = lists.MAX_DEVICE_LENGTH  # characters of a name in NCCL's lists
@@ -142,9 +142,9 @@ _WITHOUT_LISTS = {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Tr
 
 
 def _read(setting: Setting, ranks: RankContext) -> lists.NameList | None:
-    """Return the devices in a list; None if it has none, is not read on this fabric, or if N12 has to be mended first.
+    """Return the devices in a list; None if it has none, is not read on this fabric, or violates N12.
 
-    A launcher of benchmarks of NCCL sets UCX's list for MPI's control only, not for the data.
+    NCCL benchmarks set UCX's list only for MPI's control traffic, so it does not count there.
     """
     name, value = setting.name, setting.text
     by_mpi = name == _UCX_LIST and ranks.is_benchmark
@@ -246,7 +246,7 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
 
 
 def describe_look_alike(name: str) -> str:
-    """Return why no device has a name that looks like that of a driver's device; "" for other names."""
+    """Return why a name that resembles a driver's device name matches no device; "" for other names."""
     for pattern, beginning in _BEGINNINGS:
         if match := pattern.match(name):
             meant = match.expand(beginning) + name[match.end() :]

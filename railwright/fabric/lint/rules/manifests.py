@@ -1,4 +1,4 @@
-"""Rules about a manifest as a whole. The command parses the manifest and asks admission; the messages are here."""
+"""Messages of rules about a whole manifest. The command parses the manifest and asks admission."""
 
 import sys
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from railwright.fabric.reasons import reason
 def describe_repeated(key: str, first_line: int) -> str:
     """A key is written twice.
 
-    YAML forbids a key that is there twice in a mapping. kubectl silently takes the last one, so that the first
-    `resources` of a container has no effect. Lint reads the manifest as kubectl does.
+    YAML forbids a repeated key in a mapping. kubectl silently takes the last one, so the first `resources` of a
+    container has no effect. Lint reads the manifest as kubectl does.
 
     Source: YAML 1.2, 3.2.1.3; sigs.k8s.io/yaml, which kubectl uses.
     """

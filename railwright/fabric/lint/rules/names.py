@@ -48,7 +48,7 @@ def _suggest_name(name: str) -> str:
 
 @rule("N02", Severity.WARNING, settings=_has_status("removed", "newer", "unknown", "framework"))
 def check_release(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """NCCL never read the variable, does not any more, or only its newest releases do.
+    """NCCL never read the variable, no longer reads it, or reads it only in its newest releases.
 
     NCCL silently ignores all three. Guides for NCCL 2.3 still recommend NCCL_IB_GDR_LEVEL, which became
     NCCL_NET_GDR_LEVEL in 2.4. Other names are copied from guide to guide and were never NCCL's; some are PyTorch's,

@@ -1,4 +1,4 @@
-"""Rules about the network that NCCL uses: whether it is the fabric's, and whether the pod leaves it reachable."""
+"""Rules about NCCL's network: whether it is the fabric's, and whether NCCL can reach it in the pod."""
 
 from collections.abc import Iterator, Mapping
 

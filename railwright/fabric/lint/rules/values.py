@@ -1,4 +1,4 @@
-"""Rules about values: numbers, words, what is around them, and choices that NCCL or the policy makes better."""
+"""Rules about values: numbers, words, quotes and blanks, and values that NCCL or the vendor should choose."""
 
 import contextlib
 import ipaddress
@@ -13,7 +13,7 @@ _ELSEWHERE = frozenset({"NCCL_IB_HCA", "NCCL_NET", "NCCL_OOB_NET_IFNAME", "NCCL_
 
 
 def _takes(name: str, *, numbers: bool) -> bool:
-    """True if NCCL reads a number from the variable, or a word that no other rule checks."""
+    """True if NCCL reads a number from the variable (`numbers`), or a word that has no rule of its own."""
     row = catalogue.find(name)
     is_read = row is not None and row.status in _READ and row.is_numeric == numbers
     return is_read and (numbers or name not in _ELSEWHERE)
@@ -21,7 +21,7 @@ def _takes(name: str, *, numbers: bool) -> bool:
 
 @rule("N09", Severity.ERROR, settings=lambda name: _takes(name, numbers=True))
 def check_number(setting: Setting, _: RankContext) -> Iterator[str]:
-    """NCCL reads another number than is meant, or none.
+    """The value is not the number that NCCL reads.
 
     NCCL reads numbers with strtoll: text without digits becomes 0 up to 2.31.2 and keeps the default in 2.32.3, and
     text after the digits is dropped. NCCL_IB_DISABLE=true disables nothing in any release. A leading zero makes the
@@ -55,7 +55,7 @@ def check_number(setting: Setting, _: RankContext) -> Iterator[str]:
 
 @rule("N10", Severity.ERROR, settings=lambda name: _takes(name, numbers=False))
 def check_word(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """The value is not one that the variable takes.
+    """The value is not among the variable's allowed words.
 
     NCCL ignores an unknown word without a message; only the usual log line is missing. Distances (NCCL_NET_GDR_LEVEL,
     NCCL_P2P_LEVEL), address families and NCCL_NET_MERGE_LEVEL are case sensitive. NCCL_ALGO and NCCL_PROTO are entries
@@ -139,7 +139,7 @@ _OTHERS = ("GLOO_", "NVSHMEM_", "TP_", "UCX_")  # variables of other libraries
 
 @rule("N11", Severity.ERROR, settings=lambda name: name.startswith(_OTHERS) or catalogue.find(name) is not None)
 def check_surroundings(setting: Setting, _: RankContext) -> Iterator[str]:
-    """An empty value, or quotes or blanks around one.
+    """The value is empty, or has quotes or blanks around it.
 
     Neither Kubernetes nor nccl.conf strips quotes or blanks: a quoted interface name matches nothing, and NCCL does not
     start. An empty value counts as unset for numbers and as set for NCCL_NET, which then matches no network. In YAML,
