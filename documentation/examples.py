@@ -34,7 +34,7 @@ def preview_admission(manifest: str, policy: pathlib.Path) -> previews.Admission
     """Return admission's answer for the first pod template of a manifest."""
     tree, *_ = object_files.read_manifest(manifest, "manifest")
     pods = templates.expand(tree, templates.DEFAULT_NAMESPACE) or []
-    return previews.preview_admission(pods[0], policies.read_file(str(policy)), previews.load_caches(None))
+    return previews.preview_admission(pods[0], policies.read_file(str(policy)), previews.fill_caches({}))
 
 
 # --- profiles of clouds ------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ _VERIFY_FINDING = "the logs show TCP, too few rails or a failure"
 _WHOLE_LOGS = "--prefix --tail=-1"  # options of kubectl logs
 _USAGE = """%(prog)s FILE... [options]
        %(prog)s pod/NAME [-n NAMESPACE] [options]
-       %(prog)s job/NAME [-n NAMESPACE] [options]"""
+       %(prog)s KIND/NAME [-n NAMESPACE] [options]"""
 
 
 def _configure_explain(parser: Parser) -> None:
@@ -31,10 +31,11 @@ def _configure_explain(parser: Parser) -> None:
         metavar="FILE",
         nargs="*",
         help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or pod NAME. Or"
-        " job/NAME or gang/NAME, for its first pod that waits, or its first one.",
+        " gang/NAME, or KIND/NAME of a workload such as a deployment, for its first pod that waits, or its first one;"
+        " job/NAME finds a job of any kind.",
     )
     options.add_filenames(parser)
-    options.require_file(parser, "files", ", - for standard input, or pod/NAME")
+    options.require_file(parser, "files", ", - for standard input, pod/NAME or KIND/NAME")
     options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: that of the context).")
     options.add_output(parser)
     manifest = parser.add_group("options for a manifest")

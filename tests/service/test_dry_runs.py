@@ -31,10 +31,10 @@ def refuse(status: int, message: str):
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path, answer, policy: str = ""):
+async def serving(tmp_path, answer, policy: str = "", objects: dict[str, dict] | None = None):
     """Yield a client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries.
 
-    `policy` is the content of the ConfigMap; "" if the caller may not read it.
+    `policy` is the content of the ConfigMap; "" if the caller may not read it. `objects` has what is at other paths.
     """
     queries: list[str] = []
 
@@ -45,12 +45,16 @@ async def serving(tmp_path, answer, policy: str = ""):
     async def read_policy(_: web.Request) -> web.Response:
         return web.json_response({"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": policy}})
 
+    async def find(request: web.Request) -> web.Response:
+        return web.json_response((objects or {})[request.path])
+
     async def deny_existence(_: web.Request) -> web.Response:
         return web.json_response(api_stub.status(404), status=404)
 
     routes = [web.post("/api/v1/namespaces/prod/pods", create)]
     if policy:
         routes.append(web.get("/api/v1/namespaces/railwright-system/configmaps/railwright-policy", read_policy))
+    routes += [web.get(path, find) for path in objects or ()]
     routes.append(web.get("/{path:.*}", deny_existence))
     async with api_stub.serve_routes(*routes) as port, api_stub.connected(tmp_path, port) as client:
         yield client, queries
@@ -140,10 +144,12 @@ async def test_other_answers_are_errors_of_the_cluster(tmp_path):
 def run(tmp_path, capsys):
     """`await run(answer, pod, *words)`: a command about the pod; the exit code, stdout and stderr."""
 
-    async def run(answer, pod: dict, *words: str, policy: str = "") -> tuple[int, str, str]:
+    async def run(
+        answer, pod: dict, *words: str, policy: str = "", objects: dict | None = None
+    ) -> tuple[int, str, str]:
         file = tmp_path / "pod.yaml"
         file.write_text(json.dumps(pod))
-        async with serving(tmp_path, answer, policy):
+        async with serving(tmp_path, answer, policy, objects):
             kubeconfig = str(tmp_path / "kubeconfig")
             arguments = [*words, str(file), "--kubeconfig", kubeconfig]
             code = await asyncio.to_thread(command_line.main, arguments)
@@ -191,6 +197,37 @@ async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
     assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
 
 
+DISABLED = {"/api/v1/namespaces/railwright-system/configmaps/railwright-disabled": {"metadata": {"name": "x"}}}
+WEBHOOKS = {
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/railwright": {"metadata": {"name": "x"}}
+}
+NO_RIGHT = 'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "prod"'
+
+
+@pytest.mark.parametrize("may_create", [True, False])
+async def test_while_railwright_is_disabled_nothing_is_called_injected(run, may_create):
+    def admit(pod: dict) -> web.Response:
+        return web.json_response(complete(pod, injects=False), status=201)
+
+    answer = admit if may_create else refuse(403, NO_RIGHT)
+    code, out, _ = await run(answer, POD, "explain", policy=POLICY, objects=DISABLED)
+    assert code == 1
+    assert out.splitlines()[1] == (
+        "not injected: railwright is disabled (`railwright disable`), so the API server creates such a pod without its "
+        "network; to restore it: railwright enable; the policy says: fabric f, role worker, rails rail0"
+    )
+    assert "+" not in out
+    assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
+    others = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": {"railwright.io/fabric": "none"}}}
+    code, out, _ = await run(answer, others, "explain", policy=POLICY, objects=DISABLED)
+    assert (code, "disabled" in out) == (0, False)
+
+
+async def test_the_copy_of_disable_says_nothing_once_the_webhooks_are_there_again(run):
+    code, out, _ = await run(refuse(403, NO_RIGHT), POD, "explain", policy=POLICY, objects=DISABLED | WEBHOOKS)
+    assert (code, out.splitlines()[1]) == (0, "injected: fabric f, role worker, rails rail0")
+
+
 @pytest.mark.parametrize("code", ["WouldInject", "WouldReject"])
 async def test_a_pod_of_a_policy_in_mode_warn_is_unchanged_with_its_warning(run, code):
     def admit(pod: dict) -> web.Response:
@@ -211,3 +248,24 @@ async def test_lint_takes_the_policy_of_the_cluster(run):
     assert (code, "error N15 NCCL_IB_HCA=mlx5_9: " in out) == (1, True)
     source = "ConfigMap railwright-system/railwright-policy"
     assert err == f"railwright: the fabric's rules come from the policy in {source}\n"
+
+
+async def test_a_gang_that_never_fits_is_a_finding_for_callers_who_may_list_nodes(run):
+    record = {"railwright.io/injection": json.dumps({"fabric": "f", "role": "worker", "rails": ["rail0"]})}
+
+    def admit(pod: dict) -> web.Response:
+        opted_in = pod["metadata"]["labels"]["railwright.io/fabric"] != "none"
+        metadata = {**pod["metadata"], "annotations": record if opted_in else {}}
+        return web.json_response({**pod, "metadata": metadata}, status=201)
+
+    offered = {"allocatable": {"nvidia.com/gpu": "4", "nvidia.com/mlx5_0": "1"}}
+    nodes = {"/api/v1/nodes": {"kind": "NodeList", "items": [{"metadata": {"name": "n"}, "status": offered}]}}
+    code, out, err = await run(admit, POD, "explain", policy=POLICY, objects=nodes)
+    assert (code, err) == (1, "")
+    assert "fabric f, role worker, rails rail0\n" in out
+    assert (
+        "warning: CapacityNever: the pod never fits (1 node: nvidia.com/gpu has 4 of 4 free, 8 needed): it needs 1 slot"
+        in out
+    )
+    code, out, err = await run(admit, POD, "explain", policy=POLICY)
+    assert (code, err, "never fits" in out) == (0, "", False)

@@ -495,3 +495,27 @@ async def test_a_job_is_explained_by_its_first_pod_that_waits(cluster, run, node
     assert [path.rpartition("/")[2] for _, path in cluster.asked if "/proxy/" in path] == [name]
     code, _, err = await run("explain", "job/none", "-n", "prod")
     assert (code, "job/none: no pod in namespace prod belongs to it" in err) == (2, True)
+
+
+OF_REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "llm-5d8f"}
+OF_STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "llm"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "labels"),
+    [
+        ("deployment", OF_REPLICA_SET, {"pod-template-hash": "5d8f"}),
+        ("deployments.apps", OF_REPLICA_SET, {"pod-template-hash": "5d8f"}),
+        ("deploy", OF_REPLICA_SET, {"pod-template-hash": "5d8f"}),
+        ("statefulset", OF_STATEFUL_SET, {}),
+        ("sts", OF_STATEFUL_SET, {}),
+        ("pytorchjob", None, {"training.kubeflow.org/job-name": "llm"}),
+        ("jobset", None, {"jobset.sigs.k8s.io/jobset-name": "llm"}),
+    ],
+)
+async def test_a_workload_of_any_kind_is_explained_by_its_first_pod_as_a_job_is(cluster, run, kind, owner, labels):
+    cluster.keep(f"{PODS}/llm-5d8f-x2k4p", build_owned("llm-5d8f-x2k4p", owner, {**labels, **LABEL}))
+    code, out, err = await run("explain", f"{kind}/llm", "-n", "prod")
+    assert (code, out.startswith("Pod prod/llm-5d8f-x2k4p: label railwright.io/fabric 'roce'")) == (1, True)
+    said = f"railwright: {kind.partition('.')[0]}/llm: pod llm-5d8f-x2k4p, the first that waits of 1 pod\n"
+    assert err == said

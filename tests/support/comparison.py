@@ -115,7 +115,7 @@ def list_pods(shape: Shape, name: str) -> dict[str, templates.Template]:
 
 def preview_job(shape: Shape) -> dict[str, previews.AdmissionPreview]:
     """Return what admission does to the pods of the job with one label, by role."""
-    caches = previews.load_caches(None)
+    caches = previews.fill_caches({})
     return {
         role: previews.preview_admission(item, shape.profile.policy, caches)
         for role, item in list_pods(shape, "job.yaml").items()

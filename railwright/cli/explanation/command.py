@@ -1,13 +1,18 @@
 """Runs `railwright explain`: imports what explains the files, or the pod, job or gang, that its words name."""
 
 import argparse
-import pathlib
+import os
+import re
 from collections.abc import Sequence
 
 from railwright.cli import output
+from railwright.fabric.workloads import registry
 
 _POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
 _GROUPS = ("job", "gang")  # of which one pod is explained
+# KIND/NAME or KIND.GROUP/NAME, as kubectl writes it
+_OBJECT = re.compile(r"([a-z]+)(?:\.[a-z0-9.-]+)?/([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)", re.ASCII)
+_SHORT_NAMES = frozenset({"deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj"})  # of kinds, as for kubectl
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -22,13 +27,13 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
-    """Return what `explain` got instead of files: "" and a pod, or `job` or `gang` and its name; None for files.
+    """Return what `explain` got instead of files: "" and a pod, or `gang` or the kind of a workload and its name.
 
-    Raises UnreadableError for a mixture.
+    None for files. Raises UnreadableError for a mixture.
     """
     words: Sequence[str] = arguments.files
     kind, slash, name = words[0].partition("/") if words else ("", "", "")
-    form = kind if kind in _GROUPS and name and not pathlib.Path(words[0]).exists() else ""
+    form = _find_form(words[0]) if slash else ""
     if kind not in _POD and not form:
         _reject(arguments, ("token_file",), "explain pod/NAME")
         return None
@@ -37,6 +42,25 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
         raise output.UnreadableError(f"explain {' '.join(words)}: give one pod, as pod/NAME -n NAMESPACE")
     _reject(arguments, ("policy", "snapshot", "filename", "recursive"), "explain FILE")
     return form, names[0] if names else ""
+
+
+def _find_form(word: str) -> str:
+    """Return the kind in KIND/NAME: `gang`, or a kind of workloads; "" for another word, and for a file.
+
+    Raises UnreadableError for a kind that is not known.
+    """
+    kind, _, name = word.partition("/")
+    named = _OBJECT.fullmatch(word)
+    if os.path.exists(word) or not (named or (kind in _GROUPS and name)):  # noqa: PTH110 - as given
+        return ""
+    kind = kind.partition(".")[0]
+    kinds = {each for known in registry.KINDS for each in (known.name.lower(), known.plural)}
+    if kind in _POD or kind in _GROUPS or kind in _SHORT_NAMES or kind in kinds:
+        return "" if kind in _POD else kind
+    raise output.UnreadableError(
+        f"explain {word}: {kind} is no kind of workload that railwright knows, and there is no such file; give "
+        f"job/{name} for a job of any kind"
+    )
 
 
 def _reject(arguments: argparse.Namespace, given: Sequence[str], form: str) -> None:

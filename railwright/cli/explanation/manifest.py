@@ -10,8 +10,6 @@ import difflib
 import functools
 import itertools
 import json
-import os
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -31,9 +29,11 @@ _UNCONSULTED = (
     "cluster not consulted: namespace labels, networks, pod-security level and node resources were not checked; "
     "give --snapshot"
 )
+_DISABLED = (
+    "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; to "
+    "restore it: railwright enable"
+)
 _NO_CLUSTER = "give the policy in a file: --policy FILE"
-# KIND/NAME, as kubectl writes it, of a kind that is not explained
-_OBJECT = re.compile(r"(?!(?:pod|job|gang)/)([a-z]+)/([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)", re.ASCII)
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -45,7 +45,8 @@ def explain(arguments: argparse.Namespace) -> int:
     if arguments.snapshot is not None and not is_local:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
     policy = policies.read_file(arguments.policy) if is_local else None
-    caches = previews.load_caches(arguments.snapshot)
+    objects = {} if arguments.snapshot is None else object_files.read_snapshot(arguments.snapshot)
+    caches = previews.fill_caches(objects)
     namespace = arguments.namespace or (
         templates.DEFAULT_NAMESPACE if is_local else kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
     )
@@ -53,19 +54,24 @@ def explain(arguments: argparse.Namespace) -> int:
     if policy is not None:
         source = previews.Source(previews.FILE, f"the policy in {arguments.policy}, because --policy was given")
         results = _preview_by_file(pod_templates, policy, caches, source)
+        if objects:
+            from railwright.cli.explanation import fitting  # imports the placement, which few calls need
+
+            results = fitting.add_warnings(pod_templates, results, policy, objects)
     else:
         results = _preview_by_cluster(pod_templates, cluster)
     _print_previews(arguments.output, results)
     if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
         output.print_note(_UNCONSULTED)
-    return output.FINDINGS if any(map(previews.is_finding, results)) else output.OK
+    is_found = any(previews.is_finding(preview) or previews.never_fits(preview) for preview in results)
+    return output.FINDINGS if is_found else output.OK
 
 
 def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[templates.Template]:
     """Return the pods of all files. Raise UnreadableError if there are none."""
     pod_templates: list[templates.Template] = []
     paths = options.find_files(arguments)
-    for tree in (tree for path in paths for tree in object_files.read_manifest(_read_file(path), path)):
+    for tree in (tree for path in paths for tree in object_files.read_manifest(output.read_text(path), path)):
         tree_templates = templates.expand(tree, namespace)
         if not tree_templates:
             output.print_note(f"{templates.format_title(tree)}: {templates.explain_absence(tree)}")
@@ -76,23 +82,9 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
     return pod_templates
 
 
-def _read_file(path: str) -> str:
-    """Return the text of a file. Raise UnreadableError, with the form that was probably meant for `jobset/llm`."""
-    try:
-        return output.read_text(path)
-    except output.UnreadableError:
-        if not (named := _OBJECT.fullmatch(path)) or os.path.exists(path):  # noqa: PTH110 - as given
-            raise
-        kind, name = named.groups()
-        raise output.UnreadableError(
-            f"explain {path}: the kinds are pod, job and gang, not {kind}, and there is no such file; give job/{name} "
-            "for a job of any kind"
-        ) from None
-
-
 def _preview_by_file(
     pod_templates: Sequence[templates.Template], policy: model.Policy, caches: state.State, source: previews.Source
-) -> list[AdmissionPreview]:
+) -> Sequence[AdmissionPreview]:
     topology_by_title = previews.preview_topologies(pod_templates, policy, caches)
     made = []
     with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
@@ -105,24 +97,34 @@ def _preview_by_file(
 
 def _preview_by_cluster(
     pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
-) -> list[AdmissionPreview]:
+) -> Sequence[AdmissionPreview]:
     """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
 
-    async def ask_all(client: clients.Client) -> list[AdmissionPreview]:
+    async def ask_all(client: clients.Client) -> Sequence[AdmissionPreview]:
         with output.show_progress("dry runs", total=len(pod_templates)) as advance:
             ask = functools.partial(dry_runs.ask, client)
             answers = await cluster_access.gather(ask, pod_templates, advance=advance)
-        policy = await _fetch_policy(client, answers)
+        is_unclear = any(isinstance(one, dry_runs.Unanswered) or previews.is_uninjected(one) for one in answers)
+        policy = await _fetch_policy(client, answers) if is_unclear else None
+        is_disabled = is_unclear and await dry_runs.is_disabled(client)
         topology_by_title = await dry_runs.ask_topologies(client, pod_templates)
         made = [
             answer if policy is None else _apply_policy(template, answer, policy)
             for template, answer in zip(pod_templates, answers, strict=True)
         ]
-        return [
-            msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object))
+        shown: Sequence[AdmissionPreview] = [
+            msgspec.structs.replace(
+                _disable(preview) if is_disabled else preview, topology=topology_by_title.get(preview.object)
+            )
             for preview in made
             if isinstance(preview, AdmissionPreview)  # an unanswered one has the policy
         ]
+        if any(preview.rails for preview in shown):
+            from railwright.cli.explanation import fitting  # imports the placement, which few calls need
+
+            with output.show_progress("reading the nodes"):
+                shown = await fitting.add_warnings_by_cluster(client, pod_templates, shown)
+        return shown
 
     try:
         return cluster_access.run(cluster, ask_all, _NO_CLUSTER)
@@ -133,13 +135,11 @@ def _preview_by_cluster(
 async def _fetch_policy(
     client: clients.Client, answers: Sequence[AdmissionPreview | dry_runs.Unanswered]
 ) -> model.Policy | None:
-    """Return the policy in the cluster, if an answer needs it.
+    """Return the policy in the cluster; None if it cannot be read, and no answer needs it.
 
     Raise UnreadableError with the reasons against dry runs, too. A pod that is not injected is described without it.
     """
     unanswered = [answer.reason for answer in answers if isinstance(answer, dry_runs.Unanswered)]
-    if not any(isinstance(answer, dry_runs.Unanswered) or previews.is_uninjected(answer) for answer in answers):
-        return None
     try:
         return await policy_sources.fetch(client)
     except output.UnreadableError as error:
@@ -162,6 +162,23 @@ def _apply_policy(
     enforced = previews.preview_admission(template, policy, state.State(), answer.source)
     intended = {name: getattr(enforced, name) for name in ("fabric", "role", "rails", "warnings")}
     return msgspec.structs.replace(answer, **intended)
+
+
+def _disable(preview: AdmissionPreview) -> AdmissionPreview:
+    """Return the preview of an opted-in pod as the API server creates it while railwright is disabled."""
+    by_policy = preview.source.kind == previews.CONFIG_MAP and (preview.fabric or is_rejected(preview))
+    if not by_policy and not previews.is_uninjected(preview):
+        return preview
+    return msgspec.structs.replace(
+        preview,
+        outcome=reviews.ALLOWED,
+        message=_DISABLED,
+        operations=(),
+        changes=(),
+        unchanged={},
+        skipped={},
+        after=preview.before,
+    )
 
 
 def _print_previews(form: str, results: Sequence[AdmissionPreview]) -> None:

@@ -18,6 +18,7 @@ from railwright.fabric.injection import plan
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import frameworks, registry
 from railwright.serving import turns
 from webhook import pods, response_cache, reviews, state, workloads
@@ -68,12 +69,11 @@ class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
 
 
-def load_caches(snapshot: str | None) -> state.State:
-    """Return the caches a server would have; empty without a snapshot file. Raises UnreadableError for a bad one."""
+def fill_caches(objects: Mapping[str, Sequence[Any]]) -> state.State:
+    """Return the caches a server would have of the objects of a snapshot; empty without any."""
     caches = state.State()
-    if snapshot is None:
+    if not objects:
         return caches
-    objects = object_files.read_snapshot(snapshot)
     caches.namespaces.replace(objects["Namespace"])
     caches.networks.replace(objects["NetworkAttachmentDefinition"])
     caches.nodes.replace(objects["Node"])
@@ -158,6 +158,11 @@ def is_uninjected(preview: AdmissionPreview) -> bool:
 def is_finding(preview: AdmissionPreview) -> bool:
     """True if the author of the pod does not get what the label asks for."""
     return is_rejected(preview) or is_uninjected(preview)
+
+
+def never_fits(preview: AdmissionPreview) -> bool:
+    """True if it warns that its gang never fits the nodes."""
+    return any(warning.code == PlacementCode.CAPACITY_NEVER for warning in preview.warnings)
 
 
 def read_record(pod: Tree) -> intent.Record:

@@ -35,6 +35,7 @@ class Template(msgspec.Struct, frozen=True):
     warnings: tuple[reason.Reason, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
     workload: Tree | None = None  # the object; None for a bare Pod
+    gang_pods: int | None = 1  # of each gang; None as for `pods`
 
     def add_facts(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
         """Return what admission knows, with whether a template of the workload requests an accelerator."""
@@ -175,6 +176,7 @@ def _build_template(
         path=origin.steps,
         requested=template.requested,
         workload=tree,
+        gang_pods=frameworks.multiply(pods.count, 1),
     )
 
 

@@ -386,13 +386,16 @@ def _assess_waiting(
     if refusals and len(refusals) == len(request.nodes):
         return Assessment(state=gang.state, why=tuple(dict.fromkeys(refusals.values()))[:_MAX_REFUSALS])
     diagnosis = placement_engine.diagnose(decision)
+    state = overview_types.NEVER if diagnosis.never_fits else gang.state
     if not decision.has_domains:
         classes = decision.view.find_classes(request.nodes)
         fit = sum(1 for known in classes if known is not None and known.capacity.slot_numa_factors)
         message = f"{fit} of {text.format_count(len(request.nodes), 'node')} could take one of its pods now"
-        return Assessment(state=gang.state, why=(reason.Reason(PlacementCode.FITS_NOW, message), *diagnosis.why))
+        fits_now = reason.Reason(PlacementCode.FITS_NOW, message)
+        return Assessment(
+            state=state, why=(*diagnosis.why, fits_now) if diagnosis.never_fits else (fits_now, *diagnosis.why)
+        )
     if not plan.is_complete:
-        state = overview_types.NEVER if diagnosis.never_fits else gang.state
         return Assessment(state=state, min_leaves=diagnosis.min_leaves, why=diagnosis.why)
     peer_leaves = (leaf for leaf, peers in decision.peers_by_leaf.items() if peers and leaf)
     leaves = dict.fromkeys((*peer_leaves, *plan.leaves))

@@ -66,7 +66,7 @@ def list_rejected(page: pathlib.Path) -> Iterator[str]:
         workloads += [(block.title, tree) for tree in trees if tree.get("kind")]
     for title, tree in workloads:
         for template in templates.expand(tree, templates.DEFAULT_NAMESPACE) or ():
-            given = previews.preview_admission(template, policy, previews.load_caches(None))
+            given = previews.preview_admission(template, policy, previews.fill_caches({}))
             if previews.is_rejected(given):
                 yield f"{title}: {given.message}"
             elif names.FABRIC in yaml.safe_dump(tree) and not given.operations:

@@ -14,7 +14,7 @@ POLICY = policies.read((EXAMPLES / "360-roce" / "policy.yaml").read_text())
 def test_the_ranks_get_all_rails_and_log_which_network_they_take():
     text = (EXAMPLES / "nccl-tests" / "mpijob.yaml").read_text()
     (job,) = object_files.read_manifest(text, "mpijob.yaml")
-    caches = previews.load_caches(None)
+    caches = previews.fill_caches({})
     launcher, worker = (previews.preview_admission(pod, POLICY, caches) for pod in templates.expand(job, "prod"))
     assert (launcher.outcome, launcher.rails) == ("patched", ())
     assert (worker.outcome, worker.pods) == ("patched", 2)

@@ -35,7 +35,7 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
     """Explain a plan with all nodes as candidates; without domains, explain why too few nodes fit."""
     plan = decision.plan
     if not decision.has_domains:
-        return Diagnosis(why=tuple(_explain_shortage_without_plan(decision, cluster)))
+        return _diagnose_without_plan(decision, cluster)
     peer_leaves = {decision.planning_view.get_leaf(peer.node) for peer in decision.gang.placed_workers}
     min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity, peer_leaves)
     leaves = {*plan.leaves, *decision.peers_by_leaf} - {topology.NO_DOMAIN}
@@ -184,14 +184,7 @@ def _explain_shortage(
     for class_counts in decision.capacity.nodes.values():
         totals.update(class_counts)
     if never_fits:
-        too_small = _count_causes(totals, _find_permanent_cause)
-        needed = _count_gang_slots(decision)
-        yield reason.Reason(
-            PlacementCode.CAPACITY_NEVER,
-            f"the {'pod' if needed == 1 else 'gang'} never fits{f' ({too_small})' if too_small else ''}: it needs "
-            f"{text.format_count(needed, 'slot')}, and without any other pod the eligible nodes have "
-            f"{_count_slots_without_others(decision)}",
-        )
+        yield _describe_never(totals, _count_gang_slots(decision), _count_slots_without_others(decision))
     rails = next((node_explainer.list_rail_names(node_class) for node_class in decision.capacity.classes), [])
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
     slots = sum(_count_slots_by_leaf(decision, 0, 0.0).values())
@@ -203,15 +196,28 @@ def _explain_shortage(
     yield from _explain_blocked(totals, devices_in_use)
 
 
-def _explain_shortage_without_plan(
-    decision: decisions.Decision, cluster: cluster_state.ClusterState
-) -> Iterable[reason.Reason]:
-    """Yield why nodes have no slot, if all nodes together have too few. Used if the policy names no domains."""
+def _describe_never(totals: Mapping[node_evaluation.NodeClass, int], needed: int, slots: int) -> reason.Reason:
+    """Return that a gang needs more slots than the nodes have without any other pod, and what they lack."""
+    too_small = _count_causes(totals, _find_permanent_cause)
+    return reason.Reason(
+        PlacementCode.CAPACITY_NEVER,
+        f"the {'pod' if needed == 1 else 'gang'} never fits{f' ({too_small})' if too_small else ''}: it needs "
+        f"{text.format_count(needed, 'slot')}, and without any other pod the eligible nodes have {slots}",
+    )
+
+
+def _diagnose_without_plan(decision: decisions.Decision, cluster: cluster_state.ClusterState) -> Diagnosis:
+    """Explain why nodes have no slot, if all nodes together have too few. Used if the policy names no domains."""
     view = decision.planning_view
     totals = Counter(known for known in view.find_classes(view.request.nodes) if known is not None)
     slots = sum(len(node_class.capacity.slot_numa_factors) * nodes for node_class, nodes in totals.items())
-    if slots < decision.gang.remaining_slots:
-        yield from _explain_blocked(totals, list(_list_devices_in_use(view, cluster)))
+    if slots >= decision.gang.remaining_slots:
+        return Diagnosis()
+    needed = decision.gang.remaining_slots + len(decision.gang.placed_workers)
+    of_empty = sum(_count_slots_of_empty_node(node_class) * nodes for node_class, nodes in totals.items())
+    never = [_describe_never(totals, needed, of_empty)] if of_empty < needed else []
+    blocked = _explain_blocked(totals, list(_list_devices_in_use(view, cluster)))
+    return Diagnosis(never_fits=bool(never), why=(*never, *blocked))
 
 
 def _explain_blocked(

@@ -1,0 +1,112 @@
+"""Tells which gangs of a manifest never fit the nodes of a cluster, by the assessment that `gangs` shows.
+
+The gangs are assessed as if nothing else ran there, so that only nodes and networks are read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from extender import state as states
+from railwright.cli import policy_sources
+from railwright.cli.explanation import previews, templates
+from railwright.cluster import client as clients
+from railwright.cluster import errors, resources, watch_wire
+from railwright.fabric import views
+from railwright.fabric.overview import gang_assessment, overview_types
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import PlacementCode
+from railwright.fabric.workloads import membership
+from webhook import reviews
+
+_KINDS = (resources.NODES, resources.NADS, resources.HYPER_NODES)
+_MAX_PODS = 4096  # of a template
+_UNREADABLE = frozenset({403, 404})
+Objects = Mapping[str, Sequence[Any]]  # by the kinds of a snapshot
+
+
+async def add_warnings_by_cluster(
+    client: clients.Client, pod_templates: Sequence[templates.Template], shown: Sequence[previews.AdmissionPreview]
+) -> Sequence[previews.AdmissionPreview]:
+    """Return the previews as `add_warnings`, by the nodes and the policy of a cluster.
+
+    They stay as they are if the caller may not read these. Raise ClusterError.
+    """
+    if not (objects := await _read(client)):
+        return shown
+    try:
+        policy = await policy_sources.find(client)
+    except errors.ApiError as error:
+        if error.foreign or error.status not in _UNREADABLE:
+            raise
+        return shown
+    return add_warnings(pod_templates, shown, policy, objects) if isinstance(policy, model.Policy) else shown
+
+
+async def _read(client: clients.Client) -> Objects:
+    """Return what is read of a cluster; nothing without the right to list its nodes. Raise ClusterError."""
+    objects: dict[str, Sequence[Any]] = {}
+    for kind in _KINDS:
+        try:
+            objects[kind.snapshot_kind] = await watch_wire.list_objects(client, kind.path, kind.view)
+        except errors.ApiError as error:
+            if error.foreign or error.status not in _UNREADABLE:
+                raise
+            if kind is resources.NODES:
+                return {}
+    return objects
+
+
+def add_warnings(
+    pod_templates: Sequence[templates.Template],
+    shown: Sequence[previews.AdmissionPreview],
+    policy: model.Policy,
+    objects: Objects,
+) -> Sequence[previews.AdmissionPreview]:
+    """Return the previews, with a warning on the first of each object whose gang never fits.
+
+    Gangs whose rails come as claims are left out: their devices are counted by claims, which do not exist yet.
+    """
+    if not objects.get(resources.NODES.snapshot_kind):
+        return shown
+    state = states.State()
+    for spec in states.list_watches(state):
+        if spec.kind in _KINDS:
+            spec.sink.replace(objects.get(spec.kind.snapshot_kind, ()))
+    assessor = gang_assessment.Assessor(state.cluster, lambda: policy, state.pools)
+    pods: dict[str, list[views.Pod]] = {}
+    for template, preview in zip(pod_templates, shown, strict=True):
+        fabric = policy.document.fabrics.get(preview.fabric)
+        is_injected = preview.outcome in (reviews.PATCHED, reviews.ALLOWED) and not preview.message
+        if is_injected and fabric is not None and fabric.claims is None:
+            pods.setdefault(preview.object, []).extend(_build_pods(template, preview))
+    warnings: dict[str, Sequence[reason.Reason]] = {}
+    for title, created in pods.items():
+        state.cluster.replace_pods(created)
+        first_pods = {pod.gang: pod for pod in list(state.cluster.pods.values())[::-1]}
+        assessments = [assessor.assess(assessor.list_members(pod)) for pod in first_pods.values()]
+        warnings[title] = [
+            why
+            for assessment in assessments
+            if assessment.state == overview_types.NEVER
+            for why in assessment.why
+            if why.code is PlacementCode.CAPACITY_NEVER
+        ]
+    return [
+        msgspec.structs.replace(preview, warnings=(*preview.warnings, *warnings.pop(preview.object, ())))
+        for preview in shown
+    ]
+
+
+def _build_pods(template: templates.Template, preview: previews.AdmissionPreview) -> Iterator[views.Pod]:
+    """Yield the pods of one gang that the controller creates from a template, after admission."""
+    pod = msgspec.convert(preview.after, views.Pod)
+    owners = None
+    if template.workload is not None and not membership.find_gang(pod):  # then its owner is the gang
+        owners = [views.OwnerReference(kind=template.workload["kind"], name=template.owner, controller=True)]
+    for index in range(min(template.gang_pods or 1, _MAX_PODS)):
+        name = f"{template.owner}/{template.part}/{index}"
+        metadata = msgspec.structs.replace(pod.metadata, name=name, uid=name, owner_references_or_none=owners)
+        yield msgspec.structs.replace(pod, metadata=metadata)
