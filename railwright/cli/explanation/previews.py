@@ -123,7 +123,9 @@ def preview_admission(
     return msgspec.structs.replace(
         preview,
         rails=planned.rails,
-        changes=[recorded.Change(change.entry or "record", change.title, change.reason) for change in planned.changes],
+        changes=[
+            recorded.Change(change.why.entry or "record", change.title, change.why.reason) for change in planned.changes
+        ],
         unchanged=record.user_values,
         skipped=record.skipped,
         after=after,

@@ -174,7 +174,7 @@ def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in draft.pod.spec.containers):
         return
     reason = "kube-scheduler and Volcano call the extender only for pods that name a managed resource"
-    draft.container(ctx.targets[0]).request(names.MANAGED_RESOURCE, 0, drafts.Cause("", reason))
+    draft.container(ctx.targets[0]).request([(names.MANAGED_RESOURCE, 0, drafts.Cause("", reason))])
 
 
 def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:

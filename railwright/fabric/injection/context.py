@@ -60,6 +60,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
     fabric: policies.Fabric
     role: Role
     targets: tuple[int, ...]
+    mentioned: Collection[str]  # resources that app containers mention
     selected: RailSelection
     rails: tuple[compiled.ResolvedRail, ...]  # of `selected`
     options: UserOptions
@@ -76,8 +77,9 @@ def build(
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""
     document = policy.document
     accelerated = accelerators.find_containers(pod, document.accelerators)
+    mentioned = accelerators.list_mentioned(pod)
     # Rejects an invalid annotation for every role.
-    selected = _select_rails(pod, policy, name, cluster)
+    selected = _select_rails(pod, policy, name, cluster, mentioned)
 
     is_for_cpus = document.fabrics[name].accelerators == ()
     role = find_role(pod, accelerated=bool(accelerated), is_for_cpus=is_for_cpus)
@@ -90,6 +92,7 @@ def build(
         fabric=document.fabrics[name],
         role=role,
         targets=select_targets(pod, accelerated),
+        mentioned=mentioned,
         selected=selected,
         rails=selected.rails,
         options=options,
@@ -130,7 +133,9 @@ def build_selection(rails: Collection[compiled.ResolvedRail], fabric: compiled.C
     )
 
 
-def _select_rails(pod: views.Pod, policy: policies.Policy, name: str, cluster: facts.ClusterFacts) -> RailSelection:
+def _select_rails(
+    pod: views.Pod, policy: policies.Policy, name: str, cluster: facts.ClusterFacts, mentioned: Collection[str]
+) -> RailSelection:
     """Return the pod's rails in the fabric's order. Raises RefusedError."""
     compiled_fabric = policy.compile_once(compiled.compile_policy).fabrics[name]
     fabric = compiled_fabric.fabric
@@ -141,7 +146,6 @@ def _select_rails(pod: views.Pod, policy: policies.Policy, name: str, cluster: f
     rails = [compiled_fabric.rails[rail.name].with_resource(cluster.networks) for rail in selected]
     if annotation is None and (gpus := _count_gpus_of_node(pod, fabric, rails, policy.document, cluster)):
         rails = rails[: _count_proportional(pod, gpus, len(rails), policy.document)]
-    mentioned = accelerators.list_mentioned(pod)
     rails = [
         rail
         for rail in rails

@@ -58,7 +58,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
         ]
         for index in unset:
             if index not in small:
-                draft.container(index).request(resource, str(amount), why)
+                draft.container(index).request([(resource, str(amount), why)])
         if not small:
             draft.add_entry(why.entry)
             continue
@@ -140,13 +140,11 @@ def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext, pools:
 def _request_amounts(
     draft: drafts.Draft, ctx: context.InjectionContext, needed_by_resource: Mapping[str, int], pools: _Pools
 ) -> None:
-    pod = draft.pod
-    mentioned = accelerators.list_mentioned(pod)
+    pod, containers = draft.pod, draft.pod.spec.containers
+    rows: dict[int, list[tuple[str, int, drafts.Why]]] = {index: [] for index in ctx.targets}
     for resource, needed in needed_by_resource.items():
-        requested = [
-            accelerators.read_amount(container, resource) if resource in mentioned else 0
-            for container in pod.spec.containers
-        ]
+        is_mentioned = resource in ctx.mentioned
+        requested = [accelerators.read_amount(container, resource) if is_mentioned else 0 for container in containers]
         if resource in pools.in_use and len(ctx.targets) > 1:
             _check_one_target(pod, ctx, resource, needed - sum(requested))
             continue
@@ -154,11 +152,13 @@ def _request_amounts(
         why = drafts.Cause("devices", f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}")
         for index in ctx.targets:
             current = requested[index]
-            if current == 0 and resource in mentioned and accelerators.mentions(pod.spec.containers[index], resource):
+            if current == 0 and is_mentioned and accelerators.mentions(containers[index], resource):
                 continue  # the container opted out with "0", another one did not
             amount = max(current, needed - requested_elsewhere)  # never lower the user's request
             if amount > 0:
-                draft.container(index).request(resource, amount, why)
+                rows[index].append((resource, amount, why))
+    for index, requests in rows.items():
+        draft.container(index).request(requests)
 
 
 def _check_one_target(pod: drafts.AppliedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
@@ -216,7 +216,7 @@ def _explain_not_offered(resources: Sequence[str], users: Sequence[str], remedy:
 
 def check_capacity(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Warn of more accelerators than a node has. Such a pod is not rejected: a larger node type may be added."""
-    requested = [name for name in ctx.document.accelerators if name in accelerators.list_mentioned(draft.pod)]
+    requested = [name for name in ctx.document.accelerators if name in ctx.mentioned]
     of_nodes, of_policy = _count_of_largest_node(requested, ctx), ctx.fabric.gpus_per_node
     limit = of_policy or of_nodes
     count = accelerators.count_at_once(draft.pod, requested, ctx.document.accelerator_units) if limit else 0

@@ -43,9 +43,8 @@ class Change(msgspec.Struct, frozen=True):
     """An edit of the pod. `title` is its name in `explain`."""
 
     title: str
-    entry: str
-    reason: str
-    operations: tuple[Operation, ...]
+    why: Why
+    operations: Sequence[Operation]
 
 
 def list_operations(changes: Iterable[Change]) -> list[Operation]:
@@ -115,8 +114,7 @@ class Draft:
         self.written = written or pod
         self.changes: list[Change] = []
         self.annotation_keys: list[str] = []  # that were set
-        self.entries: dict[str, None] = {}
-        self.codes: dict[str, VariableCode] = {}  # of the entries that are variables
+        self.entries: dict[str, VariableCode | None] = {}  # the code is the reason of a variable
         self.warnings: dict[reasons.Reason, None] = {}
         self.user_values: dict[str, tuple[str, ...]] = {}  # container -> variables that keep the user's own value
         self.rank_settings: tuple[derive.Variable, ...] = ()  # what the policy says of the ranks' environment
@@ -151,19 +149,13 @@ class Draft:
         keys = {**getattr(self.pod.metadata, field), key: value}
         metadata = msgspec.structs.replace(self.pod.metadata, **{f"{field}_or_none": keys})
         self.pod = msgspec.structs.replace(self.pod, metadata=metadata)
-        self.changes.append(Change(title, why.entry, why.reason, tuple(operations)))
+        self.changes.append(Change(title, why, operations))
 
     # --- the record and the warnings ---
 
-    def add_entry(self, entry: str) -> None:
-        """Record that the pod has a setting that the policy requires."""
-        self.entries[entry] = None
-
-    def add_setting(self, setting: derive.Variable) -> None:
-        """Record that the pod has a variable that the policy requires, and why."""
-        entry = setting.entry
-        self.entries[entry] = None
-        self.codes[entry] = setting.code
+    def add_entry(self, entry: str, code: VariableCode | None = None) -> None:
+        """Record that the pod has a setting that the policy requires; of a variable, also why."""
+        self.entries[entry] = code
 
     def warn(self, *warnings: reasons.Reason) -> None:
         """Warn the user, once for equal warnings."""
@@ -284,23 +276,26 @@ class Part:
         """Set a field, whether it exists or not."""
         self._record(title, why, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
-    def request(self, resource: str, amount: int | str, why: Why) -> None:
-        """Set request and limit of a resource. Equal amounts keep their spelling."""
-        current, value = self._view.resources or _NO_RESOURCES, str(amount)
-        operations = self._draft.create(f"{self._path}/resources", self._written.resources, {})
-        changed = {}
-        for kind in ("limits", "requests"):
-            amounts = getattr(current, f"{kind}_or_none")
-            if amounts is None:
-                operations += self._draft.create(f"{self._path}/resources/{kind}", None, {})
-            elif (existing := amounts.get(resource)) is not None and _equals(existing, amount):
-                continue
-            operations.append(_add(f"{self._path}/resources/{kind}/{frameworks.escape(resource)}", value))
-            changed[f"{kind}_or_none"] = {**(amounts or {}), resource: value}
-        if not changed:
-            return
-        resources = msgspec.structs.replace(current, **changed)
-        self._record(f"{resource} = {amount}", why, operations, resources=resources)
+    def request(self, rows: Sequence[tuple[str, int | str, Why]]) -> None:
+        """Set request and limit of each resource to its amount. Equal amounts keep their spelling."""
+        current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources"
+        amounts = {"limits": current.limits_or_none, "requests": current.requests_or_none}
+        for resource, amount, why in rows:
+            operations = []
+            for kind, present in amounts.items():
+                if present and (existing := present.get(resource)) is not None and _equals(existing, amount):
+                    continue
+                operations += self._draft.create(path, self._written.resources, {})
+                operations += self._draft.create(f"{path}/{kind}", present, {})
+                operations.append(_add(f"{path}/{kind}/{frameworks.escape(resource)}", str(amount)))
+                amounts[kind] = {**(present or {}), resource: str(amount)}
+            if operations:
+                self._add_change(f"{resource} = {amount}", why, operations)
+        resources = msgspec.structs.replace(
+            current, limits_or_none=amounts["limits"], requests_or_none=amounts["requests"]
+        )
+        if resources != current:
+            self._set(resources=resources)
 
     def remove_request(self, resource: str, why: Why) -> None:
         """Remove request and limit of a resource."""
@@ -358,7 +353,7 @@ class Part:
         self._add_change(title, why, operations)
 
     def _add_change(self, title: str, why: Why, operations: list[Operation]) -> None:
-        self._draft.changes.append(Change(f"{self._name}{title}", why.entry, why.reason, tuple(operations)))
+        self._draft.changes.append(Change(f"{self._name}{title}", why, operations))
 
     def _set(self, **fields: Any) -> None:
         """Set fields of the view."""

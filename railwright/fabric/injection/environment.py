@@ -6,6 +6,7 @@ container's environment, by the file /etc/nccl.conf, or both. The init container
 volume: kubelet reads them into the environment, or the libraries read them (docs/interface.md 3.3).
 """
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -58,8 +59,21 @@ class Settings(msgspec.Struct, frozen=True):
     optional_library_vars: tuple[derive.Variable, ...]  # for containers that use the library; no file can carry them
 
 
-def build_rank_settings(case: derive.Case) -> Settings:
-    """Return the literals and derived variables of a rank. A literal of a library means that all ranks use it."""
+GetSettings = Callable[[str, device_names.Devices | None, bool, bool], Settings]
+
+
+def compile_settings(document: policies.PolicyDocument) -> GetSettings:
+    """Return the function from a fabric's name, devices, `is_foreign` and `has_interface` of a rank to its settings."""
+
+    @functools.lru_cache(maxsize=256)  # a policy has few fabrics, but a pod may have any of the rails
+    def get(name: str, devices: device_names.Devices | None, is_foreign: bool, has_interface: bool) -> Settings:  # noqa: FBT001 - keys of the cache
+        return _build_settings(derive.Case(document.fabrics[name], devices, is_foreign, has_interface))
+
+    return get
+
+
+def _build_settings(case: derive.Case) -> Settings:
+    """Return the settings of a rank. A literal of a library means that all ranks use it."""
     env = case.fabric.env
     used_libraries = libraries.detect(env)
     available = [
@@ -124,7 +138,7 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         for index in ctx.targets:
             _set_in_container(draft, pod, ctx, index, route)
         for setting in route.in_file:
-            draft.add_setting(setting)
+            draft.add_entry(setting.entry, setting.code)
         _deliver_file(draft, pod, ctx, route)
         if route.found:
             _explain_missed(draft, route)
@@ -197,7 +211,7 @@ def _set_in_env(
         elif not _is_ours(entry) if is_read else entry.value != variable.value:
             user_values.append(variable.name)
             continue
-        draft.add_setting(variable)
+        draft.add_entry(variable.entry, variable.code)
     if added:
         draft.container(index).append_all("env", added)
     draft.keep(container.name, user_values)
@@ -263,16 +277,10 @@ def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: It
 
 def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, *, by_env: bool) -> Route:
     """Choose how the variables of a rank are delivered. Without `by_env`, kubelet reads none into the environment."""
-    rails = ctx.selected.policy_rails
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
-    case = derive.Case(
-        fabric=ctx.fabric,
-        rails=rails,
-        devices=None if by_claims else device_names.find_devices(pod, ctx.document, rails),
-        is_foreign=pod.host_network != ctx.fabric.host_network,
-        has_interface=_has_primary_interface(draft, pod, ctx),
-    )
-    settings = build_rank_settings(case)
+    devices = None if by_claims else device_names.find_devices(pod, ctx.document, ctx.selected.policy_rails)
+    is_foreign, has_interface = pod.host_network != ctx.fabric.host_network, _has_primary_interface(draft, pod, ctx)
+    settings = ctx.policy.compile_once(compile_settings)(ctx.fabric_name, devices, is_foreign, has_interface)
     found_names = derive.list_found(ctx.fabric) if init_containers.finds_rails(pod, ctx) else ()
     found = tuple([derive.Variable(name, "", VariableCode.FOUND_IN_POD) for name in found_names])
     by_file, by_ssh = ctx.options.delivery == "file", workload_roles.is_started_by_ssh(pod)
@@ -553,7 +561,7 @@ def _extend_in_container(
     if missing:
         value = ":".join([*([current] if current else []), *missing])
         draft.container(index).set_env(LIBRARY_PATH, value, _LIBRARY_SETTING, position)
-    draft.add_setting(_LIBRARY_SETTING)
+    draft.add_entry(_LIBRARY_SETTING.entry, _LIBRARY_SETTING.code)
 
 
 # --- a script before the command --------------------------------------------------------------------------

@@ -28,8 +28,7 @@ class FabricVolume(msgspec.Struct, frozen=True):
     `is_ours` distinguishes it from a user's volume of the same name.
     """
 
-    entry: str
-    reason: str
+    why: drafts.Cause
     volume: Mapping[str, Any]
     mount: Mapping[str, Any]
     is_ours: Callable[[views.Volume], bool]
@@ -67,7 +66,7 @@ def add_volume(draft: drafts.Draft, fabric_volume: FabricVolume) -> None:
     """Add a volume without mounting it, unless the pod has it. Raises RefusedError if another has its name."""
     existing = next((volume for volume in draft.pod.spec.volumes if volume.name == fabric_volume.name), None)
     if existing is None:
-        draft.spec.append("volumes", fabric_volume.volume, fabric_volume)
+        draft.spec.append("volumes", fabric_volume.volume, fabric_volume.why)
     elif not fabric_volume.is_ours(existing):
         raise reasons.RefusedError(
             "name-taken",
@@ -87,12 +86,12 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
         elif mounted == fabric_volume.name:
             existing.append(index)
     if not unmounted and not existing:
-        draft.skip(fabric_volume.entry, explain_occupied(pod, containers, fabric_volume.path))
+        draft.skip(fabric_volume.why.entry, explain_occupied(pod, containers, fabric_volume.path))
         return
     add_volume(draft, fabric_volume)
     for index in unmounted:
-        draft.container(index).append("volumeMounts", fabric_volume.mount, fabric_volume)
-    draft.add_entry(fabric_volume.entry)
+        draft.container(index).append("volumeMounts", fabric_volume.mount, fabric_volume.why)
+    draft.add_entry(fabric_volume.why.entry)
 
 
 def explain_occupied(pod: drafts.AppliedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
@@ -117,14 +116,14 @@ def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, mem
     pod = draft.pod
     if pod.spec.host_ipc:
         shared = reasons.Reason(AdmissionCode.PATH_OCCUPIED, "spec.hostIPC is true: /dev/shm is the host's")
-        draft.skip(memory.entry, shared)
+        draft.skip(memory.why.entry, shared)
         return
     containers = tuple([index for index in ctx.targets if not _has_host_devices(pod, index)])
     if containers:
         mount_volume(draft, memory, containers)
     else:
         message = f"container {_join_names(pod, ctx.targets)} mounts /dev of the host"
-        draft.skip(memory.entry, reasons.Reason(AdmissionCode.PATH_OCCUPIED, message))
+        draft.skip(memory.why.entry, reasons.Reason(AdmissionCode.PATH_OCCUPIED, message))
 
 
 def _has_host_devices(pod: drafts.AppliedPod, index: int) -> bool:
@@ -157,7 +156,7 @@ def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
             "device-plugin resource in the policy",
         )
     left_out = facts.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
-    draft.skip(_INFINIBAND.entry, left_out)
+    draft.skip(_INFINIBAND.why.entry, left_out)
     draft.warn(left_out)
 
 
@@ -183,8 +182,7 @@ def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
     else:
         field, key, reason, volume = "config_map", "name", f"ConfigMap {source}", {"configMap": {"name": source}}
     return FabricVolume(
-        entry=f"mounts.{path}",
-        reason=f"the fabric needs {reason}",
+        why=drafts.Cause(f"mounts.{path}", f"the fabric needs {reason}"),
         volume={"name": name, **volume},
         mount={"name": name, "mountPath": path, "readOnly": True},
         is_ours=lambda existing: (getattr(existing, field) or {}).get(key) == source,
@@ -192,9 +190,9 @@ def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
 
 
 def _build_shared_memory(size: str) -> FabricVolume:
+    reason = f"{size} of memory for NCCL's host buffers; NCCL fails with the container runtime's default of 64 MiB"
     return FabricVolume(
-        entry=f"mounts.{names.DEV_SHM}",
-        reason=f"{size} of memory for NCCL's host buffers; NCCL fails with the container runtime's default of 64 MiB",
+        why=drafts.Cause(f"mounts.{names.DEV_SHM}", reason),
         volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": size}},
         mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
         is_ours=lambda volume: volume.empty_dir is not None,
@@ -202,8 +200,7 @@ def _build_shared_memory(size: str) -> FabricVolume:
 
 
 _INFINIBAND = FabricVolume(
-    entry=f"mounts.{names.DEV_INFINIBAND}",
-    reason="no device plugin provides these devices",
+    why=drafts.Cause(f"mounts.{names.DEV_INFINIBAND}", "no device plugin provides these devices"),
     volume={"name": INFINIBAND, "hostPath": {"path": names.DEV_INFINIBAND}},
     mount={"name": INFINIBAND, "mountPath": names.DEV_INFINIBAND},
     is_ours=lambda volume: volume.host_path is not None and volume.host_path.get("path") == names.DEV_INFINIBAND,
@@ -214,23 +211,24 @@ RAILS = f"{names.VOLUME_PREFIX}rails"
 RAILS_ENV = "rails.env"
 _FOUND_VOLUME = {"name": RAILS, "emptyDir": {}}
 FOUND = FabricVolume(
-    entry="found",
-    reason="has the devices, GID indexes and interfaces that the init container finds",
+    why=drafts.Cause("found", "has the devices, GID indexes and interfaces that the init container finds"),
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": names.RAILS_PATH, "readOnly": True},
     is_ours=lambda volume: volume.empty_dir is not None,
 )
 FOUND_NCCL_CONF = FabricVolume(
-    entry="nccl.conf",
-    reason="delivers NCCL's settings to ranks that do not get them by the container's environment",
+    why=drafts.Cause(
+        "nccl.conf", "delivers NCCL's settings to ranks that do not get them by the container's environment"
+    ),
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": names.NCCL_CONF_PATH, "subPath": "nccl.conf", "readOnly": True},
     is_ours=FOUND.is_ours,
 )
 
 FOUND_UCX_CONF = FabricVolume(
-    entry="ucx.conf",
-    reason="delivers UCX's settings to ranks that ssh starts: UCX reads this file of the home directory",
+    why=drafts.Cause(
+        "ucx.conf", "delivers UCX's settings to ranks that ssh starts: UCX reads this file of the home directory"
+    ),
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": f"{names.ROOT_HOME}/ucx.conf", "subPath": "ucx.conf", "readOnly": True},
     is_ours=FOUND.is_ours,
@@ -246,8 +244,7 @@ _CONF_FILE = names.NCCL_CONF_PATH.rpartition("/")[2]
 # A downwardAPI volume needs no ConfigMap in the user's namespace, and every pod-security level allows it.
 _CONF_SOURCE = {"path": _CONF_FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{names.NCCL_CONF}']"}}
 NCCL_CONF_FILE = FabricVolume(
-    entry="nccl.conf",
-    reason="delivers NCCL's settings to ranks that do not inherit the container's environment",
+    why=drafts.Cause("nccl.conf", "delivers NCCL's settings to ranks that do not inherit the container's environment"),
     volume={"name": NCCL_CONF, "downwardAPI": {"items": [_CONF_SOURCE]}},
     mount={"name": NCCL_CONF, "mountPath": names.NCCL_CONF_PATH, "subPath": _CONF_FILE, "readOnly": True},
     is_ours=lambda volume: volume.downward_api is not None,

@@ -195,7 +195,7 @@ def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ..
             f"{source} is in mode warn, otherwise rejected ({outcome.reason}): {outcome.problem or outcome.message}"
         )
         return (reason.Reason(AdmissionCode.WOULD_REJECT, message),)
-    entries = dict.fromkeys(change.entry for change in outcome.changes if change.entry)
+    entries = dict.fromkeys(change.why.entry for change in outcome.changes if change.why.entry)
     parts = [entry for entry in entries if not entry.startswith(tuple(_COUNTED))]
     for prefix, noun in _COUNTED.items():
         if count := sum(entry.startswith(prefix) for entry in entries):

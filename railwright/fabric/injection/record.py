@@ -60,7 +60,7 @@ def _format_record(draft: drafts.Draft, ctx: context.InjectionContext) -> str:
         added=tuple(draft.entries),
         user_values=draft.user_values,
         skipped=draft.skipped,
-        reasons={entry: draft.codes[entry] for entry in draft.entries if entry in draft.codes},
+        reasons={entry: code for entry, code in draft.entries.items() if code is not None},
     )
     return msgspec.json.encode(record).decode()
 

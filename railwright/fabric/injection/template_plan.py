@@ -119,7 +119,8 @@ def _belongs_to_template(change: drafts.Change) -> bool:
 
     They precede other changes of the same lists and maps, so their operations create the parents that they need.
     """
-    return change.entry in {claim_requests.ENTRY, "devices"} or change.entry.startswith(("resources.", "mounts."))
+    entry = change.why.entry
+    return entry in {claim_requests.ENTRY, "devices"} or entry.startswith(("resources.", "mounts."))
 
 
 # --- templates that are immutable (docs/interface.md 3.5) ---------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 MAX_LENGTH = 1023  # characters of a name and of a value; NCCL truncates longer ones
 # NCCL puts the file's variables into its own environment. Programs that read theirs earlier never see them.
 _SUPPORTED_PREFIXES = ("NCCL_", "FI_")
+_ENDS_OF_LINES = frozenset("\n\r\0")
 _FILE_VARIABLE = "NCCL_CONF_FILE"  # names the file, so NCCL reads it before the file
 
 
@@ -22,8 +23,8 @@ def fits(name: str, value: str) -> bool:
     return (
         bool(name)
         and name[0] != "#"
-        and not any(mark in name for mark in "=\n\r\0")
-        and not any(mark in value for mark in "\n\r\0")
+        and "=" not in name
+        and _ENDS_OF_LINES.isdisjoint(name + value)
         and len(name.encode()) <= MAX_LENGTH
         and len(value.encode()) <= MAX_LENGTH
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric.policy.model import Fabric, Nccl, Rail, Transport
+from railwright.fabric.policy.model import Fabric, Nccl, Transport
 from railwright.fabric.reasons.codes import VariableCode
 
 
@@ -40,7 +40,6 @@ class Case(msgspec.Struct, frozen=True):
     """
 
     fabric: Fabric
-    rails: tuple[Rail, ...]
     devices: tuple[str, ...] | None
     is_foreign: bool
     has_interface: bool = True

@@ -93,7 +93,10 @@ def read_after(edit):
 EDITS = st.one_of(
     st.builds(lambda key, text: (key, lambda draft: draft.set_annotation(key, text, WHY)), KEYS, TEXT),
     st.builds(
-        lambda index, name, amount: ((index, name), call_on_container(index, "request", name, amount)),
+        lambda index, name, amount: (
+            (index, name),
+            lambda draft: draft.container(index).request([(name, amount, WHY)]),
+        ),
         INDEX,
         RESOURCES,
         st.integers(1, 9),
@@ -168,7 +171,7 @@ def is_unchanged(before: object, after: object, touched: set[str]) -> bool:
 def test_an_equal_amount_keeps_its_spelling():
     resources = {"limits": {"x/y": "1000m"}, "requests": {"x/y": 2}}
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
-    draft = edit_pod(tree, [(None, call_on_container(0, "request", "x/y", 1))])
+    draft = edit_pod(tree, [(None, lambda draft: draft.container(0).request([("x/y", 1, WHY)]))])
     assert apply(tree, draft)["spec"]["containers"][0]["resources"] == {
         "limits": {"x/y": "1000m"},
         "requests": {"x/y": "1"},

@@ -54,7 +54,7 @@ EVERY = read_facts(*FACTS_TABLE)
 
 def derive_variables(transport, nccl=EVERY, devices=("mlx5_bond_0",), primary="eth0", *, is_foreign=False):
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl, primary_interface=primary)
-    return derive.derive(derive.Case(fabric, ONE, devices, is_foreign))
+    return derive.derive(derive.Case(fabric, devices, is_foreign))
 
 
 def settings(*args, **more):
@@ -111,7 +111,7 @@ def derive_library_variables(transport: str, nccl: model.Nccl = model.Nccl(), de
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     return {
         variable.name: variable.value
-        for variable in derive.derive_library_variables(derive.Case(fabric, ONE, devices, False))
+        for variable in derive.derive_library_variables(derive.Case(fabric, devices, False))
     }
 
 
@@ -175,7 +175,7 @@ def test_the_rails_addresses_select_no_gid_of_the_hosts(transport, host_network)
     variables = {
         variable.name
         for derivation in (derive.derive, derive.derive_library_variables)
-        for variable in derivation(derive.Case(fabric, ONE, ("mlx5_bond_0",), host_network))
+        for variable in derivation(derive.Case(fabric, ("mlx5_bond_0",), host_network))
     }
     names = {"NCCL_IB_ADDR_RANGE"} | ({"NVSHMEM_IB_ADDR_RANGE"} if transport == "roce" else set())
     assert variables & {"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"} == (set() if host_network else names)

@@ -7,7 +7,6 @@ import msgspec
 
 from railwright.cluster import policies
 from railwright.fabric.injection import environment
-from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model
 
 EXECUTIONS = 3_000  # a document takes the schema's validator several milliseconds
@@ -75,6 +74,6 @@ def check(data: bytes) -> None:
     again = policies.read(written.decode())
     assert not isinstance(again, policies.Rejected), again
     assert again.document == result.document
-    for fabric in result.document.fabrics.values():
-        case = derive.Case(fabric, tuple(fabric.rails), None, is_foreign=False)
-        environment.build_rank_settings(case)
+    get_settings = environment.compile_settings(result.document)
+    for name in result.document.fabrics:
+        get_settings(name, None, False, True)
