@@ -13,7 +13,6 @@ from documentation import (
     policy,
     reference,
     rules,
-    scheduler_gangs,
     tested_versions,
 )
 from railwright.cli import scheduler_configuration as configuration
@@ -48,9 +47,7 @@ MAKERS: Mapping[str, markdown.Maker] = {
     "cloud-profiles": examples.list_profiles,
     "published-manifests": examples.list_reviewed,
     "common-refusals": examples.format_common,
-    "scheduler-gangs": scheduler_gangs.format_table,
     "tested-versions": tested_versions.format_table,
-    "tested-drivers": tested_versions.format_drivers,
     "check-rows": check_rows.format_rows,
 }
 

@@ -4,12 +4,9 @@ import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
-import yaml
-
 from documentation import markdown
 
 _TESTS = markdown.ROOT / "tests"
-_SHAPES = _TESTS / "data" / "claims" / "shapes"
 _MODULES = {  # Go module, and the files below tests that pin it, for the oldest release that is tested first
     "Kubernetes": ("k8s.io/kubernetes", "integration/oldest/go.mod", "integration/go.mod"),
     "etcd": ("go.etcd.io/etcd/server/v3", "integration/oldest/go.mod", "integration/go.mod"),
@@ -35,28 +32,10 @@ def read_versions() -> Mapping[str, Sequence[str]]:
     }
 
 
-# Drivers whose slices the tests have, and the releases that write these attributes
-_SLICES: Mapping[str, tuple[str, ...]] = {
-    "dra.net": ("dranet v1.4.0", "its main branch of August 2026"),
-    "gpu.nvidia.com": ("dra-driver-nvidia-gpu v0.4.1", "v0.5.0"),
-}
-
-
 def format_table() -> str:
     """Return the versions as a Markdown table."""
     rows = ((name, ", ".join(versions)) for name, versions in read_versions().items())
     return markdown.format_table(("part", "tested versions"), rows)
-
-
-def format_drivers() -> str:
-    """Return the drivers of Dynamic Resource Allocation whose slices are tested, as a Markdown table."""
-    titles: dict[str, list[str]] = {driver: [] for driver in _SLICES}
-    for path in sorted(_SHAPES.glob("*.yaml")):
-        shape = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for section in ("nics", "gpus"):
-            titles[shape[section]["driver"]].append(shape["title"])
-    rows = ((f"`{driver}`", ", ".join(_SLICES[driver]), ", ".join(nodes)) for driver, nodes in titles.items())
-    return markdown.format_table(("driver", "slices as of", "nodes"), rows)
 
 
 def _read_version(module: str, path: pathlib.Path) -> str:

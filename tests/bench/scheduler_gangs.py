@@ -3,8 +3,7 @@
 Real etcd, API server, controllers and schedulers (tests/integration) on kwok's nodes. Other jobs hold nodes chosen at
 random; then gangs come one after the other, and each takes whole nodes. Each placement is compared with the exact
 optimum on the nodes that were free (`simulator.bandwidth_model`). Bandwidth is modelled, times and calls are
-measured. Writes documentation/scheduler_gangs.json, from which the table of docs/placement.md is generated; `--only`
-measures some cells and keeps the others.
+measured. Prints the cells of the table of docs/placement.md; `--only` measures some of them.
 """
 
 import asyncio
@@ -18,7 +17,6 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import control_plane
-import msgspec
 from plane import api, gangs, kueue, manifests, volcano_gangs, waiting
 from plane import hypernodes as plane_hypernodes
 from plane import nodes as plane_nodes
@@ -26,9 +24,9 @@ from plane import plane as planes
 from plane import site as sites
 from simulator import bandwidth_model, cluster, cluster_specs
 
-from documentation import scheduler_gangs as page
 from railwright.fabric import hypernodes, names
 
+COLUMNS = ("alone", "fields", "extender", "both")
 SHAPE, RATIO = "coreweave", 7.0
 BUSY = 30  # nodes that other jobs hold
 GANGS = (8, 6, 4, 8)  # pods of each, in order of arrival; together 26 of the 34 free nodes
@@ -82,7 +80,7 @@ async def main(only: str, patterns: int) -> int:
         chosen = [
             (row, by)
             for row in ROWS
-            for by in page.COLUMNS
+            for by in COLUMNS
             if row.kind == kind
             and (row.topology != "off" or by in {"alone", "extender"})  # without a constraint there are no fields
             and f"{row.scheduler}/{row.name}/{by}".startswith(only)
@@ -125,10 +123,7 @@ async def _measure_cell(plane: planes.Plane, spec: cluster_specs.ClusterSpec, ro
             await cell.run(seed)
             await plane.remove_pods(namespace)
     await plane.remove_namespace(namespace)
-    result = cell.result
-    cells = page.read() | {(result.scheduler, result.row, result.by): result}
-    page.DATA.write_bytes(msgspec.json.format(msgspec.json.encode(list(cells.values())), indent=1) + b"\n")
-    print(f"{row.scheduler} / {row.name} / {by}: {msgspec.json.encode(result).decode()}", flush=True)
+    print(f"{row.scheduler} / {row.name} / {by}: {cell.format()}", flush=True)
 
 
 def _describe_leaves(model: cluster.Cluster, slots: bandwidth_model.Slots, hosts: Sequence[int]) -> str:
@@ -149,20 +144,19 @@ class _Cell:
         self._seconds: list[float] = []
         self._waiting = self._calls = 0
 
-    @property
-    def result(self) -> page.Cell:
-        """Return the figures of all gangs."""
+    def format(self) -> str:
+        """Return the figures of all gangs as the page has them."""
         best = sum(pods * optimal for pods, _, optimal in self._values)
-        return page.Cell(
-            scheduler=self._row.scheduler,
-            row=self._row.name,
-            by=self._by,
-            gangs=len(self._values) + self._waiting,
-            waiting=self._waiting,
-            share=round(sum(pods * value for pods, value, _ in self._values) / best, 3) if best else None,
-            calls=round(self._calls / max(1, len(self._values) + self._waiting)),
-            seconds=round(statistics.median(self._seconds), 1) if self._seconds else None,
-        )
+        gangs_count = len(self._values) + self._waiting
+        calls = round(self._calls / max(1, gangs_count))
+        share = sum(pods * value for pods, value, _ in self._values) / best if best else None
+        parts = [
+            "none placed" if share is None else f"{share:.2f}",
+            *([f"{self._waiting} of {gangs_count} wait"] if self._waiting else []),
+            *([f"{calls} calls"] if calls else []),
+            *([f"{statistics.median(self._seconds):.1f} s"] if self._seconds else []),
+        ]
+        return ", ".join(parts)
 
     @contextlib.asynccontextmanager
     async def installed(self) -> AsyncIterator[None]:
