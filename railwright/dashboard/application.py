@@ -15,7 +15,6 @@ import ipaddress
 import pathlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 from aiohttp import hdrs, typedefs, web
@@ -26,17 +25,6 @@ from railwright.serving import application, ports, settings, tls
 _PACE_SECONDS = 1.0  # between two refreshes; faster updates are of no use to a person
 _SLOWEST_SECONDS = 5.0  # with thousands of nodes, whose refresh takes longer
 _MAX_CPU_SHARE = 0.1  # of the time that refreshes take: the extender has schedulers to answer
-
-
-class _File(NamedTuple):
-    """The body of a response, and its headers."""
-
-    body: bytes
-    headers: Mapping[str, str]
-
-
-def _build_file(body: bytes, media_type: str) -> _File:
-    return _File(body, {hdrs.CONTENT_TYPE: media_type, hdrs.ETAG: f'"{hashlib.sha256(body).hexdigest()[:32]}"'})
 
 
 class Feed:
@@ -52,17 +40,17 @@ class Feed:
         """`source`: the cluster or file, as the header shows it. `list_problems` returns the problems with its data."""
         self.builder = builder
         self._source, self._list_problems = source, list_problems
-        self._file = _build_file(b"", application.JSON)
+        self._body = b""
         self._due_at = 0.0  # of the next refresh, by the monotonic clock
         self._refreshing: asyncio.Task[None] | None = None
 
-    async def read(self) -> _File:
+    async def read(self) -> bytes:
         """Return the overview, after a refresh if one is due. Readers that ask at once wait for the same refresh."""
         if self._refreshing is None and time.monotonic() >= self._due_at:
             self._refreshing = asyncio.create_task(self._refresh())
         if self._refreshing is not None:
             await asyncio.shield(self._refreshing)  # goes on if this reader hangs up: half a refresh is none
-        return self._file
+        return self._body
 
     async def _refresh(self) -> None:
         began = time.monotonic()
@@ -70,7 +58,7 @@ class Feed:
             for _ in self.builder.refresh():
                 await asyncio.sleep(0)  # yield to the server's real work
             overview = self.builder.build_overview(source=self._source, problems=self._list_problems())
-            self._file = _build_file(msgspec.json.encode(overview), application.JSON)
+            self._body = msgspec.json.encode(overview)
             pause = min((time.monotonic() - began) / _MAX_CPU_SHARE, _SLOWEST_SECONDS)
             self._due_at = time.monotonic() + max(_PACE_SECONDS, pause)
         finally:
@@ -95,13 +83,7 @@ HEADERS: Mapping[str, str] = {  # of every response
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-_PAGE = pathlib.Path(__file__).with_name("page")  # plain HTML, CSS and ES modules, which need no other network
-_MEDIA_TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
+_PAGE = {path.name: path for path in pathlib.Path(__file__).with_name("page").iterdir()}  # by name
 
 Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
 """(Authorization header, peer) -> None if the client may read, otherwise (status, reason)."""
@@ -109,7 +91,6 @@ Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
 
 _FEED = web.AppKey("feed", Feed)
 _GUARD = web.AppKey[Guard]("guard")
-_FILES = web.AppKey[Mapping[str, _File]]("files")
 
 
 def build_application(feed: Feed, guard: Guard, *, loopback: bool) -> web.Application:
@@ -126,7 +107,6 @@ def build_application(feed: Feed, guard: Guard, *, loopback: bool) -> web.Applic
     )
     app.on_response_prepare.append(add_headers)
     app[_FEED], app[_GUARD] = feed, guard
-    app[_FILES] = {path.name: _build_file(path.read_bytes(), _MEDIA_TYPES[path.suffix]) for path in _PAGE.iterdir()}
     return app
 
 
@@ -149,7 +129,12 @@ async def require_loopback(request: web.Request, handler: typedefs.Handler) -> w
 async def send_overview(request: web.Request) -> web.Response:
     """Handle GET /api/overview."""
     await _check_permission(request)
-    return _send(request, await request.app[_FEED].read())
+    body = await request.app[_FEED].read()
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    is_known = request.headers.get(hdrs.IF_NONE_MATCH) == etag
+    response = web.Response(status=304) if is_known else application.reply(body)
+    response.headers[hdrs.ETAG] = etag
+    return response
 
 
 async def explain(request: web.Request) -> web.Response:
@@ -182,23 +167,17 @@ def is_loopback_host(header: str) -> bool:
         return False
 
 
-async def send_page(request: web.Request) -> web.Response:
+async def send_page(_request: web.Request) -> web.FileResponse:
     """Handle GET /."""
-    return _send(request, request.app[_FILES]["index.html"])
+    return web.FileResponse(_PAGE["index.html"])
 
 
-async def send_file(request: web.Request) -> web.Response:
+async def send_file(request: web.Request) -> web.FileResponse:
     """Handle GET /page/NAME."""
-    file = request.app[_FILES].get(request.match_info["name"])
-    if file is None:
+    path = _PAGE.get(request.match_info["name"])
+    if path is None:
         raise application.HttpError(404, "no such path")
-    return _send(request, file)
-
-
-def _send(request: web.Request, file: _File) -> web.Response:
-    if request.headers.get(hdrs.IF_NONE_MATCH) == file.headers[hdrs.ETAG]:
-        return web.Response(status=304, headers=file.headers)
-    return web.Response(body=file.body, headers=file.headers)
+    return web.FileResponse(path)
 
 
 @contextlib.asynccontextmanager

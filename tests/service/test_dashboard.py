@@ -104,7 +104,9 @@ async def test_the_dashboard_only_reads(shown, session, method):
         assert response.headers["Allow"] == "GET, HEAD"
 
 
-@pytest.mark.parametrize("path", ["page/../../pyproject.toml", "page/%2e%2e/assets.py", "page/", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["page/../../pyproject.toml", "page/%2e%2e/assets.py", "page/..%2fapplication.py", "page/", "/etc/passwd"]
+)
 async def test_no_other_file_is_served(shown, path):
     host, number = shown[0].removeprefix("http://").rstrip("/").split(":")
     reader, writer = await asyncio.open_connection(host, int(number))
