@@ -22,10 +22,10 @@ class Extenders(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def run(plane_class: type[planes.Plane] = planes.Plane) -> AsyncIterator[planes.Plane]:
+async def run() -> AsyncIterator[planes.Plane]:
     """Run a control plane in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
-        async with planes.run(pathlib.Path(folder), plane_class) as plane:
+        async with planes.run(pathlib.Path(folder), planes.Plane) as plane:
             yield plane
 
 

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 import msgspec
-from simulator import bandwidth_model, cluster, cluster_specs, experiments, job_stream, policies
+from simulator import cluster, policies, simulation
 
 from documentation import markdown
+from railwright.cli.demo import objects
 from railwright.fabric import text
 
 DOCS = markdown.ROOT / "docs"
@@ -28,10 +29,10 @@ TITLES = {
     "railwright": "railwright",
     "optimum": "exact optimum",
 }
-SHAPE, RATIO = "coreweave", 7.0  # uneven leaves, the hardest published shape for a gang; 7:1 oversubscribed uplinks
+SPINES, RATIO = objects.UNEVEN_64.spines, 7.0  # the hardest published leaves for a gang; 7:1 oversubscribed uplinks
 BUSY, GANG = 30, 8  # nodes in use by other jobs, pods of the gang
 DRAWS, DRAWN = range(1, 13), 3  # random choices of these nodes, and the one in the picture, not a favourable one
-JOBS = 800  # of the stream
+JOBS, LOAD, SEED = 800, 0.9, 1  # of the stream
 _WIDTH, _CELL = 480, 22  # pixels: the width of a fabric, and the side of a node
 _GAP = 6  # pixels between leaves
 _TEXT = 'font-family="sans-serif" fill="#1f2937"'
@@ -63,20 +64,6 @@ class GangPlacement(msgspec.Struct, frozen=True):
         return f"{text.format_count(self.leaves, 'leaf')}, modelled bandwidth {self.bandwidth:.2f}"
 
 
-class _WithBusyNodes(policies.PlacementPolicy):
-    """A policy on a cluster in which jobs of the initial state use fixed nodes."""
-
-    def __init__(self, inner: policies.PlacementPolicy, busy: Sequence[int]) -> None:
-        self._inner, self._busy = inner, busy
-        self.scale = inner.scale
-        for method in ("on_submit", "score", "on_assume", "on_bind", "on_end"):
-            setattr(self, method, getattr(inner, method))
-
-    def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:
-        """Return the fixed node of an initial job; for other jobs, ask the inner policy."""
-        return [self._busy[job.number]] if job.is_initial else self._inner.place_gang(job, free)
-
-
 def list_files() -> Mapping[pathlib.Path, str]:
     """Return the text of the page and of the picture."""
     page = DOCS / "placement.md"
@@ -100,13 +87,15 @@ def format_scene() -> str:
 
 def format_study() -> str:
     """Return the table of a stream of jobs, in Markdown."""
-    experiment = experiments.Experiment(spec=_build_spec(), jobs=JOBS)
-    jobs = experiments.draw_jobs(experiment)
-    summaries = {policy: experiments.run(experiment, policy, jobs).summary for policy in TITLES}
+    jobs = list(simulation.draw_jobs(len(_build_cluster().hosts) * cluster.GPUS, load=LOAD, count=JOBS, seed=SEED))
+    summaries = {
+        policy: simulation.summarize(simulation.Simulation(_build_cluster(), policies.POLICIES[policy]).run(jobs))
+        for policy in TITLES
+    }
     rows = [
         (
             TITLES[policy],
-            f"{row.modelled_busbw_of_optimum:.2f}",
+            f"{row.share:.2f}",
             f"{row.worst_gang:.2f}",
             f"{row.leaves_of_fewest:.2f}",
             str(row.avoidable_crossings),
@@ -131,26 +120,22 @@ def mean(policy: str) -> float:
 
 
 def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
-    def build_policy(sim_cluster: cluster.Cluster) -> policies.PlacementPolicy:
-        return _WithBusyNodes(experiments.POLICIES[policy](sim_cluster), busy)
-
-    gpus = cluster_specs.GPUS
-    initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, is_initial=True) for number in range(BUSY)]
-    gang = job_stream.Job(BUSY, 1.0, 60.0, GANG, gpus)
-    placed = experiments.Simulation(_build_spec(), build_policy).run([*initial, gang])[-1]
-    sim_cluster = cluster.Cluster(_build_spec())
-    _, crossings, _ = bandwidth_model.assess_ring(sim_cluster, sim_cluster.build_demand(gpus), placed.hosts)
-    return GangPlacement(policy, placed.value, placed.leaves, crossings, placed.hosts, tuple(busy))
+    sim_cluster = _build_cluster()
+    run = simulation.Simulation(sim_cluster, policies.POLICIES[policy])
+    for number, host in enumerate(busy, 1):
+        run.start(policies.Job(-number, 0.0, 9e9, 1, cluster.GPUS), [host])
+    placed = run.run([policies.Job(0, 1.0, 60.0, GANG, cluster.GPUS)])[0]
+    actual = placed.actual
+    return GangPlacement(policy, actual.value, actual.leaves, actual.crossings, tuple(placed.hosts), tuple(busy))
 
 
-@functools.cache
-def _build_spec() -> cluster_specs.ClusterSpec:
-    return cluster_specs.build_from_catalogue(SHAPE, (RATIO,))
+def _build_cluster() -> cluster.Cluster:
+    return cluster.Cluster(SPINES, (RATIO,))
 
 
 def list_busy_nodes(draw: int) -> tuple[int, ...]:
     """Return the nodes that other jobs use."""
-    nodes = range(len(_build_spec().nodes))
+    nodes = range(len(_build_cluster().hosts))
     return tuple(random.Random(draw).sample(nodes, BUSY))  # noqa: S311 - a scene has to be repeatable, not secret
 
 
@@ -197,12 +182,12 @@ def _draw_fabric(gang: GangPlacement) -> tuple[int, list[str]]:
 
 
 def _group_leaves() -> tuple[dict[str, list[int]], dict[str, str]]:
-    """Return (leaf -> nodes, leaf -> spine). Names of leaves do not contain the spine."""
-    sim_cluster = cluster.Cluster(_build_spec())
+    """Return (leaf -> nodes, leaf -> spine)."""
+    sim_cluster = _build_cluster()
     leaves: dict[str, list[int]] = {}
     spines: dict[str, str] = {}
     for index, host in enumerate(sim_cluster.hosts):
-        leaf, spine = (sim_cluster.domains[number].name.partition(" in ")[0] for number in host.chain[:2])
+        leaf, spine = (sim_cluster.domains[number].name for number in host.chain)
         leaves.setdefault(leaf, []).append(index)
         spines[leaf] = spine
     return leaves, spines

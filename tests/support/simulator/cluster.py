@@ -1,277 +1,171 @@
-"""Holds the simulated cluster: the free devices of every node, which nodes fit a pod, and the domains of nodes.
+"""The simulated cluster: free GPUs of equal nodes, the modelled bandwidth of a placed gang, and the best placement.
 
-Owns the state that all schedulers of a run share, and indexes that keep a step cheap. Makes no decision.
+A gang takes whole nodes. It is as fast as its slowest crossing between domains, which the uplinks of the domain limit.
+Bandwidths are shares of an ideal placement's (0..1), and modelled, never measured: latency, congestion by other jobs
+and NCCL's own choices are left out. The uplinks are modelled by `railwright.fabric.placement.bandwidth`.
 
-Which GPUs and NICs kubelet gives a pod is modelled by its device manager under the policy `best-effort`: it takes the
-narrowest set of NUMA nodes that has all the devices free, the lowest such set, and the first devices in it (kubernetes
-pkg/kubelet/cm/topologymanager policy_best_effort.go and bitmask.go, cm/devicemanager/manager.go). The model works on
-counts of one node's devices.
+The best placement of one gang on free nodes has the most modelled bandwidth, then the fewest leaves. The result is
+exact. It is the reference that the planner (`railwright.fabric.placement.gangs.planner`) is compared with, so it is
+written independently: a defect of the planner must not be one of the reference too. The search tries every possible
+bandwidth, highest first. A bandwidth determines which uplinks of domains can provide it; because domains form a tree,
+it is enough to count whether the gang fits below one domain with such uplinks. Ranks are assigned domain by domain, so
+that only one ring edge leaves each domain, the minimum.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import node_views, resources, topology
+from railwright.cli.demo import objects
+from railwright.fabric import node_views
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.policy import model, presets
-from simulator import cluster_specs
 
-State = tuple[tuple[int, ...], tuple[int, ...]]
-"""What is free on a node: GPUs of each NUMA node, devices of each rail."""
-
-
-class Hardware(msgspec.Struct, frozen=True):
-    """A node's devices."""
-
-    gpus: tuple[int, ...]  # of each NUMA node
-    numa_of_rail: tuple[int, ...]
-    devices: tuple[int, ...]  # of each rail
-
-    @property
-    def empty(self) -> State:
-        """Return the state with all devices free."""
-        return self.gpus, self.devices
-
-
-class Demand(msgspec.Struct, frozen=True):
-    """The devices that each pod of a job requests: GPUs, and any rails of one pool."""
-
-    gpus: int
-    rails: int
-
-
-class Grant(msgspec.Struct, frozen=True):
-    """The devices that one pod got, and their bandwidth."""
-
-    gpus: tuple[int, ...]  # of each NUMA node
-    rails: tuple[int, ...]
-    value: float  # the pod's bandwidth 0..1
-    split: bool  # over more NUMA nodes than its devices need
-    after: State  # what is free on the node afterwards
-
-
-def list_grants(hardware: Hardware, state: State, demand: Demand) -> tuple[Grant, ...]:
-    """Return the grants of one gang's pods on a node, in order, until no more fit."""
-    grants = []
-    while (grant := _next_grant(hardware, state, demand)) is not None:
-        grants.append(grant)
-        state = grant.after
-    return tuple(grants)
-
-
-def release(state: State, grant: Grant) -> State:
-    """Return what is free after a pod with this grant ended."""
-    gpus, devices = state
-    return (
-        tuple(free + released for free, released in zip(gpus, grant.gpus, strict=True)),
-        tuple(free + (rail in grant.rails) for rail, free in enumerate(devices)),
-    )
-
-
-def _next_grant(hardware: Hardware, state: State, demand: Demand) -> Grant | None:
-    gpus, devices = state
-    usable = [rail for rail, free in enumerate(devices) if free]
-    if sum(gpus) < demand.gpus or not demand.gpus or len(usable) < demand.rails:
-        return None
-    nics = [sum(hardware.numa_of_rail[rail] == node for rail in usable) for node in range(len(gpus))]
-    order = _choose_numa_nodes(gpus, nics, demand)
-    counts = _fill_first([gpus[node] for node in order], demand.gpus)
-    by_numa = dict(zip(order, counts, strict=True))
-    granted = tuple(by_numa.get(node, 0) for node in range(len(gpus)))
-    position = {node: index for index, node in enumerate(order)}
-    usable.sort(key=lambda rail: (position.get(hardware.numa_of_rail[rail], len(order)), rail))
-    return _assess(hardware, state, demand, granted, sorted(usable[: demand.rails]))
-
-
-def _assess(hardware: Hardware, state: State, demand: Demand, granted: tuple[int, ...], rails: Sequence[int]) -> Grant:
-    quotas = [-(-count * demand.rails // demand.gpus) for count in granted]  # rails that the GPUs there can use
-    total = 0.0
-    for rail in rails:
-        node = hardware.numa_of_rail[rail]
-        total += 1.0 if quotas[node] > 0 else bandwidth.MISALIGNED
-        quotas[node] -= 1
-    touched = {node for node, count in enumerate(granted) if count} | {hardware.numa_of_rail[rail] for rail in rails}
-    after = (
-        tuple(free - count for free, count in zip(state[0], granted, strict=True)),
-        tuple(free - (rail in rails) for rail, free in enumerate(state[1])),
-    )
-    nics = [0] * len(hardware.gpus)
-    for rail, node in enumerate(hardware.numa_of_rail):
-        nics[node] += hardware.devices[rail] > 0
-    least = len(_choose_numa_nodes(hardware.gpus, nics, demand))  # on an empty node
-    return Grant(granted, tuple(rails), total / demand.rails, len(touched) > least, after)
-
-
-def _choose_numa_nodes(gpus: Sequence[int], nics: Sequence[int], demand: Demand) -> Sequence[int]:
-    """Return the narrowest and lowest NUMA nodes that together have the free devices; all if there are none."""
-    for nodes in _list_numa_sets(len(gpus)):
-        if sum(gpus[node] for node in nodes) >= demand.gpus and sum(nics[node] for node in nodes) >= demand.rails:
-            return nodes
-    return range(len(gpus))
-
-
-def _list_numa_sets(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of NUMA nodes, narrowest first."""
-    for size in range(1, count + 1):
-        yield from itertools.combinations(range(count), size)
-
-
-def _fill_first(free: Sequence[int], required: int) -> list[int]:
-    counts = []
-    for count in free:
-        counts.append(min(count, required))
-        required -= counts[-1]
-    return counts
-
-
-# --- the cluster --------------------------------------------------------------------------------------------
+GPU, POOL = "nvidia.com/gpu", "rdma/rail"  # one pool of equal rails
+GPUS = RAILS = 8  # of a node
+LEVELS = (objects.LEAF_LABEL, objects.SPINE_LABEL)
+Chain = tuple[int, ...]
+"""The numbers of a leaf and of its spine."""
 
 
 class Host(msgspec.Struct, frozen=True):
     """The constant properties of a node."""
 
     name: str
-    chain: tuple[int, ...]  # number of its domain at each level, closest first
-    hardware: Hardware
+    chain: Chain
 
 
 class Domain(msgspec.Struct, frozen=True):
-    """A domain of the fabric."""
+    """A leaf or a spine."""
 
     level: int
-    size: int  # nodes
     name: str
+    size: int  # nodes
 
 
-class FreeCapacity(msgspec.Struct, frozen=True):
-    """The grants that each host would give pods of one demand, at one moment."""
+class GangBandwidth(msgspec.Struct, frozen=True):
+    """The modelled bandwidth of a placement, and the edges of its ring."""
 
-    demand: Demand
-    grants: Sequence[tuple[Grant, ...]]  # of each host
-    total: int  # pods
+    value: float  # of the slowest crossing, 0..1
+    leaves: int  # leaves used
+    crossings: int  # ring edges between different leaves
+    rank_order_crossings: int  # ring edges over all levels that another order of ranks on the same nodes would avoid
 
 
 class Cluster:
-    """Hosts, their free devices, and the capacity for each demand."""
+    """Nodes in leaves of these sizes below each spine, and their free GPUs.
 
-    def __init__(self, spec: cluster_specs.ClusterSpec) -> None:
-        self.spec = spec
-        self.levels = presets.list_domain_keys(spec.fabric.placement)
-        self.oversubscription = list_oversubscription(spec)
-        self.rails = len(spec.fabric.rails)
-        self.domains: list[Domain] = []
-        self.hosts = self._build_hosts()
-        self.states: list[State] = [host.hardware.empty for host in self.hosts]
-        self.gpus = sum(sum(host.hardware.gpus) for host in self.hosts)
-        self.listeners: list[Callable[[int, State], None]] = []  # called for every host that changes
-        self._indexes: dict[Demand, CapacityIndex] = {}
+    `oversubscription` has the ratio of a leaf's uplinks, and that of a spine's; one ratio applies to both.
+    """
 
-    def build_demand(self, gpus: int) -> Demand:
-        """Return the demand of a pod with this number of GPUs, including its share of the node's rails."""
-        fabric = self.spec.fabric
-        per_node = fabric.gpus_per_node or max(sum(host.hardware.gpus) for host in self.hosts)
-        share = -(-gpus * len(fabric.rails) // per_node)
-        return Demand(gpus, max(1, min(share, len(fabric.rails))))
-
-    def get_capacity(self, demand: Demand) -> "CapacityIndex":
-        """Return the capacity for a demand; the index follows later changes."""
-        index = self._indexes.get(demand)
-        if index is None:
-            index = self._indexes[demand] = CapacityIndex(self.hosts, self.states, demand)
-        return index
-
-    def start_pod(self, host: int, demand: Demand) -> Grant:
-        """Give a pod its devices on a host."""
-        grant = self.get_capacity(demand).grants[host][0]
-        self._set_state(host, grant.after)
-        return grant
-
-    def end_pod(self, host: int, grant: Grant) -> None:
-        """Take a pod's devices back."""
-        self._set_state(host, release(self.states[host], grant))
-
-    def _set_state(self, host: int, state: State) -> None:
-        self.states[host] = state
-        for index in self._indexes.values():
-            index.update(host, state)
-        for listener in self.listeners:
-            listener(host, state)
-
-    def _build_hosts(self) -> list[Host]:
-        places = [topology.read_domains(node.metadata.labels, self.levels) for node in self.spec.nodes]
-        chains = self._number_domains(places)
-        return [
-            Host(node.metadata.name, chain, _build_hardware(node, self.spec.policy, self.spec.fabric))
-            for node, chain in zip(self.spec.nodes, chains, strict=True)
+    def __init__(self, spines: Mapping[str, Sequence[int]], oversubscription: Sequence[float] = (1.0,)) -> None:
+        shape = objects.Shape(spines, GPUS, {POOL: RAILS})
+        self.nodes = tuple(msgspec.convert(list(objects.build_nodes(shape)), list[node_views.Node]))
+        self.oversubscription = (oversubscription[0], oversubscription[-1])
+        places = [tuple(enumerate(node.metadata.labels[label] for label in LEVELS)) for node in self.nodes]
+        keys = list(dict.fromkeys(key for place in places for key in place))
+        sizes = [sum(key in place for place in places) for key in keys]
+        self.domains = [Domain(level, name, size) for (level, name), size in zip(keys, sizes, strict=True)]
+        self.hosts = [
+            Host(node.metadata.name, tuple(keys.index(key) for key in place))
+            for node, place in zip(self.nodes, places, strict=True)
         ]
+        self.free = [GPUS for _ in self.hosts]  # GPUs of each host
 
-    def _number_domains(self, places: Sequence[topology.Place]) -> list[tuple[int, ...]]:
-        """Return each node's domains by number. A node without a label is its own domain: its links are unknown."""
-        numbers: dict[tuple[int, topology.Domain], int] = {}
-        sizes: list[int] = []
-        chains = []
-        for index, place in enumerate(places):
-            chain = []
-            for level in range(len(self.levels)):
-                key = topology.get_domain(place, level) or (f"node {index}",)
-                number = numbers.setdefault((level, key), len(numbers))
-                if number == len(sizes):
-                    sizes.append(0)
-                sizes[number] += 1
-                chain.append(number)
-            chains.append(tuple(chain))
-        self.domains = [
-            Domain(level, sizes[number], topology.format_domain(key)) for (level, key), number in numbers.items()
-        ]
-        return chains
+    def list_fitting(self, gpus: int) -> list[int]:
+        """Return the hosts with this number of free GPUs."""
+        return [host for host, free in enumerate(self.free) if free >= gpus]
 
+    def compute_uplink_bandwidth(self, domain: int, crossings: int = 1) -> float:
+        """Return what each of `crossings` ring edges that leave a domain can carry."""
+        left = self.domains[domain]
+        return bandwidth.compute_uplink_bandwidth(left.size, self.oversubscription[left.level], crossings)
 
-class CapacityIndex:
-    """The grants of every host for one demand, the pods that each host fits, and their sum."""
-
-    def __init__(self, hosts: Sequence[Host], states: Sequence[State], demand: Demand) -> None:
-        self.demand = demand
-        self._hosts = hosts
-        self._grants_by_state: dict[tuple[Hardware, State], tuple[Grant, ...]] = {}
-        self.grants = [self._list_grants(index, state) for index, state in enumerate(states)]
-        self.slots = [len(grants) for grants in self.grants]
-        self.total = sum(self.slots)
-        self.total_if_empty = sum(len(self._list_grants(at, host.hardware.empty)) for at, host in enumerate(hosts))
-
-    def _list_grants(self, host: int, state: State) -> tuple[Grant, ...]:
-        key = (self._hosts[host].hardware, state)
-        grants = self._grants_by_state.get(key)
-        if grants is None:
-            grants = self._grants_by_state[key] = list_grants(*key, self.demand)
-        return grants
-
-    def snapshot(self) -> FreeCapacity:
-        """Return the present capacity as a value."""
-        return FreeCapacity(self.demand, list(self.grants), self.total)
-
-    def update(self, host: int, state: State) -> None:
-        """Apply the new state of a host."""
-        self.grants[host] = grants = self._list_grants(host, state)
-        self.total += len(grants) - self.slots[host]
-        self.slots[host] = len(grants)
+    def assess_gang(self, hosts: Sequence[int]) -> GangBandwidth:
+        """Return the bandwidth of a gang on the hosts of its ranks."""
+        slowest, edges, fewest = 1.0, [0, 0], [0, 0]  # of each level
+        for level in range(len(LEVELS)):
+            domains = [self.hosts[host].chain[level] for host in hosts]
+            leaving = dict.fromkeys(domains, 0)
+            if len(leaving) < 2:
+                continue
+            for domain, next_domain in zip(domains, [*domains[1:], domains[0]], strict=True):
+                leaving[domain] += domain != next_domain
+            slowest = min(slowest, *(self.compute_uplink_bandwidth(*item) for item in leaving.items()))
+            edges[level], fewest[level] = sum(leaving.values()), len(leaving)
+        leaves = len({self.hosts[host].chain for host in hosts})
+        return GangBandwidth(slowest, leaves, edges[0], sum(edges) - sum(fewest))
 
 
-def list_oversubscription(spec: cluster_specs.ClusterSpec) -> tuple[float, ...]:
-    """Return the oversubscription of each level, leaf first; 1 where the policy sets none."""
-    placement = spec.fabric.placement
-    levels = len(presets.list_domain_keys(placement))
-    return (*placement.oversubscription, *(1.0,) * levels)[:levels]
+# --- the optimum --------------------------------------------------------------------------------------------
 
 
-def _build_hardware(node: node_views.Node, document: model.PolicyDocument, fabric: model.Fabric) -> Hardware:
-    """Return a node's devices. The rails share those of one pool in order."""
-    amounts, count = resources.parse_amounts(node.status.allocatable), len(fabric.rails)
-    pool = amounts.get(fabric.rails[0].resource, 0) // resources.UNIT
-    devices = tuple(len(range(rail, pool, count)) for rail in range(count))
-    shape = model.find_shape(document.node_shapes, node.metadata.labels)
-    assert shape is not None
-    numa_of_rail = {rail: index for index, numa in enumerate(shape.numa) for rail in numa.rails}
-    rails = tuple(numa_of_rail[rail.name] for rail in fabric.rails)
-    return Hardware(tuple(len(numa.gpus) for numa in shape.numa), rails, devices)
+def group_idle(cluster: Cluster) -> dict[Chain, list[int]]:
+    """Return the idle hosts of each leaf that has some."""
+    idle: dict[Chain, list[int]] = defaultdict(list)
+    for host in cluster.list_fitting(GPUS):
+        idle[cluster.hosts[host].chain].append(host)
+    return idle
+
+
+def find_best(cluster: Cluster, pods: int) -> list[int] | None:
+    """Return the host of each rank in the best placement of a gang on idle hosts; None if it does not fit."""
+    idle = group_idle(cluster)
+    uplinks = {cluster.compute_uplink_bandwidth(domain) for domain in range(len(cluster.domains))}
+    for minimum in sorted({1.0, *uplinks}, reverse=True):  # all bandwidths that can limit a gang
+        options = []
+        for level, leaves in _list_enclosing_domains(cluster, idle, minimum):
+            if sum(len(idle[leaf]) for leaf in leaves) >= pods:
+                selected = _select_leaves(idle, leaves, pods)
+                options.append((len(selected), sum(len(idle[leaf]) for leaf in selected), level, selected))
+        if options:
+            return _lay_out(idle, min(options)[-1], pods)
+    return None
+
+
+def count_min_leaves(cluster: Cluster, pods: int) -> int:
+    """Return the fewest leaves with enough idle hosts for a gang, at any bandwidth."""
+    return _count_leaves(sorted(map(len, group_idle(cluster).values()), reverse=True), pods)
+
+
+def _list_enclosing_domains(
+    cluster: Cluster, idle: Mapping[Chain, Sequence[int]], minimum: float
+) -> Iterator[tuple[int, list[Chain]]]:
+    """Yield (levels above the leaf, leaves) for every domain the gang may stay in, and for the whole fabric."""
+    for leaf in idle:
+        yield 0, [leaf]
+    for level in range(1, len(LEVELS) + 1):
+        groups: dict[Chain, list[Chain]] = defaultdict(list)
+        for leaf in idle:
+            if all(cluster.compute_uplink_bandwidth(domain) >= minimum for domain in leaf[:level]):
+                groups[leaf[level:]].append(leaf)
+        for leaves in groups.values():
+            yield level, leaves
+
+
+def _count_leaves(sizes: Sequence[int], pods: int) -> int:
+    """Return how many leaves, largest first, have enough hosts; 0 if all together have too few."""
+    for count, size in enumerate(sizes, 1):
+        pods -= size
+        if pods <= 0:
+            return count
+    return 0
+
+
+def _select_leaves(idle: Mapping[Chain, Sequence[int]], leaves: Sequence[Chain], pods: int) -> list[Chain]:
+    """Return the fewest leaves with enough hosts; the last is the smallest one that suffices."""
+    order = sorted(leaves, key=lambda leaf: (-len(idle[leaf]), leaf))
+    count = _count_leaves([len(idle[leaf]) for leaf in order], pods)
+    missing = pods - sum(len(idle[leaf]) for leaf in order[: count - 1])
+    sufficient = (leaf for leaf in order[count - 1 :] if len(idle[leaf]) >= missing)
+    return [*order[: count - 1], min(sufficient, key=lambda leaf: len(idle[leaf]))]
+
+
+def _lay_out(idle: Mapping[Chain, Sequence[int]], leaves: Sequence[Chain], pods: int) -> list[int]:
+    """Assign ranks to hosts, domain by domain. Only the smallest leaf is not filled."""
+    spare = sum(len(idle[leaf]) for leaf in leaves) - pods
+    partly_used = min(leaves, key=lambda leaf: len(idle[leaf]))
+    hosts: list[int] = []
+    for leaf in sorted(leaves, key=lambda leaf: tuple(reversed(leaf))):
+        hosts.extend(idle[leaf][: len(idle[leaf]) - (spare if leaf == partly_used else 0)])
+    return hosts

@@ -6,25 +6,38 @@ events would. Each policy knows only what an extender would know.
 """
 
 import json
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, node_views, resources, views
+from railwright.fabric import intent, names, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
-from railwright.fabric.policy import presets
+from railwright.fabric.policy import model, presets
 from railwright.fabric.workloads import membership, volcano
-from simulator import bandwidth_model, cluster, job_stream
+from simulator import cluster
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One job: `pods` equal pods of `gpus` GPUs each. Several pods take whole nodes."""
+
+    number: int  # negative if the job ran when the simulation started
+    arrival: float  # seconds from the start
+    duration: float  # seconds
+    pods: int
+    gpus: int
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Return the GPU time of all pods, in GPU seconds."""
+        return self.pods * self.gpus * self.duration
 
 
 class Task(msgspec.Struct, frozen=True):
     """One pod to be placed."""
 
-    job: job_stream.Job
+    job: Job
     rank: int
 
 
@@ -36,7 +49,7 @@ class PlacementPolicy:
     def __init__(self, sim_cluster: cluster.Cluster) -> None:
         self._cluster = sim_cluster
 
-    def on_submit(self, job: job_stream.Job) -> None:
+    def on_submit(self, job: Job) -> None:
         """Handle that a job was created and waits."""
 
     def score(self, task: Task, offered: Sequence[int]) -> Sequence[float] | None:  # noqa: ARG002 - see above
@@ -46,14 +59,14 @@ class PlacementPolicy:
     def on_assume(self, task: Task, host: int) -> None:
         """Handle that the scheduler chose a host for a pod."""
 
-    def on_bind(self, job: job_stream.Job, hosts: Sequence[int]) -> None:
+    def on_bind(self, job: Job, hosts: Sequence[int]) -> None:
         """Handle that all pods of a gang were bound."""
 
-    def on_end(self, job: job_stream.Job) -> None:
+    def on_end(self, job: Job) -> None:
         """Handle that a job ended."""
 
-    def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:  # noqa: ARG002
-        """Place the whole gang directly, bypassing the simulated scheduler; None to go pod by pod."""
+    def place_gang(self, job: Job) -> Sequence[int] | None:  # noqa: ARG002
+        """Return the hosts of the whole gang, bypassing the simulated scheduler; None to go pod by pod."""
         return None
 
 
@@ -92,7 +105,7 @@ class Greedy(PlacementPolicy):
         """Store the node of the placed peer."""
         self._peer_chains.setdefault(task.job.number, []).append(self._cluster.hosts[host].chain)
 
-    def on_end(self, job: job_stream.Job) -> None:
+    def on_end(self, job: Job) -> None:
         """Remove the job's peers."""
         self._peer_chains.pop(job.number, None)
 
@@ -100,74 +113,54 @@ class Greedy(PlacementPolicy):
 class Optimal(PlacementPolicy):
     """Places each gang at its optimum on what is free at that moment."""
 
-    def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:
-        """Return the hosts of the optimum. A single pod gets the fullest node, preferably without a NUMA split."""
+    def place_gang(self, job: Job) -> Sequence[int] | None:
+        """Return the hosts of the optimum. A single pod gets the fullest node."""
         if job.pods > 1:
-            best = bandwidth_model.find_best(self._cluster, free, job.pods)
-            return best.hosts if best else None
-        fitting = [host for host, grants in enumerate(free.grants) if grants]
-
-        def rank_host(host: int) -> tuple[bool, float, int]:
-            return free.grants[host][0].split, -compute_gpu_share(self._cluster, host, job.gpus), host
-
-        return [min(fitting, key=rank_host)]
+            return cluster.find_best(self._cluster, job.pods)
+        return [min(self._cluster.list_fitting(job.gpus), key=lambda host: self._cluster.free[host])]
 
 
 def compute_gpu_share(sim_cluster: cluster.Cluster, host: int, gpus: int) -> float:
     """Return the share of a host's GPUs in use with `gpus` more."""
-    total = sum(sim_cluster.hosts[host].hardware.gpus)
-    return (total - sum(sim_cluster.states[host][0]) + gpus) / total
+    return (cluster.GPUS - sim_cluster.free[host] + gpus) / cluster.GPUS
 
-
-BASELINES: Mapping[str, Callable[[cluster.Cluster], PlacementPolicy]] = {
-    "none": PlacementPolicy,
-    "binpack": Binpack,
-    "greedy": Greedy,
-    "optimum": Optimal,
-}
 
 # --- railwright's placement engine as a policy ------------------------------------------------------------
 
 _NAMESPACE = "train"
+_FABRIC = "simulated"
 _DIGEST = "sha256:simulated"  # of the policy, constant during a run
 
 
 class RailwrightPolicy(PlacementPolicy):
     """Railwright's extender as a policy of the simulation."""
 
+    scale = 10.0  # as for Volcano
+
     def __init__(self, sim_cluster: cluster.Cluster) -> None:
         super().__init__(sim_cluster)
         self.state = cluster_state.ClusterState()
-        self.state.replace_nodes(sim_cluster.spec.nodes)
+        self.state.replace_nodes(sim_cluster.nodes)
         self.assumed = self.state.assumed
-        self.scale = 10.0  # as for Volcano
-        self.seconds, self.decisions = 0.0, 0
-        self._domains = presets.list_domain_keys(sim_cluster.spec.fabric.placement)
+        self._fabric = _build_fabric(sim_cluster.oversubscription)
+        self._domains = presets.list_domain_keys(self._fabric.placement)
         self._engine = engine.PlacementEngine(self.state)
         self._memory = gang_memory.EMPTY
-        self._names = [host.name for host in sim_cluster.hosts]
         self._pods: dict[int, list[views.Pod]] = {}
-        sim_cluster.listeners.append(self._on_host_change)
-        self._unreported: dict[int, None] = {}  # hosts whose NodeResourceTopology is outdated
-        self._rail_needs: dict[int, tuple[resources.FrozenAmounts, tuple[intent.Need, ...]]] = {}
 
-    def on_submit(self, job: job_stream.Job) -> None:
+    def on_submit(self, job: Job) -> None:
         """Add the pods and their PodGroup to the cluster state."""
         self.state.upsert_size(volcano.POD_GROUPS, _build_pod_group(job))
-        pods = self._pods[job.number] = [self._build_pod(job, rank) for rank in range(job.pods)]
+        pods = self._pods[job.number] = [_build_pod(job, rank) for rank in range(job.pods)]
         for pod in pods:
             self.state.upsert_pod(pod)
 
     def score(self, task: Task, offered: Sequence[int]) -> Sequence[float] | None:
         """Return the engine's scores."""
-        started = time.process_time()
         request = self._build_request(task, offered)
         decision = self._engine.score(request, self._memory)
         self._memory = decision.memory
-        scores = [decision.scores[name] for name in request.nodes]
-        self.seconds += time.process_time() - started
-        self.decisions += 1
-        return scores
+        return [decision.scores[name] for name in request.nodes]
 
     def on_assume(self, task: Task, host: int) -> None:
         """Report an assumed pod, by Volcano's event."""
@@ -179,38 +172,27 @@ class RailwrightPolicy(PlacementPolicy):
                 gang=membership.find_gang(pod),
                 rank=membership.find_rank(pod),
                 node=self._cluster.hosts[host].name,
-                requests=self._get_requests_and_needs(task.job, pod)[0],
+                requests=resources.compute_requests(pod.spec),
                 state=assumed_pods.State.ALLOCATED,
                 since=0.0,
             )
         )
 
-    def on_bind(self, job: job_stream.Job, hosts: Sequence[int]) -> None:
+    def on_bind(self, job: Job, hosts: Sequence[int]) -> None:
         """Report the bound pods, as the watch would."""
         for pod, host in zip(self._pods[job.number], hosts, strict=True):
             self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
             self.assumed.forget(pod.metadata.uid)
-        self._report_hosts()
 
-    def on_end(self, job: job_stream.Job) -> None:
+    def on_end(self, job: Job) -> None:
         """Remove the pods and their PodGroup."""
         for pod in self._pods.pop(job.number):
             self.state.remove_pod(pod.metadata.uid)
-        self._report_hosts()
         self.state.remove_size(volcano.POD_GROUPS, _build_pod_group(job))
 
-    def _on_host_change(self, host: int, state: cluster.State) -> None:
-        del state  # the NodeResourceTopology is written together with the pods that the watch shows
-        self._unreported[host] = None
-
-    def _report_hosts(self) -> None:
-        for host in self._unreported:
-            self.state.upsert_topology(_build_topology(self._cluster, host))
-        self._unreported.clear()
-
     def _build_request(self, task: Task, offered: Sequence[int]) -> scheduling_request.SchedulingRequest:
-        pod, spec = self._pods[task.job.number][task.rank], self._cluster.spec
-        requests, needs = self._get_requests_and_needs(task.job, pod)
+        pod = self._pods[task.job.number][task.rank]
+        requests = resources.compute_requests(pod.spec)
         return scheduling_request.SchedulingRequest(
             uid=pod.metadata.uid,
             namespace=_NAMESPACE,
@@ -219,46 +201,47 @@ class RailwrightPolicy(PlacementPolicy):
             gang=membership.find_gang(pod),
             rank=membership.find_rank(pod),
             requests=requests,
-            fabric_name=spec.fabric_name,
-            fabric=spec.fabric,
+            fabric_name=_FABRIC,
+            fabric=self._fabric,
             domains=self._domains,
-            needs=needs,
-            accelerators=spec.policy.accelerators,
-            nodes=[self._names[host] for host in offered],
-            shapes=spec.policy.node_shapes,
+            needs=intent.find_needs(pod, requests, self._fabric),
+            accelerators=(cluster.GPU,),
+            nodes=[self._cluster.hosts[host].name for host in offered],
+            shapes=(),
             policy=_DIGEST,
         )
 
-    def _get_requests_and_needs(
-        self, job: job_stream.Job, pod: views.Pod
-    ) -> tuple[resources.FrozenAmounts, tuple[intent.Need, ...]]:
-        """Return the requests and rail needs of the job's pods; they depend on its number of GPUs only."""
-        cached = self._rail_needs.get(job.gpus)
-        if cached is None:
-            requests = resources.compute_requests(pod.spec)
-            cached = requests, intent.find_needs(pod, requests, self._cluster.spec.fabric)
-            self._rail_needs[job.gpus] = cached
-        return cached
 
-    def _build_pod(self, job: job_stream.Job, rank: int) -> views.Pod:
-        """Return a pod as it is after admission."""
-        spec, demand = self._cluster.spec, self._cluster.build_demand(job.gpus)
-        chosen = spec.fabric.rails[: demand.rails]
-        pool, accelerator = chosen[0].resource, spec.policy.accelerators[0]
-        requests: dict[str, views.RawQuantity] = {accelerator: job.gpus, pool: len(chosen)}
-        record = {"fabric": spec.fabric_name, "rails": [rail.name for rail in chosen]}
-        meta = views.ObjectMeta(
-            name=f"{_format_group_name(job)}-worker-{rank}",
-            namespace=_NAMESPACE,
-            uid=f"{job.number}/{rank}",
-            labels_or_none={names.FABRIC: spec.fabric_name, volcano.TASK_INDEX: str(rank)},
-            annotations_or_none={
-                volcano.GROUP_ANNOTATION: _format_group_name(job),
-                names.INJECTION: json.dumps(record),
-            },
-        )
-        container = views.Container(name="main", resources=views.ResourceRequirements(requests_or_none=requests))
-        return views.Pod(metadata=meta, spec=views.PodSpec(containers_or_none=[container]))
+def _build_fabric(oversubscription: Sequence[float]) -> model.Fabric:
+    """Return the fabric that all simulated jobs use."""
+    return msgspec.convert(
+        {
+            "transport": "roce",
+            "rails": [{"name": f"rail{rail}", "resource": cluster.POOL} for rail in range(cluster.RAILS)],
+            "railsPerPod": "proportional",
+            "gpusPerNode": cluster.GPUS,
+            "placement": {"domains": cluster.LEVELS, "oversubscription": oversubscription},
+        },
+        model.Fabric,
+    )
+
+
+def _build_pod(job: Job, rank: int) -> views.Pod:
+    """Return a pod as it is after admission, with a rail for each GPU."""
+    requests: dict[str, views.RawQuantity] = {cluster.GPU: job.gpus, cluster.POOL: job.gpus}
+    record = {"fabric": _FABRIC, "rails": [f"rail{rail}" for rail in range(job.gpus)]}
+    meta = views.ObjectMeta(
+        name=f"{_format_group_name(job)}-worker-{rank}",
+        namespace=_NAMESPACE,
+        uid=f"{job.number}/{rank}",
+        labels_or_none={names.FABRIC: _FABRIC, volcano.TASK_INDEX: str(rank)},
+        annotations_or_none={
+            volcano.GROUP_ANNOTATION: _format_group_name(job),
+            names.INJECTION: json.dumps(record),
+        },
+    )
+    container = views.Container(name="main", resources=views.ResourceRequirements(requests_or_none=requests))
+    return views.Pod(metadata=meta, spec=views.PodSpec(containers_or_none=[container]))
 
 
 def _bind(pod: views.Pod, node: str) -> views.Pod:
@@ -266,38 +249,19 @@ def _bind(pod: views.Pod, node: str) -> views.Pod:
     return views.Pod(metadata=pod.metadata, spec=spec, status=views.PodStatus(phase="Running"))
 
 
-def _build_pod_group(job: job_stream.Job) -> views.PodGroup:
+def _build_pod_group(job: Job) -> views.PodGroup:
     meta = views.ObjectMeta(name=_format_group_name(job), namespace=_NAMESPACE)
     return views.PodGroup(metadata=meta, spec=views.PodGroupSpec(min_member=job.pods))
 
 
-def _format_group_name(job: job_stream.Job) -> str:
+def _format_group_name(job: Job) -> str:
     return f"job-{job.number}"
 
 
-def _build_topology(sim_cluster: cluster.Cluster, host: int) -> node_views.NodeResourceTopology:
-    """Return the node's NUMA nodes with their free devices."""
-    return node_views.NodeResourceTopology(
-        metadata=node_views.TopologyMeta(name=sim_cluster.hosts[host].name),
-        zones_or_none=[
-            _build_zone(sim_cluster, host, node) for node in range(len(sim_cluster.hosts[host].hardware.gpus))
-        ],
-    )
-
-
-def _build_zone(sim_cluster: cluster.Cluster, host: int, node: int) -> node_views.TopologyZone:
-    hardware, (gpus, devices) = sim_cluster.hosts[host].hardware, sim_cluster.states[host]
-    total, free = Counter[str](), Counter[str]()
-    accelerator = sim_cluster.spec.policy.accelerators[0]
-    total[accelerator], free[accelerator] = hardware.gpus[node], gpus[node]
-    for number, rail in enumerate(sim_cluster.spec.fabric.rails):
-        if hardware.numa_of_rail[number] == node:
-            total[rail.resource] += hardware.devices[number]
-            free[rail.resource] += devices[number]
-    return node_views.TopologyZone(
-        name=f"node-{node}",
-        type="Node",
-        resources_or_none=[
-            node_views.ZoneResource(name=name, allocatable=count, available=free[name]) for name, count in total.items()
-        ],
-    )
+POLICIES: Mapping[str, Callable[[cluster.Cluster], PlacementPolicy]] = {
+    "none": PlacementPolicy,
+    "binpack": Binpack,
+    "greedy": Greedy,
+    "railwright": RailwrightPolicy,
+    "optimum": Optimal,
+}
