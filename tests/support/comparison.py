@@ -22,7 +22,7 @@ from railwright.fabric import names, quantity, views
 from railwright.fabric.claims import claim_templates as claims
 from railwright.fabric.injection import claim_requests, facts
 from railwright.fabric.lint import rank_contexts
-from railwright.fabric.multus import annotation
+from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import frameworks
 
@@ -205,7 +205,7 @@ def _read_pod(pod: Tree) -> Iterator[tuple[str, Any]]:
     spec = pod["spec"]
     yield from ((key, value) for key, value in spec.items() if key not in _PLACES)
     annotations = frameworks.get_mapping(pod, "metadata", "annotations")
-    networks = annotation.parse(annotations.get(names.NETWORKS, ""), pod["metadata"]["namespace"])
+    networks = network_selection.parse(annotations.get(names.NETWORKS, ""), pod["metadata"]["namespace"])
     if networks:
         yield "networks", [selection.key for selection in networks]
     for key, value in annotations.items():

@@ -8,7 +8,7 @@ from admitting import EXAMPLES, LANS
 
 from railwright.cli.explanation import templates
 from railwright.fabric import names, quantity
-from railwright.fabric.multus import annotation
+from railwright.fabric.multus import network_selection
 
 # The two corrections the seeds' table asks for: what was written by hand -> what is right.
 BETTER = {
@@ -49,7 +49,7 @@ def read_meaning(pod: dict) -> dict:
         )
     annotations = dict(pod["metadata"].get("annotations", {}))
     annotations.pop(names.INJECTION, None)
-    selected = annotation.parse(annotations.pop(names.NETWORKS, ""), pod["metadata"]["namespace"])
+    selected = network_selection.parse(annotations.pop(names.NETWORKS, ""), pod["metadata"]["namespace"])
     labels = {key: value for key, value in pod["metadata"].get("labels", {}).items() if key != names.FABRIC}
     spec = {key: value for key, value in pod["spec"].items() if key != "volumes"}
     return {

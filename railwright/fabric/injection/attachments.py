@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from railwright.fabric import names, text
 from railwright.fabric.injection import context, drafts
-from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.multus import network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -20,7 +20,7 @@ def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     user_value = pod.metadata.annotations.get(names.NETWORKS, "")
     gets_networks = not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
     rail_selections = ctx.selected.attachments if gets_networks else ()
-    merged = annotation.merge(user_value, pod.networks, rail_selections)
+    merged = network_selection.merge(user_value, pod.networks, rail_selections)
     try:
         network_selection.check_interfaces(merged.selections, merged.added)
     except network_selection.InvalidNetworksError as error:
@@ -41,7 +41,7 @@ def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if gets_networks:
         _add_fabric_annotations(draft, ctx, pod.metadata.annotations)
     attached = () if pod.host_network else merged.selections
-    draft.warn(*_list_warnings(pod, ctx, attached, rail_selections))
+    draft.warn(*_list_warnings(pod, ctx, attached))
     if ctx.selected.attachments and "networks" in ctx.options.skip:
         draft.skip("networks", context.SKIPPED)
     elif ctx.selected.attachments and pod.host_network:
@@ -52,14 +52,12 @@ def _list_warnings(
     pod: drafts.AppliedPod,
     ctx: context.InjectionContext,
     attached: Sequence[network_selection.Selection],
-    rail_selections: Sequence[network_selection.Selection],
 ) -> Iterator[reasons.Reason]:
     # Where the fabric has neither networks nor derived variables, the pod gets the same on the host's network.
     loses_nothing = ctx.fabric.host_network or not (ctx.fabric.nccl.derive or any(rail.network for rail in ctx.rails))
     if pod.host_network and ctx.role.rails and not loses_nothing:
         yield _explain_host_network(ctx)
     existing = ctx.known.networks
-    rail_networks = {selection.key for selection in rail_selections}
     for position, selection in enumerate(attached, start=1):
         if selection.has_default_route:
             yield reasons.Reason(
@@ -68,7 +66,7 @@ def _list_warnings(
                 "every other interface of the pod",
                 fix="remove it unless that is intended",
             )
-        if existing is not None and selection.key not in existing and selection.key not in rail_networks:
+        if existing is not None and selection.key not in existing:  # those of rails are in it
             network = f"{selection.namespace}/{selection.name}"
             yield reasons.Reason(
                 AdmissionCode.NETWORK_MISSING,

@@ -11,7 +11,7 @@ import msgspec
 
 from railwright.fabric import names, text
 from railwright.fabric.injection import accelerators, context, drafts
-from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -85,7 +85,7 @@ def _find_pools(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> _Pools
     default: Sequence[Selection] = ()
     if (value := pod.metadata.annotations.get(names.DEFAULT_NETWORK)) and not pod.host_network:
         with contextlib.suppress(network_selection.InvalidNetworksError):  # Multus reports the user's error
-            default = annotation.parse(value, names.MULTUS_NAMESPACE)[:1]
+            default = network_selection.parse(value, names.MULTUS_NAMESPACE)[:1]
     attached = tuple([selection.key for selection in (*pod.attached, *default)])
     known = ctx.known.networks or {}
     networks = {*attached, *[rail.network for rail in ctx.rails if rail.network]}

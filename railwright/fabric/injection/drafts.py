@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from railwright.fabric import names, quantity, text, views
-from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.multus import network_selection
 from railwright.fabric.nccl import derive
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import VariableCode
@@ -84,7 +84,7 @@ def read(pod: views.Pod, namespace: str) -> AppliedPod:
     """Return a pod before any edit. Raises RefusedError for an invalid networks annotation."""
     value = pod.metadata.annotations.get(names.NETWORKS, "")
     try:
-        networks = annotation.parse(value, namespace)
+        networks = network_selection.parse(value, namespace)
     except network_selection.InvalidNetworksError as error:
         raise refuse_networks(value, error) from None
     return AppliedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status, networks=networks)

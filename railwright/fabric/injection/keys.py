@@ -11,7 +11,7 @@ from typing import Final
 
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import templates
-from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.multus import network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks
@@ -60,10 +60,10 @@ def _check_networks(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
     """Yield a warning about each entry of the networks annotation with a key that Multus does not know."""
     selections: Sequence[network_selection.Selection] = ()
     with contextlib.suppress(network_selection.InvalidNetworksError):  # a pod that opts in is rejected for it
-        selections = annotation.parse(metadata.annotations.get(names.NETWORKS, ""), "")
+        selections = network_selection.parse(metadata.annotations.get(names.NETWORKS, ""), "")
     for position, selection in enumerate(selections, start=1):
         if selection.unknown_key is not None:
-            meant = _find_similar(selection.unknown_key.replace("_", "-"), annotation.KEYS)
+            meant = _find_similar(selection.unknown_key.replace("_", "-"), network_selection.KEYS)
             yield KeyReason(
                 AdmissionCode.KEY_WITHOUT_EFFECT,
                 f"annotation {names.NETWORKS}: entry {position}: key {network_selection.quote(selection.unknown_key)} "

@@ -7,7 +7,7 @@ import msgspec
 
 from railwright.fabric import device_names, intent, names, views
 from railwright.fabric.lint import rule_types
-from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.multus import network_selection
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 
@@ -101,6 +101,6 @@ def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
 def parse_networks(pod: views.Pod, namespace: str) -> Networks:
     """Return the pod's secondary networks, or None if its annotation is invalid."""
     try:
-        return annotation.parse(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)
+        return network_selection.parse(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)
     except network_selection.InvalidNetworksError:
         return None

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from railwright.fabric.injection import plan
-from railwright.fabric.multus import annotation
+from railwright.fabric.multus import network_selection
 
 POOLS = {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "theirs"): "x.y/vf"}
 AT = build_facts(networks=POOLS)
@@ -161,7 +161,7 @@ def test_devices_that_the_injector_requested_before_us_are_not_requested_twice(i
     annotations = {} if written is None else {peers.NETWORKS: written}
     before = inject(pod(cpu("first"), gpus(8, "train"), annotations=annotations), POOLS)
     after = admit_pod(before, TWO, AT)
-    attached = annotation.parse(after["metadata"]["annotations"][peers.NETWORKS], "prod")
+    attached = network_selection.parse(after["metadata"]["annotations"][peers.NETWORKS], "prod")
     asked = [int(read_limits(after, index).get("x.y/vf", "0")) for index in (0, 1)]
     assert sum(asked) == len(attached) == (3 if written == "theirs" else 2)
     assert plan_pod(after, TWO, AT).changes == ()

@@ -5,7 +5,7 @@ import json
 import admitting
 import pytest
 
-from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.multus import network_selection
 
 ANSWERS = json.loads((admitting.ROOT / "tests" / "data" / "multus" / "answers.json").read_text())
 # Accepted by Multus's parser, but the pod would fail later: rejected at admission (interface.md 3.1; names of Linux).
@@ -20,7 +20,7 @@ def summarize(selections) -> list[list]:
 def test_what_multus_accepts_is_read_as_by_multus_or_fails_later(text):
     networks = dict(ANSWERS)[text]
     try:
-        parsed = summarize(annotation.parse(text, "team"))
+        parsed = summarize(network_selection.parse(text, "team"))
     except network_selection.InvalidNetworksError as error:
         parsed = error.problem
     is_later = isinstance(parsed, str) and any(word in parsed for word in LATER)
@@ -30,14 +30,14 @@ def test_what_multus_accepts_is_read_as_by_multus_or_fails_later(text):
 @pytest.mark.parametrize("text", [text for text, answer in ANSWERS if answer is None])
 def test_what_multus_rejects_is_refused_or_stays_as_it_is_in_front(text):
     try:
-        theirs = annotation.parse(text, "team")
+        theirs = network_selection.parse(text, "team")
     except network_selection.InvalidNetworksError:
         return
     ours = (network_selection.Selection("prod", "lan.2"),)
-    assert annotation.merge(text, theirs, ours).selections == (*theirs, *ours)
+    assert network_selection.merge(text, theirs, ours).selections == (*theirs, *ours)
 
 
 def test_null_after_a_string_leaves_it_as_go_does():
     """The result was recorded from Multus 4.2.3."""
-    (selection,) = annotation.parse('[{"name":"a","interface":"x","interface":null}]', "team")
+    (selection,) = network_selection.parse('[{"name":"a","interface":"x","interface":null}]', "team")
     assert selection.interface == "x"

@@ -2,14 +2,14 @@
 
 import pytest
 
-from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.multus import network_selection
 
 RAIL0 = network_selection.Selection("prod", "lan2")
 RAIL1 = network_selection.Selection("prod", "lan3", "rail1")
 
 
 def merge(text, ours, namespace):
-    return annotation.merge(text, annotation.parse(text, namespace), tuple(ours))
+    return network_selection.merge(text, network_selection.parse(text, namespace), tuple(ours))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def merge(text, ours, namespace):
 )
 def test_annotations_that_name_no_attachment_are_refused_with_item_and_fix(text, said):
     with pytest.raises(network_selection.InvalidNetworksError) as caught:
-        annotation.parse(text, "team")
+        network_selection.parse(text, "team")
     assert said in str(caught.value)
     assert len(str(caught.value)) < 400
 
@@ -63,7 +63,7 @@ def test_annotations_that_name_no_attachment_are_refused_with_item_and_fix(text,
     ],
 )
 def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, said):
-    selections = annotation.parse(text, "team")
+    selections = network_selection.parse(text, "team")
     with pytest.raises(network_selection.InvalidNetworksError) as caught:
         network_selection.check_interfaces(selections)
     assert said in str(caught.value)
@@ -71,7 +71,7 @@ def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, said):
 
 @pytest.mark.parametrize("text", ["a@net9,b,c@rail2", "a,b,c", "a@net1,b", ""])
 def test_distinct_interfaces_pass(text):
-    network_selection.check_interfaces(annotation.parse(text, "team"))
+    network_selection.check_interfaces(network_selection.parse(text, "team"))
 
 
 @pytest.mark.parametrize(

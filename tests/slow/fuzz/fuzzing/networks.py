@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.multus import network_selection
 
 EXECUTIONS = 10_000
 TOKENS = (
@@ -24,7 +24,7 @@ _OURS = (
 
 
 def merge(text, ours, namespace):
-    return annotation.merge(text, annotation.parse(text, namespace), tuple(ours))
+    return network_selection.merge(text, network_selection.parse(text, namespace), tuple(ours))
 
 
 def seeds() -> Iterator[bytes]:
@@ -44,19 +44,19 @@ def check(data: bytes) -> None:
     text = data[1:].decode("utf-8", "replace")
     ours = _OURS[data[0] % len(_OURS)] if data else ()
     try:
-        theirs = annotation.parse(text, "team")
+        theirs = network_selection.parse(text, "team")
     except network_selection.InvalidNetworksError as error:
         assert len(str(error)) < 600
         return
     merged = merge(text, ours, "team")
-    after = annotation.parse(merged.text, "team")
+    after = network_selection.parse(merged.text, "team")
     assert after == merged.selections
     assert after[: len(theirs)] == theirs
     assert len(after) == len(theirs) + merged.added
     for key in {network.key for network in (*theirs, *ours)}:
         counts = [[network.key for network in some].count(key) for some in (theirs, ours, after)]
         assert counts[2] == max(counts[:2])
-    assert merge(merged.text, ours, "team") == annotation.Merged(merged.text, after, 0)
+    assert merge(merged.text, ours, "team") == network_selection.Merged(merged.text, after, 0)
     _check_words(text, merged.text, len(theirs))
     try:
         network_selection.check_interfaces(after)
@@ -66,9 +66,9 @@ def check(data: bytes) -> None:
 
 def _check_words(text: str, merged: str, count: int) -> None:
     """Assert that the result contains the user's entries unchanged."""
-    if text and annotation.is_json(text):
+    if text and network_selection.is_json(text):
         assert json.loads(merged)[:count] == json.loads(text)
-    elif text and not annotation.is_json(merged):
+    elif text and not network_selection.is_json(merged):
         assert merged.startswith(text)
     elif text:
         written = json.loads(merged)[:count]
