@@ -27,6 +27,13 @@ def load(name):
     return module
 
 
+def list_values(table, above=""):
+    """Yield the path of each value with its schema; a table comes before its values."""
+    for key, schema in table["properties"].items():
+        yield f"{above}{key}", schema
+        yield from list_values(schema, f"{above}{key}.") if "properties" in schema else ()
+
+
 def test_generated_files_are_up_to_date():
     build = load("build")
     assert build.list_stale(build.build_files()) == [], "run: python manifests/charting/build.py"
@@ -90,19 +97,19 @@ def test_templates_read_exactly_the_values():
         assert f"with .Values.{table} " in texts[name]
         read |= {f"{table}.{key}" for key in re.findall(r"[( ]\.([a-z]\w*)", texts[name])}
     helped = set(re.findall(r"\.values\.([A-Za-z.]+)", texts["_pods.tpl"]))
-    rows = [row for row in load("values").rows() if row.path[0] != "global"]
-    known = {".".join(row.path) for row in rows if not row.table}
-    tables = {".".join(row.path) for row in rows if row.table}
+    described = {path: schema for path, schema in list_values(SCHEMA) if path != "global"}
+    tables = {path for path, schema in described.items() if "properties" in schema}
+    known = described.keys() - tables
     pods = {key for key in known if key.partition(".")[0] in PODS}
     assert known <= read | {key for key in pods if key.partition(".")[2] in helped}, "a value without effect"
     assert helped <= {key.partition(".")[2] for key in pods}, "a value without a default and a meaning"
     unknown = read - known - tables
     assert not {key for key in unknown if key.rpartition(".")[0] not in WITHIN}, "a value without a default"
-    assert all(row.text for row in rows)
+    assert all(schema["description"] for schema in described.values())
 
 
 def test_scripts_and_pages_set_values_that_the_chart_has():
-    known = {".".join(row.path) for row in load("values").rows()}
+    known = {path for path, _ in list_values(SCHEMA)}
     files = (ROOT / "hack" / "quickstart" / "quickstart.sh", ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
     named = {
         (path.name, value)
