@@ -38,7 +38,6 @@ MAKERS: Mapping[str, markdown.Maker] = {
     "rejection-codes": functools.partial(reference.format_codes, codes.RejectionCode),
     "admission-codes": functools.partial(reference.format_codes, codes.AdmissionCode),
     "variable-codes": functools.partial(reference.format_codes, codes.VariableCode),
-    "events": reference.list_events,
     "gang-states": reference.list_gang_states,
     "metrics": reference.format_metrics,
     "glossary": copy_glossary,

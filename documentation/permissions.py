@@ -1,4 +1,4 @@
-"""Formats the table of what each account of the manifests may do, and what an attacker gains with it."""
+"""Formats the table of what each account of the manifests may do."""
 
 import functools
 import json
@@ -15,27 +15,6 @@ _BASE = markdown.ROOT / "manifests" / "base"
 _CLAIMS = markdown.ROOT / "manifests" / "components" / "claims" / "rbac.yaml"
 _WITH_CLAIMS = "cluster, for fabrics with `claims` or `nvlinkSegment`"
 _READING = ("get", "list", "watch")
-
-# What the rights of an account amount to, if its pod is taken over. A rule that RBAC cannot narrow is named here.
-CONSEQUENCES: Mapping[str, str] = {
-    "railwright-certs": (
-        "As much as cluster-admin: `patch` of the webhook configurations includes their rules, address and CA, so that "
-        "every object of the cluster can be sent to a server of the attacker and changed. Its token is only in the pod "
-        "of the rotator, which listens for probes and metrics only. "
-        "[cert-manager](operator-guide.md#certificates) replaces it."
-    ),
-    "railwright-extender": (
-        "See nodes, pods and claims of all namespaces; ask who a token belongs to, and read tokens that come with "
-        "`explain pod`; order or refuse the nodes that a scheduler offers, but bind nothing. Write misleading Events."
-    ),
-    "railwright-webhook": (
-        "See nodes, pods and namespaces. With the rights for claims, see ResourceClaimTemplates of all namespaces, and "
-        "create some everywhere, which take quota. Not by rights, but by its answers: change or reject every object "
-        "that the webhook configuration sends it, in any field. Write misleading Events."
-    ),
-}
-
-
 DATA = markdown.ROOT / "railwright" / "cli" / "checking" / "permissions.json"
 
 
@@ -53,22 +32,20 @@ def format_data() -> str:
             for scope, rules in list_rules(account).items()
             for rule in rules
         )
-        for account in CONSEQUENCES
+        for account in list_accounts()
     }
     whole = ",\n".join(f'"{account}": [\n{text}\n]' for account, text in texts.items())
     return f"{{\n{whole}\n}}\n".replace('"railwright', '"{installation}')
 
 
 def format_permissions() -> str:
-    """Return a table with a row for each account and scope, then what each account amounts to."""
+    """Return a table with a row for each account and scope."""
     rows = [
         (f"`{account}`", scope, _describe(rules, is_reading=True), _describe(rules, is_reading=False))
-        for account in CONSEQUENCES
+        for account in list_accounts()
         for scope, rules in sorted(list_rules(account).items())
     ]
-    consequences = ((f"`{account}`", text) for account, text in CONSEQUENCES.items())
-    rights = markdown.format_table(("account", "where", "reads", "changes"), rows)
-    return f"{rights}\n\n{markdown.format_table(('account', 'who takes over its pod can'), consequences)}"
+    return markdown.format_table(("account", "where", "reads", "changes"), rows)
 
 
 def list_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:

@@ -114,8 +114,8 @@ def test_t14_a_pod_mounts_a_short_lived_token(name):
 
 
 def test_t14_the_security_page_has_the_rights_of_every_account():
-    assert sorted(permissions.CONSEQUENCES) == permissions.list_accounts() == sorted(ACCOUNTS)
-    table = permissions.format_permissions()
+    assert permissions.list_accounts() == sorted(ACCOUNTS)
+    table = (ROOT / "docs" / "security.md").read_text().partition("\n## Permissions\n")[2].partition("\n## ")[0]
     for account in ACCOUNTS:
         rows = [line for line in table.splitlines() if line.startswith(f"| `{account}` |")]
         with_claims = account == "railwright-webhook"
