@@ -10,7 +10,7 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from railwright.cli.explanation import previews, recorded, templates
+from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, watch_wire
 from railwright.fabric import names, views
@@ -107,19 +107,12 @@ def _describe_admitted(
         outcome = reviews.PATCHED if operations else reviews.ALLOWED
     about_keys = keys.check_pod(msgspec.convert(template.pod["metadata"], views.ObjectMeta))
     others = [warning for warning in given if warning.code not in keys.CODES]
-    return msgspec.structs.replace(
-        previews.build_unchanged(template, outcome, "", source),
-        fabric=record.fabric,
-        role=record.role,
-        rails=record.rails or (),
-        operations=operations,
-        changes=list(recorded.list_changes(msgspec.convert(after, views.Pod), record)),
-        warnings=(*template.warnings, *about_keys, *others),
-        unchanged=record.user_values,
-        skipped=record.skipped,
-        before=before,
-        after=after,
+    unchanged = previews.build_unchanged(template, outcome, "", source)
+    warnings = (*template.warnings, *about_keys, *others)
+    preview = msgspec.structs.replace(
+        unchanged, fabric=record.fabric, role=record.role, warnings=warnings, before=before
     )
+    return previews.add_changes(preview, after, operations, record)
 
 
 def _read_warning(line: str) -> reason.Reason:

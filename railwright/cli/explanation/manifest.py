@@ -271,4 +271,5 @@ def _format_outcome(preview: AdmissionPreview) -> str:
 
 def _is_only_recorded(preview: AdmissionPreview) -> bool:
     """True if all that a pod gets is its injection record, as one without accelerators."""
-    return bool(preview.operations) and all(change.entry == "record" for change in preview.changes)
+    is_recorded = names.INJECTION in frameworks.get_mapping(preview.after, "metadata", "annotations")
+    return bool(preview.operations) and not preview.changes and is_recorded

@@ -1,7 +1,7 @@
 """Passes pods and workloads to the webhook's own functions, and describes the responses.
 
 Of a pod: the patch, and a reason for each change. Of a workload: what it would ask of its scheduler. Decides nothing:
-`webhook.pods` and `webhook.workloads` respond to bytes as on a socket, and the reasons are those of the plan behind it.
+`webhook.pods` and `webhook.workloads` respond to bytes as on a socket, and the reasons are those of the pod's record.
 """
 
 import base64
@@ -13,8 +13,7 @@ import msgspec
 
 from railwright.cli import object_files, output
 from railwright.cli.explanation import recorded, templates
-from railwright.fabric import admission, intent, names, views
-from railwright.fabric.injection import plan
+from railwright.fabric import intent, names, views
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
@@ -100,32 +99,31 @@ def preview_admission(
     body = build_review(template.pod, POD, template.namespace)
     cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
     try:
-        pod = msgspec.convert(template.pod, views.Pod)
+        msgspec.convert(template.pod, views.Pod)  # its errors name the path in the pod
         answer = pods.handle(body, policy, lambda _: cluster, response_cache.ResponseCache())
     except (reviews.MalformedError, msgspec.ValidationError) as error:
         reason = object_files.describe_mismatch(error) if isinstance(error, msgspec.ValidationError) else error
         raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {reason}") from None
     response, operations = _read_answer(answer.body)
     message = response.get("status", {}).get("message", "")
+    unchanged = build_unchanged(template, answer.outcome, message, source)
     warnings = (*template.warnings, *answer.warnings)
-    preview = msgspec.structs.replace(
-        build_unchanged(template, answer.outcome, message, source),
-        fabric=answer.fabric,
-        role=answer.role,
-        operations=operations,
-        warnings=warnings,
-    )
-    planned = admission.plan(pod, policy, cluster)  # for the reasons, which the answer does not have
-    if not isinstance(planned, plan.Injection):
+    preview = msgspec.structs.replace(unchanged, fabric=answer.fabric, role=answer.role, warnings=warnings)
+    if not answer.fabric or answer.outcome not in (reviews.PATCHED, reviews.ALLOWED):
         return preview
     after = jsonpatch.apply_patch(template.pod, operations)
-    record = read_record(after)
+    return add_changes(preview, after, operations, read_record(after))
+
+
+def add_changes(
+    preview: AdmissionPreview, after: Tree, operations: Sequence[Any], record: intent.Record
+) -> AdmissionPreview:
+    """Return a preview with what admission has made of the pod, and the reasons of its injection record."""
     return msgspec.structs.replace(
         preview,
-        rails=planned.rails,
-        changes=[
-            recorded.Change(change.why.entry or "record", change.title, change.why.reason) for change in planned.changes
-        ],
+        rails=record.rails or (),
+        operations=operations,
+        changes=list(recorded.list_changes(msgspec.convert(after, views.Pod), record)) if operations else (),
         unchanged=record.user_values,
         skipped=record.skipped,
         after=after,
