@@ -1,8 +1,7 @@
 """Reads manifests that vendors publish, and what lint finds in them.
 
-tests/data/published has some of them and an index of all; tests/slow/published.tar.xz has the others with the licence
-of each repository. `python tests/support/published_manifests.py FOLDER` writes the archive from a folder that has them
-as OWNER/NAME/PATH.
+tests/slow/published.tar.xz has them with the licence of each repository; tests/data/lint/reviewed.yaml is their index.
+`python tests/support/published_manifests.py FOLDER` writes the archive from a folder that has them as OWNER/NAME/PATH.
 """
 
 import io
@@ -16,21 +15,13 @@ import yaml
 from railwright.cli import linted_files
 
 TESTS = pathlib.Path(__file__).parents[1]
-FOLDER = TESTS / "data" / "published"
 ARCHIVE = TESTS / "slow" / "published.tar.xz"
-INDEX: list[dict[str, Any]] = yaml.safe_load((FOLDER / "index.yaml").read_text())
+INDEX: list[dict[str, Any]] = yaml.safe_load((TESTS / "data" / "lint" / "reviewed.yaml").read_text())
 Key = tuple[str, str]
 
 
-def read_folder() -> dict[str, str]:
-    """Return the texts of the readable manifests by OWNER/NAME/PATH."""
-    paths = [path for path in sorted(FOLDER.rglob("*")) if path.is_file()]
-    others = ("index.yaml", "LICENSE")
-    return {str(path.relative_to(FOLDER)): path.read_text() for path in paths if path.name not in others}
-
-
 def read_archive() -> dict[str, str]:
-    """Return the texts of the archived manifests and licences by OWNER/NAME/PATH."""
+    """Return the texts of the manifests and licences by OWNER/NAME/PATH."""
     with tarfile.open(ARCHIVE) as archive:
         return {member.name: archive.extractfile(member).read().decode() for member in archive}  # type: ignore[union-attr]
 
