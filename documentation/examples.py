@@ -49,18 +49,19 @@ def list_profiles() -> str:
             "",
             "All profiles may differ from the vendor's pods in these:",
             "",
-            *(f"- {row}" for row in _list_differences(yaml.safe_load((_JOBS / "differences.yaml").read_text()))),
+            *(f"- {row}" for row in _list_differences(_DIFFERENCES["common"])),
         ]
     )
 
 
 _JOBS = markdown.ROOT / "tests" / "data" / "clouds"  # the vendors' jobs, those with one label, and the differences
+_DIFFERENCES = yaml.safe_load((_JOBS / "differences.yaml").read_text(encoding="utf-8"))
 
 
 def _format_profile(profile: profiles.Profile) -> tuple[str, ...]:
     first, *others = [shape.title for shape in profile.shapes]
     before, after = (_count_lines(_JOBS / profile.name / name) for name in ("vendor.yaml", "job.yaml"))
-    comparison = yaml.safe_load((_JOBS / profile.name / "comparison.yaml").read_text())
+    comparison = _DIFFERENCES[profile.name]
     rows = [comparison, *comparison.get("variants", ())]
     differences = [text for row in rows for text in _list_differences(row.get("differences", ()))]
     return (

@@ -13,6 +13,7 @@ import objects_stub
 import pages
 import pytest
 import varied_clusters
+import yaml
 from aiohttp import web
 
 from railwright.cli import __main__ as command_line
@@ -51,7 +52,7 @@ LISTS = {
     "/api/v1/namespaces/prod/pods": [pod for pod in VISTA.pods if pod["metadata"]["namespace"] == "prod"],
     **VISTA.get_lists(),
 }
-LOG = next((pages.ROOT / "tests" / "data" / "nccl-logs").glob("*.log"))
+LOG = yaml.safe_load((pages.ROOT / "tests" / "data" / "nccl-logs.yaml").read_text())["mixed-one-pod-tcp"]["log"]
 BYTES = itertools.count(0, 10**9)
 GANG = {
     "key": "prod/llama",
@@ -85,7 +86,7 @@ class Objects(objects_stub.Objects):
         if "/proxy/explain/" in request.path:
             return web.json_response(EXPLANATION)
         if request.path.endswith("/log"):
-            return web.Response(text=LOG.read_text())
+            return web.Response(text=LOG)
         if request.path.endswith("/exec"):
             socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
             await socket.prepare(request)
@@ -110,7 +111,7 @@ async def place(tmp_path):
     shutil.copy(DEMO / "job.yaml", folder / "job.yaml")
     shutil.copy(DEMO / "job.yaml", folder / "manifests" / "deep" / "job.yaml")
     shutil.copy(DEMO / "policy.yaml", folder / "policy.yaml")
-    shutil.copy(LOG, folder / "nccl.log")
+    (folder / "nccl.log").write_text(LOG)
     write(programs_ / "railwright", f'PYTHONPATH="{pages.ROOT}" exec "{sys.executable}" -m railwright.cli "$@"')
     write(programs_ / "kubectl", f'if [ "$1" = logs ]; then cat "{folder}/nccl.log"; else cat; fi')
     async with objects_stub.serving(Objects()) as objects:

@@ -55,7 +55,7 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The content of comparison.yaml."""
+    """The differences of one profile."""
 
     differences: Sequence[Difference]
     variants: Sequence[Variant] = ()
@@ -93,8 +93,7 @@ def list_shapes() -> Sequence[Shape]:
 
 
 def _read_shapes(profile: profiles.Profile) -> Iterator[Shape]:
-    content = yaml.safe_load((FOLDER / profile.name / "comparison.yaml").read_text())
-    comparison = msgspec.convert(content, Comparison)
+    comparison = msgspec.convert(_read_differences()[profile.name], Comparison)
     variants = {variant.fabric: variant for variant in comparison.variants}
     for shape in profile.shapes:
         variant = variants.get(shape.fabric, Variant())
@@ -139,7 +138,13 @@ def read_job(shape: Shape, pods: Pods) -> Values:
 
 def read_common_differences() -> Sequence[Difference]:
     """Return the differences from the vendors' pods that all profiles may have."""
-    return msgspec.convert(yaml.safe_load((FOLDER / "differences.yaml").read_text()), list[Difference])
+    return msgspec.convert(_read_differences()["common"], list[Difference])
+
+
+@functools.cache
+def _read_differences() -> Mapping[str, Any]:
+    content: Mapping[str, Any] = yaml.safe_load((FOLDER / "differences.yaml").read_text())
+    return content
 
 
 def _build_claims(shape: Shape, pods: Iterable[Tree]) -> Mapping[str, Tree]:

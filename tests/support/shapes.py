@@ -1,6 +1,6 @@
 """Nodes of six published shapes: their devices with published attributes, and which devices are beside each other.
 
-The files are in tests/data/claims/shapes. A device's `beside` names the hardware group of GPUs and NICs with a direct
+They are in tests/data/claims/shapes.yaml. A device's `beside` names the hardware group of GPUs and NICs with a direct
 path; it is not an attribute, so that a wrong pair is found whatever the claim asked for.
 """
 
@@ -114,8 +114,8 @@ def list_nics(held: Iterable[str]) -> frozenset[str]:
 
 @functools.cache
 def load(name: str) -> Shape:
-    """Return a shape of tests/data/claims/shapes."""
-    tree = yaml.safe_load((CLAIMS / "shapes" / f"{name}.yaml").read_text())
+    """Return a shape of tests/data/claims/shapes.yaml."""
+    tree = yaml.safe_load((CLAIMS / "shapes.yaml").read_text())[name]
     return Shape(
         name=name,
         title=tree["title"],

@@ -2,14 +2,16 @@
 
 import io
 import json
+import pathlib
 import sys
 
 import pytest
+import yaml
 from admitting import ROOT
 
 from railwright.cli import __main__ as command_line
 
-FOLDER = ROOT / "tests" / "data" / "nccl-logs"
+LOGS = yaml.safe_load((ROOT / "tests" / "data" / "nccl-logs.yaml").read_text())
 
 
 @pytest.fixture
@@ -22,6 +24,18 @@ def verify(capsys):
     return verify
 
 
+@pytest.fixture
+def write_log(tmp_path):
+    """`write_log(name)` writes a published log, and returns its path."""
+
+    def write(name: str) -> pathlib.Path:
+        path = tmp_path / f"{name}.log"
+        path.write_text(LOGS[name]["log"])
+        return path
+
+    return write
+
+
 @pytest.mark.parametrize(
     ("log", "code", "begins"),
     [
@@ -32,8 +46,8 @@ def verify(capsys):
         ("quiet", 2, "cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO"),
     ],
 )
-def test_the_exit_code_and_the_line_state_the_result(verify, log, code, begins):
-    status, out, _ = verify(FOLDER / f"{log}.log")
+def test_the_exit_code_and_the_line_state_the_result(verify, write_log, log, code, begins):
+    status, out, _ = verify(write_log(log))
     assert status == code
     assert out.count("\n") == 1
     assert out.startswith(begins)
@@ -46,13 +60,13 @@ def test_an_empty_log_is_reported_as_empty(verify, tmp_path):
     assert out.startswith("cannot tell: the logs are empty: no container has printed anything")
 
 
-def test_the_option_gives_the_expected_number_of_rails(verify):
-    log = FOLDER / "erdma-dranet.log"
+def test_the_option_gives_the_expected_number_of_rails(verify, write_log):
+    log = write_log("erdma-dranet")
     assert [verify(log, "--rails", number)[0] for number in (1, 2, 0)] == [0, 1, 2]
 
 
 def test_verify_reads_pipes_with_undecodable_bytes_and_truncated_lines(verify, monkeypatch, tmp_path):
-    whole = (FOLDER / "erdma-dranet.log").read_bytes()
+    whole = LOGS["erdma-dranet"]["log"].encode()
     (tmp_path / "log").write_bytes(whole + b"\xff\xfe\n# Avg bus bandwidth    : 35")  # of 355.2
     with (tmp_path / "log").open() as pipe:
         monkeypatch.setattr(sys, "stdin", pipe)
@@ -65,14 +79,14 @@ def test_verify_reads_pipes_with_undecodable_bytes_and_truncated_lines(verify, m
 
 
 def test_several_files_are_one_job(verify, tmp_path):
-    lines = (FOLDER / "erdma-dranet.log").read_text().splitlines(keepends=True)
+    lines = LOGS["erdma-dranet"]["log"].splitlines(keepends=True)
     for at in (0, 1):
         (tmp_path / f"w-{at}.log").write_text("".join(line for line in lines if f"worker-{at}" in line))
     assert "2 pods" in verify(tmp_path / "w-0.log", tmp_path / "w-1.log")[1]
 
 
-def test_json_has_every_pod(verify):
-    code, out, _ = verify(FOLDER / "mixed-one-pod-tcp.log", "-o", "json")
+def test_json_has_every_pod(verify, write_log):
+    code, out, _ = verify(write_log("mixed-one-pod-tcp"), "-o", "json")
     document = json.loads(out)
     assert (code, document["state"]) == (1, "tcp")
     assert [(pod["name"], pod["state"]) for pod in document["pods"]] == [

@@ -1,21 +1,20 @@
 """Recorded and published logs of NCCL: the network of each, also with prefixes before the lines."""
 
-import json
 import random
 
 import pytest
+import yaml
 from admitting import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.verification import logs, report
 
-FOLDER = ROOT / "tests" / "data" / "nccl-logs"
-INDEX = json.loads((FOLDER / "index.json").read_text())
+PUBLISHED = yaml.safe_load((ROOT / "tests" / "data" / "nccl-logs.yaml").read_text())
 
 
 def lines(name: str) -> list[str]:
-    return (FOLDER / f"{name}.log").read_text().splitlines()
+    return PUBLISHED[name]["log"].splitlines()
 
 
 def assess_logs(*logs, **expected) -> report.Report:
@@ -54,9 +53,9 @@ ALSO = rank("w-1", 1, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
 # --- published forms --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", INDEX)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_published_logs_are_read_correctly(name):
-    expected, results = INDEX[name], assess_logs(lines(name))
+    expected, results = PUBLISHED[name], assess_logs(lines(name))
     assert results.state == expected["state"], results.line
     for pod in results.pods:
         assert pod.transport == expected.get("transport", pod.transport)
@@ -204,7 +203,7 @@ def test_an_unknown_network_plugin_is_rdma_only_if_it_lists_devices():
 
 # --- order ------------------------------------------------------------------------------------------------
 
-LOGS = st.lists(st.sampled_from(sorted(INDEX)), min_size=1, max_size=3, unique=True)
+LOGS = st.lists(st.sampled_from(sorted(PUBLISHED)), min_size=1, max_size=3, unique=True)
 
 
 @given(LOGS, st.integers())

@@ -13,7 +13,7 @@ from typing import Any
 
 import fuzzing
 
-CORPUS = pathlib.Path(__file__).parents[1] / "corpus"
+CORPUS = pathlib.Path(__file__).parents[1] / "corpus.json"  # target -> stored inputs; each character is a byte
 OUTPUT = pathlib.Path(__file__).parents[4] / "build" / "fuzz"  # where an input goes that breaks something
 MAX_SECONDS = 1.0  # of CPU time for one input: a loaded machine is no defect of the code
 
@@ -31,15 +31,14 @@ def corpus(name: str) -> list[bytes]:
 
 
 def read_stored(name: str) -> list[bytes]:
-    """Return the stored inputs of a target. Its file is a list of strings, of which each character is a byte."""
-    path = CORPUS / f"{name}.json"
-    return [text.encode("latin-1") for text in json.loads(path.read_text())] if path.exists() else []
+    """Return the stored inputs of a target."""
+    return [text.encode("latin-1") for text in json.loads(CORPUS.read_text()).get(name, ())]
 
 
 def store(name: str, inputs: Iterable[bytes]) -> None:
     """Replace the stored inputs of a target."""
-    texts = sorted({data.decode("latin-1") for data in inputs})
-    (CORPUS / f"{name}.json").write_text(json.dumps(texts, indent=0) + "\n")
+    stored = json.loads(CORPUS.read_text()) | {name: sorted({data.decode("latin-1") for data in inputs})}
+    CORPUS.write_text(json.dumps(stored, indent=0, sort_keys=True) + "\n")
 
 
 def run(target: ModuleType, data: bytes) -> None:
