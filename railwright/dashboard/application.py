@@ -11,7 +11,6 @@ in small steps. A reader that has it already, by its ETag, of this server or of 
 import asyncio
 import contextlib
 import hashlib
-import ipaddress
 import pathlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -119,8 +118,10 @@ async def add_headers(_request: web.Request, response: web.StreamResponse) -> No
 
 @web.middleware
 async def require_loopback(request: web.Request, handler: typedefs.Handler) -> web.StreamResponse:
-    """Refuse a request whose Host header names another machine."""
-    if not is_loopback_host(request.host):
+    """Refuse a request whose Host header names another machine. This one's: 127.0.0.1:8080, localhost, [::1]:8080."""
+    host, _, port = request.host.rpartition(":")
+    name = (host if port.isdigit() else request.host).removeprefix("[").removesuffix("]")
+    if not settings.Address(name.lower(), 0).is_loopback:
         reason = "the Host header does not name this machine: open the URL that the command printed"
         raise application.HttpError(421, reason)
     return await handler(request)
@@ -153,18 +154,6 @@ async def _check_permission(request: web.Request) -> None:
     if denial is not None:
         status, reason = denial
         raise application.HttpError(status, reason, **({"WWW_Authenticate": "Bearer"} if status == 401 else {}))
-
-
-def is_loopback_host(header: str) -> bool:
-    """True if a Host header names this machine: 127.0.0.1:8080, localhost, [::1]:8080."""
-    host = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
-    host = host.removeprefix("[").removesuffix("]").lower()
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def send_page(_request: web.Request) -> web.FileResponse:

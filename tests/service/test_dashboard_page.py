@@ -150,5 +150,5 @@ async def test_the_picture_of_the_documentation(chrome, tmp_path):
             "&& document.querySelector('#gangs li .state.worse')"
         )
         await tab.js("document.querySelector('#gangs li .state.worse').closest('li').click()")
-        await tab.until("document.querySelector('#details .gang') && railwright.drawing.glowUntil.size === 0")
+        await tab.until("document.querySelector('#details .gang')")
         await tab.picture(ROOT / "docs" / "dashboard.png")

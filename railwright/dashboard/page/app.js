@@ -192,12 +192,11 @@ function announce(text) {
 // --- updates from the server ----------------------------------------------------------------------------------------
 
 function takeOverview(overview) {
-  const [isFirst, oldLeaves] = [!store.hasData, store.overview.leaves];
+  const isFirst = !store.hasData;
   const oldStates = new Map(store.gangs.map((gang) => [gang.key, gang.state]));
   store.apply(overview);
   requestRender("site", "layout", "fabric", "gangs", "details");
   if (isFirst) return;
-  for (const [id, leaf] of Object.entries(overview.leaves)) if (oldLeaves[id] && oldLeaves[id] !== leaf) drawing.highlightChanges(oldLeaves[id], id);
   announceGangs(oldStates);
 }
 

@@ -6,8 +6,6 @@ import { getColour } from "./look.js";
 import { describeNode } from "./store.js";
 import { Tiles } from "./tiles.js";
 
-const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
-const GLOW = 900; // milliseconds that a changed node glows
 const TITLE = 44; // pixels above a cell that show its leaf and spine
 
 export class Drawing {
@@ -22,7 +20,6 @@ export class Drawing {
     this.node = ""; // the selected one
     this.cursor = ""; // the node with the keyboard's focus
     this.matches = null; // names of the nodes that the filters leave; null without a filter
-    this.glowUntil = new Map();
     this.pen = this.canvas.getContext("2d", { alpha: false });
     this.tiles = new Tiles(store);
     this.readTheme();
@@ -55,15 +52,6 @@ export class Drawing {
     this.paintNow(); // setting its size has cleared the canvas, and a frame later would show that
   }
 
-  /** Let the nodes of a leaf that differ from its old state glow for a moment. */
-  highlightChanges(oldLeaf, id) {
-    const leaf = this.store.getLeaf(id);
-    if (!leaf || !oldLeaf || reducedMotion.matches) return;
-    const oldNodes = new Map(oldLeaf.nodes.map((node) => [node.name, JSON.stringify(node)]));
-    const until = performance.now() + GLOW;
-    for (const node of leaf.nodes) if (oldNodes.get(node.name) !== JSON.stringify(node)) this.glowUntil.set(node.name, until);
-  }
-
   requestPaint() {
     this.request ??= requestAnimationFrame(() => this.paintNow());
   }
@@ -72,15 +60,12 @@ export class Drawing {
   paintNow() {
     if (this.request) cancelAnimationFrame(this.request);
     this.request = undefined;
-    const start = performance.now();
-    this.paint(start);
-    performance.clearMeasures("railwright-paint");
-    performance.measure("railwright-paint", { start, end: performance.now() });
+    this.paint();
   }
 
   // --- painting -----------------------------------------------------------------------------------------------
 
-  paint(time) {
+  paint() {
     const { pen, layout, look } = this;
     const top = this.scroller.scrollTop;
     const bottom = top + this.canvas.height / look.ratio;
@@ -98,13 +83,8 @@ export class Drawing {
       const image = this.tiles.get(place, leaf, layout, { ...look, gang: this.gang, matches: this.matches }, stamp);
       pen.drawImage(image, place.x, place.y, place.width, place.height);
     }
-    for (const [name, until] of this.glowUntil) {
-      this.paintGlow(name, until, time);
-      if (until < time) this.glowUntil.delete(name);
-    }
     this.paintRing();
     this.paintSelection();
-    if (this.glowUntil.size) this.requestPaint();
   }
 
   /** Read the theme's colours once: reading them for each frame costs more than painting. */
@@ -149,15 +129,6 @@ export class Drawing {
     pen.fillStyle = look.ink;
     pen.font = "600 12px system-ui, Inter, sans-serif";
     pen.fillText(spine.name, spine.x + 10, spine.y + 11, spine.width - 20);
-  }
-
-  paintGlow(name, until, time) {
-    const cell = this.layout.cells.get(name);
-    if (!cell) return;
-    this.pen.strokeStyle = this.look.focus;
-    this.pen.lineWidth = 1 + (3 * Math.max(0, until - time)) / GLOW;
-    traceBox(this.pen, cell.x, cell.y, this.layout.cell, this.layout.size.height, 4);
-    this.pen.stroke();
   }
 
   /** Frame the nodes of the selected gang, and draw its ring in order of rank where it leaves a leaf. */
