@@ -11,7 +11,7 @@ from railwright.cli.clouds import first_policies
 from railwright.cli.clouds.first_policies import Kind
 from railwright.cli.explanation import templates
 from railwright.fabric import names
-from railwright.fabric.claims import drivers
+from railwright.fabric.claims import objects
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model, presets
 
@@ -81,7 +81,7 @@ def _list_classes(fabric: model.Fabric) -> dict[str, str]:
     if fabric.claims is None:
         return {}
     return {
-        fabric.claims.device_class: f'device.driver == "{drivers.DRANET}"',
+        fabric.claims.device_class: f'device.driver == "{objects.DRANET}"',
         "gpu.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'",
     }
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from railwright.cli.checking.rows import Assessment, assess_problems, fail, row, warn
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import text
-from railwright.fabric.claims import claim_templates, drivers, inventory, selectors, slices
+from railwright.fabric.claims import claim_templates, inventory, objects, selectors, slices
 from railwright.fabric.policy import claimed_rails
 
 GROUP = "claims"
@@ -62,9 +62,9 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
     if missing := text.join_first((name for name in required if name not in existing), 5):
         detail = f"there is no DeviceClass {missing}; there is {text.join_first(existing, 5) or 'none'}"
         return fail(detail, _CREATE_CLASS)
-    if not any(item.spec.driver == drivers.DRANET for item in snapshot.get_all("device-slices")):
+    if not any(item.spec.driver == objects.DRANET for item in snapshot.get_all("device-slices")):
         return fail(
-            f"no ResourceSlice has the driver {drivers.DRANET}: pods stay Pending",
+            f"no ResourceSlice has the driver {objects.DRANET}: pods stay Pending",
             "check the pods of the driver, and their right to write ResourceSlices: kubectl get resourceslices",
         )
     if unread := _list_unread_classes(snapshot, claims):
@@ -74,7 +74,7 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
         )
     offers = _list_offers(snapshot, claims)
     if not offers:
-        return fail(f"no device of driver {drivers.DRANET} is in DeviceClass {claims.device_class}")
+        return fail(f"no device of driver {objects.DRANET} is in DeviceClass {claims.device_class}")
     problems = (
         f"{offer.node}: {problem}"
         for offer in offers
@@ -98,7 +98,7 @@ def _list_offers(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> l
     offers: dict[str, _Offer] = {}
     for device in devices.offered.devices.values():
         offer = offers.setdefault(device.node, _Offer(device.node, [], [], Counter()))
-        is_nic, own_names = device.id.driver == drivers.DRANET, devices.names.find_names(device)
+        is_nic, own_names = device.id.driver == objects.DRANET, devices.names.find_names(device)
         device_class = claims.device_class if is_nic else claims.accelerator_class
         if inventory.name_class(device_class or "") in own_names:
             (offer.nics if is_nic else offer.accelerators).append(device)

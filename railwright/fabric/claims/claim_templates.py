@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.claims import drivers, selectors
+from railwright.fabric.claims import objects, selectors
 
 Tree = dict[str, Any]
 
@@ -191,7 +191,7 @@ def build_specs(fabric: ClaimedFabric, rails: Sequence[ClaimedRail], accelerator
         size = group.accelerators + len(group.rails) * fabric.devices_per_rail
         if not specs or size > room:
             specs.append({"requests": [], "constraints": [], "config": []})
-            room = drivers.MAX_DEVICES
+            room = objects.MAX_DEVICES
         _add_group(specs[-1], fabric, group, [next(accelerator_names) for _ in range(group.accelerators)])
         room -= size
     return [{key: items for key, items in spec.items() if items} for spec in specs]
@@ -221,7 +221,7 @@ def _add_group(spec: Tree, fabric: ClaimedFabric, group: Group, gpus: Sequence[s
     for rail in group.rails:
         spec["requests"].append(_request(rail.name, fabric.device_class, rail.expression, fabric.devices_per_rail))
         if rail.interface:
-            opaque = {"driver": drivers.DRANET, "parameters": {"interface": {"name": rail.interface}}}
+            opaque = {"driver": objects.DRANET, "parameters": {"interface": {"name": rail.interface}}}
             spec["config"].append({"requests": [rail.name], "opaque": opaque})
     if gpus and group.rails:
         members = [*gpus, *[rail.name for rail in group.rails]]

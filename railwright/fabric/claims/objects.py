@@ -1,4 +1,4 @@
-"""Views of the objects of resource.k8s.io/v1: slices, claims and device classes.
+"""Views of the objects of resource.k8s.io/v1: slices, claims and device classes; constants of them and of dranet.
 
 They have only the fields that railwright reads, as those in `railwright.fabric.views`.
 """
@@ -11,6 +11,20 @@ import msgspec
 
 from railwright.fabric import node_views, views
 
+DRANET = "dra.net"
+"""spec.driver of the slices of dranet, the driver of NICs that come as claims."""
+RDMA_DEVICE = "dra.net/rdmaDevice"
+"""Attribute with the name of the RDMA device."""
+WITHDRAWN = frozenset(
+    f"dra.net/{name}"
+    for name in ("ifName", "mac", "mtu", "encapsulation", "alias", "state", "type", "ipv4", "ipv6", "ebpf")
+)
+"""Attributes that dranet reads from the host's interface (pkg/inventory/db.go, addLinkAttributes).
+
+They are gone while a pod holds the device, because its interface is in the pod then.
+"""
+MAX_DEVICES = 32
+"""Devices of a claim (resource.k8s.io/v1, AllocationResultsMaxSize). The API server does not check the sum."""
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Each DeviceClass can be requested as an extended resource with this prefix and its name (KEP-5004)."""
 

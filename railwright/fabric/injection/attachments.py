@@ -30,7 +30,7 @@ def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
             raise reasons.RefusedError(
                 "missing-network",
                 f"NetworkAttachmentDefinition {'/'.join(rail.network)} of fabric {ctx.fabric_name} does not exist; "
-                f"create it or correct `network` of rail {rail.name} in the policy",
+                f"create it or correct `network` of rail {rail.rail.name} in the policy",
             )
     if merged.added:
         count = text.format_count(merged.added, "rail network")

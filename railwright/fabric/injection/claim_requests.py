@@ -24,7 +24,7 @@ def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_template
     if claimed is None or not ctx.rails:
         return None
     certain = len(ctx.rails) == len(claimed.rails) or not context.is_number_only(pod, ctx.fabric)
-    rails = tuple([rail.name for rail in ctx.rails]) if certain else len(ctx.rails)
+    rails = ctx.selected.names if certain else len(ctx.rails)
     return claimed.plan(rails, _count_accelerators(pod, ctx, claimed))
 
 

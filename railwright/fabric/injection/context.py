@@ -60,6 +60,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
     fabric: policies.Fabric
     role: Role
     targets: tuple[int, ...]
+    container_names: tuple[str, ...]  # of the targets; none for a role without rails
     mentioned: Collection[str]  # resources that app containers mention
     selected: RailSelection
     rails: tuple[compiled.ResolvedRail, ...]  # of `selected`
@@ -84,6 +85,7 @@ def build(
     is_for_cpus = document.fabrics[name].accelerators == ()
     role = find_role(pod, accelerated=bool(accelerated), is_for_cpus=is_for_cpus)
     selected = selected if role.rails else _NO_RAILS
+    targets = select_targets(pod, accelerated)
     return InjectionContext(
         policy=policy,
         document=document,
@@ -91,7 +93,8 @@ def build(
         fabric_name=name,
         fabric=document.fabrics[name],
         role=role,
-        targets=select_targets(pod, accelerated),
+        targets=targets,
+        container_names=tuple([pod.spec.containers[index].name for index in targets]) if role.rails else (),
         mentioned=mentioned,
         selected=selected,
         rails=selected.rails,
@@ -124,7 +127,7 @@ def build_selection(rails: Collection[compiled.ResolvedRail], fabric: compiled.C
     return RailSelection(
         rails=tuple(rails),
         policy_rails=tuple([rail.rail for rail in rails]),
-        names=tuple([rail.name for rail in rails]),
+        names=tuple([rail.rail.name for rail in rails]),
         resources=frozenset(resources),
         device_counts={name: fabric.fabric.count_devices(count) for name, count in requested.items()},
         attachments=tuple(

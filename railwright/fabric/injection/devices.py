@@ -194,7 +194,7 @@ def _warn_not_allocatable(
         return
     missing = [resource for resource in needed_by_resource if resource not in ctx.known.offered]
     if missing_of_rails := [resource for resource in missing if resource in ctx.selected.resources]:
-        rail_names = [rail.name for rail in ctx.rails if rail.resource in missing_of_rails]
+        rail_names = [rail.rail.name for rail in ctx.rails if rail.resource in missing_of_rails]
         remedy = "ask the operator to check the device plugin and `resource` of the rail"
         yield _explain_not_offered(missing_of_rails, rail_names, remedy)
     if missing_of_networks := [resource for resource in missing if resource not in ctx.selected.resources]:

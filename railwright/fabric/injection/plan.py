@@ -6,12 +6,12 @@ change.
 A mutation of pods is a function of the signature `Mutator`, and a row in `MUTATORS`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import names, text, views
+from railwright.fabric import intent, names, text, version, views
 from railwright.fabric.injection import (
     accelerators,
     attachments,
@@ -26,7 +26,6 @@ from railwright.fabric.injection import (
     mounts,
     opt_in,
     pod_fields,
-    record,
 )
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model as policies
@@ -177,7 +176,7 @@ def plan(  # noqa: PLR0913 - options are given by name
         if name is None:
             return NotOptedIn(keys.check_pod(pod.metadata))
         fabric = name
-        record.check_size(pod)
+        _check_size(pod)
         options = context.read_options(pod, [row.skip for row in rows if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         draft = drafts.Draft(drafts.read(pod, cluster.namespace), written)
@@ -233,12 +232,12 @@ def _build_injection(
 ) -> Injection:
     for row in rows:
         row.mutate(draft, ctx)
-    record.write(draft, ctx)
+    _write_record(draft, ctx)
     pod = draft.pod
     return Injection(
         fabric=ctx.fabric_name,
         role=ctx.role.name,
-        containers=tuple([pod.spec.containers[index].name for index in ctx.targets]) if ctx.role.rails else (),
+        containers=ctx.container_names,
         rails=ctx.selected.names,
         changes=tuple(draft.changes),
         warnings=(*keys.check_pod(user_metadata), *draft.warnings),
@@ -248,3 +247,59 @@ def _build_injection(
         has_rails=ctx.role.rails,
         resources=frozenset([rail.resource for rail in ctx.rails if rail.resource]),
     )
+
+
+# --- the record (docs/interface.md 5), and the size of the annotations (1.5) ---------------------------------
+# The record depends only on the injected pod, so that planning it again gives the same text. A value that a user wrote
+# there is ignored.
+
+_OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
+MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
+
+
+def _check_size(pod: views.Pod) -> None:
+    """Raise RefusedError if the user's annotations already exceed the limit, before they are parsed."""
+    size = _measure({key: value for key, value in pod.metadata.annotations.items() if key not in _OWN_ANNOTATIONS})
+    if size > MAX_ANNOTATIONS:
+        raise reason.RefusedError(
+            "too-large", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
+        )
+
+
+def _write_record(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+    """Write the record into a draft with all other edits. Raises RefusedError if the other annotations do not fit."""
+    record = intent.Record(
+        version=version.VERSION,
+        policy=ctx.policy.digest,
+        fabric=ctx.fabric_name,
+        role=ctx.role.name,
+        containers=ctx.container_names,
+        rails=ctx.selected.names,
+        added=tuple(draft.entries),
+        user_values=draft.user_values,
+        skipped=draft.skipped,
+        reasons={entry: code for entry, code in draft.entries.items() if code is not None},
+    )
+    value, annotations = msgspec.json.encode(record).decode(), draft.pod.metadata.annotations
+    size = _measure({key: own for key, own in annotations.items() if key != names.INJECTION})
+    if size > MAX_ANNOTATIONS and draft.annotation_keys:
+        raise reason.RefusedError(
+            "too-large",
+            f"annotations would be {size} bytes with {', '.join(draft.annotation_keys)}; the limit is "
+            f"{MAX_ANNOTATIONS}: remove some of the pod's own",
+        )
+    if size + _measure({names.INJECTION: value}) > MAX_ANNOTATIONS:
+        full = reason.Reason(
+            AdmissionCode.ANNOTATIONS_FULL,
+            f"annotation {names.INJECTION} is left out: the pod's annotations are at their limit of 256 KiB",
+            fix="shorten some of them",
+        )
+        draft.warn(full)
+        value = ""  # removes a record that a user may have forged
+    if annotations.get(names.INJECTION, "") != value:
+        draft.set_annotation(names.INJECTION, value, drafts.Cause("", "the record of this injection"))
+
+
+def _measure(annotations: Mapping[str, str]) -> int:
+    """Return the bytes of keys and values in UTF-8, as the API server counts them against MAX_ANNOTATIONS."""
+    return sum([len(part.encode(errors="replace")) for pair in annotations.items() for part in pair])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import names, quantity, text, topology, views
-from railwright.fabric.claims import drivers
+from railwright.fabric.claims import objects
 from railwright.fabric.policy import claimed_rails, model, presets
 
 Path = tuple[str | int, ...]
@@ -496,10 +496,10 @@ def _check_pairs(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) ->
 def _check_size(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> Iterator[Finding]:
     """Check that the devices of a rail, or of a pair, fit into one claim: constraints do not reach across claims."""
     gpus, rails = fabric.gpus_per_node, len(fabric.rails)
-    if fabric.devices_per_rail > drivers.MAX_DEVICES:
+    if fabric.devices_per_rail > objects.MAX_DEVICES:
         message = (
             f"{fabric.devices_per_rail} devices of a rail are one request, but a ResourceClaim has at most "
-            f"{drivers.MAX_DEVICES} devices; lower it"
+            f"{objects.MAX_DEVICES} devices; lower it"
         )
         yield Finding(("devicesPerRail",), message)
         return
@@ -507,10 +507,10 @@ def _check_size(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> 
         return
     groups = min(gpus, rails)
     devices = gpus // groups + -(-rails // groups) * fabric.devices_per_rail
-    if devices > drivers.MAX_DEVICES:
+    if devices > objects.MAX_DEVICES:
         message = (
             f"{fabric.devices_per_rail} makes {devices} devices of each pair of GPUs and rails, but a ResourceClaim "
-            f"has at most {drivers.MAX_DEVICES}; lower it, or set claims.pairBy: none"
+            f"has at most {objects.MAX_DEVICES}; lower it, or set claims.pairBy: none"
         )
         yield Finding(("devicesPerRail",), message)
 
@@ -519,7 +519,7 @@ def _check_size(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> 
 
 
 def _check_attribute(_fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> Iterator[Finding]:
-    if claims.rail_attribute in drivers.WITHDRAWN:
+    if claims.rail_attribute in objects.WITHDRAWN:
         message = (
             f"{_quote(claims.rail_attribute)} is gone while a pod holds the device, because its interface is in the "
             "pod then; use dra.net/rdmaDevice or dra.net/pciAddress"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from railwright.fabric import names
-from railwright.fabric.claims import claim_templates, drivers
+from railwright.fabric.claims import claim_templates, objects
 from railwright.fabric.policy import model
 
 NO_PAIRS = "none"  # the word of `pairBy` that stands for no attribute
@@ -40,7 +40,7 @@ def compile_claims(name: str, document: model.PolicyDocument) -> claim_templates
 
 def find_rail_attribute(claims: model.Claims) -> str:
     """Return the attribute whose value identifies a rail."""
-    return claims.rail_attribute or drivers.RDMA_DEVICE
+    return claims.rail_attribute or objects.RDMA_DEVICE
 
 
 def list_values(rail: model.Rail, shapes: Sequence[model.NodeShape]) -> tuple[str | int, ...]:

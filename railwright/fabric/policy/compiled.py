@@ -25,11 +25,6 @@ class ResolvedRail(msgspec.Struct, frozen=True):
     network: Network | None
     claim: claim_templates.ClaimedRail | None = None
 
-    @property
-    def name(self) -> str:
-        """Return the rail's name."""
-        return self.rail.name
-
     def with_resource(self, resource_by_network: Mapping[Network, str | None] | None) -> "ResolvedRail":
         """Return the rail with the resource of its network, unless the policy names one."""
         if self.resource is not None or self.network is None or resource_by_network is None:

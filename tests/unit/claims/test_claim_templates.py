@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.claims import claim_templates, drivers
+from railwright.fabric.claims import claim_templates, objects
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 NUMBER = 'device.attributes["example.com"].number'
@@ -86,7 +86,7 @@ def test_forty_devices_are_split_into_two_claims_between_groups():
 def pods(draw):
     node = gpus, rails = (draw(st.integers(1, 16)), draw(st.integers(1, 64)))
     each, groups = draw(st.integers(1, 8)), min(gpus, rails)
-    fits = gpus // groups + -(-rails // groups) * each <= drivers.MAX_DEVICES  # a policy without pairs may exceed it
+    fits = gpus // groups + -(-rails // groups) * each <= objects.MAX_DEVICES  # a policy without pairs may exceed it
     fabric = build_fabric(*node, devices_per_rail=each, pair_attribute=PCIE_ROOT if fits else "")
     rails = sorted(draw(st.sets(st.integers(0, node[1] - 1), min_size=1)))
     return fabric, rails, draw(st.integers(0, 16))
@@ -100,8 +100,8 @@ def test_every_device_is_requested_once(pod):
     requests = [request for devices in claims for request in devices["requests"]]
     names = [request["name"] for request in requests]
     assert sorted(names) == sorted([f"gpu{n}" for n in range(accelerators)] + [f"rail{rail}" for rail in rails])
-    assert all(count_devices(devices) <= drivers.MAX_DEVICES for devices in claims)
-    assert all(len(pairs(devices)) <= drivers.MAX_DEVICES for devices in claims)
+    assert all(count_devices(devices) <= objects.MAX_DEVICES for devices in claims)
+    assert all(len(pairs(devices)) <= objects.MAX_DEVICES for devices in claims)
 
 
 @given(pods())
@@ -111,7 +111,7 @@ def test_no_group_of_gpus_and_nics_is_split_between_claims(pod):
     claim_of = {request["name"]: index for index, devices in enumerate(claims) for request in devices["requests"]}
     for group in claim_templates.list_groups(fabric, accelerators, build_rails(rails)):
         size = group.accelerators + len(group.rails) * fabric.devices_per_rail
-        if size <= drivers.MAX_DEVICES:
+        if size <= objects.MAX_DEVICES:
             assert len({claim_of[rail.name] for rail in group.rails}) <= 1
     for devices in claims:
         members = list(itertools.chain.from_iterable(pairs(devices)))

@@ -3,7 +3,7 @@
 from admitting import LAUNCHER, admit_pod, cpu, fabric, gpus, plan_pod, pod, read_env, read_record
 
 from railwright.fabric import version
-from railwright.fabric.injection import record as records
+from railwright.fabric.injection import plan
 from railwright.fabric.reasons.codes import VariableCode
 
 UCX = [{"name": "UCX_TLS", "value": "rc"}]
@@ -70,7 +70,7 @@ def test_a_changed_policy_adds_only_what_is_missing():
 
 def filler(left: int) -> dict:
     """Return annotations that leave `room` bytes below the limit."""
-    return {"fill": "x" * (records.MAX_ANNOTATIONS - len("fill") - left)}
+    return {"fill": "x" * (plan.MAX_ANNOTATIONS - len("fill") - left)}
 
 
 def test_a_record_that_just_fits_still_fits_the_second_time():

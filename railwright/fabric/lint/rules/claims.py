@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric.claims import drivers, objects
+from railwright.fabric.claims import objects
 from railwright.fabric.lint import rule_types
 from railwright.fabric.lint.rule_types import Severity, Violation, rule
 
@@ -19,7 +19,7 @@ _SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
 _NIC_CLASSES = frozenset(
     {"dranet", "dranet.net", "mrdma.google.com", "netdev.google.com", "efa.networking.k8s.aws", _SRIOV}
 )
-_NIC_DRIVERS = (drivers.DRANET, _SRIOV)
+_NIC_DRIVERS = (objects.DRANET, _SRIOV)
 # attributes that a CEL expression names
 _DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*["']([^"'\\]+)["']\s*\]""")
 _REFERENCE = re.compile(_DOMAIN.pattern + r"""(?:\s*\.\s*|\s*\[\s*["'])([A-Za-z_]\w*)""")
@@ -171,7 +171,7 @@ def check_withdrawn(claim: ClaimContext) -> _Violations:
     openshift-psap/dra-rail-admission-webhook (ipv4).
     """
     for request, attribute, path in _list_attributes(claim):
-        if attribute in drivers.WITHDRAWN:
+        if attribute in objects.WITHDRAWN:
             yield Violation(
                 f"request {request} selects by {attribute}, which dranet withdraws while a pod holds the "
                 "device, and which may differ by node; use dra.net/rdmaDevice or dra.net/pciAddress",

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from railwright.fabric import resources
-from railwright.fabric.claims import drivers, objects, slices
+from railwright.fabric.claims import objects, slices
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 from railwright.fabric.policy import model
 
@@ -129,6 +129,6 @@ def format_held_rails(held: Sequence[HeldRail]) -> str:
 def _name_device(device: slices.OfferedDevice, fabric: model.Fabric) -> str:
     attributes = device.device.attributes or {}
     own = fabric.claims.rail_attribute if fabric.claims is not None else None
-    keys = [key for key in (own, drivers.RDMA_DEVICE) if key and key.endswith("rdmaDevice")]
+    keys = [key for key in (own, objects.RDMA_DEVICE) if key and key.endswith("rdmaDevice")]
     values = [attributes.get(key, objects.Attribute()).value for key in keys]
     return next((value for value in values if isinstance(value, str) and value), device.id.device)
