@@ -1,4 +1,4 @@
-"""Reads and writes certificate files, and the files with which API server and scheduler present a client certificate.
+"""Reads and writes certificate files, and the configuration files for client certificates of API server and scheduler.
 
 A certificate is `NAME.crt` and `NAME.key` in one directory. Files are written atomically, with their modes.
 """

@@ -1,7 +1,7 @@
-"""Reads and rotates the certificates in a cluster: Secrets that contain them, webhook configurations that trust them.
+"""Reads and rotates the certificates in a cluster: Secrets, and the caBundles of webhook configurations.
 
-Only the fields that railwright owns are changed, and only if the object is still the one that was read: each write
-carries the resourceVersion that was read, so of two concurrent writers one gets a 409 and reads again.
+Only fields that railwright owns are changed, and only in unchanged objects: each write has the resourceVersion that was
+read, so one of two concurrent writers gets a 409 and reads again.
 """
 
 import datetime as dt
@@ -203,9 +203,9 @@ async def _write_secret(
 
 
 async def _create_empty_secret(client: clients.Client, path: str, name: str) -> Secret:
-    """Create a Secret without content, and return it. The API server answers 409 if another process has filled it.
+    """Create a Secret without content, and return it. The API server returns 409 if another process has filled it.
 
-    By server-side apply, because RBAC can limit it by resource name; a POST cannot be limited so.
+    Uses server-side apply, because RBAC cannot limit a POST by resource name.
     """
     empty = {
         "apiVersion": "v1",

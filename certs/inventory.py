@@ -1,4 +1,4 @@
-"""Names the certificates of an installation, and decides which existing ones it can keep."""
+"""Lists the certificates of an installation, and decides which existing ones are valid."""
 
 import dataclasses
 import datetime as dt
@@ -58,7 +58,7 @@ def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
 
 
 def get_renewal_time(certificate: x509.Certificate, left: float = RENEW_BEFORE) -> dt.datetime:
-    """Return when this share of the validity period is left, which begins when a certificate of ours is issued."""
+    """Return when this share of the validity period is left. The period begins at the issue time."""
     validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - pki.BACKDATED
     return certificate.not_valid_after_utc - max(validity, dt.timedelta()) * left  # others' may be valid for minutes
 

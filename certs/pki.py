@@ -1,4 +1,4 @@
-"""Issues certificates, and reads certificates and CA bundles that others may have written. All are PEM, in memory.
+"""Issues certificates, and reads certificates and CA bundles of any origin. All are PEM, in memory.
 
 The current time is a parameter, so that validity can be tested. The caller decides where keys are stored.
 
@@ -202,7 +202,7 @@ def is_valid_at(certificate: x509.Certificate, now: dt.datetime) -> bool:
 
 
 def get_issue_time(pair: Pair) -> dt.datetime:
-    """Return when one of our certificates was issued. Raises ValueError for a text that is none."""
+    """Return when one of railwright's certificates was issued. Raises ValueError for an invalid one."""
     return x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_before_utc + BACKDATED
 
 
@@ -217,7 +217,7 @@ def load_certificate(pair: Pair) -> x509.Certificate | None:
 
 
 def is_presentable(pair: Pair, now: dt.datetime) -> bool:
-    """True if a server could present this pair now."""
+    """True if this pair is valid now and its key matches, so that a server can present it."""
     certificate = load_certificate(pair)
     return certificate is not None and is_valid_at(certificate, now)
 
@@ -233,7 +233,7 @@ def split_bundle(pem: bytes) -> tuple[bytes, ...]:
 
 
 def find_issuer(chain: bytes, certificates: Iterable[bytes]) -> bytes | None:
-    """Return which of `certificates` issued the first certificate of a chain, or an intermediate CA in it, if any."""
+    """Return the one of `certificates` that issued a chain's first certificate or an intermediate CA in it, if any."""
     candidates = tuple(certificates)
     return next(
         (issuer for link in split_bundle(chain) for issuer in candidates if _is_signed_by_pem(link, issuer)), None

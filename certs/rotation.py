@@ -1,5 +1,5 @@
-"""Plans the rotation of certificates: the next step, given the state of the cluster, a schedule and the time, and what
-the step writes.
+"""Plans the rotation of certificates: the next step and its writes, from the state of the cluster, a schedule and the
+time.
 
 A new CA is trusted everywhere before a certificate issued by it is presented, and an old CA is trusted until no
 certificate issued by it is presented. Steps depend on the stored state only, so a crash between two steps is
@@ -61,7 +61,7 @@ class Observed:
     bundles: Mapping[str, bytes]
 
     def list_trusted(self) -> tuple[bytes, ...]:
-        """Return every certificate that anything in the state trusts."""
+        """Return every CA certificate in the state: those of the keyring and of all bundles."""
         cas = [pair.certificate_pem for pair in (self.keyring.next_ca, self.keyring.active_ca) if pair is not None]
         pems = [*cas, *(stored.trusted for stored in self.certificates.values()), *self.bundles.values()]
         parts = [certificate for pem in pems for certificate in pki.split_bundle(pem)]
@@ -79,7 +79,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """No change until `until`. `soon` is True if that is a matter of seconds, which a single run waits for."""
+    """No change until `until`. If `soon`, that is in seconds, and a single run waits for it."""
 
     until: dt.datetime
     reason: str
@@ -88,7 +88,7 @@ class Wait:
 
 @dataclasses.dataclass(frozen=True)
 class Situation:
-    """Contains what a step is planned from.
+    """The input from which a step is planned.
 
     `unchanged_for` is how long the certificates and bundles have been unchanged, measured by a monotonic clock: moving
     the wall clock forward must not end a wait that protects handshakes. `renew_ca` starts a rotation before it is due.
@@ -161,18 +161,18 @@ def _plan_next_ca(situation: Situation) -> Step | Wait | None:
 
 
 def _list_outdated(situation: Situation) -> list[str]:
-    """Return the names of what has another bundle than the keyring."""
+    """Return the names of the Secrets and webhook configurations whose bundle differs from the keyring's."""
     expected, observed = situation.keyring.bundle, situation.observed
     stored = {name: item.trusted for name, item in observed.certificates.items() if item.pair is not None}
     return [name for name, pem in {**observed.bundles, **stored}.items() if pem != expected]
 
 
 def _plan_renewal(situation: Situation) -> Step | Wait | None:
-    """Renew what is missing, about to expire, or issued by another CA.
+    """Renew certificates that are missing, about to expire, or issued by another CA.
 
-    That comes before a bundle is written, which may fail for weeks, where nobody has to trust another CA for it: the
-    successor has the same issuer. A certificate that nobody can verify any more needs only the caBundle of the webhooks
-    that admit pods. One of another CA that is still presented stays until every bundle has been in force for a while.
+    If the issuer stays the same, no client needs a new bundle, so renewal precedes the bundles, whose writing may fail
+    for weeks. An unverifiable certificate only waits for the caBundle of the webhooks that admit pods. A certificate of
+    another CA that is still presented stays until every bundle has been in force for a while.
     """
     ca, observed, now = situation.keyring.active_ca, situation.observed, situation.now
     if ca is None or not situation.signs:
@@ -222,9 +222,9 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
 
 
 def _plan_removal(situation: Situation) -> Step | Wait | None:
-    """Distrust the other CAs: twice `overlap` after the active one was issued, which became active in the middle.
+    """Remove the other CAs, twice `overlap` after the active one was issued; it became active halfway.
 
-    Copies of client certificates are replaced by hand, so the others are trusted for `overlap` after the last one.
+    Copies of client certificates are replaced by hand, so other CAs stay trusted for `overlap` after the last issue.
     """
     keyring, schedule = situation.keyring, situation.schedule
     if keyring.next_ca is not None or keyring.active_ca is None or len(keyring.trusted) < 2:
@@ -268,7 +268,7 @@ _RULES: tuple[Callable[[Situation], Step | Wait | None], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """The objects to write, in this order. None and absent names leave an object as it is."""
+    """The objects to write, in this order. None and absent names mean no change."""
 
     keyring: Keyring | None = None
     bundle: bytes | None = None  # for every caBundle that calls railwright

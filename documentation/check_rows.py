@@ -1,6 +1,6 @@
 """Formats the rows of `railwright check` for docs/reference/check.md.
 
-Writes the entries of the webhook configurations for the command, which compares those of a cluster with them.
+Also writes the expected webhook entries, with which the command compares a cluster's.
 """
 
 import json

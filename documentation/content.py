@@ -64,5 +64,5 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
 
 
 def list_stale() -> dict[pathlib.Path, str]:
-    """Return the expected text of the files that differ from it. `python -m documentation` updates them."""
+    """Return the expected text of each outdated file. `python -m documentation` updates them."""
     return {path: text for path, text in list_files() if not path.exists() or path.read_text(encoding="utf-8") != text}

@@ -1,4 +1,4 @@
-"""Shows profiles of clouds on pages, what lint found in published manifests, and common messages of admission."""
+"""Formats cloud profiles, lint's results on published manifests, and common admission messages for pages."""
 
 import pathlib
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def preview_admission(manifest: str, policy: pathlib.Path) -> previews.Admission
 
 
 def list_profiles() -> str:
-    """Return a table of the profiles: what a label replaces, and what the profile does differently, with the reason."""
+    """Return a table of the profiles: the lines that a label replaces, and the differences with their reasons."""
     columns = ("profile", "shape", "network", "lines", "topology", "the site installs", "differences", "not verified")
     return "\n".join(
         [
@@ -77,7 +77,7 @@ def _format_profile(profile: profiles.Profile) -> tuple[str, ...]:
 
 
 def _count_lines(path: pathlib.Path) -> int:
-    """Return the number of lines of a manifest as YAML writes it, so that the authors' styles do not count."""
+    """Return the number of lines of a manifest after reformatting, so that the author's style does not count."""
     trees = object_files.read_manifest(path.read_text(encoding="utf-8"), path.name)
     return sum(len(formats.format_yaml_lines(tree)) for tree in trees)
 
@@ -90,7 +90,7 @@ _REVIEWED = markdown.ROOT / "tests" / "data" / "lint" / "reviewed.yaml"
 
 
 def list_reviewed() -> str:
-    """Return how many published manifests lint has read, of which repositories, and how many it found something in."""
+    """Return the number of published manifests that lint has read, their repositories, and the number with findings."""
     repositories = yaml.safe_load(_REVIEWED.read_text(encoding="utf-8"))
     read = sum(row["manifests"] for row in repositories)
     with_findings = {

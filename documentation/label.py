@@ -1,4 +1,4 @@
-"""Shows what one label does to a pod, in twelve lines: the demo's pod before and after admission, shortened."""
+"""Shows the effect of one label on a pod in twelve lines: the demo's pod before and after admission, shortened."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _GPU = "nvidia.com/gpu"
 
 
 def show_pod() -> str:
-    """Return the pod as a diff in Markdown. Lines with + are added by admission, the one with - is replaced."""
+    """Return the pod as a diff in Markdown. Admission adds the lines with +, and replaces the one with -."""
     preview = examples.preview_admission((_DEMO / "job.yaml").read_text(encoding="utf-8"), _DEMO / "policy.yaml")
     return "\n".join(["```diff", *_list_lines(preview.before, preview.after), "```"])
 

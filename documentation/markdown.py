@@ -1,6 +1,6 @@
 """Writes Markdown: tables, and the generated parts of a page.
 
-These are from `<!-- generated: NAME WORD... -->` to `<!-- end of generated -->`.
+Generated parts begin with `<!-- generated: NAME WORD... -->` and end with `<!-- end of generated -->`.
 """
 
 import pathlib

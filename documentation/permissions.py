@@ -49,7 +49,7 @@ def format_permissions() -> str:
 
 
 def list_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the rules of a ServiceAccount by scope: `cluster`, that with claims, or the namespace."""
+    """Return the rules of a ServiceAccount by scope: `cluster`, the cluster with claims, or the namespace."""
     objects = [*_read_objects(*sorted(_BASE.glob("*.yaml"))), *_read_objects(_CLAIMS)]
     roles = {(role["kind"], role["metadata"]["name"]): role for role in objects if role["kind"].endswith("Role")}
     scopes: dict[str, list[Mapping[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""Formats the lint rules as a page: title, explanation and source of each, and an example of what it reports.
+"""Formats the lint rules as a page: title, explanation, source and an example of each.
 
 The examples are the rules' own test cases, and the messages shown are those that the rules give for them.
 """

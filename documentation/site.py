@@ -15,7 +15,7 @@ _FETCHED = re.compile(
 
 
 class ElsewhereError(Exception):
-    """A page would load something from another server, but the site must work without a network."""
+    """Raised if a page loads something from another server, because the site must work offline."""
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

@@ -1,4 +1,4 @@
-"""Reads from the Go modules of the tests which versions of a cluster's parts are tested."""
+"""Reads the tested versions of Kubernetes, schedulers and controllers from the Go modules of the tests."""
 
 import pathlib
 import re

@@ -63,7 +63,7 @@ async def serve(options: settings.Settings) -> int:
     gangs = gang_tracker.Gangs(state, assessor)
 
     def find_cache_problem() -> str:
-        """Return why the caches are not ready. Stale ones would place gangs on resources that no longer exist."""
+        """Return why the caches are not ready. Stale caches would place gangs on resources that no longer exist."""
         problem = origin.cache_problem(options.stale_seconds)
         if not problem:
             deciding.warm()  # the first request does not wait for it then
@@ -117,7 +117,7 @@ async def serve(options: settings.Settings) -> int:
 
 
 async def _expire(deciding: decider.Decider, state: states.State, assume_seconds: float) -> None:
-    """End scored and assumed pods whose time is over, until cancelled."""
+    """Remove expired scored and assumed pods, until cancelled."""
     while True:
         await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
         deciding.scored.end(time.monotonic())

@@ -48,14 +48,14 @@ def build_volcano_application(deciding: decider.Decider, rules: application.Rule
 
 
 def build_rules(max_body: int, counters: metrics.Metrics | None) -> application.Rules:
-    """Return what an application of the extender accepts."""
+    """Return the limits of an application of the extender."""
     return application.Rules(max_body=max_body, counters=counters, malformed=(decoding.MalformedError,))
 
 
 def _build_handler(
     answer: _Answer, most: int, advice: str = "send a smaller one", *, has_scope: bool = False
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return the handler of a path, whose bodies have at most `most` bytes, which is less than --max-body."""
+    """Return the handler of a path. `most` limits its bodies, in bytes, below --max-body."""
 
     async def handle(request: web.Request) -> web.Response:
         body = request[application.BODY]

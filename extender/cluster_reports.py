@@ -1,9 +1,9 @@
-"""Reports on the cluster: devices of rails in metrics, overcommitted ones also in the log.
+"""Reports the devices of rails in metrics, and overcommitted ones also in the log.
 
-Devices are counted between requests in batches of nodes, because that visits all nodes; a scrape reads the last count.
-A device counts as dead if it is in capacity but not in allocatable: its plugin reports it unhealthy or does not run, or
-its slice taints it. Devices of claims count as those of device plugins. Rails that share a pool are counted together,
-because the rail of an allocated device is unknown.
+Counting visits all nodes, so it runs in batches between requests. A scrape reads the last count. A device is dead if it
+is in capacity but not in allocatable: its plugin reports it unhealthy or does not run, or its slice has a taint on it.
+Devices of claims count as those of device plugins. Rails that share a pool are counted together, because the rail of an
+allocated device is unknown.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class DeviceState(enum.StrEnum):
 def count_devices(
     nodes: Iterable[object_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Collection[str]
 ) -> Counter[tuple[str, DeviceState]]:
-    """Count the devices of these resources on these nodes, by resource and state, but for missing ones."""
+    """Count the devices of these resources on these nodes, by resource and state, without missing ones."""
     counts: Counter[tuple[str, DeviceState]] = Counter()
     for node in nodes:
         used = cluster.get_used(node.name)
@@ -65,7 +65,7 @@ def count_devices(
 
 
 def count_missing(nodes: Iterable[object_info.NodeInfo], resource_names: Collection[str]) -> Counter[str]:
-    """Count the nodes that lack a resource of one fabric and have another one of it, by resource."""
+    """Count, by resource, the nodes that lack it and have another resource of the same fabric."""
     counts: Counter[str] = Counter()
     for node in nodes:
         missing = [name for name in resource_names if not (node.capacity.get(name) or node.allocatable.get(name))]
@@ -91,7 +91,7 @@ class RailGauges:
         self._counted: tuple[int, dict[str, Mapping[str, str]]] | None = None
 
     async def run(self) -> None:
-        """Count until cancelled. The log then has overcommitted devices even if nothing scrapes the metrics."""
+        """Count until cancelled, so that overcommitted devices are logged even without a scrape."""
         while True:
             await self.count()
             await asyncio.sleep(_INTERVAL_SECONDS)

@@ -1,8 +1,8 @@
-"""Decides the requests of both schedulers; the same for either protocol.
+"""Decides the requests of both schedulers, independent of their protocols.
 
-The adapters (`kube_scheduler`, `volcano`) decode a request into a scheduling request, have it decided here, and encode
-the result. This part knows no protocol: it asks the placement engine, counts, and keeps the memory of gangs.
-Never awaits, and takes the clock as an argument.
+The adapters (`kube_scheduler`, `volcano`) decode a scheduling request, call the decider, and encode the result. The
+decider calls the placement engine, counts refusals, and stores the memory of gangs. Never awaits, and takes the clock
+as an argument.
 """
 
 from collections import Counter
@@ -39,12 +39,12 @@ class Decider:
         self.memory = gang_memory.EMPTY
 
     def warm(self) -> None:
-        """Look at the nodes that have changed since the last request, so that the next one need not."""
+        """Update the states of changed nodes in advance, to make the next request faster."""
         if (policy := self.policy()) is not None:
             self.engine.warm(policy)
 
     def find_refusals(self, request: scheduling_request.SchedulingRequest) -> Mapping[str, reason.Reason]:
-        """Return the candidate nodes that the pod may not go to, each with the reason."""
+        """Return the refused candidate nodes, each with the reason."""
         refusals = self.engine.find_refusals(request)
         for code, nodes in Counter(refusal.code for refusal in refusals.values()).items():
             self.count_rejected(code, nodes)

@@ -46,7 +46,7 @@ def decode_object(decode: Callable[[Buffer], T], raw: msgspec.Raw, title: str) -
 
 
 def check_pod(pod: scheduling_views.Pod) -> None:
-    """Raise MalformedError for a pod that is too large to be placed in bounded time, or that no API server has."""
+    """Raise MalformedError for a pod that is too large to place in bounded time or for the API server."""
     metadata = pod.metadata
     check_names("the pod", (metadata.name, metadata.namespace, metadata.uid, pod.spec.scheduler_name))
     check_count("the pod", scheduling_views.count_values(pod), scheduling_views.MAX_VALUES, "values in its spec")

@@ -1,7 +1,7 @@
-"""Explains a pod to people when they ask: why it is on its node, or why its gang waits.
+"""Explains a pod on request: why it is on its node, or why its gang waits.
 
-Computed from the present state, without the memory of gangs that decisions leave, so that any replica gives the same.
-For a pod that runs, what its own devices take counts as free. Its gang is assessed as everywhere (`gang_assessment`).
+The explanation is computed from the present state, without the memory of gangs, so that every replica gives the same.
+The devices of a running pod count as free. Its gang is assessed by `gang_assessment`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Posts Events about gangs on their PodGroup, or on their first pod if they have no PodGroup.
 
-A gang that waits for other pods to end is no Event. One that never fits, that is spread, or whose pods were admitted
-under different versions of the policy is.
+There are Events for gangs that never fit, that are spread, or whose pods were admitted under different versions of the
+policy. There are none for gangs that wait for other pods to end.
 """
 
 from extender import gang_tracker

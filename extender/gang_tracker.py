@@ -1,6 +1,6 @@
-"""Watches the gangs of opted-in pods: how long they wait, and the states that Events and metrics report.
+"""Tracks the gangs of opted-in pods: their waiting times, and their states for Events and metrics.
 
-The states are those of `gang_assessment`, computed from the cluster alone, whatever schedulers have asked. A gang that
+`gang_assessment` computes the states from the cluster alone, independent of scheduler requests. A gang that
 never fits is reported after WAITING_SECONDS. When the last pod of a gang is bound, its placement is reported once.
 Gangs that were placed before the first check are not reported. `gang_events` posts the reports. Times are arguments, in
 seconds.
@@ -25,7 +25,7 @@ MIXED = "mixed"  # pods were admitted under different versions of the policy; wh
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What an Event and a metric report of a gang."""
+    """The state of a gang for an Event and a metric."""
 
     code: str  # overview_types.PLACED, SPREAD or NEVER, or MIXED
     gang: membership.GangKey
@@ -54,7 +54,7 @@ class Gangs:
         self._is_first = True
 
     def count_waiting(self, now: float) -> tuple[int, float]:
-        """Return (number of gangs with pods that wait, seconds that the longest of them has waited)."""
+        """Return the number of waiting gangs, and the seconds of the longest wait."""
         waits = [now - tracked.since for tracked in self._gangs.values() if not tracked.is_placed]
         return len(waits), max(waits, default=0.0)
 
@@ -91,13 +91,13 @@ class Gangs:
         return outcomes
 
     def _check_mixture(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
-        """Report each mixture of versions of the policy under which pods were admitted, once."""
+        """Report once each mixture of policy versions under which pods of a gang were admitted."""
         mixed = self._assessor.describe_mixture(first.gang)
         is_new, tracked.mixed = mixed != tracked.mixed, mixed
         return (Outcome(MIXED, first.gang, first, (mixed,)),) if is_new and mixed else ()
 
     def _check_placement(self, first: object_info.PodInfo) -> Sequence[Outcome]:
-        """Report the placement of a gang, unless the policy has no domains to model it by."""
+        """Report the placement of a gang, unless the policy has no domains."""
         assessment = self._assessor.assess(self._assessor.list_members(first))
         if not assessment.bandwidth or not assessment.best:
             return ()

@@ -3,19 +3,18 @@
 The protocol is k8s.io/kube-scheduler/extender/v1. Its Go types have no JSON tags, so the keys are spelled as in Go.
 kube-scheduler sends node names only, and announces nothing (`scored_pods`).
 
-Filter leaves a pod of a gang that fits the offered nodes in the leaf that the plan has for it, never none:
-kube-scheduler has found them feasible, and scores fewer of them. Its plugins choose among these. All nodes are left
+For a pod of a gang that fits, filter returns the offered nodes in the pod's target leaf, and never none. kube-scheduler
+has found them feasible, and its plugins choose among them. All nodes are returned
 
-- if none of that leaf is offered, or all of them have a taint PreferNoSchedule,
-- to a pod whose author states preferences, which kube-scheduler's own plugins score,
-- once to a pod that comes back although nodes of the leaf that it was left with are offered again: a plugin, or another
-  extender, has refused them after us. A pod that has waited for room is not offered them.
+- if no node of that leaf is offered, or if all of them have a taint PreferNoSchedule,
+- if the pod's author states preferences, which kube-scheduler's own plugins score,
+- once if the pod comes back and nodes of its previous leaf are offered again, because a later plugin or extender
+  refused them. A pod that waited for room is not offered these nodes.
 
-A pod of a segment is left with one NVLink domain in any case, so that the others of the segment are kept in it before
-its binding is seen. If it comes back, with another one.
+For a pod of a segment, filter always returns a single NVLink domain, so that the other pods of the segment are kept in
+it before the binding is seen. If the pod comes back, it gets another domain.
 
-Prioritize then answers from the decision that filter has made. Filter refuses two things only, each with a reason
-(`engine`).
+Prioritize reuses filter's decision. Filter refuses only two kinds of nodes, each with a reason (`engine`).
 """
 
 import zlib
@@ -96,7 +95,7 @@ def read_arguments(body: bytes) -> Arguments:
 
 
 def encode_filter_result(left: Sequence[str], refusals: Mapping[str, reason.Reason]) -> bytes:
-    """Encode the answer of filter: the nodes that are left, and why others are refused."""
+    """Encode the answer of filter: the remaining nodes, and why others are refused."""
     text_by_reason = {refusal: f"railwright: {refusal.text}" for refusal in {*refusals.values()}}
     messages = {name: text_by_reason[refusal] for name, refusal in refusals.items()}
     return _encode(FilterResult(left, failed_and_unresolvable_nodes=messages))
@@ -115,7 +114,7 @@ _SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-sche
 
 
 class _Planned(NamedTuple):
-    """Filter's decision on a pod, kept for the prioritize request that follows with the nodes that filter left."""
+    """Filter's decision on a pod, kept for the following prioritize request with the remaining nodes."""
 
     nodes: Sequence[str]
     decision: decisions.Decision
@@ -168,9 +167,9 @@ class KubeScheduler:
         return encode_priorities(scores)
 
     def _narrow(self, request: scheduling_request.SchedulingRequest, nodes: Sequence[str]) -> Sequence[str]:
-        """Return those of the nodes which are in the leaf that the plan has for the pod; all of them if none is.
+        """Return the nodes in the pod's target leaf; all nodes if none is there.
 
-        Those of a pod of a segment are in one leaf.
+        For a pod of a segment, all returned nodes are in one leaf.
         """
         if len(nodes) < len(request.nodes):
             request = msgspec.structs.replace(request, nodes=nodes)
@@ -197,10 +196,10 @@ class KubeScheduler:
         return any(taint.effect == "PreferNoSchedule" for taint in taints)
 
     def _count_best(self, view: node_index.RequestView, scores: dict[str, float]) -> None:
-        """Count the pod on the node with the best score. Of equal nodes, one gets a step more for a pod of a gang.
+        """Count the pod on the node with the best score. For a pod of a gang, one of equal nodes gets one point more.
 
-        kube-scheduler takes one of equal nodes at random, and does not say which. Pods get different ones of them: a
-        pod that fails on its node, where kubelet or a device refuses it, is created again.
+        kube-scheduler chooses among equal nodes at random and does not announce its choice. Different pods get
+        different nodes, so that a recreated pod does not fail on the same node again.
         """
         request, best = view.request, max(scores.values(), default=0.0)
         equal = [name for name, score in scores.items() if best - score < _SAME_PRIORITY]

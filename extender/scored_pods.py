@@ -1,10 +1,10 @@
-"""Counts a pod that kube-scheduler has asked about on its best node, for a moment.
+"""Counts a pod on its best node for a short time after kube-scheduler's request.
 
 kube-scheduler announces no placements, and sends the request for the next pod before the previous binding is written.
-So a pod counts on the node that was ranked first for it, or on the one node that filter left, until the watch shows the
-pod there, for two seconds, or until that node is offered again: then the pod is not there, or does not fill it. Only
-plans and ranks follow from it, and for a pod of a segment, that the others of the segment go to the same NVLink domain.
-Such a pod counts although its node is offered again: it is on another node of the domain.
+So a pod counts on the node with its best score, or on the only node that filter returned. This ends when the watch
+shows the pod, after two seconds, or when the node is offered again, because then the pod is not there or does not fill
+it. Only plans and scores depend on it and, for a pod of a segment, the NVLink domain of the segment's other pods. A pod
+of a segment counts even if its node is offered again, because it may be on another node of the domain.
 """
 
 from railwright.fabric.placement import scheduling_request
@@ -14,7 +14,7 @@ SECONDS = 2.0  # on a busy machine a binding is seen after 0.03 s in the median,
 
 
 class ScoredPods:
-    """The pods that kube-scheduler has just asked about."""
+    """The pods of kube-scheduler's latest requests."""
 
     def __init__(self, cluster: cluster_state.ClusterState) -> None:
         self._cluster, self._assumed = cluster, cluster.assumed
@@ -25,9 +25,9 @@ class ScoredPods:
     ) -> None:
         """Count the pod of a request on a node, unless Volcano has announced it.
 
-        `is_confined`: filter has left it no node outside of this node's NVLink domain.
+        `is_confined`: filter returned only nodes of this node's NVLink domain.
 
-        Callers are not always authenticated, so that only a pod which the watch has shown counts.
+        Callers are not always authenticated, so only pods that the watch has shown count.
         """
         known = self._assumed.get(request.uid)
         if (known is not None and known is not self._pods.get(request.uid)) or request.uid not in self._cluster.pods:
@@ -45,10 +45,10 @@ class ScoredPods:
         self._assumed.assume(pod)
 
     def end(self, now: float, request: scheduling_request.SchedulingRequest | None = None) -> None:
-        """Stop counting pods whose time is over, those on nodes that a request offers, and the pod of the request.
+        """Stop counting expired pods, pods on nodes that a request offers, and the request's own pod.
 
-        `request` is one of filter, the first about a pod, or Volcano's. A pod that counts by then has come back:
-        kube-scheduler releases all pods of a gang that it starts as a whole, or tries them in another domain.
+        `request` is a filter request, the first one for a pod, or Volcano's. If its pod still counts, the pod has come
+        back: kube-scheduler releases all pods of a gang that starts as a whole, or tries them in another domain.
         """
         offered = frozenset[str]() if request is None else request.offered
         back = self._pods.get(request.uid) if request is not None else None

@@ -1,6 +1,6 @@
 """The extender's state: the cluster state from watches, and the assumed pods from schedulers.
 
-A pod that is observed bound or deleted confirms its assumption: from then on the cluster state counts it.
+An assumed pod that is observed bound or deleted is confirmed: from then on the cluster state counts it.
 `list_watches` has the kinds that placement needs, watched or read from a snapshot, each with its sink.
 """
 
@@ -27,7 +27,7 @@ class State:
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
 
     def apply_policy(self, policy: model.Policy | None) -> None:
-        """Count devices of claims by the rails of a policy. Without one the last one stays."""
+        """Name the devices of claims by the rails of a policy. Without a policy the last one stays."""
         if policy is not None:
             fabrics = policy.compile_once(claimed_rails.list_fabrics)
             self.cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))

@@ -3,7 +3,7 @@
 Volcano announces what it places, so only its allocate, deallocate and session-close requests change the assumed pods.
 Each of its instances has its own scope (docs/interface.md 4.3).
 
-The handler of prioritize is a generator: it yields while nodes are read. The decision is made at once.
+The handler of prioritize is a generator that yields while nodes are read. The decision itself does not yield.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Volcano:
         return volcano_wire.encode_priorities(scores)
 
     def predicate(self, body: bytes) -> bytes:
-        """POST /volcano/predicate: one node. Code 3 if the pod may not go there."""
+        """POST /volcano/predicate: check one node. Answers code 3 if it is refused to the pod."""
         task, node = volcano_wire.read_predicate(body)
         request = self._build_request(task, [node])
         if request is None:
@@ -57,7 +57,7 @@ class Volcano:
         return volcano_wire.EVENT_ACCEPTED
 
     def deallocate(self, body: bytes) -> bytes:
-        """POST /volcano/deallocate: forget a task whose placement is rolled back. A bound pod still counts."""
+        """POST /volcano/deallocate: forget a task whose placement was rolled back. A bound pod still counts."""
         uid, assumed = volcano_wire.read_removal(body).uid, self._decider.state.assumed
         if (assumed_pod := assumed.get(uid)) is not None:
             self._decider.memory = self._decider.memory.drop_reservations([assumed_pod.gang])
@@ -73,7 +73,7 @@ class Volcano:
     def _build_request(
         self, task: volcano_wire.Task, nodes: Sequence[str]
     ) -> scheduling_request.SchedulingRequest | None:
-        """Return the request for a task. What Volcano sends of the nodes is what it has announced: it is not read."""
+        """Return the request for a task. Volcano's node contents are ignored: they only repeat its announcements."""
         if task.pod is None:
             return None
         state = self._decider.state
@@ -94,7 +94,7 @@ class Volcano:
     def _build_entry(
         self, task: volcano_wire.Task, known: object_info.PodInfo | None, scope: str
     ) -> assumed_pods.AssumedPod:
-        """Return the entry of a task. What it requests is what the API server shows, if it has shown the pod."""
+        """Return the entry of a task, with the requests from the pod watch if it has shown the pod."""
         pod, is_pipelined, cluster = task.pod, task.status == volcano_wire.PIPELINED, self._decider.state.cluster
         requests = resources.NO_AMOUNTS if known is None else known.requests
         if known is None and pod is not None:

@@ -1,7 +1,8 @@
 """Decodes and encodes Volcano's extender protocol (pkg/scheduler/plugins/extender).
 
-Lower-case wrappers contain structs with Go's field names. Only the fields in use are decoded, so that a body of tens of
-megabytes is scanned and not built. A large one is scanned in slices, between which others are answered.
+Lower-case wrappers contain structs with Go's field names. Only the fields in use are decoded, so a body of tens of
+megabytes is scanned without building objects. A large body is scanned in slices, and other requests are answered in
+between.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ CODE_UNRESOLVABLE = 3  # fwk.UnschedulableAndUnresolvable: no other pod that lea
 
 
 class TaskIdentity(msgspec.Struct, frozen=True):
-    """Which pod an api.TaskInfo is about."""
+    """The identity of the pod in an api.TaskInfo."""
 
     uid: str = msgspec.field(default="", name="UID")
     name: str = msgspec.field(default="", name="Name")
@@ -44,7 +45,7 @@ class _Node(msgspec.Struct, frozen=True):
     name: str = msgspec.field(default="", name="Name")
 
     def __post_init__(self) -> None:
-        """Stop decoding at the first node without a name: a list of such takes thirty times its bytes."""
+        """Stop decoding at the first node without a name. A list of such nodes would take thirty times its bytes."""
         if not self.name:
             raise ValueError("a node is missing its Name")
 
@@ -148,7 +149,7 @@ def read_event(body: bytes) -> Task:
 
 
 def read_removal(body: bytes) -> TaskIdentity:
-    """Return which pod a deallocate event is about. Raises decoding.MalformedError."""
+    """Return the identity of the pod in a deallocate event. Raises decoding.MalformedError."""
     task = decoding.decode_body(_decode_removal, body).task
     if task is None:
         raise decoding.MalformedError(_NO_TASK)
@@ -173,7 +174,7 @@ def encode_priorities(scores: Mapping[str, float]) -> bytes:
 
 
 def encode_predicate_result(message: str) -> bytes:
-    """Encode the answer of predicate. An empty message means that the pod may go there."""
+    """Encode the answer of predicate. With an empty message the node is allowed."""
     return _encode({"status": message, "code": CODE_UNRESOLVABLE if message else 0})
 
 

@@ -93,9 +93,9 @@ async def _list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_us
 
 
 async def _may_read_templates(client: clients.Client) -> bool:
-    """Return False if the API server says that this account may not list claim templates.
+    """Return False if the API server denies this account the right to list claim templates.
 
-    A role that gives this gives all rights for claims.
+    A role with this right has all rights for claims.
     """
     try:
         async with asyncio.timeout(_LIST_SECONDS):
@@ -108,7 +108,7 @@ async def _may_read_templates(client: clients.Client) -> bool:
 
 
 def _list_watches(state: states.State) -> list[sources.WatchSpec]:
-    """Return what is watched beside the policy. Of pods without a node, those that name claim templates are kept."""
+    """Return all watches except the policy's. Of pods without a node, those with claim templates are stored."""
     watch = sources.WatchSpec
     return [
         watch(resources.NAMESPACES, state.namespaces),

@@ -1,6 +1,6 @@
 """The webhook's application: maps paths to handlers, and counts their answers.
 
-Passes each handler the policy in force and the caches. A pod's review is answered without waiting for anything.
+Passes each handler the policy in force and the caches. A pod's review is answered without any await.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +19,7 @@ from webhook import state as states
 
 
 class ApiServer(NamedTuple):
-    """What the handlers do at the API server."""
+    """The handlers' requests to the API server."""
 
     post_event: Callable[[reviews.EventRecord], None]  # returns at once
     # writes the claim templates of pods, and returns why some are not written
@@ -30,7 +30,7 @@ class ApiServer(NamedTuple):
 
 
 class Webhook:
-    """The handlers, one for each path, with what they read. `api` is None if a file replaces the cluster."""
+    """The handlers, one for each path, and their inputs. `api` is None if a file replaces the cluster."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """Writes the ResourceClaimTemplates that pods name.
 
-Those of a workload are written while it is admitted, before its review is answered: Kueue counts the devices of a job's
-templates before it admits the job, when there are no pods. Those of a pod are written as soon as the watch shows that
-it waits. They are never removed: a name stands for one content, so that a namespace has few.
+Templates for a workload are written during its admission, before the review is answered: Kueue counts their devices
+before it admits a job, when there are no pods. Templates for a pod are written as soon as the watch shows that it
+waits. They are never deleted: equal content has one name, so a namespace has few.
 
-What is written is computed from the pod and the policy in force, as at admission. Each replica may write: if its policy
-is not the one by which the pod was admitted, it finds other names, and writes nothing under this one.
+The content is computed from the pod and the policy in force, as at admission. Each replica may write. If its policy
+differs from the one at the pod's admission, it computes other names, and does not write the pod's.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _MAX_OF_WORKLOAD = 16  # more are written when there are pods
 
 
 class _NotWrittenError(Exception):
-    """A template is not written, by the policy in force or as the API server refuses it: message with cause and fix."""
+    """Raised if a template is not written, because of the policy or the API server. The message has cause and fix."""
 
     def __init__(self, text: str, *, is_refused: bool = False, retry_after: float = 0.0) -> None:
         super().__init__(text)
@@ -49,16 +49,16 @@ class _NotWrittenError(Exception):
 
 
 class _Attempt(NamedTuple):
-    """The last attempt to write a template: when to try again, and how often in turn the API server has refused."""
+    """The last attempt to write a template: when to try again, and how often in a row the API server has refused."""
 
     due: float
     refusals: int = 0
 
 
 class ClaimTemplateController:
-    """Writes the templates that pods name and that do not exist.
+    """Writes missing templates of pods.
 
-    None for waiting pods while `get_problem` returns why the caches are incomplete or old.
+    Writes none for waiting pods while `get_problem` returns that the caches are incomplete or old.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ClaimTemplateController:
                     await self._changed.wait()
 
     async def _write_missing(self, now: float) -> None:
-        """Write each missing template that is due. Anybody's pods may name some, so requests are answered meanwhile."""
+        """Write each missing template that is due. There may be many, so the event loop answers requests meanwhile."""
         existing, waiting = self._state.claim_templates.own, self._state.claiming_pods.by_template
         missing = waiting.keys() - existing
         self._attempts = {key: last for key, last in self._attempts.items() if key in missing}

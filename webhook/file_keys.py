@@ -1,4 +1,4 @@
-"""Finds out whether the API server keeps `fileKeyRef` of variables (KEP-3721), which is on from Kubernetes 1.35."""
+"""Checks whether the API server stores `fileKeyRef` of variables (KEP-3721, on by default since Kubernetes 1.35)."""
 
 import asyncio
 import logging
@@ -19,13 +19,13 @@ _LOG = logging.getLogger("railwright.webhook")
 
 
 def is_known_to(version: str) -> bool:
-    """True if a kubelet of this version knows `fileKeyRef` by default."""
+    """True if a kubelet of this version supports `fileKeyRef` by default."""
     match = _VERSION.match(version)
     return match is not None and (int(match[1]), int(match[2])) >= _FIRST
 
 
 class Support:
-    """Asks whether the API server keeps `fileKeyRef`, and asks again: it may fail to answer, or be upgraded.
+    """Checks repeatedly whether the API server stores `fileKeyRef`, because it may fail to answer or be upgraded.
 
     `apply` gets each answer. After an error the last one stays.
     """
@@ -35,7 +35,7 @@ class Support:
         self._error = ""  # of the last question
 
     async def read(self) -> None:
-        """Ask once. An error is logged once, until it is another one."""
+        """Check once. Repeated equal errors are logged once."""
         try:
             async with asyncio.timeout(_SECONDS):
                 is_kept = await _is_kept(self._client)
@@ -53,16 +53,16 @@ class Support:
             self._apply(is_kept)
 
     async def run(self) -> None:
-        """Ask every few minutes until cancelled, and sooner after an error."""
+        """Check every few minutes until cancelled, and sooner after an error."""
         while True:
             await asyncio.sleep(_RETRY_SECONDS if self._error else _PAUSE_SECONDS)
             await self.read()
 
 
 async def _is_kept(client: clients.Client) -> bool:
-    """Return whether the API server keeps `fileKeyRef`, which can be switched off in any version.
+    """Return True if the API server stores `fileKeyRef`, which can be switched off in any version.
 
-    A dry run creates a PodTemplate, whose pod the API server checks like any other, and which nothing runs.
+    Uses the dry run of a PodTemplate: the API server validates its pod like any other, and nothing runs it.
     """
     path = f"/api/v1/namespaces/{installed_names.NAMESPACE}/podtemplates?dryRun=All"
     try:

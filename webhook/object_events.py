@@ -1,7 +1,7 @@
-"""Posts Events on objects that their authors look at.
+"""Posts Events on the objects that users watch.
 
-About pods, on the object that creates them, because a rejected pod is never stored; about claim templates, on the pods
-that wait for them; about the policy, on its ConfigMap.
+Events about pods are on the object that creates them, because a rejected pod is never stored. Those about claim
+templates are on the pods that wait for them, and those about the policy on its ConfigMap.
 """
 
 from collections.abc import Callable

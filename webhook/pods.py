@@ -1,6 +1,6 @@
 """POST /mutate/pods: answers a review of a pod. Pure, given the policy and the cluster facts.
 
-Selects the operations that matter, and formats a plan as patch, warnings, audit annotations or rejection.
+Answers CREATE requests only, and formats a plan as patch, warnings, audit annotations or rejection.
 """
 
 from collections.abc import Callable, Sequence
@@ -95,7 +95,7 @@ def _build_injection(injection: plan.Injection) -> reviews.Answer:
 
 
 def _warn(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
-    """Return the answer of mode `warn` to any request of an equal pod, with warnings of what would have been done."""
+    """Return the answer of mode `warn` to any request of an equal pod, with warnings about the omitted changes."""
     fabric, role = outcome.fabric or _UNKNOWN, outcome.role or _UNKNOWN
     response = reviews.Response(
         warnings=plan.describe_unenforced(outcome), audit={"fabric": fabric, "role": role, "mode": intent.WARN}

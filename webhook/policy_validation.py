@@ -25,7 +25,7 @@ _Request = reviews.Request[views.ConfigMap]
 
 
 class Validated(NamedTuple):
-    """The answer to a review, and the policy that it allows, None for any other object."""
+    """The answer to a review, and the allowed policy; None for any other object."""
 
     answer: reviews.Answer
     document: model.PolicyDocument | None = None
@@ -53,7 +53,7 @@ def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNO
 def _is_policy(request: _Request) -> bool:
     """True if an object with the policy's name is written. The webhook configuration may select others too.
 
-    One that is being deleted does not count: the removal of its finalizers is an update.
+    An object that is being deleted does not count, because the removal of its finalizers is an update.
     """
     if request.object is None or request.object.metadata.deletion_timestamp:
         return False

@@ -1,8 +1,8 @@
 """Caches responses for equal pods, so that later pods of a gang, and of other jobs like it, are not planned again.
 
-A response is planned from an excerpt of the pod: what injection and lint read, without the names, addresses, paths and
-commands in which such pods differ. What is missing in an excerpt cannot mix up two pods, because no plan sees it; a
-test varies every field of a pod. Rejections are not cached, because their messages name the pod.
+A response is planned from an excerpt of the pod: the fields that injection and lint read, without the names, addresses,
+paths and commands in which such pods differ. Pods with equal excerpts have equal plans, because no plan sees other
+fields; a test varies every field of a pod. Rejections are not cached, because their messages name the pod.
 """
 
 import msgspec
@@ -55,7 +55,7 @@ class Read:
 
 
 def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
-    """Return only what plans read of a pod. Entries of lists keep their positions, by which patches name them."""
+    """Return a pod with only the fields that plans read. List entries keep their positions for the patches."""
     spec, volumes = pod.spec, pod.spec.volumes
     words = [word for item in spec.containers for part in (item.command, item.args) for word in part or ()]
     has_read_words = read.has_script or any(map("".join(words).__contains__, commands.HINTS))
@@ -96,7 +96,7 @@ def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
 
 
 def _reduce_metadata(metadata: views.ObjectMeta, read: Read, *, keeps_labels: bool) -> views.ObjectMeta:
-    """`keeps_labels`: any label may be the name of the job whose volume of ssh keys the pod has."""
+    """Return the metadata that plans read. `keeps_labels`: keep all, because any may name the job of an ssh volume."""
     labels, annotations = metadata.labels_or_none, metadata.annotations_or_none
     if labels and not keeps_labels:
         labels = {

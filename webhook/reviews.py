@@ -1,8 +1,8 @@
 """Decodes AdmissionReview requests (admission.k8s.io/v1), and encodes and describes the answers.
 
 Checks the envelope, limits the number of values in a review and the size of responses. Decoding is typed and partial:
-fields that no handler reads are skipped (managedFields is 45 % of a pod's review). An answer says what metrics, logs
-and Events report about it; counting and logging happen after the response, in other modules.
+fields that no handler reads are skipped (managedFields is 45 % of a pod's review). An answer has the values for
+metrics, logs and Events. Other modules count and log them after the response.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -171,7 +171,7 @@ def add_warnings(answer: Answer, warnings: Sequence[reasons.Reason]) -> Answer:
 
 
 def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes, kind: GroupVersionKind | None = None) -> R:
-    """Return the request of a review, of this kind or for None of any kind. Raises MalformedError."""
+    """Return the request of a review of this kind (None: any kind). Raises MalformedError."""
     try:
         review = decoder.decode(body)
     except UNREADABLE as error:
@@ -210,7 +210,7 @@ def _encode_fields(response: Response) -> bytes:
 
 
 def limit_warnings(warnings: Sequence[reasons.Reason]) -> list[str]:
-    """Return at most MAX_WARNINGS lines, each shortened to MAX_WARNING characters before its remedy.
+    """Return at most MAX_WARNINGS lines of at most MAX_WARNING characters; truncation keeps the fix.
 
     If there are more, the last line states how many were left out.
     """
@@ -249,9 +249,9 @@ _REQUESTS = msgspec.json.Decoder(Review[Request[_Object]])
 
 
 def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response] | None:
-    """Return the request and its rejection if a review has more values than the limit, otherwise None.
+    """Return the request and its rejection if a review has more values than `limit`, otherwise None.
 
-    Raises MalformedError for a body that is no review.
+    Raises MalformedError for a body that is not a review.
     """
     if len(body) <= limit or (count := body.count(b",")) <= limit:  # most bodies are short, and need no count
         return None

@@ -1,4 +1,4 @@
-"""The webhook's caches of the cluster: sinks that sources feed, and the facts that handlers decide on.
+"""The webhook's caches of the cluster: sinks for the sources, and the facts for the handlers.
 
 Decides which parts of each object are stored. Not thread-safe: used by one event loop. Handlers read without waiting.
 """
@@ -47,7 +47,7 @@ class Values(Generic[T, V]):
 
 
 class _Resources(NamedTuple):
-    """The resources of a node: those that it offers, its devices with their numbers, and what an old kubelet names."""
+    """The resources of a node: those with allocatable devices, the number of devices, and those of an old kubelet."""
 
     offered: frozenset[str]
     devices: frozenset[tuple[str, int]]
@@ -57,7 +57,7 @@ class _Resources(NamedTuple):
 class Nodes:
     """The resources that at least one node offers and the devices that nodes have, None until the first full list.
 
-    Also those that nodes with an old kubelet name, with the number 0 too. `version` grows when one of them changes.
+    Also the resources of nodes with an old kubelet, even with the number 0. `version` grows with every change.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Nodes:
 def _read_resources(node: node_views.Node) -> _Resources:
     """Return the resources of a node. A snapshot may lack the capacity.
 
-    kubelet names a resource of its capacity with 0 allocatable while the device plugin is stopped.
+    While a device plugin is stopped, kubelet reports 0 allocatable of its resource.
     """
     allocatable = node.status.allocatable
     devices = frozenset(
@@ -131,7 +131,7 @@ Key = tuple[str, str]  # namespace, name
 
 
 class ClaimTemplates:
-    """ResourceClaimTemplates: those with a name of railwright and its content, and the DeviceClasses of all others.
+    """ResourceClaimTemplates: names of those with railwright's content, and the DeviceClasses of all others.
 
     `version` grows with every change of the others.
     """
@@ -201,7 +201,7 @@ class WaitingPods:
             self.on_change()
 
     def remove(self, obj: views.Pod) -> None:
-        """Remove a pod, of which only the metadata is read: a deletion has no more."""
+        """Remove a pod by its metadata, because a deletion event may have no more."""
         for template in self._templates_by_pod.pop(obj.metadata.key, ()):
             pods = self.by_template[template]
             pods.pop(obj.metadata.key, None)
@@ -239,7 +239,7 @@ class State:
         self.is_without_templates: Callable[[], bool] = lambda: False  # True while it may not read claim templates
 
     def set_file_keys(self, known: bool) -> None:  # noqa: FBT001 - called with the answer alone
-        """Set whether the API server knows `fileKeyRef`."""
+        """Record whether the API server stores `fileKeyRef`."""
         self.file_keys = known
 
     def build_facts(self, namespace: str) -> facts.ClusterFacts:

@@ -1,8 +1,8 @@
 """POST /mutate/workloads: adds devices and mounts to the pod templates of a workload.
 
-Selects the reviews and the templates that matter, and combines the plans of several templates into one answer.
-`railwright.fabric.injection.template_plan` plans a template, and decides whether an update of an immutable one only
-lacks what railwright added at creation.
+Selects the opted-in and changed templates, and combines their plans into one answer.
+`railwright.fabric.injection.template_plan` plans a template. It also compares an immutable template with its update,
+which may lack only railwright's additions.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ def _add_topology(
 ) -> reviews.Answer:
     """Answer with the plans of the templates, and the topology of the gang if the policy asks for one.
 
-    It is written at creation. An update keeps what its templates have lost.
+    The topology is written at creation. An update gets it again if its templates lack it.
     """
     has_fabric = gang_topology.find_fabric(plans, document) is not None
     if review.request.operation == "UPDATE":
@@ -115,7 +115,7 @@ def _add_topology(
 
 
 def _list_claimants(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> tuple[views.Pod, ...]:
-    """Return the pods that will name claim templates of railwright, in the workload's name. None on a dry run."""
+    """Return the pods of the workload that will name claim templates of railwright; none on a dry run."""
     pods = [plan.injection.pod for plan in plans if plan.injection is not None and plan.is_enforced]
     claimants = [] if review.request.dry_run else [pod for pod in pods if claim_templates.list_claims(pod)]
     metadata = review.workload.metadata
@@ -144,7 +144,7 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
 
 
 def _read(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
-    """Return what is reviewed, or the answer for too many entries: an update of such a stored workload is allowed."""
+    """Return the decoded review, or the answer for too many entries: an update of such a stored workload is allowed."""
     if bytes(request.object) in _NULL:
         raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")
     is_update = request.operation == "UPDATE" and bytes(request.old_object) not in _NULL
@@ -235,9 +235,9 @@ def _handle_frozen(
 ) -> turns.Steps[reviews.Answer]:
     """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
 
-    A template that only lacks what railwright added at creation is replaced by the stored one, and a topology that
-    lacks is set again, so that `kubectl apply` and `kubectl replace` of an unchanged manifest succeed. The API of the
-    kind rejects any other change.
+    A template that lacks only railwright's additions is replaced by the stored one, and a missing topology is set
+    again, so that `kubectl apply` and `kubectl replace` of an unchanged manifest succeed. The API of the kind rejects
+    any other change.
     """
     devices = _list_devices(policy, cluster_facts)
     before = {template.title: template for template in review.before.templates} if review.before else {}
@@ -302,7 +302,7 @@ def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFa
 def _handle_without_policy(
     review: _WorkloadReview, changed_templates: Sequence[templates.Template], cluster_facts: facts.ClusterFacts
 ) -> reviews.Answer:
-    """Only copy the workload's label while there is no policy: without it, pods would run without their network."""
+    """Copy only the workload's label while there is no policy. Pods without it would run without their network."""
     operations = [
         operation
         for template in changed_templates

@@ -11,7 +11,7 @@ from types import FrameType
 
 
 def handle_as_pid_1() -> None:
-    """Exit on SIGTERM if this process is PID 1. A server replaces the handler once it can drain.
+    """Exit on SIGTERM if this process is PID 1. A server replaces this handler once it can drain.
 
     The kernel ignores a signal for which PID 1 of a container has no handler. A pod deleted while its server still
     imports libraries would run until kubelet kills it after the grace period. Other processes end by default.
@@ -94,9 +94,9 @@ def _allow_all_characters(stream: TextIO) -> None:
 
 
 def _discard_frames(interrupt: BaseException) -> None:
-    """Release what the interrupted functions hold, silently.
+    """Release the frames of the interrupted functions without a traceback.
 
-    The process of a credential plugin would print a traceback, because its event loop is closed.
+    Otherwise the process of a credential plugin prints one, because its event loop is closed.
     """
     import traceback  # needed here only
 
@@ -116,7 +116,7 @@ def _redirect(stream: TextIO) -> None:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Import what the first word needs, and run it."""
+    """Import and run the command in the first word."""
     first, rest = (words[0], words[1:]) if words else ("", ())
     if first in programs.PROGRAMS:
         return programs.call(programs.load(first), rest)

@@ -1,8 +1,8 @@
 """Runs `railwright certs rotate --watch`: repeats the rotation until stopped.
 
 Manages the pauses between checks, probes and metrics. `certs.rotation` decides which step is due. One replica runs.
-While a second one starts in its place, both may write: the API server takes the writes of one of them only, because
-each carries the resourceVersion that was read.
+While a second one replaces it, both may write. The API server accepts the writes of only one, because each write has
+the resourceVersion that was read.
 """
 
 import argparse
@@ -83,13 +83,13 @@ def compute_pause(every: float, failures: int) -> float:
 
 
 class Repeats:
-    """Counts how often a step has been made again, which another writer or a step without effect causes."""
+    """Counts how often a step is repeated, because of another writer or because it has no effect."""
 
     def __init__(self) -> None:
         self._counts: dict[rotation.Step, tuple[int, float]] = {}  # times made again, time of the last
 
     def count(self, step: rotation.Step, now: float) -> int:
-        """Return how often this step has been made again, with at most ten minutes between two times."""
+        """Return how often this step was repeated, with at most ten minutes between repeats."""
         recent = {made: item for made, item in self._counts.items() if now - item[1] < _REPEAT_SECONDS}
         repeats = recent[step][0] + 1 if step in recent else 0
         self._counts = {**recent, step: (repeats, now)}
@@ -97,7 +97,7 @@ class Repeats:
 
 
 class Watcher:
-    """The rotator's process: its checks in turn, its port for probes and metrics."""
+    """The rotator's process: checks the certificates repeatedly, and serves probes and metrics."""
 
     def __init__(
         self, arguments: argparse.Namespace, client: clients.Client, active_rotator: installation.Rotator

@@ -30,9 +30,9 @@ def run_action(
 
 
 async def write_admission_configuration(arguments: argparse.Namespace, client: clients.Client) -> int:
-    """Write the files that have changed into --out, by which the API server and kube-scheduler authenticate.
+    """Write the changed files, with which the API server and kube-scheduler authenticate, into --out.
 
-    Raises ValueError where the cluster has no such certificates.
+    Raises ValueError if the cluster has no such certificates.
     """
     state = await installation.read_state(client, arguments.namespace, (inventory.CA, *inventory.CLIENTS), ())
     pairs = {name: pair for name, pair in state.pairs.items() if name in inventory.CLIENTS}

@@ -1,8 +1,8 @@
 """Connects a command to the cluster that its options select, and selects an installation.
 
 Every command that uses a cluster gets its client here. The names of an installation are constants of the process, which
-`railwright.cluster.installed_names` reads from the environment when it is imported. So this module imports nothing that
-imports them.
+`railwright.cluster.installed_names` reads from the environment when it is imported. So this module must not import it,
+not even indirectly.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ def run(
     *,
     call_seconds: float = clients.CALL_SECONDS,
 ) -> _Result:
-    """Return what `use` returns for a client of the cluster; see `connect`."""
+    """Call `use` with a client of the cluster, and return its result; see `connect`."""
 
     async def connect_and_use() -> _Result:
         async with connect(cluster, instead, call_seconds=call_seconds) as client:
@@ -73,7 +73,7 @@ async def gather(
     at_once: int = 8,
     advance: Callable[[], None] = lambda: None,
 ) -> list[_Result]:
-    """Return the results of a call for each item, of which few run at once. `advance` is called after each."""
+    """Return the result of a call for each item, `at_once` calls at a time. `advance` is called after each."""
     semaphore = asyncio.Semaphore(at_once)
 
     async def take_turn(item: _Item) -> _Result:
@@ -98,7 +98,7 @@ class _AccessReview(views.View, frozen=True):
 async def review_access(
     client: clients.Client, namespace: str, account: str, permission: errors.Permission
 ) -> bool | None:
-    """Return whether a ServiceAccount has a permission, None if the answer does not say. Raises ClusterError."""
+    """Return True if a ServiceAccount has a permission, None if the answer is unclear. Raises ClusterError."""
     kind, version = "SubjectAccessReview", "authorization.k8s.io/v1"
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     attributes = msgspec.to_builtins(permission)
@@ -109,9 +109,9 @@ async def review_access(
 
 
 def choose_kubeconfig(given: str, instead: str = "") -> str | None:
-    """Return `given`, or else what kubectl would use; None in a pod, which uses its ServiceAccount.
+    """Return `given`, otherwise kubectl's kubeconfig; None in a pod, which uses its ServiceAccount.
 
-    Raises UnreadableError without any of these. `instead` names an alternative for its message.
+    Raises UnreadableError if there is none of these. `instead` names an alternative for its message.
     """
     kubeconfig = given or kubeconfigs.find()
     if kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST"):

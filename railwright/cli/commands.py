@@ -1,9 +1,8 @@
-"""The commands: what runs them, their options, examples and place in the help.
+"""The commands: their functions, options, examples and place in the help.
 
-`dispatch` imports what runs a command when it is called.
+`dispatch` imports the function of a command when it is called.
 
-The names of the installation are imported with the options of `certs`: they must not be read before another command has
-selected an installation.
+Only the options of `certs` import the names of the installation, because other commands first select an installation.
 """
 
 import argparse
@@ -165,7 +164,7 @@ def _configure_fabric(parser: Parser) -> None:
 
 
 def _add_view(parser: Parser) -> None:
-    """Add the options of a command that prints what the dashboard shows."""
+    """Add the options of the commands `gangs` and `fabric`."""
     options.add_output(parser, output.WIDE)
     options.add_sources(parser)
 

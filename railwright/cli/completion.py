@@ -19,17 +19,17 @@ from railwright.cli import options, output
 _PROGRAMS = ("railwright", "kubectl-railwright")
 _FILES = ("FILE", "DIR")  # metavars of arguments that are paths
 Build = Callable[[Sequence[str]], options.Parser]
-"""Returns the parser of the program. It needs the command that the words name only, or all if they name none."""
+"""Returns the parser of the program, with the command that the words name, or with all commands."""
 
 
 def print_script(arguments: argparse.Namespace) -> int:
-    """Print the script that connects TAB of a shell to `answer_shell`, and return 0."""
+    """Print the script with which TAB in a shell calls `answer_shell`, and return 0."""
     sys.stdout.write(shell_integration.shellcode(_PROGRAMS, use_defaults=False, shell=arguments.shell))
     return output.OK
 
 
 def answer_shell(build: Build) -> None:
-    """Answer the script of a shell, which gives the line in variables of the environment, and end the process."""
+    """Write the completions of the line in the environment variables of the shell's script, and end the process."""
     _complete(build(os.environ["COMP_LINE"].split()[1:2]), _Files())
 
 
@@ -67,7 +67,7 @@ class _Files(completers.BaseCompleter):
 
 
 class _NoFiles(completers.BaseCompleter):
-    """No name, but whether the argument is a file."""
+    """Offers no names, and records that the argument is a file."""
 
     were_wanted = False
 
@@ -77,5 +77,5 @@ class _NoFiles(completers.BaseCompleter):
 
 
 def _complete(root: options.Parser, values: completers.BaseCompleter, **settings: Any) -> None:
-    """Write the completions. `values` has those of an argument without choices."""
+    """Write the completions. `values` has the values of arguments without choices."""
     finders.CompletionFinder()(root.argparser, always_complete_options=False, default_completer=values, **settings)

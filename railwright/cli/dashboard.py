@@ -78,7 +78,7 @@ async def open_view(given: options.Sources, client: clients.Client | None, sourc
 
 
 async def _report(origin: sources.Sources) -> None:
-    """Print when the cluster cannot be read any more, and when it can again."""
+    """Print when the cluster becomes unreadable and readable again."""
     reported = ""
     while True:
         if (outage := origin.find_outage()) != reported:

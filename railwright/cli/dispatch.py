@@ -1,4 +1,4 @@
-"""Finds the command that was named, parses its options, and imports only then what runs it."""
+"""Finds the named command, parses its options, and only then imports its function."""
 
 import argparse
 import contextlib
@@ -51,7 +51,7 @@ def load(run: str) -> Callable[[argparse.Namespace], int]:
 
 
 def _move_leading_options(words: Sequence[str]) -> Sequence[str]:
-    """Return the words with options of a connection after the command; kubectl takes them before it too."""
+    """Return the words with leading cluster options moved behind the command, because kubectl allows them in front."""
     at = 0
     while at < len(words) and words[at].partition("=")[0] in _LEADING:
         at += 1 if "=" in words[at] else 2

@@ -139,7 +139,8 @@ def get_terminal_width() -> int | None:
 def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit: int | None) -> list[str]:
     """Return the rows of a table at most `limit` columns wide, None for any width. A wrapped row has several lines.
 
-    Before a wrapped column, each has two thirds of the limit at most: a row with a longer cell is broken after it.
+    Columns before a wrapped one take at most two thirds of the limit: a row with a longer cell has a line break after
+    it.
     """
     columns_left = list(range(len(columns)))
     widths = [max([len(column.title), *(len(row[at]) for row in rows)]) for at, column in enumerate(columns)]

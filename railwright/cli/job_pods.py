@@ -1,4 +1,4 @@
-"""Pods as commands read them, and how those of a job or gang are found."""
+"""Reads a pod, or the pods of a job or gang, for commands."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,14 +33,14 @@ class _PodStatus(views.PodStatus, frozen=True):
 
 
 class Pod(views.Pod, frozen=True):
-    """A pod with its host name, and what scheduler and kubelet say of it."""
+    """A pod with its host name and the conditions from scheduler and kubelet."""
 
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
 
     @property
     def preflight_failure(self) -> str:
-        """Return why railwright's init container has stopped the pod, also while it is tried again; "" if it has not.
+        """Return why railwright's init container failed, also while it is retried; "" if it did not.
 
         The message is that of the preflight, otherwise its exit code.
         """
@@ -55,14 +55,14 @@ class Pod(views.Pod, frozen=True):
 
 
 def drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods without those that have ended and whose index, by a label, a pod has that has not."""
+    """Return the pods without ended ones whose labelled index now belongs to a pod that has not ended."""
     indexes = {pod.metadata.name: _find_index(pod) for pod in pods}
     living = {indexes[pod.metadata.name] for pod in pods if not pod.status.has_ended} - {None}
     return [pod for pod in pods if not pod.status.has_ended or indexes[pod.metadata.name] not in living]
 
 
 def _find_index(pod: Pod) -> tuple[int, int] | None:
-    """Return role and index of a pod that a label of its framework numbers; None for another."""
+    """Return role and index of a pod from its framework's labels; None without an index label."""
     rank = membership.find_rank(pod)
     return (rank.role, rank.index) if rank.is_labelled else None
 

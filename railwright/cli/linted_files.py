@@ -1,6 +1,6 @@
 """Checks files for problems: manifests of any workload, claims, and nccl.conf files.
 
-Recognizes the kind of a file, applies a policy, and relates the templates of one job to each other.
+Recognizes the kind of a file, applies a policy, and links launchers to the templates of their ranks.
 """
 
 import functools
@@ -40,8 +40,7 @@ class Located(msgspec.Struct, frozen=True):
 class Report:
     """Findings without duplicates, and the number of containers, claims and files that were checked.
 
-    `templates`: number of pods, pod templates, claims and nccl.conf files that were read, with or without anything to
-    check.
+    `templates`: number of pods, pod templates, claims and nccl.conf files that were read, checked or not.
     """
 
     def __init__(self) -> None:
@@ -100,7 +99,7 @@ class File(msgspec.Struct, frozen=True):
     conf: str | None = None
 
     def list_notes(self) -> Iterator[str]:
-        """Yield where the label goes, for each object from which another controller makes pods."""
+        """Yield where the label belongs, for each object from which another controller creates pods."""
         for item in (item for manifest in self.manifests for item in manifest.objects):
             if item.note:
                 yield f"{self.path}: {item.title}: {item.note}"
@@ -325,7 +324,7 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
     outcome: plan.Outcome | None  # of admission; None without a policy
 
     def list_answers(self) -> Iterator[rule_types.Finding]:
-        """Yield what admission would answer: a rejection, or warnings."""
+        """Yield the findings about admission's answer: a rejection, or warnings."""
         if isinstance(self.outcome, plan.Refusal):
             yield manifest_rules.describe_rejected.build_finding(self.outcome.message)
         elif self.outcome is not None:
@@ -340,7 +339,7 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
 
 
 def _find_variable(change: drafts.Change) -> tuple[int, str] | None:
-    """Return the index of a container and the variable that is set in it, None for another change."""
+    """Return container index and name of the variable that a change sets, None for another change."""
     *path, index, field, _ = change.operations[-1]["path"].split("/")
     if path != ["", "spec", "containers"] or field != "env":
         return None
@@ -442,7 +441,7 @@ _KEY = re.compile(r"\b(?P<type>label|annotation) (?P<name>[\w.-]+/[\w.-]+)")
 
 
 def _find_answer_line(document: documents.Document, template: Path, message: str) -> int:
-    """Return the line of the key that an answer of admission names: the template's own, or that of an object above."""
+    """Return the line of the key in admission's message, in the template or in an object that contains it."""
     if key := _KEY.search(message):
         for depth in range(len(template), -1, -1):
             place = (*template[:depth], "metadata", f"{key['type']}s", key["name"])

@@ -89,7 +89,7 @@ def _build_template(
 
 
 def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path: Path) -> Iterator[Template]:
-    """Yield the template of a container that the object sets in a template of another object."""
+    """Yield a template for a container that the object defines for another object's pods."""
     container = frameworks.get_mapping(root, "spec").get(row.field)
     if isinstance(container, dict):
         container = {**container, "name": row.name, "resources": container.get(row.resources_field)}
@@ -146,7 +146,7 @@ def find_unquoted(tree: Any, workloads: Iterable[Workload]) -> Iterator[tuple[st
 
 
 def _find_part(path: Path, above: Sequence[Any]) -> str:
-    """Return the name of the template: the innermost name of a list's entry or key of a replica type on its path."""
+    """Return the name of the template: the innermost list entry's name or replica type on its path."""
     part, steps = "", path[-len(above) :] if above else ()
     for at, step in enumerate(steps):
         node = above[at]

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _find_policy(arguments: argparse.Namespace) -> tuple[model.Policy | None, str]:
-    """Return the policy, None if it is not known, and a note on its source or absence. Asks no cluster with --local.
+    """Return the policy (None if unknown), and a note on its source or absence. With --local, no cluster is read.
 
     Raises UnreadableError if options name a cluster whose policy cannot be read.
     """

@@ -19,7 +19,7 @@ Tree = dict[str, Any]
 def read_manifest(text: str, file: str) -> list[Tree]:
     """Return the objects of a file, without nulls, as the API server has them. Raises UnreadableError.
 
-    A policy is a document without kind and name, and no object: folders have it beside the manifests.
+    A document without kind and name, such as a policy, is skipped, because folders may contain one.
     """
     objects: list[Tree] = []
     has_policy = False
@@ -66,7 +66,7 @@ _UNQUOTED = frozenset({"int", "float", "bool"})  # what YAML makes of 22, 0.5 an
 
 
 def describe_mismatch(error: msgspec.ValidationError) -> str:
-    """Return path, expected type and fix of a wrong value; the error's own words if it is about something else."""
+    """Return path, expected type and fix of a wrong value; the error's own text for another error."""
     match = _MISMATCH.fullmatch(str(error))
     if match is None:
         return str(error)

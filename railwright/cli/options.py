@@ -1,8 +1,8 @@
 """Builds argument parsers, and defines the options that several commands share.
 
-The parsers know their options and subcommands, and suggest the word that was meant: argparse has no public way to list
-options, and completion and the generated pages need the list. The shared options have the same names, values and help
-as kubectl's. Imports the standard library only, because completion and --help must not wait for libraries.
+The parsers list their options and subcommands, for completion, generated pages and suggestions, because argparse has no
+public function for that. The shared options have the same names, values and help as kubectl's. Imports the standard
+library only, because completion and --help must not wait for libraries.
 """
 
 import argparse
@@ -179,7 +179,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 class ClusterOptions(NamedTuple):
-    """The cluster and the account of a command; "", None and () for options that were not given."""
+    """The cluster and account options of a command; "", None and () for options that were not given."""
 
     kubeconfig: str = ""
     context: str | None = None
@@ -259,7 +259,7 @@ def get_sources(arguments: argparse.Namespace) -> Sources:
 def add_files(parser: Parser, text: str, *, instead: str = "") -> None:
     """Add FILE, -f and -R, at least one file. `find_files` returns the files that they name.
 
-    `instead` is the option with which a command needs no file.
+    With the option `instead` no file is required.
     """
     parser.add_argument("files", metavar="FILE", nargs="*", help=f"{text} A folder, or - for standard input.")
     add_filenames(parser)
@@ -267,7 +267,7 @@ def add_files(parser: Parser, text: str, *, instead: str = "") -> None:
 
 
 def require_file(parser: Parser, dest: str, others: str = ", or - for standard input", instead: str = "") -> None:
-    """Require a word at `dest`, -f, or the option `instead`. `others` names in the message what may be given too."""
+    """Require a word at `dest`, -f, or the option `instead`. `others` lists alternatives for the message."""
 
     def find_problem(arguments: argparse.Namespace) -> str:
         is_enough = any(getattr(arguments, name, False) for name in (dest, "filename", instead.strip("-")))

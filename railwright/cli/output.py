@@ -1,4 +1,4 @@
-"""Input and output of all commands: exit codes, files, coloured lines, and what a command is doing.
+"""Input and output of all commands: exit codes, files, coloured lines, and status lines.
 
 Text from files and clusters is printed as plain text, never as markup. Imports the quick part of the standard library
 only: the preflight of a container starts through this module, and the first status line precedes all other imports.
@@ -17,7 +17,7 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "3
 
 
 class UnreadableError(Exception):
-    """Unreadable input or wrong usage. The message goes to stderr and the exit code is UNUSABLE."""
+    """Raised for unreadable input or wrong usage. The message goes to stderr and the exit code is UNUSABLE."""
 
 
 def read_text(path: str) -> str:
@@ -77,7 +77,7 @@ _CLEAR = "\r\x1b[K"  # to the first column, erase the line
 
 
 def show_status(text: str) -> None:
-    """Replace the line on the terminal by a new text, cut at the width: of a longer one only the end can be erased."""
+    """Replace the status line on the terminal. It is cut at the width, because a wrapped line could not be erased."""
     if is_animated(sys.stderr):
         columns = 0  # unknown
         with contextlib.suppress(OSError):

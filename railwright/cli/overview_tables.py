@@ -1,7 +1,7 @@
 """Runs `railwright gangs` and `railwright fabric`: prints tables and documents.
 
 Gangs are listed, or one is described. Fabrics are trees of spines, leaves and nodes. `railwright.fabric.overview`
-computes both from what is read once, from the API server with the user's permissions or from a snapshot file.
+computes both from one read of the API server, with the user's permissions, or of a snapshot file.
 """
 
 import argparse
@@ -123,7 +123,7 @@ def _find_gang(
 
 
 def _print_gang(gang: overview_types.Gang, *, wide: bool) -> None:
-    """Print what is known of one gang, as kubectl describe does."""
+    """Print the details of one gang, like kubectl describe."""
     style = _STYLES.get(gang.state, "")
     for title, value in _list_facts(gang):
         output.print_styled((f"{title + ':':<14}", "bold"), (value, style if title == "State" else ""))

@@ -19,7 +19,7 @@ _NO_POLICY = (
 
 
 class _ConfigMap(msgspec.Struct):
-    """The fields by which an answer is recognized as a ConfigMap."""
+    """The fields that identify an answer as a ConfigMap."""
 
     metadata: dict[str, msgspec.Raw]
     data: dict[str, str] | None = None
@@ -28,7 +28,7 @@ class _ConfigMap(msgspec.Struct):
 async def fetch(client: clients.Client, role: str = f"Role {installed_names.USER_ROLE}") -> model.Policy:
     """Return the policy in force of a client's cluster. Raise UnreadableError or ClusterError.
 
-    `role` has the rights of the command that needs the policy, for the message that a right is lacking.
+    `role` names the role with the command's rights, for the message about a missing right.
     """
     try:
         result = await find(client)

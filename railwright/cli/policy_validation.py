@@ -29,8 +29,7 @@ def print_schema(_: argparse.Namespace) -> int:
 def validate(arguments: argparse.Namespace) -> int:
     """Return 0 for valid policies, 1 if one is invalid. Raise UnreadableError for an unreadable file.
 
-    With `--from-cluster`, the warnings are also those that the webhook gives when the policy is stored; then raise
-    ClusterError too.
+    With `--from-cluster`, also print the webhook's warnings about the policy, and raise ClusterError.
     """
     cluster = options.get_cluster(arguments)
     if cluster.is_given and not arguments.from_cluster:
@@ -56,7 +55,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocument]) -> list[list[str]]:
-    """Return what each policy would lack in the cluster, and which fabrics in use it would remove."""
+    """Return warnings about each policy: missing objects in the cluster, and removed fabrics that are in use."""
     from webhook import state
 
     known = state.State()
@@ -82,7 +81,7 @@ async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocum
 
 
 async def _may_read_templates(client: clients.Client) -> bool:
-    """Return False if the webhook may not read claim templates. True if the caller may not ask: the webhook warns."""
+    """Return False if the webhook may not read claim templates; True if that is unknown."""
     permission = errors.Permission("list", resources.CLAIM_TEMPLATES.group, "resourceclaimtemplates")
     try:
         allowed = await cluster_access.review_access(
@@ -171,7 +170,7 @@ def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
 
 
 def _list_unnamed(document: model.PolicyDocument) -> Sequence[str]:
-    """Return the rails whose resource is to be read from the annotation of their network."""
+    """Return the rails whose resource comes from their network's annotation."""
     return [
         f"fabrics.{name}.rails {rail.name}"
         for name, fabric in document.fabrics.items()

@@ -1,6 +1,6 @@
 """Lists the commands that parse their own options, and calls commands.
 
-A command that parses its own options starts without the imports of the others.
+Such a command starts without the imports of other commands.
 """
 
 import importlib
@@ -29,10 +29,10 @@ def load(name: str) -> Callable[[Sequence[str]], int]:
 
 
 def call(function: Callable[[_Argument], int], argument: _Argument) -> int:
-    """Call the function of a command, whose imports are done, and return its exit code.
+    """Call the imported function of a command, and return its exit code.
 
-    SIGINT, which ends the process during the imports, raises KeyboardInterrupt in the command. During the imports it
-    would sometimes be lost: Python discards what is raised in the callbacks of its import system.
+    SIGINT, which ends the process during the imports, raises KeyboardInterrupt in the command. During the imports the
+    exception could be lost, because Python discards exceptions in its import callbacks.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -25,7 +25,7 @@ _CLAIMED = '  # pods whose rails come as claims: the webhook adds a limit of "0"
 
 
 def _parse(configuration: str) -> Any:
-    """Return the tree of a YAML text, or of a text that is none its error."""
+    """Return the tree of a YAML text, or the parser's error as text."""
     try:
         return yaml.load(configuration, Loader=documents.LOADER)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
@@ -48,7 +48,7 @@ def list_plugins(tree: Any) -> Mapping[str, Mapping[str, Any]]:
 
 
 def list_kube_schedulers(configmaps: Iterable[Any]) -> Sequence[tuple[str, Any]]:
-    """Return the ConfigMaps with a KubeSchedulerConfiguration, and its tree or why it has none."""
+    """Return the ConfigMaps with a KubeSchedulerConfiguration, each with its tree or its error."""
     return [
         (f"ConfigMap kube-system/{frameworks.get_mapping(configmap, 'metadata').get('name')}", _parse(value))
         for configmap in configmaps
@@ -64,9 +64,9 @@ def find_own_extender(tree: Any) -> Mapping[str, Any] | None:
 
 
 def list_asking(volcano: Any, kube: Iterable[Any]) -> dict[str, Sequence[str]]:
-    """Return the schedulers that ask the extender, by Volcano's ConfigMap and those of kube-scheduler.
+    """Return the schedulers that call the extender, from the ConfigMaps of Volcano and kube-scheduler.
 
-    The values are the resources of the pods that they ask about, () for all.
+    The values are their managed resources; () if they call it for all pods.
     """
     asking: dict[str, Sequence[str]] = {}
     if (arguments := list_plugins(read_volcano(volcano)).get("extender")) is not None:
@@ -86,7 +86,7 @@ def get_scheduler(pod: views.Pod) -> str:
 
 
 def is_unmanaged(pod: views.Pod, managed: Collection[str]) -> bool:
-    """True if a scheduler that asks about pods with these resources only, () for all, does not ask about a pod."""
+    """True if a pod requests none of a scheduler's `managed` resources. () manages all pods."""
     return bool(managed) and accelerators.list_mentioned(pod).isdisjoint(managed)
 
 
@@ -94,14 +94,14 @@ def is_unmanaged(pod: views.Pod, managed: Collection[str]) -> bool:
 
 
 class Extender(NamedTuple):
-    """Where a scheduler finds the extender: host of the URL, and the CA in base64, "" if it is read from a file."""
+    """The extender's address for a scheduler: host of the URL, and CA in base64 ("" for a CA in a file)."""
 
     host: str = SERVER_NAME
     ca_data: str = ""
 
 
 def list_resources(policy: model.PolicyDocument) -> Sequence[str]:
-    """Return the resources by which a scheduler knows pods of these fabrics.
+    """Return the managed resources by which a scheduler recognizes pods of these fabrics.
 
     These are the resources of the rails, the accelerators if the rails of a fabric have no resource (PVRDMA), and the
     name that stands for claims.

@@ -1,7 +1,7 @@
-"""Runs `railwright disable` and `railwright enable`: takes railwright out of admission, and puts it back.
+"""Runs `railwright disable` and `railwright enable`: removes railwright from admission, and restores it.
 
 Disabling deletes the bindings of the admission policies first, because these reject labelled pods that were not
-injected, then the webhooks. Enabling creates the webhooks first. Between the two a ConfigMap holds the deleted objects.
+injected, then the webhooks. Enabling creates the webhooks first. In the meantime a ConfigMap holds the deleted objects.
 """
 
 import argparse
@@ -78,8 +78,8 @@ class Switch:
         """Create the objects of the copy, and print each.
 
         A binding without its policy is left out: the copy may be older than an installation without the policies.
-        Raises UnreadableError if there is neither a copy nor the webhooks, and if only the bindings could be restored,
-        which reject each labelled pod without webhooks.
+        Raises UnreadableError if there is neither a copy nor webhooks, or if only the bindings could be restored:
+        without webhooks they reject each labelled pod.
         """
         saved = await self._read_copy()
         has_webhooks = bool(await self._read(_WEBHOOKS))
@@ -170,7 +170,7 @@ class Switch:
             ) from None
 
     async def _delete(self, path: str, uid: str = "") -> None:
-        """Delete an object, with this UID if one is given. One that is gone already is no error."""
+        """Delete an object, with this UID if one is given. A missing object is not an error."""
         body: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if self._query:
             body["dryRun"] = ["All"]
@@ -182,12 +182,12 @@ class Switch:
 
 
 def disable(arguments: argparse.Namespace) -> int:
-    """Take railwright out of admission. Return 0, also if it is out already. Raises ClusterError, UnreadableError."""
+    """Remove railwright from admission. Return 0, also if nothing is to do. Raises ClusterError, UnreadableError."""
     return _run(arguments, Switch.disable)
 
 
 def enable(arguments: argparse.Namespace) -> int:
-    """Put railwright back. Return 0, also if it is there already. Raises ClusterError, UnreadableError."""
+    """Restore railwright in admission. Return 0, also if nothing is to do. Raises ClusterError, UnreadableError."""
     return _run(arguments, Switch.enable)
 
 

@@ -1,4 +1,4 @@
-"""Runs `railwright verify`: reports what the logs of a job, or the counters of its ranks, show.
+"""Runs `railwright verify`: reports from the logs of a job, or from the counters of its ranks, whether it uses RDMA.
 
 Reports come from `railwright.fabric.verification`. Creates nothing in a cluster. `verify job/NAME` reads pods and their
 logs in one namespace, and compares them with what their preflights found, or with their injection records.
@@ -55,7 +55,7 @@ def _print_report(assessment: report.Report | counters.Report, arguments: argpar
 def _read_log(path: str) -> Iterator[str]:
     """Yield the complete lines of a log, `-` for standard input; bytes that are not UTF-8 are replaced.
 
-    The text of a last line without a line break is dropped: it was truncated, and the rest could be misread.
+    A last line without a line break is dropped, because it was truncated and could be misread.
     """
     try:
         # pathlib would change the path in messages
@@ -67,7 +67,7 @@ def _read_log(path: str) -> Iterator[str]:
 
 
 def _build_expectation(arguments: argparse.Namespace) -> report.Expected:
-    """Return what the option --rails says that each pod should use. Raises UnreadableError."""
+    """Return the expectation in the option --rails. Raises UnreadableError."""
     if arguments.rails is not None and arguments.rails < 1:
         raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
     return report.Expected(rails=arguments.rails)
@@ -87,7 +87,7 @@ _NOT_STARTED = 400  # status of the log of a container that waits to start
 
 
 class _Source(msgspec.Struct):
-    """One container whose log is read, and its first line and those about the network."""
+    """A container whose log is read, with its first line and its lines about the network."""
 
     pod: job_pods.Pod
     container: str
@@ -129,8 +129,8 @@ def verify_job(arguments: argparse.Namespace) -> int:
 async def _read_expectations(
     client: clients.Client, namespace: str, pods: Sequence[job_pods.Pod]
 ) -> dict[str, report.Expected]:
-    """Return what each pod should use, by its name and its host name: what its preflight found, otherwise the number
-    of rails in its injection record.
+    """Return the expectation for each pod, by its name and its host name: the rails that its preflight found, otherwise
+    the number of rails in its injection record.
     """
 
     async def read(pod: job_pods.Pod) -> report.Expected:
@@ -153,14 +153,14 @@ async def _read_expectations(
 
 
 def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
-    """Return the containers that railwright chose as ranks, otherwise all: a launcher logs what its ranks print."""
+    """Return the containers of ranks in the record, otherwise all: a launcher logs the output of its ranks."""
     return intent.read_record(pod).containers or tuple(container.name for container in pod.spec.containers)
 
 
 async def _read(client: clients.Client, namespace: str, source: _Source, *, follow: bool = False) -> None:
     """Read the log of a container; with `follow` to its end, from when it starts.
 
-    Raises an error that every log would meet, as without the right to read them; another one is the source's problem.
+    Raises errors that affect every log, such as a missing right; any other error is recorded in the source.
     """
     query = {"container": source.container, "limitBytes": str(_MAX_BYTES)} | ({"follow": "true"} if follow else {})
     path = f"/api/v1/namespaces/{namespace}/pods/{source.pod.metadata.name}/log"
@@ -215,7 +215,7 @@ def _explain_missing_logs(sources: Sequence[_Source]) -> str:
 
 
 def _describe_pending(pods: Sequence[job_pods.Pod]) -> str:
-    """Return which pods wait to start; "" if none does."""
+    """Return a sentence about pods that have not started; "" if there are none."""
     waiting = [pod for pod in pods if pod.status.phase == _PENDING and not pod.preflight_failure]
     pending = dict.fromkeys(pod.metadata.name for pod in waiting)
     verb = "is" if len(pending) == 1 else "are"
@@ -223,7 +223,7 @@ def _describe_pending(pods: Sequence[job_pods.Pod]) -> str:
 
 
 def _describe_failed_preflights(pods: Sequence[job_pods.Pod]) -> str:
-    """Return which pods their preflight has stopped, with its messages; "" if it has stopped none."""
+    """Return a sentence about pods whose preflight failed, with its messages; "" if there are none."""
     by_message: dict[str, list[str]] = {}
     for pod in pods:
         if pod.preflight_failure:
@@ -266,7 +266,7 @@ async def _follow(
 
 
 def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOptions, namespace: str) -> int:
-    """Read the counters of each rank twice, and report what flowed in between. Return codes as `verify_job`."""
+    """Read the counters of each rank twice, and report the traffic in between. Exit codes as in `verify_job`."""
     if arguments.seconds < 1:
         raise output.UnreadableError(f"--seconds {arguments.seconds}: must be 1 or more")
 

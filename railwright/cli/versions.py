@@ -1,4 +1,4 @@
-"""Prints the versions of the command and of what runs in a cluster. It judges nothing; `railwright check` does."""
+"""Prints the versions of the command and of the servers in a cluster. `railwright check` compares them."""
 
 import argparse
 import asyncio
@@ -43,7 +43,7 @@ async def _read(client: clients.Client) -> dict[str, str | None]:
 
 
 async def _read_image(client: clients.Client, server: str) -> str | None:
-    """Return the image of a server's own container, not of a sidecar."""
+    """Return the image of a server's main container."""
     path = f"{_DEPLOYMENTS}/{installed_names.INSTALLATION}-{server}"
     deployment = await watch_wire.find_object(client, path, dict[str, Any])
     containers = frameworks.get_list(deployment, "spec", "template", "spec", "containers")

@@ -1,4 +1,4 @@
-"""The API server over kubernetes_asyncio: raw JSON in and out, every call with a deadline.
+"""A client of the API server over kubernetes_asyncio: raw JSON in and out, a deadline for each call.
 
 The library authenticates, encodes and connects. Bodies are passed on undecoded, because each kind has its own view and
 the library's models would take many times the memory.
@@ -38,7 +38,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct):
-    """The answer of an API server to a request that fails, which is also the object of an ERROR event."""
+    """The API server's answer to a failed request, and the object of an ERROR event."""
 
     kind: str = ""
     code: int = 0
@@ -74,7 +74,7 @@ class Client:
         self._is_doubted = True
 
     async def open(self) -> Self:
-        """Read the credentials, if that has not been done or they are doubted. Raises ConfigurationError."""
+        """Read the credentials, unless they were read and not rejected since. Raises ConfigurationError."""
         async with self._opening:
             now = asyncio.get_running_loop().time()
             if not self._is_doubted or (self._api is not None and now < self._reopen_after):
@@ -92,7 +92,7 @@ class Client:
         return self
 
     async def _connect(self, access: kubeconfigs.Access) -> None:
-        """Use new connections: open ones keep the CA and the client certificate with which they began."""
+        """Replace the connections, because open ones keep their CA and client certificate."""
         from kubernetes_asyncio.client import ApiClient  # noqa: PLC0415 - takes 0.3 s, and many commands need no cluster
 
         # The library's session takes proxies from the environment, where an injected HTTPS_PROXY would reroute the
@@ -186,7 +186,7 @@ class Client:
                     del self._streams[response]
 
     async def execute(self, path: str, container: str, command: Sequence[str]) -> str:
-        """Return what a command in a container prints, by the subresource `exec` of a pod. Raises as `get` does.
+        """Return the output of a command in a container, by the subresource `exec` of a pod. Raises as `get` does.
 
         ApiError with the status 0: the container has no such program, or it failed.
         """
@@ -280,7 +280,7 @@ class Client:
 
     @contextlib.contextmanager
     def _unreachable(self, path: str) -> Iterator[None]:
-        """Convert every failure of a connection to UnreachableError, and one before it to ConfigurationError."""
+        """Convert connection failures to UnreachableError, and errors of the configuration to ConfigurationError."""
         try:
             yield
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
@@ -330,9 +330,9 @@ async def connect(
     user: str = "",
     groups: Sequence[str] = (),
 ) -> Client:
-    """Return a client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError.
+    """Return a client for the cluster of a kubeconfig, or of this process's pod. Raises ConfigurationError.
 
-    `call_seconds` limits each request, 0 for no limit. `user` and `groups` are acted as.
+    `call_seconds` limits each request, 0 for no limit. Requests impersonate `user` and `groups`.
     """
     return await Client(kubeconfig, context, user, groups, call_seconds).open()
 

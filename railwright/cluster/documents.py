@@ -1,7 +1,7 @@
 """Reads YAML (and so JSON) as plain trees, and finds the line of every part of a document.
 
-PyYAML composes nodes, which know their lines; trees are built from them here. That limits the size, merges keys, and
-reports every repeated key and forbidden tag instead of the first one.
+PyYAML composes nodes with line numbers. This module builds the trees: it limits their size, merges keys, and reports
+every repeated key and forbidden tag, not only the first.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class DocumentError(ValueError):
-    """The text is not one acceptable document. `line` is 1-based, None if the problem has no line."""
+    """Raised if a text is not one acceptable document. `line` is 1-based, None if the problem has no line."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(problem if line is None else f"line {line}: {problem}")
@@ -75,7 +75,7 @@ def get_line(part: yaml.Node | yaml.Event) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A problem that leaves the rest of the document readable."""
+    """A problem of one part of a document. The rest is readable."""
 
     path: Path
     line: int

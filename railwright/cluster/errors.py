@@ -47,23 +47,23 @@ class ClusterError(Exception):
 
 
 class ConfigurationError(ClusterError):
-    """There is no usable kubeconfig or in-cluster account; the message names the file and the problem."""
+    """Raised without a usable kubeconfig or in-cluster account. The message names the file and the problem."""
 
 
 class UnreachableError(ClusterError):
-    """No response: refused, reset, timed out, or truncated."""
+    """Raised without a response: the connection was refused, reset, timed out or truncated."""
 
 
 class SilentError(UnreachableError):
-    """A watch received nothing for longer than allowed: nothing changed, or the connection is dead."""
+    """Raised if a watch receives nothing for too long: nothing has changed, or the connection is dead."""
 
 
 class ForeignError(ClusterError):
-    """The response, or an object in it, is not that of a Kubernetes API server but of a proxy or another program."""
+    """Raised if a response comes from a proxy or another program, not from a Kubernetes API server."""
 
 
 class ApiError(ClusterError):
-    """The API server returned an error status."""
+    """Raised for an error status from the API server."""
 
     def __init__(  # noqa: PLR0913 - the parts of the answer and of the request, by name
         self,
@@ -117,7 +117,7 @@ class ApiError(ClusterError):
         )
 
     def _describe_forbidden(self, detail: str) -> str:
-        """Return the right that the request needs, as kubectl asks for it, and how to get it."""
+        """Return the missing right in the words of `kubectl auth can-i`, and how to get it."""
         right = parse_permission(self._method, self._path)
         question = f" (kubectl auth can-i {right})" if right else ""
         role = "Role" if right and right.namespace else "ClusterRole"
@@ -156,7 +156,7 @@ def build_foreign(host: str, path: str, detail: str = "") -> ForeignError:
 
 
 def build_undecoded(path: str, detail: str) -> ForeignError:
-    """Return the error for an object of a list that does not have the form of its kind."""
+    """Return the error for an object in a list that cannot be decoded as its kind."""
     plural, cause = path.rpartition("/")[2], quote_message(detail)
     reason = f"one of the {plural} cannot be decoded{cause and f': {cause}'}"
     return ForeignError(f"{path}: {detail}", reason=reason, fix=f"to list them: kubectl get {plural} -A")
@@ -206,12 +206,12 @@ class Permission:
 
 
 def format_user(namespace: str, account: str) -> str:
-    """Return the user that a ServiceAccount is for the API server."""
+    """Return the user name of a ServiceAccount."""
     return f"system:serviceaccount:{namespace}:{account}"
 
 
 def parse_permission(method: str, path: str) -> Permission | None:
-    """Return the permission that a request needs; None for a path that is no resource, such as /version."""
+    """Return the permission that a request needs; None for a path without a resource, such as /version."""
     namespace, resource, name, subresource = _split_path(path)
     _, root, group, *_ = [*path.split("/"), "", "", ""]
     if root not in ("api", "apis") or not resource:

@@ -1,8 +1,8 @@
 """Writes Kubernetes Events, as shown by `kubectl describe`, in the background. Their rate is limited.
 
-The name of an Event follows from its object, reason and message. So equal Events of all replicas are one: whoever
-comes second gets a 409, which is a success. The API server keeps Events for about an hour. An Event whose cause lasts
-is written again after that, because a replica tries every ten minutes.
+The name of an Event is computed from its object, reason and message. So replicas share equal Events: the second writer
+gets a 409, which counts as success. The API server keeps Events for about an hour. While the cause lasts, a replica
+tries again every ten minutes, so the Event is written again after that.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class _Buckets:
-    """Token buckets by key. Beyond KNOWN, the one that was used least recently is forgotten: a new one is full."""
+    """Token buckets by key. A new bucket is full. Above KNOWN, the least recently used one is removed."""
 
     def __init__(self, burst: float, rate: float) -> None:
         self._burst, self._rate = burst, rate
@@ -97,7 +97,7 @@ class Events:
     ) -> None:
         """`now` dates Events, and `clock` counts seconds.
 
-        `on_result` is called with WRITTEN, HELD_BACK by the limit of a namespace, DROPPED or FAILED.
+        `on_result` is called with WRITTEN, HELD_BACK (the limit of a namespace), DROPPED or FAILED.
         """
         self._client, self._component, self._now, self._clock = client, component, now, clock
         self._on_result = on_result
@@ -106,7 +106,7 @@ class Events:
         self._all, self._by_namespace = _Buckets(BURST, RATE), _Buckets(NAMESPACE_BURST, NAMESPACE_RATE)
 
     def post(self, involved: Involved, *, warning: bool, reason: str, message: str) -> None:
-        """Queue an Event unless it is known; returns at once and never raises."""
+        """Queue an Event, unless it was posted recently. Returns at once and never raises."""
         event = _Event(involved, "Warning" if warning else "Normal", reason, message[:_LONGEST_MESSAGE])
         if not _is_valid_reference(event):
             self._on_result(DROPPED)
@@ -126,7 +126,7 @@ class Events:
             self._queue.put_nowait((name, event))
 
     async def run(self) -> None:
-        """Write queued Events until cancelled. One that fails is logged, and written if it is posted again."""
+        """Write queued Events until cancelled. A failure is logged, and the Event can be posted again."""
         while True:
             name, event = await self._queue.get()
             while not self._all.take("", self._clock()):  # noqa: ASYNC110 - a rate, not a state

@@ -1,8 +1,8 @@
-"""Address and credentials of the API server, by kubernetes_asyncio: of a kubeconfig's context, or of this pod.
+"""Loads address and credentials of the API server from a kubeconfig or this pod, by kubernetes_asyncio.
 
-Only what the library leaves out is here: which files kubectl would read, which of several current contexts counts, whom
-a kubeconfig's user impersonates, and errors that name the file and the fix. The library takes 0.3 s to import, so only
-functions that need it import it.
+This module adds to the library: the files that kubectl reads, the choice between several current contexts, the
+impersonation in a kubeconfig's user, and errors that name the file and the fix. The library takes 0.3 s to import, so
+only functions that need it import it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Headers = Sequence[tuple[str, str]]  # a name may occur several times
 
 
 def impersonate(user: str = "", groups: Sequence[str] = (), given: Mapping[str, Any] = _NOTHING) -> Headers:
-    """Return the headers by which a request acts as another user, with the right `impersonate`.
+    """Return the headers of a request that impersonates another user.
 
     `given` is the user of a kubeconfig, whose keys count where there is no argument, as for kubectl.
     """
@@ -41,7 +41,7 @@ def impersonate(user: str = "", groups: Sequence[str] = (), given: Mapping[str, 
 
 
 class Access(NamedTuple):
-    """What the library needs to reach an API server, and whom requests impersonate."""
+    """The library's configuration for an API server, and the impersonation headers."""
 
     configuration: Any  # kubernetes_asyncio.client.Configuration
     impersonation: Headers
@@ -49,7 +49,7 @@ class Access(NamedTuple):
 
     @property
     def is_anonymous(self) -> bool:
-        """True if there are no credentials, so that requests are those of nobody."""
+        """True if there are no credentials, so that requests are anonymous."""
         return not self.configuration.api_key and not self.configuration.cert_file
 
     async def renew_token(self, every: float) -> None:
@@ -87,7 +87,7 @@ def list_names() -> list[str]:
 def find_namespace(kubeconfig: str, context: str | None) -> str:
     """Return the namespace of a context of `kubeconfig`, or of the user's own files for "". Without one, `default`.
 
-    Never raises: the connection reports what is wrong.
+    Never raises: the connection reports errors.
     """
     from kubernetes_asyncio.config import kube_config  # noqa: PLC0415 - see the module's docstring
 
@@ -124,7 +124,7 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
 
 
 def _silence_library() -> None:
-    """Keep the library from logging what it also raises, such as that a file does not exist."""
+    """Stop the library from logging errors that it also raises, such as a missing file."""
     logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)
 
 
@@ -196,7 +196,7 @@ def build_error(kubeconfig: str | None, reason: str, fix: str = "") -> errors.Co
 
 
 def _describe(error: Exception) -> str:
-    """Return what is wrong in words. The texts of Python's own errors say nothing about the file."""
+    """Return the problem as text. Python's own messages do not name the file."""
     from kubernetes_asyncio.config import ConfigException  # noqa: PLC0415 - see the module's docstring
 
     text = ""

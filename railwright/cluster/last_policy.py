@@ -1,8 +1,8 @@
 """Keeps the last valid policy in a second ConfigMap, so that a restart does not lose it.
 
 The webhook's replicas write it; the newest version of the policy wins. A server that starts while the policy is invalid
-uses the copy, and says so. As soon as the policy is valid, the copy has no effect. Without the ConfigMap, which an
-installation brings, nothing is kept.
+uses the copy, and says so. As soon as the policy is valid, the copy has no effect. Without the ConfigMap, which is part
+of the installation, nothing is stored.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LastPolicy:
-    """Restores the last valid policy into the store of a server, and stores each valid one if it `writes`."""
+    """Restores the last valid policy into a server's store. With `writes`, also saves each valid policy."""
 
     def __init__(
         self,

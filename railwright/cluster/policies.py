@@ -1,4 +1,4 @@
-"""Reads a policy: returns the accepted policy, or every error with path and line. Also stores the policy in force.
+"""Reads policies: returns the valid policy, or every error with path and line. Also holds the policy in force.
 
 An invalid text leaves the last valid policy in force. `railwright.fabric.policy` defines what is valid. A file has the
 bare document, or the manifest of a ConfigMap with it; lines of errors are those of the file.
@@ -73,7 +73,7 @@ def read(text: str) -> model.Policy | Rejected:
 
 
 def _is_valid(document: documents.Document) -> bool:
-    """True for most valid documents: `_list_errors`, which takes longer, finds nothing in the others."""
+    """True for most valid documents, quickly. `_list_errors` decides about the others."""
     try:
         accepted = msgspec.convert(document.tree, model.PolicyDocument)
     except msgspec.ValidationError:  # also for a null, which means that a key is unset
@@ -107,9 +107,9 @@ def _list_errors(document: documents.Document) -> tuple[PolicyError, ...]:
 
 
 def _describe_other_kind(tree: Any) -> str:
-    """Return what an object other than a policy is, because an error for each of its keys would hide it; "" otherwise.
+    """Return a message if the document is another object, instead of an error for each of its keys; "" otherwise.
 
-    `read_manifest` reads manifests in files. Here they are in the place of the policy itself.
+    Manifests in files are read by `read_manifest`. Here one is in the place of the policy itself.
     """
     kind, version = (tree.get("kind"), tree.get("apiVersion")) if isinstance(tree, dict) else (None, None)
     if not isinstance(kind, str) or not isinstance(version, str):

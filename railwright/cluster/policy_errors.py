@@ -1,7 +1,7 @@
 """Lists the errors of an invalid policy for its author: each with the value, what is allowed, and the fix.
 
-jsonschema finds the values that violate the schema; the words are ours. If there are none, `checks` finds the relations
-that do not hold.
+jsonschema finds the values that violate the schema, and this module writes the messages. If there are none, `checks`
+checks relations between keys.
 """
 
 import difflib
@@ -39,7 +39,7 @@ _TYPES: Mapping[str, str] = {
 def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path, str]]:
     """Return line, path and message of the errors, ordered by line.
 
-    Stops after `most` errors of each kind: an unknown key costs a search for the nearest known one.
+    Stops after `most` errors of each kind, because each unknown key needs a search for the nearest known one.
     """
     errors = [(problem.line, problem.path, problem.message) for problem in document.problems]
     reported = {problem.path for problem in document.problems}
@@ -210,7 +210,7 @@ def _check_required(_: Any, required: Iterable[str], value: Any, section: Schema
 
 
 def _check_others(validator: Any, others: Any, value: Any, section: Schema) -> Iterator[Violation]:
-    """In the order of the document: jsonschema makes a set, of which the first `most` errors would be any."""
+    """Yield unknown keys in the order of the document; jsonschema's own function has no order."""
     for key in value if isinstance(value, dict) else ():
         if key in section.get("properties", ()):
             continue

@@ -1,4 +1,4 @@
-"""List and watch of one kind: the state machine that keeps a sink equal to the cluster.
+"""Lists and watches one kind, to keep a sink equal to the cluster.
 
     list --> watch --> (the stream ends) --> watch again from the last version, without a list
       ^        |
@@ -14,14 +14,13 @@ What happens after each failure, while the sink keeps its objects:
     410, ERROR event              list again: events may be missing
     an object that is unreadable  its last state stays; everything else goes on
 
-Pauses grow with jitter, and only a working watch makes them short again: relists without end would be a storm. A list
-asks for no version, so it is the newest. Lists are paged; if pages expire, the list is read in one request, as
-client-go does. WatchList is not used: API servers before Kubernetes 1.34 reject it by default, and all support pages.
-A list after the first is applied as differences, in slices, so that other tasks of the event loop can run in between.
+Pauses grow with jitter, and only a working watch makes them short again, to prevent endless relists. A list names no
+version, so it is the newest. Lists are paged; if pages expire, the list is read in one request, as client-go does.
+WatchList is not used: API servers before Kubernetes 1.34 reject it by default, and all support pages. A list after the
+first is applied as differences, in slices, so that other tasks of the event loop can run in between.
 
-Readiness asks four things: whether the first list is complete (`synced`), when the API server was last heard of
-(`get_age_seconds`: a list, an event, a bookmark, or an accepted watch), what is wrong now (`failure`), and whether the
-right is missing (`is_denied`).
+Readiness reads four values: `synced` (the first list is complete), `get_age_seconds` (time since the last list, event,
+bookmark or accepted watch), `failure` (the present error) and `is_denied` (the right is missing).
 """
 
 import asyncio
@@ -62,7 +61,7 @@ _log = logging.getLogger("railwright.cluster")
 
 
 class _StreamError(errors.ApiError):
-    """The server ended the watch with an ERROR event. What it sends next need not follow what it has sent."""
+    """Raised if the server ends the watch with an ERROR event. Events may be missing then."""
 
 
 class Backoff:
@@ -101,11 +100,11 @@ class Reflector:
         absent_seconds: float = ABSENT_SECONDS,
         longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
-        """`count_failure` gets the kind, and why its watch starts again; "skipped" if an object is not read, or partly.
+        """`count_failure` gets the kind, and why its watch restarts; "skipped" for an object that is not fully read.
 
         `excerpt` returns the part of an object that the sink needs, which bounds memory while a list is read; it must
-        keep metadata. `gradual`: the sink accepts a part of the first list, and gets it object by object. `grant` says
-        what gives the right to watch the kind, "" for a role that every installation has.
+        keep metadata. `gradual`: the sink accepts a part of the first list, and gets it object by object. `grant` names
+        the setting that grants the right to watch the kind, "" if every installation has it.
         """
         self.kind = kind
         self.synced = asyncio.Event()
@@ -147,8 +146,8 @@ class Reflector:
     async def _recover(self, error: Exception) -> None:
         """Decide whether the watch can continue from its version, record the failure, and wait before the next attempt.
 
-        A version outlives every lost connection. It is lost if the server has forgotten it, if it ends the stream with
-        an ERROR event, or if it sends what cannot be read: events may be missing then, and only a list shows them.
+        A version stays valid after a lost connection. A new list is needed if the server has forgotten the version,
+        ends the stream with an ERROR event, or sends unreadable data, because events may be missing then.
         """
         failure = (
             error if isinstance(error, errors.ClusterError) else errors.build_foreign(self._client.host, self.kind.path)
@@ -195,8 +194,8 @@ class Reflector:
     async def _read_list(self, **limit: str) -> None:
         """Apply the differences between a list and the known objects, slice by slice, deletions last.
 
-        The first list is given to the sink at once, unless that accepts a part of it. To replace all objects later
-        would delay requests, and drop what is cached of objects that have not changed.
+        The sink gets the first list at once, unless it accepts parts. Replacing all objects later would delay requests,
+        and drop caches of unchanged objects.
         """
         at_once: list[Any] | None = None
         if not self.synced.is_set() and not self._gradual:
@@ -225,9 +224,10 @@ class Reflector:
         self._version = version
 
     def _read_change(self, raw: msgspec.Raw, gone: dict[watch_wire.Key, watch_wire.Identity]) -> Any:
-        """Return a new or changed object of a list. `gone` has the known objects that the list has not named yet.
+        """Return a new or changed object of a list. `gone` has the known objects that have not occurred in the list
+        yet.
 
-        None for an unchanged object, and for one that cannot be decoded: it keeps its last state.
+        Returns None for an unchanged object, and for an undecodable one, which keeps its last state.
         """
         before = None
         if gone:  # not in the first list, of which each object would be read twice
@@ -243,8 +243,8 @@ class Reflector:
     def _read(self, raw: msgspec.Raw) -> Any:
         """Return the decoded object, or None if it cannot be decoded.
 
-        An object with too many values is decoded by the kind's brief view, and without one not at all. What is not read
-        is logged.
+        An object with too many values is decoded with the kind's brief view; without one it is skipped. Both are
+        logged.
         """
         try:
             excess = _describe_excess(raw, self.kind.max_values)
@@ -292,7 +292,7 @@ class Reflector:
             await self._backoff.pause()  # a server that closes connections at once must not be polled in a tight loop
 
     async def _apply_event(self, line: bytes) -> None:
-        """Apply one event to the sink, then its version: the next watch repeats an event that was not applied."""
+        """Apply one event to the sink, then store its version, so that the next watch repeats an event that failed."""
         event = await watch_wire.decode(watch_wire.decode_event, line)
         if event.type == "ERROR":
             status = clients.decode_status(event.object)
@@ -314,13 +314,13 @@ class Reflector:
         self._sink.upsert(obj)
 
     def _remember(self, obj: Any) -> None:
-        """Store the identity of an object with its own strings, so that each is stored once."""
+        """Store the identity of an object with the object's own strings, to store each string once."""
         meta = obj.metadata
         identity = watch_wire.Identity(sys.intern(meta.namespace), meta.name, meta.uid, meta.resource_version)
         self._known[identity.key] = identity
 
     def _forget(self, gone: watch_wire.Identity) -> None:
-        """Remove an object from the sink, which identifies it by name: the full object is not kept for that."""
+        """Remove an object from the sink by its name, because the full object is not kept."""
         self._known.pop(gone.key, None)
         self._logged.pop(gone.key, None)
         self._sink.remove(self._decode(msgspec.json.encode(watch_wire.Identified(gone))))
@@ -334,26 +334,26 @@ class Reflector:
         return {**parameters, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}
 
     def _reset_backoff(self) -> None:
-        """Make pauses short again, and log the next failure even if it is the last one again."""
+        """Make pauses short again, and log the next failure even if it equals the last one."""
         self._backoff.reset()
         self._logged.pop(None, None)
 
     def _log_once(self, key: watch_wire.Key | None, error: str, message: str, **fields: str) -> None:
-        """Log an error of an object, or of the watch for None, once until it is another one or is over."""
+        """Log an error of an object (None: of the watch), unless it equals the last one and has not ended."""
         if self._logged.get(key) != error and (key is None or len(self._logged) < _MAX_LOGGED):
             self._logged[key] = error
             _log.warning(message, extra={"fields": {"kind": self.kind.name, "error": error, **fields}})
 
 
 def _draw_jitter() -> float:
-    """Return a factor from 1 to 1.5, so that what replicas do at equal intervals does not coincide."""
+    """Return a random factor from 1 to 1.5, so that periodic requests of replicas do not coincide."""
     return 1 + random.random() / 2  # noqa: S311 - jitter, not secrecy
 
 
 def _describe_excess(raw: msgspec.Raw, most: int | None) -> str:
-    """Return a sentence if an object has more list entries and keys than are read, otherwise "".
+    """Return a sentence if an object has more than `most` list entries and keys, otherwise "".
 
-    Most objects have fewer bytes than that, and need no count.
+    Objects with fewer bytes than `most` are not counted.
     """
     if most is None or len(raw) <= most or (count := bytes(raw).count(b",")) <= most:
         return ""

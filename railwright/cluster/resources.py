@@ -39,7 +39,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Return the name of the kind as people write it."""
+        """Return the plural name of the kind for messages."""
         return self.title or self.name
 
 

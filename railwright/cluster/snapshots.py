@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class SnapshotError(ValueError):
-    """The text is not a snapshot, or no object or List; the message names the object and the reason."""
+    """Raised if the text is not a snapshot. The message names the object and the reason."""
 
 
 def read(text: str) -> dict[str, list[Any]]:
@@ -70,7 +70,7 @@ def _find_row(obj: Mapping[str, Any]) -> str:
 
 
 def _check_version(row: str, obj: Mapping[str, Any]) -> None:
-    """Raise SnapshotError for an object in a version whose fields are not read: its devices would be missing."""
+    """Raise SnapshotError for an object in an unsupported version, because its devices would be missing."""
     version = str(obj.get("apiVersion"))
     if version in _UNREADABLE:
         raise SnapshotError(

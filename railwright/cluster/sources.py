@@ -24,14 +24,14 @@ from railwright.fabric.policy import model
 
 
 class PolicyConfigMap:
-    """A sink for the ConfigMap with the policy's name, whose text is passed to the store. Others are ignored."""
+    """A sink that passes the policy's ConfigMap to the store, and ignores other ConfigMaps."""
 
     def __init__(self, store: policies.PolicyStore) -> None:
         self.current: views.ConfigMap | None = None
         self._store = store
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
-        """Apply the full list, which contains the object or not."""
+        """Apply the full list, with or without the policy's ConfigMap."""
         self._apply(next((obj for obj in objects if obj.metadata.name == installed_names.POLICY), None))
 
     def upsert(self, obj: views.ConfigMap) -> None:
@@ -45,7 +45,7 @@ class PolicyConfigMap:
             self._apply(None)
 
     def _apply(self, obj: views.ConfigMap | None) -> None:
-        """Read the object. One without the key is an empty policy, which is rejected."""
+        """Read the object. Without the key it counts as an empty policy, which is rejected."""
         self.current = obj
         if obj is None:
             self._store.withdraw()
@@ -62,8 +62,8 @@ _INTERVAL = 0.25  # seconds between polls: two polls and a read fit into the sec
 class WatchedFile:
     """Calls `apply` with the text of a file whenever the file changes.
 
-    `apply` returns the problem of the text, or None; it keeps the last valid content in force. `report_loss` gets the
-    reason whenever the file becomes unreadable.
+    `apply` returns the problem of the text, or None. After a problem the last valid content stays. `report_loss` gets
+    the reason whenever the file becomes unreadable.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ _SILENT_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than 
 
 
 def return_whole(obj: Any) -> Any:
-    """Return the object: the excerpt of a sink that needs all of it."""
+    """Return the object unchanged, as the excerpt for a sink that needs all of it."""
     return obj
 
 
@@ -176,9 +176,9 @@ class WatchSpec(msgspec.Struct, frozen=True):
     """One kind to feed into a sink: watched, or read from a snapshot.
 
     `excerpt` returns the part of an object that the sink needs; the rest is freed before the next object is decoded.
-    `gradual`: the sink accepts a part of the first list. `is_needed` says whether a policy needs the kind, which is
-    watched only while one is in force that does; None: always. `grant` says what gives the right to watch the kind, if
-    not every installation does; the server is ready without it.
+    `gradual`: the sink accepts a part of the first list. `is_needed` is True for a policy that needs the kind. It is
+    watched only under such a policy; None: always. `grant` names the setting that grants the right to watch the kind,
+    if not every installation has it; the server is ready without it.
     """
 
     kind: resources.Kind
@@ -232,7 +232,7 @@ class Sources:
                 yield spec
 
     def is_denied(self, kind: resources.Kind) -> bool:
-        """True if a kind that the policy in force needs was denied to this account, and not read since."""
+        """True if the policy in force needs a kind that this account was denied and has not read since."""
         return kind.name in self._reflectors and self._reflectors[kind.name].is_denied
 
     def _list_late(self, stale_after: float) -> list[str]:
@@ -240,7 +240,7 @@ class Sources:
         return [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
 
     def find_outage(self) -> str:
-        """Return why nodes, pods or the policy cannot be watched; "" if they are, and without an API server."""
+        """Return why nodes, pods or the policy cannot be watched; "" if they can, or without an API server."""
         for name in _NEEDED:
             source = self._reflectors.get(name)
             if source is not None and source.failure is not None:
@@ -248,7 +248,7 @@ class Sources:
         return ""
 
     def list_unread(self) -> Sequence[str]:
-        """Return what has not been read yet and is still being read, in words."""
+        """Return the names of the kinds that are still being read."""
         if self._snapshot is not None:
             return () if self._snapshot.synced.is_set() else ("the snapshot file",)
         failing = {name for name, source in self._reflectors.items() if source.failure is not None}
@@ -257,7 +257,7 @@ class Sources:
         )
 
     def list_problems(self) -> Sequence[str]:
-        """Return what is wrong with the data, as sentences. An outage is the cause of all others, and stands alone."""
+        """Return the problems of the data as sentences. An outage is returned alone, because it causes the others."""
         if outage := self.find_outage():
             return (outage,)
         failures: dict[str, list[str]] = {}
@@ -291,7 +291,7 @@ class Sources:
         self.tasks.append(functools.partial(self._watch, spec, count_failure))
 
     async def _watch(self, spec: WatchSpec, count_failure: CountFailure) -> None:
-        """Watch a kind while the policy in force needs it. Afterwards its objects are forgotten."""
+        """Watch a kind while the policy in force needs it. Afterwards its objects are removed."""
         assert self.client is not None  # noqa: S101 - only called with a client
         changed = asyncio.Event()
         self.store.subscribe(lambda _: changed.set())

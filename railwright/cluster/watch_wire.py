@@ -1,4 +1,4 @@
-"""The wire format of lists and watches: pages, events, statuses, and the identity of objects. Reads objects once.
+"""The wire format of lists and watches: pages, events, statuses, and the identity of objects.
 
 Objects stay undecoded here: each kind has its own view.
 """
@@ -78,7 +78,7 @@ decode_identified = msgspec.json.Decoder(Identified).decode
 
 
 async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
-    """Decode a page or an event; parts that nest too deeply are dropped, so that other objects stay readable."""
+    """Decode a page or an event. Values that nest too deeply become null, so that other objects stay readable."""
     try:
         return decode(text)
     except RecursionError:
@@ -86,7 +86,7 @@ async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
 
 
 async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]) -> AsyncGenerator[List, None]:
-    """Yield the pages of a list. Raises ClusterError, also for a response that is no list."""
+    """Yield the pages of a list. Raises ClusterError, also if the response is not a list."""
     while True:
         body = await client.get(path, query)
         try:
@@ -100,7 +100,7 @@ async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]
 
 
 async def read_object(client: clients.Client, path: str, view: type[T]) -> T:
-    """Return an object. Raises ClusterError, ForeignError if the answer is no object of this view."""
+    """Return an object. Raises ClusterError; ForeignError if the answer does not decode as this view."""
     return decode_object(client, path, await client.get(path), view)
 
 
@@ -115,7 +115,7 @@ async def find_object(client: clients.Client, path: str, view: type[T]) -> T | N
 
 
 def decode_object(client: clients.Client, path: str, body: bytes, view: type[T]) -> T:
-    """Return the object that the API server has sent. Raises ForeignError if it is none of this view."""
+    """Return the decoded object. Raises ForeignError if it does not decode as this view."""
     try:
         return msgspec.json.decode(body, type=view)
     except UNREADABLE as error:
@@ -155,7 +155,7 @@ def flatten(text: bytes) -> bytes:
 
 
 def _cut_deep_values(text: bytes) -> Iterator[bytes]:
-    """Yield the parts of the text between values that are too deep."""
+    """Yield the text in parts, without the values that are too deep."""
     depth = begin = 0
     for match in _BRACKETS.finditer(text):
         brackets = match[0]

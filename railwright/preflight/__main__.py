@@ -1,4 +1,4 @@
-"""`railwright preflight`: finds the rails of this container, checks them, and writes what its libraries need.
+"""`railwright preflight`: finds the rails of this container, checks them, and writes files for its libraries.
 
 The result is one line and an exit code, and the line is also in the termination log, where `kubectl describe pod` shows
 it. With --warn every error still writes all files and exits 0, because a missing file stops the ranks' container.
@@ -78,9 +78,10 @@ def _run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
 def _wait(
     host: hosts.Host, expectations: expected.Expected, seconds: float
 ) -> tuple[resolution.View, tuple[resolution.ResolvedRail, ...], list[checks.Problem]]:
-    """Resolve and check until nothing that is stated is missing, and no address has two GIDs, or the time is over.
+    """Resolve and check until all stated values are found and no address has two GIDs, or the time is over.
 
-    GIDs and active ports appear moments after address and link, and the GID of an earlier pod goes after its interface.
+    GIDs and active ports appear shortly after address and link. The GID of an earlier pod disappears after its
+    interface.
     """
     deadline, pauses = time.monotonic() + seconds, iter(_PAUSES)
     while True:

@@ -1,8 +1,7 @@
-"""Compares the rails that were found with what the policy states, and says of each problem where it is and its fix.
+"""Compares the found rails with the policy, and reports the location and fix of each problem.
 
-A rail that the policy states and the container lacks is a problem that stops the pod, with anything else that the
-policy states of it. What is only inferred, such as what a library needs, is a warning. The result is one line that fits
-a terminal and a pod's status.
+A missing rail stops the pod, and so does each of its values that differs from the policy. Inferred requirements, such
+as those of a library, cause warnings. The result is one line that fits a terminal and a pod's status.
 """
 
 from collections import Counter
@@ -19,7 +18,7 @@ _MAX_NAMES = 8  # maximum number of device names, or of locations, in a message
 class Problem(NamedTuple):
     """A problem: its location, a description, and the fix.
 
-    `stated`: the container lacks what the policy states, so the pod must not start. Otherwise it is a warning.
+    `stated`: the container differs from the policy, so the pod must not start. Otherwise it is a warning.
     """
 
     where: str
@@ -70,7 +69,7 @@ def name_rail(rail: resolution.ResolvedRail) -> str:
 
 
 def describe_ready(rail: resolution.ResolvedRail) -> str:
-    """Return the text about a rail without problems: its device, address, GID index, and MTU or rate."""
+    """Return the description of a rail without problems: device, address, GID index, and MTU or rate."""
     mtu = f"mtu {rail.interface.mtu}" if rail.interface and rail.interface.mtu else ""
     gid = f"GID {rail.gid.position}" if rail.gid else ""
     return " ".join(filter(None, (name_rail(rail), rail.address, gid, mtu or (rail.port.rate if rail.port else ""))))
@@ -118,7 +117,7 @@ def _has_ipc_lock(host: hosts.Host) -> bool:
 
 
 def _check_hca_list(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
-    """Report rails that a NCCL_IB_HCA of the author (a warning) or of the policy leaves out."""
+    """Report rails that are missing in NCCL_IB_HCA of the author (a warning) or of the policy."""
     value = view.expectations.get_variable(expected.HCA)
     left_out = [
         rail.device.name
@@ -138,7 +137,7 @@ def _check_hca_list(view: resolution.View, rails: Sequence[resolution.ResolvedRa
 
 
 def _check_order(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
-    """Warn of devices that were chosen by order alone while others were left, and of one device of several rails."""
+    """Warn if devices were chosen by order alone and others are unused, or if several rails have one device."""
     by_order = [rail for rail in rails if rail.basis == "order" and rail.device]
     used = Counter(rail.device.name for rail in rails if rail.device)
     left = [
@@ -254,7 +253,7 @@ def _check_gid(view: resolution.View, rail: resolution.ResolvedRail, where: str)
 def _check_stated_index(
     view: resolution.View, rail: resolution.ResolvedRail, gid: hosts.Gid, where: str
 ) -> Iterator[Problem]:
-    """Report a stated GID index that is no entry of the rail: NCCL uses it unchecked, and table order varies."""
+    """Report a stated GID index without an address of the rail. NCCL uses it unchecked, and table order varies."""
     authors = hosts.parse_number(view.expectations.environment.get(expected.GID_INDEX))
     index = view.expectations.stated_index if authors is None else authors
     if index is None or rail.port is None or any(own.position == index for own in rail.usable_gids):
@@ -294,7 +293,7 @@ _WITHOUT_LINK = frozenset({"down", "lowerlayerdown", "notpresent", "dormant", "t
 
 
 def _check_interface(view: resolution.View, interface: hosts.Interface, where: str) -> Iterator[Problem]:
-    """Report an interface that is down, whose address and GIDs remain, or whose MTU is less than stated."""
+    """Report an interface that is down (its address and GIDs remain), or whose MTU is less than stated."""
     if not interface.enabled:
         fix = "find out what ran `ip link set down` in the pod, or check the network's CNI"
         yield Problem(where, f"interface {interface.name} is administratively down", fix)
@@ -309,7 +308,7 @@ def _check_interface(view: resolution.View, interface: hosts.Interface, where: s
 
 
 def format_line(ready: Mapping[str, str], problems: Sequence[Problem], *, warn: bool) -> str:
-    """Return the line of output: what the container lacks of the policy, otherwise the ready rails and the warnings.
+    """Return the line of output: the differences from the policy, otherwise the ready rails and the warnings.
 
     `ready` has the description of each ready rail, with all its devices, by name. Problems with the same fix are
     grouped; those that stop the pod come first.

@@ -1,9 +1,9 @@
-"""What a fabric's policy states about the rails of a container, as the preflight container gets it, and the rules of
-each transport.
+"""The options of the preflight, which are the policy's values for the rails of a container, and the rules of each
+transport.
 
-A rail has an interface if the policy gives it a network, a resource if a device plugin gives it, both, or neither
-(PVRDMA, host network, claims). What is not stated is found in the container. The container's environment has the
-variables that the author of the pod set, which are checked with warnings and never replaced, and NODE_NAME.
+A rail has an interface if the policy gives it a network, a resource if a device plugin provides it, both, or neither
+(PVRDMA, host network, claims). Missing values are found in the container. The container's environment has NODE_NAME and
+the variables that the pod's author set. These cause warnings only and are never replaced.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ AddressRange = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Rail(NamedTuple):
-    """A rail. `device`, `interface` and `resource` are "" where the policy states none."""
+    """A rail. `device`, `interface` and `resource` are "" if the policy does not state them."""
 
     name: str
     device: str = ""
@@ -82,9 +82,9 @@ class Expected(NamedTuple):
         )
 
     def is_candidate(self, device: hosts.Device) -> bool:
-        """True if the container can use the device, and NCCL, or the transport's plugin, would.
+        """True if the container can use the device, and NCCL or the transport's plugin would select it.
 
-        A NCCL_IB_HCA of the author does not count: it must not leave the policy's rails without devices.
+        The author's NCCL_IB_HCA is ignored, because it must not leave the policy's rails without devices.
         """
         hca = self.variables.get(HCA) if self.rule.by_hca else ""
         return (

@@ -1,11 +1,12 @@
-"""Writes what was found for the libraries of the ranks: rails.env, nccl.conf, ucx.conf, and rails.json for programs.
+"""Writes the found values for the libraries of the ranks (rails.env, nccl.conf, ucx.conf) and for programs
+(rails.json).
 
 Each file is written to another name and then renamed, so that no reader sees a part of it.
 
-rails.env has a line NAME='VALUE' for each variable that was found here. kubelet reads it (env[].valueFrom.fileKeyRef);
-one line of another form breaks all that follow. nccl.conf and ucx.conf also have the policy's variables and the
-author's, because ranks that ssh starts have no environment of the container. NCCL takes values of up to 1,023 bytes
-(NVIDIA/nccl src/misc/param.cc); UCX cuts lines of 200 bytes in silence (openucx/ucx src/ucs/config/parser.c).
+rails.env has a line NAME='VALUE' for each found variable. kubelet reads it (env[].valueFrom.fileKeyRef), and stops at a
+line of another form. nccl.conf and ucx.conf also have the policy's variables and the author's, because ranks that ssh
+starts have no environment of the container. NCCL takes values of up to 1,023 bytes (NVIDIA/nccl src/misc/param.cc); UCX
+cuts lines of 200 bytes in silence (openucx/ucx src/ucs/config/parser.c).
 """
 
 import json
@@ -23,7 +24,7 @@ _LIMITS = {NCCL_CONF: (("NCCL_", "FI_"), 1023), UCX_CONF: (("UCX_",), 198)}  # p
 
 
 def derive_variables(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> dict[str, str]:
-    """Return the variables of the ranks' libraries that follow from what was found.
+    """Return the variables of the ranks' libraries for the found rails.
 
     UCX: docs of UCX_NET_DEVICES, also for NIXL. NVSHMEM ignores its list without the mapping. Mooncake: MC_*, with
     isolated rails it otherwise loses what it sends to another rail (NVIDIA-NeMo/RL issue 2935). UCCL: ep/README.md.
@@ -54,7 +55,7 @@ def _name_for_nccl(rail: resolution.ResolvedRail) -> str:
 def _derive_addresses(
     expectations: expected.Expected, rails: Sequence[resolution.ResolvedRail]
 ) -> Iterator[tuple[str, str]]:
-    """Yield GID index, family and range. An index only if it is that of every rail."""
+    """Yield family and range of the addresses, and the GID index if it is the same for every rail."""
     gids = [rail.gid for rail in rails]
     indexes = {gid.position if gid else None for gid in gids}
     index = indexes.pop() if len(indexes) == 1 else None
@@ -113,7 +114,7 @@ def describe(
     variables: Mapping[str, str],
     problems: Sequence[checks.Problem],
 ) -> dict[str, Any]:
-    """Return the tree of rails.json: what was expected and what was found (docs/interface.md)."""
+    """Return the tree of rails.json, with the expected and the found values (docs/interface.md)."""
     expectations = view.expectations
     return {
         "version": VERSION,

@@ -143,7 +143,7 @@ class Device(NamedTuple):
 
 
 def read_devices(host: Host, *, with_gids: bool = True) -> dict[str, Device]:
-    """Return every device that /sys shows, by name, in natural order."""
+    """Return the RDMA devices in /sys by name, in natural order."""
     owners = {node: host.read_text(f"{_VERBS_CLASS}/{node}/ibdev") for node in host.list_names(_VERBS_CLASS)}
     return {name: _read_device(host, name, owners, with_gids=with_gids) for name in host.list_names(_RDMA_CLASS)}
 
@@ -151,8 +151,8 @@ def read_devices(host: Host, *, with_gids: bool = True) -> dict[str, Device]:
 def _read_device(host: Host, name: str, owners: Mapping[str, str | None], *, with_gids: bool) -> Device:
     """Read one device; `owners` maps character devices to RDMA devices, as libibverbs matches them.
 
-    Devices without a PCI function (rxe, siw) can be matched only this way. If a runtime hides that class, the
-    directory of the device's PCI function is used.
+    Devices without a PCI function (rxe, siw) can be matched only this way. If a runtime hides the device class, the
+    directory of the PCI function is used.
     """
     base = f"{_RDMA_CLASS}/{name}"
     ports = tuple(
@@ -314,7 +314,7 @@ _ACCELERATORS = ("0x0302", "0x0380", "0x1200")
 
 
 class Accelerator(NamedTuple):
-    """An accelerator of the node, whether this container may use it or not."""
+    """An accelerator of the node, including those that this container may not use."""
 
     pci_path: str
     numa_node: int | None
@@ -338,7 +338,7 @@ _MOST_FILES = 512
 
 
 class ClaimedDevice(NamedTuple):
-    """A device of a claim, as its driver describes it. "" where the driver does not say."""
+    """A device of a claim, from its driver's metadata. A field is "" if the driver does not state it."""
 
     request: str
     rdma_device: str

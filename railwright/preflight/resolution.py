@@ -20,7 +20,7 @@ from railwright.preflight import host as hosts
 
 
 class View(NamedTuple):
-    """The expectations, and what the container has, read once for all rails."""
+    """The expectations, and the container's devices and interfaces, read once for all rails."""
 
     host: hosts.Host
     expectations: expected.Expected
@@ -30,7 +30,7 @@ class View(NamedTuple):
 
 
 class ResolvedRail(NamedTuple):
-    """A rail with one of its devices and what was found of it. None where nothing was."""
+    """A rail with one of its devices and the found values. A field is None if nothing was found."""
 
     rail: expected.Rail
     name: str = ""  # of its device, also of one that is not there
@@ -50,7 +50,7 @@ class ResolvedRail(NamedTuple):
     def equal_gids(self) -> tuple[hosts.Gid, ...]:
         """The usable GIDs with the address and the type of `gid`, itself included.
 
-        The interface of a pod that ends on the node may have the address for moments after the IPAM has given it away.
+        The interface of an ending pod may keep the address briefly after the IPAM has assigned it to another one.
         """
         first = self.gid
         return tuple(
@@ -65,7 +65,7 @@ class ResolvedRail(NamedTuple):
 
 
 def read_view(host: hosts.Host, expectations: expected.Expected) -> View:
-    """Read what the container has."""
+    """Read the container's devices, interfaces and claims."""
     devices = hosts.read_devices(host, with_gids=bool(expectations.rule.gid_kinds))
     return View(host, expectations, devices, hosts.read_network(host), hosts.read_claimed_devices(host))
 
@@ -95,7 +95,7 @@ def resolve(view: View) -> tuple[ResolvedRail, ...]:
 
 
 def list_candidates(view: View) -> list[str]:
-    """Return the devices that a rail may have by order: those that are ready come first."""
+    """Return the devices that may be assigned to rails by order, ready ones first."""
     claimed = {device.rdma_device for device in view.claimed} - {""}
     candidates = [
         device
@@ -106,7 +106,7 @@ def list_candidates(view: View) -> list[str]:
 
 
 def is_ready(view: View, device: hosts.Device) -> bool:
-    """True if a port of the device is active, of the transport's link layer, and has the GID that a rail needs."""
+    """True if a port of the device is active, has the transport's link layer, and has a GID for a rail."""
     rule = view.expectations.rule
     return any(
         (port.state, port.link_layer) == (hosts.ACTIVE, rule.link_layer)
@@ -116,7 +116,7 @@ def is_ready(view: View, device: hosts.Device) -> bool:
 
 
 def list_of_one_container(view: View, rails: Sequence[ResolvedRail]) -> list[ResolvedRail]:
-    """Return the rails whose devices other containers of the pod do not have, although they request such devices too.
+    """Return the rails whose devices belong to this container only, although others request the same resources.
 
     The SR-IOV network device plugin gives each container functions of its own.
     """
@@ -126,7 +126,7 @@ def list_of_one_container(view: View, rails: Sequence[ResolvedRail]) -> list[Res
 def _identify(
     view: View, rail: expected.Rail, rails: tuple[expected.Rail, ...], position: int
 ) -> tuple[list[str], str]:
-    """Return the names of the rail's devices and what identified them; [] and "" if nothing did."""
+    """Return the names of the rail's devices and the basis of the match; [] and "" without a match."""
     if rail.device:
         return [rail.device], "policy"
     claimed = [device.rdma_device for device in view.claimed if device.request == rail.name and device.rdma_device]
@@ -197,7 +197,7 @@ def _list_own_gids(view: View, port: hosts.Port, interface: str) -> list[hosts.G
 
 
 def choose_version(expectations: expected.Expected, rails: list[ResolvedRail]) -> int:
-    """Return the version of the addresses that the rails use: the stated one, otherwise 4 unless only 6 fits all."""
+    """Return the IP version of the rails' addresses: the stated one, otherwise 4, unless only 6 fits all rails."""
     if expectations.address_range is not None:
         return expectations.address_range.version
     if family := expectations.get_variable(expected.ADDRESS_FAMILY):

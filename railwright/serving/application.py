@@ -1,4 +1,4 @@
-"""Builds the web applications of the servers: a middleware applies limits, counts requests, and describes errors.
+"""Builds the web applications of the servers: a middleware applies limits, counts requests, and formats errors.
 
 A handler finds the body of a request in `request[BODY]`, and raises HttpError for a status of its own. Each error is
 JSON: {"error": {"code": 400, "reason": "..."}}.
@@ -27,7 +27,7 @@ _HEADERS = {hdrs.CONTENT_TYPE: JSON, hdrs.SERVER: "railwright"}  # aiohttp's nam
 
 
 class HttpError(Exception):
-    """An error response with a status and a reason for the caller."""
+    """Raised to send an error response with a status and a reason for the caller."""
 
     def __init__(self, status: int, reason: str, **headers: str) -> None:
         super().__init__(reason)
@@ -36,10 +36,10 @@ class HttpError(Exception):
 
 
 class Rules(msgspec.Struct, kw_only=True):
-    """What an application accepts, and where it is counted. Sizes are bytes.
+    """The limits of an application, and its metrics. Sizes are bytes.
 
-    Each port has bodies of its own, so that callers of Volcano's, who need no certificate, do not use up those of
-    kube-scheduler.
+    Each port has its own limit of bodies, so that callers of Volcano's port, who need no certificate, do not use up
+    kube-scheduler's.
     """
 
     max_body: int
@@ -58,9 +58,9 @@ RULES = web.AppKey("rules", Rules)
 
 
 def build(rules: Rules, routes: Iterable[web.RouteDef], *middlewares: typedefs.Middleware) -> web.Application:
-    """Return an application with these routes. The caller adds what its handlers read.
+    """Return an application with these routes. The caller adds the values that its handlers read.
 
-    `middlewares` are inside of that of this module: they may raise HttpError.
+    `middlewares` run inside of this module's own, and may raise HttpError.
     """
     app = web.Application(middlewares=[answer, *middlewares], client_max_size=rules.max_body)
     app[RULES] = rules
@@ -194,10 +194,11 @@ def _build_error(status: int, reason: str, headers: Iterable[tuple[str, str]] = 
 
 
 async def _receive(body: bytearray, request: web.Request, rules: Rules) -> None:
-    """Read the body, and count it. Raises HttpError if it is of the wrong type, too large, late, or one too many.
+    """Read the body, and count it. Raises HttpError if its type is wrong, or if it is too large, too late or one too
+    many.
 
-    Unlike `request.read`, this copies it once only, and no copy stays with the request. What has arrived counts, not
-    what is announced: a caller that announces much and sends nothing keeps nobody out.
+    Unlike `request.read`, this copies it only once, and the request keeps no copy. Received bytes count, not the
+    announced length, so a caller that sends nothing blocks nobody.
     """
     headers = request.headers
     if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:  # the first is faster

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object per line on stderr.
 
 Callers pass values in `extra={"fields": {...}}` and never format user input into the message. Every value is escaped
-and shortened, so none can forge a line or fill a disk.
+and truncated, so none can forge a line or fill a disk.
 """
 
 import datetime as dt

@@ -23,7 +23,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class Row(NamedTuple):
-    """A metric in the reference of metrics. The name is that of queries."""
+    """A metric in the reference of metrics. `name` is the name in queries."""
 
     name: str
     type: str  # counter, gauge or histogram

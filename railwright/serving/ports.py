@@ -1,4 +1,4 @@
-"""Ports: they listen on an address, accept connections for an application, and end them.
+"""Opens ports, which accept connections for an application, and closes them.
 
 An empty host means IPv6 and IPv4 if the machine has both.
 """
@@ -31,11 +31,11 @@ _BACKLOG = 1024  # connections that the kernel queues while the event loop is bu
 
 
 class ListenError(OSError):
-    """Listening on the address failed; the message contains address and cause."""
+    """Raised if a port cannot listen. The message contains address and cause."""
 
 
 class Port:
-    """A port that is open: it accepts connections for an application, a limited number of each address."""
+    """An open port: accepts connections for an application, with a limit for each client address."""
 
     def __init__(self, runner: web.AppRunner, bound: socket.socket, certificate: tls.Certificate | None) -> None:
         self._runner, self._bound, self._certificate = runner, bound, certificate
@@ -44,7 +44,7 @@ class Port:
         self.address = settings.Address(*bound.getsockname()[:2])  # with the port that the system chose for port 0
 
     async def accept(self) -> None:
-        """Accept connections until cancelled. Also those in a TLS handshake count, which no protocol sees yet."""
+        """Accept connections until cancelled. Connections in a TLS handshake count toward the limit."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -63,9 +63,9 @@ class Port:
             task.add_done_callback(self._starting.discard)
 
     def _has_room(self, peer: str) -> bool:
-        """Return False if this address has as many connections as are left for others.
+        """Return False if this address has as many connections as are free for others.
 
-        So one address has half of all at most, two have a third each, and some are always left for another. API
+        So one address gets at most half of all connections, two get a third each, and a new one always gets some. API
         servers may share one address.
         """
         for address, sockets in list(self._open.items()):
@@ -155,7 +155,7 @@ def _bind(at: settings.Address) -> socket.socket:
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Return False for the error of a request that is not valid HTTP: any caller may send as many as it likes."""
+    """Return False for the error of an invalid HTTP request, because any caller can send many."""
     return record.exc_info is None or not isinstance(record.exc_info[1], http.HttpProcessingError)
 
 

@@ -1,4 +1,4 @@
-"""Liveness and readiness: named checks, and the application that kubelet and Prometheus ask.
+"""Liveness and readiness: named checks, and the application for probes and metrics.
 
 A check is a function without parameters. It returns None (or "") if it passes, otherwise the reason as a sentence. It
 must not wait.
@@ -49,7 +49,7 @@ class Probes:
         """Return the application of --ops-listen."""
 
         async def send_live(_request: web.Request) -> web.Response:
-            """Handle GET /livez. A response at all shows that the event loop runs."""
+            """Handle GET /livez. Any response shows that the event loop runs."""
             return application.reply(b'{"live":true}')
 
         async def send_ready(_request: web.Request) -> web.Response:

@@ -1,9 +1,9 @@
 """The server process of webhook and extender: listens, answers, and drains.
 
-After SIGTERM the server is not ready but still answers for the drain time, asking clients to reconnect elsewhere.
-Then it stops listening, finishes requests in flight and ends. A second signal ends the drain; so does the first one
-if the server was never ready, because no client was sent to it. If a background task fails, the process ends: a server
-with stale caches must not look healthy.
+After SIGTERM the server is not ready but still answers during the drain time, asking clients to reconnect elsewhere.
+Then it stops listening, finishes requests in flight and ends. A second signal ends the drain. A server that was never
+ready does not drain, because it has no clients. If a background task fails, the process ends: a server with stale
+caches must not look healthy.
 """
 
 import asyncio

@@ -157,7 +157,7 @@ def _parse_seconds(text: str) -> float:
 
 
 def _parse_names(text: str) -> frozenset[str]:
-    """Return the names of a comma list. A list without a name is an error, because it would admit every client."""
+    """Return the names in a comma-separated list. An empty list is an error, because it would admit every client."""
     names = frozenset(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise argparse.ArgumentTypeError(f"{text!r} contains no name; write NAME,NAME or leave the option out")

@@ -1,4 +1,4 @@
-"""The serving certificate: loaded, checked, and loaded again when its files change.
+"""Loads and checks the serving certificate, and reloads it when its files change.
 
 Each load makes a new context, which the next connections use: loading into one in use would break it if the pair does
 not match, and could never remove a CA of clients. Private keys exist only inside OpenSSL, which wipes a key when its
@@ -21,7 +21,7 @@ EXPIRY_MARGIN = dt.timedelta(seconds=60)  # not ready a minute before expiry, so
 
 
 class CertificateError(ValueError):
-    """The files do not contain a usable serving certificate; the message names the files and the cause."""
+    """Raised if the files contain no usable serving certificate. The message names the files and the cause."""
 
 
 class Certificate:
@@ -56,7 +56,7 @@ class Certificate:
         return f"the certificate of {self._certificate} expires at {self.not_after.isoformat()}: renew it"
 
     def reload(self) -> bool:
-        """Load the files if they have changed and are valid; return True if so. An invalid pair is logged once."""
+        """Reload changed files if they are valid; return True if so. An invalid pair is logged once."""
         try:
             has_changed = self._load()
         except CertificateError as error:

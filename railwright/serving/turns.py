@@ -1,6 +1,6 @@
-"""Runs the work of one request in steps, so that the event loop answers others in between.
+"""Runs the work of one request in steps, so that the event loop answers other requests in between.
 
-Work is a generator that yields wherever it may be interrupted.
+Work is a generator that yields at points where it may pause.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ Steps = Generator[None, None, Result]
 
 
 async def run(steps: Steps[Result]) -> Result:
-    """Return the result of the work, and let others be answered every 10 ms."""
+    """Return the result of the work. Every 10 ms, other requests are answered."""
     end = time.perf_counter() + _SECONDS
     while True:
         try:
@@ -29,7 +29,7 @@ async def run(steps: Steps[Result]) -> Result:
 
 
 def complete(steps: Steps[Result]) -> Result:
-    """Return the result of the work, done at once."""
+    """Return the result of the work without pauses."""
     while True:
         try:
             next(steps)

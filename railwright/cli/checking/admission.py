@@ -1,4 +1,4 @@
-"""Rows about admission: the webhook configurations, the policy, and the admission policies behind the webhook."""
+"""Rows about admission: the webhook configurations, the policy, and the ValidatingAdmissionPolicies."""
 
 import functools
 import importlib.resources
@@ -37,7 +37,7 @@ _Hook = Mapping[str, Any]  # an entry of a webhook configuration
 
 @functools.cache
 def read_expected() -> Mapping[str, _Hook]:
-    """Return the entries of this release by name: those of manifests/base/admission.yaml."""
+    """Return this release's entries of manifests/base/admission.yaml by name."""
     data = importlib.resources.files("railwright.cli.checking").joinpath("webhook_entries.json").read_bytes()
     return {hook["name"]: hook for hook in msgspec.json.decode(data)}
 
@@ -81,7 +81,7 @@ def check_entries_match(snapshot: Snapshot) -> Assessment:
       pods bypass it.
     - A mutating entry that does not exclude `kube-system` and the webhook's own namespace blocks the webhook's pods or
       those of the network plugin while the webhook is down.
-    - Without `reinvocationPolicy: IfNeeded`, what other webhooks change in pods after railwright is missed.
+    - Without `reinvocationPolicy: IfNeeded`, railwright misses later changes by other webhooks.
     - `failurePolicy: Ignore` lets opted-in pods run over TCP unnoticed while the webhook is down.
     """
     snapshot.require("mutating", "validating")
@@ -99,7 +99,7 @@ def check_entries_match(snapshot: Snapshot) -> Assessment:
 
 
 def _compare(hook: _Hook, expected: _Hook, snapshot: Snapshot) -> Iterator[tuple[State, str, str]]:
-    """Yield how an entry differs from that of the release: the state, the problem, and a fix, "" for the row's."""
+    """Yield the differences of an entry from the release: state, problem, and fix ("" for the row's fix)."""
     service, url = get_map(hook, "clientConfig", "service"), get_path(hook, "clientConfig", "url")
     actual, own = f"{service.get('namespace')}/{service.get('name')}", f"{snapshot.namespace}/{WEBHOOK}"
     if not url and actual != own:
@@ -128,7 +128,7 @@ def _compare(hook: _Hook, expected: _Hook, snapshot: Snapshot) -> Iterator[tuple
 
 
 def _compare_selectors(hook: _Hook, expected: _Hook, namespace: str) -> Iterator[tuple[str, str]]:
-    """Yield how the selectors and match conditions of an entry differ: the problem, and a fix, "" for the row's."""
+    """Yield the differences in selectors and match conditions: problem, and fix ("" for the row's fix)."""
     for key in ("objectSelector", "namespaceSelector"):
         selectors = [
             {" ".join((name, operator, *values)) for name, operator, values in read_selector(entry.get(key))}

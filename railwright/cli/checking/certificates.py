@@ -1,4 +1,4 @@
-"""Rows about certificates: each server's Secret, key, host names and validity, and the caBundle of the webhook entries.
+"""Rows about certificates: Secret, key, host names and validity for each server, and the webhook entries' caBundle.
 
 Without permission to read Secrets, only the caBundle is checked.
 """
@@ -142,7 +142,7 @@ def check_ca_bundle(snapshot: Snapshot) -> Assessment:
 
 
 def _find_signer(chain: _Chain, ca_bundle: _Chain) -> x509.Certificate | None:
-    """Return the certificate of a caBundle that verifies a chain, None if there is none."""
+    """Return the CA certificate in a caBundle that verifies a chain; None if there is none."""
     if not chain or not all(pki.is_signed_by(certificate, issuer) for certificate, issuer in itertools.pairwise(chain)):
         return None
     last = chain[-1]

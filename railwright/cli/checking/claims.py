@@ -86,7 +86,7 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
 
 
 def _list_unread_classes(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> list[str]:
-    """Return the fabric's DeviceClasses with an expression that is not plain."""
+    """Return the fabric's DeviceClasses with an expression that railwright does not evaluate."""
     names_of_classes = (claims.device_class, claims.accelerator_class)
     classes = [item for item in snapshot.get_all("device-classes") if item.metadata.name in names_of_classes]
     return [item.metadata.name for item in classes if selectors.read(item.expressions) is None]
@@ -107,7 +107,7 @@ def _list_offers(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> l
 
 
 def _find_rail_problem(rail: claim_templates.ClaimedRail, offer: _Offer, devices_per_rail: int) -> str:
-    """Return why a node has no device of a rail, or too few; "" if it has them."""
+    """Return why a node has too few devices of a rail; "" if it has enough."""
     matching = offer.counts[rail.resource]
     if matching >= devices_per_rail:
         return ""

@@ -1,6 +1,6 @@
 """Runs `railwright check`: repeats the checks for --wait, prints the results and sets the exit code.
 
-Prints problems row by row, the others as one line for each group.
+Prints each problem, and one line for each group of other rows.
 """
 
 import argparse
@@ -45,7 +45,7 @@ _WORDS = {State.FAIL: "failed", State.WARN: "warned", State.OK: "passed", State.
 
 
 def select_rows(*, before: bool = False) -> rows.Groups:
-    """Return the rows of an installation, or those that can be checked before it, by their group."""
+    """Return the rows by group: all rows, or with `before` those that can run before the installation."""
     return {group: [item for item in listed if item.before or not before] for group, listed in GROUPS.items()}
 
 
@@ -91,7 +91,7 @@ def _format_result(result: Result) -> Iterator[Line]:
 
 
 def _is_folded(result: Result) -> bool:
-    """True if a row waits for another one, or could not be read: such rows are counted, not listed."""
+    """True for a row that is only counted, because it waits for another one or could not be read."""
     return bool(result.waits_for) or (result.unread and result.state is State.SKIP)
 
 
@@ -107,7 +107,7 @@ def _format_group(results: Sequence[Result]) -> Iterator[Line]:
 
 
 def _format_summary(results: Sequence[Result], *, verbose: bool) -> Line:
-    """Return the last line: the number of results by state, and the rows to look at, which may be far above."""
+    """Return the last line: the number of results by state, and the names of rows with problems."""
     anchors = {state: [result.check for result in results if result.state is state] for state in _WORDS}
     totals = [
         f"{len(anchors[state])} {word}" + (f" ({text.join_first(anchors[state], 5)})" if state in PROBLEMS else "")
@@ -123,7 +123,7 @@ def _format_summary(results: Sequence[Result], *, verbose: bool) -> Line:
 
 
 def explain(anchor: str) -> int:
-    """Print the explanation of a row, for "" the names of all. Return 0. Raise UnreadableError for an unknown row."""
+    """Print the explanation of a row, or all names for "". Return 0. Raise UnreadableError for an unknown row."""
     found = {item.anchor: item for listed in GROUPS.values() for item in listed}
     if not anchor:
         width = max(map(len, found))
@@ -151,8 +151,8 @@ def format_fix(item: rows.Row) -> str:
 async def check(client: clients.Client, arguments: argparse.Namespace, namespace: str, problem: str) -> int:
     """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read.
 
-    Without --allow-unread, 2 also if the caller may not read what some checks need. `namespace` is that of the
-    installation. `problem` says why the API server has not answered a moment ago; it is not asked again at once.
+    Without --allow-unread, 2 also if the caller may not read some objects. `namespace` is that of the
+    installation. `problem` is the error of a request that has just failed, so the first check sends none.
     """
     results = await _run_until_passed(client, arguments, namespace, problem)
     code = get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)

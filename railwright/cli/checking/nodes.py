@@ -21,7 +21,7 @@ _WITHOUT_POOLS = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
 
 
 def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
-    """Return the fabrics with rails. A rail without a resource of its own has the one that its network names.
+    """Return the fabrics with rails. A rail without a resource gets the one in its network's annotation.
 
     Raises SkipError without a valid policy, or if such a network cannot be read.
     """
@@ -58,7 +58,7 @@ def _has_any(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> b
 
 
 def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
-    """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
+    """Return the nodes with accelerators and, if the fabric has device pools, with at least one pool."""
     pools = _list_pools(fabric)
     return [node for node in _list_accelerated(snapshot) if not pools or any(map(node.capacity.get, pools))]
 
@@ -140,7 +140,7 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 
 def _find_configuration_problem(network: Any) -> str:
-    """Return what is wrong with spec.config, or "". Empty is valid: Multus then reads the CNI file on the node."""
+    """Return the problem of spec.config, or "". An empty one is valid: Multus then reads the CNI file on the node."""
     configuration = get_path(network, "spec", "config")
     try:
         tree = json.loads(configuration) if configuration else {"type": "that of the file"}

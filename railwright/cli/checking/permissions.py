@@ -1,7 +1,7 @@
-"""Rows about permissions: of the servers, by the roles in manifests/base, and of the caller, to read.
+"""Rows about permissions: those of the servers by the roles in manifests/base, and those of the caller to read.
 
-The API server is asked (SubjectAccessReview) instead of comparing roles and bindings: a site may grant the permissions
-in its own way.
+The API server decides (SubjectAccessReview); roles and bindings are not compared, because sites may grant permissions
+differently.
 """
 
 import importlib.resources
@@ -31,7 +31,7 @@ def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def list_permissions(server: str, snapshot: Snapshot) -> Iterator[Permission]:
-    """Yield the permissions that a server needs by manifests/base, and for a policy with claims by components/claims.
+    """Yield the permissions of a server in manifests/base and, for a policy with claims, in components/claims.
 
     Without an extender nobody needs its Secret. documentation/permissions.py writes the file with the rules of the
     roles.

@@ -1,4 +1,4 @@
-"""Rows about pods and workloads: a dry run, what admission has missed or rejected, and keys without effect."""
+"""Rows about pods and workloads: a dry run, missed and rejected pods, and keys without effect."""
 
 import contextlib
 from collections import Counter, defaultdict
@@ -60,7 +60,7 @@ def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
 
 
 def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:
-    """Return the manifest of the dry-run pod. It requests an accelerator and nothing else that could be rejected.
+    """Return the manifest of the dry-run pod. Apart from an accelerator, nothing in it can be rejected.
 
     For a privileged fabric it has no security context: the strict one excludes privileged containers.
     """
@@ -286,7 +286,7 @@ class _Stored(views.View, frozen=True):
 
 
 def _list_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:
-    """Yield the workloads that have not finished, and can be read: what cannot is unreadable for its controller too."""
+    """Yield the workloads that have not finished. Unreadable ones are left out: controllers cannot read them either."""
     for source, kind in WORKLOADS.items():
         for body in snapshot.peek(source):
             with contextlib.suppress(msgspec.DecodeError, templates.UnreadableError):

@@ -32,8 +32,8 @@ async def read(
 ) -> Snapshot:
     """Return a snapshot of a cluster. Sources that cannot be read are in `unread`; nothing is raised.
 
-    `probing` is the namespace for dry runs ("" for the first that may use the fabric). With `before` (--pre), nothing
-    is read that only an installation has. With `problem`, the reason why the API server does not answer, nothing is.
+    `probing` is the namespace for dry runs ("" for the first that may use the fabric). With `before` (--pre), objects
+    of the installation are not read. With `problem`, the error of the connection, nothing is read.
     """
     snapshot = Snapshot(namespace, dt.datetime.now(dt.UTC), client.host)
     if problem:
@@ -67,7 +67,7 @@ async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
 
 
 def _record(snapshot: Snapshot, name: str, right: str, error: errors.ClusterError) -> None:
-    """Record why something could not be read, and the right that the caller lacks for it."""
+    """Record why a source could not be read, and the missing right."""
     snapshot.unread[name] = error.sentence
     if error.status == _FORBIDDEN:
         snapshot.forbidden.add(right)
@@ -75,7 +75,7 @@ def _record(snapshot: Snapshot, name: str, right: str, error: errors.ClusterErro
 
 
 async def _review_servers(client: clients.Client, snapshot: Snapshot) -> None:
-    """Ask which permissions the servers lack."""
+    """Record the permissions that the servers lack."""
     try:
         for server, account in permissions.list_accounts(snapshot).items():
             needed = [*permissions.list_permissions(server, snapshot)]
@@ -88,7 +88,7 @@ async def _review_servers(client: clients.Client, snapshot: Snapshot) -> None:
 
 
 async def _count_requests(client: clients.Client, snapshot: Snapshot, pod: Any) -> None:
-    """Read how many requests of schedulers a pod of the extender has answered, if its metrics can be read."""
+    """Read the number of scheduler requests that an extender pod has answered, if its metrics can be read."""
     name = str(get_path(pod, "metadata", "name"))
     containers = get_list(pod, "spec", "containers")
     ports = [port for container in containers for port in get_list(container, "ports") if port.get("name") == "ops"]

@@ -51,7 +51,7 @@ skip = functools.partial(Assessment, State.SKIP)  # the detail is the reason
 def assess_problems(
     problems: Iterable[str], good: str = "", sentence: str = "{}", *, bad: Callable[[str], Assessment] = fail
 ) -> Assessment:
-    """Return a passed assessment with the detail `good`, or a bad one with a sentence that names the first problems."""
+    """Return a passed assessment with the detail `good`, or a bad one with `sentence` about the first problems."""
     listed = text.join_first(problems, 4)
     return bad(sentence.replace("{}", listed)) if listed else ok(good)
 
@@ -76,7 +76,7 @@ def row(
     after: str = "",
     before: bool = False,
 ) -> Callable[[Callable[..., Assessment]], Row]:
-    """Make a row of a function `check_ANCHOR`; the first line of its docstring is the name of the row.
+    """Turn a function `check_ANCHOR` into a row, named by the first line of its docstring.
 
     The names in `after` are separated by blanks.
     """
@@ -108,7 +108,7 @@ Groups = Mapping[str, Sequence[Row]]
 
 
 def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
-    """Yield the results of the rows of each group in order; at least one of each row."""
+    """Yield the results of all rows in order, at least one for each row."""
     blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first
     for group, item in ((group, item) for group, rows in groups.items() for item in rows):
         blocker = next((blocked_by[anchor] for anchor in (*FATAL, *item.after) if anchor in blocked_by), "")
@@ -164,8 +164,8 @@ _DEPLOYERS: Mapping[str, tuple[str, str]] = {
 def fill_in(fix: str, snapshot: snapshots.Snapshot) -> str:
     """Return a fix with the names and the commands of an installation.
 
-    `{edit policy}` is the command that edits the policy; `{apply}` applies the installation again, by how it was
-    installed, and `{apply KEY=VALUE}` sets a value of the chart. `{webhook}` and the like are names of objects.
+    `{edit policy}` is the command that edits the policy. `{apply}` applies the installation again with the tool that
+    installed it, and `{apply KEY=VALUE}` also sets a value of the chart. `{webhook}` and the like are names of objects.
     """
     words = {
         "namespace": snapshot.namespace,
@@ -180,9 +180,9 @@ def fill_in(fix: str, snapshot: snapshots.Snapshot) -> str:
 
 
 def _format_apply(snapshot: snapshots.Snapshot, setting: str) -> str:
-    """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl.
+    """Return the instruction to apply the installation again, with a GitOps tool, Helm or kubectl.
 
-    `setting` (KEY=VALUE) is a value of the chart that the release must have: Helm keeps another one that was set.
+    `setting` (KEY=VALUE) is a value of the chart to set, because Helm would keep the previous one.
     """
     for deployment in snapshot.peek("deployments"):
         if get_path(deployment, "metadata", "name") not in (WEBHOOK, EXTENDER, CERTS):

@@ -1,4 +1,4 @@
-"""Rows about scheduling: which schedulers ask the extender, by their configurations, and which pods they place."""
+"""Rows about scheduling: the configurations of schedulers for the extender, and the pods that they place."""
 
 import datetime as dt
 from collections import Counter
@@ -54,7 +54,7 @@ def check_extender_replicas(snapshot: Snapshot) -> Assessment:
 
 
 def _find_unmanaged(snapshot: Snapshot, managed: Sequence[str]) -> str:
-    """Return which resources of the policy's pods a list of managed resources lacks, "" if it lacks none."""
+    """Return the policy's resources that are missing in a list of managed resources, "" if none is."""
     fabrics = {name: fabric for name, fabric in nodes.list_fabrics(snapshot).items() if not fabric.claims}
     fabrics |= {name: fabric for name, fabric in snapshot.fabrics.items() if fabric.claims}
     policy = msgspec.structs.replace(snapshot.require_policy(), fabrics=fabrics)
@@ -256,7 +256,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 
 def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> str:
-    """Return which pods were placed although the extender has answered no scheduler; "" if it has.
+    """Return the pods that were placed although the extender has answered no scheduler; "" if there are none.
 
     Also "" unless the metrics of all its pods could be read.
     """

@@ -1,4 +1,4 @@
-"""What the rows know of a cluster: the objects of each source, and why a source could not be read.
+"""The input of all rows: the objects of each source of a cluster, and why a source could not be read.
 
 Makes no calls: see `reader`.
 """
@@ -75,7 +75,7 @@ def list_containers(deployment: Any) -> Sequence[Any]:
 
 
 def read_options(deployment: Any) -> Mapping[str, str]:
-    """Return the options of all containers of a Deployment; the value of one without is ""."""
+    """Return the options of all containers of a Deployment; "" is the value of an option without one."""
     arguments = [argument for container in list_containers(deployment) for argument in get_list(container, "args")]
     return dict(argument.partition("=")[::2] for argument in arguments)
 
@@ -84,7 +84,7 @@ _TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
 
 
 def list_image_versions(deployment: Any) -> Mapping[str, str]:
-    """Return the images of a Deployment with the version in their tag, "" if the tag names none, such as `latest`."""
+    """Return the version in the tag of each image of a Deployment; "" for a tag such as `latest`."""
     images = [str(get_path(container, "image") or "") for container in list_containers(deployment)]
     return {image: match[1] if (match := _TAG.search(image)) else "" for image in images if image}
 
@@ -114,7 +114,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Version(views.View, frozen=True):
-    """The version of an API server, which another program does not have."""
+    """The version of an API server. An answer without it comes from another program."""
 
     git_version: str
 
@@ -277,7 +277,7 @@ class Snapshot:
 
     @property
     def is_disabled(self) -> bool:
-        """True while there is a copy of `railwright disable`, which `railwright enable` deletes."""
+        """True while the ConfigMap of `railwright disable` exists. `railwright enable` deletes it."""
         return bool(self.peek("disabled"))
 
     @property
@@ -293,7 +293,7 @@ class Snapshot:
 
     @property
     def excluded_namespaces(self) -> frozenset[str]:
-        """The names of the namespaces whose new pods are not sent to the webhook."""
+        """The namespaces that the webhook configuration excludes."""
         own = next((hook for hook in self.hooks if hook.get("name") == "pods.railwright.io"), {})
         return list_namespaces(own, "NotIn") | {"kube-system", installed_names.NAMESPACE, self.namespace}
 

@@ -1,7 +1,7 @@
-"""Runs `railwright policy init`: writes a first policy of a profile, or with a fabric for each node shape of a cluster.
+"""Runs `railwright policy init`: writes a first policy from a profile, or with a fabric for each node shape of a
+cluster.
 
-Nodes that no profile fits get the rails that their networks name. Comments say what is missing, what is left out and
-what is not known.
+Nodes without a matching profile get a rail for each network. Comments list missing, omitted and unknown values.
 """
 
 import argparse
@@ -41,7 +41,7 @@ _WIDTH = 118  # columns of comments
 
 
 class Kind(enum.StrEnum):
-    """A kind of objects that is read."""
+    """A kind of objects to read."""
 
     NODE = "Node"
     NETWORK = "NetworkAttachmentDefinition"
@@ -82,7 +82,7 @@ class Cluster(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def networks(self) -> Sequence[tuple[Network, str]]:
-        """A network for each resource that the annotation of one names, and host-device networks without a resource."""
+        """One network for each resource in networks' annotations, and all host-device networks without a resource."""
         by_resource: dict[str, Network] = {}
         unpooled = []
         for network in sorted(self.objects[Kind.NETWORK], key=lambda item: item.metadata.full_name):
@@ -96,7 +96,7 @@ class Cluster(msgspec.Struct, frozen=True, dict=True):
 
 
 class Need(NamedTuple):
-    """What pods of a fabric need of a cluster: an object, or an amount of a resource on each node."""
+    """A requirement of a fabric's pods: an object in the cluster, or an amount of a resource on each node."""
 
     kind: Kind
     name: str
@@ -108,7 +108,7 @@ class Need(NamedTuple):
 
 
 class Match(NamedTuple):
-    """The shape of a node, the needs of its fabric that are missing, and the number of those that are met."""
+    """A shape that fits a node, the unmet needs of its fabric, and the number of met needs."""
 
     profile: profiles.Profile
     shape: profiles.Shape
@@ -166,7 +166,7 @@ def write_profile(profile: profiles.Profile) -> str:
 
 
 def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> str:
-    """Return the policy of a cluster. Raise UnreadableError if no node shows a fabric."""
+    """Return a policy for a cluster. Raise UnreadableError if no fabric can be derived from its nodes."""
     matched: dict[tuple[str, str], list[tuple[node_views.Node, Match]]] = {}
     others: dict[tuple[str, ...], list[node_views.Node]] = {}
     for node in cluster.objects[Kind.NODE]:
@@ -203,10 +203,10 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
 
 
 def find_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[profiles.Profile]) -> Match | None:
-    """Return the shape of which least is missing, then of which most is there; None if none fits.
+    """Return the shape with the fewest unmet needs, then with the most met ones; None if none fits.
 
-    A shape without instance types fits only nodes with the label of its cloud and all that its fabric needs. Without a
-    label either, a device plugin may offer no more devices than its pods request: the others would stay unused.
+    A shape without instance types fits only nodes with its cloud's label and all needs of its fabric. Without that
+    label too, device plugins may offer no more devices than its pods request, because the rest would stay unused.
     """
     matches = []
     for profile in candidates:
@@ -249,7 +249,7 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
 
 
 def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
-    """Return the section of nodes with the same fabric of a profile."""
+    """Return the section for nodes with the same shape of a profile."""
     match, nodes = members[0][1], [node for node, _ in members]
     missing = collections.Counter(need for _, match in members for need in match.missing)
     comments = [
@@ -270,10 +270,10 @@ def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
 
 
 def _list_rails(node: node_views.Node, cluster: Cluster) -> list[tuple[Network, str]]:
-    """Return the network of each rail of a node, and its resource; "" for the networks that no device plugin counts.
+    """Return network and resource of each rail of a node; the resource is "" if no device plugin counts the devices.
 
-    A network whose plugin moves a device into the pod is there once for each device, up to two for each accelerator;
-    with more devices, which are virtual functions, once for each accelerator.
+    If a network's plugin moves devices into the pod, it is returned once for each device, up to two for each
+    accelerator. More devices are virtual functions: then it is returned once for each accelerator.
     """
     gpus = _count_accelerators(node)
     networks = [(network, resource) for network, resource in cluster.networks if not _is_storage(network, resource)]
@@ -292,7 +292,7 @@ def _is_storage(network: Network, resource: str) -> bool:
 
 
 def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> _Section:
-    """Return the section of nodes that no profile fits: a rail for each network of theirs and each of its devices."""
+    """Return the section for nodes without a matching profile: a rail for each of their networks and devices."""
     rails, gpus = _list_rails(nodes[0], cluster), _count_accelerators(nodes[0])
     requested = collections.Counter(resource for _, resource in rails)
     offered = {resource: _count(nodes[0], resource) for resource in requested}
@@ -342,12 +342,12 @@ def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> _Sect
 
 
 def _list_resources(node: node_views.Node) -> list[str]:
-    """Return the extended resources of a node that are no accelerators."""
+    """Return the extended resources of a node that are not accelerators."""
     return sorted({name for name in (*node.status.capacity, *node.status.allocatable) if "/" in name} - {*ACCELERATORS})
 
 
 def _list_uncounted(node: node_views.Node, cluster: Cluster) -> list[str]:
-    """Return the resources of a node that look like accelerators, or like shares of one, and do not count as one."""
+    """Return resources of a node that are not in ACCELERATORS, with names like accelerators or shares of them."""
     rails = {resource for _, resource in cluster.networks}
     return [
         name
@@ -375,7 +375,7 @@ def _describe_unknown(nodes: Sequence[node_views.Node], cluster: Cluster) -> str
 
 
 def _describe_unnamed(cluster: Cluster) -> str:
-    """Return the networks without a resource, which shared devices of a plugin often have; "" if there are none."""
+    """Return the networks without a resource, as shared devices often have; "" if there are none."""
     used = {network.metadata.full_name for network, _ in cluster.networks}
     unnamed = [
         network.metadata.full_name
@@ -411,7 +411,7 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
 
 
 def _format_fabric(fabric: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each key, and for each rail, as far as they fit."""
+    """Yield the lines of a fabric: one for each key and each rail, if they fit."""
     for key, value in fabric.items():
         if len(line := _format_line({key: value})) <= _WIDTH:
             yield line
@@ -444,7 +444,7 @@ def _name_nodes(nodes: Sequence[node_views.Node]) -> str:
 
 
 def _count(node: node_views.Node, resource: str) -> int:
-    """Return how much of a resource a node has, healthy or not."""
+    """Return the amount of a resource on a node, healthy or not."""
     amounts: Mapping[str, views.RawQuantity] = {**node.status.allocatable, **node.status.capacity}
     return quantity.read_units(amounts.get(resource, 0))
 

@@ -1,4 +1,4 @@
-"""Reads the profiles: the policy for the node shapes of a cloud, and the published job that its values come from.
+"""Reads the profiles: a policy for the node shapes of a cloud, and the published job from which its values come.
 
 A profile is a folder in `profiles`. Its policy has a fabric for each shape of `profile.yaml`.
 """
@@ -55,7 +55,7 @@ class Profile(msgspec.Struct, frozen=True, dict=True):
         return policy
 
     def describe(self) -> list[str]:
-        """Return sentences: where the values are from, what the site installs, and what is not verified."""
+        """Return sentences about the origin of the values, the required installations, and the unverified values."""
         return [
             f"The values are those of {self.source}.",
             f"The site installs {self.installs}.",

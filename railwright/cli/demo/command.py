@@ -111,7 +111,7 @@ def _join(left: Line, right: Line) -> Line:
 
 
 def _format_job(job: Tree) -> list[Line]:
-    """Return the parts of the job's template that the demo concerns, with the label marked."""
+    """Return the parts of the job's template that the demo changes, with the label marked."""
     template = job["spec"]["tasks"][0]["template"]
     [container] = template["spec"]["containers"]
     limits = {"name": container["name"], "resources": {"limits": container["resources"]["limits"]}}

@@ -1,4 +1,4 @@
-"""The demo: a simulated fabric in files, both real servers on loopback, and the steps that a job takes.
+"""The demo: a simulated fabric in files, both real servers on loopback, and the steps of a job.
 
 The webhook admits the job's pods, and the extender places the gang by Volcano's extender protocol: every answer comes
 from the running servers over HTTP. Volcano is modelled.
@@ -91,14 +91,14 @@ def build_cluster() -> Cluster:
 
 
 def write(folder: pathlib.Path, cluster: Cluster, pods: Sequence[Tree] = ()) -> None:
-    """Write the policy, and a snapshot of the cluster in which these pods exist too."""
+    """Write the policy, and a snapshot of the cluster with these additional pods."""
     (folder / "policy.yaml").write_text(cluster.policy_text, encoding="utf-8")
     tree = {"apiVersion": "v1", "kind": "List", "items": [*cluster.objects, *pods]}
     (folder / "snapshot.json").write_text(json.dumps(tree), encoding="utf-8")
 
 
 def list_sources(folder: pathlib.Path) -> options.Sources:
-    """Return the files that `write` has written."""
+    """Return the paths of the files of `write`."""
     return options.Sources(snapshot=str(folder / "snapshot.json"), policy=str(folder / "policy.yaml"))
 
 
@@ -153,7 +153,7 @@ def _assess(
 
 
 class StartError(RuntimeError):
-    """A server did not start or rejected the job; the message contains the cause."""
+    """Raised if a server did not start or rejected the job; the message contains the cause."""
 
 
 @contextlib.asynccontextmanager
@@ -258,13 +258,13 @@ async def _place(
 
 
 def _place_by_chance(idle: Sequence[str], pods: Sequence[Tree]) -> dict[str, str]:
-    """Return the nodes by pod where Volcano is alone: idle nodes have equal scores, and it breaks ties by chance."""
+    """Return a random idle node for each pod, as Volcano alone places them: its scores of idle nodes are equal."""
     nodes = random.Random(_SEED).sample(idle, len(pods))  # noqa: S311 - repeats
     return {pod["metadata"]["name"]: node for pod, node in zip(pods, nodes, strict=True)}
 
 
 def _build_task(pod: Tree, node: str, status: int) -> Tree:
-    """Return a pod as Volcano's api.TaskInfo, with the fields that tell its gang and its node."""
+    """Return a pod as Volcano's api.TaskInfo, with the fields for its gang and its node."""
     metadata = pod["metadata"]
     return {
         "UID": metadata["uid"],

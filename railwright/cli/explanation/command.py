@@ -1,4 +1,4 @@
-"""Runs `railwright explain`: imports what explains the files, or the pod, job or gang, that its words name."""
+"""Runs `railwright explain`: imports the function for files, or for a pod, job or gang."""
 
 import argparse
 import os
@@ -27,7 +27,7 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
-    """Return what `explain` got instead of files: "" and a pod, or `gang` or the kind of a workload and its name.
+    """Return ("", pod), or `gang` or the kind of a workload and its name, from the arguments.
 
     None for files. Raises UnreadableError for a mixture.
     """

@@ -37,7 +37,7 @@ _MAX_GENERATE_NAME = 58  # characters before the five that the API server append
 
 
 class Unanswered(msgspec.Struct, frozen=True):
-    """The result of a dry run is unknown, for this reason."""
+    """The reason why the result of a dry run is unknown."""
 
     reason: str
 
@@ -92,7 +92,7 @@ def _describe_admitted(
 ) -> previews.AdmissionPreview:
     """Return the preview of a pod that would be created. `before` is that pod without railwright.
 
-    The API server does not send every pod to railwright: a dry run has no warning about a misspelt label.
+    The webhook does not get every pod, so a dry run has no warning about a misspelt label.
     """
     record = previews.read_record(after)
     if record.policy:
@@ -116,7 +116,7 @@ def _describe_admitted(
 
 
 def _read_warning(line: str) -> reason.Reason:
-    """Return a warning with its code; the API server's own have none, and get _KUBERNETES."""
+    """Return a warning with its code; warnings of the API server itself get _KUBERNETES."""
     match = _CODED.fullmatch(line)
     return reason.Reason(match["code"], match["text"]) if match else reason.Reason(_KUBERNETES, line)
 
@@ -135,7 +135,7 @@ async def _create(client: clients.Client, pod: Tree) -> tuple[bytes, tuple[str, 
 
 
 async def _complete_without_us(client: clients.Client, pod: Tree) -> Tree:
-    """Return the pod as the API server completes it if it opts out; as it is if that pod is rejected."""
+    """Return the pod as the API server completes it without railwright; unchanged if that pod is rejected."""
     metadata = pod["metadata"]
     labels: Mapping[str, str] = metadata.get("labels") or {}
     opted_out = {**pod, "metadata": {**metadata, "labels": {**labels, names.FABRIC: names.FABRIC_NONE}}}
@@ -151,7 +151,7 @@ async def _complete_without_us(client: clients.Client, pod: Tree) -> Tree:
 
 
 def _decode_comparable(body: bytes, pod: Tree, host: str) -> Tree:
-    """Decode a created pod without its status and what the API server sets; its name is that of `pod`.
+    """Decode a created pod without its status and the API server's own fields; its name is that of `pod`.
 
     So two dry runs of one pod differ only in what admission changed. Raise ClusterError if it cannot be decoded.
     """

@@ -31,7 +31,7 @@ _BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the b
 
 
 class NoExtenderError(output.UnreadableError):
-    """The extender explained nothing. The message has the cause, and what would allow to ask it."""
+    """Raised if the extender gave no explanation. The message has the cause and the fix."""
 
 
 class _ErrorDetail(msgspec.Struct):
@@ -55,7 +55,7 @@ def read_token(path: str) -> str:
 
 
 async def ask(client: clients.Client, namespace: str, name: str, given: str) -> bytes:
-    """Return the JSON of an explanation, by the token `given` or that of the kubeconfig. Raises NoExtenderError."""
+    """Return the JSON of an explanation. Uses the token `given`, otherwise the kubeconfig's. Raises NoExtenderError."""
     path = f"/explain/{parse.quote(namespace, safe='')}/{parse.quote(name, safe='')}"
     token = given or await client.get_token()
     if not token:
@@ -74,7 +74,7 @@ async def ask(client: clients.Client, namespace: str, name: str, given: str) -> 
 
 
 def _read_error(body: bytes) -> tuple[str, bool]:
-    """Return the message of an error, and whether it is the extender's and not the proxy's."""
+    """Return the message of an error, and True if it is the extender's and not the proxy's."""
     with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         answer = msgspec.json.decode(body, type=_Answer)
         return errors.quote_message(answer.error.reason if answer.error else answer.message), answer.error is not None

@@ -1,6 +1,6 @@
-"""Runs `railwright explain FILE`: asks a cluster, or the webhook's own code, what admission does to a manifest's pods.
+"""Runs `railwright explain FILE`: shows the admission of a manifest's pods, by a dry run or by the webhook's code.
 
-Where a dry run in the cluster shows nothing, the policy of the cluster is applied here.
+If a dry run gives no answer, the policy of the cluster is applied here.
 
 Prints each preview as a coloured diff of the pod's YAML, the reason for each change, then warnings and notes.
 """
@@ -37,7 +37,7 @@ _NO_CLUSTER = "give the policy in a file: --policy FILE"
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Print what admission does to the pods of a manifest. Return 0 if it admits all, 1 if it rejects or misses one."""
+    """Print the admission of a manifest's pods. Return 0 if all are admitted, 1 if one is rejected or not injected."""
     cluster = options.get_cluster(arguments)
     is_local = arguments.policy is not None
     if is_local and cluster.is_given:
@@ -137,7 +137,7 @@ async def _fetch_policy(
 ) -> model.Policy | None:
     """Return the policy in the cluster; None if it cannot be read, and no answer needs it.
 
-    Raise UnreadableError with the reasons against dry runs, too. A pod that is not injected is described without it.
+    Raise UnreadableError, also with the reasons why dry runs failed. Pods that are not injected need no policy.
     """
     unanswered = [answer.reason for answer in answers if isinstance(answer, dry_runs.Unanswered)]
     try:
@@ -152,7 +152,7 @@ async def _fetch_policy(
 def _apply_policy(
     template: templates.Template, answer: AdmissionPreview | dry_runs.Unanswered, policy: model.Policy
 ) -> AdmissionPreview:
-    """Return the preview by the policy if there is none, and what it intends for a pod that was not injected."""
+    """Return the dry run's preview, otherwise the policy's. A pod without injection also gets the policy's intent."""
     if isinstance(answer, dry_runs.Unanswered):
         where = f"the policy in {policy_sources.CONFIG_MAP}, because {answer.reason}"
         source = previews.Source(previews.CONFIG_MAP, where)

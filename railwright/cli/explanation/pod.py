@@ -1,4 +1,4 @@
-"""Runs `railwright explain pod`: what was injected into a pod, and why it is on its node, or why its gang waits.
+"""Runs `railwright explain pod`: shows the injection of a pod, and why it is on its node or why its gang waits.
 
 Reads the pod with the rights of the user, and asks a running extender, which knows the gang and scores of nodes.
 Without the right to ask it, the pod's condition and the Events about its gang are shown. Fields that this version does
@@ -35,7 +35,7 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One node as it is now for the pod."""
+    """The present score and devices of a node for the pod."""
 
     node: str
     score: float | None = None
@@ -51,7 +51,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def has_room(self) -> bool:
-        """True if the pod may go there, and the node has the devices other than rails that it requests."""
+        """True if the node is not refused, and has the pod's requested devices other than rails."""
         return self.rejection is None and self.fault is None and not self.short
 
 
@@ -81,7 +81,7 @@ def read_explanation(body: bytes) -> Explanation:
 
 _ENDED, _SCHEDULED, _UNSCHEDULED = "ended", "scheduled", "unscheduled"
 _STATES = {_ENDED: "ended ({phase})", _SCHEDULED: "scheduled on {node}", _UNSCHEDULED: "not scheduled"}
-"""States of a pod alone, and their texts. They are no states of a gang, which only the extender knows."""
+"""States of a single pod with their texts. States of gangs come from the extender only."""
 _COMPONENT = "railwright-extender"
 _MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob
 
@@ -96,7 +96,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """What the objects of a pod's namespace show of it."""
+    """The facts about a pod in its own object and in Events."""
 
     pod: str
     node: str
@@ -122,12 +122,12 @@ class PodRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_uninjected(self) -> bool:
-        """True for a pod that was not injected, which the extender would explain as if it had its rails."""
+        """True for a pod that was not injected. The extender would explain it as if it had its rails."""
         return bool(self.missed_label or self.workload_label) or not self.fabric
 
 
 def build_record(pod: job_pods.Pod) -> PodRecord:
-    """Return what a pod itself shows."""
+    """Return the record of a pod from its own object."""
     injection, topology = intent.read_record(pod), intent.read_topology(pod)
     node = pod.spec.node_name or ""
     unscheduled = [
@@ -159,7 +159,7 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
 
 
 async def _explain_workload_label(client: clients.Client, metadata: views.ObjectMeta, levels: int = _MAX_OWNERS) -> str:
-    """Return why the label of a workload above an object does not reach its pods, and the fix; "" if none is lost."""
+    """Return why an owner's label does not reach a pod, and the fix; "" if no label is lost."""
     owner = metadata.controller
     if owner is None or levels == 0:
         return ""
@@ -189,9 +189,9 @@ async def _find_policy(client: clients.Client) -> model.Policy | None:
 
 
 async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
-    """Return why the scheduler of a pod does not ask the extender about it, and the fix.
+    """Return why the scheduler of a pod does not call the extender for it, and the fix.
 
-    Return "" if it asks, and if its configuration is no ConfigMap that the user may read.
+    Return "" if it does, or if its configuration is not in a ConfigMap that the user may read.
     """
     scheduler, volcano, kube = scheduler_configuration.get_scheduler(pod), None, []
     with contextlib.suppress(errors.ClusterError):
@@ -237,7 +237,7 @@ _STYLES = {
 
 
 def print_text(record: PodRecord, explanation: Explanation | None) -> None:
-    """Print the injection, then the placement by the extender, or what is known without it."""
+    """Print the injection, then the extender's explanation, otherwise the state of the pod."""
     _print_injection(record)
     if explanation is None:
         _print_pod_state(record)
@@ -275,7 +275,7 @@ def _print_injection(record: PodRecord) -> None:
 
 
 def _print_pod_state(record: PodRecord) -> None:
-    """Print what is known without the extender."""
+    """Print the pod's state and Events, for use without the extender."""
     if record.fabric and not record.missed_label:
         print(_STATES[record.state].format(phase=record.phase, node=record.node))
     if record.waiting:
@@ -301,7 +301,7 @@ def _print_placement(explanation: Explanation) -> None:
 
 
 def _describe_gang(gang: overview_types.Gang, pod: str) -> str:
-    """Return the numbers of a pod's gang that `railwright gangs` has as columns. A pod without a gang is its own."""
+    """Return the numbers of a pod's gang, as in the columns of `railwright gangs`. A lone pod is its own gang."""
     members = "" if gang.key == pod else f" of gang {gang.name}"
     parts = [f"{gang.placed} of {text.format_count(gang.size, 'pod')}{members} placed"]
     if gang.leaves:
@@ -344,7 +344,7 @@ def _print_nodes(explanation: Explanation) -> None:
 
 
 def _explain_node(node: Node) -> str:
-    """Return what is short and who uses it, then, for a node that fits, the reason of each score term."""
+    """Return the missing devices and their users, and for a node that fits the reason of each score term."""
     shortages = [*node.rails, *node.short]
     if not node.has_room:
         return reasons.join_texts([*(shortages or filter(None, [node.rejection, node.fault])), *node.broken])
@@ -356,9 +356,9 @@ def _explain_node(node: Node) -> str:
 
 
 def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
-    """Print what was injected into a pod, and how its gang is placed. Raise UnreadableError and ClusterError.
+    """Print the injection of a pod, and the placement of its gang. Raise UnreadableError and ClusterError.
 
-    `form` is "" for the name of a pod, `job` or `gang` for that of a group, of which one pod is explained. Return 1 if
+    `form` is "" if `name` is a pod, or `job` or `gang`, of which one pod is explained. Return 1 if
     the pod opted in and was not injected, if its preflight failed, or if the gang never fits or is spread; otherwise 0.
     """
     namespace, name = (arguments.namespace, name) if form else _parse_pod(name, arguments.namespace)
@@ -384,9 +384,10 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
 async def _read(
     client: clients.Client, namespace: str, name: str, token: str
 ) -> tuple[PodRecord, Explanation | None, str]:
-    """Return what the pod shows, what the extender answers, and why it does not. Raise UnreadableError or ClusterError.
+    """Return the pod's record, the extender's explanation, and why there is none. Raise UnreadableError or
+    ClusterError.
 
-    Of a pod that is not injected the extender is not asked, nor of one that has ended, which it does not know.
+    The extender is not asked about pods that are not injected or have ended.
     """
     pod = await job_pods.read(client, namespace, name)
     record = build_record(pod)
@@ -412,8 +413,8 @@ async def _read(
 
 
 async def _choose_pod(client: clients.Client, namespace: str, form: str, name: str) -> str:
-    """Return the pod of a job or gang to explain, and print which: the first whose preflight failed, otherwise the
-    first that waits for a node, otherwise the first that has not ended, otherwise the first.
+    """Return and print the pod of a job or gang to explain: the first whose preflight failed, otherwise the first that
+    waits for a node, otherwise the first that has not ended, otherwise the first.
 
     Raises UnreadableError and ClusterError.
     """

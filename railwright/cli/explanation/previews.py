@@ -1,4 +1,4 @@
-"""Passes pods and workloads to the webhook's own functions, and describes the responses.
+"""Calls the webhook's functions with pods and workloads, and describes the responses.
 
 Of a pod: the patch, and a reason for each change. Of a workload: what it would ask of its scheduler. Decides nothing:
 `webhook.pods` and `webhook.workloads` respond to bytes as on a socket, and the reasons are those of the pod's record.
@@ -29,7 +29,7 @@ DRY_RUN, CONFIG_MAP, FILE = "dry-run", "configmap", "file"  # kinds of sources
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Name what a preview comes from: the cluster's webhook, or a policy that this command applied itself."""
+    """The origin of a preview: the cluster's webhook, or a policy that this command applied itself."""
 
     kind: str
     text: str  # which, and why not a better source
@@ -40,7 +40,7 @@ POLICY_FILE = Source(FILE, "the policy in a file")
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """The scheduler that decides for a gang, and why it reads a topology or none."""
+    """The scheduler that places a gang, and why a topology was or was not written for it."""
 
     scheduler: str
     reason: reason.Reason
@@ -80,7 +80,7 @@ def fill_caches(objects: Mapping[str, Sequence[Any]]) -> state.State:
 
 
 def build_review(created: Tree, kind: reviews.GroupVersionKind, namespace: str) -> bytes:
-    """Return the review that the API server would send for such an object, as a dry run, which leaves no trace."""
+    """Return the AdmissionReview that the API server would send for an object, as a dry run without side effects."""
     request = {"uid": "explain", "kind": kind, "namespace": namespace, "operation": "CREATE", "dryRun": True}
     review = {"apiVersion": reviews.API_VERSION, "kind": reviews.KIND, "request": {**request, "object": created}}
     return msgspec.json.encode(review)
@@ -156,7 +156,7 @@ def is_uninjected(preview: AdmissionPreview) -> bool:
 
 
 def is_finding(preview: AdmissionPreview) -> bool:
-    """True if the author of the pod does not get what the label asks for."""
+    """True if the pod opted in and is rejected or not injected."""
     return is_rejected(preview) or is_uninjected(preview)
 
 

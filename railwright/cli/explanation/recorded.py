@@ -1,4 +1,4 @@
-"""Tells what was injected into a pod, and why: from the record in its annotation, and from its spec.
+"""Lists the changes that injection made to a pod, and their reasons, from the pod's record and spec.
 
 Prints it for `explain FILE` and `explain pod`.
 """
@@ -35,7 +35,7 @@ _BY_KIND = {  # kind of an entry -> (change, reason), with the name after the ki
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of a pod: its entry in the record, what the pod has by it, and the reason."""
+    """A change of a pod: its entry in the record, the resulting values, and the reason."""
 
     entry: str
     change: str
@@ -43,7 +43,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
-    """Yield what the record lists, with the values that the pod has."""
+    """Yield the changes in the record, with the pod's values."""
     for entry in record.added:
         kind, _, name = entry.partition(".")
         if kind == "env":
@@ -76,9 +76,9 @@ def print_changes(changes: Sequence[Change]) -> None:
 
 
 def print_untouched(kept: Mapping[str, Sequence[str]], skipped: Mapping[str, reason.Reason]) -> None:
-    """Print the pod's own settings by container, then what was left out by entry.
+    """Print the pod's own settings by container, then the omitted entries.
 
-    What is found in the pod is not left out: a reason of its entry only says which libraries do not read it.
+    Values from the init container are not omitted: the reason of that entry only names libraries that do not read it.
     """
     for container, own in kept.items():
         output.print_styled((f"kept: {container}: {', '.join(own)} (the pod's own)", "cyan"))

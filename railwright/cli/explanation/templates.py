@@ -38,7 +38,7 @@ class Template(msgspec.Struct, frozen=True):
     gang_pods: int | None = 1  # of each gang; None as for `pods`
 
     def add_facts(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
-        """Return what admission knows, with whether a template of the workload requests an accelerator."""
+        """Return the facts for admission; they say if a template of the workload requests an accelerator."""
         if self.requested is None:
             return known
         return msgspec.structs.replace(known, job_accelerated=has_accelerator(self.requested, accelerators))
@@ -94,16 +94,16 @@ _OF_OTHERS = {
         "spec.components[].podTemplate.metadata.labels"
     ),
 }
-"""Objects from which another controller makes pods, and where their label goes."""
+"""Kinds of objects from which another controller creates pods, and where their label belongs."""
 
 
 def locate_label(tree: Tree) -> str:
-    """Return where the label of an object goes from which another controller makes pods, "" for other objects."""
+    """Return where the label belongs in an object from which another controller creates pods, "" for other objects."""
     return _OF_OTHERS.get((str(tree.get("apiVersion", "")).rpartition("/")[0], tree["kind"]), "")
 
 
 def explain_absence(tree: Tree) -> str:
-    """Return why an object has no template to show, and where its label goes if another controller makes its pods."""
+    """Return why an object has no template, and where its label belongs if another controller creates its pods."""
     if known := locate_label(tree):
         return known
     group = str(tree.get("apiVersion", "")).rpartition("/")[0]
@@ -116,7 +116,7 @@ def explain_absence(tree: Tree) -> str:
 
 
 def check_train_job(tree: Tree) -> Iterator[reason.Reason]:
-    """Yield a warning about a TrainJob with the label where Trainer does not copy it from."""
+    """Yield a warning about a TrainJob whose label Trainer does not copy."""
     group = str(tree.get("apiVersion", "")).partition("/")[0]
     value = frameworks.get_mapping(tree, "metadata", "labels").get(names.FABRIC)
     is_train_job = (group, tree["kind"]) == ("trainer.kubeflow.org", "TrainJob")
@@ -185,7 +185,7 @@ def _iterate_containers(spec: Tree) -> Iterator[Tree]:
 
 
 def _add_volumes(spec: Tree, volumes: Sequence[frameworks.ControllerVolume], pod: str) -> None:
-    """Add the volumes of claims as the controller does; without them the API server rejects the mounts."""
+    """Add the volumes of claims as the controller does. Without them the API server rejects the mounts."""
     claim_names = list(dict.fromkeys(volume.name for volume in volumes))
     if claim_names:
         own = [
