@@ -5,25 +5,21 @@ while Volcano may only enqueue; then the scheduler gets its full configuration, 
 counts. The extenders take turns in one run, as everything shares the same cores. Writes build/bench/volcano.json.
 With `--scheduler kube` it measures kube-scheduler, which is stopped while pods are made; its start counts for both.
 Each round says how many cores other work took, and how long a fixed piece of work took before and after it.
-
-With `--hyper-nodes 64 256`, it measures instead how long one PodGroup takes that must stay in one HyperNode, with so
-many HyperNodes of eight nodes, also without an extender. Writes build/bench/volcano-hyper-nodes.json.
 """
 
 import argparse
 import asyncio
-import functools
 import itertools
 import statistics
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import clusters
 import control_plane
 import machine
-from plane import gangs, hypernodes, manifests, volcano, waiting
+from plane import gangs, manifests, volcano, waiting
 from plane import nodes as plane_nodes
 from plane import plane as planes
 
@@ -43,10 +39,7 @@ async def main() -> int:
     parser.add_argument("--gang", type=int, default=GANG, help="pods of a gang")
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--scheduler", choices=_ROUNDS, nargs="+", default=["volcano"], help="in turns on one cluster")
-    parser.add_argument("--hyper-nodes", type=int, nargs="+", metavar="COUNT", help="measure one PodGroup instead")
     options = parser.parse_args()
-    if options.hyper_nodes:
-        return await _measure_pod_groups(sorted(options.hyper_nodes), options.rounds)
     async with control_plane.run() as plane:
         rounds = await _measure_rounds(plane, options)
     sizes = {"nodes": options.nodes, "jobs": options.jobs, "gang": options.gang}
@@ -168,81 +161,12 @@ async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, d
     await waiting.wait(there, seconds=_WAIT_SECONDS, describe=describe)
 
 
-# --- one PodGroup and many HyperNodes ---------------------------------------------------------------------------
-
-LEAF_NODES = 8  # nodes of a HyperNode
-_NO_EXTENDER = {"none": 0}
-HARD = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+def _job(name: str, size: int) -> dict[str, Any]:
+    return manifests.volcano_job(name, _pod(), {"worker": size})
 
 
-async def _measure_pod_groups(counts: Sequence[int], rounds: int) -> int:
-    """Measure with each number of HyperNodes, print a table, and write the results."""
-    results: list[dict[str, Any]] = []
-    async with control_plane.run() as plane, control_plane.run_extenders(plane) as (ports, _):
-        made = 0
-        for count in counts:
-            await _add_hyper_nodes(plane, made, count)
-            made = count
-            await _place_pod_group(plane, f"warm-{count}", 0)
-            for number, (name, port) in itertools.product(range(rounds), (_NO_EXTENDER | ports).items()):
-                seconds = await _place_pod_group(plane, f"{name}-{count}-{number}", port)
-                results.append({"hyper_nodes": count, "extender": name, "seconds": seconds})
-                print(f"{count} HyperNodes, {name}: {seconds:.1f} s", file=sys.stderr, flush=True)
-    machine.write_results("volcano-hyper-nodes", leaf_nodes=LEAF_NODES, rounds=results)
-
-    def format_median(count: int, name: str) -> str:
-        chosen = [row["seconds"] for row in results if (row["hyper_nodes"], row["extender"]) == (count, name)]
-        return f"{statistics.median(chosen):.1f}"
-
-    columns: dict[str, Callable[[int], str]] = {"HyperNodes": str, "nodes": lambda count: str(count * LEAF_NODES)}
-    columns |= {name: functools.partial(format_median, name=name) for name in _NO_EXTENDER | ports}
-    title = f"seconds of a PodGroup of {LEAF_NODES} whole nodes, hard constraint to a HyperNode"
-    machine.print_table(title, columns, counts)
-    return 0
-
-
-async def _add_hyper_nodes(plane: planes.Plane, first: int, count: int) -> None:
-    """Add leaves from number `first` on, each with a HyperNode."""
-    made, groups = plane_nodes.Nodes(plane.api), hypernodes.HyperNodes(plane.api)
-
-    async def add(leaf: int) -> None:
-        name = f"leaf-{leaf:03}"
-        labels = {clusters.LEAF: name, clusters.SPINE: "spine-0"}
-        rails = dict.fromkeys(clusters.RAILS, 1)
-        for number in range(LEAF_NODES):
-            await made.make(f"gpu-{leaf:03}-{number}", rails=rails, labels=labels)
-        await groups.add(name, 1, "Node", {"labelMatch": {"matchLabels": {clusters.LEAF: name}}})
-
-    step = _AT_ONCE // LEAF_NODES
-    for start in range(first, count, step):
-        await asyncio.gather(*(add(leaf) for leaf in range(start, min(start + step, count))))
-
-
-async def _place_pod_group(plane: planes.Plane, name: str, port: int) -> float:
-    """Return the seconds from the creation of a job to its last binding. Without a port no extender is called."""
-    namespace = f"bench-{name}"
-    await plane.make_namespace(namespace)
-    plugins: list[Mapping[str, Any]] = [*hypernodes.AWARE]
-    if port:
-        arguments = volcano.extender(f"http://127.0.0.1:{port}/volcano", managed=clusters.RAILS)
-        plugins.append({"name": "extender", "arguments": arguments})
-    conf = volcano.conf()
-    await plane.schedulers.volcano(conf={**conf, "tiers": [*conf["tiers"], {"plugins": plugins}]})
-    began = time.monotonic()
-    await plane.api.create(_job("job", LEAF_NODES, gpus=8, **HARD), namespace=namespace)
-    await _until(plane, namespace, "spec.nodeName!=", LEAF_NODES, "all pods to be bound")
-    seconds = time.monotonic() - began
-    await plane.api.delete_all(manifests.VOLCANO_JOB, namespace)
-    await plane.remove_namespace(namespace)
-    return seconds
-
-
-def _job(name: str, size: int, *, gpus: int = GPUS, **spec: Any) -> dict[str, Any]:
-    return manifests.volcano_job(name, _pod(gpus), {"worker": size}, **spec)
-
-
-def _pod(gpus: int = GPUS) -> dict[str, Any]:
-    amounts = {clusters.GPU: str(gpus), **dict.fromkeys(clusters.RAILS, "1")}
+def _pod() -> dict[str, Any]:
+    amounts = {clusters.GPU: str(GPUS), **dict.fromkeys(clusters.RAILS, "1")}
     container = {"resources": {"requests": amounts, "limits": amounts}}
     return manifests.pod("unused", "roce", container=container, restartPolicy="Never")
 
