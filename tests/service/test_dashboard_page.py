@@ -72,7 +72,7 @@ async def test_the_page_shows_the_cluster(chrome, shown, width, height, scheme):
         await page.until(READY)
         await page.until(f"{DETAILS}.includes('193 nodes on 12 leaves')")
         await page.until(f"{COLOURS} > 20")  # an empty drawing has one colour
-        assert await page.js("document.documentElement.dataset.theme") == scheme
+        assert await page.js("getComputedStyle(document.documentElement).colorScheme") == scheme
         states = []
         for key in ("", "prod/llama-405b", f"prod/{HOSTILE}"):
             if key:

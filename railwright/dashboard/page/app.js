@@ -4,7 +4,7 @@ import { Explanation, buildGangDetails, buildMissing, buildNodeDetails, buildRai
 import { Drawing } from "./drawing.js";
 import { Feed } from "./feed.js";
 import { GangList, describeGang, filterGangs } from "./gang_list.js";
-import { build, formatCount, manageTheme, refreshAges } from "./look.js";
+import { build, darkScheme, formatCount, refreshAges } from "./look.js";
 import { findMatches, formatLink, parseLink, updateOptions } from "./selection.js";
 import { Store, formatLetter } from "./store.js";
 import { buildSummary, showNumbers } from "./summary.js";
@@ -292,10 +292,12 @@ globalThis.addEventListener("popstate", () => {
 });
 setInterval(refreshAges, AGE_INTERVAL);
 
-manageTheme(get("theme"), () => {
+function showColours() {
   drawing.readTheme();
   gangList.discardRows();
   requestRender("gangs", "fabric", "details");
-});
+}
+darkScheme.addEventListener("change", showColours);
+showColours();
 globalThis.railwright = { store, selection, filters, drawing, feed }; // for tests and for the curious
 feed.start(readToken());

@@ -1,4 +1,4 @@
-// The appearance of a gang: a colour, a pattern and a letter, so that gangs differ without colour too. Also the theme,
+// The appearance of a gang: a colour, a pattern and a letter, so that gangs differ without colour too. Also
 // elements with text, and ages as short text, "2 min ago", with the absolute time in the title, which stay current.
 
 const HUES = [212, 28, 145, 285, 48, 352, 178, 318, 95, 245, 12, 195];
@@ -7,7 +7,7 @@ const TILE = 8; // pixels of a pattern's side
 
 /** A gang's colour in CSS. */
 export function getColour(index, strength = 1) {
-  const dark = isDark();
+  const dark = darkScheme.matches;
   const hue = HUES[index % HUES.length];
   return `hsl(${hue} ${dark ? 65 : 68}% ${dark ? 62 : 42}% / ${strength})`;
 }
@@ -16,7 +16,7 @@ const fills = new Map();
 
 /** The fill of a gang's cell: its colour, tinted, with its pattern. */
 export function getFill(context, index) {
-  const key = `${index % (HUES.length * PATTERNS)} ${isDark()}`;
+  const key = `${index % (HUES.length * PATTERNS)} ${darkScheme.matches}`;
   if (!fills.has(key)) fills.set(key, paintPattern(context, index));
   return fills.get(key);
 }
@@ -25,7 +25,7 @@ function paintPattern(context, index) {
   const tile = document.createElement("canvas");
   tile.width = tile.height = TILE;
   const pen = tile.getContext("2d");
-  pen.fillStyle = getColour(index, isDark() ? 0.3 : 0.2);
+  pen.fillStyle = getColour(index, darkScheme.matches ? 0.3 : 0.2);
   pen.fillRect(0, 0, TILE, TILE);
   pen.strokeStyle = pen.fillStyle = getColour(index, 0.45);
   pen.lineWidth = 1.4;
@@ -55,36 +55,12 @@ const PAINTERS = [
   (pen) => paintLines(pen, 4, 0, 4, 8, 0, 4, 8, 4),
 ];
 
-const THEME = "railwright-theme"; // key in localStorage
-let theme = localStorage.getItem(THEME) ?? "auto";
-const systemPrefersDark = matchMedia("(prefers-color-scheme: dark)");
+export const darkScheme = matchMedia("(prefers-color-scheme: dark)");
 
 /** A count with its noun in singular or plural: `1 leaf`, `3 pods`. */
 export function formatCount(count, noun) {
   const plural = noun === "leaf" ? "leaves" : `${noun}s`;
   return `${count.toLocaleString("en-US")} ${count === 1 ? noun : plural}`;
-}
-
-/** True if the page is dark now. */
-export function isDark() {
-  return theme === "auto" ? systemPrefersDark.matches : theme === "dark";
-}
-
-/** Manage the theme and its button; call `changed` whenever the colours change. */
-export function manageTheme(button, changed) {
-  const apply = () => {
-    document.documentElement.dataset.theme = isDark() ? "dark" : "light";
-    button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
-    button.setAttribute("aria-label", `${button.textContent} theme: press for the next`);
-    changed();
-  };
-  button.addEventListener("click", () => {
-    theme = { auto: "light", light: "dark", dark: "auto" }[theme] ?? "auto";
-    localStorage.setItem(THEME, theme);
-    apply();
-  });
-  systemPrefersDark.addEventListener("change", apply);
-  apply();
 }
 
 /** Build an element with text, never with markup. */
