@@ -269,7 +269,10 @@ def _assess_placed(
     if not request.domains or bandwidth is None:
         why = (*(() if request.domains else (_DOMAINS_UNDEFINED,)), *placement.causes)
         return Assessment(state=gang.state, bandwidth=bandwidth, why=why)
-    capacity = _compute_capacity_without_gang(placed_pods, index)
+    without_gang = {
+        pod.node: index.get_class(pod.node_class.facts) for pod in placed_pods if pod.node_class is not None
+    }
+    capacity = gang_capacity.build_on(index, index.count_classes(), without_gang)
     segment = max(1, min(request.segment, len(workers)))
     plan = planner.solve(len(workers), msgspec.structs.replace(capacity, segment=segment))
     is_spread = plan.is_complete and (
@@ -361,15 +364,6 @@ def _evaluate_after_members(node_class: node_evaluation.NodeClass, members: int)
         crowded_shares=crowded[members:],
     )
     return msgspec.structs.replace(node_class, capacity=node_capacity)
-
-
-def _compute_capacity_without_gang(
-    placed_pods: Sequence[placement_result.PlacedPod],
-    index: node_index.NodeIndex,
-) -> gang_capacity.GangCapacity:
-    """Return the capacity of all nodes; the gang's own nodes count without the gang."""
-    classes = {pod.node: index.get_class(pod.node_class.facts) for pod in placed_pods if pod.node_class is not None}
-    return gang_capacity.build_on(index, index.count_classes(), classes)
 
 
 # --- waiting ------------------------------------------------------------------------------------------------

@@ -237,8 +237,8 @@ def _group_by_pod(processes: Mapping[tuple[str, str, int], Process]) -> Mapping[
     pods: dict[str, list[Process]] = defaultdict(list)
     for (tag, host, _), process in sorted(processes.items(), key=lambda item: item[0]):
         pods[tag if (tag and len(hosts[tag]) == 1) or not host else host].append(process)
-    return {name: tuple(members) for name, members in sorted(pods.items()) if any(map(_mentions_network, members))}
-
-
-def _mentions_network(process: Process) -> bool:
-    return bool(process.networks or process.channels or process.lists or process.members or process.reasons)
+    return {
+        name: tuple(members)
+        for name, members in sorted(pods.items())
+        if any(one.networks or one.channels or one.lists or one.members or one.reasons for one in members)
+    }
