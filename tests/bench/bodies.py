@@ -38,7 +38,7 @@ def task(gang: int, rank: int, *, node: str = "", status: int = 1, opted: bool =
 
 
 def node_info(name: str, *, padded: bool) -> bytes:
-    """Return a NodeInfo with all devices idle: of 150 KB, or only as large as the fields of an empty node make it."""
+    """Return a NodeInfo with all devices idle: padded to 150 KB, or with the fields of an empty node only."""
     return _node_info_text(padded).replace("@name@", name).encode()
 
 

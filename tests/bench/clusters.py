@@ -1,7 +1,7 @@
 """Generates a cluster of any size as the API server lists it: nodes in leaves and spines, bound pods, waiting gangs.
 
-The same numbers make the same cluster in every process. Objects are of the size real ones have: a node with its images
-and managedFields, a pod as Volcano's controller made it (tests/data/wire), so that lists and watches cost what they do.
+The same numbers make the same cluster in every process. Objects have realistic sizes, and so realistic costs: a node
+with its images and managedFields, a pod as Volcano's controller made it (tests/data/wire).
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ PLUGINS_GROUP, VOLCANO_GROUP = "scheduling.x-k8s.io/pod-group", "scheduling.k8s.
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How large a cluster is, and how full."""
+    """The size of a cluster, and its use."""
 
     nodes: int = 5000
     pods: int = 20_000  # bound ones
@@ -123,7 +123,7 @@ class Cluster:
         return (_group(f"volcano-{gang}", size) for gang, size in enumerate(self.shape.volcano_gangs))
 
     def kube_groups(self) -> Iterator[bytes]:
-        """PodGroups of scheduler-plugins, and of Kubernetes: each gang has one of both."""
+        """Yield the PodGroups of scheduler-plugins and of Kubernetes: each gang has both."""
         return (_group(f"kube-{gang}", GANG) for gang in range(self.shape.kube_gangs))
 
 

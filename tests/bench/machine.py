@@ -1,4 +1,4 @@
-"""Options and tables of benchmarks, pinned servers with their clocks and memory, and how other work disturbs them."""
+"""Options and tables of benchmarks, pinned servers with their clocks and memory, and measures of disturbance."""
 
 import argparse
 import contextlib
@@ -168,7 +168,7 @@ def reset_peak_rss(pid: int) -> None:
 
 
 def time_fixed_work() -> float:
-    """Return the microseconds of a fixed piece of work, the best of 50: they show how fast the machine is just now."""
+    """Return the microseconds of a fixed piece of work, the best of 50: the present speed of the machine."""
     text = json.dumps({str(number): [number] * 20 for number in range(50)})
     best = float("inf")
     for _ in range(50):
@@ -206,7 +206,7 @@ def wait_until_ready(ops_port: int, seconds: float = 300) -> None:
 
 
 def describe_disturbance(durations: Sequence[float]) -> str:
-    """Return how fast the machine was between measurements, from `time_fixed_work`."""
+    """Return the speed of the machine between measurements, from `time_fixed_work`."""
     return f"fixed piece of work between rounds: {min(durations):.0f} to {max(durations):.0f} µs (constant if quiet)"
 
 

@@ -57,11 +57,11 @@ class Target:
     unit: str = "ms"
 
     def scale(self, fixed_work_us: float) -> float:
-        """Return the target for a machine that needs so long for the fixed piece of work. Sizes do not depend on it."""
+        """Return the target for a machine with this time for the fixed piece of work. Sizes do not depend on it."""
         return self.below if self.unit == "MiB" else self.below * fixed_work_us / REFERENCE_WORK_US
 
     def describe(self, fixed_work_us: float) -> str:
-        """Return the target, and what it is on this machine."""
+        """Return the target, and its value on this machine."""
         scaled = self.scale(fixed_work_us)
         here = f" ({_format(scaled)} here)" if scaled != self.below else ""
         return f"p{self.quantile * 100:.0f} < {self.below:g} {self.unit}{here}"

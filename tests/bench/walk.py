@@ -1,4 +1,4 @@
-"""Prints the way of two requests through the code: an admission and a prioritize, both warm, on fixed inputs.
+"""Prints the functions that two requests call: an admission and a prioritize, both warm, on fixed inputs.
 
 A request is followed by `sys.setprofile`. For each it prints the functions of railwright that were called, the files
 that they are in, and the switches: calls from a function of one file to one of another. `--files` lists the files.

@@ -495,7 +495,7 @@ async def test_disable_lets_labelled_pods_pass_until_enable(plane, cluster, inst
     assert await plane.api.get_or_none("ConfigMap", "railwright-disabled", NAMESPACE) is None
 
 
-async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, namespace):
+async def test_the_account_of_helms_test_has_the_rights_for_the_check(plane, cluster, installed, namespace):
     """Run the check with the token of the test's account, as `helm test` would."""
     text = await cluster.helm(
         "template", releases.RELEASE, str(CHART), releases.WHOLE, "--show-only=templates/tests/check.yaml"

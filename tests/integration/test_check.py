@@ -221,7 +221,7 @@ BREAKS = {  # what is broken: how, the one row that says so, and words of it
 
 
 @pytest.mark.parametrize("name", BREAKS)
-async def test_a_break_fails_its_row_with_a_hint(installed, name):
+async def test_each_defect_fails_its_row_with_a_hint(installed, name):
     broken, row, words = BREAKS[name]
     async with broken(installed):
         answer = await installed.until({row})

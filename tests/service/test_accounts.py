@@ -170,7 +170,7 @@ async def test_a_client_certificate_is_shown_to_the_server(server, folder, autho
     assert "Authorization" not in server.headers[0]
 
 
-async def test_the_cluster_decides_on_ca_and_server_name(server, folder, authority):
+async def test_ca_and_server_name_are_those_of_the_kubeconfigs_cluster(server, folder, authority):
     async with serve_tls(server, folder, authority, "kubernetes") as port:
         address, ca = f"https://127.0.0.1:{port}", {"certificate-authority": "ca.crt"}
         async with connected(write(folder, {"token": "t"}, address, **ca)) as client:

@@ -222,7 +222,7 @@ async def test_the_author_of_a_workload_reads_why_its_template_is_not_written(se
     assert counted("railwright_webhook_warnings_total", {"code": "ClaimTemplateNotWritten"}) == 1
 
 
-async def test_pods_and_workloads_are_told_while_the_webhook_may_not_read_templates(server, start):
+async def test_events_and_warnings_report_that_the_webhook_may_not_read_templates(server, start):
     replica = start(build_policy())
     replica.state.is_without_templates = lambda: True
     response = await admit(replica, KINDS[0])

@@ -174,7 +174,7 @@ def test_missing_credentials_are_not_called_expired(run, cluster_file, users):
     assert "log in, or add them to it" in err
 
 
-def test_check_is_not_green_for_an_account_that_sees_nothing(run, cluster_file):
+def test_check_does_not_pass_for_an_account_without_rights(run, cluster_file):
     code, out, _ = run(("check", "-o", "json"), cluster_file("a tenant"))
     document = json.loads(out)
     assert (code, document["ok"]) == (2, False)

@@ -319,7 +319,7 @@ async def test_the_warnings_of_admission_are_shown_of_the_running_pod(cluster, r
 
 
 @pytest.mark.parametrize(("node", "state"), [("node-b", "scheduled on node-b"), ("", "not scheduled")])
-async def test_without_the_extender_nothing_is_said_of_the_gang(cluster, run, node, state):
+async def test_without_the_extender_no_state_of_the_gang_is_shown(cluster, run, node, state):
     metadata = {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}
     cluster.keep(f"{PODS}/p", {"metadata": metadata, "spec": {"nodeName": node}})
     cluster.lists[EVENTS] = []
@@ -331,7 +331,7 @@ async def test_without_the_extender_nothing_is_said_of_the_gang(cluster, run, no
     )
 
 
-async def test_what_was_injected_is_shown_with_the_values_of_the_pod_and_the_reasons(cluster, run):
+async def test_injected_settings_are_shown_with_values_and_reasons(cluster, run):
     added = {"added": ["networks", "env.NCCL_IB_HCA"], "reasons": {"env.NCCL_IB_HCA": "RailDevices"}}
     record = {"fabric": "roce", "role": "worker", "rails": ["rail0"], "containers": ["c"], **added}
     record |= {
@@ -384,7 +384,7 @@ extenders: [{urlPrefix: "https://x:8713/scheduler", managedResources: [{name: nv
         ("other", "nvidia.com/mlx5_9", False),
     ],
 )
-async def test_a_pod_without_a_managed_resource_is_told_that_the_extender_is_not_asked(
+async def test_explain_says_if_the_scheduler_does_not_call_the_extender_for_a_pod(
     cluster, run, scheduler, resource, is_told
 ):
     container = {"name": "c", "resources": {"limits": {resource: "1"}}}

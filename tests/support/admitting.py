@@ -1,4 +1,4 @@
-"""Pods, policies and facts for the tests of admission, and the strict application of what is answered."""
+"""Pods, policies and facts for the tests of admission, and a strict application of its patches."""
 
 import base64
 import copy
@@ -41,7 +41,7 @@ def read_policy(text: str):
 def fabric(more: str = "", *, rails: str = RAILS, transport: str = "roce", top: str = ""):
     """Return a policy with one fabric `f`; `more` are further lines of it, indented by four.
 
-    It has no init container, unless `more` says so.
+    It has no init container, unless `more` enables it.
     """
     more = more if "    resolve:" in more else f"{more}    resolve: never\n"
     head = "apiVersion: railwright.io/v1alpha1\ndefaultFabric: f\n"
@@ -92,7 +92,7 @@ def plan_pod(tree: dict, by, at: facts.ClusterFacts | None = None):
 
 
 def admit_pod(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
-    """Return the pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself.
+    """Return the pod after admission: the patch is applied by a strict implementation of RFC 6902.
 
     Its view is the pod of the draft, which lint reads.
     """
@@ -164,7 +164,7 @@ def _read_wire(name: str) -> str:
 
 
 def review(tree: dict, *, name: str = "admission-pods-bench.json", **request) -> bytes:
-    """Return a captured review with this object in it."""
+    """Return a captured review whose object is `tree`."""
     body = json.loads(_read_wire(name))
     body["request"] |= {"object": tree, **request}
     return json.dumps(body).encode()

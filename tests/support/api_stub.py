@@ -1,4 +1,4 @@
-"""An API server on loopback with scripted answers, and the cache of a reflector that reads it.
+"""An API server on loopback with scripted answers, and a cache for a reflector that watches it.
 
 A plugin for its fixtures, loaded by tests/conftest.py.
 """
@@ -60,7 +60,7 @@ def status(code: int, message: str = "no", reason: str = "Because") -> dict:
 
 
 def refuse(code: int, reason: str, message: str = "no") -> web.Response:
-    """Return an error as Kubernetes gives it."""
+    """Return an error response of an API server."""
     return web.json_response(status(code, message, reason), status=code)
 
 
@@ -109,7 +109,7 @@ class Stub:
 
 
 class Cache:
-    """Stores objects as a sink, and notifies those who wait for a change."""
+    """A sink that stores objects and notifies waiting callers of changes."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict] = {}

@@ -1,4 +1,4 @@
-"""The defects that the tests make in an installation, each with the row that reports it and words of its message."""
+"""Defects of an installation for tests, each with the row that reports it and words of its message."""
 
 import base64
 import datetime as dt
@@ -21,7 +21,7 @@ def run_checks(snapshot, *, before=False):
 
 
 def assess_trees(trees, *, before=False, **more):
-    return run_checks(installations.seen(trees, **more), before=before)
+    return run_checks(installations.build_snapshot(trees, **more), before=before)
 
 
 def find(trees, check, **more):
@@ -186,7 +186,7 @@ def set_image(trees):
 
 
 def overwrite(trees):
-    """Add an Event of the rotator, a newer and an older one than those that count."""
+    """Add Events of the rotator: one that counts, one in the future, and one that is too old."""
     about = {"kind": "MutatingWebhookConfiguration", "name": "railwright"}
     for minutes, message in ((30, "cainjector overwrites it"), (90, "kubectl overwrites it")):
         when = f"{installations.NOW - dt.timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""A small driver of headless Chromium over its DevTools protocol: pages, scripts, keys, pictures and what went wrong.
+"""A small driver of headless Chromium over its DevTools protocol: pages, scripts, keys, pictures and errors.
 
 Owns one browser process and its tabs. Every wait is for a condition in the page, never a pause.
 """
@@ -22,11 +22,11 @@ _KEYS = {"Enter": (13, "\r"), "Home": (36, ""), "ArrowRight": (39, "")}  # virtu
 
 
 class PageError(Exception):
-    """A script raised an exception, or the browser rejected a command."""
+    """Raised if a script raises an exception or the browser rejects a command."""
 
 
 class Tab:
-    """One page. `problems` are its console errors and exceptions, `requests` the addresses it asked for."""
+    """One page. `problems` are its console errors and exceptions, `requests` the addresses that it requested."""
 
     def __init__(self, browser: "Browser", session: str) -> None:
         self._browser, self._session = browser, session

@@ -28,13 +28,13 @@ def pytest_configure() -> None:
 
 
 def share(pid: int) -> None:
-    """Leave a process to the fixture of a file, which ends it after the last test."""
+    """Exempt a process of a file's fixture, which ends it after the last test."""
     _shared.add(pid)
 
 
 @pytest.fixture(autouse=True)
 def _end_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """End what the test and its own fixtures have started and not ended; a test that passed fails because of it."""
+    """End the processes that the test and its fixtures have left running; the test then fails."""
     failures, earlier = request.session.testsfailed, set(_find_running(os.getpid()))
     yield
     left = _list_left(earlier)

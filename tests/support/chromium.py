@@ -22,7 +22,7 @@ _FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 
 
 class MissingError(Exception):
-    """No Chromium was found and none could be downloaded. The message states the reason."""
+    """Raised if no Chromium was found and none could be downloaded. The message states the reason."""
 
 
 class Installation(msgspec.Struct, frozen=True):

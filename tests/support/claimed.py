@@ -1,4 +1,4 @@
-"""A policy whose rails come as claims, and claims and templates as railwright writes them, on slices of `devices`."""
+"""A policy whose rails come as claims, and claims and templates in railwright's form, on slices of `devices`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -70,7 +70,7 @@ def build_template_tree(name: str, rails: Sequence[int], *, gpus: int | None = N
 
 
 def build_template(name: str, rails: Sequence[int]) -> objects.ResourceClaimTemplate:
-    """Return a template of namespace train as it is watched."""
+    """Return a template of namespace train as a watch decodes it."""
     tree = build_template_tree(name, rails)
     tree["metadata"]["namespace"] = "train"
     return msgspec.convert(tree, objects.ResourceClaimTemplate)
@@ -142,7 +142,7 @@ def build_claiming_pod(
 
 
 def build_claimed_node(name: str, leaf: str = "") -> node_views.Node:
-    """Return a node that reports no devices, as where all come by slices."""
+    """Return a node without devices of device plugins."""
     labels = {LEAF: leaf, SPINE: "s0"} if leaf else {}
     tree = {
         "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels},

@@ -1,8 +1,8 @@
-"""Compares the pods that one label makes of a cloud's published job with the vendor's own pods.
+"""Compares the admitted pods of a cloud's published job with one label with the vendor's own pods.
 
 Values that mean the same to Kubernetes, Multus and NCCL are equal, wherever the job sets them. tests/data/clouds has
-for each profile the vendor's job, that job with one label, and the differences with their reasons; `variants` has what
-other shapes of the profile change in the texts of both jobs.
+for each profile the vendor's job, that job with one label, and the differences with their reasons; `variants` has the
+replacements in both texts for other shapes of the profile.
 """
 
 import collections
@@ -132,7 +132,7 @@ def compare(shape: Shape) -> dict[str, tuple[Any, Any]]:
 
 
 def read_job(shape: Shape, pods: Pods) -> Values:
-    """Return the values that are compared of the admitted pods of the job with one label."""
+    """Return the compared values of the admitted pods of the job with one label."""
     return _read_job(pods, _build_claims(shape, pods.values()))
 
 
@@ -191,7 +191,7 @@ def _read_claims(pod: Tree, claims: Mapping[str, Tree]) -> Iterator[tuple[str, A
 
 
 def _read_settings(pods: Pods) -> Values:
-    """Return the effective settings of the ranks: what mpirun passes, then the environment and the file of a worker."""
+    """Return the effective settings of the ranks: those that mpirun passes, then a worker's environment and file."""
     typed = [msgspec.convert(pod, views.Pod) for pod in pods.values()]
     passed = tuple(
         setting

@@ -64,7 +64,7 @@ def over(kubeconfig: str, folder: pathlib.Path):
 
 
 def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
-    """Return the extender with its dashboard's port; yields HOST:PORT of that."""
+    """Run the extender with its dashboard; yields HOST:PORT of the dashboard."""
     ports = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--dashboard-listen=127.0.0.1:0")
     sources = (f"--policy={folder}/policy.yaml", f"--kubeconfig={kubeconfig}")
     return started("dashboard listening on ", "extender", *ports, *sources, "--drain-seconds=0", *options, out="stderr")
@@ -141,7 +141,7 @@ class ApiServer:
 
 
 async def read_until(session: aiohttp.ClientSession, url: str, is_settled: Callable[[dict], Any]) -> dict:
-    """Ask for the overview as the page does; return the first of which the condition is true."""
+    """Request the overview repeatedly; return the first that meets the condition."""
     async with asyncio.timeout(shell.PATIENCE):
         while True:
             async with session.get(f"{url}api/overview") as response:

@@ -1,7 +1,7 @@
 """Debian packages unpacked into a folder, without root and without an installation.
 
-The packages come through apt as this machine has it configured: from its lists where they know them, else from lists
-fetched into the folder. Versions are those of the machine's release.
+apt fetches the packages with this machine's configuration: from its lists if these have the packages, otherwise from
+lists fetched into the folder. Versions are those of the machine's release.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ _SECONDS = 600.0
 
 
 class UnavailableError(Exception):
-    """The packages cannot be fetched on this machine; the message says why."""
+    """Raised if the packages cannot be fetched. The message has the reason."""
 
 
 def unpack(root: pathlib.Path, packages: Sequence[str], *, standalone: bool = False, seconds: float = _SECONDS) -> None:
@@ -60,7 +60,7 @@ def _fetch(root: pathlib.Path, packages: Sequence[str], *, standalone: bool, sec
 
 
 def _options(root: pathlib.Path, packages: Sequence[str], seconds: float) -> list[str]:
-    """Return options of apt: none where its lists know the packages; else for our own lists, which need no root."""
+    """Return options of apt: none if its lists have the packages; otherwise those for lists in `root`."""
     if _knows([], packages):
         return []
     lists, archives = root / "apt" / "lists", root / "apt" / "archives"
@@ -78,7 +78,7 @@ def _knows(options: list[str], packages: Sequence[str]) -> bool:
 
 
 def _missing(options: list[str], packages: Sequence[str]) -> list[str]:
-    """Return the packages that an installation would add, dependencies too, without recommended ones."""
+    """Return the packages that an installation would add, with dependencies and without recommended ones."""
     command = ["apt-get", *options, "--simulate", "--no-install-recommends", "install", *packages]
     simulated = subprocess.run(command, capture_output=True, check=False, timeout=_SECONDS)
     return [line.split()[1] for line in simulated.stdout.decode().splitlines() if line.startswith("Inst ")]

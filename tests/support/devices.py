@@ -102,17 +102,17 @@ def build_claim(
 
 
 def read_slices(*trees: Mapping[str, Any]) -> list[objects.ResourceSlice]:
-    """Return slices as they are watched."""
+    """Return slices as a watch decodes them."""
     return [msgspec.convert(tree, objects.ResourceSlice) for tree in trees]
 
 
 def read_classes(*trees: Mapping[str, Any]) -> list[objects.DeviceClass]:
-    """Return device classes as they are watched."""
+    """Return device classes as a watch decodes them."""
     return [msgspec.convert(tree, objects.DeviceClass) for tree in trees]
 
 
 def read_claim(tree: Mapping[str, Any]) -> objects.ResourceClaim:
-    """Return a claim as it is watched."""
+    """Return a claim as a watch decodes it."""
     return msgspec.convert(tree, objects.ResourceClaim)
 
 

@@ -1,4 +1,4 @@
-"""The extender over some nodes, as both schedulers call it, without a server."""
+"""The extender over some nodes, called like both schedulers call it, without a server."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ PREFERRING = {"topologySpreadConstraints": [SOFT_SPREAD]}  # filter leaves all f
 
 
 class Poster(events.Events):
-    """Keeps the Events that are posted: what each is about, whether it is a warning, its reason and message."""
+    """Stores the posted Events: object, whether it is a warning, reason and message."""
 
     def __init__(self) -> None:
         self.posted: list[tuple[events.Involved, bool, str, str]] = []
@@ -89,13 +89,13 @@ class Site:
         return json.loads(reply if isinstance(reply, bytes) else turns.complete(reply))
 
     def filter(self, pod: views.Pod, names: Sequence[str] | None = None, **spec: Any) -> list[str]:
-        """Return the nodes that kube-scheduler gets; all nodes are candidates by default."""
+        """Return the nodes that filter returns; all nodes are candidates by default."""
         return json.loads(self.verbs.kube.filter(build_body(pod, self.names if names is None else names, **spec)))[
             "NodeNames"
         ]
 
     def score(self, pod: views.Pod, names: Sequence[str] | None = None) -> dict[str, int]:
-        """Return the integers that kube-scheduler gets."""
+        """Return the integers that prioritize returns."""
         body = build_body(pod, self.names if names is None else names)
         return {row["Host"]: row["Score"] for row in json.loads(self.verbs.kube.prioritize(body))}
 

@@ -1,5 +1,5 @@
-"""Records what a run of the fault tests observed, and writes it into a page: a table of results and a folded one of
-observations.
+"""Records the observations of a run of the fault tests, and writes a table of results and a folded one of observations
+into a page.
 
 A plugin, loaded by tests/conftest.py. `fault.saw("...")` in a test `test_NN_...` records one short sentence with the
 measured values. `--fault-report FILE` writes the tables into FILE, between its two markers. The rows of a fault whose
@@ -36,7 +36,7 @@ class Fault:
         self.sentences: list[str] = []
 
     def saw(self, sentence: str) -> None:
-        """Record what was seen, with its numbers: "12,004 creates, 0 failed"."""
+        """Record an observation with its numbers: "12,004 creates, 0 failed"."""
         self.sentences.append(sentence)
 
 
@@ -47,7 +47,7 @@ def faults() -> dict[int, dict]:
 
 
 def number_of(name: str) -> int | None:
-    """Return the fault a test's name tells."""
+    """Return the number of the fault in a test's name."""
     match = NAME.match(name)
     return int(match[1]) if match else None
 
@@ -135,7 +135,7 @@ def format_tables(old: str) -> str:
 
 
 def _describe_result(number: int, fault: dict, old: str | None) -> str:
-    """Return the expected result if the tests passed, otherwise why it was not seen before it."""
+    """Return the expected result, preceded by the failure if the tests did not pass."""
     if "cannot" in fault:
         return f"not tested here: {fault['cannot']}"
     if "shown" in fault:

@@ -1,6 +1,6 @@
 """Builds a healthy cluster for `railwright check`: the objects of the manifests, nodes and certificates.
 
-Plain JSON trees by source, for a test to break in one way; `seen` makes of them what the rows are asked.
+Plain JSON trees by source, in which a test makes one defect; `build_snapshot` turns them into the input of rows.
 """
 
 import base64
@@ -76,7 +76,7 @@ def healthy() -> Trees:
 
 
 def add_claims(trees: Trees) -> None:
-    """Add a fabric whose rails come as claims, the slices and classes for it, and schedulers that know claims."""
+    """Add a fabric whose rails come as claims, its slices and classes, and schedulers configured for claims."""
     (policy,) = trees["policy"]
     text = policy["data"][names.POLICY_KEY]
     policy["data"][names.POLICY_KEY] = text.replace("nodeShapes:", f"{CLAIMS}nodeShapes:")
@@ -109,8 +109,8 @@ def manifests() -> list[Tree]:
     return [document for name in listed for document in yaml.safe_load_all((BASE / name).read_text()) if document]
 
 
-def seen(trees: Trees, **more: Any) -> snapshots.Snapshot:
-    """Return the snapshot of these trees. Dry runs that the trees lack are answered by their policy."""
+def build_snapshot(trees: Trees, **more: Any) -> snapshots.Snapshot:
+    """Return the snapshot of these trees. Missing dry runs are answered by their policy."""
     objects = {
         name: [_convert(item, snapshots.SOURCES[name].view) for item in listed] for name, listed in trees.items()
     }

@@ -23,7 +23,7 @@ def correct_variable(name: str, value: str | dict | None) -> tuple[str, str | di
 
 
 def read_meaning(pod: dict) -> dict:
-    """Return what a pod means to Kubernetes, Multus and NCCL, without order of variables and spelling of amounts."""
+    """Return a pod's settings for Kubernetes, Multus and NCCL, without order of variables and spelling of amounts."""
     kinds = {
         volume["name"]: {kind: source for kind, source in volume.items() if kind != "name"}
         for volume in pod["spec"].get("volumes", [])
@@ -80,7 +80,7 @@ def read_ranks(pods: dict[str, dict]) -> tuple[dict, dict]:
 
 
 def list_pods(job: dict) -> dict[str, dict]:
-    """Return the pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
+    """Return the pods that a controller would create, by role, as separate copies."""
     job = json.loads(json.dumps(job))  # unties YAML's aliases
     pods = {
         (template.part or "pod").split()[-1].lower(): template.pod
@@ -92,7 +92,7 @@ def list_pods(job: dict) -> dict[str, dict]:
 
 
 def read_networks(site: str) -> dict[tuple[str, str], str | None]:
-    """Return the site's networks with their pools, as read by the watch."""
+    """Return the site's networks with their pools, as the watch reads them."""
     path = EXAMPLES / site / "networks.yaml"
     if not path.exists():
         return dict(LANS)

@@ -1,6 +1,4 @@
-"""Cases of pods that opted in and were not injected. The metric, `railwright check` and the admission policy
-of manifests/base are held to alike.
-"""
+"""Cases of pods that opted in but were not injected, for `railwright check` and the policy of manifests/base."""
 
 import copy
 from collections.abc import Mapping

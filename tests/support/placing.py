@@ -118,7 +118,7 @@ def build_report(
     written: str = "",
     rails: Sequence[Sequence[str]] = (),
 ) -> node_views.NodeResourceTopology:
-    """Return a report with so many of 4 GPUs free on each NUMA node, and free `rails` there; `written` is its time."""
+    """Return a report written at `written`, with `free` of 4 GPUs and `rails` free on each NUMA node."""
     nodes = [{GPU: (4, left)} | dict.fromkeys(here, (1, 1)) for left, here in zip_longest(free, rails, fillvalue=())]
     return build_topology(*nodes, name=name, written=written)
 
@@ -177,7 +177,7 @@ def build_assumed_pod(
     requests: resources.Amounts | None = None,
     scope: str = assumed_pods.DEFAULT_SCOPE,
 ) -> assumed_pods.AssumedPod:
-    """Return a pod that a scheduler has announced on a node; `requests` if not those of its containers alone."""
+    """Return a pod that a scheduler has announced on a node; `requests` replace those of its containers."""
     return assumed_pods.AssumedPod(
         uid=of.metadata.uid,
         key=f"train/{of.metadata.name}",

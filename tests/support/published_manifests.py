@@ -1,4 +1,4 @@
-"""Reads manifests that vendors publish, and what lint finds in them.
+"""Reads manifests that vendors publish, and lint's findings in them.
 
 tests/slow/published.tar.xz has them with the licence of each repository; tests/data/lint/reviewed.yaml is their index.
 `python tests/support/published_manifests.py FOLDER` writes the archive from a folder that has them as OWNER/NAME/PATH.
@@ -27,7 +27,7 @@ def read_archive() -> dict[str, str]:
 
 
 def find(path: str, text: str) -> set[Key]:
-    """Return what lint finds in a manifest, as code and variable."""
+    """Return lint's findings in a manifest, as code and variable."""
     located = linted_files.check([linted_files.read_file(path, text)]).located
     findings = [item.finding for item in located]
     return {(finding.code, finding.name if finding.code.startswith("N") else "") for finding in findings}

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 def reserve() -> Iterator[int]:
     """Reserve a port for a `with` block. Connections to it are refused until a server of the test listens on it.
 
-    The kernel gives a bound port to nobody else, and refuses connections to it while nobody listens. A server that sets
-    SO_REUSEADDR, as asyncio's and ours do, can bind it too.
+    The kernel gives a bound port to no other process, and refuses connections to it while no process listens. A server
+    that sets SO_REUSEADDR, as asyncio's and ours do, can bind it too.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,6 +1,6 @@
 """Imitates a scheduler's loop: places the pods of a gang one by one on the feasible node with the best score.
 
-The decisions are the project's own; what is feasible is counted here, as a scheduler counts requests.
+The decisions are the project's own. Feasible nodes are counted here, like a scheduler counts requests.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +25,9 @@ Pods = Sequence[views.Pod]
 
 
 class Loop:
-    """One cluster, one scheduler. Ties between nodes go to the first name.
+    """A cluster with one scheduler. Of nodes with equal scores, the first by name is chosen.
 
-    Volcano announces where it puts a pod; kube-scheduler (`announces` False) binds it at once.
+    Volcano announces the node of a pod; kube-scheduler (`announces` False) binds it at once.
     """
 
     def __init__(

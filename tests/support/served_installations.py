@@ -60,7 +60,7 @@ class Installation:
         return web.json_response({"status": {"allowed": is_allowed}})
 
     async def _answer_dry_run(self, request: web.Request) -> web.Response:
-        """Answer as the webhook does."""
+        """Answer a dry run like the webhook."""
         pod = await request.json()
         policy = policies.read(self.trees["policy"][0]["data"][names.POLICY_KEY])
         record = {"policy": getattr(policy, "digest", ""), "fabric": pod["metadata"]["labels"][names.FABRIC]}

@@ -1,4 +1,4 @@
-"""Nodes of six published shapes: their devices with published attributes, and which devices are beside each other.
+"""Nodes of six published shapes: their devices with published attributes, and their hardware groups.
 
 They are in tests/data/claims/shapes.yaml. A device's `beside` names the hardware group of GPUs and NICs with a direct
 path; it is not an attribute, so that a wrong pair is found whatever the claim asked for.
@@ -97,7 +97,7 @@ class Shape:
         return [_build_slice(node, driver, tree) for driver, tree in (("dra.net", nics), ("gpu.nvidia.com", gpus))]
 
     def is_paired(self, held: Collection[str]) -> bool:
-        """Return whether each device of a pod has a partner beside it, and as many disjoint pairs exist as can.
+        """Return True if the pod has the maximum number of disjoint pairs within hardware groups.
 
         Without NICs or without GPUs there is no pair.
         """

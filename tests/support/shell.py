@@ -93,7 +93,7 @@ class Answer:
 
 
 class Caller:
-    """One connection to which a test sends raw bytes, also such as no client library sends."""
+    """One connection to which a test sends raw bytes, including invalid ones."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -124,7 +124,7 @@ class Caller:
             return Answer(int(first.split()[1]), headers, body)
 
     async def hung_up(self) -> bool:
-        """Return whether the server has closed this connection without another byte."""
+        """Return True if the server has closed this connection without another byte."""
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read(1) == b""

@@ -35,7 +35,7 @@ class Job(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """Hosts in a tree, what is taken of them, and how their uplinks are oversubscribed."""
+    """Hosts in a tree, their used devices, and the oversubscription of their uplinks."""
 
     hosts: tuple[Host, ...]
     ratios: tuple[float, ...]  # by level
@@ -161,7 +161,7 @@ def _fits(
 
 
 def place_greedily(cluster: Cluster, job: Job) -> list[int]:
-    """Hosts by rank: each pod as close as possible to the peers placed so far, then on the fullest host."""
+    """Return the hosts by rank: each pod is as close as possible to earlier peers, then on the fullest host."""
     hosts: list[int] = []
     now = cluster
     for _ in range(job.pods):
@@ -190,9 +190,10 @@ class Case(NamedTuple):
 
 
 def draw_case(seed: int, *, large: bool = False) -> Case:
-    """Trees of one to three levels with uneven leaves, of one or two node types, partly taken; repeatable by its seed.
+    """Return a tree of one to three levels with uneven, partly used leaves of one or two node types. Equal seeds
+    repeat.
 
-    A large one has more nodes than a scheduler offers whole: the project then remembers its plans.
+    A large one has more nodes than a scheduler offers at once.
     """
     chance = random.Random(seed)  # noqa: S311 - a test has to repeat, not to be secret
     levels, widest = chance.randint(1, 3), chance.choice([2, 3, 5, 8])

@@ -1,7 +1,7 @@
 """Builds the files of /sys, /proc and /dev that a container with RDMA devices sees, below a folder of a test.
 
-The layout follows the kernel's documentation (ABI/stable/sysfs-class-infiniband) and soft RoCE devices of kernel 6.1,
-which were at hand; other hardware was not.
+The layout follows the kernel's documentation (ABI/stable/sysfs-class-infiniband) and soft RoCE devices of kernel 6.1.
+It was not compared with other hardware.
 """
 
 import ipaddress

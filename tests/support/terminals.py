@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(arguments: Sequence[str], columns: int, **environment: str) -> tuple[int, str]:
-    """Return exit code and what stays on the screen of `railwright ARGUMENTS`, run in this process."""
+    """Return exit code and final screen of `railwright ARGUMENTS`, run in this process."""
     ours, theirs = open_terminal(columns)
     with (
         mock.patch.dict(os.environ, prepare_environment(environment), clear=True),
@@ -32,7 +32,7 @@ def run(arguments: Sequence[str], columns: int, **environment: str) -> tuple[int
 
 
 def capture(arguments: Sequence[str], columns: int) -> tuple[int, str]:
-    """Return exit code and all that the terminal received from a process, with what was erased again."""
+    """Return exit code and all output of a process to the terminal, including erased text."""
     ours, theirs = open_terminal(columns)
     command = [sys.executable, "-m", "railwright.cli", *arguments]
     environment = prepare_environment({"PYTHONPATH": str(ROOT)})

@@ -1,4 +1,4 @@
-"""Reviews of workloads that are created under a policy that asks for a topology, and what is written into them."""
+"""Reviews of workloads under a policy with a topology, and the fields that are written into them."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ def create(tree, by, row=JOB, **request):
 
 
 def ask(mode="required", domains=(LEAF, SPINE), segment=1):
-    """Return a policy whose gangs get a topology of these domains. Segments of so many ranks are in the closest."""
+    """Return a policy whose gangs get a topology of these domains, with segments of `segment` ranks in the closest."""
     nvlink = f"    nvlinkSegment: {segment}\n" if segment > 1 else ""
     listed = ", ".join(f'"{key}"' for key in domains)
     return admitting.fabric(f"    placement: {{domains: [{listed}], gangTopology: {mode}}}\n{nvlink}")

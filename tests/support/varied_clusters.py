@@ -1,6 +1,6 @@
 """Builds a varied simulated cluster: leaves of nodes with eight rails, placed and waiting gangs, dead rails.
 
-Kubernetes objects as a snapshot file has them. Everything repeats: same arguments, same objects.
+The objects are those of a snapshot file. Equal arguments give equal objects.
 """
 
 import json

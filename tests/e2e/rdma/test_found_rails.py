@@ -40,7 +40,7 @@ async def read_index(rank: ranks.Rank, device: str, address: str) -> int:
     return int(environment["NCCL_IB_GID_INDEX"])
 
 
-async def test_each_rail_carries_its_bytes_by_the_environment(resolving_nodes, pair):
+async def test_each_rail_carries_its_bytes_with_variables_in_the_environment(resolving_nodes, pair):
     for rank in pair:
         environment = await rank.read_environment()
         assert environment["NCCL_IB_HCA"] == f"={','.join(DEVICES)}"

@@ -36,7 +36,7 @@ async def test_each_rail_carries_its_bytes_and_no_other_does(virtual_nodes, real
     await check_job(virtual_nodes, real_site, "rdma-traffic", "roce", traffic.find_gid)
 
 
-async def test_each_rail_carries_its_bytes_by_what_the_file_of_railwright_says(resolving_nodes, real_site):
+async def test_each_rail_carries_its_bytes_with_variables_in_the_file(resolving_nodes, real_site):
     await check_job(resolving_nodes, real_site, "rdma-found", "checked", traffic.read_gid)
 
 

@@ -57,7 +57,7 @@ class PlacementPolicy:
         return None
 
     def on_assume(self, task: Task, host: int) -> None:
-        """Handle that the scheduler chose a host for a pod."""
+        """Handle the scheduler's choice of a host for a pod."""
 
     def on_bind(self, job: Job, hosts: Sequence[int]) -> None:
         """Handle that all pods of a gang were bound."""

@@ -48,7 +48,7 @@ def test_names_of_secrets_and_configurations_are_those_of_the_manifests():
 def test_only_the_dry_run_pod_of_a_privileged_fabric_may_become_privileged(example, fabric, allowed):
     trees = installations.healthy()
     trees["policy"][0]["data"][names.POLICY_KEY] = (EXAMPLES / example / "policy.yaml").read_text()
-    snapshot = installations.seen(trees)
+    snapshot = installations.build_snapshot(trees)
     manifest = pods.build_pod(snapshot, fabric, pods.choose_namespace(snapshot, fabric))
     (container,) = manifest["spec"]["containers"]
     assert container.get("securityContext", {}).get("allowPrivilegeEscalation") is allowed
@@ -73,7 +73,7 @@ def test_a_namespace_that_cannot_have_the_dry_run_pod_is_reported_with_the_cause
         {"metadata": metadata}
         for metadata in (deleted, {"name": "other"}, {"name": "allowed", "labels": {"rdma": "yes"}})
     ]
-    snapshot = installations.seen(trees)
+    snapshot = installations.build_snapshot(trees)
     assert pods.choose_namespace(snapshot, "ib", "allowed") == "allowed"
     with pytest.raises(snapshots.SkipError, match=f"^{cause}; give another namespace to --namespace-for-probe$"):
         pods.choose_namespace(snapshot, "ib", namespace)
@@ -83,7 +83,7 @@ def test_a_namespace_that_cannot_have_the_dry_run_pod_is_reported_with_the_cause
 def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(name):
     profile, trees = profiles.find(name), installations.healthy()
     trees["policy"][0]["data"][names.POLICY_KEY] = profile.text
-    snapshot, known = installations.seen(trees), admitting.build_facts(networks=None)
+    snapshot, known = installations.build_snapshot(trees), admitting.build_facts(networks=None)
     assert snapshot.fabrics
     for fabric in snapshot.fabrics:
         pod = pods.build_pod(snapshot, fabric, pods.choose_namespace(snapshot, fabric))
@@ -96,7 +96,7 @@ def list_rights(server: str, *, has_extender: bool = True) -> set[str]:
     return {str(item) for item in permissions.list_permissions(server, snapshot)}
 
 
-def test_the_reviews_are_those_of_the_roles_in_the_manifests():
+def test_the_checked_permissions_are_those_of_the_roles_in_the_manifests():
     roles = yaml.safe_load_all((manifests.markdown.ROOT / "manifests/base/webhook-rbac.yaml").read_text())
     (role,) = [role for role in roles if role["kind"] == "Role"]
     expected = {
@@ -112,7 +112,7 @@ def test_the_reviews_are_those_of_the_roles_in_the_manifests():
 
 
 @pytest.mark.parametrize("more", ["claims: {deviceClass: dranet}", "nvlinkSegment: 1"])
-def test_the_webhook_needs_rights_for_claims_only_by_a_policy_that_uses_them(more):
+def test_the_webhook_needs_rights_for_claims_only_under_a_policy_that_uses_claims(more):
     def list_with(key: str) -> set[str]:
         fabric = f"transport: efa\n    gpusPerNode: 8\n    {key}\n    rails: [{{name: a, device: mlx5_0}}]"
         text = f"apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    {fabric}\n    placement: {{domains: [c]}}\n"

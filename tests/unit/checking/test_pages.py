@@ -17,7 +17,7 @@ PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
 def test_hints_name_the_requested_namespace():
     trees = installations.healthy()
     trees["deployments"].clear()
-    elsewhere = dataclasses.replace(installations.seen(trees), namespace="fabric")
+    elsewhere = dataclasses.replace(installations.build_snapshot(trees), namespace="fabric")
     results = run_checks(elsewhere)
     assert not [result.hint for result in results if f"-n {names.NAMESPACE}" in result.hint]
 

@@ -42,7 +42,7 @@ def list_failed(results):
 def test_a_healthy_cluster_passes_every_row(change):
     trees = installations.healthy()
     change(trees)
-    results = run_checks(installations.seen(trees))
+    results = run_checks(installations.build_snapshot(trees))
     assert list_failed(results) == set()
     assert {result.check for result in results} == set(ROWS)
     assert not any(result.hint for result in results)
@@ -66,7 +66,7 @@ def test_a_fatal_row_skips_all_others(name):
         ("open", " --set webhook.failurePolicy=Fail"),
     ],
 )
-def test_a_fix_names_the_command_of_the_installation_and_sets_what_a_release_may_have_changed(name, setting):
+def test_a_fix_has_the_command_of_the_installation_and_resets_changed_values(name, setting):
     kustomized, released = installations.healthy(), installations.healthy()
     installations.install_by_helm(released)
     for trees, command_line in (
@@ -74,7 +74,7 @@ def test_a_fix_names_the_command_of_the_installation_and_sets_what_a_release_may
         (released, f"helm upgrade fabric-team CHART -n railwright-system --reset-then-reuse-values{setting}"),
     ):
         BREAKS[name][0](trees)
-        results = run_checks(installations.seen(trees))
+        results = run_checks(installations.build_snapshot(trees))
         hints = [result.hint for result in results if result.hint]
         assert hints
         assert all(command_line in hint for hint in hints), hints
@@ -214,7 +214,7 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
     change, anchor, state, words = BREAKS[name]
     trees = installations.healthy()
     change(trees)
-    results = run_checks(installations.seen(trees))
+    results = run_checks(installations.build_snapshot(trees))
     assert list_failed(results) == {anchor}, [
         (result.check, result.detail) for result in results if result.check in list_failed(results)
     ]
@@ -246,10 +246,10 @@ UNREADABLE = [name for name in snapshots.SOURCES if "." not in name and name != 
 def test_rows_that_the_caller_may_not_read_are_skipped_with_the_reason(source):
     trees = installations.healthy()
     right = f"list {source}"
-    dry_runs = installations.seen(trees).dry_runs
+    dry_runs = installations.build_snapshot(trees).dry_runs
     trees[source].clear()
     more = {"unread": {source: f"you may not {right} (403 Forbidden)"}, "forbidden": {right}, "dry_runs": dry_runs}
-    results = run_checks(installations.seen(trees, **more))
+    results = run_checks(installations.build_snapshot(trees, **more))
     assert list_failed(results) == {"caller-permissions"}, [
         (e.check, e.detail) for e in results if e.check in list_failed(results)
     ]
@@ -293,7 +293,7 @@ def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, sta
 
 
 @pytest.mark.parametrize(("name", "check"), [("no secret", "webhook-certificate"), ("an empty bundle", "ca-bundle")])
-def test_certificates_that_an_installation_has_not_written_yet_need_some_seconds(name, check):
+def test_the_fix_for_certificates_of_a_new_installation_is_to_wait_first(name, check):
     trees = installations.healthy()
     BREAKS[name][0](trees)
     assert (
@@ -450,7 +450,7 @@ def test_a_missing_extender_is_no_failure():
     assert list_failed(assess_trees(trees)) == set()
 
 
-def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator():
+def test_pods_of_an_opted_in_namespace_count_if_they_request_an_accelerator():
     trees = installations.healthy()
     trees["pods"].append(installations.pod("other", {}, {}))
     assert list_failed(assess_trees(trees)) == set()
@@ -460,7 +460,7 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
     assert (failure.check, failure.detail) == ("uninjected", "1 of 2 were not injected: train/trained")
 
 
-def test_the_shared_cases_of_missed_pods_are_those_that_are_found():
+def test_exactly_the_shared_cases_of_missed_pods_are_found():
     for name, case in missed_pods.CASES.items():
         pod, excluded = msgspec.convert(missed_pods.pod(case), views.Pod), opt_in.ALWAYS_EXCLUDED | case.excluded
         found = opt_in.find_missed_label(pod, case.namespace_labels, [missed_pods.ACCELERATOR], excluded)
@@ -526,7 +526,7 @@ def test_hostile_objects_cause_no_exception():
 
 
 @pytest.mark.parametrize(("created", "state"), [(-60, rows.State.WARN), (60, rows.State.OK)])
-def test_a_rejection_is_over_once_its_owner_has_a_newer_pod(created, state):
+def test_a_rejection_is_not_reported_once_its_owner_has_a_newer_pod(created, state):
     trees = installations.healthy()
     rejected = installations.NOW - dt.timedelta(seconds=600)
     owner = {"kind": "Job", "name": "llm"}

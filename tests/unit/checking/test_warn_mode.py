@@ -30,5 +30,5 @@ def assess(mode: str, action: str = "Warn") -> dict[str, State]:
         ("warn", "Deny", State.FAIL, State.OK),
     ],
 )
-def test_mode_warn_is_said_and_its_pods_are_not_missed(mode, action, warned, uninjected):
+def test_mode_warn_is_reported_and_its_pods_do_not_count_as_missed(mode, action, warned, uninjected):
     assert assess(mode, action) == {"warn-mode": warned, "uninjected": uninjected}

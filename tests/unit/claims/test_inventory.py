@@ -45,7 +45,7 @@ def test_devices_count_under_their_class_and_their_rail_or_accelerator(known):
     assert known.count_devices("n3") == inventory.NO_DEVICES
 
 
-def test_a_class_with_an_expression_that_is_not_plain_offers_nothing(known):
+def test_a_class_with_an_unsupported_expression_offers_no_device(known):
     expression = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.startsWith("rdmap")'
     known.class_sink.upsert(devices.read_classes(devices.build_class("dranet", expression))[0])
     assert count(known, RAIL[0]) == 0
@@ -74,7 +74,7 @@ def test_only_the_newest_generation_of_a_complete_pool_counts(known):
     assert count(known, RAIL[0]) == 1  # the slice of generation 1 is there again
 
 
-def test_a_device_of_several_nodes_is_that_of_none(known):
+def test_a_device_of_several_nodes_counts_on_no_node(known):
     shared = devices.build_slices("n1")[0]
     shared["metadata"]["name"] = "network"
     shared["spec"] = {"driver": "dra.net", "pool": {"name": "network"}, "devices": shared["spec"]["devices"]}
@@ -137,7 +137,7 @@ def test_the_templates_that_railwright_writes_count_by_their_rails(known):
     ],
     ids=["two", "all", "admin", "unknown mode", "other class", "alternatives", "unknown kind"],
 )
-def test_a_request_counts_what_it_takes_whatever_the_allocator_chooses(known, request_of_claim, counted):
+def test_a_request_counts_its_minimum_of_devices(known, request_of_claim, counted):
     claim = devices.build_claim("c", {})
     claim["spec"]["devices"]["requests"] = [{"name": "nic", **request_of_claim}]
     assert requests(known, claim) == counted
@@ -146,7 +146,7 @@ def test_a_request_counts_what_it_takes_whatever_the_allocator_chooses(known, re
 # --- whose claim it is ----------------------------------------------------------------------------------------
 
 
-def test_a_claim_is_no_claim_of_a_pod_in_another_namespace(known):
+def test_a_claim_does_not_count_for_a_pod_in_another_namespace(known):
     """Tenants write the owners of their claims."""
     claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
     known.claim_sink.upsert(devices.read_claim(claim))
@@ -167,7 +167,7 @@ def test_only_the_pod_that_a_claim_was_made_for_owns_it(known):
 
 
 @pytest.mark.parametrize("result", [{"adminAccess": True}, {"shareID": "s"}])
-def test_a_device_that_others_may_have_too_stays_free(known, result):
+def test_a_device_that_can_be_shared_stays_free(known, result):
     claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
     claim["status"]["allocation"]["devices"]["results"][0] |= result
     known.claim_sink.upsert(devices.read_claim(claim))

@@ -27,7 +27,7 @@ def nic(**attributes):
     return {"driver": "dra.net", "attributes": described}
 
 
-def test_what_is_read_selects_the_devices_that_kubernetes_selects():
+def test_supported_expressions_select_the_devices_that_kubernetes_selects():
     read = [row for row in TREE["rows"] if selectors.read((row["expression"],)) is not None]
     assert len(read) > 90
     for row in read:
@@ -59,7 +59,7 @@ def test_expressions_that_name_a_driver_as_published_classes_do_are_read():
         'device.capacity["dra.net"].bandwidth.compareTo(quantity("400G")) == 0',
     ],
 )
-def test_other_expressions_are_not_read(expression):
+def test_unsupported_expressions_are_not_evaluated(expression):
     assert selectors.read((expression,)) is None
     assert selectors.read(('device.driver == "dra.net"', expression)) is None
 
@@ -69,7 +69,7 @@ def test_false_and_zero_are_different_values():
     assert [select(f"{NIC}.rdma == {text}", nic(rdma=False)) for text in ("0", "false")] == [False, True]
 
 
-def test_what_is_written_for_one_value_is_read():
+def test_an_expression_written_for_one_value_can_be_read():
     assert select(selectors.select_values("dra.net/rdmaDevice", ["mlx5_0"]), nic(rdmaDevice="mlx5_0"))
     assert not select(selectors.select_values("dra.net/port", [1]), nic(port=True))
     path = 'device.attributes["dra.net"].port'

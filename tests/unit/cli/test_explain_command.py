@@ -203,7 +203,9 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, v
         ("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": []}, "has no pod template, skipped"),
     ],
 )
-def test_the_label_of_an_object_whose_pods_another_controller_makes_is_located(explain, version, kind, spec, said):
+def test_the_place_of_the_label_is_named_for_objects_whose_pods_another_controller_creates(
+    explain, version, kind, spec, said
+):
     tree = {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "prod"}, "spec": spec}
     code, _, err = explain(admitting.pod(), tree)
     assert code == 0

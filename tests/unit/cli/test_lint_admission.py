@@ -49,7 +49,7 @@ def preview_answers(text, policy):
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.parent.name)
-def test_lint_answers_for_each_example_as_admission_does(job):
+def test_lint_reports_the_warnings_of_admission_for_each_example(job):
     text, policy = job.read_text(), admitting.read_policy((job.parent / "policy.yaml").read_text())
     assert list_answers(text, policy) == preview_answers(text, policy)
 
@@ -62,6 +62,6 @@ def test_lint_answers_for_each_example_as_admission_does(job):
         ("storage", "cpu", {"NoAccelerator"}),
     ],
 )
-def test_lint_knows_the_role_that_the_controller_or_the_other_tasks_show(task, resource, answers):
+def test_lint_finds_the_role_from_the_controller_and_the_other_tasks(task, resource, answers):
     job = VOLCANO.format(task=task, resource=resource)
     assert list_answers(job, SITE) == preview_answers(job, SITE) == answers

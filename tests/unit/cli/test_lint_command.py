@@ -159,7 +159,7 @@ def test_with_a_policy_the_injected_pod_is_linted(lint):
     assert "N18" not in by_code  # injection sets it
 
 
-def test_the_line_of_each_of_many_options_is_found_in_calls_in_proportion_to_their_number():
+def test_the_calls_that_find_lines_grow_in_proportion_to_the_options():
     def lint_options(size: int) -> int:
         words = [word for number in range(size) for word in ("-x", f"NCCL_UNKNOWN_{number}=1")]
         container = {"name": "c", "command": ["mpirun", *words, "train"]}

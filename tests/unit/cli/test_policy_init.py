@@ -116,7 +116,7 @@ def test_the_nodes_of_a_shape_get_its_fabric(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_what_is_not_installed_is_named(shape):
+def test_missing_networks_and_resources_are_named(shape):
     whole = simulated_clouds.build(shape)
     bare = whole | {kind: [] for kind in Kind if kind is not Kind.NODE}
     for node in bare[Kind.NODE]:
@@ -156,11 +156,11 @@ def test_a_cluster_of_two_shapes_gets_both_fabrics(pair):
 @pytest.mark.parametrize(
     ("profile", "fabric"), [("eks-efa", "p5"), ("eks-efa-claims", "p5"), ("aks-h100", "shared"), ("aks-h100", "ipoib")]
 )
-def test_of_shapes_for_one_instance_type_the_devices_networks_and_classes_decide(profile, fabric):
+def test_devices_networks_and_classes_decide_between_shapes_of_one_instance_type(profile, fabric):
     assert read(write(build((profile, fabric)))).fabrics == {fabric: find(profile, fabric).fabric}
 
 
-def test_kinds_that_may_not_be_listed_are_named_and_count_as_neither_there_nor_missing():
+def test_forbidden_kinds_are_named_and_count_as_neither_met_nor_missing():
     trees = simulated_clouds.build(find("oke-h100-vf", "roce")) | {Kind.NETWORK: []}
     text = write(trees, unread=frozenset({Kind.NETWORK}))
     assert "NOT READ, because you may not list them: NetworkAttachmentDefinition." in flatten(text)
@@ -235,7 +235,7 @@ def test_networks_without_a_resource_are_named_because_they_may_be_the_rails():
         (nodes(), "NO FABRIC for 2 nodes (node-0, node-1): no profile fits"),
     ],
 )
-def test_a_cluster_that_shows_no_fabric_is_refused_with_the_fix(members, problem):
+def test_a_cluster_without_a_recognizable_fabric_is_refused_with_the_fix(members, problem):
     with pytest.raises(output.UnreadableError, match=re.escape(problem)) as caught:
         write(objects(members))
     assert "Install the device plugin or DRA driver of the NICs, or begin with the policy of a site" in str(
@@ -260,7 +260,7 @@ def pool(resource, plugin, amount=8, **more):
         ("rdma/shared", "ipoib", 1000, 1),
     ],
 )
-def test_a_pool_behind_one_network_is_a_rail_for_each_device_that_a_plugin_moves(resource, plugin, amount, rails):
+def test_a_pool_behind_one_network_becomes_a_rail_for_each_moved_device(resource, plugin, amount, rails):
     trees = pool(resource, plugin, amount)
     (fabric,) = read(text := write(trees)).fabrics.values()
     assert [(rail.network, rail.resource) for rail in fabric.rails] == [("prod/net", resource)] * rails
@@ -271,7 +271,7 @@ def test_a_pool_behind_one_network_is_a_rail_for_each_device_that_a_plugin_moves
 
 
 @pytest.mark.parametrize(("resource", "amount"), [("rdma/hca", 1000), ("nvidia.com/hostdev", 8)])
-def test_the_name_of_a_resource_alone_shows_no_cloud(resource, amount):
+def test_a_resource_name_alone_identifies_no_cloud(resource, amount):
     with pytest.raises(output.UnreadableError, match=f"no profile fits.*they have {resource}"):
         write(objects(nodes(**{resource.replace("/", "__"): amount})))
 

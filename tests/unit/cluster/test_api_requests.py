@@ -34,7 +34,7 @@ class Pages:
 
 
 @pytest.mark.parametrize("page", [b"<html>", b"[]", b'{"items": 7}', b'{"items": []} more', b"\xff"])
-async def test_a_page_that_is_no_list_is_not_of_an_api_server(page, monkeypatch):
+async def test_a_page_without_a_list_is_reported_as_another_programs(page, monkeypatch):
     monkeypatch.setattr(Pages, "get", lambda *_: asyncio.sleep(0, page))
     with pytest.raises(errors.ForeignError, match="not as a Kubernetes API server does"):
         await watch_wire.list_objects(Pages(), "/nodes", msgspec.Raw)

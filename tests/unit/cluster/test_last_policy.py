@@ -105,7 +105,7 @@ async def test_a_copy_of_another_object_is_replaced_whatever_its_version():
         assert len(cluster.written) == 1
 
 
-async def test_a_replica_that_was_second_compares_again():
+async def test_a_replica_whose_write_conflicts_compares_again():
     cluster = ApiServer()
     cluster.conflicts = 1
     await Server(cluster).see(GOOD)

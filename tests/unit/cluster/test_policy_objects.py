@@ -47,5 +47,5 @@ def test_a_config_map_of_another_name_has_no_effect():
     assert (device(store), store.valid) == ("mlx5_0", True)
 
 
-def test_servers_import_at_their_start_what_the_first_invalid_policy_needs():
+def test_servers_import_the_validator_of_invalid_policies_at_their_start():
     assert all(server._policy_errors is policy_errors for server in (extender_main, webhook_main))

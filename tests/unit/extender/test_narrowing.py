@@ -28,34 +28,34 @@ def site():
     return Site()
 
 
-def test_a_pod_of_a_gang_is_left_with_the_nodes_of_its_leaf(site):
+def test_filter_returns_the_nodes_of_the_leaf_for_a_pod_of_a_gang(site):
     assert site.filter(site.peers[0]) == A
     assert site.filter(site.peers[1], [*A[1:], *B]) == A[1:]
 
 
-def test_each_rank_is_left_with_the_leaf_that_the_plan_has_for_it():
+def test_filter_returns_the_planned_leaf_of_each_rank():
     site = Site(size=8)
     assert [site.filter(site.peers[rank]) for rank in (0, 5, 6, 7)] == [B, B, A, A]
 
 
-def test_nodes_left_out_for_the_sake_of_the_plan_are_not_reported_as_failed(site):
+def test_nodes_outside_the_planned_leaf_are_not_reported_as_failed(site):
     answer = site.ask_kube("filter", {"Pod": extending.build_tree(site.peers[0]), "NodeNames": site.names})
     assert answer == {"NodeNames": A, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""}
 
 
-def test_all_nodes_are_left_if_none_of_the_leaf_is_offered(site):
+def test_filter_returns_all_nodes_if_none_of_the_leaf_is_offered(site):
     for offered in (B, B[:1], []):
         assert site.filter(site.peers[0], offered) == offered
 
 
-def test_all_nodes_are_left_to_a_gang_that_does_not_fit_and_to_a_single_pod(site):
+def test_filter_returns_all_nodes_for_a_gang_that_does_not_fit_and_for_a_single_pod(site):
     big = [build_pod(f"big-{rank}", group="big") for rank in range(10)]
     site.add_gang(big, "big")
     assert site.filter(big[0]) == site.names
     assert site.filter(build_pod("alone")) == site.names
 
 
-def test_a_node_that_the_cache_does_not_contain_is_left(site):
+def test_filter_returns_nodes_that_the_cache_does_not_contain(site):
     assert site.filter(build_pod("alone"), [*A, "brand-new"]) == [*A, "brand-new"]
 
 
@@ -69,12 +69,12 @@ PREFERENCES = {
 
 
 @pytest.mark.parametrize("spec", PREFERENCES.values(), ids=PREFERENCES)
-def test_all_nodes_are_left_to_a_pod_whose_author_states_preferences(site, spec):
+def test_filter_returns_all_nodes_for_a_pod_with_preferences_of_its_author(site, spec):
     assert site.filter(site.peers[0], **spec) == site.names
 
 
 @pytest.mark.parametrize(("avoided", "left"), [(2, A), (3, [*A, *B])])
-def test_all_nodes_are_left_if_each_of_the_leaf_prefers_no_pods(avoided, left):
+def test_filter_returns_all_nodes_if_each_node_of_the_leaf_has_a_prefer_no_schedule_taint(avoided, left):
     taints = [{"key": "k", "effect": "PreferNoSchedule"}]
     site = Site(
         [
@@ -102,7 +102,7 @@ def ask(site, rank, names=None):
     return min(scores, key=lambda name: (-scores[name], name))
 
 
-def test_one_of_equal_nodes_is_the_best_for_a_pod_of_a_gang_and_counts_as_its_own(site):
+def test_one_of_equal_nodes_scores_highest_and_counts_for_a_pod_of_a_gang(site):
     scores = site.score(site.peers[0], site.filter(site.peers[0]))
     assert sorted(scores.values()) == [9, 9, 10]
     assert site.list_counted() == {"w-0": max(scores, key=scores.__getitem__)}
@@ -131,7 +131,7 @@ def test_a_single_pod_counts_if_one_node_is_better_than_all_others(site):
     assert site.list_counted() == {"single": A[0]}
 
 
-def test_the_one_node_that_filter_leaves_counts_without_scores(site):
+def test_a_pod_counts_on_the_only_node_that_filter_returns(site):
     site.filter(site.peers[0], [A[0], *B])
     assert site.list_counted() == {"w-0": A[0]}
 

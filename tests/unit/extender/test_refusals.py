@@ -122,7 +122,7 @@ def ask(site: extending.Site, waiting, offered) -> tuple[list[str], dict[str, st
     waiting=pods(bound=False),
     offered=st.lists(on, min_size=1, unique=True),
 )
-def test_some_of_the_offered_nodes_are_left_whatever_the_extender_believes(name, changes, waiting, offered):
+def test_filter_never_refuses_all_offered_nodes_whatever_the_extender_assumes(name, changes, waiting, offered):
     site = start(name)
     for change in changes:
         apply(site, change)
@@ -175,7 +175,7 @@ def test_a_node_with_a_broken_rail_is_refused_to_pods_that_need_the_rail_alone(v
     assert find_refusal(other) == ""
 
 
-def test_a_pod_that_no_node_may_run_is_explained_by_the_refusals_each_once():
+def test_a_pod_that_is_refused_on_every_node_is_explained_by_each_refusal_once():
     site = extending.Site(
         [placing.mark_broken(build_node(f"a-0{number}", "a"), f"rail{number // 2}") for number in range(4)]
     )
@@ -193,7 +193,7 @@ OWN_TEMPLATE = "railwright-roce-4x4-0123456789"
 
 
 @pytest.mark.parametrize(("template", "refused"), [(OWN_TEMPLATE, {"n"}), ("mine", set())])
-def test_a_node_whose_devices_are_tainted_stays_for_the_claim_of_an_author_who_may_tolerate_it(template, refused):
+def test_a_node_with_tainted_devices_is_not_refused_to_claims_of_the_author(template, refused):
     site = extending.Site([claimed.build_claimed_node(name, "a") for name in ("n", "m")], (), claimed.policy())
     cluster = site.state.cluster
     claimed.name_devices(cluster)
@@ -225,7 +225,7 @@ def start_segments(*, taken: Sequence[str] = ()) -> tuple[extending.Site, list]:
 FULL = ("a-01", "a-02", "a-03", "b-02", "b-03", "b-04", "b-05")
 
 
-def test_a_segment_stays_in_the_domain_that_its_first_member_was_left_with_before_any_binding_is_seen():
+def test_a_segment_stays_in_the_domain_of_its_first_member_before_any_binding_is_seen():
     """Two domains have one free node each, so that no plan holds the segment: its second member waits."""
     site, ranks = start_segments(taken=[*FULL, "b-01"])
     assert ask(site, ranks[0], ["a-00", "b-00"]) == (["a-00"], {})
@@ -235,7 +235,7 @@ def test_a_segment_stays_in_the_domain_that_its_first_member_was_left_with_befor
 
 
 @pytest.mark.parametrize("taken", ["b-00", "b-01"])
-def test_the_members_of_a_segment_follow_the_first_one_to_whichever_node_of_the_domain_it_went(taken):
+def test_members_of_a_segment_follow_the_first_one_to_its_domain(taken):
     site, ranks = start_segments(taken=FULL)
     left, _ = ask(site, ranks[0], ["a-00", "b-00", "b-01"])
     assert left == ["b-00", "b-01"], "the domain with the most room, though too little for all"
@@ -247,7 +247,7 @@ def test_the_members_of_a_segment_follow_the_first_one_to_whichever_node_of_the_
     assert ask(site, ranks[2], ["a-00"]) == (["a-00"], {}), "none has been bound"
 
 
-def test_a_member_of_a_segment_that_comes_back_is_left_with_another_domain():
+def test_a_returning_member_of_a_segment_gets_another_domain():
     """A plugin or another extender refuses the nodes of the planned one."""
     site, ranks = start_segments()
     left = [ask(site, ranks[0], ["a-00", "a-01", "a-02", "a-03", "b-00"])[0] for _ in range(3)]
@@ -255,7 +255,7 @@ def test_a_member_of_a_segment_that_comes_back_is_left_with_another_domain():
     assert ask(site, ranks[0], ["a-00"])[0] == ["a-00"]
 
 
-def test_an_announcement_of_a_pod_that_nobody_has_seen_refuses_no_domain_and_one_of_a_member_does():
+def test_only_announcements_of_known_members_refuse_domains():
     site, ranks = start_segments()
     forged = placing.change_pod(build_pod("w-0", group="g"), metadata={"uid": "forged"})
     assert site.allocate(forged, "b-05") == ""
@@ -267,7 +267,7 @@ def test_an_announcement_of_a_pod_that_nobody_has_seen_refuses_no_domain_and_one
 @pytest.mark.parametrize(
     ("scope", "devices_of_pod", "is_refused"), [("rail", 4, True), ("rail", 2, False), ("pod", 1, False)]
 )
-def test_a_broken_rail_of_a_shared_resource_refuses_pods_that_the_other_rails_are_too_few_for(
+def test_a_broken_rail_of_a_shared_resource_refuses_pods_that_need_more_than_the_other_rails(
     scope, devices_of_pod, is_refused
 ):
     known = placing.build_policy().document.fabrics["roce"].rails

@@ -58,7 +58,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("asked", ["a", "b"])
-def test_prioritize_reads_what_has_changed_since_filter(change, asked):
+def test_prioritize_reads_changes_since_filter(change, asked):
     """Nodes that are written as filter has answered them are not decoded again, nor is what follows from the pod."""
     answers = []
     for separators in ((",", ":"), (", ", ": ")):
@@ -181,7 +181,7 @@ def test_a_pod_is_explained_with_its_numbers():
     assert handlers.explain("other") is None
 
 
-def test_a_pod_of_a_fabric_that_the_policy_lacks_is_not_unknown():
+def test_a_fabric_that_the_policy_lacks_is_the_reason_why_a_pod_is_not_explained():
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0")])
     handlers.pods.upsert(build_pod("old", label="renamed"))
     assert handlers.explain("old") is None

@@ -48,7 +48,7 @@ def test_a_queued_job_prefers_the_closest_domain_or_requires_the_widest(mode, ke
     assert not [line for line in warnings if "Topology" in line]
 
 
-def test_levels_of_hyper_nodes_are_no_labels_that_kueue_knows():
+def test_levels_of_hyper_nodes_are_not_written_for_kueue():
     stored, warnings = create(job(), ask(domains=("hypernode/level-1", "hypernode/level-2")))
     assert read_annotations(stored["spec"]) == {}
     assert read_topology(stored["spec"])["reason"]["code"] == "TopologyNoKey"

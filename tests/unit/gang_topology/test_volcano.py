@@ -53,7 +53,7 @@ def test_a_soft_constraint_has_no_tier(by):
 
 
 @pytest.mark.parametrize("mode", ["required", "preferred"])
-def test_labels_of_nodes_are_no_hyper_nodes(mode):
+def test_node_labels_are_not_written_for_volcano(mode):
     """Volcano schedules no job with a topology while there are no HyperNodes."""
     stored, warnings = create(volcano_job(4), ask(mode, LEAF, SPINE), VOLCANO)
     assert "networkTopology" not in stored["spec"]

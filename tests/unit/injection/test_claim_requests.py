@@ -62,7 +62,7 @@ def test_gpus_of_a_device_plugin_stay_requests():
     assert list_claim_templates(result)[0].startswith("railwright-f-0x4-")
 
 
-def test_the_name_depends_on_what_is_in_the_template():
+def test_the_template_name_changes_with_the_content():
     by = build_gpu_claims_policy()
     names = [
         *list_claim_templates(admit_pod(pod(gpus(8)), by)),
@@ -75,7 +75,7 @@ def test_the_name_depends_on_what_is_in_the_template():
     assert list_claim_templates(admit_pod(pod(gpus(8)), by)) == names[:1]
 
 
-def test_the_name_depends_on_nothing_else():
+def test_the_template_name_changes_with_nothing_but_the_content():
     """A change of the policy that changes no template leaves those in use that there are."""
     gang = pod(gpus(4), labels=JOB)
     other = build_claims_policy("    mounts: {sharedMemory: 64Gi}\n", claims=f", {GPUS}")

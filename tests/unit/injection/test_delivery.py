@@ -44,7 +44,7 @@ def admit(tree: dict, more: str = "", transport: str = "roce", **known) -> dict:
     return after
 
 
-def test_kubelet_reads_what_is_found_into_the_environment():
+def test_kubelet_reads_found_values_into_the_environment():
     after = admit(pod())
     assert list_read(after) == FOUND
     assert {"name": "railwright-rails", "emptyDir": {}} in after["spec"]["volumes"]
@@ -68,7 +68,7 @@ def test_kubelet_reads_what_is_found_into_the_environment():
     ],
     ids=["old API server", "old node of the fabric", "no node of the fabric", "unknown nodes", "policy"],
 )
-def test_otherwise_the_libraries_read_files(more, known):
+def test_libraries_read_files_if_a_kubelet_may_be_too_old(more, known):
     after = admit(pod(), more, **known)
     assert list_read(after) == set()
     assert read_env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
@@ -147,7 +147,7 @@ def test_ucx_gets_devices_only_if_it_may_use_rdma(transports, reads, by_policy):
     assert ({"UCX_NET_DEVICES", "UCX_IB_GID_INDEX"} <= read) is reads
 
 
-def test_what_the_policy_states_is_not_found():
+def test_values_of_the_policy_are_not_read_from_the_init_container():
     more = "    env: {NCCL_IB_HCA: mlx5}\n    nccl: {gidIndex: 3, vendorVariables: ['NVSHMEM_*']}\n"
     after = admit(pod(), more)
     of_mori = {"MORI_RDMA_DEVICES", "MORI_IB_GID_INDEX"}
@@ -171,7 +171,7 @@ def test_a_container_with_env_from_gets_the_file_and_a_warning():
 
 
 @pytest.mark.parametrize("transport", ["infiniband", "erdma", "pvrdma", "roce"])
-def test_what_the_init_container_writes_is_what_the_ranks_read(transport):
+def test_ranks_read_the_variables_that_the_init_container_writes(transport):
     rails = [make_rail(transport)]
     expectations = expected.Expected(transport, isolated=True)
     view = files.resolution.View(None, expectations, {}, None, ())

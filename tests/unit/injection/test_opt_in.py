@@ -22,7 +22,7 @@ def test_the_namespace_opts_in_pods_with_an_accelerator_in_an_app_container():
     assert plan_pod(pod(gpus(0), label=None), fabric(), at) == plan.NotOptedIn()
 
 
-def test_a_bystander_of_a_wrongly_labelled_namespace_is_left_alone_and_its_ranks_are_refused():
+def test_a_wrong_label_of_a_namespace_refuses_its_ranks_and_no_other_pods():
     at = build_facts(namespace_labels={LABEL: "nope"})
     assert plan_pod(pod(cpu(), label=None), fabric(), at) == plan.NotOptedIn()
     assert "label railwright.io/fabric of namespace prod 'nope'" in get_refusal(pod(label=None), fabric(), at)

@@ -78,7 +78,7 @@ TCPXO = read_policy(
 )
 
 
-def test_a_fabric_by_plugin_sets_what_is_not_the_vendors():
+def test_a_fabric_of_a_plugin_sets_no_variable_of_the_vendor():
     tree = admit_pod(pod(), TCPXO)
     env = {entry["name"]: entry["value"] for entry in tree["spec"]["containers"][0]["env"]}
     assert env == {

@@ -139,7 +139,7 @@ def test_a_value_with_a_dollar_is_not_expanded_by_kubelet():
     assert "NCCL_X=$$(HOME)$$" in preflight(after)["command"]
 
 
-def test_what_the_policy_states_of_the_addresses_is_given_to_the_preflight():
+def test_the_preflight_gets_the_addresses_in_the_policy():
     policy = fabric(ON + "    nccl: {gidIndex: 3, addressRange: 192.168.0.0/16}\n    env: {NCCL_CROSS_NIC: '0'}\n")
     arguments = parse_arguments(admit_pod(pod(), policy))
     assert (arguments.gid_index, str(arguments.address_range), arguments.isolated) == (3, "192.168.0.0/16", True)
@@ -320,7 +320,7 @@ AUTO = "    resolve: auto\n"
         ("roce", UNSTATED, AUTO + "    nccl: {derive: false}\n", False),
     ],
 )
-def test_the_preflight_is_added_where_the_policy_leaves_a_value_open(transport, rails, more, wanted):
+def test_the_preflight_is_added_if_the_policy_does_not_state_all_values(transport, rails, more, wanted):
     after = admit_pod(pod(), fabric(more, rails=rails, transport=transport))
     assert ("initContainers" in after["spec"]) is wanted
     left_out = admit_pod(pod(annotations={"railwright.io/skip": "env"}), fabric(AUTO, rails=UNSTATED))

@@ -45,7 +45,7 @@ def test_the_record_has_the_changes_and_the_policy():
     }
 
 
-def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_and_whoever_it_is_for():
+def test_every_recorded_variable_has_a_reason_with_its_source():
     policy = fabric("    env: {A: b, NVSHMEM_DEBUG: WARN, OMPI_MCA_pml: ucx}\n    nccl: {trafficClass: 96}\n")
     launcher = pod(cpu(), labels=LAUNCHER)
     trees = pod(), pod(gpus(8, envFrom=[{"secretRef": {"name": "s"}}])), pod(gpus(8, env=UCX)), launcher

@@ -277,7 +277,7 @@ OUTCOMES = {(expected.word, expected.rails, expected.is_launcher): case for case
 
 
 @pytest.mark.parametrize("case", OUTCOMES.values())
-def test_rails_settings_of_open_mpi_or_nothing_arrive_on_the_pod(case):
+def test_each_role_gets_rails_or_settings_of_open_mpi_or_nothing(case):
     tree, expected = CASES[case]
     at = build_facts(tree["metadata"]["namespace"])
     after = admit_pod(add_labels(tree), FULL, at)

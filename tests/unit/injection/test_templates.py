@@ -60,7 +60,7 @@ def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(ro
 
 
 @pytest.mark.parametrize(("own", "above", "stored", "given"), [("none", "f", "none", False), ("f", "none", "f", True)])
-def test_the_label_of_a_template_wins_and_none_is_one_too(own, above, stored, given):
+def test_the_label_of_a_template_takes_precedence_even_if_it_is_none(own, above, stored, given):
     tree = working.build_workload(DEPLOYMENT, working.build_template(label=own), label=above)
     assert check_devices(DEPLOYMENT, tree) == [given]
     assert working.apply_patch(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == stored

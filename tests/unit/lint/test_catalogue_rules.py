@@ -38,7 +38,7 @@ def test_a_hostile_name_or_value_is_shown_short_and_escaped():
     assert len(finding.message) < 900
 
 
-def test_findings_stand_errors_first_and_once():
+def test_findings_are_listed_once_and_errors_first():
     findings = engine.check(pages.build_ranks({"settings": {"NCCL_NOBODY": "1", "NCCL_IB_SL": "99"}}))
     assert [finding.code for finding in findings] == ["N09", "N01"]
     assert engine.check(pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})) == engine.check(

@@ -61,7 +61,7 @@ def test_every_shell_and_its_flags_before_c_are_known(shell, flag):
 
 
 @pytest.mark.parametrize("value", ["$(hostname)", "${X}", "$X", "`id`", '"$X"'])
-def test_a_value_a_shell_would_compute_is_not_known(value):
+def test_a_value_that_a_shell_would_compute_is_unknown(value):
     assert list_exported("bash", "-c", f"export NCCL_HOSTID={value}")[0] == ("NCCL_HOSTID", None)
     (passed,) = commands.read(("mpirun", "-x", f"NCCL_HOSTID={value}")).passed
     assert (passed.name, passed.value) == ("NCCL_HOSTID", None)

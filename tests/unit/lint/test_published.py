@@ -52,7 +52,7 @@ def test_a_job_written_by_hand_is_reported_for_what_it_lacks(site):
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
-def test_a_job_that_leaves_it_to_the_webhook_gets_no_warning_about_what_it_leaves_out(site):
+def test_a_job_with_one_label_gets_no_warning_about_settings_that_the_webhook_adds(site):
     for findings in check_example(site, "job.yaml"):
         assert findings == ()
 

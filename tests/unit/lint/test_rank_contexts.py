@@ -73,7 +73,7 @@ def test_the_context_of_a_container_is_read_from_its_pod():
     assert contexts.image == "i"
 
 
-def test_shared_memory_that_the_policy_makes_too_small_is_not_the_authors():
+def test_too_small_shared_memory_of_the_policy_is_not_attributed_to_the_author():
     by = admitting.fabric("    mounts: {sharedMemory: 256Mi}\n")
     injected = plan.plan(admitting.decode_pod(admitting.pod(admitting.gpus(8))), by, admitting.build_facts())
     use = fabric_context.use_all_rails(by.document, by.document.fabrics["f"])
@@ -93,7 +93,7 @@ def test_interfaces_that_come_from_elsewhere_are_not_guessed(more):
     assert ranks(admitting.pod(admitting.gpus(8), label=None, **more)).fabric_context.interfaces is None
 
 
-def test_a_pod_that_opted_in_is_not_blamed_for_what_the_webhook_will_set():
+def test_an_opted_in_pod_has_no_finding_about_settings_that_the_webhook_will_add():
     networks = {"k8s.v1.cni.cncf.io/networks": "a"}
     opted = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks)))
     alone = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks, label=None)))

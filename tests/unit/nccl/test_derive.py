@@ -66,7 +66,7 @@ def test_a_transport_without_facts_sets_only_constant_variables():
         assert settings(transport, model.Nccl()) == COMMON | variables
 
 
-def test_a_fact_becomes_its_one_variable_or_none_of_each_transport():
+def test_each_key_of_the_policy_sets_its_variable_for_each_transport():
     for fact, by_transport in FACTS_TABLE.items():
         for transport, variables in by_transport.items():
             assert settings(transport, read_facts(fact)) == COMMON | FIXED[transport] | variables, (fact, transport)
@@ -152,7 +152,7 @@ def test_nvshmem_speaks_libfabric_on_efa():
     }
 
 
-def test_a_library_is_shown_by_the_first_word_of_a_name_and_by_no_part_of_it():
+def test_only_the_first_word_of_a_variable_name_identifies_its_library():
     assert libraries.detect(["A", "NVSHMEM_DEBUG"]) == {"NVSHMEM"}
     assert libraries.detect(["UCX_TLS", "NVSHMEM_X"]) == {"UCX", "NVSHMEM"}
     assert libraries.detect(["OMPI_MCA_pml", "MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()

@@ -243,7 +243,7 @@ def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
 
 
 @wheres
-def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
+def test_a_fuller_node_is_filled_even_if_its_rails_are_on_another_numa_node(where):
     decision = decide_single(
         where,
         build_pod_with_rails("p", 4, 0, 1),
@@ -268,14 +268,14 @@ def test_a_fuller_node_is_completed_although_its_rails_are_far(where):
 
 
 @wheres
-def test_a_whole_node_is_broken_before_gpus_are_split_over_numa_nodes(where):
+def test_an_idle_node_is_used_before_gpus_are_split_over_numa_nodes(where):
     two_and_two = build_pod_with_rails("left", 2, 0, 1, on="a"), build_pod_with_rails("right", 2, 2, 3, on="a")
     decision = decide_single(where, build_pod_with_rails("p", 4, 0, 1), *two_and_two)
     assert decision.scores["b"] > decision.scores["a"]
 
 
 @wheres
-def test_nodes_are_full_by_their_gpus_whatever_is_taken_of_large_pools(where):
+def test_the_fullness_of_a_node_depends_on_its_gpus_and_not_on_large_pools(where):
     """One device more of a hundred in use is no reason to leave the node whose rails are near."""
     others = build_pod_with_rails("left", 4, 0, 1, on="a"), build_pod_with_rails("right", 4, 2, 3, on="b")
     small = [build_pod_with_rails(f"small-{i}", 0, 0, 1, on="a") for i in range(40)]

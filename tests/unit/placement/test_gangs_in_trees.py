@@ -201,7 +201,7 @@ def test_the_last_free_nodes_are_reserved_for_no_gang():
     assert loop.leaves(gangs["t"]) == ["a"]
 
 
-def test_a_gang_that_only_waits_keeps_its_leaf_from_others_only_if_that_costs_them_nothing():
+def test_the_reservation_of_a_waiting_gang_holds_only_if_it_costs_others_nothing():
     loop, gangs = build_loop(SIZES, {"o": 4, "t": 4})
     loop.decide(gangs["o"][0])
     assert loop.decide(gangs["t"][0]).plan.leaves == (("a",),)

@@ -186,7 +186,7 @@ def test_past_states_of_nodes_do_not_fill_the_memory():
         tracemalloc.stop()
 
 
-def test_a_report_of_one_node_says_nothing_of_the_nodes_that_were_like_it():
+def test_a_report_of_one_node_does_not_count_for_equal_nodes():
     """Reports of NUMA nodes come one by one, as when their exporter is rolled out."""
     cluster = build_cluster([build_node("a", "l0"), build_node("b", "l0")])
     used = engine.PlacementEngine(cluster)

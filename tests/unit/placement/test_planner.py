@@ -76,7 +76,7 @@ def slots(nodes):
 
 
 @given(NODES, st.integers(1, 5), RATIOS)
-def test_no_choice_of_nodes_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(nodes, remaining, ratios):
+def test_no_choice_of_nodes_has_more_bandwidth_or_as_much_on_fewer_leaves(nodes, remaining, ratios):
     capacity = supply(nodes, ratios)
     plan = planner.solve(remaining, capacity)
     choices = [
@@ -95,7 +95,7 @@ def test_no_choice_of_nodes_has_more_bandwidth_and_none_of_as_much_has_fewer_lea
 
 
 @given(NODES, st.integers(2, 3), st.integers(1, 2), RATIOS)
-def test_no_division_into_segments_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(nodes, size, count, ratios):
+def test_no_division_into_segments_has_more_bandwidth_or_as_much_on_fewer_leaves(nodes, size, count, ratios):
     capacity = msgspec.structs.replace(supply(nodes, ratios), segment=size)
     plan = planner.solve(size * count, capacity)
     choices = []

@@ -65,7 +65,7 @@ def test_the_rank_is_read_from_the_label_of_each_framework(label):
         (("job-a", "job-b"), [1 << 30, 1 << 30], 3),
     ],
 )
-def test_indexes_that_number_the_pods_show_the_ranks_of_those_to_come(names, indexes, missing):
+def test_missing_indexes_are_the_ranks_of_pods_that_do_not_exist_yet(names, indexes, missing):
     pods = [build_pod(name, group="gang") for name in names]
     cluster = build_cluster(build_leaves(x=5), pods, least={"train/gang": 5})
     status = gang_status.build_status(build_request(pods[0], ["x-00"]), cluster)

@@ -82,7 +82,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_stated_and_missing_stops_the_pod_with_place_and_fix(tmp_path, name):
+def test_a_missing_stated_value_stops_the_pod_with_place_and_fix(tmp_path, name):
     breaks, said = BROKEN[name]
     breaks(sysfs_trees.build_roce(tmp_path))
     result = run(tmp_path, *ROCE)

@@ -47,7 +47,7 @@ def test_the_namespace_is_the_requests_and_the_name_may_be_generated():
 @pytest.mark.parametrize(
     "request_", [{"operation": "UPDATE"}, {"operation": "DELETE", "object": None}, {"subResource": "status"}]
 )
-def test_only_the_creation_of_pods_is_touched(request_):
+def test_only_creations_of_pods_are_changed(request_):
     tree = request_.pop("object", pod())
     assert answer(review(tree, **request_)).keys() == {"uid", "allowed"}
 
@@ -60,7 +60,7 @@ def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
     assert answer(review(pod(label="none")), None)["allowed"]
 
 
-def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_that_opts_in():
+def test_without_a_policy_a_namespace_opts_in_only_pods_with_possible_accelerators():
     def find_opted_in_namespace(namespace):
         return admitting.build_facts(namespace, namespace_labels={"railwright.io/fabric": "f"})
 
@@ -85,7 +85,7 @@ def test_without_a_policy_a_pod_of_an_unknown_namespace_is_to_be_tried_again():
     assert respond(pod(gpus(1), label=None), watched=False)["allowed"], "a file tells all there is"
 
 
-def test_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():
+def test_a_pod_whose_opt_in_depends_on_an_unknown_namespace_is_to_be_tried_again():
     def new(namespace):
         return admitting.build_facts(namespace, watched=True)
 

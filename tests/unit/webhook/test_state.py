@@ -72,7 +72,7 @@ def test_devices_of_a_node_are_those_of_its_capacity_while_some_are_unhealthy():
     assert known.build_facts("x") == facts
 
 
-def test_a_waiting_pod_is_forgotten_by_its_metadata_which_is_all_that_a_deletion_has():
+def test_a_deletion_with_metadata_only_removes_a_waiting_pod():
     claim = {"name": "railwright", "resourceClaimTemplateName": "railwright-f-4x4-0123456789"}
     metadata = {"namespace": "prod", "name": "p"}
     waiting = msgspec.convert({"metadata": metadata, "spec": {"resourceClaims": [claim]}}, views.Pod)

@@ -63,7 +63,7 @@ def test_one_refused_template_refuses_the_workload():
 @pytest.mark.parametrize(
     "request_", [{"operation": "DELETE", "object": None}, {"operation": "CONNECT"}, {"subResource": "status"}]
 )
-def test_only_creations_and_updates_of_the_object_itself_are_touched(request_):
+def test_only_creations_and_updates_of_the_object_itself_are_changed(request_):
     tree = request_.pop("object", working.build_workload(DEPLOYMENT, working.build_template(label="f")))
     assert working.get_response(working.review(DEPLOYMENT, tree, **request_), BY).keys() == {"uid", "allowed"}
 

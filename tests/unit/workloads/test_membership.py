@@ -18,7 +18,7 @@ GROUP = "scheduling.k8s.io/group-name"
 VOLCANO = {GROUP: "job-1f"}
 
 
-def test_the_first_source_that_speaks_names_the_gang():
+def test_the_first_matching_source_names_the_gang():
     owner = {"kind": "ReplicaSet", "name": "rs", "uid": "u"}
     for of, gang in (
         (pod(annotations=VOLCANO, labels={"volcano.sh/job-name": "job"}), "ns/job-1f"),
