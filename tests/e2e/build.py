@@ -1,6 +1,6 @@
-"""Builds what the tests on real nodes need: `.venv/bin/python tests/e2e/build.py`. Quick where it is cached.
+"""Builds the programs and images of the tests on real nodes, once: `.venv/bin/python tests/e2e/build.py`.
 
-With `--main`, what the main tests need; with `--demo`, what the demo cluster shows.
+With `--main`, only those of the main tests; with `--demo`, only those of the demo cluster.
 """
 
 import pathlib
@@ -19,9 +19,9 @@ IMAGES = {**MAIN_IMAGES, "image of Open MPI": mpi_image.build, "image of PyTorch
 
 
 def build() -> int:
-    """Build what is missing; 1 where this machine cannot run the demo.
+    """Build what is missing. Return 1 if this machine cannot run the demo.
 
-    Tests are skipped where they cannot run, so that is no failure without `--demo`.
+    Without `--demo` that is no failure, because tests that cannot run are skipped.
     """
     is_demo, is_main = "--demo" in sys.argv, "--main" in sys.argv
     reason = machine.find_obstacle() or (project_image.find_obstacle() if is_demo else "")
@@ -46,7 +46,7 @@ def build() -> int:
 
 
 def _make_images(images: Mapping[str, Callable[[], object]]) -> None:
-    """Make the images of single tests; such a test says that its image is not available, and is skipped."""
+    """Make the images that single tests need; a test without its image is skipped."""
     for name, make in images.items():
         binaries.tell(f"{name}: fetching and building what is missing")
         try:

@@ -1,4 +1,4 @@
-"""Everything in this folder runs on real nodes: kubelet, containerd, Multus and a device plugin, in namespaces."""
+"""Fixtures of tests on real nodes: kubelet, containerd, Multus and a device plugin run in Linux namespaces."""
 
 import asyncio
 import pathlib
@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def capable_machine():
-    """Skip where the machine cannot run real nodes, before anything is built."""
+    """Skip the test if the machine cannot run real nodes, before anything is built."""
     if reason := machine.find_obstacle():
         pytest.skip(reason)
     try:
@@ -42,7 +42,7 @@ async def real_site(capable_machine):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def installed(real_site, tmp_path_factory):
-    """Return the chart with default values but the image, and a policy."""
+    """Return an installation of the chart, with only the image set, and a policy."""
     from realnode import installation, project_image, rails
 
     if reason := project_image.find_obstacle():
@@ -56,7 +56,7 @@ async def installed(real_site, tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def pod_namespace(real_site):
-    """Yield a namespace of the test's own, ready for pods; its pods and their addresses are gone afterwards."""
+    """Yield a namespace of the test's own, ready for pods; its pods and their addresses are removed afterwards."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     await real_site.plane.make_namespace(name)
     yield name
@@ -82,7 +82,7 @@ async def create(installed):
 
 @pytest.fixture(scope="session")
 def load_image(real_site):
-    """`await load_image(build)`: give both nodes an image made of Debian's packages; skip where there are none."""
+    """Return `await load_image(build)`: load an image of Debian packages on both nodes; skip without the packages."""
 
     async def load(build) -> None:
         try:

@@ -33,7 +33,7 @@ _ACCOUNT = (
 
 
 def main() -> int:
-    """Run the demo; 1 where this machine cannot, or when a part of it has failed."""
+    """Run the demo. Return 1 if this machine cannot run it, or if a step failed."""
     parser = argparse.ArgumentParser(description="A cluster of two real nodes with railwright and two training jobs.")
     parser.add_argument("--keep", action="store_true", help="keep the cluster until Ctrl-C")
     arguments = parser.parse_args()
@@ -89,7 +89,7 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
 
 
 async def _wait_for_interrupt(running: site.Site, rank: str) -> None:
-    """Print how to use the cluster, and wait for Ctrl-C. A port of the machine leads to its API server."""
+    """Print how to use the cluster, and wait for Ctrl-C. A local port is forwarded to its API server."""
     api_port = running.plane.parts.port["kube-apiserver"]
     async with proxy.Proxy(api_port, connect=running.network.connect) as entrance:
         kubeconfig = await _write_kubeconfig(running, entrance.port)

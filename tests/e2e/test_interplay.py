@@ -30,7 +30,7 @@ async def network(installed):
 async def wait_event(installed, name: str, text: str) -> str:
     """Wait until kubelet has said why a pod does not start; the message."""
     place = (installed.plane.api, rails.NAMESPACE, "FailedCreatePodSandBox")
-    return conditions.read_message(await conditions.event(*place, text, of=name))
+    return conditions.read_message(await conditions.wait_event(*place, text, of=name))
 
 
 async def test_a_removed_network_is_named_until_it_returns(installed, create, network):

@@ -22,7 +22,7 @@ async def ranks_with_functions(installed, real_site):
     job["metadata"]["labels"]["railwright.io/fabric"] = "sriov-per-rail"
     for replica in job["spec"]["pytorchReplicaSpecs"].values():
         ranks.simplify(replica["template"], images.BUSYBOX, ["sleep", "100000"])
-    async with ranks.run_job(real_site, job, jobs.of_kubeflow("llm"), 2) as running:
+    async with ranks.run_job(real_site, job, jobs.select_kubeflow_pods("llm"), 2) as running:
         yield running
 
 

@@ -119,7 +119,7 @@ async def test_the_api_server_denies_exactly_the_missed_pods(plane, guarded):
         for system_namespace in system:
             labels = {FABRIC: None, **levels.get(system_namespace, {})}
             await plane.api.patch("Namespace", system_namespace, {"metadata": {"labels": labels}})
-            await guard.take_away(plane.api, system_namespace)
+            await guard.remove(plane.api, system_namespace)
     assert not wrong
 
 

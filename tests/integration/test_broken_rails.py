@@ -21,17 +21,17 @@ async def test_a_gang_that_requires_the_rail_goes_elsewhere_and_comes_back(plane
     await nodes.mark_broken("a-01", "rail1")
     await gangs.wait_for_refusals(kube, {"a-01": BROKEN})
     await gangs.release(plane.api, namespace, gangs.build_gang("train", 3), seen_by=kube.extender)
-    message = await gangs.event(plane.api, namespace, "train-2", BROKEN)
+    message = await gangs.wait_event(plane.api, namespace, "train-2", BROKEN)
     assert message.startswith("0/3 nodes are available")
 
     async def are_bound() -> bool:  # kube-scheduler goes on while a binding is being written
         placed = await plane.api.list("Pod", namespace, labels=f"{gangs.GROUP}=train")
-        assert sorted(map(gangs.node_of, placed)) == ["", "a-00", "a-02"]
+        assert sorted(map(gangs.get_node, placed)) == ["", "a-00", "a-02"]
         return True
 
     await waiting.wait(are_bound, describe="two of three pods to be bound")
     await nodes.mark_broken("a-01", None)
-    await gangs.bound(plane.api, namespace, 3, f"{gangs.GROUP}=train")
+    await gangs.wait_bound(plane.api, namespace, 3, f"{gangs.GROUP}=train")
 
 
 async def test_pods_without_the_rail_get_the_node(plane, kube, nodes, namespace):
@@ -46,8 +46,8 @@ async def test_volcano_does_not_get_the_rail_before_it_works(plane, kube, nodes,
     await nodes.mark_broken("a-00", "rail1")
     await gangs.wait_for_refusals(kube, {"a-00": BROKEN})
     await plane.api.create(gangs.volcano_job("train", 2), namespace=namespace)
-    placed = await gangs.bound(plane.api, namespace, 2, f"{gangs.VOLCANO_JOB}=train")
-    assert sorted(map(gangs.node_of, placed)) == ["a-01", "a-02"]
+    placed = await gangs.wait_bound(plane.api, namespace, 2, f"{gangs.VOLCANO_JOB}=train")
+    assert sorted(map(gangs.get_node, placed)) == ["a-01", "a-02"]
     await plane.api.create(gangs.volcano_job("more", 1), namespace=namespace)
 
     async def is_explained() -> bool:  # Volcano asks about one node after the other
@@ -58,7 +58,7 @@ async def test_volcano_does_not_get_the_rail_before_it_works(plane, kube, nodes,
 
     await waiting.wait(is_explained, describe="the rejection of a-00")
     (waiting_pod,) = await plane.api.list("Pod", namespace, labels=f"{gangs.VOLCANO_JOB}=more")
-    assert not gangs.node_of(waiting_pod)
+    assert not gangs.get_node(waiting_pod)
     await nodes.mark_broken("a-00", None)
-    (last,) = await gangs.bound(plane.api, namespace, 1, f"{gangs.VOLCANO_JOB}=more")
-    assert gangs.node_of(last) == "a-00"
+    (last,) = await gangs.wait_bound(plane.api, namespace, 1, f"{gangs.VOLCANO_JOB}=more")
+    assert gangs.get_node(last) == "a-00"

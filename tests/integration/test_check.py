@@ -77,7 +77,7 @@ class Installed:
     async def settled(self, deployment):
         """Its pods run, as far as kwok lets them."""
         name, replicas = deployment["metadata"]["name"], deployment["spec"]["replicas"]
-        await conditions.has(self.api, "Deployment", name, NAMESPACE, status={"readyReplicas": replicas})
+        await conditions.wait_object(self.api, "Deployment", name, NAMESPACE, status={"readyReplicas": replicas})
 
     async def remove(self):
         await self.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)

@@ -69,7 +69,7 @@ async def test_volcano_allocates_the_claims_of_a_gang(plane, namespace, install,
     async with claim_gangs.offer(plane, shape, NODES):
         job = gangs.volcano_job("v", GANG, gpus=shape.pod_gpus, rails={}, fabric="claimed")
         await plane.api.create(job, namespace=namespace)
-        pods = await gangs.bound(plane.api, namespace, GANG, f"{gangs.VOLCANO_JOB}=v")
+        pods = await gangs.wait_bound(plane.api, namespace, GANG, f"{gangs.VOLCANO_JOB}=v")
         assert len(pods) == GANG
         gang = await claim_gangs.list_allocations(plane.api, namespace)
         assert all(shape.is_paired(allocation.devices) for allocation in gang), gang

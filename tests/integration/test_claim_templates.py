@@ -40,7 +40,7 @@ async def list_devices(plane, namespace, pod):
     for name in claims:
         claim = await plane.api.get("ResourceClaim", name, namespace)
         for result in claim["status"]["allocation"]["devices"]["results"]:
-            assert result["pool"] == gangs.node_of(pod)
+            assert result["pool"] == gangs.get_node(pod)
             held[result["request"]] = result["device"]
     return held
 
@@ -72,7 +72,7 @@ async def test_the_pods_of_a_gang_share_a_template_and_get_the_rails_that_it_nam
         job["spec"]["template"]["metadata"].setdefault("annotations", {})["railwright.io/rails"] = ",".join(named)
         await plane.api.create(job, namespace=namespace)
     for name, named in rails.items():
-        pods = await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}={name}")
+        pods = await gangs.wait_bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}={name}")
         assert {*await list_rails(plane, namespace, pods)} == {named}
         for pod in pods:
             assert pod["spec"]["containers"][0]["resources"]["limits"] == {"railwright.io/rails": "0"}
@@ -88,7 +88,7 @@ async def test_pods_that_came_first_start_when_the_template_appears(plane, names
     await plane.api.create(build_pod("probe", gpus=8), namespace=namespace)
     (entry,) = (await plane.api.get("Pod", "probe", namespace))["spec"]["resourceClaims"]
     name = entry["resourceClaimTemplateName"]
-    assert await gangs.where(plane.api, namespace, "probe") == "p4d-0"
+    assert await gangs.wait_for_node(plane.api, namespace, "probe") == "p4d-0"
     await plane.api.delete("Pod", "probe", namespace, grace=0)
     await installed.webhook.stop()
     await plane.api.delete("ResourceClaimTemplate", name, namespace)
@@ -98,7 +98,7 @@ async def test_pods_that_came_first_start_when_the_template_appears(plane, names
     await plane.unregister_webhook(namespaces=[namespace])
     await plane.api.create(pod, namespace=namespace)
     await installed.start_webhook()
-    assert await gangs.where(plane.api, namespace, "late") == "p4d-0"
+    assert await gangs.wait_for_node(plane.api, namespace, "late") == "p4d-0"
     assert list(await list_templates(plane, namespace)) == [name]
 
 
@@ -106,7 +106,7 @@ async def test_a_single_pod_gets_free_rails_in_pairs(plane, installed, namespace
     for number in range(4):
         await plane.api.create(build_pod(f"p{number}", 2), namespace=namespace)
     for number in range(4):
-        assert await gangs.where(plane.api, namespace, f"p{number}") == "p4d-0"
+        assert await gangs.wait_for_node(plane.api, namespace, f"p{number}") == "p4d-0"
         pod = await plane.api.get("Pod", f"p{number}", namespace)
         roots, gpus = find_pairs(await list_devices(plane, namespace, pod), 2)
         assert gpus == [root for root in roots for _ in range(2)]
@@ -125,16 +125,16 @@ async def test_the_template_of_a_job_exists_before_the_job(plane, installed, nam
 async def test_an_unwritable_template_is_an_event_on_the_pod(plane, installed, namespace, p4d):
     hard = {"count/resourceclaimtemplates.resource.k8s.io": "0"}
     await plane.api.create(manifests.build("ResourceQuota", "q", spec={"hard": hard}), namespace=namespace)
-    await conditions.has(plane.api, "ResourceQuota", "q", namespace, status={"hard": hard})
+    await conditions.wait_object(plane.api, "ResourceQuota", "q", namespace, status={"hard": hard})
     await plane.api.create(build_pod("p", 8), namespace=namespace)
-    await conditions.event(plane.api, namespace, "ClaimTemplateNotWritten", "exceeded quota: q")
+    await conditions.wait_event(plane.api, namespace, "ClaimTemplateNotWritten", "exceeded quota: q")
     await plane.api.delete("ResourceQuota", "q", namespace)
-    assert await gangs.where(plane.api, namespace, "p") == "p4d-0"
+    assert await gangs.wait_for_node(plane.api, namespace, "p") == "p4d-0"
 
 
 async def test_a_quota_of_a_device_class_counts_claimed_devices(plane, installed, namespace, p4d):
     resource = "dranet.deviceclass.resource.k8s.io/devices"
     await plane.api.create(manifests.build("ResourceQuota", "q", spec={"hard": {resource: "8"}}), namespace=namespace)
     await plane.api.create(build_job("j", 1, gpus=8), namespace=namespace)
-    await gangs.bound(plane.api, namespace, 1, f"{gangs.JOB_NAME}=j")
-    await conditions.has(plane.api, "ResourceQuota", "q", namespace, status={"used": {resource: "4"}})
+    await gangs.wait_bound(plane.api, namespace, 1, f"{gangs.JOB_NAME}=j")
+    await conditions.wait_object(plane.api, "ResourceQuota", "q", namespace, status={"used": {resource: "4"}})

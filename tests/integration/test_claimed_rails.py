@@ -70,12 +70,12 @@ async def test_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, no
         gang, template = f"g{number}", sorted(TEMPLATES)[number % 2]
         pods = [build_pod(f"{gang}-{rank}", template, gang=gang) for rank in range(SIZE)]
         await gangs.release(client, namespace, pods, seen_by=claims.extender)
-        bound = await gangs.bound(client, namespace, SIZE, f"{gangs.GROUP}={gang}", seconds=120)
-        assert len(set(gangs.leaves_of(bound))) == 1, gangs.leaves_of(bound)  # as planned: the gang fills a leaf
-        assert len(set(map(gangs.node_of, bound))) == SIZE
+        bound = await gangs.wait_bound(client, namespace, SIZE, f"{gangs.GROUP}={gang}", seconds=120)
+        assert len(set(gangs.list_leaves(bound))) == 1, gangs.list_leaves(bound)  # as planned: the gang fills a leaf
+        assert len(set(map(gangs.get_node, bound))) == SIZE
         probe = build_probe(namespace, template)
-        await gangs.wait_until_taken(claims, *map(gangs.node_of, bound), probe=probe)
-    places = {pod["metadata"]["name"]: gangs.node_of(pod) for pod in await client.list("Pod", namespace)}
+        await gangs.wait_until_taken(claims, *map(gangs.get_node, bound), probe=probe)
+    places = {pod["metadata"]["name"]: gangs.get_node(pod) for pod in await client.list("Pod", namespace)}
     allocated = await list_allocated(client, namespace)
     assert len(allocated) == GANGS * SIZE
     for pod, results in allocated.items():
@@ -102,7 +102,7 @@ async def test_a_gang_waits_for_its_rails_with_the_reason(plane, claims, namespa
     client = plane.api
     await create_templates(client, namespace)
     await client.create(build_pod("holder", "low"), namespace=namespace)
-    place = await gangs.where(client, namespace, "holder")
+    place = await gangs.wait_for_node(client, namespace, "holder")
     await gangs.wait_until_taken(claims, place, probe=build_probe(namespace, "low"))
     await gangs.release(
         client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)], seen_by=claims.extender
@@ -115,8 +115,8 @@ async def test_a_gang_waits_for_its_rails_with_the_reason(plane, claims, namespa
 
     await waiting.wait(is_explained, describe="the extender to name the pod that the gang waits for")
     await client.delete("Pod", "holder", namespace, grace=0)
-    bound = await gangs.bound(client, namespace, 2, f"{gangs.GROUP}=g")
-    assert place in set(map(gangs.node_of, bound))
+    bound = await gangs.wait_bound(client, namespace, 2, f"{gangs.GROUP}=g")
+    assert place in set(map(gangs.get_node, bound))
 
 
 async def test_claims_and_device_plugins_share_a_cluster(plane, claims, namespace, nodes):
@@ -125,7 +125,7 @@ async def test_claims_and_device_plugins_share_a_cluster(plane, claims, namespac
     client = plane.api
     await create_templates(client, namespace)
     await client.create(build_pod("claims", "low"), namespace=namespace)
-    assert await gangs.where(client, namespace, "claims") == "slices-00"
+    assert await gangs.wait_for_node(client, namespace, "claims") == "slices-00"
     assert await gangs.place(client, namespace, "plugin", gpus=1, fabric="plugin") == "plugin-0"
     await client.create(build_pod("next", "low"), namespace=namespace)
-    await gangs.event(client, namespace, "next", "cannot allocate all claims")
+    await gangs.wait_event(client, namespace, "next", "cannot allocate all claims")

@@ -55,9 +55,9 @@ async def test_extended_resources_of_device_classes_are_rails(plane, claims, nam
         "pci-0000-20-1b-0",
     ]
     await client.create(gangs.pod("p2", gpus=1, labels={"name": "p2"}), namespace=namespace)
-    await gangs.event(client, namespace, "p2", NO_DEVICES)
+    await gangs.wait_event(client, namespace, "p2", NO_DEVICES)
     await client.delete("Pod", "p0", namespace, grace=0)
-    assert await gangs.where(client, namespace, "p2") in places
+    assert await gangs.wait_for_node(client, namespace, "p2") in places
 
 
 async def test_device_plugins_and_slices_are_used_together(plane, claims, namespace, nodes):
@@ -87,7 +87,7 @@ async def test_volcano_schedules_no_extended_resources_of_classes(plane, claims,
         assert overused, events
         # minResources does not count limits alone: that job is queued, and its pod is created and waits
         pods = await client.list("Pod", namespace)
-        assert [(pod["metadata"]["name"], gangs.node_of(pod)) for pod in pods] == [("limits-worker-0", "")]
+        assert [(pod["metadata"]["name"], gangs.get_node(pod)) for pod in pods] == [("limits-worker-0", "")]
         assert [condition["reason"] for condition in pods[0]["status"].get("conditions", ())] == ["Unschedulable"]
         return True
 

@@ -93,7 +93,7 @@ class Gang:
 
     async def wait_for_event(self, reason: str) -> dict:
         """Wait until the extender has written an Event with this reason on the PodGroup, and return it."""
-        return await conditions.event(self.plane.api, self.namespace, reason, seconds=PATIENCE)
+        return await conditions.wait_event(self.plane.api, self.namespace, reason, seconds=PATIENCE)
 
     async def explain(self, bearer: str, rank: int) -> dict:
         """Return what the extender answers about a pod's gang."""

@@ -21,11 +21,11 @@ async def test_pods_are_bound_without_an_ignorable_extender(plane, kube, nodes, 
     await gangs.make_leaves(nodes, a=2)
     await close(kube)
     await gangs.create(plane.api, namespace, [gangs.pod(f"p-{index}", gpus=0) for index in range(3)])
-    await gangs.event(plane.api, namespace, "p-2", "2 Insufficient nvidia.com/mlx5_0")
+    await gangs.wait_event(plane.api, namespace, "p-2", "2 Insufficient nvidia.com/mlx5_0")
 
     async def are_bound() -> bool:  # kube-scheduler goes on while a binding is being written
         placed = await plane.api.list("Pod", namespace)
-        assert sorted(map(gangs.node_of, placed)) == ["", "a-00", "a-01"]
+        assert sorted(map(gangs.get_node, placed)) == ["", "a-00", "a-01"]
         return True
 
     await waiting.wait(are_bound, describe="two of three pods to be bound")
@@ -37,12 +37,12 @@ async def test_pods_with_rails_wait_for_the_extender(plane, kube, nodes, namespa
     await gangs.make_leaves(nodes, a=2)
     await close(kube)
     await gangs.create(plane.api, namespace, [gangs.pod("railed-0", gpus=0), gangs.pod("bare-0", gpus=1, rails={})])
-    await gangs.event(plane.api, namespace, "railed-0", "/scheduler/filter")
+    await gangs.wait_event(plane.api, namespace, "railed-0", "/scheduler/filter")
 
     async def is_untouched():
-        return gangs.node_of(await plane.api.get("Pod", "bare-0", namespace))
+        return gangs.get_node(await plane.api.get("Pod", "bare-0", namespace))
 
     assert await waiting.wait(is_untouched, describe="the pod without rails to be bound")
-    assert gangs.node_of(await plane.api.get("Pod", "railed-0", namespace)) == ""
+    assert gangs.get_node(await plane.api.get("Pod", "railed-0", namespace)) == ""
     await kube.start_extender()
-    await gangs.bound(plane.api, namespace, 2)
+    await gangs.wait_bound(plane.api, namespace, 2)

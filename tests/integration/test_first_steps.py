@@ -85,7 +85,7 @@ async def test_every_command_prints_what_the_page_says(plane, cluster, shell):
         _, out, _ = await shell(f"({real}) 2>&1")  # both in their order, as a terminal shows them
         printed = out.replace(cluster, NAMESPACE).splitlines()
         if command.startswith("kubectl apply"):
-            await gangs.bound(plane.api, cluster, 2, "job-name=llm")
+            await gangs.wait_bound(plane.api, cluster, 2, "job-name=llm")
         if command.endswith("-o name"):
             ordered = sorted(name.removeprefix("pod/") for name in printed)
             names = dict(zip(sorted(line.removeprefix("pod/") for line in expected), ordered, strict=True))

@@ -47,7 +47,7 @@ async def arrange(plane, nodes, namespace: str) -> None:
             taken |= {name: full} if index < busy else {}
             taken |= {name: {"cpu": 96}} if leaf == "leaf-right" else {}
     await asyncio.gather(*jobs)
-    await asyncio.gather(*(gangs.hold(plane.api, namespace, name, limits=what) for name, what in taken.items()))
+    await asyncio.gather(*(gangs.hold_devices(plane.api, namespace, name, limits=what) for name, what in taken.items()))
 
 
 def job(name: str, replicas: int) -> dict:
@@ -74,7 +74,7 @@ async def test_a_labelled_job_lands_on_the_leaf_that_holds_it(plane, nodes, prod
     # Without our extender first: where Volcano would put it.
     await plane.schedulers.volcano(conf=CONF)
     alone = await run(plane, "alone", 8)
-    assert "leaf-right" not in gangs.leaves_of(alone), "the cluster is to be arranged so that Volcano prefers others"
+    assert "leaf-right" not in gangs.list_leaves(alone), "the cluster is to be arranged so that Volcano prefers others"
     await plane.api.delete(manifests.VOLCANO_JOB, "alone", "prod")
     # The garbage collector looks for new kinds each 30 s, so on a new control plane it may not know the Job yet.
     await conditions.wait_gone(plane.api, manifests.VOLCANO_JOB, "alone", "prod")
@@ -83,7 +83,7 @@ async def test_a_labelled_job_lands_on_the_leaf_that_holds_it(plane, nodes, prod
 
     await plane.schedulers.volcano(conf=build_extender_configuration(site.proxy.url))
     ours = await run(plane, "ours", 8)
-    assert set(gangs.leaves_of(ours)) == {"leaf-right"}
+    assert set(gangs.list_leaves(ours)) == {"leaf-right"}
     assert len({pod["spec"]["nodeName"] for pod in ours}) == 8
     for pod in ours:
         record = json.loads(pod["metadata"]["annotations"][INJECTION])

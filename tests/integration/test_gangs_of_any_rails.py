@@ -65,7 +65,7 @@ async def called(plane, leaves, installed):
 async def run_volcano_job(plane, namespace, extender):
     """Run a gang as a Volcano Job; return its pods."""
     await plane.api.create(gangs.volcano_job("gang", SIZE, **POD), namespace=namespace)
-    return await gangs.bound(plane.api, namespace, SIZE, f"{gangs.VOLCANO_JOB}=gang")
+    return await gangs.wait_bound(plane.api, namespace, SIZE, f"{gangs.VOLCANO_JOB}=gang")
 
 
 async def run_pods(plane, namespace, extender):
@@ -86,15 +86,15 @@ async def run_pods(plane, namespace, extender):
         await plane.api.create(pod, namespace=namespace)
     for rank in range(SIZE):
         await plane.api.patch("Pod", f"gang-{rank}", {"spec": {"schedulingGates": None}}, namespace)
-        await gangs.where(plane.api, namespace, f"gang-{rank}")
+        await gangs.wait_for_node(plane.api, namespace, f"gang-{rank}")
         await waiting.wait(lambda rank=rank: is_seen(rank), describe=f"the extender to see where gang-{rank} is")
-    return await gangs.bound(plane.api, namespace, SIZE, f"{gangs.GROUP}=gang")
+    return await gangs.wait_bound(plane.api, namespace, SIZE, f"{gangs.GROUP}=gang")
 
 
 @pytest.mark.parametrize("run", [run_volcano_job, run_pods], ids=["volcano", "kube-scheduler"])
 async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, called, run):
     pods = await run(plane, namespace, called)
-    assert sorted(map(gangs.node_of, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
+    assert sorted(map(gangs.get_node, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
     allocations = {
         allocation.pod: allocation.devices for allocation in await claim_gangs.list_allocations(plane.api, namespace)
     }
@@ -103,5 +103,5 @@ async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, call
         held = allocations[pod["metadata"]["name"]]
         (nic,) = [device for device in held if device.startswith("pci")]
         assert (len(held), len({ROOT[device] for device in held})) == (3, 1), held
-        nics.setdefault(gangs.node_of(pod), set()).add(nic)
+        nics.setdefault(gangs.get_node(pod), set()).add(nic)
     assert len(nics["b-00"]) == len(devices.ROOTS)  # the pods of one gang have four different rails there

@@ -35,7 +35,7 @@ async def test_dry_runs_of_a_gang_leave_no_assumed_pods(nodes, volcano_gangs, hy
     seen = set()
     for number, tried in enumerate((3, 2)):  # leaves that can hold all four: a, b and d, then one of them less
         allocated, deallocated = await events(extender)
-        (leaf,) = gangs.runs_of(await volcano_gangs.run(f"hard-{number}", 4, **HARD))
+        (leaf,) = gangs.list_runs(await volcano_gangs.run(f"hard-{number}", 4, **HARD))
         seen.add(leaf)
         await sites.wait_metric(extender, "railwright_assumed_pods", 0)
         new_allocated, new_deallocated = await events(extender)
@@ -55,12 +55,12 @@ async def test_the_preset_prefers_the_tightest_hyper_node(nodes, volcano_gangs, 
     await sites.wait_metric(extender, "railwright_cache_objects", 3, kind="hypernodes.topology.volcano.sh")
     for name, size, group in (("four", 4, "y"), ("three", 3, "z")):
         pods = await volcano_gangs.run(name, size)
-        assert sorted(map(gangs.node_of, pods)) == sorted(groups[group])
+        assert sorted(map(gangs.get_node, pods)) == sorted(groups[group])
 
     (late,) = await gangs.make_leaves(nodes, c=2)
     await hyper_nodes.add_nodes("late", late)
     await sites.wait_metric(extender, "railwright_cache_objects", 4, kind="hypernodes.topology.volcano.sh")
-    assert sorted(map(gangs.node_of, await volcano_gangs.run("two", 2))) == late
+    assert sorted(map(gangs.get_node, await volcano_gangs.run("two", 2))) == late
 
 
 # --- constraints of the author --------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ async def tree(nodes, volcano_gangs, hyper_nodes):
 
 
 def find_spines(pods) -> set[str]:
-    return {spine for spine, leaves in SPINES.items() if not leaves.keys().isdisjoint(gangs.leaves_of(pods))}
+    return {spine for spine, leaves in SPINES.items() if not leaves.keys().isdisjoint(gangs.list_leaves(pods))}
 
 
 async def explain(plane, extender, namespace, pods) -> dict:
@@ -102,7 +102,7 @@ async def test_a_gang_stays_in_the_hyper_node_of_its_constraint(
     plane, namespace, tree, volcano_gangs, constraint, size, leaves, spines
 ):
     pods = await volcano_gangs.run("gang", size, networkTopology=constraint)
-    assert len(set(gangs.leaves_of(pods))) <= leaves
+    assert len(set(gangs.list_leaves(pods))) <= leaves
     assert len(find_spines(pods)) == spines
 
     async def is_assessed() -> dict:
@@ -122,7 +122,7 @@ async def test_each_partition_stays_in_its_own_leaf(plane, namespace, tree, volc
     await plane.api.create(job, namespace=namespace)
     pods = await volcano_gangs.running("gang", 8)
     leaves = defaultdict(set)
-    for pod, leaf in zip(pods, gangs.leaves_of(pods), strict=True):
+    for pod, leaf in zip(pods, gangs.list_leaves(pods), strict=True):
         leaves[pod["metadata"]["labels"][PARTITION]].add(leaf)
     assert [len(leaves[number]) for number in ("0", "1")] == [1, 1]
     assert len(find_spines(pods)) == 1
@@ -145,6 +145,6 @@ async def test_each_sub_group_of_a_pod_group_stays_in_its_own_leaf(plane, namesp
         labels = {"of": "gang", "stage": str(rank // 4)}
         pod = gangs.pod(f"gang-{rank}", labels=labels, annotations=annotations, schedulerName="volcano")
         await plane.api.create(pod, namespace=namespace)
-    pods = await gangs.bound(plane.api, namespace, 8, "of=gang", seconds=120)
+    pods = await gangs.wait_bound(plane.api, namespace, 8, "of=gang", seconds=120)
     for stage in (pods[:4], pods[4:]):
-        assert len(set(gangs.leaves_of(stage))) == 1, gangs.leaves_of(pods)
+        assert len(set(gangs.list_leaves(stage))) == 1, gangs.list_leaves(pods)

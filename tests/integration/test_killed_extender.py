@@ -38,12 +38,12 @@ async def test_a_gang_takes_no_third_leaf_after_a_restart(nodes, volcano_gangs, 
     struck = await volcano_gangs.run("struck", 9)
     assert not first.process.running, "the extender was to die in the middle of the gang"
     site.proxy.hook = None
-    assert len(set(gangs.leaves_of(struck))) == 2, gangs.leaves_of(struck)
+    assert len(set(gangs.list_leaves(struck))) == 2, gangs.list_leaves(struck)
     await sites.wait_metric(site.extender, "railwright_assumed_pods", 0)
     after = await volcano_gangs.run("after", 4)
-    assert len(gangs.runs_of(after)) == 1
+    assert len(gangs.list_runs(after)) == 1
     await sites.wait_metric(site.extender, "railwright_assumed_pods", 0)
-    taken = {*map(gangs.node_of, (*struck, *after))}
+    taken = {*map(gangs.get_node, (*struck, *after))}
     assert len(taken) == 13
     full = await gangs.list_full(site, sorted(taken), gpus=8)
     assert full == taken, "the restarted extender knows what the cluster holds"
@@ -58,7 +58,7 @@ async def test_a_gang_completes_while_the_extender_is_away(nodes, volcano_gangs,
     volcano_gangs.site.proxy.hook = None
     await volcano_gangs.site.start_extender()
     after = await volcano_gangs.run("after", 6)
-    assert len({*map(gangs.node_of, (*struck, *after))}) == 12, "no node is given twice"
+    assert len({*map(gangs.get_node, (*struck, *after))}) == 12, "no node is given twice"
 
 
 # --- two replicas ---------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ async def run_gangs(plane, replicas, nodes, namespace):
     for name in names:
         await jobs.create(name, SIZE)
     placed = [await jobs.running(name, SIZE) for name in names]
-    taken = [gangs.node_of(pod) for pods in placed for pod in pods]
+    taken = [gangs.get_node(pod) for pods in placed for pod in pods]
     assert len(set(taken)) == GANGS * SIZE, "each pod has a node of its own"
     return placed
 
@@ -94,9 +94,9 @@ async def test_no_gang_fails_or_waits_when_the_replica_in_use_is_killed(plane, n
         replicas.proxy.hook = None
         assert killed
         assert replicas.target_replica is other
-        on_one_leaf = [len(set(gangs.leaves_of(pods))) for pods in placed].count(1)
-        assert on_one_leaf >= GANGS // 2, [gangs.leaves_of(pods) for pods in placed]
+        on_one_leaf = [len(set(gangs.list_leaves(pods))) for pods in placed].count(1)
+        assert on_one_leaf >= GANGS // 2, [gangs.list_leaves(pods) for pods in placed]
         await sites.wait_metric(other, "railwright_assumed_pods", 0)
-        taken = sorted(gangs.node_of(pod) for pods in placed for pod in pods)
+        taken = sorted(gangs.get_node(pod) for pods in placed for pod in pods)
         replicas.site.extender = other
         assert await gangs.list_full(replicas.site, taken, gpus=8) == {*taken}, "it knows what the cluster holds"

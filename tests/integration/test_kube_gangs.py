@@ -28,15 +28,15 @@ async def test_a_gang_takes_the_tightest_leaf_that_holds_it(plane, kube, nodes, 
     # By CPU the right leaf is the fullest: kube-scheduler's own plugins prefer the others.
     await asyncio.gather(*(nodes.resize(f"right-{index:02}", {"cpu": 8}) for index in range(8)))
     placed = await gangs.run_gang(kube, namespace, "train", 8, JOBSET)
-    assert set(gangs.leaves_of(placed)) == {"right"}
+    assert set(gangs.list_leaves(placed)) == {"right"}
 
 
 async def test_a_gang_with_preferences_is_scored_and_takes_the_same_leaf(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     before = kube.proxy.counts["/scheduler/prioritize"]
     await gangs.release(plane.api, namespace, gangs.build_gang("train", 8, **PREFERRING), seen_by=kube.extender)
-    placed = await gangs.bound(plane.api, namespace, 8, f"{GROUP}=train")
-    assert set(gangs.leaves_of(placed)) == {"right"}
+    placed = await gangs.wait_bound(plane.api, namespace, 8, f"{GROUP}=train")
+    assert set(gangs.list_leaves(placed)) == {"right"}
     assert kube.proxy.counts["/scheduler/prioritize"] > before
 
 
@@ -55,8 +55,8 @@ async def test_the_ranks_of_a_gang_over_two_leaves_are_contiguous(plane, kube, n
     else:
         made, selector = gangs.build_gang("train", 11), f"{GROUP}=train"
         await gangs.release(plane.api, namespace, [made[rank] for rank in order], seen_by=kube.extender)
-    placed = await gangs.bound(plane.api, namespace, 11, selector)
-    assert sorted(gangs.runs_of(placed)) == ["more", "some"], gangs.leaves_of(placed)
+    placed = await gangs.wait_bound(plane.api, namespace, 11, selector)
+    assert sorted(gangs.list_runs(placed)) == ["more", "some"], gangs.list_leaves(placed)
 
 
 async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespace):
@@ -64,25 +64,25 @@ async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespa
     await gangs.release(
         plane.api, namespace, *(gangs.build_gang(name, 6) for name in ("left", "right")), seen_by=kube.extender
     )
-    placed = [await gangs.bound(plane.api, namespace, 6, f"{GROUP}={name}") for name in ("left", "right")]
-    leaves = [gangs.runs_of(gang) for gang in placed]
+    placed = [await gangs.wait_bound(plane.api, namespace, 6, f"{GROUP}={name}") for name in ("left", "right")]
+    leaves = [gangs.list_runs(gang) for gang in placed]
     assert sorted(leaves) == [["one"], ["two"]], leaves
 
 
 async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, gangs.SHARED, a=3)
     await nodes.resize("a-01", {"cpu": 8})  # by CPU it is the last that kube-scheduler itself would choose
-    await gangs.hold(plane.api, namespace, "a-01", limits={"nvidia.com/gpu": 4, "cpu": 4, **gangs.ONE_EACH})
+    await gangs.hold_devices(plane.api, namespace, "a-01", limits={"nvidia.com/gpu": 4, "cpu": 4, **gangs.ONE_EACH})
     await gangs.wait_until_taken(kube, "a-01", rails=gangs.SHARED)
     half = gangs.pod("half-0", gpus=4, labels={"half": "one"})
     await gangs.create(plane.api, namespace, [half])
-    (placed,) = await gangs.bound(plane.api, namespace, 1, "half=one")
-    assert gangs.node_of(placed) == "a-01"
+    (placed,) = await gangs.wait_bound(plane.api, namespace, 1, "half=one")
+    assert gangs.get_node(placed) == "a-01"
     for index in (1, 2):
         await gangs.create(plane.api, namespace, [gangs.pod(f"half-{index}", gpus=4, labels={"half": "two"})])
-        placed = await gangs.bound(plane.api, namespace, index, "half=two")
-        await gangs.wait_until_taken(kube, *map(gangs.node_of, placed), rails=gangs.SHARED)
-    assert len({gangs.node_of(pod) for pod in placed}) == 1
+        placed = await gangs.wait_bound(plane.api, namespace, index, "half=two")
+        await gangs.wait_until_taken(kube, *map(gangs.get_node, placed), rails=gangs.SHARED)
+    assert len({gangs.get_node(pod) for pod in placed}) == 1
 
 
 @contextlib.contextmanager
@@ -113,9 +113,9 @@ async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nod
 
     with struck(kube, path, 3, restart):
         await gangs.release(plane.api, namespace, gangs.build_gang("train", 6, **preferences), seen_by=kube.extender)
-        placed = await gangs.bound(plane.api, namespace, 6, f"{GROUP}=train")
+        placed = await gangs.wait_bound(plane.api, namespace, 6, f"{GROUP}=train")
     assert killed
-    leaves = gangs.leaves_of(placed)
+    leaves = gangs.list_leaves(placed)
     # A filter that fails is tried again. A prioritize that fails goes unsaid: that one pod is placed without us.
     assert len(set(leaves)) <= most, leaves
     assert leaves[:2] == ["right", "right"]

@@ -126,10 +126,10 @@ async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make
     pods = await run(plane, namespace, build_job("j", 2), 2)
     assert list_limits(pods) == [PER_POD] * 2
     before = list_additions(pods)
-    workload = await kueue.workload(plane.api, namespace, "j", Admitted="True")
+    workload = await kueue.wait_workload(plane.api, namespace, "j", Admitted="True")
     await set_active(plane, namespace, workload, active=False)
-    await kueue.workload(plane.api, namespace, "j", Evicted="True", Admitted="False")
-    await conditions.has(plane.api, JOB, "j", namespace, spec={"suspend": True})
+    await kueue.wait_workload(plane.api, namespace, "j", Evicted="True", Admitted="False")
+    await conditions.wait_object(plane.api, JOB, "j", namespace, spec={"suspend": True})
     template = (await plane.api.get(JOB, "j", namespace))["spec"]["template"]
     assert list_limits([template]) == [PER_POD]
     assert list_topology(template) == {PREFERRED: LEAF}
@@ -186,7 +186,9 @@ async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make
     await make_queue(["plain"], {**PLENTY, RAILS[1]: 3})
     await run(plane, namespace, build_job("first", 2, fabric="free"), 2)
     await plane.api.create(build_job("second", 2, fabric="free"), namespace=namespace)
-    await kueue.refused(plane.api, namespace, "second", f"insufficient unused quota for {RAILS[1]} in flavor plain")
+    await kueue.wait_refused(
+        plane.api, namespace, "second", f"insufficient unused quota for {RAILS[1]} in flavor plain"
+    )
     assert not await plane.api.list("Pod", namespace, labels=f"{gangs.JOB_NAME}=second")
     await plane.api.delete(JOB, "first", namespace)
     assert list_limits(await running(plane, namespace, "second", 2)) == [PER_POD] * 2
@@ -207,13 +209,13 @@ async def test_a_pod_on_a_replaced_node_has_devices(plane, namespace, make_queue
     job["spec"]["template"]["metadata"]["annotations"] = {f"{kueue.POD_SET}required-topology": LEAF}
     pods = await run(plane, namespace, job, 2)
     before = list_additions(pods)
-    lost = gangs.node_of(pods[0])
+    lost = gangs.get_node(pods[0])
     taint = {"key": "example.com/broken", "effect": "NoExecute"}
     await plane.api.patch("Node", lost, {"spec": {"taints": [taint]}})
 
     async def is_replaced():
         replaced = await running(plane, namespace, "j", 2)
-        assert {gangs.node_of(pod) for pod in replaced} == {*members} - {lost}
+        assert {gangs.get_node(pod) for pod in replaced} == {*members} - {lost}
         return replaced
 
     again = await waiting.wait(is_replaced, seconds=90, describe="Kueue to replace the node")
@@ -238,17 +240,17 @@ async def test_a_quota_counts_the_devices_of_claims_before_the_first_pod(plane, 
     await nodes.make_with_slices("p4d-1")
     await make_queue(["plain"], {GPU: 64, kueue.RAIL: 4})
     await plane.api.create(build_job("first", 2, fabric="efa", gpus=4), namespace=namespace)
-    first = await gangs.bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}=first")
-    workload = await kueue.workload(plane.api, namespace, "first", Admitted="True")
+    first = await gangs.wait_bound(plane.api, namespace, 2, f"{gangs.JOB_NAME}=first")
+    workload = await kueue.wait_workload(plane.api, namespace, "first", Admitted="True")
     (assigned,) = workload["status"]["admission"]["podSetAssignments"]
     assert assigned["resourceUsage"] == {GPU: "8", kueue.RAIL: "4"}
     rails = {pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] for pod in first}
     assert len(rails) == 1
     await plane.api.create(build_job("second", 1, fabric="efa", gpus=4), namespace=namespace)
-    await kueue.refused(plane.api, namespace, "second", f"insufficient unused quota for {kueue.RAIL}")
+    await kueue.wait_refused(plane.api, namespace, "second", f"insufficient unused quota for {kueue.RAIL}")
     assert not await plane.api.list("Pod", namespace, labels=f"{gangs.JOB_NAME}=second")
     await plane.api.delete(JOB, "first", namespace)
-    await gangs.bound(plane.api, namespace, 1, f"{gangs.JOB_NAME}=second")
+    await gangs.wait_bound(plane.api, namespace, 1, f"{gangs.JOB_NAME}=second")
 
 
 # --- topology ---------------------------------------------------------------------------------------------
@@ -297,7 +299,7 @@ async def test_kueue_places_a_gang_by_the_topology_that_is_written(plane, namesp
     tree, expected = ACCEPTED[case]
     await make_queue(["placed"])
     await plane.api.create(tree, namespace=namespace)
-    workload = await kueue.workload(plane.api, namespace, "j", Admitted="True")
+    workload = await kueue.wait_workload(plane.api, namespace, "j", Admitted="True")
     requested = {
         pod_set["name"]: {key: text for key, text in pod_set.get("topologyRequest", {}).items() if key in KEYS}
         for pod_set in workload["spec"]["podSets"]
@@ -326,6 +328,6 @@ async def test_kueue_admits_no_job_that_asks_for_a_level_which_its_queue_lacks(p
         container = tree["spec"]["template"]["spec"]["containers"][0]
         container["resources"]["requests"] = {**container["resources"]["limits"], "cpu": "1"}
         admitted[name] = await plane.api.create(tree, namespace=namespace)
-    await kueue.refused(plane.api, namespace, "asks", message)
+    await kueue.wait_refused(plane.api, namespace, "asks", message)
     # as it was created: Kueue adds an annotation of its own to the template of a job that it starts
     assert list_topology(admitted["free"]["spec"]["template"]) == {}

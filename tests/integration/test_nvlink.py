@@ -33,7 +33,7 @@ async def make_racks(nodes, **sizes):
 
 def list_racks(pods):
     """Return the racks of each two ranks."""
-    racks = [gangs.node_of(pod)[0] for pod in pods]
+    racks = [gangs.get_node(pod)[0] for pod in pods]
     return [set(racks[rank : rank + 2]) for rank in range(0, len(racks), 2)]
 
 
@@ -42,10 +42,10 @@ async def test_kube_scheduler_keeps_each_segment_in_one_nvlink_domain(plane, nod
     await make_racks(nodes, a=3, b=3, c=2)
     kinds = {"rails": {}, "fabric": "gb200", "annotations": {SEGMENT: "2"}}
     await plane.api.create(gangs.job("train", 6, gpus=4, **kinds), namespace=namespace)
-    pods = await gangs.bound(plane.api, namespace, 6, f"{gangs.JOB_NAME}=train")
+    pods = await gangs.wait_bound(plane.api, namespace, 6, f"{gangs.JOB_NAME}=train")
     assert [len(racks) for racks in list_racks(pods)] == [1, 1, 1]
     await plane.api.create(gangs.job("late", 2, gpus=4, **kinds), namespace=namespace)
-    await conditions.event(plane.api, namespace, "FailedScheduling", "is another NVLink domain")
+    await conditions.wait_event(plane.api, namespace, "FailedScheduling", "is another NVLink domain")
 
 
 async def test_volcano_keeps_each_segment_in_one_nvlink_domain(nodes, volcano_gangs):

@@ -70,7 +70,7 @@ async def start(plane, namespace, name, size, *, key="", priority="") -> None:
 
 
 async def bound(plane, namespace, name, size) -> apis.Objects:
-    return await gangs.bound(plane.api, namespace, size, f"of={name}")
+    return await gangs.wait_bound(plane.api, namespace, size, f"of={name}")
 
 
 async def wait_refused(plane, namespace, name) -> None:
@@ -103,7 +103,7 @@ async def test_a_gang_of_higher_priority_evicts_as_many_pods_as_it_has(plane, co
     await bound(plane, namespace, "low", 8)
     await start(plane, namespace, "high", 4, key=key, priority="high")
     placed = await bound(plane, namespace, "high", 4)
-    assert len(set(gangs.leaves_of(placed))) == 1 or not key, gangs.leaves_of(placed)
+    assert len(set(gangs.list_leaves(placed))) == 1 or not key, gangs.list_leaves(placed)
     assert len(await list_staying(plane, namespace, "of=low")) == 4
 
 
@@ -118,7 +118,7 @@ async def test_the_next_gang_gets_its_leaf_after_one_that_fits_nowhere(plane, co
     await start(plane, namespace, "big", size, key=key)
     await wait_refused(plane, namespace, "big")
     await plane.api.create(build_group("next", 8), namespace=namespace)
-    assert set(gangs.leaves_of(await bound(plane, namespace, "next", 8))) == {"right"}
+    assert set(gangs.list_leaves(await bound(plane, namespace, "next", 8))) == {"right"}
 
 
 @RUNS
@@ -130,7 +130,7 @@ async def test_two_gangs_at_once_get_a_leaf_each(plane, counted, nodes, namespac
     await asyncio.gather(
         *(plane.api.create(build_group(name, 6, key=key), namespace=namespace) for name in ("left", "right"))
     )
-    leaves = [set(gangs.leaves_of(await bound(plane, namespace, name, 6))) for name in ("left", "right")]
+    leaves = [set(gangs.list_leaves(await bound(plane, namespace, name, 6))) for name in ("left", "right")]
     assert sorted(leaves, key=str) == [{"one"}, {"two"}]
 
 
@@ -141,8 +141,8 @@ async def test_two_gangs_at_once_get_a_leaf_each(plane, counted, nodes, namespac
 async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, counted, nodes, namespace):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     await gangs.start_job(counted, namespace, gangs.job("train", 8))
-    placed = await gangs.bound(plane.api, namespace, 8, f"{gangs.JOB_NAME}=train")
+    placed = await gangs.wait_bound(plane.api, namespace, 8, f"{gangs.JOB_NAME}=train")
     assert all("schedulingGroup" in pod["spec"] for pod in placed)
-    assert set(gangs.leaves_of(placed)) == {"right"}
+    assert set(gangs.list_leaves(placed)) == {"right"}
     explanation = await commands.explain(plane, counted.extender, namespace, placed[0]["metadata"]["name"])
     assert explanation["gang"]["size"] == 8

@@ -39,7 +39,7 @@ async def assert_waits(plane, volcano_gangs, name: str) -> None:
 
 async def test_preemption_waits_until_victims_are_gone(plane, nodes, namespace, volcano_gangs, urgent):
     a, b = await gangs.make_leaves(nodes, a=4, b=4)
-    await gangs.hold(plane.api, namespace, *b)  # no job of Volcano's: nothing it may preempt
+    await gangs.hold_devices(plane.api, namespace, *b)  # no job of Volcano's: nothing it may preempt
     extender = await volcano_gangs.install(**PREEMPT)
     victims = await volcano_gangs.run("victim", 4, annotations=STAYS)
     announced = await sites.metric(extender, "railwright_requests_total", path="/volcano/allocate")
@@ -57,7 +57,7 @@ async def test_preemption_waits_until_victims_are_gone(plane, nodes, namespace, 
     assert await gangs.list_full(volcano_gangs.site, a, gpus=8) == set(a), "nor are they anybody else's"
     await volcano_gangs.let_go(going[3:])
     pods = await volcano_gangs.running("urgent", 4)
-    assert {*map(gangs.node_of, pods)} == {*map(gangs.node_of, victims)} == set(a)
+    assert {*map(gangs.get_node, pods)} == {*map(gangs.get_node, victims)} == set(a)
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
@@ -68,4 +68,4 @@ async def test_preemption_empties_one_leaf(nodes, volcano_gangs, urgent):
     for name in ("low-0", "low-1", "low-2"):
         await volcano_gangs.run(name, 4)
     pods = await volcano_gangs.run("urgent", 4, priority=urgent)
-    assert len(gangs.runs_of(pods)) == 1, gangs.leaves_of(pods)
+    assert len(gangs.list_runs(pods)) == 1, gangs.list_leaves(pods)

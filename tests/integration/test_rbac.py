@@ -107,7 +107,7 @@ async def exercise_webhook(plane, namespace: str, site) -> None:
     pod["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
     with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
         await plane.api.create(pod, namespace=namespace)
-    await conditions.event(plane.api, namespace, "FabricRefused")
+    await conditions.wait_event(plane.api, namespace, "FabricRefused")
 
 
 async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
@@ -135,7 +135,7 @@ async def exercise_certs(plane, namespace: str, site) -> None:
         for _ in range(3):  # another writer overwrites it again and again
             await installed.overwrite()
             assert await installed.wait_for_bundle() == written
-        await conditions.event(plane.api, "default", installed_names.OVERWRITTEN, "caBundle", of=rotation.NAME)
+        await conditions.wait_event(plane.api, "default", installed_names.OVERWRITTEN, "caBundle", of=rotation.NAME)
     finally:
         await installed.remove()
 

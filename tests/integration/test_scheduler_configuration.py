@@ -32,7 +32,7 @@ async def test_a_scheduler_without_the_clusters_dns_calls_the_extender(plane, se
     await plane.schedulers.kube(entry)
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     placed = await gangs.run_gang(served, namespace, "train", 8)
-    assert set(gangs.leaves_of(placed)) == {"right"}
+    assert set(gangs.list_leaves(placed)) == {"right"}
 
 
 @contextlib.asynccontextmanager
@@ -71,4 +71,4 @@ async def test_the_charts_scheduler_places_the_pods_that_admission_gives_it(plan
     async with second_scheduler(plane, served, tmp_path):
         placed = await gangs.run_gang(served, namespace, "train", 8)
     assert {pod["spec"]["schedulerName"] for pod in placed} == {NAME}
-    assert set(gangs.leaves_of(placed)) == {"right"}
+    assert set(gangs.list_leaves(placed)) == {"right"}

@@ -40,9 +40,11 @@ RDMA = {f"nvidia.com/mlx5_{rail}": 1 for rail in range(4)}
 ROWS = {
     "360-roce": Row(None, "volcano.sh/job-name={}", 1, RDMA),
     "360-infiniband": Row(None, "volcano.sh/job-name={}", 1, RDMA),
-    "sriov-8-rail": Row("training-operator", jobs.of_kubeflow("llm"), 2, {"nvidia.com/ib_sriov_vf": 8}, nodes=2),
-    "ack-erdma": Row("training-operator", jobs.of_kubeflow("erdma"), 2, {"aliyun/erdma": 2}),
-    "pvrdma-mpi": Row("mpi-operator", jobs.of_kubeflow("tensorflow-benchmarks"), 5, {}),
+    "sriov-8-rail": Row(
+        "training-operator", jobs.select_kubeflow_pods("llm"), 2, {"nvidia.com/ib_sriov_vf": 8}, nodes=2
+    ),
+    "ack-erdma": Row("training-operator", jobs.select_kubeflow_pods("erdma"), 2, {"aliyun/erdma": 2}),
+    "pvrdma-mpi": Row("mpi-operator", jobs.select_kubeflow_pods("tensorflow-benchmarks"), 5, {}),
     "vivo-roce": Row(None, "volcano.sh/job-name={}", 2, CX6),
     "llm-d": Row("lws", "leaderworkerset.sigs.k8s.io/name", 4, {"rdma/ib": 1}, nodes=4),
 }

@@ -97,7 +97,7 @@ async def test_a_dry_run_stores_counts_and_reports_nothing(plane, namespace, ins
     tree["metadata"]["name"] = "real"
     await plane.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(tree), check=False)
 
-    await conditions.event(plane.api, namespace, "FabricRefused")
+    await conditions.wait_event(plane.api, namespace, "FabricRefused")
     assert len(await plane.api.list("Event", namespace)) == 1, "of the pod that was really created, and no other"
 
 

@@ -25,7 +25,7 @@ class Kube:
         await gangs.release(both.plane.api, namespace, pods, seen_by=both.extender)
 
     async def bound(self, plane, namespace, gang, size):
-        return await gangs.bound(plane.api, namespace, size, f"{gangs.GROUP}={gang}", seconds=120)
+        return await gangs.wait_bound(plane.api, namespace, size, f"{gangs.GROUP}={gang}", seconds=120)
 
     async def delete(self, plane, namespace, gang):
         await remove(plane, namespace, f"{gangs.GROUP}={gang}")
@@ -38,7 +38,7 @@ class Volcano:
         await both.plane.api.create(gangs.volcano_job(gang, size, **SMALL), namespace=namespace)
 
     async def bound(self, plane, namespace, gang, size):
-        return await gangs.bound(plane.api, namespace, size, f"{gangs.VOLCANO_JOB}={gang}", seconds=120)
+        return await gangs.wait_bound(plane.api, namespace, size, f"{gangs.VOLCANO_JOB}={gang}", seconds=120)
 
     async def delete(self, plane, namespace, gang):
         await plane.api.delete(manifests.VOLCANO_JOB, gang, namespace)
@@ -62,7 +62,7 @@ async def remove(plane, namespace, labels):
 
 async def assert_each_has_a_node(plane, both, *gangs_of_pods):
     """Assert that no node has two of these pods, and that the extender counts each of them once."""
-    taken = [gangs.node_of(pod) for pods in gangs_of_pods for pod in pods]
+    taken = [gangs.get_node(pod) for pods in gangs_of_pods for pod in pods]
     assert len(set(taken)) == len(taken), sorted(taken)
     await sites.wait_metric(both.extender, "railwright_assumed_pods", 0)
     await gangs.wait_until_taken(both, *taken)
@@ -77,10 +77,10 @@ async def test_a_gang_that_changes_over_gets_a_leaf_again(plane, both, nodes, na
     other = await new.bound(plane, namespace, "other", 3)
     await old.delete(plane, namespace, "train")
     # with fewer than four nodes seen free in each leaf, the gang would be split
-    await gangs.wait_until_free(both, *map(gangs.node_of, before))
+    await gangs.wait_until_free(both, *map(gangs.get_node, before))
     await new.create(both, namespace, "train", 4)
     after = await new.bound(plane, namespace, "train", 4)
-    assert set(gangs.leaves_of(before)) == set(gangs.leaves_of(after)) == {"a"}
+    assert set(gangs.list_leaves(before)) == set(gangs.list_leaves(after)) == {"a"}
     await assert_each_has_a_node(plane, both, after, other)
     said = await commands.explain(plane, both.extender, namespace, after[0]["metadata"]["name"])
     assert (said["gang"]["size"], said["gang"]["leaves"]) == (4, 1), said

@@ -22,7 +22,7 @@ async def extender(plane, nodes, namespace, volcano_gangs):
         leaves = {f"{spine[-1]}{number}": size for number, size in enumerate(sizes)}
         await gangs.make_leaves(nodes, spine=spine, **leaves)
     taken = [f"{leaf}-{number:02}" for leaf, count in TAKEN.items() for number in range(count)]
-    await gangs.hold(plane.api, namespace, *taken)
+    await gangs.hold_devices(plane.api, namespace, *taken)
     return await volcano_gangs.install()
 
 
@@ -35,6 +35,6 @@ def fewest(size: int) -> int:
 async def test_a_large_gang_uses_the_fewest_leaves_in_rank_order(volcano_gangs, extender):
     pods = await volcano_gangs.run("long", 20, master=True)
     assert [pod["metadata"]["name"] for pod in pods[:2]] == ["long-master-0", "long-worker-0"]
-    leaves = gangs.runs_of(pods)  # a leaf once for each stretch of ranks
-    assert len(leaves) == fewest(21), gangs.leaves_of(pods)
+    leaves = gangs.list_runs(pods)  # a leaf once for each stretch of ranks
+    assert len(leaves) == fewest(21), gangs.list_leaves(pods)
     assert {leaf[0] for leaf in leaves} == {"a"}, "one spine holds it"

@@ -40,7 +40,7 @@ def between_sessions(act):
 
 async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes, namespace, volcano_gangs):
     a, b, c = await gangs.make_leaves(nodes, a=4, b=4, c=4)
-    await gangs.hold(plane.api, namespace, *a[1:], *b[2:], *c)  # three nodes are free, in two leaves
+    await gangs.hold_devices(plane.api, namespace, *a[1:], *b[2:], *c)  # three nodes are free, in two leaves
     extender = await volcano_gangs.install(**PATIENT)
     taken_back = await sites.metric(extender, REQUESTS, path="/volcano/deallocate")
 
@@ -61,7 +61,7 @@ async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes,
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
     # What it was tried on is free for whoever fits.
-    assert gangs.runs_of(await volcano_gangs.run("passes", 2)) == ["b"]
+    assert gangs.list_runs(await volcano_gangs.run("passes", 2)) == ["b"]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     await volcano_gangs.assert_unplaced("waits")
 
@@ -70,5 +70,5 @@ async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes,
             await release(plane, namespace, names)
 
     volcano_gangs.site.proxy.hook = between_sessions(make_room)
-    assert gangs.runs_of(await volcano_gangs.running("waits", 4)) == ["a"]
+    assert gangs.list_runs(await volcano_gangs.running("waits", 4)) == ["a"]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)

@@ -140,13 +140,13 @@ async def test_a_quota_on_the_rails_counts_what_templates_ask(plane, nodes, name
     await nodes.make("gpu-0")
     hard = {f"requests.{name}": "2" for name in RAILS}
     await plane.api.create(manifests.build("ResourceQuota", "rails", spec={"hard": hard}), namespace=namespace)
-    await conditions.has(plane.api, "ResourceQuota", "rails", namespace, status={"hard": hard})
+    await conditions.wait_object(plane.api, "ResourceQuota", "rails", namespace, status={"hard": hard})
 
     await plane.api.create(app("StatefulSet", replicas=3), namespace=namespace)
     await pods_of(plane, namespace, 2)
 
-    await conditions.has(plane.api, "ResourceQuota", "rails", namespace, status={"used": hard})
-    await conditions.event(plane.api, namespace, "FailedCreate", "exceeded quota: rails", "nvidia.com/mlx5_0")
+    await conditions.wait_object(plane.api, "ResourceQuota", "rails", namespace, status={"used": hard})
+    await conditions.wait_event(plane.api, namespace, "FailedCreate", "exceeded quota: rails", "nvidia.com/mlx5_0")
 
 
 async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, namespace, installed):
@@ -155,7 +155,7 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
     spec = {"weight": 1, "capability": {"nvidia.com/mlx5_0": "1"}}
     queue = f"small-{namespace}"
     await plane.api.create(manifests.build("Queue", queue, spec=spec))
-    await conditions.has(plane.api, "Queue", queue, status={"state": "Open"})
+    await conditions.wait_object(plane.api, "Queue", queue, status={"state": "Open"})
 
     try:
         created = await plane.api.create(volcano_job("gang", 2, queue=queue), namespace=namespace)

@@ -1,1 +1,1 @@
-"""Makes this folder a package, so that fixtures of its scope end with its last test: the virtual nodes leave then."""
+"""Makes this folder a package, so that its package fixtures, the virtual nodes, end with its last test."""

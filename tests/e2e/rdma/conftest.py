@@ -1,4 +1,4 @@
-"""The tests in this folder run on nodes in virtual machines, whose kernel has RDMA devices."""
+"""Fixtures of tests on nodes in virtual machines, whose kernel has RDMA devices."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from realnode import builds, mpi_image, rdma_image
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def virtual_nodes(installed, real_site):
-    """Yield the nodes by name, joined to the site for the tests of this folder."""
+    """Yield the virtual nodes by name; they are part of the site during the tests of this folder."""
     from realnode import virtual_node
 
     if not builds.locate_kubelet().exists():

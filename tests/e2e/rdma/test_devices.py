@@ -17,17 +17,17 @@ READY = ", ".join(f"rail{rail} mlx5_{rail} 192.168.{rail + 2}.9 GID \\d+ mtu 900
 
 @pytest.fixture(scope="module")
 def node(virtual_nodes):
-    """A node without pods."""
+    """Return a node without pods."""
     return virtual_nodes[layout.VIRTUAL_NODES[0]]
 
 
 async def run_script(node, script: str) -> str:
-    """Run lines of a shell in the node; the first that fails ends it."""
+    """Run shell lines in the node until one fails."""
     return await node.run("sh", "-ec", script)
 
 
 async def add_namespace(node) -> None:
-    """Make a network namespace as a pod of four rails has it."""
+    """Make a network namespace like that of a pod with four rails."""
     lines = ["ip netns add pod", "ip -n pod link set lo up"]
     for rail in range(layout.RAILS):
         lower = layout.name_interface(rail)
@@ -41,7 +41,7 @@ async def add_namespace(node) -> None:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def preflight(node):
-    """Yield `await preflight(...)`: run preflight in a pod's namespace; its exit code and output."""
+    """Yield `await preflight(...)`: run preflight in a pod's namespace; return its exit code and output."""
     rows = [f"--rail=rail{rail},device=mlx5_{rail},interface=net{rail + 1}" for rail in range(layout.RAILS)]
     program = ("ip", "netns", "exec", "pod", "env", f"PYTHONPATH={releases.ROOT}", sys.executable, "-m")
 

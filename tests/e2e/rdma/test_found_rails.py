@@ -33,7 +33,7 @@ async def pair(resolving_nodes, real_site):
 
 
 async def read_index(rank: ranks.Rank, device: str, address: str) -> int:
-    """Return the GID index in the environment of the rank, which is that of each rail."""
+    """Return the GID index in the rank's environment, the same for each rail."""
     environment = await rank.read_environment()
     indexes = {environment[name] for name in ("NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX")}
     assert indexes == {str(await traffic.read_gid(rank, device, address))}

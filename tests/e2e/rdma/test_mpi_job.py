@@ -1,6 +1,6 @@
 """An MPIJob whose ranks ssh starts, with Open MPI over UCX: bytes in both directions over the rails.
 
-ssh passes no environment on, so the ranks read what railwright has found from its file, as the record of a pod says.
+ssh passes no environment on, so the ranks read the file with the variables that railwright has found.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ def describe_job(fabric: str, transport: Sequence[str]) -> dict:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def exchange(resolving_nodes, real_site, load_image):
-    """Yield `async with exchange(fabric, transport) as workers`: workers of a job whose ranks have exchanged all."""
+    """Yield `async with exchange(fabric, transport) as workers`: a job's workers after its ranks exchanged data."""
     await load_image(mpi_image.build)
     plane = real_site.plane
     await plane.controllers.start("mpi-operator")

@@ -1,4 +1,4 @@
-"""Bytes over RDMA by pods that railwright made: jobs with one label, on nodes whose kernel has soft RoCE devices."""
+"""RDMA traffic of injected pods: jobs with one label, on nodes whose kernel has soft RoCE devices."""
 
 import json
 import re
@@ -58,7 +58,7 @@ async def test_pods_that_share_a_node_write_on_each_rail(virtual_nodes, real_sit
 
 
 async def read_preflight(site, name: str, phase: str) -> str:
-    """Return what a pod's preflight said when the pod has a phase."""
+    """Wait until a pod has a phase, and return its preflight's message."""
 
     async def find_message() -> str:
         seen = await site.plane.api.get("Pod", name, rails.NAMESPACE)
@@ -70,7 +70,7 @@ async def read_preflight(site, name: str, phase: str) -> str:
 
 
 async def run_on(site, create, pod: dict) -> tuple[ranks.Rank, str]:
-    """Create a pod, and return it when it runs, with what its preflight said."""
+    """Create a pod, wait until it runs, and return it with its preflight's message."""
     name = (await create(pod))["metadata"]["name"]
     message = await read_preflight(site, name, "Running")
     print(f"{name}: {message}")

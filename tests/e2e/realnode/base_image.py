@@ -1,6 +1,6 @@
-"""A likeness of python:3.13-slim made of this machine's files, because no registry is asked.
+"""An image like python:3.13-slim, made of this machine's files, because no registry is used.
 
-It has CPython with the standard library as that image has it (no tests, no compiled files), the shared libraries that
+It has CPython with its standard library (no tests, no compiled files), the shared libraries that
 Python needs, a shell by busybox and the machine's CA certificates. Unlike that image it has no apt and no Debian.
 """
 
@@ -28,7 +28,7 @@ _WHEELS = (  # what manylinux wheels may expect of every distribution, by PEP 60
 
 
 def find_obstacle(version: str) -> str:
-    """Return why no such image of Python `version` can be made here, in one line; empty where it can."""
+    """Return why no image of Python `version` can be made here, in one line; empty if one can."""
     running = "{}.{}".format(*sys.version_info)
     if running != version:
         return f"the image has Python {version}, and .venv has {running}"
@@ -70,7 +70,7 @@ def _copy_python(root: pathlib.Path) -> None:
 
 
 def _list_libraries(root: pathlib.Path) -> set[str]:
-    """Return the shared libraries that Python and its modules need, by ldd, and those that wheels expect."""
+    """Return the shared libraries that Python and its modules need, found by ldd, and those that wheels expect."""
     modules = [*(root / "usr/local/bin").glob("python3.*"), *(root / "usr/local/lib").rglob("lib-dynload/*.so")]
     output = subprocess.run(["ldd", *map(str, modules)], capture_output=True, text=True, check=True).stdout
     paths = set(re.findall(r"(/\S+) \(0x", output))
@@ -79,9 +79,9 @@ def _list_libraries(root: pathlib.Path) -> set[str]:
 
 
 def copy_program(root: pathlib.Path, program: pathlib.Path, path: str, libraries: Sequence[str]) -> None:
-    """Copy a program or library to `path` of the image, and the libraries that it needs to where the loader looks.
+    """Copy a program or library to `path` of the image, and its libraries to the folders of the loader.
 
-    `libraries` are the folders in which they are, beside the machine's own.
+    `libraries` are folders with libraries, besides the machine's own.
     """
     target = root / path.lstrip("/")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def copy_program(root: pathlib.Path, program: pathlib.Path, path: str, libraries
 
 
 def copy_libraries(root: pathlib.Path, files: Sequence[pathlib.Path], libraries: Sequence[str]) -> None:
-    """Copy the libraries that the files need to where the loader looks; `libraries` are their folders."""
+    """Copy the libraries that the files need to the folders of the loader; `libraries` are folders with libraries."""
     environment = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": ":".join(libraries)}
     output = subprocess.run(["ldd", *files], env=environment, capture_output=True, text=True, check=False).stdout
     for library in sorted(set(re.findall(r"(/\S+) \(0x", output))):
@@ -100,7 +100,7 @@ def copy_libraries(root: pathlib.Path, files: Sequence[pathlib.Path], libraries:
 
 
 def _copy_library(root: pathlib.Path, path: str) -> None:
-    """Copy a library to its own path, those of Python's prefix to /usr/lib, where the loader looks."""
+    """Copy a library to its own path, or from Python's prefix to /usr/lib, where the loader looks."""
     target = f"/usr/lib/{pathlib.Path(path).name}" if path.startswith(sys.base_prefix) else path
     place = root / target.lstrip("/")
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Builds a node's programs once into a cache, from Go modules pinned by go.sum and from Debian packages.
 
-Owns the lists and the cache folders. runc, nft, busybox and the containerd of one node are the machine's own Debian
+runc, nft, busybox and the containerd of one node are the machine's own Debian
 packages, unpacked and never installed. Standard library only, as `plane.binaries`, because `build.py` runs it before
 anything is proven to be installed.
 """
@@ -80,7 +80,7 @@ class Builds:
 
 
 def folder() -> pathlib.Path:
-    """Return the cache folder of exactly these sums, sources, flags and this kind of machine."""
+    """Return the cache folder for these sums, sources and flags and this kind of machine."""
     sources = sorted([*FOLDER.rglob("go.mod"), *FOLDER.rglob("go.sum"), *FOLDER.rglob("*.go")])
     needed = [path for path in sources if path.parent.name not in _SEPARATE]
     return binaries.get_cache_folder("node", repr(sorted(PROGRAMS.items())).encode(), *needed)
@@ -102,14 +102,14 @@ def get_kubelet_step() -> binaries.Step:
 
 
 def package_root() -> pathlib.Path:
-    """Return the cache folder of these packages as this release of Debian, or of its like, has them."""
+    """Return the cache folder of these packages of this release of Debian or a derivative."""
     release = pathlib.Path("/etc/os-release").read_bytes()
     key = hashlib.sha256(repr(PACKAGES).encode() + release).hexdigest()[:16]
     return binaries.cache() / f"node-packages-{platform.machine()}-{key}"
 
 
 def locate() -> Builds:
-    """Return what is ready. Raises FileNotFoundError that says what is missing and how to build it."""
+    """Return the built programs. Raises FileNotFoundError that says what is missing and how to build it."""
     ready = Builds(folder(), package_root() / "root")
     required = [*(ready.programs / name for name in PROGRAMS), ready.crds, ready.packages / "complete"]
     for path in required:

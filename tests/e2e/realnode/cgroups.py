@@ -13,7 +13,7 @@ _CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 
 
 def make(name: str) -> None:
-    """Make the cgroup in every hierarchy, ready for pods."""
+    """Make the cgroup in every hierarchy, with the controllers that pods need."""
     for hierarchy in list_hierarchies():
         (hierarchy / name).mkdir(exist_ok=True)
     if machine.is_unified():
@@ -27,7 +27,7 @@ def make(name: str) -> None:
 
 
 def remove(name: str) -> bool:
-    """Remove the cgroup and all below it; True when nothing of it is left."""
+    """Remove the cgroup and all below it. Return False if some of it is left."""
     for hierarchy in list_hierarchies():
         for folder, _, _ in os.walk(hierarchy / name, topdown=False):
             with contextlib.suppress(OSError):  # processes in it are still ending

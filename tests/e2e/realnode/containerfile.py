@@ -1,8 +1,8 @@
 """Builds an image from a Containerfile without a registry and without a daemon: each instruction makes a layer.
 
-Owns the few instructions that our Containerfile has; any other is an error, so that a change of it is not passed over.
-Layers are folders in the cache, keyed by all that made them; RUN takes place in an overlay of the layers below. RUN has
-the machine's network and pip's own settings, as `podman build` has it.
+It knows only the instructions of our Containerfile; any other is an error, so that none is ignored. Layers are folders
+in the cache, keyed by their inputs; RUN takes place in an overlay of the layers below. RUN has the machine's network
+and pip's own settings, as with `podman build`.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ class Stage:
 
 
 def find_base(text: str) -> str:
-    """Return the image that the last stage is made of."""
+    """Return the base image of the last stage."""
     return re.findall(r"^FROM (\S+)", text, re.MULTILINE)[-1]
 
 
@@ -181,7 +181,7 @@ class Builder:
 
 
 def _digest(path: pathlib.Path) -> str:
-    """Return a digest of a file's, or of a folder's, names and contents."""
+    """Return a digest of the names and contents of a file or folder."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.sha256()
     for file in files:

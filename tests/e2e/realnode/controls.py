@@ -1,7 +1,7 @@
 """The control plane of a site of real nodes: the harness's own, in the site's network namespace.
 
-Owns what differs from the plane of fake nodes: addresses that nodes can reach, kubelet's credentials, no kwok, and
-cluster DNS.
+It differs from the plane of fake nodes: addresses that nodes can reach, kubelet's credentials, no kwok, and cluster
+DNS.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ endpoints: [{{addresses: [{layout.GATEWAY}], conditions: {{ready: true}}}}]
 
 
 class Components(components.Components):
-    """The command lines of programs that real nodes talk to."""
+    """Command lines of the programs of a control plane for real nodes."""
 
     admission = ()
 
@@ -103,7 +103,7 @@ class Controls(plane.Plane):
         return aiohttp.TCPConnector(ssl=tls, limit=0, socket_factory=self._cables.make_socket)
 
     def write_credentials(self) -> None:
-        """Write the kubeconfigs of what runs on nodes. CNI plugins act as administrators, as their charts have it."""
+        """Write the kubeconfigs of the nodes' programs. CNI plugins act as administrators, as with their charts."""
         users = {
             f"kubelet-{name}": (f"system:node:{name}", ("system:nodes",))
             for name in (*layout.NODES, *layout.VIRTUAL_NODES)
@@ -114,7 +114,7 @@ class Controls(plane.Plane):
             self.certificates.kubeconfig(name, self.parts.outside, user, groups)
 
     async def install_networks(self, ready: builds.Builds) -> None:
-        """Create whereabouts' kinds, and start cluster DNS and the way from here to Services."""
+        """Create whereabouts' CRDs, and start cluster DNS and the program that connects this process to Services."""
         for path in sorted(ready.crds.glob("*.yaml")):
             await self.apply(path.read_text())
         await self.apply(_DNS_OBJECTS)
@@ -126,7 +126,7 @@ class Controls(plane.Plane):
         self._start_program("kube-proxy", command, services.environment(str(ready.packages), ready.libraries))
 
     async def call_extender(self) -> None:
-        """Configure Volcano as the shipped example has it; returns when the next session uses it."""
+        """Configure Volcano as in the shipped example; return when the next session uses the configuration."""
         await self._wait_extender()
         await self.schedulers.volcano(conf=yaml.safe_load((_SCHEDULERS / "volcano-scheduler.yaml").read_text()))
 
@@ -137,9 +137,9 @@ class Controls(plane.Plane):
         await self.schedulers.kube({**extender, "tlsConfig": {"caFile": str(self.extender_ca)}})
 
     async def _wait_extender(self) -> None:
-        """Write the extender's CA, and wait until the extender answers where schedulers ask: through its Service.
+        """Write the extender's CA, and wait until the extender answers through its Service, as schedulers call it.
 
-        Its Deployment is available earlier than kube-proxy leads to it.
+        Its Deployment is available before kube-proxy has its address.
         """
         secret = await self.api.get("Secret", "railwright-extender-tls", releases.NAMESPACE)
         self.extender_ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))

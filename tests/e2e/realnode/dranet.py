@@ -18,7 +18,7 @@ _SLICE = "resource.k8s.io/v1/ResourceSlice"
 
 
 class Driver:
-    """dranet on a site."""
+    """Installs and removes dranet on a site."""
 
     def __init__(self, running: site.Site) -> None:
         self._site, self._api = running, running.plane.api
@@ -26,7 +26,7 @@ class Driver:
         self._objects: list[api.Object] = []
 
     async def install(self) -> None:
-        """Install it; returns when its slice has all virtual functions of the node."""
+        """Install it, and wait until its ResourceSlice has all virtual functions of the node."""
         ready = dranet_build.locate()
         archive = self._site.folder / keeper.NODES / "dranet.tar"
         await self._site.nodes[layout.NRI_NODE].load(images.make_program(ready.program, _IMAGE, archive))
@@ -42,7 +42,7 @@ class Driver:
         await waiting.wait(is_published, seconds=120, describe=self.describe)
 
     async def remove(self) -> None:
-        """Remove it and its slices."""
+        """Remove it and its ResourceSlices."""
         await self._site.plane.kubectl("delete", "--wait", "--filename=-", stdin=yaml.safe_dump_all(self._objects))
 
         async def is_gone() -> bool:
@@ -66,7 +66,7 @@ class Driver:
         return [entry for entry in slices if entry["spec"]["driver"] == DRIVER]
 
     async def describe(self) -> str:
-        """Return its pods and the end of their log, for failures."""
+        """Return its pods and the end of their log, for messages of failed tests."""
         options = (f"--namespace={NAMESPACE}", "--selector=app=dranet")
         described = await self._site.plane.kubectl("describe", "pods", *options)
         log = await self._site.plane.kubectl("logs", *options, "--tail=40", check=False)
@@ -74,7 +74,7 @@ class Driver:
 
 
 def _adapt(spec: api.Object, sysfs: pathlib.Path) -> None:
-    """Give the DaemonSet's pods the image and the /sys that are there, and keep them on the node that has NRI."""
+    """Set the image, the /sys and the node with NRI in the DaemonSet's pods."""
     spec["nodeSelector"] = {"kubernetes.io/hostname": layout.NRI_NODE}
     spec["volumes"].insert(0, {"name": "sysfs", "hostPath": {"path": str(sysfs), "type": "Directory"}})
     (container,) = spec["containers"]

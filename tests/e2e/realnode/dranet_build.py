@@ -17,14 +17,14 @@ _PROGRAM = binaries.Program(f"{_MODULE}/cmd/dranet", module="dranet", ldflags="-
 
 @dataclasses.dataclass(frozen=True)
 class Build:
-    """The program, and the manifest by which it is installed."""
+    """The program, and the manifest that installs it."""
 
     program: pathlib.Path
     manifest: pathlib.Path
 
 
 def locate() -> Build:
-    """Return what is ready. Raises FileNotFoundError that says what is missing and how to build it."""
+    """Return the build. Raises FileNotFoundError that says what is missing and how to build it."""
     ready = Build(_folder() / "dranet", _folder() / "install.yaml")
     for path in (ready.program, ready.manifest):
         if not path.exists():

@@ -22,9 +22,9 @@ def make(folder: pathlib.Path) -> None:
 
 
 def make_class(folder: pathlib.Path, addresses: Mapping[int, str]) -> None:
-    """Make the new folder `folder`, to be mounted at a rank's /sys/class, for functions that are net1, net2 and so on.
+    """Make the new folder `folder`, to be mounted at a rank's /sys/class, with functions as net1, net2 and so on.
 
-    `addresses` maps each function, in the order of the interfaces, to the IPv4 address that the interface brings along.
+    `addresses` maps each function, in the order of the interfaces, to the IPv4 address of its interface.
     """
     hardware.link_interfaces(folder)
     for rail, (index, address) in enumerate(addresses.items(), 1):
@@ -39,7 +39,7 @@ def make_class(folder: pathlib.Path, addresses: Mapping[int, str]) -> None:
 
 
 def name_root(index: int) -> str:
-    """Return the PCIe root of a virtual function; each has one of its own."""
+    """Return the name of a virtual function's PCIe root; each function has its own."""
     return f"pci{layout.name_pci_function(index)[:7]}"
 
 

@@ -26,7 +26,7 @@ _KUBELET = {
 
 
 def main() -> None:
-    """Become the node that the file describes."""
+    """Start the node that the file describes."""
     node = layout.read_node(pathlib.Path(sys.argv[1]))
     _mount()
     socket.sethostname(node.name)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _mount() -> None:
-    """Mount the kernel's file systems, and memory where a node writes."""
+    """Mount the kernel's file systems, and tmpfs where a node writes."""
     for name in _FOLDERS:
         pathlib.Path("/", name).mkdir(parents=True, exist_ok=True)
     for kind, place in (("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("cgroup2", "/sys/fs/cgroup")):
@@ -64,7 +64,7 @@ def _mount() -> None:
 
 
 def _load_modules(node: layout.Node) -> None:
-    """Load the kernel's modules, and let the kernel find others when it needs them."""
+    """Load kernel modules, and let the kernel load others when it needs them."""
     modules = pathlib.Path("/lib/modules")
     modules.mkdir(exist_ok=True)
     roots.mount("--bind", f"{node.kernel}/lib/modules", modules)

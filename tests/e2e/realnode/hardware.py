@@ -18,10 +18,10 @@ _NULL = (1, 3)
 
 
 def list_resources() -> list[dict[str, Any]]:
-    """Return the device plugin's resources, with the names that three published deployments give to the same hardware.
+    """Return the device plugin's resources, under the names of three published deployments for the same hardware.
 
-    Shared RDMA devices are those of 360 Smart Cloud and of vivo, as k8s-rdma-shared-dev-plugin has them; each virtual
-    function is a pool of its own, as sriov-network-device-plugin has it.
+    Shared RDMA devices are those of 360 Smart Cloud and of vivo, as from k8s-rdma-shared-dev-plugin; each virtual
+    function is a pool of its own, as from sriov-network-device-plugin.
     """
     rails = [
         {"name": name, "devices": [_share(rail, index) for index in range(SHARES)]}
@@ -35,7 +35,7 @@ def list_resources() -> list[dict[str, Any]]:
 
 
 def list_soft_roce() -> list[dict[str, Any]]:
-    """Return the resources of a virtual node: the shared RDMA devices of its kernel, under one name more, and GPUs."""
+    """Return the resources of a virtual node: its kernel's shared RDMA devices, with an additional name, and GPUs."""
     rails = [
         {"name": name, "devices": [{"id": f"{rail}-{index}", "nodes": nodes} for index in range(SHARES)]}
         for rail in range(layout.RAILS)
@@ -60,7 +60,7 @@ def _list_gpus() -> dict[str, Any]:
 
 
 def write_resources(path: pathlib.Path, resources: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Write the device plugin's file; it reads a file that it finds changed."""
+    """Write the device plugin's file, which it reads again after a change."""
     temporary = path.with_name(f".{path.name}")
     temporary.write_text(json.dumps(list(resources) or list_resources()))
     temporary.replace(path)
@@ -135,7 +135,7 @@ def make_rdma_device(classes: pathlib.Path, name: str, verbs: str, *, link_layer
 
 
 def make_functions() -> None:
-    """Make what a CNI plugin reads of virtual functions: their PCI folders. `inside` makes their interfaces."""
+    """Make the PCI folders of virtual functions, for CNI plugins. `inside` makes the interfaces."""
     folder = pathlib.Path("/run/railwright-pci")
     (folder / "driver/mlx5_core").mkdir(parents=True)
     for index in range(layout.FUNCTIONS):

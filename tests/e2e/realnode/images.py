@@ -38,10 +38,10 @@ def make_busybox(busybox: pathlib.Path, archive: pathlib.Path) -> Image:
 
 
 def make_alpine(busybox: pathlib.Path, archive: pathlib.Path) -> Image:
-    """Make an image that can do what training-operator's init container does: wait until a name can be resolved.
+    """Make an image for training-operator's init container, which waits until a name can be resolved.
 
-    Its nslookup succeeds if one of the search domains has the name; busybox's wants all to have it, and busybox's shell
-    knows no other. So the shell is the machine's.
+    Its nslookup succeeds if one of the search domains has the name. busybox's requires all, and its shell runs no other
+    nslookup, so the shell is the machine's.
     """
     script = archive.with_name("nslookup")
     script.write_text('#!/bin/sh\nbusybox nslookup "$1" | grep -q "^Name:"\n')
@@ -53,12 +53,12 @@ def make_alpine(busybox: pathlib.Path, archive: pathlib.Path) -> Image:
 
 
 def make_pause(pause: pathlib.Path, archive: pathlib.Path) -> Image:
-    """Make the image of pods' first container."""
+    """Make the image of a pod's sandbox container."""
     return _make(archive, services.PAUSE_IMAGE, {"pause": pause}, {}, {"Entrypoint": ["/pause"], "User": "65535"})
 
 
 def make_program(program: pathlib.Path, name: str, archive: pathlib.Path) -> Image:
-    """Make the image of a static program: its command is that of the pod, its only file the program at /."""
+    """Make an image whose only file is a static program at /."""
     return _make(archive, name, {program.name: program}, {}, {})
 
 

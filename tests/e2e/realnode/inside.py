@@ -14,7 +14,7 @@ from realnode import cgroups, hardware, layout, roots, services
 
 
 def main() -> None:
-    """Become the node that the file describes."""
+    """Start the node that the file describes."""
     node = layout.read_node(pathlib.Path(sys.argv[1]))
     roots.enter(node)
     socket.sethostname(node.name)

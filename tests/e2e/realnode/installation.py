@@ -16,7 +16,7 @@ _PART = "app.kubernetes.io/part-of=railwright"
 
 
 class Installation:
-    """One installation on a site."""
+    """railwright on a site."""
 
     def __init__(self, running: site.Site, image: images.Image, home: pathlib.Path) -> None:
         self.site, self.image, self._home = running, image, home
@@ -42,7 +42,7 @@ class Installation:
         await self.plane.api.put(manifests.build("ConfigMap", "railwright-policy", metadata, data=data))
 
     async def wait_fabric(self, name: str, namespace: str) -> None:
-        """Wait until pods may name a fabric of the policy."""
+        """Wait until the webhook knows a fabric of the policy."""
 
         async def is_known() -> bool:
             try:
@@ -79,9 +79,9 @@ class Installation:
         return report
 
     async def run(self, command: str, *options: str) -> str:
-        """Run a command of railwright as an administrator; returns its output, findings or not.
+        """Run a command of railwright as an administrator. Return its output, with or without findings.
 
-        Raises HopelessError for wrong usage, which no wait mends.
+        Raises HopelessError for wrong usage, so that no caller tries again.
         """
         options = (*options, f"--kubeconfig={self.plane.kubeconfig}")
         program = (*self.plane.enter, *commands.RAILWRIGHT)
@@ -105,7 +105,7 @@ class Installation:
         return rejections.get(node, "")
 
     async def count_requests(self, path: str) -> int:
-        """Return how many requests of schedulers to a path the extender's pods have answered."""
+        """Return the number of schedulers' requests to a path that the extender's pods have answered."""
         counts = []
         for pod in await self.list_pods("extender"):
             metrics = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:8080/proxy/metrics"

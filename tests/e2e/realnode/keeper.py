@@ -18,7 +18,7 @@ _SECONDS = 20  # processes of a node are killed by the kernel at once; on a busy
 
 
 def main() -> None:
-    """Wait for the end of the run, then remove what is left of it."""
+    """Wait for the end of the run, then remove its cgroups and folder."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     folder, *names = sys.argv[1:]
     print("ready", flush=True)

@@ -2,7 +2,7 @@
 
 Soft iWARP (siw), because Debian's kernel lacks it, and soft RoCE (rxe) with a change. The kernel's own rxe looks up
 routes and listens in the first network namespace only, and so carries nothing for pods: their interfaces are macvlan
-ones in other namespaces. The change makes it do for pods what the driver of a card does.
+ones in other namespaces. With the change it works for pods, as a card's driver does.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The names and addresses of a site, and what a node is started with.
+"""The names and addresses of a site, and the settings of a node.
 
 Standard library only: the first process of a node reads it.
 """
@@ -59,16 +59,16 @@ class Node:
 
     @property
     def plugins(self) -> str:
-        """Folder of containerd's NRI plugins; emulated processors are too slow for their time limit."""
+        """Folder of containerd's NRI plugins; empty in a virtual machine, which is too slow for their time limit."""
         return "" if self.kernel else f"{self.programs}/nri"
 
     def write(self, path: pathlib.Path) -> None:
-        """Write this for the first process of the node."""
+        """Write the settings for the first process of the node."""
         path.write_text(json.dumps(dataclasses.asdict(self)))
 
 
 def read_node(path: pathlib.Path) -> Node:
-    """Read what `Node.write` wrote."""
+    """Read the settings from a file of `Node.write`."""
     document: dict[str, Any] = json.loads(path.read_text())
     return Node(**{**document, "binds": tuple(document["binds"])})
 

@@ -26,12 +26,12 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 def find_obstacle() -> str:
-    """Return why no real node can run on this machine, in one line; empty where it can."""
+    """Return why no real node can run on this machine, in one line; empty if one can."""
     return next((reason for check in _CHECKS if (reason := check())), "")
 
 
 def is_unified() -> bool:
-    """Return True where the machine has cgroup v2 alone."""
+    """Return True if the machine has only cgroup v2."""
     return (CGROUPS / "cgroup.controllers").exists()
 
 

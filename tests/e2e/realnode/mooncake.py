@@ -1,4 +1,4 @@
-"""Mooncake's transfer engine: a program that receives in one pod what a program in another writes into its memory."""
+"""Mooncake's transfer engine: a program in one pod writes into the memory of a program in another."""
 
 import re
 
@@ -36,7 +36,7 @@ print("SENT", hashlib.sha256(memory.raw).hexdigest(), flush=True)
 
 
 async def transfer(client: ranks.Rank, server: ranks.Rank) -> None:
-    """Write from one pod into the other's memory, as Mooncake does by their environment; check the content there."""
+    """Write from one pod into the other's memory with Mooncake and the pods' environment; check the content there."""
     addresses = {rank: await traffic.get_pod_address(rank) for rank in (client, server)}
     start = f'python3 -c "$0" "$@" > {_LOG} 2>&1 < /dev/null & echo $! > /tmp/pids'
     await server.run("sh", "-c", start, _RECEIVE, addresses[server], "rdma")

@@ -1,7 +1,6 @@
 """An image for ranks: Open MPI, sshd, UCX, perftest and Mooncake of Debian and PyPI, on the layer of the base image.
 
-SSHD is the command of a pod that takes such ranks: it makes host keys and serves without PAM and sshd_config, which the
-image lacks.
+SSHD is the command of a worker pod: it makes host keys and serves without PAM and sshd_config, which the image lacks.
 """
 
 import hashlib
@@ -81,7 +80,7 @@ def _install_mooncake(packages: pathlib.Path) -> None:
 
 
 def _list_libraries(root: pathlib.Path, packages: pathlib.Path) -> set[str]:
-    """Return the machine's own libraries that the packages need besides those that they bring."""
+    """Return the machine's own libraries that the packages need besides their own."""
     names = (
         "bin/ssh",
         "bin/ssh-keygen",

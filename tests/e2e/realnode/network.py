@@ -1,6 +1,6 @@
 """The network of a site: a namespace without a way out, a bridge for eth0 and one for each rail, cables to nodes.
 
-Owns the links, and sockets in the namespace for the test's own process.
+It makes the links, and sockets in the namespace for the test's own process.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _NODE_PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Network:
-    """The namespace, alive as long as its keeper; `folder` is removed by that when the run ends or dies."""
+    """The namespace, which exists as long as its keeper. The keeper removes `folder` when the run ends or dies."""
 
     def __init__(self, folder: pathlib.Path, cgroups: Sequence[str]) -> None:
         command = ["unshare", "--net", sys.executable, "-m", "realnode.keeper", str(folder), *cgroups]
@@ -68,7 +68,7 @@ class Network:
         self.run_ip("route", "replace", node.pods, "via", node.address)
 
     def make_taps(self, node: layout.Node) -> list[str]:
-        """Make a port for each interface of a virtual machine, eth0 first, and return their names."""
+        """Make a tap for each interface of a virtual machine, eth0 first, and return their names."""
         bridges = [layout.BRIDGE, *(name_bridge(rail) for rail in range(layout.RAILS))]
         for bridge in bridges:
             port = f"{bridge}-{node.number}"
@@ -79,7 +79,7 @@ class Network:
         return [f"{bridge}-{node.number}" for bridge in bridges]
 
     def remove_taps(self, node: layout.Node) -> None:
-        """Remove the ports of a virtual machine that are there, and the route to its pods."""
+        """Remove the taps of a virtual machine, and the route to its pods."""
         for link in json.loads(self.run_ip("-json", "link")):
             if link["ifname"].endswith(f"-{node.number}"):
                 self.run_ip("link", "delete", link["ifname"])

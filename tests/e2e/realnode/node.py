@@ -19,7 +19,7 @@ _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Node:
-    """A running node. It ends with the process that started it, whatever ends that."""
+    """A running node. It ends with the process that started it."""
 
     import_options: tuple[str, ...] = ("--no-unpack",)  # of `ctr images import`: containerd unpacks for a container
 
@@ -32,7 +32,7 @@ class Node:
         self._pid = 0  # of the node's first process
 
     async def start(self) -> None:
-        """Start it and plug it in; returns before kubelet is ready."""
+        """Start it and connect its cables; return before kubelet is ready."""
         inside = [sys.executable, "-m", "realnode.inside", str(self._write_files())]
         command = [*self._cables.enter, "unshare", *_NAMESPACES, *inside]
         process = processes.Process("node", command, logs=self.logs)
@@ -41,7 +41,7 @@ class Node:
         self._cables.plug(self.settings, self._pid)
 
     def list_resources(self) -> list[dict[str, Any]]:
-        """Return what its device plugin offers at first."""
+        """Return the resources that its device plugin offers at first."""
         return hardware.list_resources()
 
     def _write_files(self) -> pathlib.Path:
@@ -79,7 +79,7 @@ class Node:
         return text
 
     async def load(self, image: images.Image) -> None:
-        """Give the node an image, as a pull would."""
+        """Load an image on the node, as a pull would."""
 
         async def serves() -> bool:
             return "Server" in await self.run("ctr", "version")
@@ -112,5 +112,5 @@ class Node:
         await self.start()
 
     def offer(self, resources: list[dict[str, Any]]) -> None:
-        """Change what the device plugin offers."""
+        """Change the resources that the device plugin offers."""
         hardware.write_resources(self.settings.device_file, resources)

@@ -22,10 +22,10 @@ def describe(
     annotations: Mapping[str, str] | None = None,
     **more: Any,
 ) -> api.Object:
-    """Return a pod of one container with a shell, which ends at once when it is deleted.
+    """Return a pod of one container with a shell, which ends at once when the pod is deleted.
 
-    One of a fabric has a GPU unless `limits` say otherwise, and all that railwright adds but what `skip` names. `on` is
-    a node that a scheduler has to choose.
+    A pod with a fabric has a GPU unless `limits` say otherwise; `skip` names parts not to inject. `on` is a node that a
+    scheduler has to choose.
     """
     if limits is None:
         limits = manifests.ONE_GPU if fabric else {}

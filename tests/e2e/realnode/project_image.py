@@ -16,7 +16,7 @@ _RETENTION_SECONDS = 3 * 24 * 3600  # layers and archives that no build has used
 
 
 def find_obstacle() -> str:
-    """Return why the image cannot be built on this machine, in one line; empty where it can."""
+    """Return why the image cannot be built on this machine, in one line; empty if it can."""
     base = containerfile.find_base(_read())
     version = re.search(r"python:(3\.\d+)", base)
     assert version is not None, f"Containerfile: {base} is no image of Python"

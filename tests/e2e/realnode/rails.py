@@ -1,4 +1,4 @@
-"""The rails of published deployments on a site: their networks with addresses by whereabouts, where their jobs run."""
+"""The networks, policies and jobs of published deployments on a site; whereabouts gives addresses."""
 
 import copy
 import json
@@ -41,8 +41,8 @@ async def install(running: plane.Plane, *, only: str = "") -> None:
 
 
 def describe_policy(image: images.Image) -> str:
-    """Return the policy of the example with more fabrics. Pods of two run preflight from our image:
-    `checked` expects the MTU that the rails have, `oversized` a larger one. The others are those of other deployments.
+    """Return the policy of the example with more fabrics. Pods of two run preflight from our image: `checked` expects
+    the MTU that the rails have, `oversized` a larger one. The others are of other deployments.
     """
     policy = yaml.safe_load((EXAMPLE / "policy.yaml").read_text())
     for name, mtu in (("checked", 9000), ("oversized", 9100)):
@@ -54,9 +54,9 @@ def describe_policy(image: images.Image) -> str:
 
 
 def describe_soft_roce_policy(image: images.Image) -> str:
-    """Return the policy with fabrics of resources that only virtual nodes offer, which all are of one kubelet.
+    """Return the policy with fabrics of resources that only virtual nodes offer.
 
-    Rails cannot reach each other, and `soft-roce` says so. With `warn`, a pod starts whatever preflight says. `stated`
+    Rails cannot reach each other, and `soft-roce` says so. With `warn`, a pod starts even if preflight fails. `stated`
     names the devices, so that lint knows them. `off-rails` has the variables by which TCP of Open MPI stays off the
     rails, as `railwright explain` advises.
     """
@@ -92,7 +92,7 @@ def describe_job(
     command: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the example's job with a worker beside its master, a node for each, and an image that is there.
+    """Return the example's job with a worker besides its master, on two nodes, with an image of the site.
 
     Its command and environment stay the example's unless others are named. Each test gives it another name, because
     Volcano may make no pods for a job whose name was used.
@@ -113,8 +113,8 @@ def describe_job(
 def list_networks(credentials: str) -> list[dict[str, Any]]:
     """Return all NetworkAttachmentDefinitions; `credentials` is the folder of whereabouts' kubeconfig.
 
-    macvlan on each rail's interface, which writes the GIDs of its RDMA device, as a kernel would; host-device, which
-    moves a virtual function into the pod as the sriov plugin does, for each pool of virtual functions.
+    macvlan on each rail's interface, with a plugin that writes the GIDs of its RDMA device, as a kernel would;
+    host-device, which moves a virtual function into the pod like the sriov plugin, for each pool of virtual functions.
     """
     networks = []
     for rail in range(layout.RAILS):

@@ -1,4 +1,4 @@
-"""A container of a job, looked at from inside: interfaces, devices, limits, environment of its first process."""
+"""Reads a job's container from inside: interfaces, devices, limits, environment of its first process."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ IPC_LOCK = 14  # number of the capability (include/uapi/linux/capability.h): it 
 
 @dataclasses.dataclass(frozen=True)
 class Rank:
-    """A container in which ranks of a job run. By default it is the pod's first."""
+    """A container in which ranks of a job run, by default the pod's first."""
 
     site: site.Site
     namespace: str
@@ -68,7 +68,7 @@ class Rank:
         assert await self._read_shared_memory() == min(gibibytes << 20, allocatable)
 
     async def has_capability(self, number: int) -> bool:
-        """Return whether the first process has the capability in effect."""
+        """Return True if the capability is effective in the first process."""
         status = await self.run("cat", "/proc/1/status")
         return bool(int(re.findall(r"^CapEff:\s+(\S+)", status, re.MULTILINE)[0], 16) >> number & 1)
 
@@ -100,7 +100,7 @@ class Rank:
 async def run_job(
     running: site.Site, job: api.Object, selector: str, count: int, *, seconds: float = 180
 ) -> AsyncIterator[list[Rank]]:
-    """Run a job of `count` pods, which `selector` finds; yield its ranks by name. It is gone afterwards."""
+    """Run a job of `count` pods, which `selector` finds; yield its ranks by name, and delete it afterwards."""
     namespace = job["metadata"]["namespace"]
     await running.plane.api.create(job)
     try:

@@ -24,7 +24,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """Kinds are named `Pod`, or `group/version/Kind` where a bare name means two (`batch.volcano.sh/v1alpha1/Job`)."""
+    """Calls the API server. A kind is `Pod`, or `batch.volcano.sh/v1alpha1/Job` if a bare name is ambiguous."""
 
     def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
         self.session = session
@@ -132,7 +132,7 @@ class Api:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Any:
-        """Send any request; the answer decoded where it is JSON, else its text. Raises ApiError."""
+        """Send any request. Return the answer, decoded if it is JSON. Raises ApiError."""
         params = {key: value for key, value in (query or {}).items() if value}
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if data is not None else {}
@@ -155,7 +155,7 @@ class Api:
         return "/".join(part for part in (f"{prefix}{scope}/{plural}", name, subresource) if part)
 
     async def _discover(self, kind: str) -> None:
-        """Learn where kinds live. A bare name means the first group that has it: core, then the server's order."""
+        """Read the paths of kinds. A bare name means the first group with the kind, core before the server's order."""
         groups = (await self.request("GET", "/apis"))["groups"]
         versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
         if "/" in kind:

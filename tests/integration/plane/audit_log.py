@@ -14,5 +14,5 @@ def read(path: pathlib.Path, since: int = 0) -> list[dict[str, Any]]:
 
 
 def format_now() -> str:
-    """Return the current time as the audit log writes it."""
+    """Return the current time in the audit log's format."""
     return f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"

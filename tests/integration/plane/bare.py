@@ -1,7 +1,7 @@
-"""An etcd and an API server for one test, which may kill and restart them.
+"""An etcd and an API server for one test, which can kill and restart them.
 
-Nothing else runs there: no controller, no scheduler. Our servers use their accounts' names with every right, so that
-the audit log tells who asked for what.
+Nothing else runs there: no controller, no scheduler. Our servers have their accounts' names and all rights, so that the
+audit log has the account of each request.
 """
 
 import asyncio

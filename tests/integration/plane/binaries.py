@@ -1,6 +1,6 @@
 """Finds the control plane's programs, or builds them once into a cache from Go modules pinned by go.sum.
 
-Owns the releases that the tests run on, their programs, the flags and the cache. The environment variable
+The environment variable
 RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default), `oldest` or `oldest-without-claims`. A program in
 the folder KUBEBUILDER_ASSETS, or on PATH, is used where its minor version is that of the release. Standard library
 only, because `build.py` runs it before anything is proven to be installed.
@@ -48,9 +48,9 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A part of a build: where it is, None where it is missing, and what makes it.
+    """A step of a build: its result or None if that is missing, and the function that makes it.
 
-    One process at a time makes parts of `folder`.
+    One process at a time builds in `folder`.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Release:
 
     @property
     def programs(self) -> Mapping[str, Program]:
-        """Programs of this release by name, in the order in which they are built."""
+        """Programs of this release by name, in the order of their builds."""
         kubernetes = {
             name: Program(f"k8s.io/kubernetes/cmd/{name}", self.module, stamp(self.kubernetes))
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
@@ -112,7 +112,7 @@ PROGRAMS: Mapping[str, Program] = release().programs
 
 @dataclasses.dataclass(frozen=True)
 class Binaries:
-    """Ready programs by name, and the folder of Volcano's CustomResourceDefinitions."""
+    """Built programs by name, and the folder of Volcano's CustomResourceDefinitions."""
 
     programs: Mapping[str, pathlib.Path]
     crds: pathlib.Path
@@ -122,7 +122,7 @@ class Binaries:
 
 
 def cache() -> pathlib.Path:
-    """Return the folder for everything that outlives a work tree."""
+    """Return the cache folder, which all work trees share."""
     if chosen := os.environ.get("RAILWRIGHT_CACHE"):
         return pathlib.Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
@@ -138,7 +138,7 @@ def get_cache_folder(kind: str, *parts: bytes | pathlib.Path) -> pathlib.Path:
 
 
 def sums(*modules: pathlib.Path) -> list[pathlib.Path]:
-    """Return the files that pin what modules need."""
+    """Return the go.mod and go.sum files of the modules."""
     return [module / name for module in modules for name in ("go.mod", "go.sum")]
 
 
@@ -151,7 +151,7 @@ def folder() -> pathlib.Path:
 
 
 def locate(names: Collection[str] = PROGRAMS) -> Binaries:
-    """Return these programs, ready. Raises FileNotFoundError that says what is missing and how to build it."""
+    """Return these programs. Raises FileNotFoundError that says what is missing and how to build it."""
     programs = {name: find(name) for name in names}
     crds = folder() / "crds"
     missing = [name for name, path in programs.items() if path is None] + ([] if crds.is_dir() else ["crds"])
@@ -172,7 +172,7 @@ def list_steps(names: Collection[str] = PROGRAMS) -> list[Step]:
 
 
 def build(steps: Sequence[Step]) -> None:
-    """Make what is missing of these parts, with a line of progress at the beginning and at the end of each."""
+    """Run the steps whose results are missing, with a line of progress at the beginning and at the end of each."""
     for step in steps:
         path = step.find()
         if path is not None and cache() not in path.parents:
@@ -189,7 +189,7 @@ def build(steps: Sequence[Step]) -> None:
 
 
 def run_build(build_all: Callable[[], int]) -> int:
-    """Return the exit code of a build for its program: its own, 1 when a command failed, 130 for Ctrl-C.
+    """Run a build and return its exit code: 1 if a command failed, 130 for Ctrl-C.
 
     SIGTERM becomes an exception, so that compilers are ended too.
     """
@@ -252,7 +252,7 @@ def pinned_version(package: str, module: str) -> str:
 
 @functools.cache
 def has_version(path: pathlib.Path, version: str) -> bool:
-    """Return True where a program is there and says that it has the same minor version. Tell where it has another."""
+    """Return True if a program exists and has the same minor version; print a line if it has another."""
     if not os.access(path, os.X_OK):
         return False
     said = _ask_version(path)
@@ -263,7 +263,7 @@ def has_version(path: pathlib.Path, version: str) -> bool:
 
 
 def _ask_version(path: pathlib.Path) -> str:
-    """Return the minor version that a program prints, such as `1.37`; empty where it prints none."""
+    """Return the minor version that a program prints, such as `1.37`; empty if it prints none."""
     for arguments in (["--version"], ["version", "--client"]):  # the second for kubectl and Helm
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run([path, *arguments], capture_output=True, text=True, check=True, timeout=30)
@@ -329,7 +329,7 @@ def copy_manifests(source: pathlib.Path, target: pathlib.Path, pattern: str = "*
 
 
 def module_folder(go: str, module: str, cwd: pathlib.Path) -> pathlib.Path:
-    """Return the source of a module at the version that the module in `cwd` pins, downloaded if need be."""
+    """Return the source folder of a module at the version that `cwd` pins; download it if necessary."""
     run([go, "mod", "download", module], cwd)
     asked = [go, "list", "-m", "-f", "{{.Dir}}", module]
     completed = subprocess.run(asked, cwd=cwd, env=environment(), check=True, capture_output=True, text=True)
@@ -349,7 +349,7 @@ def run(command: list[str], cwd: pathlib.Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the user's environment, minus what would change the build: it has to be the same everywhere."""
+    """Return the user's environment without variables that would change the build."""
     fixed = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
     return {**os.environ, **fixed}
 

@@ -1,6 +1,6 @@
 """Pods with claims on nodes of one shape: made in gangs, allocated by the real scheduler, and counted.
 
-Owns the nodes, slices, classes and pods of a measurement, and which devices each pod got.
+It creates the nodes, slices, classes and pods of a measurement, and reads the devices of each pod.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _STABLE_SECONDS = 5.0  # kube-scheduler tries a pod again after one or two secon
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-    """A pod, the node and the devices that it got; "" and none while it waits. `message` is then the scheduler's."""
+    """A pod with its node and devices, or with the scheduler's `message` while it waits."""
 
     pod: str
     gang: str
@@ -46,12 +46,12 @@ async def offer(on: plane.Plane, shape: Any, count: int, **options: Any) -> Asyn
 
 
 def build_claiming_pod(name: str, gang: str, template: str) -> api.Object:
-    """Return a pod of a gang that names a template, as its author would write it."""
+    """Return a pod of a gang with a claim of a template, as a user would write it."""
     return manifests.claiming_pod(name, template, labels={gangs.GROUP: gang})
 
 
 def build_fabric_pod(name: str, gang: str, gpus: int) -> api.Object:
-    """Return a pod of a gang as its author writes it with railwright: GPUs, and the label of the fabric."""
+    """Return a pod of a gang as a user writes it with railwright: GPUs, and the label of the fabric."""
     limits = {"nvidia.com/gpu": gpus}
     return manifests.pod(name, "claimed", limits=limits, labels={gangs.GROUP: gang}, terminationGracePeriodSeconds=0)
 

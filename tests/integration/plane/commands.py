@@ -1,4 +1,4 @@
-"""Runs commands as a user does: railwright of this repository, kubectl, and the lines of a page."""
+"""Runs commands as a user does: railwright of this repository, kubectl, and commands of a documentation page."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def check(on: plane.Plane, *options: str, **environment: str) -> tuple[int
 
 
 async def make_reader(on: plane.Plane, namespace: str) -> str:
-    """Return a token of the namespace's default account, which from now on may get its pods."""
+    """Allow the namespace's default account to get its pods, and return a token of the account."""
     token = await make_token(on, namespace)
     subject = f"--serviceaccount={namespace}:default"
     await on.kubectl("create", "rolebinding", "reader", "--clusterrole=view", subject, "-n", namespace, check=False)
@@ -58,7 +58,7 @@ async def make_token(on: plane.Plane, namespace: str) -> str:
 
 
 async def explain(on: plane.Plane, extender: servers.Server, namespace: str, name: str) -> dict[str, Any]:
-    """Return what `railwright explain pod` reads of a pod, once the extender has a decision on it."""
+    """Return the explanation of a pod, once the extender has a decision on it."""
     token = await make_reader(on, namespace)
     url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/{name}"
 

@@ -12,13 +12,13 @@ _RANDOM = 5  # characters that the API server puts behind generateName
 
 
 def title(pod: api.Object) -> str:
-    """Return the pod's name, with its random end made certain; a StatefulSet's pod ends with a shorter number."""
+    """Return the pod's name without a random end; a StatefulSet's pod has a shorter number there."""
     name, start = pod["metadata"]["name"], pod["metadata"].get("generateName", "")
     return f"{start}xxxxx" if start and len(name) == len(start) + _RANDOM else str(name)
 
 
 def strip_changing_parts(pod: api.Object) -> api.Object:
-    """Return the pod as its controller and admission have made it."""
+    """Return the pod without the fields that differ between runs."""
     metadata = {key: value for key, value in pod["metadata"].items() if key not in _RUN}
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": title(pod)}, "spec": spec}

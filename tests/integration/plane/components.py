@@ -1,6 +1,6 @@
 """The command line of every program of the control plane: a function each, from ports and files to arguments.
 
-Has the flags and health checks. Does not start programs.
+It also has the health checks. It does not start programs.
 """
 
 import dataclasses
@@ -129,7 +129,7 @@ class Components:
         ]
 
     def _admission(self) -> pathlib.Path:
-        """Return an admission configuration with a client certificate for the webhook on one port only."""
+        """Return an admission configuration with a client certificate for the webhook on one port."""
         folder = self.certificates.folder
         users = [f"{LOOPBACK}:{self.port['webhook-with-client-auth']}"]
         certificate, key = map(pathlib.Path, self.certificates.client("apiserver-webhook", "kube-apiserver"))

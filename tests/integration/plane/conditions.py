@@ -26,10 +26,10 @@ def _read_phase(pod: api.Object) -> str:
     return "Terminating" if "deletionTimestamp" in pod["metadata"] else str(pod["status"].get("phase"))
 
 
-async def event(
+async def wait_event(
     client: api.Api, namespace: str, reason: str, *parts: str, of: str = "", seconds: float = 60
 ) -> api.Object:
-    """Wait for an Event with this reason whose message has all parts, about an object of this name; the Event."""
+    """Wait for an Event with this reason and all parts in its message, about an object of this name; return it."""
     about = f",involvedObject.name={of}" if of else ""
 
     async def find_event() -> api.Object:
@@ -50,8 +50,10 @@ def read_message(event: api.Object) -> str:
     return str(event.get("message") or event.get("note", ""))
 
 
-async def has(client: api.Api, kind: str, name: str, namespace: str | None = None, /, **parts: Any) -> api.Object:
-    """Wait until an object has these parts, at least: `has(client, "Queue", "q", status={"state": "Open"})`."""
+async def wait_object(
+    client: api.Api, kind: str, name: str, namespace: str | None = None, /, **parts: Any
+) -> api.Object:
+    """Wait until an object has these parts, at least: `wait_object(client, "Queue", "q", status={"state": "Open"})`."""
 
     async def has_parts() -> api.Object:
         current = await client.get_or_none(kind, name, namespace) or {}
@@ -71,10 +73,10 @@ def includes(value: Any, part: Any) -> bool:
 
 
 async def wait_established(client: api.Api, *names: str) -> None:
-    """Wait until the API server serves the kinds of these CustomResourceDefinitions, which it does after it says so."""
+    """Wait until the API server serves these CustomResourceDefinitions, which it reports as established earlier."""
     good = [{"type": "Established", "status": "True"}]
     for name in names:
-        definition = await has(client, "CustomResourceDefinition", name, status={"conditions": good})
+        definition = await wait_object(client, "CustomResourceDefinition", name, status={"conditions": good})
         plural, _, group = name.partition(".")
         for version in definition["spec"]["versions"]:
             if version["served"]:

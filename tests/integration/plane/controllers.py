@@ -1,9 +1,9 @@
-"""The controllers of jobs, and Kueue, on the plane: installed by their manifests and started when a test asks for them.
+"""The controllers of jobs, and Kueue, on the plane: installed by their manifests, and started by the first test that
+needs them.
 
-Owns what a cluster does for them: it runs each as the service account of its Deployment, with the rights of its own
-roles; it mounts the Secret in which a controller keeps its certificates, as a kubelet would; and as there is no
-network of Services, each webhook's Service is an ExternalName that leads to loopback. Their webhooks, rules and
-certificate management are on, as shipped. Refuses to know what the jobs hold.
+It runs each as the service account of its Deployment, with the rights of its own roles. It mounts the Secret in which a
+controller keeps its certificates, as a kubelet would. As there is no network of Services, each webhook's Service is an
+ExternalName that leads to loopback. Their webhooks, rules and certificate management are on, as shipped.
 """
 
 import base64
@@ -113,7 +113,7 @@ class Controllers:
         self.kinds: list[str] = []  # of the jobs that the started controllers carry out
 
     async def start(self, name: str) -> None:
-        """Install and start a controller of `operators.OPERATORS`; returns when its jobs are taken."""
+        """Install and start a controller of `operators.OPERATORS`; return when the API server accepts its jobs."""
         if name in self._processes:
             return
         place = Place(self._parts.folder / name, health=ports.free(), webhook=ports.free())
@@ -175,7 +175,7 @@ class Controllers:
         _write(folder, data)
 
     async def _takes(self, job: api.Object, process: processes.Process) -> None:
-        """Ask by a dry run until the API server reaches the controller's webhooks and they agree."""
+        """Create a job by dry run until the API server reaches the controller's webhooks and they accept it."""
 
         async def is_called() -> bool:
             process.assert_running()

@@ -20,7 +20,7 @@ _LIFETIME = dt.timedelta(days=2)  # longer than any test run
 
 
 class Credentials:
-    """A folder of certificates; `authority` signs them all and everyone in the plane trusts it."""
+    """A folder of certificates, all signed by `authority`, the only CA of the plane."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class Credentials:
         return self._issue(name, user, groups, (), {"client"})
 
     def paths(self, name: str) -> tuple[str, str]:
-        """Certificate and key issued before under `name`."""
+        """Return the paths of certificate and key issued under `name`."""
         return str(self.folder / f"{name}.crt"), str(self.folder / f"{name}.key")
 
     def kubeconfig(self, name: str, server: str, user: str, groups: Sequence[str] = ()) -> pathlib.Path:
@@ -97,7 +97,7 @@ class Credentials:
 
 
 def sign_token(key: pathlib.Path, claims: Mapping[str, Any]) -> str:
-    """Return a token of a service account, as the API server signs it (ES256; RFC 7515) with the key in a file."""
+    """Return a service account's token, signed as by the API server (ES256; RFC 7515) with the key in a file."""
     signer = serialization.load_pem_private_key(key.read_bytes(), password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     head = _encode(json.dumps({"alg": "ES256", "typ": "JWT"}).encode())

@@ -1,4 +1,4 @@
-"""Describes a namespace in which pods do not come: its workloads and Events, and the plane's programs.
+"""Describes a namespace after a failed wait: its workloads and Events, and the plane's programs.
 
 The message of a failed wait is often all that is left of a run.
 """
@@ -18,7 +18,7 @@ _SECONDS = 10  # for each kind of object; the test itself has a time limit
 
 
 async def describe(client: api.Api, namespace: str, awaited: str) -> str:
-    """Return what was awaited and, in further lines, what may tell why it did not come. For `waiting.wait`."""
+    """Return `awaited` and, in further lines, the state of the namespace. For `waiting.wait`."""
     lines = [awaited]
 
     async def read(kind: str) -> api.Objects:
@@ -57,7 +57,7 @@ def _read_time(event: api.Object) -> str:
 
 
 def _get_series(event: api.Object) -> api.Object:
-    """Return how kube-scheduler counts equal Events; it sets neither lastTimestamp nor count."""
+    """Return an Event's series; kube-scheduler sets it, and neither lastTimestamp nor count."""
     return event.get("series") or {}
 
 

@@ -1,4 +1,4 @@
-"""Creates gangs on nodes in leaves: the policy, pods that request rails themselves, and their placement.
+"""Creates a policy, nodes in leaves, and gangs of pods that request rails themselves, and reads placements.
 
 No webhook is needed. A node's name is its leaf's and a number.
 """
@@ -46,7 +46,7 @@ async def running(on: plane.Plane, *, ignorable: bool = False) -> AsyncIterator[
 
 @contextlib.asynccontextmanager
 async def beside_volcano(on: plane.Plane) -> AsyncIterator[site.Site]:
-    """Yield the same installation with Volcano, which calls the same extender and waits for one that restarts."""
+    """Yield the same installation with Volcano, which calls the same extender, also after a restart of it."""
     async with running(on) as installation:
         url = f"{installation.proxy.url}/volcano"
         arguments = volcano.extender(url, managed=RAILS, predicateVerb="predicate", httpTimeout="60s")
@@ -100,7 +100,7 @@ async def create(client: api.Api, namespace: str, manifests: Sequence[api.Object
 
 
 async def start_job(installation: site.Site, namespace: str, tree: api.Object) -> None:
-    """Create a Job suspended, and resume it once the extender knows it. Before, the first pod would count as alone."""
+    """Create a suspended Job, and resume it once the extender knows it, so that its first pod is one of a gang."""
     client, extender = installation.plane.api, installation.extender
     assert extender is not None
     await client.create({**tree, "spec": {**tree["spec"], "suspend": True}}, namespace=namespace)
@@ -120,9 +120,9 @@ async def _wait_until_known(client: api.Api, extender: servers.Server, kind: str
 async def release(
     client: api.Api, namespace: str, *gangs: Sequence[api.Object], seen_by: servers.Server | None = None
 ) -> None:
-    """Create the gangs' pods held back by a gate, then let them go to the scheduler in turns, as a job queue does.
+    """Create the gangs' pods with a scheduling gate, then remove the gates, gang by gang in turns, as a job queue does.
 
-    So all of a gang is there to be seen when its first pod is placed, and is known to the extender that is given.
+    So all pods of a gang exist, and the given extender knows them, before its first pod is placed.
     """
     gated = {"schedulingGates": [{"name": "test/queue"}]}
     turns = [pod for turn in itertools.zip_longest(*gangs) for pod in turn if pod]
@@ -158,18 +158,20 @@ async def make_leaves(
     return names
 
 
-async def hold(
+async def hold_devices(
     client: api.Api, namespace: str, *names: str, limits: Mapping[str, Any] = WHOLE, **metadata: Any
 ) -> None:
-    """Let other jobs' pods hold devices of these nodes, and wait until they run."""
+    """Create other jobs' pods that hold devices of these nodes, and wait until they run."""
     pods = [manifests.holder(name, limits, labels={"other": "job"}, **metadata) for name in names]
     await asyncio.gather(*(client.create(pod, namespace=namespace) for pod in pods))
     for name in names:
-        await conditions.has(client, "Pod", f"on-{name}", namespace, status={"phase": "Running"})
+        await conditions.wait_object(client, "Pod", f"on-{name}", namespace, status={"phase": "Running"})
 
 
-async def bound(client: api.Api, namespace: str, count: int, labels: str = "", *, seconds: float = 60) -> api.Objects:
-    """Wait until exactly `count` pods of a label selector have their nodes; in the order of their ranks.
+async def wait_bound(
+    client: api.Api, namespace: str, count: int, labels: str = "", *, seconds: float = 60
+) -> api.Objects:
+    """Wait until exactly `count` pods of a label selector are bound; return them in the order of their ranks.
 
     kube-scheduler tries a waiting pod again at the event that frees a device, and then after five minutes. The extender
     of a busy machine may see that event too late. So a node changes every `_EVENT_SECONDS`, as nodes of a cluster do.
@@ -183,10 +185,10 @@ async def bound(client: api.Api, namespace: str, count: int, labels: str = "", *
             changes += 1
             await _change_a_node(client, changes)
         listed = await client.list("Pod", namespace, labels=labels)
-        places = {pod["metadata"]["name"]: node_of(pod) for pod in listed}
+        places = {pod["metadata"]["name"]: get_node(pod) for pod in listed}
         assert len(places) == count, places
         assert all(places.values()), places
-        return sorted(listed, key=rank_of)
+        return sorted(listed, key=get_rank)
 
     awaited = f"{count} bound pods with labels {labels!r}"
     return await waiting.wait(
@@ -205,30 +207,30 @@ async def _change_a_node(client: api.Api, number: int) -> None:
 async def place(client: api.Api, namespace: str, name: str, **kinds: Any) -> str:
     """Create a pod and wait for its node."""
     await client.create(pod(name, labels={"name": name}, **kinds), namespace=namespace)
-    return await where(client, namespace, name)
+    return await wait_for_node(client, namespace, name)
 
 
-async def where(client: api.Api, namespace: str, name: str) -> str:
-    """Wait for the node of a pod that `place` made, or one with a label `name`."""
-    (pod,) = await bound(client, namespace, 1, f"name={name}")
-    return node_of(pod)
+async def wait_for_node(client: api.Api, namespace: str, name: str) -> str:
+    """Wait until the pod with the label `name` is bound; return its node."""
+    (pod,) = await wait_bound(client, namespace, 1, f"name={name}")
+    return get_node(pod)
 
 
 async def run_gang(installation: site.Site, namespace: str, name: str, size: int, label: str = GROUP) -> api.Objects:
-    """Wait until all pods of a new gang are bound; by rank."""
+    """Create a gang and wait until all its pods are bound; return them by rank."""
     client = installation.plane.api
     await release(client, namespace, build_gang(name, size, label), seen_by=installation.extender)
-    return await bound(client, namespace, size, f"{label}={name}")
+    return await wait_bound(client, namespace, size, f"{label}={name}")
 
 
 def build_gang(name: str, size: int, label: str = GROUP, **kinds: Any) -> api.Objects:
-    """Return the pods of a gang, which a label joins."""
+    """Return the pods of a gang, with a common label."""
     return [pod(f"{name}-{rank}", labels={label: name}, **kinds) for rank in range(size)]
 
 
-async def event(client: api.Api, namespace: str, name: str, *parts: str) -> str:
-    """Wait for a FailedScheduling event of a pod that holds all of these; returns its message."""
-    return conditions.read_message(await conditions.event(client, namespace, "FailedScheduling", *parts, of=name))
+async def wait_event(client: api.Api, namespace: str, name: str, *parts: str) -> str:
+    """Wait for a FailedScheduling event of a pod with all `parts`; return its message."""
+    return conditions.read_message(await conditions.wait_event(client, namespace, "FailedScheduling", *parts, of=name))
 
 
 async def list_refusals(installation: site.Site, names: Sequence[str]) -> dict[str, str]:
@@ -256,7 +258,7 @@ async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str]
 async def list_full(
     installation: site.Site, names: Sequence[str], *, probe: api.Object | None = None, **kinds: Any
 ) -> set[str]:
-    """Return the nodes that have no room, by what the extender counts, for a pod with each rail.
+    """Return the nodes on which the extender counts no room for a pod with each rail.
 
     The pod has no GPU unless `kinds` say so; `probe` is another pod. A node with room ranks far above one that the
     extender does not know, which scores nothing.
@@ -305,25 +307,25 @@ async def wait_until_free(installation: site.Site, *names: str) -> None:
     await waiting.wait(are_free, describe=f"the extender to see {', '.join(names)} free")
 
 
-def rank_of(pod: api.Object) -> tuple[bool, int]:
-    """Return a pod's rank: a master first, then by completion index, else by the number its name ends with, else 0."""
+def get_rank(pod: api.Object) -> tuple[bool, int]:
+    """Return a sort key: a master first, then the completion index, else the number that ends the name, else 0."""
     metadata = pod["metadata"]
     role, _, number = metadata["name"].rpartition("-")
     text = metadata.get("labels", {}).get(JOB_INDEX, number)
     return not role.endswith("master"), int(text) if text.isdigit() else 0
 
 
-def node_of(pod: api.Object) -> str:
+def get_node(pod: api.Object) -> str:
     """Return the node of a pod; "" if the pod is not bound."""
     node: str = pod["spec"].get("nodeName", "")
     return node
 
 
-def leaves_of(pods: Sequence[api.Object]) -> list[str]:
+def list_leaves(pods: Sequence[api.Object]) -> list[str]:
     """Return the leaf of each pod, by the names that `make_leaves` gives."""
-    return [node_of(pod).rpartition("-")[0] for pod in pods]
+    return [get_node(pod).rpartition("-")[0] for pod in pods]
 
 
-def runs_of(pods: Sequence[api.Object]) -> list[str]:
-    """Return the leaves in the order the ranks go through them; one that is left and entered again is there twice."""
-    return [leaf for leaf, _ in itertools.groupby(leaves_of(pods))]
+def list_runs(pods: Sequence[api.Object]) -> list[str]:
+    """Return the leaf of each run of consecutive ranks on one leaf."""
+    return [leaf for leaf, _ in itertools.groupby(list_leaves(pods))]

@@ -1,6 +1,6 @@
-"""The admission policies of manifests/base in the API server, in force for the namespaces that a test names.
+"""The admission policies of manifests/base in the API server, enforced in the namespaces that a test names.
 
-Owns the label that keeps them from all other tests' namespaces. Knows no webhook.
+A label limits them to these namespaces. No webhook is needed.
 """
 
 import pathlib
@@ -28,7 +28,7 @@ def documents() -> list[dict[str, Any]]:
 
 
 async def install(client: api.Api) -> None:
-    """Create the missing policies and wait until each denies its case. Done once for a control plane."""
+    """Create the policies once for a control plane, and wait until each denies its case."""
     trees = documents()
     first, kind = trees[0], "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
     if await client.get_or_none(kind, first["metadata"]["name"]) is not None:
@@ -50,7 +50,7 @@ async def put(client: api.Api, namespace: str) -> None:
     await client.patch("Namespace", namespace, {"metadata": {"labels": GUARDED}})
 
 
-async def take_away(client: api.Api, namespace: str) -> None:
+async def remove(client: api.Api, namespace: str) -> None:
     """Stop enforcing the policies in a namespace."""
     current = await client.get_or_none("Namespace", namespace)
     if current is not None and LABEL in current["metadata"].get("labels", {}):

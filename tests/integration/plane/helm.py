@@ -1,7 +1,7 @@
 """Finds Helm, or builds it once into a cache.
 
-A Go module of its own with Kubernetes' libraries at the versions of its neighbours, built once into a cache folder that
-its own sums name. Standard library only, as `binaries`.
+It has its own Go module, with the versions of Kubernetes' libraries that the other modules have, and its own cache
+folder. Standard library only, as `binaries`.
 """
 
 import pathlib

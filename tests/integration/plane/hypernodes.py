@@ -34,6 +34,6 @@ class HyperNodes:
             await self.add(spine, 2, "HyperNode", *({"exactMatch": {"name": leaf}} for leaf in leaves))
 
     async def remove(self) -> None:
-        """Delete parents first: Volcano ends if a gang waits while a parent lists a HyperNode that is gone."""
+        """Delete parents first: Volcano crashes if a gang waits while a parent lists a deleted HyperNode."""
         for name in reversed(self._names):
             await self._api.delete(HYPER_NODE, name)

@@ -1,6 +1,6 @@
 """The smallest job of each controller.
 
-Owns the manifests, who carries them out, and how many pods that makes.
+Each kind has its manifest, its controller and its number of pods.
 """
 
 import dataclasses
@@ -63,19 +63,19 @@ def leader_worker_set(name: str) -> api.Object:
     return manifests.build("LeaderWorkerSet", name, spec={"replicas": 1, "leaderWorkerTemplate": group})
 
 
-def of_kubeflow(name: str) -> str:
+def select_kubeflow_pods(name: str) -> str:
     """Return the selector of a Kubeflow job's pods."""
     return f"training.kubeflow.org/job-name={name}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of job: its controller, the smallest job of a name, how many pods that has, and their selector."""
+    """A kind of job: its controller, the builder of its smallest job, the number and the selector of its pods."""
 
     controller: str
     build: Callable[[str], api.Object]
     pods: int = 2
-    selector: Callable[[str], str] = of_kubeflow
+    selector: Callable[[str], str] = select_kubeflow_pods
 
 
 KINDS = {

@@ -1,4 +1,4 @@
-"""Builds Kueue's objects, and waits for what it decides about jobs."""
+"""Builds Kueue's objects, and waits for its decisions about jobs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def cluster_queue(name: str, *groups: Mapping[str, Any]) -> api.Object:
 
 
 async def make_queue(client: api.Api, namespace: str, name: str, *objects: api.Object, cluster_queue: str = "") -> None:
-    """Create these objects, and a LocalQueue for the ClusterQueue of the same name, or this one; wait until active."""
+    """Create these objects, and a LocalQueue for the ClusterQueue of its name or `cluster_queue`; wait until active."""
     for tree in objects:
         await client.create(tree)
     await client.create(build("LocalQueue", name, clusterQueue=cluster_queue or name), namespace=namespace)
@@ -77,8 +77,8 @@ async def make_queue(client: api.Api, namespace: str, name: str, *objects: api.O
     await waiting.wait(is_active, describe=f"LocalQueue {name} to be active")
 
 
-async def workload(client: api.Api, namespace: str, job: str, **conditions: str) -> api.Object:
-    """Wait until the Workload of a job has these conditions, such as `Admitted="True"`; the Workload."""
+async def wait_workload(client: api.Api, namespace: str, job: str, **conditions: str) -> api.Object:
+    """Wait until the Workload of a job has these conditions, such as `Admitted="True"`; return it."""
 
     async def find() -> api.Object:
         listed = await client.list(f"{VERSION}/Workload", namespace)
@@ -92,11 +92,11 @@ async def workload(client: api.Api, namespace: str, job: str, **conditions: str)
     return await waiting.wait(find, describe=f"the Workload of {job} to be {conditions}")
 
 
-async def refused(client: api.Api, namespace: str, job: str, *parts: str) -> None:
-    """Wait until Kueue says that it does not admit a job, in a message with all these parts."""
+async def wait_refused(client: api.Api, namespace: str, job: str, *parts: str) -> None:
+    """Wait until Kueue reports that it does not admit a job, in a message with all these parts."""
 
     async def is_refused() -> bool:
-        tree = await workload(client, namespace, job, QuotaReserved="False")
+        tree = await wait_workload(client, namespace, job, QuotaReserved="False")
         messages = [entry["message"] for entry in tree["status"]["conditions"] if entry["type"] == "QuotaReserved"]
         assert all(part in messages[0] for part in parts), messages
         return True

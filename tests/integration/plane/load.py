@@ -1,6 +1,6 @@
-"""Pods created at a steady rate through the real API server, and what became of each.
+"""Pods created at a steady rate through the real API server, and the result of each.
 
-Server-side dry runs: all of admission happens, and nothing has to be taken away again.
+They are server-side dry runs: all of admission runs, and no pod has to be removed.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ POD["metadata"] = {"generateName": "load-", "labels": POD["metadata"]["labels"]}
 
 
 def is_injected(pod: api.Object, resource: str = "x.y/hca") -> bool:
-    """Return whether a created POD is injected as POLICY says."""
+    """Return True if a created POD is injected by POLICY."""
     return bool(pod["spec"]["containers"][0]["resources"]["limits"].get(resource) == "1")
 
 
 class Load:
-    """`async with Load(...)`: PODs are created meanwhile, where POLICY is in force.
+    """Creates PODs during an `async with` block, in a namespace where POLICY is in force.
 
-    With another policy: pods of `fabric`, whose rails draw on `resource`.
+    With another policy: pods of `fabric`, whose rails use `resource`.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Builds the objects that tests create: policies, pods, workloads and others.
 
-Each has what nearly every test needs; a test names the rest. Owns no object in a cluster.
+Each has the fields that nearly every test needs; a test names the others.
 """
 
 import json
@@ -45,14 +45,14 @@ def build(kind: str, name: str, metadata: Mapping[str, Any] | None = None, **par
 
 
 def fabric(rails: int | Sequence[Mapping[str, Any]] = 1, **keys: Any) -> dict[str, Any]:
-    """Return a fabric of a policy: InfiniBand with that many rails of `RAILS`, or these rails. It resolves nothing."""
+    """Return a fabric of a policy: InfiniBand with the first `rails` of `RAILS`, or these rails, without `resolve`."""
     if isinstance(rails, int):
         rails = [{"name": f"rail{k}", "resource": RAILS[k], "device": f"mlx5_{k}"} for k in range(rails)]
     return {"transport": "infiniband", "rails": [*rails], "resolve": "never", **keys}
 
 
 def fabric_of_claims(claims: Mapping[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
-    """Return a fabric whose rails and GPUs come as claims, on nodes with the slices of `devices`."""
+    """Return a fabric whose rails and GPUs are requested by claims, on nodes with the slices of `devices`."""
     rails = [{"name": f"rail{k}", "device": device} for k, device in enumerate(devices.RDMA_DEVICES)]
     classes = {"deviceClass": "dranet", "acceleratorClass": "gpu.nvidia.com"}
     return fabric(rails, gpusPerNode=8, claims={**classes, **(claims or {})}, **keys)
@@ -107,7 +107,7 @@ def _copy_fabric(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def volcano_job(name: str, template: api.Object, replicas: Mapping[str, int], **spec: Any) -> api.Object:
-    """Return a Volcano Job with so many pods like `template` of each task. It starts with all."""
+    """Return a Volcano Job with `replicas` of each task, like `template`; all start or none."""
     metadata = {key: value for key, value in template["metadata"].items() if key != "name"}
     made = {"metadata": metadata, "spec": template["spec"]}
     tasks = [
@@ -119,7 +119,7 @@ def volcano_job(name: str, template: api.Object, replicas: Mapping[str, int], **
 
 
 def holder(node: str, limits: Mapping[str, Any], **metadata: Any) -> api.Object:
-    """Return a pod that no scheduler placed and that holds devices of a node."""
+    """Return a pod that holds devices of a node, bound without a scheduler."""
     return pod(f"on-{node}", limits=limits, nodeName=node, **metadata)
 
 
@@ -144,7 +144,7 @@ def claiming_pod(name: str, template: str, **kinds: Any) -> api.Object:
 
 
 def definition(group_version: str, kind: str) -> api.Object:
-    """Return the least CustomResourceDefinition of a kind, which takes any fields."""
+    """Return a minimal CustomResourceDefinition of a kind, which accepts any fields."""
     group, version = group_version.split("/")
     plural = f"{kind.lower()}s"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

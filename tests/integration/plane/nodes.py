@@ -1,4 +1,4 @@
-"""Nodes of any shape, run by kwok or by the test."""
+"""Creates fake nodes of any shape, run by kwok or by the test."""
 
 import asyncio
 import datetime as dt
@@ -42,7 +42,7 @@ class Nodes:
     ) -> None:
         """Create one node and wait until pods may go there. `rails`: resource name to allocatable devices.
 
-        Without kwok nobody starts its pods or ends the deleted ones: the test is its kubelet.
+        Without kwok, the test has to start its pods and end the deleted ones, as a kubelet does.
         """
         devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
         resources = {"cpu": cpu, "memory": memory, "pods": str(pods), **devices}
@@ -65,9 +65,9 @@ class Nodes:
         await waiting.wait(lambda: self._ready(uid), seconds=120, describe=f"node {name} to be ready")
 
     async def make_with_slices(self, name: str, slices: Sequence[api.Object] = (), **more: Any) -> None:
-        """Create a node with devices in ResourceSlices, by default those of `devices`; they go with it.
+        """Create a node with devices in ResourceSlices, by default those of `devices`; they are removed with it.
 
-        The others are those of `more`, by default none.
+        `more` are its resources of device plugins, by default none.
         """
         await self.make(name, **{"gpus": 0, "rails": {}, **more})
         for tree in slices or devices.build_slices(name):
@@ -75,18 +75,18 @@ class Nodes:
             await self._api.create(tree)
 
     async def resize(self, name: str, resources: Mapping[str, int]) -> None:
-        """Change what a node offers, as a device plugin does: `{"nvidia.com/mlx5_0": 0}`."""
+        """Change the resources that a node offers, as a device plugin does: `{"nvidia.com/mlx5_0": 0}`."""
         changed = {resource: str(count) for resource, count in resources.items()}
         change = {"status": {"capacity": changed, "allocatable": changed}}
         await self._api.patch("Node", name, change, subresource="status")
 
     async def offer(self, name: str, resources: Mapping[str, int]) -> None:
-        """Change what of its capacity a node offers: fewer where a device is unhealthy, 0 without its device plugin."""
+        """Change a node's allocatable devices: fewer if a device is unhealthy, 0 without the device plugin."""
         change = {"status": {"allocatable": {resource: str(count) for resource, count in resources.items()}}}
         await self._api.patch("Node", name, change, subresource="status")
 
     async def mark_broken(self, name: str, rails: str | None) -> None:
-        """Name broken rails in the annotation of a node; None: none any more."""
+        """Name broken rails in the annotation of a node; None removes the annotation."""
         await self._api.patch("Node", name, {"metadata": {"annotations": {"railwright.io/broken-rails": rails}}})
 
     async def remove(self, *names: str) -> None:
@@ -99,7 +99,7 @@ class Nodes:
             self.names.remove(name)
 
     async def _ready(self, uid: str) -> bool:
-        """Return true once it is ready, by kwok or by its test, and has no taint of one that is not."""
+        """Return True once the node is ready and has no taint of an unready one."""
         if self._listed is None or time.monotonic() > self._listed_at + _LIST_SECONDS:
             self._listed_at = time.monotonic()
             self._listed = asyncio.create_task(self._list_by_uid())

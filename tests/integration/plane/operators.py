@@ -106,7 +106,7 @@ def list_steps(names: Collection[str] = OPERATORS) -> list[binaries.Step]:
 
 
 def _find(name: str) -> pathlib.Path | None:
-    """Return the program, which is put beside the manifests last."""
+    """Return the program, which a build writes last."""
     program = get_folder(name) / name
     return program if program.exists() else None
 

@@ -1,6 +1,6 @@
-"""Another mutating webhook, called before or after ours. It changes pods as their annotations say.
+"""Another mutating webhook, called before or after ours, which changes pods by their annotations.
 
-What the actions are is `tests/support/peers`'; this is their HTTP and their registration.
+The changes are in `tests/support/peers`; here are the server and its registration.
 """
 
 import base64

@@ -44,9 +44,9 @@ _WORKLOADS = (
 class Plane:
     """A running control plane. Made by `run`.
 
-    A subclass can run it in another network namespace: `rows` are its programs after the API server, `enter` is what
-    stands before each command line, and `make_components` and `make_connector` are to be overridden. One with `gates`
-    and `apis` has these feature gates and API versions of Kubernetes switched on.
+    A subclass can run it in another network namespace: `rows` are its programs after the API server, `enter` precedes
+    each command line, and `make_components` and `make_connector` are to be overridden. One with `gates` and `apis` has
+    these feature gates and API versions of Kubernetes switched on.
     """
 
     rows: Sequence[Sequence[str]] = _ROWS
@@ -76,7 +76,7 @@ class Plane:
         return aiohttp.TCPConnector(ssl=tls, limit=0)
 
     async def start(self) -> None:
-        """Start everything; returns when all of it is healthy."""
+        """Start all programs, and wait until they are healthy."""
         self.session = self._session(anonymous=False)
         self.strangers = self._session(anonymous=True)
         self.api = api.Api(self.session, self.parts.server)
@@ -93,7 +93,7 @@ class Plane:
             await asyncio.gather(*(self._launch(name) for name in row))
         if "vc-controller-manager" in self.processes:
             # Volcano's webhook takes jobs for it then: its controller sets the state after the creation
-            await conditions.has(self.api, "Queue", "default", status={"state": "Open"})
+            await conditions.wait_object(self.api, "Queue", "default", status={"state": "Open"})
 
     async def stop(self) -> None:
         """End every program, schedulers first and etcd last, and free the disk; logs stay."""
@@ -108,7 +108,7 @@ class Plane:
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
     async def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True, seconds: float = 60) -> str:
-        """Run kubectl as admin; returns standard output. AssertionError with its words where it fails."""
+        """Run kubectl as admin and return its output. Raises AssertionError with its error message."""
         process = await asyncio.create_subprocess_exec(
             *self.enter,
             self.kubectl_program,
@@ -140,7 +140,7 @@ class Plane:
         return await server.start(**environment)
 
     async def register_webhook(self, port: int, *, namespaces: Sequence[str], name: str = "railwright-test") -> None:
-        """Have the API server call our webhook on `port` for these namespaces; returns when that is in force."""
+        """Register our webhook on `port` for these namespaces, and wait until the API server calls it."""
         authority = self.certificates.authority.certificate_pem
         await registration.register(self.api, name, port, authority, namespaces)
 
@@ -158,14 +158,14 @@ class Plane:
         )
 
     async def remove_namespace(self, name: str, *, whole: bool = False) -> None:
-        """Delete a namespace; returns when its pods are gone (the rest goes on in the background), or all of it."""
+        """Delete a namespace and wait until its pods are deleted, or all of it."""
         await self.remove_pods(name)
         await self.api.delete("Namespace", name)
         if whole:
             await conditions.wait_gone(self.api, "Namespace", name)
 
     async def remove_pods(self, name: str) -> None:
-        """Delete the workloads and pods of a namespace; returns when the pods are gone.
+        """Delete the workloads and pods of a namespace, and wait until the pods are deleted.
 
         Workloads are deleted again in each turn, because a controller with an old cache may create one again.
         """

@@ -1,4 +1,4 @@
-"""Free loopback ports for programs that cannot take port 0 and tell."""
+"""Free loopback ports for programs that cannot choose and print a port themselves."""
 
 import os
 import random
@@ -14,7 +14,7 @@ _given: set[int] = set()
 
 
 def free() -> int:
-    """Return a port on 127.0.0.1 that nothing listens on and that was not given before in this run."""
+    """Return a free port of 127.0.0.1 that was not returned before in this run."""
     while True:
         port = random.choice(_RANGE)  # noqa: S311 - not a secret
         if port in _given:

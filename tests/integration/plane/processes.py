@@ -51,7 +51,7 @@ class Process:
         return f"ended (exit {self._popen.returncode if self._popen is not None else None})"
 
     def start(self, environment: Mapping[str, str] | None = None) -> "Process":
-        """Start it, in a session of its own so that Ctrl-C reaches pytest only, which then ends it in order."""
+        """Start it in a session of its own, so that Ctrl-C reaches only pytest, which then stops it."""
         assert not self.running, f"{self.name} runs already"
         command = [sys.executable, "-I", "-S", str(_PARENT_DEATH), str(os.getpid()), *self.command]
         with self.log.open("ab") as log:
@@ -75,11 +75,11 @@ class Process:
             return log.read().decode(errors="replace")
 
     def position(self) -> int:
-        """Return the log's present end, to wait for what comes after it."""
+        """Return the current end of the log, to wait for later lines."""
         return self.log.stat().st_size
 
     async def line(self, pattern: str, *, after: int | None = None, seconds: float = 30) -> re.Match[str]:
-        """Wait for a line of output that matches; fails at once when the program ends first."""
+        """Wait for a line of output that matches; fail at once if the program ends."""
         return await waiting.wait(
             lambda: self._match(pattern, after),
             seconds=seconds,
@@ -119,7 +119,7 @@ class Process:
         return self._reap()
 
     async def kill(self) -> int:
-        """Send SIGKILL, as a crash would end it. Return when the process has ended."""
+        """Send SIGKILL, like a crash, and wait until the process has ended."""
         if self.running:
             os.kill(self.pid, signal.SIGKILL)
         return self._reap()
@@ -138,7 +138,7 @@ class Process:
 
 
 def list_running_pids() -> set[int]:
-    """Return the process ids of all programs that were started and not ended."""
+    """Return the process ids of all running programs."""
     return {process.pid for process in _alive}
 
 
@@ -149,6 +149,6 @@ def list_started() -> list[Process]:
 
 @atexit.register
 def _end_all() -> None:
-    """Stop programs that no fixture has stopped, after a crash or a second interrupt of the test run."""
+    """Stop the programs that are still running after a crash or a second interrupt of the test run."""
     for process in list(_alive):
         process.kill_now()

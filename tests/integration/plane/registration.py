@@ -21,7 +21,7 @@ _NO_FABRIC = "no-such-fabric-probe"  # refused by a webhook that answers; an unr
 
 
 def read_shipped(port: int, authority: bytes, kind: str = _KIND) -> dict[str, Any]:
-    """Return a webhook configuration of the manifests, in which only the URL is replaced."""
+    """Return a webhook configuration of the manifests with another URL."""
     trees = yaml.safe_load_all(_MANIFEST.read_text())
     made: dict[str, Any] = next(tree for tree in trees if tree["kind"] == kind)
     bundle = base64.b64encode(authority).decode()
@@ -45,21 +45,21 @@ def build_webhook_configuration(name: str, port: int, authority: bytes, namespac
 
 
 async def register(client: api.Api, name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> None:
-    """Create or replace the configuration and wait until the API server calls it."""
+    """Create or replace the configuration, and wait until the API server calls the webhook."""
     await client.put(build_webhook_configuration(name, port, authority, namespaces))
     for namespace in namespaces:
         await _until(client, namespace, called=True)
 
 
 async def unregister(client: api.Api, name: str, namespaces: Sequence[str]) -> None:
-    """Delete the configuration and wait until the API server has stopped calling it."""
+    """Delete the configuration, and wait until the API server has stopped calling the webhook."""
     await client.delete(_KIND, name)
     for namespace in namespaces:
         await _until(client, namespace, called=False)
 
 
 async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
-    """Try pods that nothing keeps: with the webhook in force an unknown fabric is refused, without it it is not."""
+    """Dry-run pods of an unknown fabric until the webhook refuses them or, with `called` False, no longer does."""
     pod = manifests.pod("webhook-probe", _NO_FABRIC, limits={}, container={"securityContext": STRICT})
     answer: object = None
 

@@ -45,9 +45,9 @@ async def clear(client: api.Api) -> None:
 
 
 async def read_versions(on: plane.Plane, rendering: str) -> dict[tuple[str, str], Any]:
-    """Return what changes with each write of an object: its generation, which a status does not change, or its version.
+    """Return the generation of each object, which status updates do not change, or else its resourceVersion.
 
-    Without Leases, which their holders renew meanwhile.
+    Leases are left out, because their holders renew them.
     """
     items = json.loads(await on.kubectl("get", "-o", "json", "-f", "-", stdin=rendering))["items"]
     return {
@@ -90,9 +90,9 @@ class Helm:
         return out.decode()
 
     async def install(self, *options: str) -> str:
-        """Return a first release of the chart. The namespace is there or made by the options."""
+        """Install a first release of the chart. The namespace exists, or the options create it."""
         return await self("install", RELEASE, str(CHART), *self.options, *options)
 
     async def upgrade(self, *options: str) -> str:
-        """Return the next release."""
+        """Upgrade the release."""
         return await self("upgrade", RELEASE, str(CHART), *self.options, *options)

@@ -1,4 +1,4 @@
-"""Two extenders behind the proxy, which keeps a scheduler with one of them, as the Service does (ClientIP)."""
+"""Two extenders behind the proxy, which sends a scheduler to the same one, as the Service does (ClientIP)."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ _NOTICED_SECONDS = 1.0  # kubelet sees that a container has ended, and the Servi
 
 
 class Replicas:
-    """The replicas of one Deployment. The proxy leads to the first that runs."""
+    """The replicas of one Deployment. The proxy sends requests to the first that runs."""
 
     def __init__(self, installation: site.Site) -> None:
         self.site, self.proxy = installation, installation.proxy
@@ -31,7 +31,7 @@ class Replicas:
         return server
 
     async def kill_target(self) -> servers.Server:
-        """End the target replica by SIGKILL, and return it. Its callers are hung up on until this is noticed."""
+        """Kill the target replica, and return it. Connections are closed until the proxy has another target."""
         killed = self.running.pop(0)
         self.proxy.backend = None
         await killed.kill()

@@ -1,7 +1,7 @@
 """An HTTP proxy in front of a server that may die and come back elsewhere.
 
-A scheduler keeps one address for its extender; the tests start, kill and restart the extender behind it, see every
-request on its way, and may act in the middle of one.
+A scheduler keeps one address for its extender; the tests start, kill and restart the extender behind it, count
+requests, and can act during one.
 """
 
 import collections
@@ -17,7 +17,7 @@ Hook = Callable[[web.Request], Awaitable[None] | None]
 
 
 class ReverseProxy:
-    """Passes requests on to 127.0.0.1:`backend`; with `backend` None it hangs up, as a dead server would.
+    """Forwards requests to 127.0.0.1:`backend`; with `backend` None it closes connections, as a dead server would.
 
     `counts` counts requests by path. `hook` is called (and awaited) on each request before it goes on.
     """
@@ -52,7 +52,7 @@ class ReverseProxy:
         return f"http://127.0.0.1:{self.port}"
 
     async def close(self) -> None:
-        """Stop listening and hang up on everyone. Raises what a hook raised first."""
+        """Stop listening and close all connections. Raises the first error of a hook."""
         if not self._runner.addresses:
             return
         await self._runner.cleanup()

@@ -18,7 +18,7 @@ _KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
 class Rotation:
-    """The installation of one test. `kubelet` keeps a server's files as its Secret says."""
+    """The installation of one test. `kubelet` writes the files of a server's Secret."""
 
     def __init__(self, running: plane.Plane, installed: site.Site) -> None:
         self.plane = running
@@ -31,13 +31,13 @@ class Rotation:
         ]
 
     async def prepare(self) -> None:
-        """Apply account, roles and the empty Secrets; leftovers of another test go first."""
+        """Delete the objects of another test, then apply account, roles and the empty Secrets."""
         for document in self._documents:
             await self._delete(document)
             await self.plane.api.create(document)
 
     async def configure(self, port: int, *namespaces: str) -> None:
-        """Create both configurations without a caBundle, by URL to `port`."""
+        """Create both configurations without a caBundle, with the URL of `port`."""
         for kind in _KINDS:
             document = registration.build_webhook_configuration(NAME, port, b"", namespaces)
             hooks = document["webhooks"] if kind == _KINDS[0] else _validating(document["webhooks"][:1])
@@ -46,7 +46,7 @@ class Rotation:
             await self.plane.api.create({**document, "kind": kind, "webhooks": hooks})
 
     async def start(self, *options: str) -> processes.Process:
-        """Return one replica, as its service account."""
+        """Start one replica, as its service account, and return it."""
         number = len(self.replicas)
         command = [sys.executable, "-m", "railwright.cli", "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
         command += [self._account, *SHORT, *options]
@@ -89,7 +89,7 @@ class Rotation:
         return await waiting.wait(read_bundle, describe="a caBundle")
 
     async def issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
-        """Return the contents of a Secret once it has been filled."""
+        """Wait until a Secret has been filled, and return its contents."""
 
         async def read_filled() -> dict[str, bytes]:
             held = await self.secret(name)
@@ -110,7 +110,7 @@ class Rotation:
 
     @contextlib.asynccontextmanager
     async def kubelet(self, name: str, folder: pathlib.Path) -> AsyncIterator[None]:
-        """Keep `folder` as kubelet keeps a mounted Secret: every change by one swap of a link."""
+        """Update `folder` as kubelet does for a mounted Secret: all files at once, by a new target of a link."""
         written: dict[str, bytes] = {}
         swaps = 0
 
@@ -159,7 +159,7 @@ class Rotation:
 
 
 def _validating(hooks: list[dict]) -> list[dict]:
-    """Return the entry as a validating one for a kind that does not exist."""
+    """Return the entries as validating ones for a kind that does not exist."""
     rules = [{"apiGroups": ["none.invalid"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}]
     keys = ("name", "clientConfig", "admissionReviewVersions", "sideEffects")
     return [

@@ -16,7 +16,7 @@ _SESSIONS = re.compile(r"^volcano_e2e_scheduling_latency_milliseconds_count\S* (
 
 
 class Schedulers:
-    """Knows the two running schedulers and whether a test has changed them."""
+    """The two running schedulers, which a test may reconfigure."""
 
     def __init__(
         self, parts: components.Components, running: Mapping[str, processes.Process], session: aiohttp.ClientSession
@@ -40,9 +40,9 @@ class Schedulers:
         conf: Mapping[str, Any] | None = None,
         seconds: float = 30,
     ) -> None:
-        """Give Volcano the extender plugin's arguments (`volcano.extender(url)`), or a whole configuration.
+        """Set the extender plugin's arguments (`volcano.extender(url)`) in Volcano, or its whole configuration.
 
-        Returns when the next session uses it. AssertionError with Volcano's own words where it refuses it.
+        Wait until a session uses it. Raises AssertionError with Volcano's message if it refuses it.
         """
         text = _dump(conf if conf is not None else volcano.conf(extender))
         if self._in_force.get("volcano") == text:
@@ -59,7 +59,7 @@ class Schedulers:
         self._in_force["volcano"] = text
 
     async def volcano_session(self, *, seconds: float = 30) -> None:
-        """Wait until a scheduling session has ended; one that begins afterwards sees all that is loaded now."""
+        """Wait until a scheduling session has ended; the next one uses the current configuration and objects."""
         before = await self._sessions()
 
         async def have_ended() -> bool:
@@ -126,7 +126,7 @@ def _dump(document: Mapping[str, Any]) -> str:
 async def healthy(
     session: aiohttp.ClientSession, health: components.Health, process: processes.Process, *, seconds: float = 60
 ) -> None:
-    """Wait until the program answers as a healthy one; fails at once when it ends."""
+    """Wait until the program's health check succeeds; fail at once if the program ends."""
 
     async def is_asked() -> bool:
         process.assert_running()

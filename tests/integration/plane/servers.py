@@ -13,7 +13,7 @@ _LINE = r"^{}listening on (\S+):(\d+)\n"  # with its end: half a port number wou
 
 
 class Server:
-    """`python -m webhook` or `python -m extender`, with the ports it has told on standard error."""
+    """`python -m webhook` or `python -m extender`, with the ports from its standard error."""
 
     def __init__(self, process: processes.Process, session: aiohttp.ClientSession) -> None:
         self.process = process
@@ -29,7 +29,7 @@ class Server:
         return self
 
     async def ready(self, *, seconds: float = 60) -> "Server":
-        """Wait for /readyz: policy, caches and certificate are good."""
+        """Wait until /readyz succeeds, and return the server."""
         await schedulers.healthy(
             self._session, components.Health(f"{self.ops_url}/readyz"), self.process, seconds=seconds
         )
@@ -46,11 +46,11 @@ class Server:
             return await answer.text()
 
     async def stop(self) -> int:
-        """Send SIGTERM, which drains the server. Return the exit code."""
+        """Send SIGTERM and wait until the server has ended. Return the exit code."""
         return await self.process.stop()
 
     async def kill(self) -> int:
-        """Send SIGKILL, as a crash."""
+        """Send SIGKILL, like a crash."""
         return await self.process.kill()
 
 

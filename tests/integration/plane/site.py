@@ -24,7 +24,7 @@ _QUICK = ("--drain-seconds=0.2",)  # no replica takes over in a test
 
 
 class Site:
-    """One installation. `policy` first, then the servers. Schedulers reach its extenders by `proxy`."""
+    """One installation. Schedulers call its extenders through `proxy`. Call `policy` before the servers start."""
 
     def __init__(self, running: plane.Plane) -> None:
         self.plane = running
@@ -49,7 +49,7 @@ class Site:
         await self.plane.api.put(manifests.build("ConfigMap", CONFIGMAP, {"namespace": NAMESPACE}, data=data))
 
     async def install(self, text: str, *namespaces: str, options: Sequence[str] = ()) -> Self:
-        """Put the policy in force by a running webhook, which is started if none runs, for these namespaces."""
+        """Create the policy, start a webhook unless one runs, and register it for these namespaces."""
         await self._put_in_force(text)
         if self.webhook is None or not self.webhook.process.running:
             await self.start_webhook(*options)
@@ -58,7 +58,7 @@ class Site:
         return self
 
     async def install_extender(self, text: str) -> servers.Server:
-        """Put the policy in force by a running extender, which is started if none runs. Return the extender."""
+        """Create the policy, start an extender unless one runs, and return the extender."""
         await self._put_in_force(text)
         if self.extender is None or not self.extender.process.running:
             await self.start_extender()
@@ -66,7 +66,7 @@ class Site:
         return self.extender
 
     async def _put_in_force(self, text: str) -> None:
-        """Create or replace the policy, and wait until the servers that run have read it."""
+        """Create or replace the policy, and wait until the running servers have read it."""
         running = [server for server in (self.webhook, self.extender) if server and server.process.running]
         if running and text == self._text:
             return
@@ -75,14 +75,14 @@ class Site:
             await wait_policy(server, text)
 
     async def start(self, text: str, *namespaces: str) -> servers.Server:
-        """Start both servers with a policy, and have the API server call for these namespaces. Return the extender."""
+        """Start both servers with a policy, and register the webhook for these namespaces. Return the extender."""
         await self.policy(text)
         _, extender = await asyncio.gather(self.start_webhook(), self.start_extender())
         await self.register(*namespaces)
         return extender
 
     async def start_webhook(self, *options: str) -> servers.Server:
-        """Return the webhook over TLS as its own service account, ready."""
+        """Start the webhook with TLS, as its own service account, and return it when it is ready."""
         certificate, key = self.plane.certificates.server("webhook-serving")
         self.webhook = await self.plane.serve(
             "webhook", f"--tls-cert={certificate}", f"--tls-key={key}", self.kubeconfig("webhook"), *_QUICK, *options
@@ -90,7 +90,7 @@ class Site:
         return await self.webhook.ready()
 
     async def start_extender(self, *options: str, has_tls: bool = False) -> servers.Server:
-        """Return the extender as its own service account, ready and behind the proxy."""
+        """Start the extender as its own service account, behind the proxy, and return it when it is ready."""
         transport = ["--plain-http"]
         if has_tls:
             hosts = inventory.list_hosts("extender", NAMESPACE)
@@ -102,7 +102,7 @@ class Site:
         return self.extender
 
     async def register(self, *namespaces: str) -> None:
-        """Have the API server call the running webhook for these namespaces."""
+        """Register the running webhook for these namespaces."""
         assert self.webhook is not None, "start the webhook first"
         self._registered = list(namespaces)
         await self.plane.register_webhook(self.webhook.port, namespaces=namespaces)
@@ -113,9 +113,9 @@ class Site:
             await guard.put(self.plane.api, namespace)
 
     async def unregister(self) -> None:
-        """End the calls of the webhook, and the admission policies of the namespaces it was called for."""
+        """Unregister the webhook, and stop enforcing the admission policies in its namespaces."""
         for namespace in self._registered:
-            await guard.take_away(self.plane.api, namespace)
+            await guard.remove(self.plane.api, namespace)
         if self._registered:
             await self.plane.unregister_webhook(namespaces=self._registered)
         self._registered = []
@@ -131,7 +131,7 @@ class Site:
         await self.proxy.close()
 
     def kubeconfig(self, account: str) -> str:
-        """Return the option that makes a server act as its service account, with no right but that account's."""
+        """Return the option with which a server acts as its service account."""
         return act_as(self.plane, account)
 
 

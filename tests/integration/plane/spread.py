@@ -1,6 +1,6 @@
 """A Service in front of several servers: new connections go to the ready ones in turn.
 
-As kubelet and kube-proxy do, only quicker: a server that is not ready or fails its probe gets no new connection.
+Like kubelet and kube-proxy, but faster: a server that is not ready or fails its probe gets no new connection.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _PROBE_SECONDS = 0.1
 
 
 class Spread:
-    """The port that callers know; `members` may come and go."""
+    """One port in front of the servers in `members`, which can change."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.members: list[servers.Server] = []

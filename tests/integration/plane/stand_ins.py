@@ -31,7 +31,7 @@ class StandIns:
         self._servers: list[servers.Server] = []
 
     async def start(self) -> None:
-        """Start everything once the installation's objects exist. Returns when they answer and the API server calls."""
+        """Start all programs once the installation's objects exist; return when the API server calls the webhook."""
         for kind in ("Deployment", "Service"):
             await self._exists(kind, f"{self.name}-webhook", self.namespace)
         await self._exists("ConfigMap", f"{self.name}-policy", self.namespace)

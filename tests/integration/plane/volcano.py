@@ -1,4 +1,4 @@
-"""Creates what Volcano needs before it runs: CRDs, webhook configurations, a scheduler configuration."""
+"""Creates Volcano's CRDs, webhook configurations and scheduler configuration."""
 
 import base64
 import dataclasses
@@ -56,11 +56,11 @@ ADMISSIONS = (
 def conf(
     extender: Mapping[str, Any] | None = None, *, allocate: Mapping[str, Any] | None = None, claims: bool = False
 ) -> dict[str, Any]:
-    """Return a scheduler configuration: the chart's, plus the `extender` plugin where its arguments are given.
+    """Return a scheduler configuration: the chart's, with the `extender` plugin if its arguments are given.
 
-    `allocate` are arguments of that action; the error cache is off unless said otherwise, because it would remember
-    a node's refusal past the change that lifts it. Values must be typed: `False`, not `"false"`. With `claims` the
-    plugin `predicates` allocates ResourceClaims in Volcano 1.14; later versions always do.
+    `allocate` are arguments of that action; the error cache is off unless said otherwise, because it would keep a
+    node's refusal after its cause is gone. Values must be typed: `False`, not `"false"`. With `claims` the plugin
+    `predicates` allocates ResourceClaims in Volcano 1.14; later versions always do.
     """
     tiers = [dict(tier) for tier in _TIERS]  # for the caller to change
     if extender:
@@ -96,7 +96,7 @@ def extender(url: str, *, managed: tuple[str, ...] = (), **changes: Any) -> dict
 
 
 async def install(client: api.Api, crds: pathlib.Path, *, port: int, authority: bytes) -> None:
-    """Create the namespace, the CRDs and the webhook configurations that lead to `port` on loopback."""
+    """Create the namespace, the CRDs and the webhook configurations, with `port` on loopback."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await client.create(namespace)
     for document in _documents(crds):

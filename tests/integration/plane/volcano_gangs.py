@@ -52,7 +52,7 @@ def job(
 
 @dataclasses.dataclass
 class VolcanoGangs:
-    """The Volcano jobs of a test. Each has its name; its pods come by rank, a master first."""
+    """The Volcano jobs of a test by name. Lists of pods are sorted by rank, a master first."""
 
     site: site.Site
     namespace: str
@@ -62,7 +62,7 @@ class VolcanoGangs:
         return self.site.plane.api
 
     async def install(self, policy: str = gangs.POLICY, **configuration: Any) -> servers.Server:
-        """Put a policy in force by a running extender, and have Volcano ask it. Return the extender."""
+        """Create a policy, start an extender unless one runs, and have Volcano call it. Return the extender."""
         extender = await self.site.install_extender(policy)
         await self.site.plane.schedulers.volcano(conf=conf(self.site.proxy.url, **configuration))
         return extender
@@ -79,13 +79,13 @@ class VolcanoGangs:
     async def pods(self, name: str) -> api.Objects:
         """Return the pods of a job."""
         listed = await self._api.list("Pod", self.namespace, labels=f"{gangs.VOLCANO_JOB}={name}")
-        return sorted(listed, key=gangs.rank_of)
+        return sorted(listed, key=gangs.get_rank)
 
     async def running(self, name: str, count: int) -> api.Objects:
-        """Return the pods of a job, once exactly this number runs."""
+        """Wait until exactly `count` pods of a job run, and return them."""
         labels = f"{gangs.VOLCANO_JOB}={name}"
         listed = await conditions.wait_running(self._api, self.namespace, labels, count, seconds=90)
-        return sorted(listed, key=gangs.rank_of)
+        return sorted(listed, key=gangs.get_rank)
 
     async def assert_unplaced(self, name: str) -> None:
         """Assert that no pod of a job has a node."""
@@ -94,7 +94,7 @@ class VolcanoGangs:
     async def unschedulable(self, name: str, part: str = "") -> None:
         """Wait until Volcano reports that a job's PodGroup is unschedulable, in a message with this part.
 
-        A session that begins before all pods of the job are created says that some are missing.
+        A session that begins before all pods of the job are created reports missing pods.
         """
 
         async def is_reported() -> bool:

@@ -22,11 +22,10 @@ async def wait(
     seconds: float = 30,
     describe: str | Callable[[], str | Awaitable[str]],
 ) -> T:
-    """Return the first true value of `condition` (plain or async); AssertionError after `seconds`.
+    """Return the first true value of `condition` (plain or async). Raises AssertionError after `seconds`.
 
     A condition may also raise AssertionError, OSError or ApiError for "not yet": an object that it reads may be absent
-    until then. The failure tells what was waited for, and the last value or exception; `describe` may be a function,
-    called only then.
+    until then. The error has `describe`, which may be a function, and the last value or exception.
     """
     deadline = time.monotonic() + seconds
     pause = _FIRST

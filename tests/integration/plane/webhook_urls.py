@@ -1,7 +1,7 @@
 """Helm's post-renderer for a plane without Services: webhooks are called by URL, and for one namespace only.
 
-`webhook_urls.py PORT NAMESPACE`, manifests on standard input. Everything else stays as the chart has it. caBundle is
-empty there, and stays so.
+`webhook_urls.py PORT NAMESPACE`, manifests on standard input. Everything else stays as in the chart, also the empty
+caBundle.
 """
 
 import json

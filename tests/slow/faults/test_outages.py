@@ -148,7 +148,7 @@ async def test_04_every_pod_that_passes_a_webhook_failing_open_is_reported(fault
     annotations = slipped["annotations"]
     flagged = [key for key in annotations if "failed-open" in key]
     assert flagged, annotations
-    await guard.take_away(plane.api, namespace)
+    await guard.remove(plane.api, namespace)
     count = fail_open(await plane.api.request("GET", "/metrics")) - before
     fault.saw(
         "denied by the admission policy by default; admitted with a warning where the namespace asks for it, "
@@ -184,7 +184,7 @@ async def test_54_a_deleted_network_refuses_new_pods(fault, plane, namespace, si
     assert f"NetworkAttachmentDefinition {namespace}/rail0" in message
     await plane.api.patch("apps/v1/Deployment", "train", {"spec": {"replicas": 3}}, namespace)
 
-    event = await conditions.event(plane.api, namespace, "FabricRefused", f"{namespace}/rail0")
+    event = await conditions.wait_event(plane.api, namespace, "FabricRefused", f"{namespace}/rail0")
     assert event["involvedObject"]["kind"] == "ReplicaSet"
     after = {pod["metadata"]["name"]: pod["metadata"] for pod in await plane.api.list("Pod", namespace)}
     assert set(after) == set(before)

@@ -44,10 +44,10 @@ async def test_24_a_gang_of_two_policy_versions_is_placed_whole(fault, plane, ku
         assert len(versions) == 2
         for pod in admitted:
             await plane.api.patch("Pod", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
-        placed = await gangs.bound(plane.api, namespace, 4, f"{gangs.GROUP}=train")
-        assert set(gangs.leaves_of(placed)) == {"b"}
+        placed = await gangs.wait_bound(plane.api, namespace, 4, f"{gangs.GROUP}=train")
+        assert set(gangs.list_leaves(placed)) == {"b"}
 
-        words = (await conditions.event(plane.api, namespace, "GangMixedPolicies"))["message"]
+        words = (await conditions.wait_event(plane.api, namespace, "GangMixedPolicies"))["message"]
         for version in versions:
             assert version[:19] in words
         assert "2 versions of the policy" in words
@@ -75,13 +75,13 @@ async def test_43_a_recreated_node_has_its_new_leaf(fault, plane, kube, nodes, n
     await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "new"})
     await gangs.wait_until_taken(kube, "again")
     await make(plane, namespace, "next", gpus=0)
-    await gangs.event(plane.api, namespace, "next", gangs.SHORT)
+    await gangs.wait_event(plane.api, namespace, "next", gangs.SHORT)
     await plane.api.delete("Pod", "holder", namespace, grace=0)
-    assert await gangs.where(plane.api, namespace, "next") == "again"
+    assert await gangs.wait_for_node(plane.api, namespace, "next") == "again"
     await gangs.make_leaves(nodes, tight=3, wide=5)
     await nodes.remove("tight-02")
     await nodes.make("tight-02", rails=gangs.ONE_EACH, labels={gangs.LEAF: "wide", gangs.SPINE: "s0"})
-    placed = {gangs.node_of(pod) for pod in await gangs.run_gang(kube, namespace, "train", 3)}
+    placed = {gangs.get_node(pod) for pod in await gangs.run_gang(kube, namespace, "train", 3)}
     assert placed.isdisjoint({"tight-00", "tight-01"}), placed
     fault.saw(
         "1 pod kept the 2 rails of its node through the node's deletion; created again in another leaf, the "
@@ -96,7 +96,7 @@ async def test_45_overcommitted_devices_are_reported(fault, plane, kube, nodes, 
     await nodes.offer("only", {RAIL0: 1})
     await gangs.wait_until_taken(kube, "only")
     await make(plane, namespace, "third", gpus=0)
-    await gangs.event(plane.api, namespace, "third", gangs.SHORT)
+    await gangs.wait_event(plane.api, namespace, "third", gangs.SHORT)
     began = time.monotonic()
     labels = {"fabric": "rails", "rail": "rail0", "state": "overcommitted"}
     await sites.wait_metric(kube.extender, "railwright_rail_devices", 1, **labels)
@@ -106,7 +106,7 @@ async def test_45_overcommitted_devices_are_reported(fault, plane, kube, nodes, 
     await sites.wait_metric(kube.extender, "railwright_rail_devices", 0, state="overcommitted")
     assert await gangs.list_full(kube, ["only"]) == {"only"}, "one is held of the one that is offered"
     await plane.api.delete("Pod", "second", namespace, grace=0)
-    assert await gangs.where(plane.api, namespace, "third") == "only"
+    assert await gangs.wait_for_node(plane.api, namespace, "third") == "only"
     fault.saw(
         f"2 used, 1 offered: reported as 1 overcommitted within {seconds:.0f} s; a third pod was placed after "
         "both had gone"
@@ -128,10 +128,10 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
     async def whole():
         listed = await plane.api.list("Pod", namespace, labels=f"{gangs.VOLCANO_JOB}=gang")
         for pod in listed:  # what pod garbage collection does after 40 s
-            if lost and gangs.node_of(pod) in lost and "deletionTimestamp" not in pod["metadata"]:
+            if lost and gangs.get_node(pod) in lost and "deletionTimestamp" not in pod["metadata"]:
                 await plane.api.delete("Pod", pod["metadata"]["name"], namespace, grace=0)
                 stranded.append(pod["metadata"]["name"])
-        on = [gangs.node_of(pod) for pod in listed]
+        on = [gangs.get_node(pod) for pod in listed]
         assert len(on) == 4, on
         assert all(on), on
         assert not set(on) & set(lost), on
@@ -143,12 +143,12 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
     await waiting.wait(lambda: lost, describe="a node to be lost in the middle of the gang")
     kube.proxy.hook = None
     gang = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
-    assert set(gangs.leaves_of(gang)) == {"peers"}, gangs.leaves_of(gang)
+    assert set(gangs.list_leaves(gang)) == {"peers"}, gangs.list_leaves(gang)
     await sites.wait_metric(kube.extender, "railwright_assumed_pods", 0)
 
     await kube.extender.kill()
     await kube.start_extender()
-    taken = {gangs.node_of(pod) for pod in gang}
+    taken = {gangs.get_node(pod) for pod in gang}
     assert await gangs.list_full(kube, [name for name in peers if name not in lost]) == taken
     gone = gang[1]["metadata"]
     await plane.api.delete("Pod", gone["name"], namespace, grace=0)
@@ -159,7 +159,7 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
         return members
 
     gang = await waiting.wait(again, seconds=60, describe="the gang to be whole again")
-    assert set(gangs.leaves_of(gang)) == {"peers"}, gangs.leaves_of(gang)
+    assert set(gangs.list_leaves(gang)) == {"peers"}, gangs.list_leaves(gang)
     fault.saw(
         f"a node lost with 2 of 4 pods announced ({len(stranded)} pods stranded on it): whole again in the leaf of its "
         "peers, 0 reserved; after a restart the same nodes count as used and a lost pod returns to its peers"
@@ -182,11 +182,11 @@ async def test_51_each_of_two_schedulers_counts_its_own_pods(fault, plane, kube,
     before = kube.proxy.counts["/volcano/allocate"]
     kube.proxy.hook = meanwhile
     await plane.api.create(gangs.volcano_job("gang", 4, gpus=0), namespace=namespace)
-    gang = await gangs.bound(plane.api, namespace, 4, f"{gangs.VOLCANO_JOB}=gang")
+    gang = await gangs.wait_bound(plane.api, namespace, 4, f"{gangs.VOLCANO_JOB}=gang")
     kube.proxy.hook = None
     assert seen["announced"] == 2, "two of the gang were to be announced and not bound"
     assert seen["refused"] == {}
-    singles = [await gangs.where(plane.api, namespace, f"single-{index}") for index in range(3)]
-    for own in (singles, [*map(gangs.node_of, gang)]):
+    singles = [await gangs.wait_for_node(plane.api, namespace, f"single-{index}") for index in range(3)]
+    for own in (singles, [*map(gangs.get_node, gang)]):
         assert len(set(own)) == len(own), "each scheduler counts what it has given itself"
     fault.saw("a gang of Volcano and 3 pods of kube-scheduler at once: no node twice by one scheduler, none refused")
