@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib import parse
 
 import msgspec
@@ -83,6 +83,19 @@ async def gather(
         return result
 
     return await asyncio.gather(*map(take_turn, items))
+
+
+async def list_allowed(client: clients.Client, path: str, view: Any) -> list[Any] | None:
+    """Return all objects of `path`, none of an API that is not served; None if the caller may not list them.
+
+    Raises ClusterError.
+    """
+    try:
+        return await watch_wire.list_objects(client, path, view)
+    except errors.ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return [] if error.status == 404 else None  # the API server itself writes no Status about an unknown API
 
 
 class _ReviewStatus(views.View, frozen=True):

@@ -1,5 +1,7 @@
 """Reads the policy in force in a cluster."""
 
+import contextlib
+
 import msgspec
 
 from railwright.cli import output, policies
@@ -47,3 +49,11 @@ async def find(client: clients.Client) -> model.Policy | policy_reader.Rejected 
     path = f"{resources.POLICY.path}/{installed_names.POLICY}"
     config_map = await watch_wire.find_object(client, path, _ConfigMap)
     return None if config_map is None else policy_reader.read((config_map.data or {}).get(names.POLICY_KEY, ""))
+
+
+async def find_readable(client: clients.Client) -> model.Policy | None:
+    """Return the policy; None if there is none, if it is invalid, or if the caller may not read it."""
+    with contextlib.suppress(errors.ClusterError):
+        policy = await find(client)
+        return policy if isinstance(policy, model.Policy) else None
+    return None

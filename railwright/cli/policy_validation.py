@@ -61,7 +61,12 @@ async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocum
     known = state.State()
     sinks = ((resources.NODES, known.nodes), (resources.NADS, known.networks), (resources.NADS, known.subnets))
     for kind, sink in (*sinks, (resources.NAMESPACES, known.namespaces)):
-        sink.replace(await _list_kind(client, kind))
+        try:
+            sink.replace(await watch_wire.list_objects(client, kind.path, kind.view))
+        except errors.ApiError as error:
+            if error.status != 404 or not kind.optional:
+                raise
+            sink.replace([])
     cluster = shortcomings.Cluster(
         known.networks.by_key, known.subnets.by_key, known.nodes.offered, known.nodes.devices
     )
@@ -92,15 +97,6 @@ async def _may_read_templates(client: clients.Client) -> bool:
             raise
         return True
     return allowed is not False
-
-
-async def _list_kind(client: clients.Client, kind: resources.Kind) -> list[Any]:
-    try:
-        return await watch_wire.list_objects(client, kind.path, kind.view)
-    except errors.ApiError as error:
-        if error.status == 404 and kind.optional:
-            return []
-        raise
 
 
 def _build_document(
@@ -205,13 +201,11 @@ async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, 
 
 
 async def _fill_resources(client: clients.Client, document: model.PolicyDocument) -> model.PolicyDocument:
-    try:
-        listed = await _list_kind(client, resources.NADS) if _list_unnamed(document) else []
-    except errors.ApiError as error:
-        if error.status != _FORBIDDEN:
-            raise
+    unnamed = _list_unnamed(document)
+    listed = await cluster_access.list_allowed(client, resources.NADS.path, resources.NADS.view) if unnamed else []
+    if listed is None:
         output.print_note(
-            f"resources are missing that only the networks of {text.join_first(_list_unnamed(document), 5)} name: "
+            f"resources are missing that only the networks of {text.join_first(unnamed, 5)} name: "
             "state `resource` there, or get the right to list network-attachment-definitions"
         )
         return document

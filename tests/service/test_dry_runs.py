@@ -31,7 +31,7 @@ def refuse(status: int, message: str):
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path, answer, policy: str = "", objects: dict[str, dict] | None = None):
+async def serving(tmp_path, answer, policy: str = "", objects: dict[str, dict | None] | None = None):
     """Yield a client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries.
 
     `policy` is the content of the ConfigMap; "" if the caller may not read it. `objects` has what is at other paths.
@@ -46,7 +46,10 @@ async def serving(tmp_path, answer, policy: str = "", objects: dict[str, dict] |
         return web.json_response({"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": policy}})
 
     async def find(request: web.Request) -> web.Response:
-        return web.json_response((objects or {})[request.path])
+        found = (objects or {})[request.path]
+        if found is None:  # as the API server answers about an API that it does not serve
+            return web.Response(status=404, text="404 page not found")
+        return web.json_response(found)
 
     async def deny_existence(_: web.Request) -> web.Response:
         return web.json_response(api_stub.status(404), status=404)
@@ -260,6 +263,7 @@ async def test_a_gang_that_never_fits_is_a_finding_for_callers_who_may_list_node
 
     offered = {"allocatable": {"nvidia.com/gpu": "4", "nvidia.com/mlx5_0": "1"}}
     nodes = {"/api/v1/nodes": {"kind": "NodeList", "items": [{"metadata": {"name": "n"}, "status": offered}]}}
+    nodes["/apis/topology.volcano.sh/v1alpha1/hypernodes"] = None
     code, out, err = await run(admit, POD, "explain", policy=POLICY, objects=nodes)
     assert (code, err) == (1, "")
     assert "fabric f, role worker, rails rail0\n" in out

@@ -21,7 +21,7 @@ import yaml
 from railwright.cli import cluster_access, formats, options, output
 from railwright.cli.clouds import profiles
 from railwright.cluster import client as clients
-from railwright.cluster import errors, policies, watch_wire
+from railwright.cluster import policies, watch_wire
 from railwright.fabric import names, node_views, quantity, text, views
 from railwright.fabric.policy import model, presets
 
@@ -31,7 +31,6 @@ GKE_INTERFACES = "networking.gke.io/interfaces"
 _HEAD = "apiVersion: railwright.io/v1alpha1"
 _FIRST = "A first policy, by `railwright policy init`. Read the comments. When it is installed: railwright check"
 _OTHERS = "begin with the policy of a site that is like yours (docs/policies.md), or with a profile: --cloud NAME, of"
-_NOT_FOUND, _FORBIDDEN = 404, 403
 _PLUGIN = re.compile(r'"type"\s*:\s*"([\w.-]{1,63})"')
 _INFINIBAND = frozenset({"ib-sriov", "ipoib"})  # types of CNI plugins
 _MOVING = re.compile(r"sriov|host-device")  # in the types of plugins that give each pod a device of its own
@@ -141,17 +140,12 @@ def print_policy(arguments: argparse.Namespace) -> int:
 
 async def read(client: clients.Client) -> Cluster:
     """Return the objects; none of kinds that do not exist. Raise ClusterError, also if nodes cannot be listed."""
-    objects: dict[Kind, Sequence[Any]] = dict.fromkeys(Kind, ())
-    unread = set()
+    objects: dict[Kind, Sequence[Any] | None] = {}
     for kind, (path, view) in VIEWS.items():
-        try:
-            objects[kind] = await watch_wire.list_objects(client, path, view)
-        except errors.ApiError as error:
-            if kind is Kind.NODE or error.status not in (_NOT_FOUND, _FORBIDDEN):
-                raise
-            if error.status == _FORBIDDEN:
-                unread.add(kind)
-    return Cluster(objects, frozenset(unread))
+        read_kind = watch_wire.list_objects if kind is Kind.NODE else cluster_access.list_allowed
+        objects[kind] = await read_kind(client, path, view)
+    unread = frozenset(kind for kind, listed in objects.items() if listed is None)
+    return Cluster({kind: objects[kind] or () for kind in Kind}, unread)
 
 
 def write_profile(profile: profiles.Profile) -> str:

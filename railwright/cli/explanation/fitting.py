@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from extender import state as states
-from railwright.cli import policy_sources
+from railwright.cli import cluster_access, policy_sources
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
-from railwright.cluster import errors, resources, watch_wire
+from railwright.cluster import resources
 from railwright.fabric import views
 from railwright.fabric.overview import gang_assessment, overview_types
 from railwright.fabric.policy import model
@@ -23,7 +23,6 @@ from webhook import reviews
 
 _KINDS = (resources.NODES, resources.NADS, resources.HYPER_NODES)
 _MAX_PODS = 4096  # of a template
-_UNREADABLE = frozenset({403, 404})
 Objects = Mapping[str, Sequence[Any]]  # by the kinds of a snapshot
 
 
@@ -34,29 +33,13 @@ async def add_warnings_by_cluster(
 
     They stay as they are if the caller may not read these. Raise ClusterError.
     """
-    if not (objects := await _read(client)):
-        return shown
-    try:
-        policy = await policy_sources.find(client)
-    except errors.ApiError as error:
-        if error.foreign or error.status not in _UNREADABLE:
-            raise
-        return shown
-    return add_warnings(pod_templates, shown, policy, objects) if isinstance(policy, model.Policy) else shown
-
-
-async def _read(client: clients.Client) -> Objects:
-    """Return what is read of a cluster; nothing without the right to list its nodes. Raise ClusterError."""
     objects: dict[str, Sequence[Any]] = {}
-    for kind in _KINDS:
-        try:
-            objects[kind.snapshot_kind] = await watch_wire.list_objects(client, kind.path, kind.view)
-        except errors.ApiError as error:
-            if error.foreign or error.status not in _UNREADABLE:
-                raise
-            if kind is resources.NODES:
-                return {}
-    return objects
+    for kind in _KINDS:  # the nodes first
+        objects[kind.snapshot_kind] = await cluster_access.list_allowed(client, kind.path, kind.view) or ()
+        if not objects[resources.NODES.snapshot_kind]:
+            return shown
+    policy = await policy_sources.find_readable(client)
+    return shown if policy is None else add_warnings(pod_templates, shown, policy, objects)
 
 
 def add_warnings(

@@ -21,7 +21,6 @@ from railwright.fabric import admission, intent, names, text, views
 from railwright.fabric.injection import init_containers, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.state import pod_usage
-from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.workloads import membership, registry
 
@@ -178,14 +177,6 @@ async def _explain_workload_label(client: clients.Client, metadata: views.Object
         if problem:
             return f"{kind.name} {owner.name}: {problem}"
     return await _explain_workload_label(client, workload.metadata, levels - 1)
-
-
-async def _find_policy(client: clients.Client) -> model.Policy | None:
-    """Return the policy of the cluster; None if there is none, if it is invalid, or if the user may not read it."""
-    with contextlib.suppress(errors.ClusterError):
-        policy = await policy_sources.find(client)
-        return policy if isinstance(policy, model.Policy) else None
-    return None
 
 
 async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
@@ -395,7 +386,7 @@ async def _read(
         record = msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
     if record.is_uninjected:
         return record, None, ""
-    warnings = (*record.warnings, *admission.lint_recorded(pod, await _find_policy(client)))
+    warnings = (*record.warnings, *admission.lint_recorded(pod, await policy_sources.find_readable(client)))
     record, note = msgspec.structs.replace(record, warnings=warnings), ""
     if not pod.status.has_ended:
         record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
