@@ -14,7 +14,7 @@ from typing import Any
 import devices
 import yaml
 
-CLAIMS = pathlib.Path(__file__).resolve().parents[1] / "data" / "claims"
+FILE = pathlib.Path(__file__).resolve().parents[1] / "data" / "claims" / "shapes.yaml"
 NAMES = ("eks-p4d", "eks-p5", "gke-a3-ultra", "h100-8x8", "aks-gb300", "oke-gb200")
 _API = "resource.k8s.io/v1"
 _COLUMNS_OF_OURS = ("name", "beside")  # all further columns are attributes
@@ -115,7 +115,7 @@ def list_nics(held: Iterable[str]) -> frozenset[str]:
 @functools.cache
 def load(name: str) -> Shape:
     """Return a shape of tests/data/claims/shapes.yaml."""
-    tree = yaml.safe_load((CLAIMS / "shapes.yaml").read_text())[name]
+    tree = yaml.safe_load(FILE.read_text())[name]
     return Shape(
         name=name,
         title=tree["title"],

@@ -23,7 +23,7 @@ from railwright.serving import turns
 
 PRIORITIZE, EVENT, FILTER = (
     json.loads((WIRE / f"{name}.json").read_bytes())
-    for name in ("volcano-prioritize", "volcano-allocate", "kube-scheduler-filter")
+    for name in ("volcano-prioritize", "volcano-allocate", "kube-scheduler")
 )
 PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
 
