@@ -1,4 +1,4 @@
-"""The rotator beside another writer: one that refuses a caBundle, and one that overwrites it whenever it is written."""
+"""The rotator beside other writers: a second rotator, one that refuses a caBundle, and one that overwrites it."""
 
 import argparse
 import asyncio
@@ -24,13 +24,16 @@ OTHER = base64.b64encode(b"other").decode()
 
 
 class Cluster:
-    """The API server's objects that the rotator reads and writes. `refused` are paths whose writes it rejects."""
+    """The API server's objects that the rotator reads and writes. `refused` are paths whose writes it rejects.
+
+    Before a write, `others` may write first.
+    """
 
     host = "https://x"
 
     def __init__(self) -> None:
         self.objects, self.version, self.patched, self.refused, self.overwritten = {}, 0, [], set(), ""
-        self.events = []
+        self.events, self.others = [], None
         for path in (MUTATING, VALIDATING):
             service = {"namespace": NAMESPACE, "name": "railwright-webhook"}
             hooks = [{"name": "pods.railwright.io", "clientConfig": {"service": service}}]
@@ -50,12 +53,23 @@ class Cluster:
         self.events.append(msgspec.to_builtins(body))
         return b"{}"
 
-    async def patch(self, path, body, _content_type) -> bytes:
+    async def patch(self, path, body, content_type) -> bytes:
+        others, self.others = self.others, None
+        if others is not None:
+            await others()
         path, changes = path.partition("?")[0], msgspec.to_builtins(body)
         if path in self.refused:
             raise errors.ApiError(403, "Forbidden", "denied", path)
-        self.patched.append(path)
         tree = json.loads(json.dumps(self.objects.get(path, {"metadata": {}, "data": {}})))
+        if content_type == "application/apply-patch+yaml":  # without force
+            assert not any(changes["data"].values()), "content is written by version only"
+            is_current = not any(tree["data"].values())
+        else:
+            version = changes[0]["value"] if isinstance(changes, list) else changes["metadata"]["resourceVersion"]
+            is_current = version == tree["metadata"]["resourceVersion"]
+        if not is_current:
+            raise errors.ApiError(409, "Conflict", "", path)
+        self.patched.append(path)
         if isinstance(changes, list):
             for change in changes[1:]:
                 tree["webhooks"][int(change["path"].split("/")[2])]["clientConfig"]["caBundle"] = change["value"]
@@ -85,8 +99,8 @@ class Cluster:
 class Site:
     """A rotator with clocks that only move when a test says so."""
 
-    def __init__(self) -> None:
-        self.cluster, self.passed = Cluster(), dt.timedelta()
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self.cluster, self.passed = cluster or Cluster(), dt.timedelta()
         self.rotator = installation.Rotator(
             self.cluster,
             NAMESPACE,
@@ -187,3 +201,29 @@ def test_a_step_that_is_made_again_after_a_while_does_not_repeat():
     publish, renew = (rotation.Step(action, "because") for action in (rotation.Action.PUBLISH, rotation.Action.RENEW))
     made = [(publish, 0), (renew, 1), (publish, 5), (publish, 10), (publish, 700), (renew, 701)]
     assert [repeats.count(step, now) for step, now in made] == [0, 0, 1, 2, 0, 0]
+
+
+def read_secrets(cluster: Cluster) -> dict[str, dict]:
+    return {path.rpartition("/")[2]: tree["data"] for path, tree in cluster.objects.items() if "data" in tree}
+
+
+@pytest.mark.parametrize("is_shipped", [True, False], ids=["empty Secrets", "no Secrets"])
+async def test_of_two_rotators_that_begin_at_once_one_writes_the_ca(is_shipped):
+    cluster = Cluster()
+    first, second = Site(cluster), Site(cluster)
+    for name in inventory.SECRETS.values() if is_shipped else ():
+        cluster.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}", {"data": {}, "metadata": {"name": name}})
+    held = {}
+
+    async def be_faster() -> None:
+        await second.rotator.step()
+        held.update(read_secrets(cluster))
+
+    cluster.others = be_faster
+    with pytest.raises(errors.ApiError) as raised:
+        await first.rotator.step()
+    assert raised.value.status in installation.CONFLICTS
+    assert held["railwright-ca"]["next.crt"]
+    assert read_secrets(cluster) == held, "the first has changed nothing"
+    await first.settle()
+    assert read_secrets(cluster)["railwright-ca"]["tls.crt"] == held["railwright-ca"]["next.crt"], "it goes on with it"
