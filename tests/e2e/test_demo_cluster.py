@@ -29,14 +29,14 @@ pytestmark = pytest.mark.timeout(START_SECONDS + 200)
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """A demo that waits for Ctrl-C: its output, and what it suggests to type in another terminal."""
+    """A demo that waits for Ctrl-C: its output, and the commands that it suggests for another terminal."""
 
     output: str
     environment: str
     commands: list[str]
 
     async def run(self, command: str, *, code: int = 0) -> str:
-        """Return the output of a command in another terminal; it ends with this exit code."""
+        """Run a command in another terminal, which ends with this exit code; return its output."""
         process = await self.start(command)
         output, errors = await asyncio.wait_for(process.communicate(), 90)
         assert process.returncode == code, f"{command}: exit {process.returncode}\n{output.decode()}{errors.decode()}"
@@ -54,7 +54,7 @@ class Demo:
 
 
 def find_remains(folder: str, nodes: str, networks: AbstractSet[str]) -> dict[str, list[str]]:
-    """Return what the machine has of a demo: `folder` is its temporary one, its nodes' cgroups begin with `nodes`."""
+    """Return the remains of a demo: `folder` is its temporary one, its nodes' cgroups begin with `nodes`."""
     return {
         "processes of the control plane": remains.list_processes(folder),
         "processes of the nodes": remains.list_processes(nodes),
@@ -66,7 +66,7 @@ def find_remains(folder: str, nodes: str, networks: AbstractSet[str]) -> dict[st
 
 
 def find_networks(pid: int) -> AbstractSet[str]:
-    """Return the network namespaces of a demo's children: of its control plane and of its nodes."""
+    """Return the network namespaces of a demo's control plane and nodes, its child processes."""
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     namespaces = {remains.read_namespace(f"/proc/{child}/ns/net") for child in children}
     return namespaces - {remains.read_namespace("/proc/self/ns/net")}
@@ -74,7 +74,7 @@ def find_networks(pid: int) -> AbstractSet[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def demo(capable_machine, tmp_path_factory):
-    """The demo, kept. Afterwards Ctrl-C ends it, and nothing of it is left."""
+    """Yield a running demo. Then end it by Ctrl-C, and check that nothing of it is left."""
     if reason := project_image.find_obstacle():
         pytest.skip(reason)
     logs = tmp_path_factory.mktemp("logs")

@@ -20,7 +20,7 @@ async def find_problem(installed) -> str:
 
 
 def fail(name: str) -> list[dict]:
-    """Return the node's resources with all devices of one unhealthy."""
+    """Return the node's resources, all devices of one of them unhealthy."""
     resources = hardware.list_resources()
     for resource in resources:
         if resource["name"] == name:
@@ -42,7 +42,7 @@ async def running_pod(installed, create):
 
 
 def describe_another(pod: dict) -> dict:
-    """Return a pod like another, not on a node yet."""
+    """Return a copy of a pod for creation, without a node."""
     metadata = {"name": "another", **{key: pod["metadata"][key] for key in ("labels", "annotations")}}
     return {"metadata": metadata, "spec": {key: value for key, value in pod["spec"].items() if key != "nodeName"}}
 

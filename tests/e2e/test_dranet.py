@@ -1,9 +1,8 @@
-"""dranet on a real node: rails that come as claims are interfaces that it moves into the pods, and back.
+"""dranet on a real node moves the interfaces of claimed rails into the pods, and back.
 
 The interfaces are real, their PCI addresses and RDMA devices are files, which an NRI plugin of the tests mounts where a
-rank's kernel would show them. Everything else of the path is what a cluster
-has: ResourceSlices of dranet, a template that railwright writes, kube-scheduler with railwright's extender, kubelet's
-DRA plugins and containerd's NRI.
+rank's kernel would show them. Everything else is as in a cluster: ResourceSlices of dranet, a template that railwright
+writes, kube-scheduler with railwright's extender, kubelet's DRA plugins and containerd's NRI.
 """
 
 import json
@@ -28,7 +27,7 @@ def name_device(index: int) -> str:
 
 
 def describe_fabric() -> dict:
-    """Return a fabric whose rails are virtual functions that come as claims; the GPUs come by the device plugin."""
+    """Return a fabric whose rails are virtual functions requested by claims; GPUs are of the device plugin."""
     rows = [
         {
             "name": f"rail{rail}",
@@ -73,7 +72,7 @@ async def list_interfaces(site) -> dict[str, set[str]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def driver(installed, real_site):
-    """dranet on the node that has NRI, a fabric of its devices, and kube-scheduler with the extender."""
+    """Yield dranet on the node with NRI; install a fabric of its devices, and kube-scheduler with the extender."""
     plane, started = real_site.plane, dranet.Driver(real_site)
     policy = json.loads(rails.describe_policy(installed.image))
     policy["fabrics"][FABRIC] = describe_fabric()
@@ -105,7 +104,7 @@ async def is_injected(client) -> bool:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def rank(driver, real_site):
-    """Return a running pod of the fabric, and the facts of its container."""
+    """Return a running pod of the fabric, and its container."""
     classes = real_site.folder / keeper.NODES / "first-sys-class"
     number = real_site.nodes[layout.NRI_NODE].settings.number
     function_sysfs.make_class(
@@ -117,7 +116,7 @@ async def rank(driver, real_site):
     return pod, ranks.Rank(real_site, rails.NAMESPACE, "first", "main")
 
 
-async def test_dranet_publishes_the_functions_of_the_node(driver):
+async def test_dranet_publishes_the_virtual_functions_of_the_node(driver):
     functions = await driver.list_functions()
     for index in FUNCTIONS:
         attributes = functions[name_device(index)]

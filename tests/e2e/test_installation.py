@@ -1,4 +1,4 @@
-"""railwright as it ships: the image of the Containerfile, installed by the chart with default values, on real nodes."""
+"""The image of the Containerfile, installed by the chart with default values, on real nodes."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Networks on real nodes that are removed, or that Multus takes for the default one."""
+"""Networks on real nodes that are removed, or that are Multus' default network."""
 
 import pytest
 from plane import conditions, waiting
@@ -17,7 +17,7 @@ def describe_rank(name: str, **metadata) -> dict:
 
 @pytest.fixture
 async def network(installed):
-    """Yield the network of rail0, as it was afterwards."""
+    """Yield the network of rail0, and restore it afterwards."""
     api = installed.plane.api
     original = await api.get(KIND, NETWORK, rails.NAMESPACE)
     metadata = {key: original["metadata"][key] for key in ("name", "namespace")}
@@ -28,7 +28,7 @@ async def network(installed):
 
 
 async def wait_event(installed, name: str, text: str) -> str:
-    """Wait until kubelet has said why a pod does not start; the message."""
+    """Wait until kubelet reports why a pod does not start, and return the message."""
     place = (installed.plane.api, rails.NAMESPACE, "FailedCreatePodSandBox")
     return conditions.read_message(await conditions.wait_event(*place, text, of=name))
 

@@ -1,4 +1,4 @@
-"""A node loses power: the service goes on from the other one, and what the node ran comes back with it."""
+"""A node loses power: the other one continues the service, and the node's pods run again after its return."""
 
 from plane import load, waiting
 from realnode import layout

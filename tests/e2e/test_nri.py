@@ -1,4 +1,4 @@
-"""NRI plugins of containerd that change a container: what railwright has set reaches the rank unchanged."""
+"""NRI plugins of containerd that change a container leave railwright's settings unchanged."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Preflight in pods that really start: its init container sees the pod's own interfaces, devices and GIDs.
+"""Preflight in pods on real nodes: its init container reads the pod's own interfaces, devices and GIDs.
 
 The devices' sysfs is made of files, because no module of the machine can be loaded; GIDs follow the pod's addresses.
 """
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.main
 
 @pytest.fixture
 def start(create):
-    """Create a pod of a fabric; returns its name."""
+    """Return a function that creates a pod of a fabric and returns its name."""
 
     async def start_pod(fabric: str) -> str:
         pod = await create(pods.describe(f"preflight-{fabric}", fabric, restartPolicy="Never"))

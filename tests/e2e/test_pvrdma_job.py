@@ -17,7 +17,7 @@ LOOK = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def launcher_log(installed, real_site, load_image):
-    """Yield the output of the MPIJob's launcher, whose ranks look around, after it has ended."""
+    """Yield the output of the ended launcher of an MPIJob, whose ranks print devices and environment."""
     await load_image(mpi_image.build)
     plane = real_site.plane
     await plane.controllers.start("mpi-operator")

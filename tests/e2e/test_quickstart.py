@@ -1,4 +1,4 @@
-"""hack/quickstart/quickstart.sh on real nodes: its job's pods start, and their log is what the page promises."""
+"""hack/quickstart/quickstart.sh on real nodes: its job's pods start, with the log that the page shows."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ CHECK = "railwright check --wait=120 --verbose"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def output(real_site, tmp_path_factory):
-    """Output of the script, whose installation is removed by its own option afterwards."""
+    """Yield the output of the script, and remove its installation by its own option."""
     if reason := project_image.find_obstacle():
         pytest.skip(reason)
     image = await asyncio.to_thread(project_image.build)

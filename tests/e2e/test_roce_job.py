@@ -1,6 +1,6 @@
 """360 Smart Cloud's job on real nodes: its users' manifest with one label, carried out by Volcano.
 
-Looks from inside each container: interfaces, addresses, devices, limits, and NCCL's variables as the rank has them.
+It reads interfaces, addresses, devices, limits and NCCL's variables inside each container.
 """
 
 import pytest
@@ -14,7 +14,7 @@ SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def ranks(installed, real_site):
-    """Yield the ranks of the job, running."""
+    """Yield the running ranks of the job."""
     await real_site.plane.call_extender()
     async with views.run_job(real_site, rails.describe_job("rdma-test"), "volcano.sh/job-name=rdma-test", 2) as running:
         yield running
@@ -40,13 +40,13 @@ async def test_container_has_exactly_its_devices(ranks):
         assert await rank.list_devices("/dev/infiniband") == {"rdma_cm", *verbs}
 
 
-async def test_shared_memory_and_memlock_are_as_the_policy_says(ranks):
+async def test_shared_memory_and_memlock_are_those_of_the_policy(ranks):
     for rank in ranks:
         await rank.check_shared_memory(64)
         assert await rank.has_capability(views.IPC_LOCK)
 
 
-async def test_rank_has_the_derived_variables_of_nccl_and_by_file_those_that_were_found(ranks):
+async def test_rank_has_the_derived_variables_and_reads_the_found_ones_from_a_file(ranks):
     for number, rank in enumerate(ranks):
         assert await rank.read_nccl() == {
             "NCCL_CONF_FILE": "/run/railwright/nccl.conf",

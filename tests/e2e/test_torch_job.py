@@ -33,7 +33,7 @@ def describe_job() -> dict:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def image(installed, real_site, load_image):
-    """Yield the image, on all nodes, and the script."""
+    """Load an image with torch and the script on all nodes, and yield it."""
     await load_image(torch_image.build)
     files = manifests.build("ConfigMap", "script", data={"allreduce.py": SCRIPT.read_text()})
     await real_site.plane.api.create(files, namespace=rails.NAMESPACE)

@@ -10,7 +10,7 @@ ALL_GPUS = {f"nvidia{index}" for index in range(hardware.GPUS)}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def sharing_ranks(installed, real_site):
-    """The ranks of vivo's job with four pods of four GPUs, which fill both nodes."""
+    """Yield the ranks of vivo's job with four pods of four GPUs, which fill both nodes."""
     await real_site.plane.call_extender()
     job = rails.read_job("vivo-roce")
     job["metadata"]["name"] = "vivo"  # a name of its own, because Volcano may make no pods for one that was used

@@ -1,4 +1,4 @@
-"""Builds the control plane for the tests: `.venv/bin/python tests/integration/build.py`. Quick where it is cached."""
+"""Builds the control plane of the tests, unless it is cached: `.venv/bin/python tests/integration/build.py`."""
 
 import sys
 

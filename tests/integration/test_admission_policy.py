@@ -1,5 +1,5 @@
 """The admission policies of manifests/base on the real API server: pods that were not injected do not start, and
-their devices stay (threat T4).
+injected pods keep their devices (threat T4).
 """
 
 import uuid
@@ -22,7 +22,7 @@ POD = guard.probe
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def guarded(plane):
-    """Makes namespaces in which the policies hold; their pods and they are gone afterwards."""
+    """Yield a function that makes a namespace in which the policies are enforced; it is deleted afterwards."""
     await guard.install(plane.api)
     made = []
 
@@ -85,7 +85,7 @@ async def test_uninjected_pods_of_an_opted_in_namespace_are_denied(plane, guarde
 
 
 async def test_the_api_server_denies_exactly_the_missed_pods(plane, guarded):
-    """The cases that the metric and `railwright check` are held to, but for states that no pod is created in."""
+    """The cases are those of the metric and `railwright check`, except states that no pod is created in."""
     made: dict[tuple, str] = {}
     system = {"kube-system", names.NAMESPACE}
     await site.Site(plane).prepare()  # our own namespace
@@ -124,7 +124,7 @@ async def test_the_api_server_denies_exactly_the_missed_pods(plane, guarded):
 
 
 async def _expect(plane, pod: api.Object, namespace: str, *, is_missed: bool) -> None:
-    """Wait until a pod is denied or warned of, or accepted silently: the policies see a changed label a moment late."""
+    """Wait until a pod is denied or accepted with a warning, or accepted: policies see a changed label late."""
 
     async def is_answered() -> bool:
         answer = await _answer(plane, pod, namespace)

@@ -1,6 +1,6 @@
-"""The Helm chart: the same objects as the kustomizations, and its life on the real API server.
+"""The Helm chart: the same objects as the kustomizations; installation, upgrades and removal on the real API server.
 
-No container runs on the plane: what the pods would do is done by the servers that the test starts as their accounts.
+No container runs on the plane: the test starts the pods' servers itself, under the pods' accounts.
 """
 
 import asyncio
@@ -168,7 +168,7 @@ async def test_each_value_reaches_its_field(helm):
 
 
 async def test_the_webhook_gets_rights_for_claims_only_where_a_fabric_needs_them(helm, tmp_path):
-    """By its value, or by the policy in the values; also a text that is no policy can be rendered."""
+    """By its value, or by the policy in the values, which may be invalid."""
     policy = tmp_path / "policy.yaml"
     for fabric, granted in (
         ("{claims: {deviceClass: dranet}}", True),
@@ -315,7 +315,7 @@ async def test_helm_lint_reports_nothing(helm):
 
 
 class Cluster:
-    """The objects in the API server, and Helm to change them."""
+    """Reads the objects in the API server, and changes them by Helm."""
 
     def __init__(self, plane, folder):
         self.plane, self.api = plane, plane.api
@@ -324,7 +324,7 @@ class Cluster:
         self.before = set()
 
     async def listed(self):
-        """Return every object there is but for those that come and go, as kind, namespace and name."""
+        """Return kind, namespace and name of every object, except short-lived ones."""
         if not self.kinds:
             listed = (await self.plane.kubectl("api-resources", "--verbs=list", "-o", "name")).split()
             self.kinds = ",".join(kind for kind in listed if kind.split(".")[0] not in PASSING)
@@ -333,7 +333,7 @@ class Cluster:
         return {tuple(line.split()) for line in lines if line}
 
     async def gone(self):
-        """Wait until nothing is left but the policy, which is no part of the release."""
+        """Wait until only the policy is left, which is not part of the release."""
 
         async def equal():
             left = await self.listed() - self.before
@@ -358,7 +358,7 @@ class Cluster:
         return (await self.api.get("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE))["data"][names.POLICY_KEY]
 
     async def state(self):
-        """Return the fields that others than Helm write."""
+        """Return the fields that Helm does not write."""
         return await self.bundles(), await self.secrets(), await self.policy()
 
     async def certified(self):
@@ -385,7 +385,7 @@ async def cluster(plane, tmp_path_factory):
 
 @dataclasses.dataclass
 class Installed:
-    """Helm's notes after the installation, and what runs."""
+    """Helm's notes after the installation, and the running servers."""
 
     notes: str
     rotator: rotation.Rotation
@@ -399,7 +399,7 @@ class Installed:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def installed(cluster, plane, tmp_path_factory):
-    """Yield an installation with a running rotator and extender, and a policy that the operator applied."""
+    """Yield an installation with a running rotator and extender, and a policy that was applied separately."""
     notes = await cluster.helm.install()
     account = site.Site(plane)
     assert await cluster.api.get_or_none("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE) is None
@@ -415,7 +415,7 @@ async def installed(cluster, plane, tmp_path_factory):
 
 
 def add_token(kubeconfig, token):
-    """Return the same cluster with the account of this token."""
+    """Return the same cluster, accessed with this token."""
     document = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = {"token": token}
     path = kubeconfig.with_name("with-token.yaml")
@@ -585,7 +585,7 @@ APPLY = {  # as GitOps tools do; no conflict is forced
 
 
 async def test_a_second_apply_changes_nothing_that_others_wrote(plane, cluster, tmp_path):
-    """As Argo CD does: `helm template` and an apply, without a release. The rotator works and an extender leads."""
+    """As with Argo CD: `helm template` and an apply, without a release. The rotator works and an extender leads."""
     rendering = await cluster.helm("template", releases.RELEASE, str(CHART), releases.WHOLE)
     account = site.Site(plane)
     rotator, servers = rotation.Rotation(plane, account), stand_ins.StandIns(plane, tmp_path)

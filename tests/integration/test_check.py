@@ -1,7 +1,7 @@
-"""`railwright check` on a real installation: healthy, then with defects that only a real API server shows.
+"""`railwright check` on a real installation: without defects, then with some that need a real API server.
 
-The manifests are applied as they are. No container runs here: a webhook of the test's own answers under the Secret's
-certificate, by URL.
+The manifests are applied unchanged. No container runs: the test serves a webhook with the Secret's certificate, called
+by URL.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ PROFILES = ("openshift-ai", pytest.param("eks-efa-claims", marks=_CLAIMS))
 
 
 class Installed:
-    """The installation, and the ways in which a test breaks and repairs it."""
+    """An installation, with functions that break and repair it."""
 
     def __init__(self, plane):
         self.plane, self.api, self.site = plane, plane.api, site.Site(plane)
@@ -75,7 +75,7 @@ class Installed:
         await asyncio.gather(*(self.settled(deployment) for deployment in await self.api.list("Deployment", NAMESPACE)))
 
     async def settled(self, deployment):
-        """Its pods run, as far as kwok lets them."""
+        """Wait until its pods run, on nodes of kwok."""
         name, replicas = deployment["metadata"]["name"], deployment["spec"]["replicas"]
         await conditions.wait_object(self.api, "Deployment", name, NAMESPACE, status={"readyReplicas": replicas})
 
@@ -153,7 +153,7 @@ async def test_a_healthy_installation_passes(installed):
 
 
 def delete(kind, name, namespace=None):
-    """Return a break by deletion."""
+    """Return a function that breaks the installation by a deletion."""
 
     @contextlib.asynccontextmanager
     async def broken(it):
@@ -170,7 +170,7 @@ def delete(kind, name, namespace=None):
 
 
 def entry(name, path, value):
-    """Return a break of one field of a webhook entry."""
+    """Return a function that breaks one field of a webhook entry."""
 
     @contextlib.asynccontextmanager
     async def broken(it):
@@ -234,7 +234,7 @@ async def test_each_defect_fails_its_row_with_a_hint(installed, name):
 
 @contextlib.asynccontextmanager
 async def simulate(it, shape):
-    """Have a node of a profile's shape in the cluster, with its slices, networks and device classes."""
+    """Create a node of a profile's shape, with its slices, networks and device classes."""
     objects = {}
     clouds = simulated_clouds.build(shape, nodes=1)
     slices = simulated_clouds.build_slices(shape, clouds[first_policies.Kind.NODE])
@@ -255,7 +255,7 @@ async def simulate(it, shape):
 
 
 async def assert_job_is_admitted(it, shape):
-    """Assert that the API server admits the pods of the profile's job with the values that are compared."""
+    """Assert that the API server admits the pods of the profile's job with the expected values."""
     expected = comparison.read_job(shape, {role: item.after for role, item in comparison.preview_job(shape).items()})
     pods = {role: item.pod for role, item in comparison.list_pods(shape, "job.yaml").items()}
     await it.site.install(shape.profile.text)

@@ -12,7 +12,7 @@ GANG, NODES = 4, 4
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def install(namespace, module_site):  # `namespace` first, so that it is deleted last
-    """Has railwright write claims for a shape in the namespace of the test: `await install(shape)`."""
+    """Return `await install(shape)`: install a policy whose claims fit the shape, in the namespace of the test."""
 
     async def run(shape):
         await module_site.install(shape.build_policy(), namespace)
@@ -22,7 +22,7 @@ async def install(namespace, module_site):  # `namespace` first, so that it is d
 
 
 async def create_two_gangs(plane, namespace, shape, size=GANG):
-    """Create the pods of two gangs at once, pod by pod in turns; return what each gang got."""
+    """Create the pods of two gangs in turns; return the allocations of each gang."""
     pods = [
         claim_gangs.build_fabric_pod(f"{gang}-{rank}", gang, shape.pod_gpus)
         for rank in range(size)

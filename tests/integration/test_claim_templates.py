@@ -21,7 +21,7 @@ async def installed(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def p4d(nodes):
-    """Create a node like EKS p4d, whose devices are in slices only."""
+    """Create a node like EKS p4d, with all devices in ResourceSlices."""
     await nodes.make_with_slices("p4d-0")
 
 
@@ -46,13 +46,13 @@ async def list_devices(plane, namespace, pod):
 
 
 async def list_rails(plane, namespace, pods):
-    """Return the rails of each pod, by the names of the requests that were allocated."""
+    """Return the rails of each pod, from the names of the allocated requests."""
     held = [await list_devices(plane, namespace, pod) for pod in pods]
     return [tuple(sorted(request for request in requests if request.startswith("rail"))) for requests in held]
 
 
 def find_pairs(held, gpus_of_nic):
-    """Return the PCIe roots of the NICs and of the GPUs that the requests of each group got."""
+    """Return the PCIe roots of the NICs and GPUs that were allocated for each group."""
     roots = [ROOT_OF[device] for request, device in sorted(held.items()) if not request.startswith("gpu")]
     gpus = [ROOT_OF[held[f"gpu{number}"]] for number in range(len(roots) * gpus_of_nic)]
     return roots, gpus

@@ -1,4 +1,4 @@
-"""Rails that come as claims, on the real API server and its allocator: the plan of the extender is what pods get."""
+"""Rails requested by claims, on the real API server and its allocator: pods are placed as the extender planned."""
 
 import claimed
 import devices
@@ -15,7 +15,7 @@ CLASSES = (devices.GPU_CLASS, devices.NIC_CLASS)
 
 
 def build_document():
-    """Return the fabric by claims, and one whose rails come by a device plugin."""
+    """Return a fabric with claims, and one with a device plugin's rails."""
     document = claimed.build_document()
     rails = [{"name": f"rail{number}", "resource": resource} for number, resource in enumerate(gangs.RAILS)]
     document["fabrics"]["plugin"] = {"transport": "roce", "rails": rails}
@@ -24,7 +24,7 @@ def build_document():
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def claims(plane, device_classes):
-    """Yield the installation beside kube-scheduler with a policy whose rails come as claims, and the device classes."""
+    """Yield the installation, configured in kube-scheduler, with a policy with claims, and the device classes."""
     async with gangs.running(plane) as running:
         text = yaml.safe_dump(build_document())
         await running.policy(text)
@@ -44,7 +44,7 @@ async def create_templates(client, namespace):
 
 
 def build_pod(name, template, *, gang=""):
-    """Return a pod as the webhook leaves it: devices by claims, and a limit that makes schedulers ask the extender."""
+    """Return an injected pod: devices by claims, and a limit that makes schedulers call the extender."""
     labels = {"railwright.io/fabric": claimed.FABRIC, "name": name} | ({gangs.GROUP: gang} if gang else {})
     tree = gangs.pod(name, gpus=0, rails={}, labels=labels)
     tree["spec"]["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": template}]
@@ -53,7 +53,7 @@ def build_pod(name, template, *, gang=""):
 
 
 async def list_allocated(client, namespace):
-    """Return the allocated devices by request, by pod; and the node."""
+    """Return each pod's allocated devices by request, and its node."""
     allocated = {}
     for claim in await client.list("ResourceClaim", namespace):
         results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())

@@ -1,4 +1,4 @@
-"""Rails and GPUs that come by Dynamic Resource Allocation, on the real API server and its allocator."""
+"""Rails and GPUs of Dynamic Resource Allocation, on the real API server and its allocator."""
 
 import devices
 import pytest_asyncio
@@ -9,7 +9,7 @@ NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which 
 
 
 def build_rail_class(rail):
-    """Return the DeviceClass of a rail, which can be requested as nvidia.com/mlx5_N."""
+    """Return the DeviceClass of a rail, with the extended resource name nvidia.com/mlx5_N."""
     expression = (
         'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)'
         f' && device.attributes["dra.net"].rdmaDevice == "{devices.RDMA_DEVICES[rail]}"'
@@ -29,7 +29,7 @@ async def claims(plane, device_classes):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def two_nodes(nodes):
-    """Create two nodes whose devices are in slices only."""
+    """Create two nodes with all devices in ResourceSlices."""
     for name in ("slices-0", "slices-1"):
         await nodes.make_with_slices(name)
 

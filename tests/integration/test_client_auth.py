@@ -13,7 +13,7 @@ from test_kube_scheduler import POLICY, deployment
 
 
 async def test_only_the_api_servers_certificate_is_accepted(plane, namespace, site):
-    """The plane's API server runs with the files of `railwright certs admission-config`."""
+    """The plane's API server has the configuration of `railwright certs admission-config`."""
     await site.policy(policy("1"))
     port = plane.parts.port["webhook-with-client-auth"]
     ca = f"--client-ca={plane.certificates.ca}"

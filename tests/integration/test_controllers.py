@@ -21,7 +21,7 @@ NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def home(plane, module_nodes):
-    """Make the namespace, and nodes with GPUs for all pods of this file at once."""
+    """Make the namespace, and enough nodes with GPUs for all pods of this file."""
     for index in range(4):
         await module_nodes.make(f"gpu-{index}")
     await plane.make_namespace(NAMESPACE)
@@ -91,7 +91,7 @@ async def test_the_controller_makes_the_recorded_pods(plane, home, case):
 
 
 def templates(value: object) -> list[dict]:
-    """Return every pod template in a workload's spec, wherever it is."""
+    """Return every pod template in a workload's spec."""
     if isinstance(value, list):
         return [template for child in value for template in templates(child)]
     if not isinstance(value, dict):

@@ -59,7 +59,7 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
 
 
 class Gang:
-    """Pods of one Volcano PodGroup that nobody schedules; the test asks the extender and binds, as a scheduler does."""
+    """Pods of one Volcano PodGroup without a scheduler; the test calls the extender and binds, as a scheduler does."""
 
     def __init__(self, plane, namespace: str, extender, name: str, size: int):
         self.plane, self.namespace, self.name, self.size = plane, namespace, name, size
@@ -96,7 +96,7 @@ class Gang:
         return await conditions.wait_event(self.plane.api, self.namespace, reason, seconds=PATIENCE)
 
     async def explain(self, bearer: str, rank: int) -> dict:
-        """Return what the extender answers about a pod's gang."""
+        """Return the extender's explanation of a pod's gang."""
         url = f"{self.url}/explain/{self.namespace}/{self.name}-{rank}"
         async with self.plane.session.get(url, headers={"Authorization": f"Bearer {bearer}"}) as answer:
             assert answer.status == 200, await answer.text()
@@ -105,7 +105,7 @@ class Gang:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def reader(plane, namespace):
-    """Return a token of whom may get pods in the test's namespace."""
+    """Return a token of an account that can get pods in the test's namespace."""
     return await commands.make_reader(plane, namespace)
 
 

@@ -1,4 +1,4 @@
-"""Pods of kube-scheduler while no extender answers."""
+"""Pods of kube-scheduler without a reachable extender."""
 
 import pytest
 import pytest_asyncio

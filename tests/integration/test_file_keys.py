@@ -1,4 +1,4 @@
-"""What is found in a pod is read into its environment (fileKeyRef): on a real API server the field stays intact."""
+"""Found variables are read into a pod's environment (fileKeyRef): a real API server keeps the field."""
 
 import peers
 import pytest

@@ -29,7 +29,7 @@ def policy(namespace: str) -> str:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def cluster(plane, namespace, nodes, site):
-    """Return a namespace, two nodes and the webhook, as the page's reader finds them."""
+    """Yield the page's prerequisites: a namespace, two nodes and the webhook."""
     for name in ("gpu-0", "gpu-1"):
         await nodes.make(name, rails=gangs.ONE_EACH, labels={LEAF: "leaf-0", SPINE: "spine-0"})
     for name in ("lan0", "lan1"):
@@ -40,7 +40,7 @@ async def cluster(plane, namespace, nodes, site):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def shell(plane, cluster, person, tmp_path):
-    """Yield `await shell(command)`: what a shell prints for a command, with the roles that the page names."""
+    """Yield `await shell(command)`: return a command's output, with the roles that the page names."""
     await person.allow("edit", cluster, "create", "pods")
     for role in yaml.safe_load_all((sites.BASE / "user-rbac.yaml").read_text()):
         await plane.api.ensure(role)
@@ -50,7 +50,7 @@ async def shell(plane, cluster, person, tmp_path):
 
 
 def read_steps() -> list[tuple[str, list[str]]]:
-    """Return the commands of the page in their order, each with its expected lines."""
+    """Return the commands of the page in order, each with its expected lines."""
     steps: list[tuple[str, list[str]]] = []
     for block in pages.blocks(PAGE):
         for line in block.text.splitlines() if block.language == "console" else ():
@@ -62,7 +62,7 @@ def read_steps() -> list[tuple[str, list[str]]]:
 
 
 def describe_difference(expected: list[str], printed: list[str]) -> str:
-    """Return what differs, "" if the output is the expected one."""
+    """Return the differences from the expected output, or ""."""
     pattern = "".join(
         r"(?:.*\n)*?" if line.strip() == "..." else f"{re.escape(line.rstrip()).replace(re.escape('...'), '.*')} *\n"
         for line in expected

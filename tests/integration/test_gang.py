@@ -28,7 +28,7 @@ def build_extender_configuration(url: str) -> dict:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def prod(plane, nodes):
-    """Namespace prod, as the seed's manifests name it, with its four networks."""
+    """Yield the namespace prod of the seed's manifests, with its four networks."""
     await plane.make_namespace("prod")
     for lan in range(2, 6):
         await plane.api.create(manifests.network(f"rdma-net-ipam-lan{lan}"), namespace="prod")
@@ -51,7 +51,7 @@ async def arrange(plane, nodes, namespace: str) -> None:
 
 
 def job(name: str, replicas: int) -> dict:
-    """Return the seed's job as its users write it with railwright, at this size."""
+    """Return the seed's job for railwright, at this size."""
     manifest = yaml.safe_load((EXAMPLES / "360-roce" / "job.yaml").read_text())
     manifest["metadata"] |= {"name": name, "namespace": "prod"}
     (task,) = manifest["spec"]["tasks"]
@@ -61,7 +61,7 @@ def job(name: str, replicas: int) -> dict:
 
 
 async def run(plane, name: str, count: int) -> list[dict]:
-    """Return the pods of a new job once all run."""
+    """Create a job, wait until all its pods run, and return them."""
     await plane.api.create(job(name, count))
     return await conditions.wait_running(plane.api, "prod", f"{gangs.VOLCANO_JOB}={name}", count)
 

@@ -1,4 +1,4 @@
-"""Any rails by claims, from label to file of NCCL: claims decide the leaf of a gang, and its pods share nodes."""
+"""Claims of any rails, from the label to NCCL's file: claims decide the leaf of a gang, and its pods share nodes."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def leaves(plane, nodes, namespace, device_classes):
 
 
 async def hold(plane, namespace, node, count):
-    """Have a pod hold NICs of a node with the GPUs beside them."""
+    """Create a pod that holds NICs of a node and the GPUs nearest to them."""
     requests = [
         {"name": f"{kind}{pair}-{number}", "exactly": {"deviceClassName": device_class}}
         for pair in range(count)
@@ -54,7 +54,7 @@ async def hold(plane, namespace, node, count):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def called(plane, leaves, installed):
-    """Have both schedulers call the extender for pods with claims alone. Return it."""
+    """Configure both schedulers to call the extender for pods with claims only. Return it."""
     extender = await installed.install_extender(POLICY)
     entry = gangs.entry(installed.proxy.url, managed=[manifests.CALL])
     conf = volcano.conf(volcano.extender(f"{installed.proxy.url}/volcano", managed=(manifests.CALL,)), claims=True)
@@ -69,9 +69,9 @@ async def run_volcano_job(plane, namespace, extender):
 
 
 async def run_pods(plane, namespace, extender):
-    """Run a gang by kube-scheduler, each pod when the extender knows where the one before is; return its pods.
+    """Run a gang by kube-scheduler, each pod once the extender knows the node of the previous one; return its pods.
 
-    kube-scheduler announces nothing, and where nodes take several pods its offers do not tell how many they took.
+    kube-scheduler does not announce bindings, and its requests do not show how many pods a node has taken.
     """
 
     async def is_seen(rank) -> bool:

@@ -1,6 +1,6 @@
-"""Volcano's own topology: it tries a gang in every HyperNode and takes each trial back; we take each back too.
+"""Volcano's own topology: it tries a gang in every HyperNode and undoes each trial; the extender does too.
 
-Constraints of the author hold with the extender, whatever it would choose otherwise, and its reasons fit them.
+A job's own constraints are kept with the extender, and its reasons fit them.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ async def test_dry_runs_of_a_gang_leave_no_assumed_pods(nodes, volcano_gangs, hy
 
 
 async def test_the_preset_prefers_the_tightest_hyper_node(nodes, volcano_gangs, hyper_nodes):
-    """HyperNodes across the labels, and Volcano told nothing of topology."""
+    """HyperNodes that cross the labels' leaves, and no topology in Volcano's configuration."""
     a, b = await gangs.make_leaves(nodes, a=6, b=6)
     groups = {"x": [*a[:2], *b[:3]], "y": [*a[2:4], *b[3:5]], "z": [*a[4:], b[5]]}
     await asyncio.gather(*(hyper_nodes.add_nodes(name, members) for name, members in groups.items()))
@@ -75,7 +75,7 @@ def topology(mode: str, tier: int | None = None) -> dict:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tree(nodes, volcano_gangs, hyper_nodes):
-    """Yield the extender beside Volcano, on leaves of two spines with a HyperNode each."""
+    """Yield the extender, called by Volcano, on leaves of two spines with a HyperNode each."""
     for spine, leaves in SPINES.items():
         await gangs.make_leaves(nodes, spine=spine, **leaves)
     await hyper_nodes.tree(**{spine: list(leaves) for spine, leaves in SPINES.items()})
@@ -131,7 +131,7 @@ async def test_each_partition_stays_in_its_own_leaf(plane, namespace, tree, volc
 
 
 async def test_each_sub_group_of_a_pod_group_stays_in_its_own_leaf(plane, namespace, tree):
-    """The PodGroup and the pods are the author's."""
+    """The test creates the PodGroup and the pods itself."""
     group = manifests.build("PodGroup", "gang", spec={
         "minMember": 8,
         "subGroupPolicy": [{

@@ -50,7 +50,7 @@ SELECTIONS = (None, "vf", "mine@x", "vf,vf@y", '[{"name":"vf","x-unknown":1}]', 
 
 
 def generate_pods(seed: int) -> list[dict]:
-    """Return pods with and without accelerators, and what other webhooks are to do to each."""
+    """Return pods with and without accelerators, and the changes of other webhooks to each."""
     chance = random.Random(seed)  # noqa: S311 - the same pods in each run
     made = []
     for number in range(PODS):
@@ -111,7 +111,7 @@ def act(tree: dict, when: str) -> dict:
 
 
 def essence(tree: dict) -> dict:
-    """Return the fields that decide how a pod runs, without the API server's defaults."""
+    """Return the fields that affect how a pod runs, without the API server's defaults."""
     containers = []
     for container in tree["spec"]["containers"]:
         stable = {key: container.get(key) for key in ("name", "image", "envFrom", "volumeMounts")}

@@ -1,4 +1,4 @@
-"""Gangs whose extender is killed in the middle, under Volcano: one that restarts, and one of two replicas.
+"""The extender is killed during the placement of gangs by Volcano: one that restarts, and one of two replicas.
 
 The same under kube-scheduler is in test_kube_gangs.py.
 """
@@ -12,7 +12,7 @@ from plane import volcano_gangs as volcano
 
 @pytest.fixture
 def kill(volcano_gangs):
-    """`kill(call)`: the extender is killed at that allocate; Volcano waits for this very call meanwhile."""
+    """Return `kill(call)`: kill the extender during the allocate call of that number, while Volcano waits for it."""
     site = volcano_gangs.site
 
     def arm(call: int, *, is_restarted: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Gangs and degraded rails under kube-scheduler, which places pod by pod, announces nothing and adds its own scores."""
+"""Gangs and degraded rails under kube-scheduler, which places pod by pod and adds its own scores."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,7 @@
 """Jobs in the queues of the real Kueue keep devices and annotations, its quotas count the devices, and it accepts the
 topologies that railwright writes.
 
-Every job of fabric `ib` asks for a leaf, and jobs of fabric `free` for none.
+Every job of fabric `ib` requests one leaf, and jobs of fabric `free` request none.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ async def leaves(plane, module_nodes, device_classes):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def make_queue(plane, namespace, leaves, installed):
-    """`await make_queue(["plain"], quota)`: the queue `q` with groups of these flavors and quotas, until the end."""
+    """Yield `await make_queue(["plain"], quota)`: create the queue `q` with groups of these flavors and quotas."""
     name = f"q-{namespace}"
 
     async def make(flavors, quota=PLENTY, *more):
@@ -87,7 +87,7 @@ def build_job(name, size, *, fabric="ib", gpus=8, annotations=None, **pods):
 
 
 async def run(plane, namespace, job, size):
-    """Create a job and return its running pods."""
+    """Create a job, and return its pods when they run."""
     await plane.api.create(job, namespace=namespace)
     return await running(plane, namespace, job["metadata"]["name"], size)
 
@@ -104,7 +104,7 @@ def list_limits(pods):
 
 
 def list_additions(pods):
-    """Return what railwright added to each pod: its record, its environment, and the names of its volumes."""
+    """Return each pod's injection record, environment and names of volumes."""
     return [
         (
             json.loads(pod["metadata"]["annotations"][names.INJECTION]),
@@ -320,7 +320,7 @@ UNFIT = {  # why Kueue does not admit a Job that asks for a level, and the group
 
 @pytest.mark.parametrize("message", UNFIT)
 async def test_kueue_admits_no_job_that_asks_for_a_level_which_its_queue_lacks(plane, namespace, make_queue, message):
-    """So a fabric that asks for a level needs queues that have it: nothing is read of them at admission."""
+    """So a fabric that requests a level needs queues that have it; admission does not read the queues."""
     await make_queue(*UNFIT[message])
     admitted = {}
     for name, fabric in (("asks", "ib"), ("free", "free")):

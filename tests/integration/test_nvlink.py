@@ -1,4 +1,4 @@
-"""Segments of gangs in NVLink domains, under a real kube-scheduler and Volcano."""
+"""Gangs in segments, each in one NVLink domain, under a real kube-scheduler and Volcano."""
 
 import pytest_asyncio
 from plane import conditions, gangs, manifests
@@ -14,7 +14,7 @@ POLICY = manifests.policy({"gb200": FABRIC})
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def installed(plane, namespace, module_site):
-    """Install railwright beside kube-scheduler."""
+    """Install railwright, and configure its extender in kube-scheduler."""
     await module_site.install(POLICY, namespace)
     await module_site.install_extender(POLICY)
     await plane.schedulers.kube(gangs.entry(module_site.proxy.url))
@@ -23,7 +23,7 @@ async def installed(plane, namespace, module_site):
 
 
 async def make_racks(nodes, **sizes):
-    """Create NVLink domains with so many nodes, under one leaf."""
+    """Create NVLink domains with these numbers of nodes, under one leaf."""
     for rack, size in sizes.items():
         for number in range(size):
             name = f"{rack}-{number}"
@@ -32,7 +32,7 @@ async def make_racks(nodes, **sizes):
 
 
 def list_racks(pods):
-    """Return the racks of each two ranks."""
+    """Return the NVLink domains of each pair of ranks."""
     racks = [gangs.get_node(pod)[0] for pod in pods]
     return [set(racks[rank : rank + 2]) for rank in range(0, len(racks), 2)]
 

@@ -38,14 +38,14 @@ async def plane():
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def counted(plane):
-    """Yield railwright beside a kube-scheduler that counts the rails, as in the shipped example."""
+    """Yield railwright, called by a kube-scheduler that counts the rails, as in the shipped example."""
     async with gangs.running(plane) as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
 def run(request):
-    """Return the number of the run of a case; `make test` has the first only."""
+    """Return the number of a case's run; `make test` does only the first."""
     return getattr(request, "param", 0)
 
 
@@ -64,7 +64,7 @@ def build_pods(name: str, size: int, *, priority: str = "") -> list[apis.Object]
 
 
 async def start(plane, namespace, name, size, *, key="", priority="") -> None:
-    """Create the pods and then the PodGroup, with which kube-scheduler begins."""
+    """Create the pods, then the PodGroup, at which kube-scheduler starts."""
     await gangs.create(plane.api, namespace, build_pods(name, size, priority=priority))
     await plane.api.create(build_group(name, size, key=key, priority=priority), namespace=namespace)
 
@@ -74,7 +74,7 @@ async def bound(plane, namespace, name, size) -> apis.Objects:
 
 
 async def wait_refused(plane, namespace, name) -> None:
-    """Wait until kube-scheduler has tried a PodGroup and said that it fits nowhere."""
+    """Wait until kube-scheduler reports that a PodGroup fits nowhere."""
 
     async def is_refused() -> bool:
         group = await plane.api.get(POD_GROUP, name, namespace)
@@ -97,7 +97,7 @@ async def list_staying(plane, namespace, labels="") -> apis.Objects:
 @RUNS
 @KEYS
 async def test_a_gang_of_higher_priority_evicts_as_many_pods_as_it_has(plane, counted, nodes, namespace, key):
-    """kube-scheduler chooses the victims. Only a key keeps them in one leaf."""
+    """kube-scheduler chooses the victims, in one leaf only if a topology key is set."""
     await gangs.make_leaves(nodes, a=4, b=4)
     await start(plane, namespace, "low", 8, priority="low")
     await bound(plane, namespace, "low", 8)

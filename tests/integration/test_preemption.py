@@ -14,7 +14,7 @@ PREEMPT = {"actions": "allocate, preempt, backfill", "without": ("overcommit",)}
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def urgent(plane):
-    """Yield a priority class above all others."""
+    """Yield a priority class with a higher value than all others."""
     name = f"urgent-{uuid.uuid4().hex[:8]}"
     await plane.api.create(manifests.build("PriorityClass", name, value=1000))
     yield name
@@ -31,7 +31,7 @@ async def terminating(volcano_gangs, name: str, count: int) -> list[dict]:
 
 
 async def assert_waits(plane, volcano_gangs, name: str) -> None:
-    """Assert that no pod of the job gets a node in two more sessions."""
+    """Assert that no pod of the job is bound in two more sessions."""
     for _ in range(2):
         await plane.schedulers.volcano_session()
     await volcano_gangs.assert_unplaced(name)

@@ -1,6 +1,6 @@
 """Compares used with granted permissions by the API server's audit log: none is missing and none is unused.
 
-Threat T14. Every other test of the session, in which our servers run as their accounts, is in that log too.
+Threat T14. The log also has the requests of the other tests that run our servers as their accounts.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ ACCOUNTS = [item["metadata"]["name"] for item in objects() if item["kind"] == "S
 
 
 class Grant:
-    """One verb on one resource, perhaps on some names or in one namespace only."""
+    """One verb on one resource, optionally limited to names or to a namespace."""
 
     def __init__(self, right: Right, names_: list[str], namespace: str | None):
         self.right, self.names, self.namespace = right, names_, namespace
@@ -99,7 +99,7 @@ def calls(plane, account: str) -> list[dict]:
 
 
 async def exercise_webhook(plane, namespace: str, site) -> None:
-    """Have an owned pod rejected, which writes an Event."""
+    """Create an owned pod that is rejected, which writes an Event."""
     await site.register(namespace)
     owner = await plane.api.create(manifests.build("ConfigMap", "owner"), namespace=namespace)
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
@@ -142,7 +142,7 @@ async def exercise_certs(plane, namespace: str, site) -> None:
 
 @pytest.fixture
 async def exercised(plane, namespace, nodes, site):
-    """Let both servers make each kind of request under their accounts, at the same time."""
+    """Make both servers send each kind of request under their accounts, at the same time."""
     await site.policy(POLICY)
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
     async with asyncio.TaskGroup() as both:
@@ -170,7 +170,7 @@ async def test_t14_verbs_used_are_verbs_granted(plane, exercised):
 
 
 def is_used(grant: Grant, account: str, made: list[dict]) -> bool:
-    """Return True for a right that was used, that is rarely needed, or that waits for a kind the cluster has not."""
+    """Return True for a right that was used, is rarely needed, or is for a kind that the cluster lacks."""
     verb, *resource = grant.right
     if verb == "create" and grant.names:  # an object that was created under a name in the path, by PUT or apply
         writes = [Grant((verb, *resource), grant.names, grant.namespace) for verb in ("update", "patch")]

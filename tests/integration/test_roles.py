@@ -1,4 +1,4 @@
-"""The roles of manifests/base/user-rbac.yaml on the real API server: what docs/security.md says each gives."""
+"""The roles of manifests/base/user-rbac.yaml on the real API server: each gives the rights in docs/security.md."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ ROLES = list(yaml.safe_load_all((sites.BASE / "user-rbac.yaml").read_text()))
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def person(plane, site, person):
-    """Somebody without any right, the shipped roles, and the policy."""
+    """Yield an account without rights; create the shipped roles and a policy."""
     await site.policy(manifests.policy({"ib": manifests.fabric(gpusPerNode=8)}, defaultFabric="ib"))
     for role in ROLES:
         await plane.api.ensure(role)

@@ -1,4 +1,4 @@
-"""Pod-security levels, judged by a real API server after us."""
+"""Pod Security Standards, checked by a real API server after injection."""
 
 import json
 import uuid
@@ -31,7 +31,7 @@ def pod(label: str, *, context: dict | None = None) -> dict:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def namespaces(plane):
-    """Yield a namespace a level."""
+    """Yield a namespace for each level."""
     made = {level: f"level-{level}-{uuid.uuid4().hex[:6]}" for level in ("privileged", "baseline", "restricted")}
     for level, name in made.items():
         await plane.make_namespace(name, {LEVEL: level})

@@ -1,5 +1,5 @@
-"""Rows of real deployments: the shipped job with one label, carried out by its real controller and admitted by the real
-API server, makes the pods of its hand-written twin.
+"""Jobs of real deployments: with one label, the real controller and API server, they have the pods of the hand-written
+job.
 """
 
 import copy
@@ -23,7 +23,7 @@ MULTUS = "k8s.v1.cni.cncf.io/networks"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A seed's row: who carries out its job, the pods to come, and what the nodes offer beside GPUs.
+    """An example: the controller of its job, the expected pods, and the nodes' resources besides GPUs.
 
     `selector` selects the pods, with the name of a Volcano Job in place of {}.
     """
@@ -51,9 +51,9 @@ ROWS = {
 
 
 def read_jobs(site: str, source: str) -> list[dict]:
-    """Return the example's jobs, as they are shipped: one, or a set for prefill and one for decode.
+    """Return the example's shipped jobs: one, or one for prefill and one for decode.
 
-    Each Volcano Job has a new name, because Volcano may make no pods for one that was used (docs/schedulers.md).
+    Each Volcano Job has a new name, because Volcano may create no pods for a name used before (docs/schedulers.md).
     """
     jobs = list(yaml.safe_load_all((EXAMPLES / site / f"{source}.yaml").read_text()))
     documents: list[dict] = json.loads(json.dumps(jobs))  # unties YAML's aliases
@@ -64,7 +64,7 @@ def read_jobs(site: str, source: str) -> list[dict]:
 
 
 def read_networks(site: str) -> list[dict]:
-    """Return the example's NetworkAttachmentDefinitions; those of 360 are its users' own."""
+    """Return the example's NetworkAttachmentDefinitions; for 360 they are those of the original deployment."""
     path = EXAMPLES / site / "networks.yaml"
     if path.exists():
         return list(yaml.safe_load_all(path.read_text()))
@@ -77,7 +77,7 @@ def kind_of(job: dict) -> str:
 
 
 async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
-    """Return the pods of the jobs, by name; the jobs and all of them are gone when this returns."""
+    """Run the jobs, return their pods by name, and delete the jobs and pods."""
     namespace = jobs[0]["metadata"]["namespace"]
     for job in jobs:
         await plane.api.create(copy.deepcopy(job))
@@ -104,7 +104,7 @@ def group_by_role(pods: dict[str, dict]) -> dict[str, dict]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def home(plane, nodes):
-    """Makes the namespaces of an example with their networks; takes them away, pods first."""
+    """Return a function that makes the namespaces of an example with their networks; they are deleted at the end."""
     made = []
 
     async def make(*names: str) -> None:
@@ -119,7 +119,7 @@ async def home(plane, nodes):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def installed(home, module_site):  # in this order: it is unregistered before the namespaces go
-    """`await installed(row, namespace)`: the webhook with the policy of an example."""
+    """Yield `await installed(row, namespace)`: register the webhook with the policy of an example."""
 
     async def install(row: str, namespace: str) -> None:
         await module_site.install((EXAMPLES / row / "policy.yaml").read_text(), namespace)

@@ -36,7 +36,7 @@ COMMANDS = (
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def write_kubeconfig(plane, namespace, tmp_path):
-    """Yield `write(lifetime)`: write a kubeconfig of the namespace's default account, which may do everything."""
+    """Yield `write(lifetime)`: write a kubeconfig of the namespace's default account, which has all rights."""
     account = await plane.api.get("ServiceAccount", "default", namespace)
     name = f"system:serviceaccount:{namespace}:default"
     identity = {"name": "default", "uid": account["metadata"]["uid"]}

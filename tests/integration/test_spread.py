@@ -17,7 +17,7 @@ def read_shipped(kind: str) -> dict:
 
 
 def deployment() -> dict:
-    """Return the shipped one for a namespace of tests: without what only the installation's namespace has."""
+    """Return the shipped Deployment for a test namespace, without references to objects of the installation."""
     made = read_shipped("Deployment")
     pod = made["spec"]["template"]["spec"]
     for key in ("serviceAccountName", "priorityClassName", "volumes"):
@@ -29,7 +29,7 @@ def deployment() -> dict:
 
 
 async def running(plane, namespace, number, *, revision="0"):
-    """Return the nodes of the running pods of a revision, once those are all there are."""
+    """Wait until only pods of a revision run, and return their nodes."""
 
     async def list_nodes():
         pods = await plane.api.list("Pod", namespace)

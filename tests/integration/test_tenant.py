@@ -52,7 +52,7 @@ async def test_dry_runs_agree_with_the_command_for_every_kind(
 
 
 def _with_images(tree):
-    """Add the image that the API server requires of a container, and that the command does not."""
+    """Add an image, which the API server requires and the command does not."""
     if isinstance(tree, list):
         return [_with_images(item) for item in tree]
     if not isinstance(tree, dict):

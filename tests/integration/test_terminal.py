@@ -1,4 +1,4 @@
-"""`kubectl railwright` by the real kubectl: it is found as a plugin, completes by TAB, and shows a real cluster."""
+"""`kubectl railwright` with the real kubectl: it is found as a plugin, completes by TAB, and reads a real cluster."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Gangs that change over between kube-scheduler and Volcano, on the same nodes, with one extender.
+"""Gangs of kube-scheduler and Volcano in turns, on the same nodes, with one extender.
 
 Each node has a rail for one pod, and GPUs for several. Each scheduler counts the rails itself.
 """
@@ -18,7 +18,7 @@ async def both(plane):
 
 
 class Kube:
-    """Gangs of kube-scheduler: pods with a label."""
+    """Creates gangs for kube-scheduler: pods with a label."""
 
     async def create(self, both, namespace, gang, size):
         pods = gangs.build_gang(gang, size, **SMALL)
@@ -32,7 +32,7 @@ class Kube:
 
 
 class Volcano:
-    """Gangs of Volcano: its Jobs."""
+    """Creates gangs for Volcano: its Jobs."""
 
     async def create(self, both, namespace, gang, size):
         await both.plane.api.create(gangs.volcano_job(gang, size, **SMALL), namespace=namespace)

@@ -17,7 +17,7 @@ FREE = {
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def extender(plane, nodes, namespace, volcano_gangs):
-    """Yield the extender of the cluster with its taken nodes."""
+    """Yield the extender of the cluster, with pods on the used nodes."""
     for spine, sizes in SPINES.items():
         leaves = {f"{spine[-1]}{number}": size for number, size in enumerate(sizes)}
         await gangs.make_leaves(nodes, spine=spine, **leaves)
@@ -27,7 +27,7 @@ async def extender(plane, nodes, namespace, volcano_gangs):
 
 
 def fewest(size: int) -> int:
-    """Return how few leaves can hold so many pods."""
+    """Return the smallest number of leaves that can hold this number of pods."""
     held = list(itertools.accumulate(sorted(FREE.values(), reverse=True)))
     return next(count for count, room in enumerate(held, 1) if room >= size)
 

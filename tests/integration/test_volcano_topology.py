@@ -1,4 +1,4 @@
-"""Topology that the webhook writes for Volcano, decided by a real Volcano that calls no extender."""
+"""Topology that the webhook writes for Volcano, which places by it without an extender."""
 
 import pytest
 import pytest_asyncio
@@ -12,7 +12,7 @@ HARD = {"mode": "hard", "highestTierAllowed": 1}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hyper_nodes(plane, module_nodes, module_site):
-    """Create leaves of 2, 3 and 2 nodes under one spine, and have Volcano read their HyperNodes."""
+    """Create leaves of 2, 3 and 2 nodes under one spine, and HyperNodes that Volcano reads."""
     await gangs.make_leaves(module_nodes, a=2, b=3, c=2)
     made = hypernodes.HyperNodes(plane.api)
     await made.tree(s=["a", "b", "c"])
@@ -67,7 +67,7 @@ async def test_the_unchanged_manifest_of_a_volcano_job_may_be_sent_again(plane, 
 
 @pytest.mark.parametrize("size", [None, 2], ids=["no partitions", "partitions of 2"])
 async def test_volcano_rejects_each_other_number_of_replicas_of_a_task_with_partitions(plane, namespace, size):
-    """So railwright writes none: a user could not resize the Job any more, in whatever steps."""
+    """So railwright writes none: a user could no longer resize the Job."""
     job = gangs.volcano_job("t", 4)
     (task,) = job["spec"]["tasks"]
     if size is not None:

@@ -27,7 +27,7 @@ async def list_conditions(volcano_gangs) -> dict[str, str]:
 
 
 def between_sessions(act):
-    """Return a hook that awaits `act()` once, while Volcano waits for the answer that ends its session."""
+    """Return a hook that awaits `act()` once, during the last call of a Volcano session."""
     done = []
 
     async def hook(request):

@@ -1,4 +1,4 @@
-"""Mode `warn` on the real API server: nothing is changed and nothing is denied, also by the admission policies."""
+"""Mode `warn` on the real API server: no pod is changed or denied, also by the admission policies."""
 
 import pytest_asyncio
 from plane import manifests

@@ -43,7 +43,7 @@ def labelled_template(name: str = "t") -> dict:
 
 
 def volcano_job(name: str, replicas: int, **spec: object) -> dict:
-    """Written out as Volcano would complete it, so that applying it again changes nothing."""
+    """It has the defaults of Volcano, so that applying it again changes nothing."""
     made = template(name=name)
     made["spec"]["restartPolicy"] = "Never"
     job = manifests.volcano_job(name, made, {"worker": replicas}, maxRetry=3, **spec)
@@ -230,9 +230,9 @@ async def test_the_same_manifest_again_changes_nothing(plane, controllers, names
 
 
 def build_unchanged(kind: str) -> dict:
-    """Return a manifest that is applied twice, with the defaults that Volcano and JobSet set at creation only.
+    """Return a manifest to apply twice, with the defaults that Volcano and JobSet set only at creation.
 
-    Their validators refuse a changed template, and a manifest without those defaults also where railwright is not.
+    Their validators refuse a changed template, and so a manifest without those defaults, even without railwright.
     """
     match kind:
         case "Job":
@@ -307,7 +307,7 @@ SHAPES = {
 
 
 def define(shape: str) -> dict:
-    """Return the least definition of a kind."""
+    """Return a minimal CustomResourceDefinition of a kind."""
     group_version, _, kind = shape.rpartition("/")
     definition = manifests.definition(group_version, kind)
     definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
@@ -316,7 +316,7 @@ def define(shape: str) -> dict:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def shapes(plane, namespace):
-    """Yield the kinds of SHAPES that are not served here; they are defined during the test."""
+    """Define the kinds of SHAPES that are not served here, and yield them."""
     definitions = {shape: define(shape) for shape in SHAPES}
     missing = {
         shape: definition

@@ -1,4 +1,4 @@
-"""All manifests of vendors' repositories that could be stored: lint reports what was reviewed, and nothing else."""
+"""All stored manifests of vendors' repositories: lint reports exactly the reviewed findings."""
 
 import collections
 

@@ -1,13 +1,13 @@
-"""Measures the cost of values that others write, and generates those that cost most.
+"""Measures the cost of processing objects of users, and generates the most expensive ones.
 
 `measure(call)` returns the cost of a call, and `check(cost, title, size)` fails if it is above the budget.
 `list_objects(view, base)` walks the fields of a msgspec view, and yields objects that fill a `Size`: for each field the
-longest, most numerous and most ambiguous values. `list_pairs` fills two lists or maps at a time. A field that is added
-to a view is covered thereby. `check_objects(rows, handle)` checks each of them.
+longest, most numerous and most ambiguous values. `list_pairs` fills two lists or maps at a time. A new field of a view
+is covered without a change here. `check_objects(rows, handle)` checks each of them.
 
     cost_budget.check_objects(cost_budget.sample(cost_budget.list_objects(views.Pod, base), 4), handle)
 
-`sample` takes some of the objects, other ones each day, where all take more minutes than they are worth.
+`sample` takes some of the objects, different ones each day, if all would take too long.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ Theme = Callable[[Path, int], str]  # the short text at a path in the entry with
 
 
 class Cost(NamedTuple):
-    """CPU seconds of the slowest callback of the event loop and of all, and bytes at the peak and afterwards."""
+    """CPU seconds of the slowest callback of the event loop and of all, and peak and remaining bytes of memory."""
 
     stall: float
     total: float
@@ -81,9 +81,9 @@ LARGEST = Size()
 
 
 def sample(rows: Iterable[Row], share: int, turn: int = 0) -> list[Row]:
-    """Return one of `share` rows, at least one. Each turn below `share` has other rows, and so has each day.
+    """Return one of each `share` rows, at least one: different ones for each turn below `share` and each day.
 
-    So every row is measured in some run, and a run is repeatable on its day.
+    So every row is measured in some run, and a run can be repeated on the same day.
     """
     rows, part = list(rows), (turn + dt.datetime.now(dt.UTC).toordinal()) % share
     return [row for row in rows if zlib.crc32(row.title.encode()) % share == part] or rows[:1]
@@ -103,8 +103,8 @@ def measure(
 
     CPU time is measured, so other processes disturb little. A call above the limits is repeated, and its fastest
     repetition counts, in seconds of the reference machine: other processes on the same core's caches and threads slow
-    this one by up to a half. Memory is measured in a further call, because that takes time. If too much stays, the call
-    is repeated, and the least counts: a table or log that is bounded grows in steps, which any call may cause.
+    this one by up to a half. Memory is measured in a further call, because that takes time. If too much memory remains,
+    the call is repeated, and the least counts: a bounded table or log grows in steps, during any call.
     """
     stall, total = _measure_time(call)
     for _ in range(_ATTEMPTS - 1):
@@ -124,7 +124,7 @@ def measure(
 
 
 def measure_slowness() -> float:
-    """Return how many times as long as on the quiet reference machine a fixed piece of work takes now."""
+    """Return the time of a fixed computation, relative to its time on the idle reference machine."""
     began = time.thread_time()
     sum(map(hash, map(str, range(30_000))))
     return (time.thread_time() - began) / _FIXED_WORK_SECONDS
@@ -152,7 +152,7 @@ def check_objects(
     encode: Callable[[Tree], bytes] = msgspec.json.encode,
     memory: bool = True,
 ) -> None:
-    """Fail if an object costs more than its budget where it is handled, and name all that do. Equal ones count once."""
+    """Fail if the handling of an object exceeds its budget; name all such objects. Equal ones count once."""
     problems, tried = [], set()
     for row in rows:
         body = encode(row.build())
@@ -194,7 +194,7 @@ async def _await(call: Callable[[], Any]) -> None:
 
 @contextlib.contextmanager
 def _set_earlier_objects_aside() -> Iterator[None]:
-    """Keep the objects that exist out of garbage collections, as the servers do; with them, each takes 50 ms."""
+    """Exclude existing objects from garbage collections, as the servers do; otherwise each takes 50 ms."""
     gc.freeze()
     try:
         yield
@@ -242,7 +242,7 @@ class Field(NamedTuple):
 
 
 def list_fields(view: Any) -> list[Field]:
-    """Return all fields of a view that are no objects themselves, and of the objects in it."""
+    """Return all fields of a view and of the objects in it, except fields that are objects."""
     return list(_walk(msgspec.inspect.type_info(view) if not isinstance(view, msgspec.inspect.Type) else view, ()))
 
 
@@ -272,12 +272,12 @@ def _walk(info: msgspec.inspect.Type, path: Path) -> Iterator[Field]:
 
 
 def _list_read(info: msgspec.inspect.StructType) -> list[msgspec.inspect.Field]:
-    """Return the fields of an object without those that are never read: they have names that no object has."""
+    """Return the fields of an object except those with impossible names, which are never decoded."""
     return [field for field in info.fields if not field.encode_name.startswith("-")]
 
 
 def _strip(info: msgspec.inspect.Type) -> msgspec.inspect.Type:
-    """Return a type without its description."""
+    """Return a type without its metadata."""
     return _strip(info.type) if isinstance(info, msgspec.inspect.Metadata) else info
 
 
@@ -298,17 +298,17 @@ _DEEP = (b"[", b'{"a":')
 
 
 def name_plainly(path: Path, number: int) -> str:
-    """Return a text that is the same at all paths, so that names of one list refer to those of another."""
+    """Return a name that is equal at all paths, so that names of one list refer to those of another."""
     return f"n{number}"
 
 
 def write_quantity(path: Path, number: int) -> str:
-    """Return a quantity that no other entry has, so that none is found in a cache."""
+    """Return a unique quantity, so that none is found in a cache."""
     return f"{number}Mi"
 
 
 def fill(part: str, room: int) -> str:
-    """Return the part, repeated until its JSON has so many bytes."""
+    """Return the part, repeated until its JSON has `room` bytes."""
     return part * max(1, room // max(1, len(msgspec.json.encode(part)) - 2))
 
 
@@ -341,7 +341,7 @@ def _ignore_number(theme: Theme, path: Path, _: int) -> str:
 
 
 def build_entries(field: Field, size: Size, theme: Theme, depth: int = 1) -> Any:
-    """Return a list or map that fills the size. `depth`: how many lists or maps inside each other have an entry."""
+    """Return a list or map that fills the size. `depth`: number of nested lists or maps with an entry."""
     path = (*field.path, EACH)
     build, name = prepare_entry(field.entry, path, theme, depth), prepare_entry(field.key, field.path, theme, 0)
     sample = msgspec.json.encode(build(10**6))
@@ -358,7 +358,7 @@ def build_entries(field: Field, size: Size, theme: Theme, depth: int = 1) -> Any
 def prepare_entry(info: msgspec.inspect.Type | None, path: Path, theme: Theme, depth: int) -> Callable[[int], Any]:
     """Return a function that builds the value of a type with a number.
 
-    At depth 0 an object has its name only, and no list or map has an entry.
+    At depth 0 an object has only its name, and lists and maps are empty.
     """
     kinds, info = msgspec.inspect, _strip(info) if info is not None else None
     if isinstance(info, kinds.UnionType):
@@ -416,7 +416,7 @@ def _prepare_text(pattern: str | None, path: Path, theme: Theme) -> Callable[[in
 
 
 def put(tree: Tree, path: Path, value: Any) -> Tree:
-    """Return a copy of the tree with a value at a path. Of a list or map on the way, its first entry is changed."""
+    """Return a copy of the tree with a value at a path, which goes through the first entry of lists and maps."""
     if not path:
         return value
     step, rest = path[0], path[1:]
@@ -431,7 +431,7 @@ def put(tree: Tree, path: Path, value: Any) -> Tree:
 
 
 def add(tree: Tree, path: Path, value: Any) -> Tree:
-    """Return a copy of the tree with a value at a path. The entries that a list or map has stay in front."""
+    """Return a copy of the tree with a value at a path, after the existing entries of a list or map."""
     before: Any = tree
     for step in path:
         before = (
@@ -476,7 +476,7 @@ def list_pairs(
 
 
 def _join(base: Tree, one: Field, other: Field, size: Size, theme: Theme) -> Tree:
-    """Return an object in which two lists fill a half of the size each."""
+    """Return an object in which two lists fill half of the size each."""
     half = size._replace(room=size.room // 2, values=size.values // 2)
     tree = add(base, one.path, build_entries(one, half, theme))
     return add(tree, other.path, build_entries(other, half, theme))

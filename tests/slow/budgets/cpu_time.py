@@ -1,4 +1,4 @@
-"""Limits the CPU time of a test: a busy machine makes it wait, and does not make it compute more."""
+"""Limits the CPU time of a test, which depends less on the machine's load than the elapsed time."""
 
 import contextlib
 import resource
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def limit(seconds: float) -> Iterator[None]:
-    """Fail if the block, or the function that this decorates, takes so many seconds of this process's CPU time."""
+    """Fail if the block, or the decorated function, takes `seconds` of this process's CPU time."""
     began = time.process_time()
     yield
     taken = time.process_time() - began
@@ -16,6 +16,6 @@ def limit(seconds: float) -> Iterator[None]:
 
 
 def measure_children() -> float:
-    """Return the seconds of CPU time of processes that this one has started and that have ended."""
+    """Return the seconds of CPU time of ended child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -1,4 +1,4 @@
-"""Lists the labels and annotations of pods that railwright reads, from its names and the rows of frameworks."""
+"""Lists the labels and annotations of pods that railwright reads: its own and those of frameworks."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The cost of a tenant's object stays within the budget, whatever the object has in any field.
+"""The cost of a tenant's object stays within the budget for any value of any field.
 
 The objects are generated from the views.
 """
@@ -113,7 +113,7 @@ WATCHES = {
 
 
 def name_own(path, number):
-    """Return names that railwright gives and reads: of claims, templates, variables, keys and paths."""
+    """Return names that railwright writes and reads: of claims, templates, variables, keys and paths."""
     if path[-1] == "resourceClaimTemplateName":
         return f"railwright-f-8x2-{number:010x}"
     if path[-1] in {"mountPath", "devicePath"}:
@@ -192,7 +192,7 @@ def test_the_cost_of_each_label_and_annotation_that_is_read_is_bounded(by, check
 
 
 def fill_variables(part, length):
-    """Return a pod that sets each variable of NCCL that is known to a value of about so many bytes."""
+    """Return a pod that sets each known variable of NCCL to a value of about `length` bytes."""
     value = cost_budget.fill(part, length)
     env = [{"name": variable.name, "value": value} for variable in catalogue.list_variables()]
     return cost_budget.put(BASE, ("spec", "containers", "*", "env"), env)
@@ -221,7 +221,7 @@ def test_each_key_of_a_fabric_is_in_a_policy_of_these_tests():
 
 
 def list_paths(tree, path=()):
-    """Yield the paths of all values of a tree, as those of fields."""
+    """Yield the paths of all values of a tree, in the form of fields' paths."""
     yield path
     for step, below in tree.items() if isinstance(tree, dict) else ():
         yield from list_paths(below, (*path, step))
@@ -237,7 +237,7 @@ MANY_TEMPLATES = frameworks.MAX_VALUES // (msgspec.json.encode(BASE).count(b",")
 
 
 def build_workload(row, pod, copies):
-    """Return a workload whose list or map of templates has so many of them, as its kind allows."""
+    """Return a workload with `copies` templates, or as many as its kind allows."""
     tree = working.build_workload(row, {"metadata": pod["metadata"], "spec": pod["spec"]}, label="f")
     for site in row.templates:
         above = tree
@@ -325,7 +325,7 @@ def test_the_cost_of_one_field_of_a_watched_object_is_bounded(kind):
 
 
 def test_a_watched_pod_with_the_most_values_is_read_within_the_budget():
-    """It has as many entries as a pod may have; one with more is left out of the watch."""
+    """It has as many entries as a pod can have; the watch ignores one with more."""
     most = cost_budget.Size(values=resources.WAITING_PODS.max_values - 100)
     rows = [
         row

@@ -1,7 +1,7 @@
 """The CPU time of commands, with a cluster and without.
 
-Other programs add to it: they use the processor's caches too. So the least of several runs counts, and the limit
-follows the CPU time that Python takes for a program which never changes, measured beside each run.
+Other programs increase it, because they use the processor's caches too. So the fastest of several runs counts, and the
+limit is relative to the CPU time of a fixed Python program, measured beside each run.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ DEMO = installations.ROOT / "railwright" / "cli" / "demo"
 
 @pytest.fixture(scope="module")
 def bytecode(tmp_path_factory):
-    """Return a folder of compiled modules, as installed packages have; else a first run would include the compiler."""
+    """Return a folder for compiled modules, as in installed packages, so that runs do not compile them."""
     return tmp_path_factory.mktemp("bytecode")
 
 
@@ -42,7 +42,7 @@ async def measure(arguments, bytecode):
 
 
 async def expect_less(seconds, command, code, bytecode):
-    """Run a command until a run takes less than `seconds`, after one that compiles its modules."""
+    """Run a command once to compile its modules, then until a run takes less than `seconds`."""
     exit_code, _, out = await measure(command, bytecode)
     assert exit_code == code, out
     await measure(("-c", REFERENCE), bytecode)

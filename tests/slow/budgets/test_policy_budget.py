@@ -1,4 +1,4 @@
-"""The cost of a policy and of a snapshot stays within the budget, whatever it has in any field."""
+"""The cost of a policy and of a snapshot stays within the budget for any value of any field."""
 
 import functools
 import json
@@ -50,7 +50,7 @@ def encode_policy(row):
 
 
 def test_the_longest_policy_is_read_within_a_second():
-    """A server reads it while reviews wait."""
+    """Reviews wait while a server reads a policy."""
     size = policies.MAX_CHARACTERS - 4096
     problems = []
     rows = cost_budget.list_objects(model.PolicyDocument, POLICY, size=cost_budget.Size(size))

@@ -1,4 +1,4 @@
-"""Costs of requests by anybody who reaches the schedulers' ports, for the fields of each protocol.
+"""The cost of requests to the extender's port stays within the budget for any value of each protocol's fields.
 
 The fields come from the structs that decode the requests, so a new field is covered.
 """
@@ -29,14 +29,14 @@ PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
 
 
 class Arguments(msgspec.Struct, rename="pascal"):
-    """kube_wire's arguments, with what is decoded from their raw parts."""
+    """kube_wire's arguments, with types for their raw parts."""
 
     pod: scheduling_views.Pod | None = None
     node_names: list[str] | None = None
 
 
 class Node(msgspec.Struct):
-    """volcano_wire.Node, likewise."""
+    """volcano_wire.Node, with types for its raw parts."""
 
     name: str = msgspec.field(default="", name="Name")
 
@@ -75,7 +75,7 @@ def handlers():
 
 
 def answer(handlers, verb: str, body: bytes):
-    """Return the answer of the port, which may be a refusal."""
+    """Return the port's answer or error."""
 
     async def finish(reply):
         try:

@@ -1,6 +1,6 @@
-"""The cost of an object that the extender watches stays within the budget, whatever it has in any field.
+"""The cost of an object that the extender watches stays within the budget for any value of any field.
 
-Nobody can reject such an object: the budget holds for its change, and for what the extender does with it afterwards.
+The extender cannot reject such an object: the budget covers its change and the extender's later work with it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ THEMES = (cost_budget.name_plainly,)
 
 
 class Site:
-    """The extender's state with its watches, and all that reads it."""
+    """The extender's state with its watches, and all readers of the state."""
 
     def __init__(self) -> None:
         fabric_policy = build_policy(domains=[LEAF])
@@ -110,7 +110,7 @@ def test_each_label_and_annotation_of_a_watched_pod_stays_within_the_budget(site
 
 
 def list_largest(kind):
-    """Return the objects of a kind with the most entries that are read."""
+    """Return the objects of a kind with the largest number of entries that the extender accepts."""
     size = cost_budget.Size(values=WATCHES[kind].kind.max_values - 100)
     base, themes = POD if kind == "pods" else {"metadata": NAMES}, (*THEMES, cost_budget.write_quantity)
     rows = cost_budget.list_objects(WATCHES[kind].kind.view, base, size=size, themes=themes)
@@ -121,5 +121,5 @@ def list_largest(kind):
     "kind", [kind for kind, watch in WATCHES.items() if watch.kind.max_values and list_largest(kind)]
 )
 def test_an_object_with_the_most_values_is_read_within_the_budget(kind, site):
-    """The most entries of a job or pod that is read: one with more is left out, or read in part."""
+    """The extender ignores a job or pod with more entries, or a part of it."""
     cost_budget.check_objects(list_largest(kind), functools.partial(site.watch, kind), memory=False)

@@ -1,4 +1,4 @@
-"""Passes objects of an API server to a server's watch, for tests of what they cost."""
+"""Passes objects of an API server to a server's watch, for tests of their cost."""
 
 import asyncio
 import contextlib
@@ -14,14 +14,14 @@ from railwright.cluster import reflector, sinks, sources, watch_wire
 
 @pytest.fixture(autouse=True)
 def _no_log() -> Iterator[None]:
-    """Disable logging, because pytest keeps all that is logged, which would count as memory of the server."""
+    """Disable logging, because pytest stores all log lines, which would count as memory of the server."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
 
 
 def is_stored(row: cost_budget.Row) -> bool:
-    """False for an object with owner references that name nothing, which API servers reject, of any kind.
+    """False for an object with incomplete owner references, which API servers reject.
 
     https://github.com/kubernetes/apimachinery/blob/v0.34.1/pkg/api/validation/objectmeta.go#L69
     """
@@ -29,9 +29,9 @@ def is_stored(row: cost_budget.Row) -> bool:
 
 
 async def add(spec: sources.WatchSpec, body: bytes) -> reflector.Reflector:
-    """Apply the event that adds an object, then the object again, as if it had changed. Return the reflector.
+    """Add an object by a watch event, then send it again as changed. Return the reflector.
 
-    The object is decoded once: of a change, the earlier version counts for itself.
+    The object is decoded once, so that only one version counts.
     """
     added: list[Any] = []
     record = sinks.Functions[Any](added.extend, added.append, lambda _: None)

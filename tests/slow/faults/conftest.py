@@ -14,7 +14,7 @@ from railwright.cluster import reflector, resources
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def watch_by(stub, tmp_path):
-    """`async with watch_by(port)`: a reflector that reaches the stub by that port, or as a kubeconfig says."""
+    """Return `async with watch_by(port)`: a reflector that connects to the stub by that port or a kubeconfig."""
 
     @contextlib.asynccontextmanager
     async def opened(port=0, *, kubeconfig=None, kind=resources.NODES, sink=None, **options):
@@ -40,7 +40,7 @@ async def watch_by(stub, tmp_path):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def started():
-    """`await started("webhook", *options)`: a ready server of ours as a process, ended after the file's last test."""
+    """Yield `await started("webhook", *options)`: start a server and wait until it is ready; end it after the file."""
     running: list[processes.Process] = []
 
     async def start(server: str, *options: str, is_ready: bool = True, **more) -> processes.Process:

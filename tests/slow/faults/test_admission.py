@@ -1,4 +1,4 @@
-"""Faults in reviews: the same one twice, at two replicas."""
+"""Faults in reviews: the same review twice, at two replicas."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ fabrics:
 
 
 def write_files(folder) -> tuple[str, ...]:
-    """Write the policy and a snapshot of the cluster; return the options that name them."""
+    """Write the policy and a snapshot of the cluster; return the options with their paths."""
     kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
     networks = [kind | {"metadata": {"name": f"lan{lan}", "namespace": "prod"}} for lan in (2, 3)]
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "prod"}}

@@ -1,4 +1,4 @@
-"""Faults of the API server itself, on a real one: killed, away, its watches ended."""
+"""Faults of a real API server: killed, unreachable, or it ends its watches."""
 
 import asyncio
 import time
@@ -50,7 +50,7 @@ async def test_08_watches_ended_by_the_api_server_are_resumed(fault, plane, name
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def own(tmp_path_factory):
-    """Yield an API server that only the tests of this file use."""
+    """Yield an API server for the tests of this file only."""
     async with bare.run(tmp_path_factory.mktemp("bare")) as running:
         yield running
 

@@ -37,7 +37,7 @@ class Webhooks:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def webhooks(plane, namespace, site):
-    """Yield two replicas, in force in the namespace."""
+    """Yield two replicas, registered for the namespace."""
     await site.policy(load.POLICY)
     async with spread.Spread(plane.session) as behind:
         made = Webhooks(plane, site, behind)

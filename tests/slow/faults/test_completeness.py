@@ -1,4 +1,4 @@
-"""Each fault has its tests, here or in another layer, or a reason why it cannot have one; told from the files."""
+"""Each fault has tests, here or in another layer, or a reason why it cannot have one."""
 
 import ast
 import pathlib
@@ -13,7 +13,7 @@ OPTIONAL = {"cannot", "shown"}
 
 
 def functions():
-    """Yield number, name and argument names of every test of a fault."""
+    """Yield the number, the name and the argument names of every test of a fault."""
     for path in sorted(HERE.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -22,7 +22,7 @@ def functions():
                     yield number, node.name, {arg.arg for arg in node.args.args}
 
 
-def test_each_fault_is_tested_or_says_why_not():
+def test_each_fault_has_a_test_or_the_reason_why_not():
     tested = {number for number, _, _ in functions()}
     assert set(FAULTS) <= set(range(fault_report.FIRST, fault_report.LAST + 1))
     assert tested == {number for number, fault in FAULTS.items() if not OPTIONAL & fault.keys()}
@@ -35,7 +35,7 @@ def test_every_fault_has_its_expected_result():
         assert fault["where"] in "PAFC"
 
 
-def test_every_test_records_what_it_saw():
+def test_every_test_records_its_result():
     assert [name for _, name, arguments in functions() if "fault" not in arguments] == []
 
 

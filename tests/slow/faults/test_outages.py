@@ -38,7 +38,7 @@ def whole(created: dict, template: dict | None = None) -> bool:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def shipped(plane):
-    """`await shipped(port)`: the manifests' own configuration, for every namespace; deleted after the test."""
+    """Yield `await shipped(port)`: register the manifests' configuration for every namespace, until the test ends."""
     name = ""
 
     async def put(port: int, **policies: str) -> None:
@@ -55,7 +55,7 @@ async def shipped(plane):
 
 
 async def create(plane, namespace: str, tree: dict) -> dict:
-    """Return the object as it would be created. A rejection fails with its message, and may be waited out."""
+    """Create the object by dry run and return it. Fails with the message of a rejection, as `waiting.wait` expects."""
     try:
         return await plane.api.create(tree, namespace=namespace, dry_run=True)
     except api.ApiError as error:
@@ -157,7 +157,7 @@ async def test_04_every_pod_that_passes_a_webhook_failing_open_is_reported(fault
 
 
 async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
-    """Return the pods of a namespace, once there are so many."""
+    """Wait until a namespace has `count` pods, and return them."""
 
     async def enough() -> list[dict]:
         pods = await plane.api.list("Pod", namespace)
@@ -212,7 +212,7 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
         await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: value}}})
 
     async def wait_until_settled(*, opted_in: bool) -> None:
-        """Wait until the namespace's label decides about new pods."""
+        """Wait until the namespace's label has an effect on new pods."""
 
         async def so() -> bool:
             if (message := await refusal(plane, namespace, pod("probe"))) or not opted_in:

@@ -1,4 +1,4 @@
-"""Faults of nodes, devices and pods, as both real schedulers and the extender meet them."""
+"""Faults of nodes, devices and pods, with both real schedulers and the extender."""
 
 import json
 import time
@@ -167,7 +167,7 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
 
 
 async def test_51_each_of_two_schedulers_counts_its_own_pods(fault, plane, kube, nodes, namespace):
-    """One scheduler for the nodes of a pool is what the page asks for. The extender refuses none of them a node."""
+    """The documentation requires one scheduler for each pool of nodes. The extender refuses neither a node."""
     await gangs.make_leaves(nodes, a=4, b=4)
     seen = {}
 

@@ -1,4 +1,4 @@
-"""Faults of the policy on the real API server: deleted, garbled, replaced in haste, different between replicas."""
+"""Faults of the policy on the real API server: deleted, garbled, replaced quickly, different between replicas."""
 
 import asyncio
 import hashlib
@@ -91,7 +91,7 @@ GARBAGE = {  # text of the policy -> message
 }
 
 
-async def test_21_a_garbled_policy_is_refused_whole(fault, plane, installed, admitted):
+async def test_21_a_garbled_policy_is_refused_as_a_whole(fault, plane, installed, admitted):
     slowest = waited = 0.0
     for name, (text, place) in GARBAGE.items():
         began = time.monotonic()

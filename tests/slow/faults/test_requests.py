@@ -1,4 +1,4 @@
-"""Faults of what callers send: bodies that do not end."""
+"""Faults of requests: bodies that do not end."""
 
 import asyncio
 import json

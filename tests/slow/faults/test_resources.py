@@ -14,7 +14,7 @@ REVIEWS = "/mutate/pods?timeout=5s"
 
 
 def limit_resources(**limits: int):
-    """Runs in the new process: resource limits by their names."""
+    """Return a function that sets these resource limits in a new process."""
 
     def before() -> None:
         for name, most in limits.items():
@@ -82,7 +82,7 @@ def count_refused(callers: list[shell.Caller]) -> int:
 
 
 async def without_stderr(started, place):
-    """Return a server whose log is on a full disk. Its ports are chosen before."""
+    """Return a server whose log is on a full disk, with ports chosen in advance."""
     with reserved_ports.reserve() as service, reserved_ports.reserve() as ops:
         full = os.open("/dev/full", os.O_WRONLY)
         ports = ("--listen", f"127.0.0.1:{service}", "--ops-listen", f"127.0.0.1:{ops}")

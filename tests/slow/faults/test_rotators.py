@@ -1,4 +1,4 @@
-"""A rotation of certificate and CA under load on the real API server, by two rotators, one of which ends in it."""
+"""A rotation of certificate and CA under load by two rotators, one of which is ended during it."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ async def rotating(plane, module_site):
 
 @dataclasses.dataclass
 class Rotated:
-    """Holds what a rotation of certificate and CA showed under load."""
+    """The observations of a rotation of certificate and CA under load."""
 
     load: load.Load
     issued: dict[str, bytes]

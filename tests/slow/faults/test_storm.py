@@ -1,4 +1,4 @@
-"""A storm of pods straight at one webhook process over TLS: more than API servers send."""
+"""More reviews of pods than API servers send, directly to one webhook process over TLS."""
 
 import asyncio
 import collections
@@ -32,7 +32,7 @@ class Storm:
         self.seconds: list[float] = []  # each took
 
     async def run(self, seconds: float) -> float:
-        """Return the rate that was reached."""
+        """Send requests for `seconds`, and return the rate that was reached."""
         began, before = time.monotonic(), len(self.seconds)
         await asyncio.gather(*(self._call(caller, index, seconds) for index, caller in enumerate(self.callers)))
         return (len(self.seconds) - before) / (time.monotonic() - began)

@@ -20,7 +20,7 @@ NEXT = ("--set=webhook.excludedNamespaces={infra}", "--set=webhook.extraArgs={--
 
 
 class Release:
-    """The chart on the plane, and the replicas of its webhook, started as its Deployment says."""
+    """The chart on the plane, and the replicas of its webhook, started with the options of its Deployment."""
 
     def __init__(self, plane, helm, behind, files: pathlib.Path) -> None:
         self.plane, self.helm, self.behind, self.files = plane, helm, behind, files
@@ -29,7 +29,7 @@ class Release:
         return (await self.plane.api.get("MutatingWebhookConfiguration", "railwright"))["webhooks"]
 
     async def launch(self):
-        """Return a replica with the current options of the Deployment and these. It may not be ready."""
+        """Start a replica with the current options of the Deployment and these. It may not be ready."""
         deployment = await self.plane.api.get("Deployment", "railwright-webhook", sites.NAMESPACE)
         module, *arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
         arguments = [argument.replace("=/tls/", f"={self.files}/") for argument in arguments]
@@ -39,14 +39,14 @@ class Release:
         return server, arguments
 
     async def start(self):
-        """Return a replica that is ready. Returns its options."""
+        """Start a replica, wait until it is ready, and return its options."""
         server, arguments = await self.launch()
         await server.ready()
         await waiting.wait(lambda: server in self.behind.ready, describe="the new replica to be among the ready ones")
         return arguments
 
     async def roll(self):
-        """As the Deployment's rolling update: one more, then one less, until all are new."""
+        """Replace the replicas as a rolling update does: add one, then remove an old one, until all are new."""
         for server in list(self.behind.members):
             arguments = await self.start()
             assert await server.stop() == 0
@@ -85,7 +85,7 @@ class Release:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def release(plane, namespace, tmp_path):
-    """Installed, with certificates, two replicas, and the webhooks in force in the namespace."""
+    """Yield an installation with certificates, two replicas, and the webhooks registered for the namespace."""
     site = sites.Site(plane)
     await site.prepare()  # the namespace
     await releases.clear(plane.api)
@@ -139,7 +139,7 @@ async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, relea
 
 
 def rank(manifests: str, kinds: set[str]) -> list[int]:
-    """Return the positions of the objects of these kinds, in the order in which they are applied."""
+    """Return the positions of the objects of these kinds in the order of creation."""
     trees = [tree for tree in yaml.safe_load_all(manifests) if tree]
     return [number for number, tree in enumerate(trees) if tree["kind"] in kinds]
 

@@ -1,4 +1,4 @@
-"""Faults between us and the API server: streams that are cut, fall silent or do not open; over real sockets."""
+"""Faults of connections to the API server: streams that are cut, fall silent or do not open; over real sockets."""
 
 import asyncio
 import logging

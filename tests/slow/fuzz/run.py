@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing by atheris (libFuzzer): `tests/slow/fuzz/run.py --seconds 60 networks policy`.
 
-Each target runs in a process of its own for its share of the time. What breaks one is kept below build/fuzz and makes
-the exit code 1; `--minimize` adds what covers more to the corpus.
+Each target runs in a process of its own for its share of the time. Inputs with findings are stored below build/fuzz,
+with exit code 1; `--minimize` adds inputs that cover more to the corpus.
 """
 
 import argparse
@@ -26,7 +26,7 @@ MAX_BYTES = 4096  # bytes of an input worth storing
 
 
 def main() -> int:
-    """Run the targets one after the other; 1 where one of them broke."""
+    """Run the targets one after the other. Return 1 if one has a finding."""
     arguments, libfuzzer = _parser().parse_known_args()
     if arguments.inside:
         return _inside(arguments, libfuzzer)
@@ -59,7 +59,7 @@ def _apart(name: str, *options: str) -> int:
 
 
 def _inside(arguments: argparse.Namespace, given: list[str]) -> int:
-    """libFuzzer in this process; it ends the process itself, and starts others with `given` options to merge inputs."""
+    """Run libFuzzer in this process. It ends the process, and starts others with `given` options to merge inputs."""
     target = TARGETS[arguments.inside]
     folder = catalogue.OUTPUT / arguments.inside
     grown = folder / "corpus"

@@ -1,4 +1,4 @@
-"""A short run without a fuzzer: every stored input, then mutations of them, the same ones each time."""
+"""A short run without a fuzzer: every stored input, then the same mutations of them each time."""
 
 import json
 

@@ -1,5 +1,5 @@
 """Feeds parsers of untrusted text with unlikely text. One target a file; a new file is a new target.
 
-A target has `check(data)`, which may raise nothing but what it means as a finding, `seeds()`, `TOKENS` for the
-mutations, and `EXECUTIONS`, how many mutated inputs a short run can afford.
+A target has `check(data)`, which raises only for a finding, `seeds()`, `TOKENS` for the mutations, and `EXECUTIONS`,
+the number of mutated inputs in a short run.
 """

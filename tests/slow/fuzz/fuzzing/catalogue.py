@@ -1,4 +1,4 @@
-"""The targets by name, and one input given to one of them."""
+"""The targets by name, their stored inputs, and the run of one input."""
 
 import hashlib
 import importlib
@@ -42,7 +42,7 @@ def store(name: str, inputs: Iterable[bytes]) -> None:
 
 
 def run(target: ModuleType, data: bytes) -> None:
-    """One execution. Raises what `check` raises, and AssertionError where it takes too long."""
+    """Check one input. Raises the errors of `check`, and AssertionError if it takes too long."""
     begun = time.process_time()
     target.check(data)
     took = time.process_time() - begun
@@ -50,7 +50,7 @@ def run(target: ModuleType, data: bytes) -> None:
 
 
 def keep(name: str, data: bytes) -> pathlib.Path:
-    """Return the file that now holds an input that broke something."""
+    """Write an input that caused a finding to a file, and return the file."""
     path = OUTPUT / name / f"crash-{hashlib.sha256(data).hexdigest()[:16]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -58,7 +58,7 @@ def keep(name: str, data: bytes) -> pathlib.Path:
 
 
 def tree(data: bytes) -> Any:
-    """Return a review as a stricter reader decodes it, to apply a patch; None if a part that ours skips is no JSON.
+    """Return a review decoded by a strict parser, to apply a patch; None if a part that ours skips is invalid.
 
     The API server sends no such body.
     """
@@ -69,6 +69,6 @@ def tree(data: bytes) -> Any:
 
 
 def _finite(text: str) -> float:
-    """1e999 is infinite to Python, which it would write as a word that is no JSON."""
+    """Reject 1e999, which Python reads as infinity and writes as invalid JSON."""
     value = float(text)
     return value if math.isfinite(value) else 1e308

@@ -1,6 +1,6 @@
 """Fuzzes lint: command lines, environment and nccl.conf of a container, and the manifest around them.
 
-Advice never raises, is the same each time, and has a bound; what it shows of a text is fit for a terminal.
+Lint never raises, is deterministic, limits its findings, and escapes text for a terminal.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _GPU = {"nvidia.com/gpu": "8"}
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield how it is run and around what, in a byte; nccl.conf, the environment, the words of the command line."""
+    """Yield a byte for options and manifest, nccl.conf, the environment, and the words of the command line."""
     for text in (
         b"\x00\x00mpirun\x00-np\x008\x00-x\x00NCCL_DEBUG=INFO\x00-x\x00PATH,NCCL_ALGO\x00--mca\x00btl\x00^openib\x00./a",
         b"NCCL_IB_HCA==mlx5_0\nNCCL_DEBUG=WARN\n\x00\x00bash\x00-c\x00export NCCL_IB_TC=`a`; mpirun -x NCCL_X=$B a",
@@ -40,7 +40,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def check(data: bytes) -> None:
-    """Nothing raises; a longer bound changes nothing."""
+    """Assert that nothing raises, and that a higher limit changes nothing."""
     chosen, text = data[0] if data else 0, data[1:].decode("utf-8", "replace")
     file, environment, *words = [*text.split("\x00"), "", ""]
     rank_contexts.read_file(file)

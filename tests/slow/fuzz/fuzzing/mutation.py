@@ -16,7 +16,7 @@ MAX_LENGTH = 32 * 1024
 
 
 def inputs(corpus: Sequence[bytes], tokens: Sequence[bytes], seed: int, count: int) -> Iterator[bytes]:
-    """So many inputs, each some mutations away from one of the corpus."""
+    """Yield `count` inputs, each an input of the corpus after some mutations."""
     chance = random.Random(seed)  # noqa: S311 - the same inputs each time are wanted
     for _ in range(count):
         data = chance.choice(corpus)

@@ -1,4 +1,4 @@
-"""The text of nccl.conf, against a reading letter by letter as NCCL's own loop does it."""
+"""Fuzzes the parser of nccl.conf against one that reads letter by letter, like NCCL's own loop."""
 
 from collections.abc import Iterator
 
@@ -23,12 +23,12 @@ TOKENS = (
 
 
 def seeds() -> Iterator[bytes]:
-    """Files as we and others write them."""
+    """Yield files in the form of railwright and of users."""
     yield from (b"", b"NCCL_DEBUG=WARN\nNCCL_IB_HCA==mlx5_0,mlx5_1\n", b"# why\n\nA = b\nA=c\n=x\nB\n", b"A=b" * 2000)
 
 
 def check(data: bytes) -> None:
-    """Reading never fails, gives what the letters give, and what we write of it is read back the same."""
+    """Assert that parsing never fails, equals the parser by letters, and reads a written file back unchanged."""
     text = data.decode("utf-8", "replace")
     parsed = conf_reading.read(text)
     assert parsed == _letters(text)

@@ -1,4 +1,4 @@
-"""Multus's annotation: whatever a user wrote is refused with a reason, or survives in front of ours."""
+"""Fuzzes Multus's annotation: a user's entries are refused with a reason, or stay before ours."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def merge(text, ours, namespace):
 
 
 def seeds() -> Iterator[bytes]:
-    """Values of both forms; the first byte chooses what is added."""
+    """Yield values of both forms; the first byte selects the added networks."""
     for text in (
         *("", "a", "a@net7, b/c ,d/e@x", "prod/lan2@mine", "oci/vf@rail1,oci/vf", "a,,b", "[]", ' [ {"name":"a"} ] '),
         '[{"name":"a.b","namespace":"x","interface":"i","x-unknown":{"deep":[1e3]}}]',
@@ -40,7 +40,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def check(data: bytes) -> None:
-    """Only InvalidNetworksError leaves; a merged value parses again, theirs first and unchanged, and is stable."""
+    """Assert that only InvalidNetworksError is raised, and that a merged value has the user's entries first."""
     text = data[1:].decode("utf-8", "replace")
     ours = _OURS[data[0] % len(_OURS)] if data else ()
     try:

@@ -1,4 +1,4 @@
-"""Policy documents: refused with every error in its place, or a value that can be written and read again."""
+"""Fuzzes policy documents: refused with the place of every error, or a value that can be written and read again."""
 
 import pathlib
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ nodeShapes:
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield a small one, and those of tests and examples."""
+    """Yield a small policy, and those of tests and examples."""
     yield _SMALL
     yield b"apiVersion: !!int x\nkind: !!bool x\nfabrics: {a: {transport: .inf, rails: !!seq x}}\nb: 2026-99-99\n"
     yield b'{"apiVersion":"railwright.io/v1alpha1","fabrics":{"a":{"transport":"tcp"}}}'
@@ -59,7 +59,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def check(data: bytes) -> None:
-    """Reading never raises; errors have a place and a sentence; an accepted document survives its own JSON."""
+    """Assert that reading never raises, errors have a place and a sentence, and a policy can be read from its JSON."""
     text = data.decode("utf-8", "replace")
     result = policies.read(text)
     if isinstance(result, policies.Rejected):

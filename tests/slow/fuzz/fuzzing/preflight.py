@@ -1,6 +1,6 @@
-"""A container as the preflight finds it: files of /sys and /proc, an image's nccl.conf, variables, and its own options.
+"""Fuzzes preflight in a container: files of /sys and /proc, an image's nccl.conf, variables and options.
 
-Whatever they hold, there is a report, and it fits one line. A sandboxed runtime writes files of its own there.
+There is always a report, and it fits one line. A sandboxed runtime writes its own files in /sys and /proc.
 """
 
 import argparse
@@ -69,7 +69,7 @@ _ODD = {  # no kernel writes so
 
 
 class _Files(hosts.Host):
-    """A file tree in memory: a folder is what files are below."""
+    """A file tree in memory; folders are the parents of files."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class _Files(hosts.Host):
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield a rail in order, with each transport and way to name it."""
+    """Yield a healthy rail, with each transport and way to name it."""
     for transport, rails, environment in (
         ("roce", ["rail0,device=mlx5_0,interface=net1"], {"NCCL_IB_GID_INDEX": "3"}),
         ("roce", ["rail0,interface=net1"], {"NCCL_IB_HCA": "=mlx5_0:1"}),
@@ -116,7 +116,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def check(data: bytes) -> None:
-    """Only the error of a rail leaves; the files have the form that their readers need, and the line fits."""
+    """Assert that only a rail's error is raised, the files have the form for their readers, and the line fits."""
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError):
@@ -149,7 +149,7 @@ def check(data: bytes) -> None:
 
 
 def _fits(path: str) -> bool:
-    """Return True for a path that a file system can hold (NAME_MAX)."""
+    """Return True for a path that a file system allows (NAME_MAX)."""
     return all(len(step.encode("utf-8", "replace")) < 256 for step in path.split("/"))
 
 

@@ -16,7 +16,7 @@ _MOST, _LEAST = decimal.Decimal(2**63 - 1), decimal.Decimal("1e-9")
 
 
 def seeds() -> Iterator[bytes]:
-    """Amounts as manifests hold them."""
+    """Yield quantities as in manifests."""
     yield from (b"1", b"500m", b"64Gi", b"1.5", b".5", b"5.", b"+2", b"-1", b"1e3", b"1E2", b"2E", b"100n", b"0")
 
 

@@ -1,4 +1,4 @@
-"""Reviews of pods: HTTP 400, or an answer whose patch applies, and asks for nothing more the second time."""
+"""Fuzzes reviews of pods: HTTP 400, or an answer whose patch applies, and which has no patch the second time."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ def _build_versioned_facts(namespace: str) -> facts.ClusterFacts:
 
 
 def seeds() -> Iterator[bytes]:
-    """Captured reviews, and such of pods of many kinds."""
+    """Yield captured reviews, and reviews of pods of many kinds."""
     yield from (path.read_bytes() for path in sorted(admitting.WIRE.glob("admission-pods-*.json")))
     rich = admitting.gpus(
         8,
@@ -59,7 +59,7 @@ def check(data: bytes) -> None:
 
 
 def check_answers(handle: Callable[[bytes], reviews.Answer], data: bytes) -> None:
-    """Only MalformedError leaves; an allowed object is as the patch says, and stays so when it is admitted again."""
+    """Assert that only MalformedError is raised, patches apply, and a second admission changes nothing."""
     try:
         answered = _read(handle(data))
     except reviews.MalformedError as error:
@@ -88,7 +88,7 @@ def _read(answer: reviews.Answer) -> dict:
 
 
 def _handle(data: bytes) -> reviews.Answer:
-    """Return the answer; the same with a memory, the first time and when it is remembered."""
+    """Return the answer, after a check that a cache of answers does not change it."""
     answer = pods.handle(data, _POLICY, admitting.build_facts)
     remembered = response_cache.ResponseCache()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Reviews of workloads: HTTP 400, or an answer whose patch applies, and asks for nothing more the second time."""
+"""Fuzzes reviews of workloads: HTTP 400, or an answer whose patch applies, and which has no patch the second time."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ _POLICY = admitting.fabric("    mounts: {sharedMemory: 1Gi, devInfiniband: true}
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield every kind, its label on the workload; an update of some."""
+    """Yield every kind with the label on the workload, and updates of some."""
     plain = working.build_template()
     for row in registry.INJECTED_KINDS:
         tree = working.build_workload(row, plain, name="Worker", label="f")
