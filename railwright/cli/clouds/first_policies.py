@@ -145,7 +145,7 @@ async def read(client: clients.Client) -> Cluster:
         read_kind = watch_wire.list_objects if kind is Kind.NODE else cluster_access.list_allowed
         objects[kind] = await read_kind(client, path, view)
     unread = frozenset(kind for kind, listed in objects.items() if listed is None)
-    return Cluster({kind: objects[kind] or () for kind in Kind}, unread)
+    return Cluster({kind: listed or [] for kind, listed in objects.items()}, unread)
 
 
 def write_profile(profile: profiles.Profile) -> str:
