@@ -4,7 +4,7 @@ Injection, placement and overview read these only here. The rules are in docs/in
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -81,18 +81,6 @@ def _decode(text: str) -> Record:
 _decode_shared = functools.lru_cache(maxsize=256)(_decode)  # the pods of a gang have one text
 
 # --- the fabric -------------------------------------------------------------------------------------------
-
-
-def find_label(
-    pod_label: str | None, namespace_labels: Mapping[str, str] | None, is_accelerated: Callable[[], bool]
-) -> str | None:
-    """Return the value of the label that opts a pod in: its own, otherwise its namespace's; None without either.
-
-    The namespace's label covers only pods with an accelerator; `is_accelerated` is called for these.
-    """
-    if pod_label is None and namespace_labels is not None and names.FABRIC in namespace_labels and is_accelerated():
-        pod_label = namespace_labels[names.FABRIC]
-    return None if pod_label == names.FABRIC_NONE else pod_label
 
 
 def has_fabric_label(pod: views.Pod) -> bool:

@@ -88,14 +88,12 @@ def read_amount(container: views.Container, resource: str) -> int:
     resources = container.resources
     if resources is None:
         return 0
-    requests, limits = resources.requests_or_none, resources.limits_or_none
-    request = requests.get(resource) if requests else None
-    limit = limits.get(resource) if limits else None
-    if request is None and limit is None:
-        return 0
-    if request is not None and request == limit:
-        return max(0, _parse_amount(request, container, resource))
-    return max([0, *[_parse_amount(text, container, resource) for text in (request, limit) if text is not None]])
+    kinds = (resources.requests_or_none, resources.limits_or_none)
+    amounts = [kind[resource] for kind in kinds if kind and resource in kind]
+    try:
+        return max([0, *map(quantity.parse_units, dict.fromkeys(amounts))])
+    except quantity.InvalidQuantityError as error:
+        raise reason.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
 
 
 def mentions(container: views.Container, resource: str) -> bool:
@@ -139,10 +137,3 @@ def list_all_requested(containers: Iterable[views.Container]) -> frozenset[str]:
 def has_accelerator(requested: Collection[str], accelerators: Collection[str]) -> bool:
     """True if the requested resources contain an accelerator, or a claim, which counts as one."""
     return not {CLAIM, *accelerators}.isdisjoint(requested)
-
-
-def _parse_amount(text: views.RawQuantity, container: views.Container, resource: str) -> int:
-    try:
-        return quantity.parse_units(text)
-    except quantity.InvalidQuantityError as error:
-        raise reason.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None

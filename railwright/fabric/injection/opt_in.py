@@ -16,11 +16,7 @@ _NAME_LABEL = "kubernetes.io/metadata.name"  # set by the API server on every na
 
 def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: facts.ClusterFacts) -> str | None:
     """Return the name of the fabric the pod opted in to, or None if it did not. Raises RefusedError."""
-    label = intent.find_label(
-        pod.metadata.labels.get(names.FABRIC),
-        cluster.namespace_labels,
-        lambda: bool(accelerators.find_containers(pod, document.accelerators)),
-    )
+    label = find_label(pod, cluster.namespace_labels, document.accelerators)
     if label is None:
         return None
     name = intent.resolve_default(label, document)
@@ -48,8 +44,10 @@ def find_label(
 
     `resources` are the policy's accelerators. Without a policy (None) any extended resource may be an accelerator.
     """
-    own = pod.metadata.labels.get(names.FABRIC)
-    return intent.find_label(own, namespace_labels, lambda: _is_accelerated(pod, resources))
+    label, of_namespace = pod.metadata.labels.get(names.FABRIC), (namespace_labels or {}).get(names.FABRIC)
+    if label is None and of_namespace is not None and _is_accelerated(pod, resources):
+        label = of_namespace  # it covers only pods with an accelerator
+    return None if label == names.FABRIC_NONE else label
 
 
 def _is_accelerated(pod: views.Pod, resources: Collection[str] | None) -> bool:
