@@ -1,4 +1,4 @@
-"""Formats the table of what each account of the manifests may do."""
+"""Formats the table of the rights of each account of the manifests."""
 
 import functools
 import json

@@ -32,7 +32,7 @@ class Validated(NamedTuple):
 
 
 def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNOWN) -> Validated:
-    """Answer a review. A valid policy is allowed, with warnings about what the cluster lacks, and about `env`.
+    """Answer a review. A valid policy is allowed, with warnings about missing objects of the cluster, and about `env`.
 
     Raises reviews.MalformedError for anything but a review of a ConfigMap.
     """

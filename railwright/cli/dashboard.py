@@ -1,6 +1,6 @@
 """Runs `railwright dashboard`: fills its caches with the user's own permissions, or from files, and serves the page.
 
-Listens on loopback only, because everyone who can connect sees what the user may see.
+Listens on loopback only, because everyone who can connect has the user's view of the cluster.
 """
 
 import argparse
@@ -61,7 +61,7 @@ class View(NamedTuple):
 
 
 async def open_view(given: options.Sources, client: clients.Client | None, source: str) -> View:
-    """Return the view of a cluster, or without a client of the files. `source`: what the page shows as its origin."""
+    """Return the view of a cluster or, without a client, of the files. `source`: the origin that the page shows."""
     state = states.State()
     origin = await sources.connect(
         kubeconfig=None,

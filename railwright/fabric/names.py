@@ -72,7 +72,7 @@ _DIGEST = 8  # characters
 
 
 def claim_resource(fabric: str, rail: str) -> str:
-    """Return the resource name under which placement counts the devices of a rail that come as claims.
+    """Return the resource name under which placement counts the devices of a rail in claims.
 
     No pod requests it and no node reports it. Names of rails have no ".", so it is unique.
     """

@@ -45,7 +45,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _limit(value: object) -> Any:
-    """Return a value as JSON has it, shortened."""
+    """Return a value in JSON's types, shortened."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):

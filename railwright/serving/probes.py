@@ -21,7 +21,7 @@ Check = Callable[[], str | None]
 
 
 class Probes:
-    """The checks of this process. `draining` makes it not ready, whatever the checks return."""
+    """The checks of this process. While `draining`, it is not ready."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}

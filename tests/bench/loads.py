@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """One answered request; seconds."""
+    """An answered request; times in seconds."""
 
     body: bytes
     whole: float  # from the first byte sent to the last received

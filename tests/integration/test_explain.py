@@ -17,7 +17,7 @@ async def extender(module_site):
     return await module_site.install_extender(POLICY)
 
 
-async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace, nodes, extender):
+async def test_only_users_who_may_get_the_pod_may_read_its_explanation(plane, namespace, nodes, extender):
     await nodes.make("gpu-0", rails=RAIL)
     await nodes.make("bare-0", rails={})
     await sites.wait_metric(extender, "railwright_cache_objects", 2, kind="nodes")

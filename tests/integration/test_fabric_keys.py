@@ -1,4 +1,4 @@
-"""The API server accepts what each key of a fabric adds to a pod."""
+"""The API server accepts the additions of each key of a fabric to a pod."""
 
 import json
 

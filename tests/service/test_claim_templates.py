@@ -43,7 +43,7 @@ def start(start_controller, monkeypatch):
 
 
 def observe_written(replica: controller_replicas.Replica, server: objects_stub.Objects) -> None:
-    """Show a replica what the watch of the API server would."""
+    """Pass the objects of the API server to a replica, as its watch would."""
     for tree in list_templates(server).values():
         replica.state.claim_templates.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
 

@@ -69,7 +69,7 @@ EXPLANATION = {"pod": "prod/llama-0", "gang": {**GANG, "state": "placed"}, "fabr
 
 
 class Objects(objects_stub.Objects):
-    """An API server that stores the objects it receives, and answers what is no object."""
+    """An API server that stores the objects it receives, and answers reviews and other requests."""
 
     def __init__(self):
         super().__init__(is_strict=True)
@@ -129,7 +129,7 @@ def write(path, line):
 
 
 @pytest.mark.parametrize(("leaf", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
-async def test_an_example_runs_as_it_stands_on_the_page(place, leaf, line, monkeypatch, capsys):
+async def test_an_example_of_the_page_runs_unchanged(place, leaf, line, monkeypatch, capsys):
     folder, environment = place
     if leaf.name == "railwright dashboard":
         (folder / "policy.yaml").write_text(varied_clusters.POLICY)

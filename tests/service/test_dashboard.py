@@ -1,4 +1,4 @@
-"""The dashboard's port: who may read it, and what it sends."""
+"""The dashboard's port: access and answers."""
 
 import asyncio
 import base64

@@ -226,7 +226,7 @@ async def test_while_railwright_is_disabled_nothing_is_called_injected(run, may_
     assert (code, "disabled" in out) == (0, False)
 
 
-async def test_the_copy_of_disable_says_nothing_once_the_webhooks_are_there_again(run):
+async def test_the_copy_of_disable_is_not_reported_once_the_webhooks_exist_again(run):
     code, out, _ = await run(refuse(403, NO_RIGHT), POD, "explain", policy=POLICY, objects=DISABLED | WEBHOOKS)
     assert (code, out.splitlines()[1]) == (0, "injected: fabric f, role worker, rails rail0")
 

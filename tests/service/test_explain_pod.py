@@ -250,7 +250,7 @@ async def test_a_pod_that_the_extender_does_not_know_is_explained_by_its_own_obj
         (404, "no extender is installed in namespace railwright-system"),
     ],
 )
-async def test_a_user_who_may_not_ask_the_extender_reads_one_short_sentence(cluster, run, status, cause):
+async def test_a_user_without_access_to_the_extender_gets_one_short_sentence(cluster, run, status, cause):
     tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}, "spec": {}}
     cluster.keep(f"{PODS}/p", tree)
     cluster.lists[EVENTS] = []

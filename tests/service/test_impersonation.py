@@ -1,4 +1,4 @@
-"""`--as`, `--as-group` and `--request-timeout`: what a real server gets, and when a command stops waiting."""
+"""`--as`, `--as-group` and `--request-timeout`: the headers at a server, and the end of a command's wait."""
 
 import asyncio
 import pathlib

@@ -70,7 +70,7 @@ async def test_templates_are_watched_with_nvlink_too(running):
     await running.use(NVLINK, TEMPLATES)
 
 
-async def test_a_webhook_without_the_rights_for_claims_is_ready_says_so_and_watches_once_it_has_them(
+async def test_a_webhook_without_rights_for_claims_is_ready_reports_it_and_watches_once_it_has_them(
     running, stub, caplog
 ):
     """The policy may come before the upgrade that sets webhook.claims."""
@@ -108,7 +108,7 @@ async def test_a_webhook_without_the_rights_stays_ready_while_the_api_server_fai
     await shell.until(lambda: not running.origin.is_denied(resources.CLAIM_TEMPLATES))
 
 
-async def test_the_caches_are_incomplete_until_what_a_new_policy_needs_is_read(running):
+async def test_the_caches_are_incomplete_until_the_objects_for_a_new_policy_are_read(running):
     await running.use(PLAIN)
     running.origin.store.take(CLAIMED)
     assert TEMPLATES in running.origin.cache_problem()

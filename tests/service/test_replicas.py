@@ -153,7 +153,7 @@ async def test_no_decision_of_one_replica_is_in_an_explanation(pair):
         await first.ask("prioritize", rank)
 
     async def explain_undecided() -> list[list[dict]]:
-        """Return what each replica says once the pods no longer count where they were ranked first."""
+        """Wait until the pods no longer count on the nodes that were ranked first; return each replica's answer."""
         explained = [[await replica.explain(name) for name in ("train-2", "other-0")] for replica in pair]
         return explained if all(one["gang"]["placed"] == 0 for both in explained for one in both) else []
 

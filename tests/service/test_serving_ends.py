@@ -17,7 +17,7 @@ PROGRAM = pathlib.Path(__file__).with_name("echo_server.py")
 
 
 class Gate:
-    """A handler that answers when told to."""
+    """A handler that answers at an event."""
 
     def __init__(self) -> None:
         self.entered, self.opened = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Every limit of a port, over real sockets: what is refused, how, and that the server answers on."""
+"""Every limit of a port, over real sockets: the refused requests, their answers, and further requests."""
 
 import asyncio
 import contextlib

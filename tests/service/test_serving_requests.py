@@ -1,4 +1,4 @@
-"""Requests over real sockets: what handlers see, and what becomes of a connection."""
+"""Requests over real sockets: the handlers' view, and the state of the connection afterwards."""
 
 import asyncio
 

@@ -228,7 +228,7 @@ async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_dra
 
 
 def private_bytes(key_pem: bytes) -> list[bytes]:
-    """Forms of a private key that is in use: its number as OpenSSL has it, and a line of its PEM.
+    """Forms of a private key that is in use: its number in OpenSSL's memory, and a line of its PEM.
 
     Its bytes as the PEM encodes them may stay: OpenSSL's decoder frees them without wiping, which nobody can change.
     """
@@ -237,7 +237,7 @@ def private_bytes(key_pem: bytes) -> list[bytes]:
 
 
 def occurs(pid: int, sought: bytes) -> bool:
-    """Return whether these bytes stand anywhere in what a process may write to."""
+    """Return True if a process has these bytes in its writable memory."""
     maps = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
     with pathlib.Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for begin, end in [line.split()[0].split("-") for line in maps if " rw" in line and "[v" not in line]:

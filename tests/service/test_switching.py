@@ -142,7 +142,7 @@ async def test_without_the_permission_to_store_a_copy_nothing_is_deleted(cluster
     assert "configmaps" in err
 
 
-async def test_without_its_namespace_the_webhooks_are_deleted_all_the_same(cluster, run):
+async def test_the_webhooks_are_deleted_even_without_the_namespace(cluster, run):
     refuse_writes(cluster, COPIES, 404)
     code, out, _ = await run("disable")
     assert (code, WEBHOOK in cluster.stored) == (0, False)

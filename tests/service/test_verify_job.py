@@ -276,7 +276,7 @@ async def test_a_preflight_that_fails_meanwhile_ends_following(cluster, verify):
     assert (await following)[:2] == (1, f"did not run: llm-0-x: {FAILURE}\n")
 
 
-async def test_a_pod_that_does_not_exist_says_nothing_of_the_installation(verify):
+async def test_a_missing_pod_is_reported_without_a_hint_about_the_installation(verify):
     code, out, err = await verify("pod/none")
     assert (code, out) == (2, "")
     assert err.startswith("railwright: pod/none does not exist in namespace prod. ")
@@ -300,7 +300,7 @@ async def test_logs_that_cannot_be_read_are_named(cluster, verify):
 
 
 def write_counters(uptime: int, *sent: int) -> str:
-    """Return what the command prints of a rank that has sent these words over its rails."""
+    """Return the command's output for a rank that has sent these words over its rails."""
     found = {"rails": [{"name": f"rail{at}", "device": f"mlx5_{at}", "port": 1, "pci": "p"} for at in range(len(sent))]}
     ports = [
         f"mlx5_{at}/ports/1 counters/port_{way}_data {value}"

@@ -1,4 +1,4 @@
-"""A policy whose rails come as claims, and claims and templates in railwright's form, on slices of `devices`."""
+"""A policy with rails in claims, and claims and templates in railwright's form, on slices of `devices`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -114,7 +114,7 @@ def build_claim(
 def build_claiming_pod(
     name: str, *, on: str = "", templates: Sequence[str] = ("t",), claims: Sequence[str] = (), group: str = ""
 ) -> views.Pod:
-    """Return a pod whose devices come by claims, from templates and by name; its UID is uid-NAME.
+    """Return a pod with claims, from templates and by name; its UID is uid-NAME.
 
     The entries of templates are railwright, railwright-2 and so on, the others have the names of their claims.
     """

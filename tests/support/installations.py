@@ -76,7 +76,7 @@ def healthy() -> Trees:
 
 
 def add_claims(trees: Trees) -> None:
-    """Add a fabric whose rails come as claims, its slices and classes, and schedulers configured for claims."""
+    """Add a fabric with rails in claims, its slices and classes, and schedulers configured for claims."""
     (policy,) = trees["policy"]
     text = policy["data"][names.POLICY_KEY]
     policy["data"][names.POLICY_KEY] = text.replace("nodeShapes:", f"{CLAIMS}nodeShapes:")

@@ -1,4 +1,4 @@
-"""Compares an admitted pod and a hand-written one by what they mean to Kubernetes, Multus and NCCL."""
+"""Compares the meaning of an admitted pod and a hand-written one for Kubernetes, Multus and NCCL."""
 
 import json
 

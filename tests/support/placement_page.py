@@ -55,7 +55,7 @@ class GangPlacement(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Return who has placed the gang."""
+        """Return the scheduler that placed the gang."""
         return TITLES[self.policy]
 
     @property

@@ -1,4 +1,4 @@
-"""Builds the objects of a cluster on which a vendor's published pods run: what they request, select and name."""
+"""Builds the cluster objects for a vendor's published pods: those that the pods request, select and name."""
 
 from typing import Any
 

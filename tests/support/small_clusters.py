@@ -96,7 +96,7 @@ def count_leaving_edges(cluster: Cluster, hosts: Sequence[int], level: int) -> C
 
 
 def compute_edge_bandwidth(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edges: int) -> float:
-    """Return the bandwidth of each of so many ring edges out of a domain."""
+    """Return the bandwidth of each of several ring edges out of a domain."""
     if not edges:
         return 1.0
     nodes = sum(host.chain[level] == domain for host in cluster.hosts)

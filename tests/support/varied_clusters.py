@@ -42,7 +42,7 @@ def shape(spines: int, leaves: int, nodes: int) -> objects.Shape:
 
 
 class Vista:
-    """A cluster: `objects()` is what a snapshot holds."""
+    """A cluster: `objects()` is its snapshot."""
 
     def __init__(self, spines=8, leaves=8, nodes=16, *, gangs=40, waiting=3, seed=5) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - it has to repeat

@@ -1,4 +1,4 @@
-"""Rows about fabrics whose rails come as claims: DeviceClasses, devices and pairs of each node.
+"""Rows about fabrics with rails in claims: DeviceClasses, devices and pairs of each node.
 
 They run once for each such fabric; the subject of the assessment is the fabric.
 """

@@ -50,7 +50,7 @@ def add_warnings(
 ) -> Sequence[previews.AdmissionPreview]:
     """Return the previews, with a warning on the first of each object whose gang never fits.
 
-    Gangs whose rails come as claims are left out: their devices are counted by claims, which do not exist yet.
+    Gangs with rails in claims are left out: their devices are counted by claims, which do not exist yet.
     """
     if not objects.get(resources.NODES.snapshot_kind):
         return shown

@@ -1,6 +1,6 @@
 """Calls the webhook's functions with pods and workloads, and describes the responses.
 
-Of a pod: the patch, and a reason for each change. Of a workload: what it would ask of its scheduler. Decides nothing:
+For a pod: the patch, and a reason for each change. For a workload: its topology request. Decides nothing:
 `webhook.pods` and `webhook.workloads` respond to bytes as on a socket, and the reasons are those of the pod's record.
 """
 

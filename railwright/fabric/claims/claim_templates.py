@@ -146,7 +146,7 @@ class ClaimPlan(msgspec.Struct, frozen=True):
 
 
 class ClaimedFabric(msgspec.Struct, frozen=True):
-    """A fabric whose rails come as claims: its nodes, and the classes and attributes of its devices."""
+    """A fabric with rails in claims: its nodes, and the classes and attributes of its devices."""
 
     name: str
     device_class: str  # of the NICs

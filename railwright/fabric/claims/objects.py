@@ -39,7 +39,7 @@ class Attribute(views.View, frozen=True, gc=False):
 
     @property
     def value(self) -> str | int | bool | None:
-        """The value, whatever its type; None if it has a type that railwright does not read."""
+        """The value; None if it has a type that railwright does not read."""
         return next((own for own in (self.string, self.integer, self.boolean, self.version) if own is not None), None)
 
 

@@ -1,4 +1,4 @@
-"""Plans the claims of a pod whose rails come as claims, names their templates, and removes its GPUs from the requests.
+"""Plans the claims of a pod with rails in claims, names their templates, and removes its GPUs from the requests.
 
 A pod gets certain rails, which it or the policy names, or a number of rails. In the second case its claims ask for any
 rails of the fabric, and kube-scheduler's allocator chooses free ones on each node. `webhook.claim_templates` writes the
@@ -31,7 +31,7 @@ def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_template
 def plan_stored(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
 ) -> claim_templates.ClaimPlan | None:
-    """Return the plan of this policy for a pod that was admitted earlier; None if its rails do not come as claims.
+    """Return the plan of this policy for a pod that was admitted earlier; None if its rails are not in claims.
 
     Raises RefusedError if the policy refuses the pod.
     """

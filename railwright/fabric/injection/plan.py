@@ -165,7 +165,7 @@ def plan(  # noqa: PLR0913 - options are given by name
     rows: Sequence[Row] = MUTATORS,
     written: views.Pod | None = None,
 ) -> Outcome:
-    """Return the plan for a pod, whatever the mode. Never raises because of the pod's content.
+    """Return the plan for a pod in any mode. Never raises because of the pod's content.
 
     `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the mutators.
     `written` is the pod template to which the changes apply, if the pod is that of a template.

@@ -184,7 +184,7 @@ class FabricView:
 def _list_unavailable_rails(
     fabric: policies.Fabric, node: object_info.NodeInfo, cluster: cluster_state.ClusterState, used: Collection[int]
 ) -> tuple[tuple[str, ...], frozenset[int]]:
-    """Return why rails that come as claims are unavailable, and the indexes of those that other pods' claims hold.
+    """Return why rails in claims are unavailable, and the indexes of those that other pods' claims hold.
 
     Causes: the device is tainted, held by a claim, or missing. `used` are the rails of pods on the node.
     """

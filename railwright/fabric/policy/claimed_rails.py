@@ -11,7 +11,7 @@ _PAIR_ATTRIBUTES = {name: f"resource.kubernetes.io/{name}" for name in ("pcieRoo
 
 
 def compile_claims(name: str, document: model.PolicyDocument) -> claim_templates.ClaimedFabric | None:
-    """Return what follows from the claims of a fabric of a valid document. None if its rails do not come as claims."""
+    """Return the claims of a fabric of a valid document in derived form; None if it has no claims."""
     fabric = document.fabrics[name]
     claims = fabric.claims
     if claims is None:
@@ -49,5 +49,5 @@ def list_values(rail: model.Rail, shapes: Sequence[model.NodeShape]) -> tuple[st
 
 
 def list_fabrics(document: model.PolicyDocument) -> tuple[claim_templates.ClaimedFabric, ...]:
-    """Return the fabrics of a valid document whose rails come as claims."""
+    """Return the fabrics of a valid document with rails in claims."""
     return tuple([fabric for name in document.fabrics if (fabric := compile_claims(name, document)) is not None])

@@ -377,7 +377,7 @@ class Placement(Section, frozen=True):
 
 
 class Claims(Section, frozen=True):
-    """Rails that come as ResourceClaims (Dynamic Resource Allocation) instead of extended resources."""
+    """Rails requested by ResourceClaims (Dynamic Resource Allocation) instead of extended resources."""
 
     device_class: Annotated[
         DeviceClassName,
@@ -668,7 +668,7 @@ class PolicyDocument(Section, frozen=True):
 
     @property
     def has_claims(self) -> bool:
-        """True if the rails of a fabric come as claims."""
+        """True if the rails of a fabric are in claims."""
         return any(fabric.claims is not None for fabric in self.fabrics.values())
 
     @property

@@ -37,7 +37,7 @@ NOTHING_KNOWN = Cluster()
 def find(document: model.PolicyDocument, cluster: Cluster = NOTHING_KNOWN) -> tuple[reasons.Reason, ...]:
     """Return a reason for each shortcoming of the document and of each fabric.
 
-    Rails that come as claims need no resource.
+    Rails in claims need no resource.
     """
     networks, offered = cluster.networks, cluster.offered
     shortcomings: list[reasons.Reason] = [] if offered is None else [*_check_accelerators(document, offered)]

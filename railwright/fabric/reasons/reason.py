@@ -1,4 +1,4 @@
-"""Defines a reason: a code of `codes`, what is the case, and the fix.
+"""Defines a reason: a code of `codes`, a message, and the fix.
 
 A reason is made where it is found, with its text. It is hashable and comparable, so that equal ones can be counted.
 """

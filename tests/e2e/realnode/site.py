@@ -74,7 +74,7 @@ class Site:
         return await self.plane.kubectl("exec", *options, pod, "--", *command, seconds=seconds)
 
     def describe_node(self, name: str) -> layout.Node:
-        """Return what a node of the site is started with."""
+        """Return the settings of a node of the site."""
         number = [*layout.NODES, *layout.VIRTUAL_NODES].index(name) + 1
         binds = (str(self.folder), str(binaries.cache()))
         return layout.Node(

@@ -144,7 +144,7 @@ async def write_on_each_rail(
 async def check_packets(
     nodes: Nodes, before: Mapping[str, Mapping[str, int]], least: Mapping[str, int]
 ) -> dict[str, dict[str, int]]:
-    """Check that each device named has carried so many packets since `before`, on every node, and no other has any.
+    """Check that each named device has carried this number of packets since `before` on every node, and no other any.
 
     Returns the packets of each device by node.
     """

@@ -77,7 +77,7 @@ class Cluster:
         return [host for host, free in enumerate(self.free) if free >= gpus]
 
     def compute_uplink_bandwidth(self, domain: int, crossings: int = 1) -> float:
-        """Return what each of `crossings` ring edges that leave a domain can carry."""
+        """Return the bandwidth of each of `crossings` ring edges that leave a domain."""
         left = self.domains[domain]
         return bandwidth.compute_uplink_bandwidth(left.size, self.oversubscription[left.level], crossings)
 

@@ -1,4 +1,4 @@
-"""Certificates on disk: modes, atomicity, what is left after a failure."""
+"""Certificates on disk: modes, atomicity, remaining files after a failure."""
 
 import os
 import pathlib

@@ -149,7 +149,7 @@ async def test_certificates_are_renewed_while_one_ca_bundle_cannot_be_written(re
     assert await site.get_days_left() > 25
 
 
-async def test_everything_else_is_written_though_one_ca_bundle_is_refused():
+async def test_other_objects_are_written_although_one_ca_bundle_is_refused():
     site = Site()
     await site.settle()
     good = site.cluster.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"]

@@ -1,4 +1,4 @@
-"""`railwright check --explain` needs no cluster, lists the rows, and names what the tests have tried."""
+"""`railwright check --explain` needs no cluster, lists the rows, and names the tested versions."""
 
 import installations
 import shapes

@@ -1,4 +1,4 @@
-"""Equal claims and devices share objects, and what is shared is never out of date."""
+"""Equal claims and devices share objects, which are never out of date."""
 
 import claimed
 import devices

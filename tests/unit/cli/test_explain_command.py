@@ -1,4 +1,4 @@
-"""`railwright explain` as people use it: exit codes, what is shown, and that no file drives the terminal."""
+"""`railwright explain` for users: exit codes, output, and no control sequences from files."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`explain pod`: the pod's own node, and nodes without room, in what is printed of the extender's explanation."""
+"""`explain pod` prints the extender's explanation: the pod's own node, and nodes without room."""
 
 import msgspec
 import pytest

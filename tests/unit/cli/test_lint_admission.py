@@ -39,7 +39,7 @@ def list_answers(text, policy):
 
 
 def preview_answers(text, policy):
-    """Return the codes of the warnings that `railwright explain` shows, but for those of lint's rules."""
+    """Return the codes of the warnings that `railwright explain` shows, except those of lint's rules."""
     caches = previews.fill_caches({})
     pods = [pod for tree in yaml.safe_load_all(text) for pod in templates.expand(tree, templates.DEFAULT_NAMESPACE)]
     shown = [previews.preview_admission(pod, policy, caches) for pod in pods]

@@ -50,7 +50,7 @@ def test_an_option_takes_the_same_value_in_all_commands():
         assert len({(argument.metavar, argument.dest) for argument in holders}) == 1, option
 
 
-def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_run():
+def test_every_command_is_in_one_group_and_servers_have_their_own():
     names = [name for group in dispatch.GROUPS.values() for name in group]
     assert sorted(names) == list(dispatch.COMMANDS)
     assert set(dispatch.GROUPS["Programs that run in the cluster"]) == set(programs.PROGRAMS)

@@ -1,4 +1,4 @@
-"""`railwright policy init`: the first policy of a profile, and of what a cluster shows."""
+"""`railwright policy init`: a first policy from a profile, and from the objects of a cluster."""
 
 import re
 

@@ -50,7 +50,7 @@ class Board:
         (poster or self.events).post(about, warning=True, reason="R", message=message)
 
     def write(self, poster: events.Events | None = None) -> int:
-        """Write what is queued and due, and return the number of requests."""
+        """Write the queued Events that are due, and return the number of requests."""
 
         async def run() -> None:
             task = asyncio.create_task((poster or self.events).run())

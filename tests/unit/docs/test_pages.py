@@ -51,7 +51,7 @@ def list_broken_links(page: pathlib.Path) -> Iterator[str]:
 
 
 def list_rejected(page: pathlib.Path) -> Iterator[str]:
-    """Yield what is rejected: of policies by the reader, of workloads by the page's policy, or else the demo's."""
+    """Yield errors: of policies from the reader, of workloads from the page's policy, or else the demo's."""
     policy, workloads = STAND_IN, []
     for block in pages.blocks(page):
         if block.language not in {"yaml", "yml"}:

@@ -148,7 +148,7 @@ def test_the_number_of_tracked_gangs_is_bounded(monkeypatch):
     assert site.gangs.count_waiting(1.0)[0] == 3
 
 
-def test_events_go_to_the_pod_group_and_else_to_the_pod():
+def test_events_are_on_the_pod_group_or_else_on_the_pod():
     cluster, posting = cluster_state.ClusterState(), extending.Poster()
     group = msgspec.convert({"metadata": {"namespace": "train", "name": "g", "uid": "u-g"}}, views.PodGroup)
     cluster.upsert_size(volcano.POD_GROUPS, group)

@@ -17,7 +17,7 @@ def read(body: bytes) -> tuple[volcano_wire.Task, list[str]]:
 
 
 def build_large(nodes: int, size: int) -> tuple[bytes, list[str]]:
-    """Return a request of Volcano with nodes of so many bytes, among them keys called Name that are none of a node."""
+    """Return a request of Volcano with nodes of `size` bytes, with keys Name inside other objects of the nodes."""
     template = json.dumps(
         {**PRIORITIZE["nodes"][0], "Name": "NAME", "Tasks": {"u": {"Name": "t", "x": [{"Name": "a"}, {"Name": "b"}]}}},
         separators=(",", ":"),

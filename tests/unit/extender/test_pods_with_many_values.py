@@ -22,7 +22,7 @@ MANY = {
 
 
 class Watch:
-    """The extender's watch of pods, and what it skipped."""
+    """The extender's watch of pods, and the pods it skipped."""
 
     def __init__(self) -> None:
         self.known, self.skipped = state.State(), []

@@ -51,7 +51,7 @@ def pods(draw: st.DrawFn, *, bound: bool | None = None):
 
 @st.composite
 def beliefs(draw: st.DrawFn):
-    """Draw a change of what the extender believes."""
+    """Draw a change of the extender's state."""
     kind = draw(
         st.sampled_from(["pod", "gone", "announced", "closed", "time", "size", "claim", "asked", "report", "node"])
     )

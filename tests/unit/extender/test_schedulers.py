@@ -59,7 +59,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("asked", ["a", "b"])
 def test_prioritize_reads_changes_since_filter(change, asked):
-    """Nodes that are written as filter has answered them are not decoded again, nor is what follows from the pod."""
+    """Nodes equal to those of filter's answer are not decoded again, and the pod is not evaluated again."""
     answers = []
     for separators in ((",", ":"), (", ", ": ")):
         nodes = [build_node(f"gpu-{number}", f"leaf-{number // 4}") for number in range(8)]

@@ -34,7 +34,7 @@ def places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
 
 
 def nullable(tree: object) -> list[Path_]:
-    """Return the fields in which Go's nil may come as null: maps, slices and pointers."""
+    """Return the fields in which Go writes nil as null: maps, slices and pointers."""
     paths = []
     for path, _ in places(tree):
         named = tuple(key for key in path if isinstance(key, str))

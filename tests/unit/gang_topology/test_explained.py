@@ -1,4 +1,4 @@
-"""`railwright explain` names the scheduler that decides for a gang, and what it reads."""
+"""`railwright explain` names the scheduler that places a gang, and the fields that it reads."""
 
 import json
 

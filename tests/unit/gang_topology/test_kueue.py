@@ -1,4 +1,4 @@
-"""The annotations for Kueue: what the review of a queued job writes, when nothing is written, and why."""
+"""The annotations for Kueue in a queued job, and the reasons for writing none."""
 
 import copy
 import json
@@ -23,7 +23,7 @@ def job(pods=4, *, metadata=QUEUE, annotations=None, **spec):
 
 
 def training_job(field, **replicas):
-    """Return a job of Kubeflow. Each role has so many pods, those of a launcher without GPUs."""
+    """Return a job of Kubeflow with this number of pods of each role; those of a launcher have no GPUs."""
     templates = {
         role: working.build_template(admitting.cpu() if role == "Launcher" else admitting.gpus(8), label="f")
         for role in replicas

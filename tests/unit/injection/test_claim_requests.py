@@ -1,4 +1,4 @@
-"""A pod whose rails come as claims: it names templates, its containers use them, and its GPUs are no requests."""
+"""A pod with rails in claims: it names templates, its containers use them, and it requests no GPU resource."""
 
 import re
 
@@ -87,7 +87,7 @@ def test_the_template_name_changes_with_nothing_but_the_content():
 
 
 @pytest.mark.parametrize("labels", [{}, JOB], ids=["a pod on its own", "a pod of a gang"])
-def test_a_pod_that_asks_for_a_number_of_rails_may_get_any(labels):
+def test_a_pod_that_requests_a_number_of_rails_can_get_any_of_them(labels):
     ((name, devices),) = find_plan(pod(gpus(2), labels=labels), build_gpu_claims_policy()).templates.items()
     assert name.startswith("railwright-f-2x1-")
     nic = devices["requests"][-1]

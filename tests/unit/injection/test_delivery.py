@@ -1,4 +1,4 @@
-"""How the ranks get what the init container finds: by their environment, by files, and what reaches them on no way."""
+"""The init container's results reach ranks by their environment or by files; some reach none."""
 
 import admitting
 import peers

@@ -1,4 +1,4 @@
-"""Verbs of a draft: jsonpatch, which applies what they recorded to the document, gives the pod of the draft."""
+"""Verbs of a draft: jsonpatch applies their operations to the document, with the draft's pod as the result."""
 
 import copy
 import json

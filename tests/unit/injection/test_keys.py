@@ -35,7 +35,7 @@ def warnings(labels: dict | None = None, annotations: dict | None = None) -> tup
         ("annotation", "fabirc", "label railwright.io/fabric"),
     ],
 )
-def test_a_misspelt_key_is_reported_with_what_was_meant(written, meant, kind):
+def test_a_misspelt_key_is_reported_with_the_intended_one(written, meant, kind):
     (warning,) = warnings(**{f"{kind}s": {OURS + written: "2"}})
     assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright has no such key; did you mean {meant}?")
 

@@ -289,7 +289,7 @@ def test_the_preflight_changes_neither_quota_nor_quality_of_service(apps, before
         ("    security: {privileged: true}\n", {}, True),
     ],
 )
-def test_without_devices_the_preflight_checks_only_what_the_container_sees(more, own, checked):
+def test_without_devices_the_preflight_checks_only_the_containers_own_view(more, own, checked):
     container = gpus(8)
     container["resources"]["limits"] |= own
     tree = admit_pod(pod(container, annotations={"railwright.io/skip": "devices"}), fabric(ON + more))

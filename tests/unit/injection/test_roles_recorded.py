@@ -259,7 +259,7 @@ def read(tree: dict) -> Expected:
     return Expected(own_role.name, own_role.rails, own_role.is_launcher, gang, (rank.role, rank.index))
 
 
-def test_role_gang_and_rank_are_read_from_what_the_controller_makes():
+def test_role_gang_and_rank_are_read_from_pods_of_the_controller():
     assert {case: read(tree) for case, (tree, _) in CASES.items()} == {
         case: expected for case, (_, expected) in CASES.items()
     }

@@ -116,7 +116,7 @@ BY_HAND = {"N02", "N07", "N09", "N10", "N13", "N18", "N21", "N34", "N72"}
 
 
 @pytest.mark.parametrize("site", sorted(path.parent.name for path in admitting.EXAMPLES.glob("*/policy.yaml")))
-def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variables(site):
+def test_the_example_jobs_get_warnings_only_about_their_own_variables(site):
     folder = admitting.EXAMPLES / site
     policy = admitting.read_policy((folder / "policy.yaml").read_text())
     for fabric in policy.document.fabrics:

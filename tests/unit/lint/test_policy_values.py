@@ -1,4 +1,4 @@
-"""Lint says of the values of a policy what it says of those of a pod."""
+"""Lint reports the same about values of a policy as about those of a pod."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Published settings and manifests: lint reports what is wrong with them, and nothing else.
+"""Published settings and manifests: lint reports their errors, and nothing else.
 
 tests/data/lint/reviewed.yaml has the findings in manifests of vendors' repositories, which were reviewed. Here, one
 manifest stands for each finding, and one for the others of a repository; `tests/slow/test_published.py` reads all.
@@ -44,7 +44,7 @@ def check_example(site, name):
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
-def test_a_job_written_by_hand_is_reported_for_what_it_lacks(site):
+def test_lint_reports_the_missing_settings_of_a_hand_written_job(site):
     for findings in check_example(site, "handwritten.yaml"):
         codes = {finding.code for finding in findings if finding.code >= "N23"}
         # Room in /dev/shm and memory that may be locked are what the site's own policy adds.

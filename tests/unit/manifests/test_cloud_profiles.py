@@ -13,7 +13,7 @@ COMMON = {difference.at for difference in comparison.read_common_differences()}
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_pods_are_the_vendors_but_for_the_differences_that_the_profile_names(shape):
+def test_the_pods_equal_the_vendors_except_for_the_named_differences(shape):
     for name, replacements in shape.replacements.items():
         text = (comparison.FOLDER / shape.profile.name / name).read_text()
         assert all(old in text for old in replacements)

@@ -84,7 +84,7 @@ def list_groupings(text: str) -> set[str]:
 
 
 def list_problems(text: str) -> list[str]:
-    """Return what is wrong with an expression: metrics and labels that no server exposes."""
+    """Return the errors of an expression: metrics and labels that no server exposes."""
     known = {**FOREIGN, **list_our_labels()}
     selectors = list_selectors(text)
     missing = [f"{selector.metric} does not exist" for selector in selectors if selector.metric not in known]

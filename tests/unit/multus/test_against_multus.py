@@ -17,7 +17,7 @@ def summarize(selections) -> list[list]:
 
 
 @pytest.mark.parametrize("text", [text for text, answer in ANSWERS if answer is not None])
-def test_what_multus_accepts_is_read_as_by_multus_or_fails_later(text):
+def test_a_value_that_multus_accepts_is_read_as_by_multus_or_refused(text):
     networks = dict(ANSWERS)[text]
     try:
         parsed = summarize(network_selection.parse(text, "team"))
@@ -28,7 +28,7 @@ def test_what_multus_accepts_is_read_as_by_multus_or_fails_later(text):
 
 
 @pytest.mark.parametrize("text", [text for text, answer in ANSWERS if answer is None])
-def test_what_multus_rejects_is_refused_or_stays_as_it_is_in_front(text):
+def test_a_value_that_multus_rejects_is_refused_or_stays_first_unchanged(text):
     try:
         theirs = network_selection.parse(text, "team")
     except network_selection.InvalidNetworksError:

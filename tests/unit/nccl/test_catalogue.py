@@ -28,7 +28,7 @@ def test_both_ends_of_a_range_are_allowed_and_the_next_numbers_are_not():
             assert row.allows(str(bad)) == (str(bad) == row.default_text), (row.name, bad)
 
 
-def test_every_word_is_allowed_and_its_case_counts_where_the_row_says_so():
+def test_every_word_is_allowed_and_its_case_counts_only_in_case_sensitive_rows():
     for row, value in [(word, value) for word in WORDS for value in word.allowed.values]:
         assert row.allows(value), (row.name, value)
         if value.isalpha():

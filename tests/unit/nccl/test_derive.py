@@ -31,7 +31,7 @@ traffic_class=96            NCCL_IB_TC                 96         -          -  
 
 
 def read_table():
-    """Return for each fact what it becomes: variables by transport."""
+    """Return the variables of each fact, by transport."""
     head, *rows = [line.split() for line in ROWS.strip().splitlines()]
     table: dict[str, dict[str, dict[str, str]]] = {}
     for fact, variable, *values in rows:

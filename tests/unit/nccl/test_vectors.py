@@ -46,7 +46,7 @@ def test_unusual_numbers_are_read_as_by_strtoll():
 
 
 @given(st.text(alphabet="^=,:ml x5_019", max_size=30))
-def test_any_text_is_read_and_selects_only_what_is_there(value):
+def test_any_text_is_read_and_selects_only_existing_devices(value):
     assert set(select_devices(value, DEVICES)) <= set(DEVICES)
     if not value.startswith("^"):
         left = lists.parse("^" + value)

@@ -89,7 +89,7 @@ def test_rails_that_come_as_claims_are_counted_from_slices_and_their_class_is_na
     )
 
 
-def test_a_rail_that_a_claim_of_others_holds_is_busy_and_the_claim_is_named():
+def test_a_rail_in_another_pods_claim_is_busy_and_the_claim_is_named():
     cluster = build_claimed()
     held = devices.build_claim("nic", {"nic": "dranet"}, allocated=[("dra.net", "a-0", "pci-0000-10-1b-0")])
     cluster.state.change_devices(lambda known: known.claim_sink.upsert(devices.read_claim(held)))

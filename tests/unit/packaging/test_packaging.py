@@ -45,7 +45,7 @@ def build(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory):
-    """Return a folder with what the Containerfile copies, and nothing else."""
+    """Return a folder with only the files that the Containerfile copies."""
     folder = tmp_path_factory.mktemp("context")
     for name in find_copied():
         if (ROOT / name).is_dir():

@@ -12,7 +12,7 @@ PACKAGES = ("railwright", "webhook", "extender", "certs")
 
 
 def list_private_uses(tree: ast.Module, library: str) -> list[str]:
-    """Return what a module uses of a library's private state, or could use by deriving from one of its classes."""
+    """Return a module's uses of a library's private state, also possible ones through a derived class."""
     names, uses = set(), []
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -1,4 +1,4 @@
-"""Broken rails: which rails of a node count as broken, and what a plan makes of them."""
+"""Broken rails: which rails of a node count as broken, and their effect on a plan."""
 
 import claimed
 import devices

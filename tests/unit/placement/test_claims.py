@@ -1,4 +1,4 @@
-"""Placement on devices of claims: what is free, and which nodes have room, in any order of events."""
+"""Placement on devices of claims: free devices and nodes with room, in any order of events."""
 
 import copy
 import itertools
@@ -82,7 +82,7 @@ def test_a_pod_that_names_a_claim_requests_its_rails_before_the_claim_is_reserve
     assert list_requests(cluster) == [0] * 5
 
 
-def test_a_bound_pod_uses_what_its_claims_hold_and_not_what_it_asks_for(cluster):
+def test_a_bound_pod_uses_the_devices_of_its_claims_and_not_its_requests(cluster):
     """Anybody can write amounts into a pod that names its node, and claims that nobody allocates."""
     forged = build_claiming_pod("forged", on="n1")
     forged.spec.containers[0].resources.requests.update(dict.fromkeys(NAMES, "8"))
@@ -441,7 +441,7 @@ RELEASING = [event for event in EVENTS if event[0] is Last.remove_claim]
 
 
 def describe(cluster):
-    """Return what a decision reads of each node."""
+    """Return the values of each node that a decision reads."""
     known = cluster.devices
     return {
         name: (
@@ -461,7 +461,7 @@ def describe(cluster):
     final=st.integers(0, len(RELEASING)).flatmap(lambda some: st.permutations([*RESTORING, *RELEASING[:some]])),
 )
 def test_any_order_of_events_gives_the_state_of_a_new_list(earlier, later, final):
-    """The state begins with what the earlier events left. At the end all attributes are published again."""
+    """The state is that after the earlier events. At the end all attributes are published again."""
     last = Last()
     for change, *arguments in earlier:
         change(last, cluster_state.ClusterState(), *arguments)

@@ -45,7 +45,7 @@ def test_a_gang_on_one_leaf_at_full_bandwidth_needs_no_reason():
     assert messages(build_leaves(a=8), 8)[1] == ()
 
 
-def test_two_leaves_because_the_largest_holds_too_few():
+def test_the_reason_for_two_leaves_is_that_the_largest_holds_too_few_pods():
     _, why = messages(build_leaves(a=5, b=5), 8)
     assert why == ("8 pods remain; the largest leaf at full bandwidth, a in s-a, has 5 slots; 2 leaves is the minimum",)
 
@@ -106,7 +106,7 @@ def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_t
     )
 
 
-def test_the_first_reason_of_a_gang_that_never_fits_says_what_each_node_lacks():
+def test_the_first_reason_of_a_gang_that_never_fits_names_the_missing_resources():
     _, why = messages(build_leaves(a=3), 2, gpus=16)
     assert why[0] == (
         "the gang never fits (3 nodes: nvidia.com/gpu has 8 of 8 free, 16 needed): it needs 2 slots, and without any "

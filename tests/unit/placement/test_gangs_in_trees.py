@@ -128,7 +128,7 @@ SIZES = {"a": 4, "b": 3, "c": 2}  # nodes of each leaf
 
 
 def build_loop(sizes, pods, *, ratio=7.0, announces=False):
-    """Return a cluster of these leaves, and the gangs of `pods`, which have so many pods, by name."""
+    """Return a cluster of these leaves, and the gangs of `pods`, numbers of pods by name."""
     given_policy = build_policy(domains=[LEAF], oversubscription=[ratio])
     loop = Loop(build_leaves(**sizes), [], given_policy, announces=announces)
     return loop, {name: loop.create(count, group=name) for name, count in pods.items()}
@@ -201,7 +201,7 @@ def test_the_last_free_nodes_are_reserved_for_no_gang():
     assert loop.leaves(gangs["t"]) == ["a"]
 
 
-def test_the_reservation_of_a_waiting_gang_holds_only_if_it_costs_others_nothing():
+def test_a_waiting_gang_keeps_its_reservation_only_if_others_lose_nothing():
     loop, gangs = build_loop(SIZES, {"o": 4, "t": 4})
     loop.decide(gangs["o"][0])
     assert loop.decide(gangs["t"][0]).plan.leaves == (("a",),)

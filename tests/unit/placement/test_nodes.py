@@ -1,4 +1,4 @@
-"""Nodes: which are eligible, what a term of the score is, and an index that forgets past states."""
+"""Nodes: eligibility, the terms of the score, and an index without past states."""
 
 import tracemalloc
 

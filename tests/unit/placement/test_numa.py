@@ -1,4 +1,4 @@
-"""NUMA nodes: where devices are, what is free (interface.md 7.4), and where a pod's rails are beside its GPUs."""
+"""NUMA nodes: their devices, the free ones (interface.md 7.4), and pods with rails local to their GPUs."""
 
 import itertools
 

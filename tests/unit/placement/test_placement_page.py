@@ -1,4 +1,4 @@
-"""docs/placement.md has what the simulator gives: its tables, its picture, and what the text says of them."""
+"""docs/placement.md has the simulator's results: its tables, its picture, and the numbers in the text."""
 
 import placement_page
 

@@ -62,7 +62,7 @@ def let_wait(loop: Loop, job: small.Job, group: str) -> None:
 
 
 def list_problems(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) -> list[str]:
-    """Return what is wrong with a gang's placement; `cluster` is the state before."""
+    """Return the faults of a gang's placement; `cluster` is the state before."""
     value, bound = small.compute_bandwidth(cluster, job, hosts), small.find_best_bandwidth(cluster, job) or 0.0
     greedy = small.compute_bandwidth(cluster, job, small.place_greedily(cluster, job))
     problems = []

@@ -1,4 +1,4 @@
-"""Ranks of a gang fill its leaves in order, in whatever order a scheduler asks for them."""
+"""Ranks of a gang fill its leaves in order, for any order of a scheduler's requests."""
 
 import pytest
 from hypothesis import given

@@ -21,7 +21,7 @@ def reduce(tree: views.Pod) -> views.Pod | None:
     return reduced_pods.PodReducer().reduce(tree)
 
 
-def test_nothing_is_kept_of_a_pod_that_did_not_opt_in():
+def test_no_field_of_a_pod_that_did_not_opt_in_is_stored():
     assert reduce(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod)) is None
     assert reduce(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE})) is None
 

@@ -116,7 +116,7 @@ def test_a_policy_has_a_limited_number_of_values(domains, is_valid):
         ("resources: {%s}", "resources"),
     ],
 )
-def test_lists_of_what_every_pod_gets_have_a_limit(key, path):
+def test_lists_of_values_for_every_pod_have_a_limit(key, path):
     """Each entry becomes a change of each target container, while the API server waits."""
     forms = {"resources": "a.b/c{0}: 1", "libraryPath": "/p{0}"}
     entry = forms.get(path, "/p{0}: a")

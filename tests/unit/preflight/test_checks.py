@@ -1,4 +1,4 @@
-"""What the policy states and the container lacks stops the pod; what is inferred is a warning. Each has its fix."""
+"""A contradiction to the policy stops the pod; one to an inferred value is a warning. Each has a fix."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""A log record is one line of JSON, whatever its values contain."""
+"""A log record is one line of JSON for any values."""
 
 import io
 import json

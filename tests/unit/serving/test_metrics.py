@@ -75,7 +75,7 @@ def check_name_and_labels(row):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_the_exposition_says_help_and_type_of_every_family(server):
+def test_the_exposition_has_help_and_type_of_every_metric(server):
     """As promtool's lint reads it; the process's own metrics are prometheus_client's."""
     for name, family in families(server).items():
         assert family.documentation, name

@@ -1,4 +1,4 @@
-"""Checks what the manifests allow the pods, roles and networks of every Deployment and ServiceAccount.
+"""Checks the rights of pods, roles and networks of every Deployment and ServiceAccount in the manifests.
 
 These are promises of docs/security.md about threats T5, T8, T9, T14 and T18.
 """

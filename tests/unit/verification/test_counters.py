@@ -16,7 +16,7 @@ NET = "Inter-| Receive | Transmit\n face |bytes packets\n"
 def read(
     rails: dict[str, tuple[int, int]], *, eth0: int = 0, net1: int = 0, uptime: int = 5, found=()
 ) -> counters.Reading:
-    """Return the reading of what the command prints: words of a port by device, and bytes of interfaces."""
+    """Return the counters in the command's output: words of a port by device, and bytes of interfaces."""
     lines = [
         f"{device}/ports/1 {name} {value}"
         for device, values in rails.items()

@@ -1,4 +1,4 @@
-"""The plan of an excerpt is the plan of the whole pod, whatever the pod has in any field."""
+"""The plan of an excerpt is the plan of the whole pod for any values of its fields."""
 
 import functools
 import json

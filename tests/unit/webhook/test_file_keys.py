@@ -64,7 +64,7 @@ async def test_the_answer_is_read_again_and_an_error_changes_nothing(answers, at
     assert known.build_facts("x").file_keys is at_last
 
 
-async def test_after_an_error_it_asks_again_sooner_and_logs_once(monkeypatch, caplog):
+async def test_after_an_error_the_next_request_is_sooner_and_one_line_is_logged(monkeypatch, caplog):
     monkeypatch.setattr(file_keys, "_RETRY_SECONDS", 0.001)
     api, known = Api(LOST, LOST, LOST, NEW), state.State()
     with caplog.at_level(logging.WARNING):

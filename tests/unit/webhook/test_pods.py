@@ -108,7 +108,7 @@ def test_a_pod_whose_opt_in_depends_on_an_unknown_namespace_is_to_be_tried_again
     assert not respond(pod(cpu(resources=unreadable), label=None))["allowed"]
 
 
-def test_audit_annotations_say_what_was_done():
+def test_audit_annotations_name_the_changes():
     assert answer(review(pod()))["auditAnnotations"] == {
         "fabric": "f",
         "role": "worker",
@@ -117,7 +117,7 @@ def test_audit_annotations_say_what_was_done():
     }
 
 
-def test_audit_annotations_of_a_refusal_say_who_and_why_and_all_are_bounded():
+def test_audit_annotations_of_a_refusal_name_owner_and_reason_within_a_limit():
     response = answer(review(pod(annotations={"railwright.io/rails": "9"})))
     assert response["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "annotation"}
     assert answer(review(pod(label="\x1b" * 9999)))["auditAnnotations"]["fabric"] == "unknown"
@@ -126,7 +126,7 @@ def test_audit_annotations_of_a_refusal_say_who_and_why_and_all_are_bounded():
     assert len(answer(review(pod()), policy)["auditAnnotations"]["rails"]) == 1024
 
 
-def test_a_dry_run_is_answered_alike_and_marked():
+def test_a_dry_run_gets_the_same_answer_and_is_marked():
     answer = pods.handle(review(pod(), dryRun=True), BY, facts)
     assert answer.dry_run
     assert answer.body == pods.handle(review(pod()), BY, facts).body
@@ -166,7 +166,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
         (pod(gpus(8), annotations={"k" * 5000: "," * 20_000}), "kkk... (about 20000); the limit"),  # no valid key
     ],
 )
-def test_a_rejection_for_size_names_the_limit_the_longest_part_and_what_to_do(tree, named):
+def test_a_rejection_for_size_names_the_limit_the_longest_part_and_the_fix(tree, named):
     answered = pods.handle(review(tree), BY, facts)
     response = json.loads(answered.body)["response"]
     assert not response["allowed"]

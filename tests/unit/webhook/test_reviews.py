@@ -44,7 +44,7 @@ def sent(response_sent: reviews.Response, uid: str = "u-1") -> dict:
 
 
 @pytest.mark.parametrize("name", ["pods-admin", "pods-bench", "pods-replicaset-controller"])
-def test_captured_pod_reviews_decode_to_what_was_sent(name):
+def test_captured_pod_reviews_decode_to_the_sent_values(name):
     body = read_captured(name)
     there = json.loads(body)["request"]
     request = read(body)
@@ -108,7 +108,7 @@ def test_a_refusal_carries_code_and_message_and_never_a_patch():
 
 
 @given(st.lists(st.text(max_size=600), max_size=40))
-def test_warnings_fit_what_the_api_server_passes_on(warnings):
+def test_warnings_fit_the_limits_of_the_api_server(warnings):
     limited = reviews.limit_warnings([reasons.Reason("Code", warning) for warning in warnings])
     assert len(limited) <= 10
     assert all(len(warning) <= 256 for warning in limited)

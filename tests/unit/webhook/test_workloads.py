@@ -73,7 +73,7 @@ def update(row: frameworks.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
 
 
 @pytest.mark.parametrize("row", NESTED, ids=format_id)
-def test_an_update_that_leaves_the_templates_alone_is_not_patched_whatever_the_policy_says_now(row):
+def test_an_update_that_leaves_the_templates_alone_is_not_patched_under_any_policy(row):
     old = build_stored(row)
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {"a": "b"}
@@ -265,7 +265,7 @@ def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_troub
         assert working.get_response(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}
 
 
-def test_an_answer_says_what_was_done_and_is_counted_by_kind_and_a_dry_run_is_marked():
+def test_an_answer_names_its_changes_and_is_counted_by_kind_and_a_dry_run_is_marked():
     tree = working.build_workload(VOLCANO, working.build_template(label="f"))
     given_ = working.handle(working.review(VOLCANO, tree, dryRun=True), BY)
     assert (given_.kind, given_.outcome, given_.dry_run) == ("Job.batch.volcano.sh", "patched", True)
@@ -345,7 +345,7 @@ def test_a_workload_that_is_stored_with_too_many_templates_is_still_updated(stor
 
 
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
-def test_a_label_that_comes_after_the_template_is_frozen_is_named_with_what_to_do(row):
+def test_a_label_added_after_the_template_became_immutable_is_reported_with_the_fix(row):
     stored = working.build_workload(row, working.build_template())
     labelled = working.build_workload(row, working.build_template(), label="f")
     answer = working.get_response(working.review(row, labelled, operation="UPDATE", oldObject=stored), BY)

@@ -21,7 +21,7 @@ def workload(row: frameworks.WorkloadKind, version: str, *, label: str | None = 
 
 
 @pytest.mark.parametrize(("row", "version"), working.ALL.values(), ids=working.ALL)
-def test_admission_lint_and_explain_read_templates_and_labels_of_every_kind_alike(row, version):
+def test_admission_lint_and_explain_read_the_same_templates_and_labels_of_every_kind(row, version):
     tree = workload(row, version)
     for job in tree["spec"].get("replicatedJobs", []):
         job["template"]["metadata"] = {"labels": {FABRIC: "g"}}

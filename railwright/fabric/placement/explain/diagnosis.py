@@ -197,7 +197,7 @@ def _explain_shortage(
 
 
 def _describe_never(totals: Mapping[node_evaluation.NodeClass, int], needed: int, slots: int) -> reason.Reason:
-    """Return that a gang needs more slots than the nodes have without any other pod, and what they lack."""
+    """Return the reason that a gang needs more slots than empty nodes have, and the missing resources."""
     too_small = _count_causes(totals, _find_permanent_cause)
     return reason.Reason(
         PlacementCode.CAPACITY_NEVER,

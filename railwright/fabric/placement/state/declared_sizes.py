@@ -79,7 +79,7 @@ class Sizes:
         return PodGroupReference(f"{group.kind.group}/{group.kind.version}", group.uid)
 
     def upsert(self, kind: frameworks.SizeKind, obj: Any) -> bool:
-        """Store what an added or changed object declares; return True if that changed."""
+        """Store the sizes that an added or changed object declares; return True if they changed."""
         declaration = _Declaration(kind, _limit(kind.read_sizes(obj)))
         if isinstance(obj, views.PodGroup):
             declaration = msgspec.structs.replace(
@@ -92,7 +92,7 @@ class Sizes:
         self._store(source_object, _Declaration(kind, _limit(sizes)))
 
     def remove(self, kind: frameworks.SizeKind, source_object: str) -> bool:
-        """Remove what an object declares; return True if it declared anything."""
+        """Remove the sizes that an object declares; return True if it declared any."""
         return self._store(source_object, _Declaration(kind, {}))
 
     def replace(self, kind: frameworks.SizeKind, objects: Sequence[Any]) -> bool:
