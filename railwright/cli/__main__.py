@@ -130,12 +130,5 @@ def _run(words: Sequence[str]) -> int:
     return dispatch.run(words)
 
 
-def complete() -> int:
-    """Print the completions of the last word: `kubectl_complete-railwright`, which kubectl calls."""
-    from railwright.cli import completion, dispatch
-
-    return completion.answer_kubectl(dispatch.build_parser, sys.argv[1:])
-
-
 if __name__ == "__main__":
     sys.exit(main())

@@ -100,32 +100,16 @@ def print_table(
 
 
 def format_age(at: str, now: dt.datetime | None = None) -> str:
-    """Return the time since `at` (RFC 3339) as kubectl writes ages, such as 45s, 5m30s, 3h20m, 2d4h or 90d.
+    """Return the time since `at` (RFC 3339) in the largest unit of which there are two, such as 45s, 5m, 3h or 90d.
 
-    "-" if the time is unknown. The thresholds are those of HumanDuration (apimachinery pkg/util/duration).
+    "-" if the time is unknown.
     """
     try:
         seconds = int(((now or dt.datetime.now(dt.UTC)) - dt.datetime.fromisoformat(at)).total_seconds())
     except (ValueError, TypeError):  # empty, no time, or without a zone
         return "-"
-    for limit, units in _AGES:
-        if seconds < limit:
-            return _format_units(max(0, seconds), units)
-    return _format_units(seconds, "y")
-
-
-# (exclusive limit in seconds, units of the text)
-_AGES = (
-    (120, "s"), (600, "ms"), (3 * 3600, "m"), (8 * 3600, "hm"), (48 * 3600, "h"), (8 * 86400, "dh"),
-    (2 * 365 * 86400, "d"), (8 * 365 * 86400, "yd"),
-)  # fmt: skip
-_SECONDS = {"y": 365 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
-
-
-def _format_units(seconds: int, units: str) -> str:
-    count, remainder = divmod(seconds, _SECONDS[units[0]])
-    smaller = remainder // _SECONDS[units[1]] if len(units) > 1 else 0
-    return f"{count}{units[0]}{f'{smaller}{units[1]}' if smaller else ''}"
+    units = (("d", 86400), ("h", 3600), ("m", 60))
+    return next((f"{seconds // size}{unit}" for unit, size in units if seconds >= 2 * size), f"{max(0, seconds)}s")
 
 
 def get_terminal_width() -> int | None:

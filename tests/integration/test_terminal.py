@@ -1,4 +1,4 @@
-"""`kubectl railwright` with the real kubectl: it is found as a plugin, completes by TAB, and reads a real cluster."""
+"""`kubectl railwright` with the real kubectl: it is found as a plugin, and reads a real cluster."""
 
 import asyncio
 import json
@@ -20,19 +20,15 @@ RAIL = {RAILS[0]: 1}
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def kubectl(plane, tmp_path):
-    """`await kubectl("railwright", ...)`: (exit code, stdout, stderr), with our two programs on its PATH."""
-    for name, function in (("kubectl-railwright", "main"), ("kubectl_complete-railwright", "complete")):
-        program = tmp_path / name
-        program.write_text(
-            f"#!{sys.executable}\nimport sys\nfrom railwright.cli.__main__ import {function}\nsys.exit({function}())\n"
-        )
-        program.chmod(0o755)
+    """`await kubectl("railwright", ...)`: (exit code, stdout, stderr), with our program on its PATH."""
+    program = tmp_path / "kubectl-railwright"
+    program.write_text(f"#!{sys.executable}\nimport sys\nfrom railwright.cli.__main__ import main\nsys.exit(main())\n")
+    program.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
 
     async def run(*arguments: str, stdin: str = "") -> commands.Result:
-        program = (plane.kubectl_program,)
         return await commands.railwright(
-            *arguments, kubeconfig=plane.kubeconfig, stdin=stdin, program=program, PATH=path
+            *arguments, kubeconfig=plane.kubeconfig, stdin=stdin, program=(plane.kubectl_program,), PATH=path
         )
 
     return run
@@ -46,26 +42,21 @@ def pod(namespace: str, gang: str, rank: int, node: str) -> dict:
     return made_pod
 
 
-async def test_kubectl_runs_and_completes_the_plugin(plane, namespace, nodes, site, kubectl):
+async def test_kubectl_runs_the_plugin(plane, namespace, nodes, site, kubectl):
     for at in range(2):
         await nodes.make(f"term-{at}", rails=RAIL, labels={LEAF: f"leaf-{at}"})
     await site.policy(POLICY)
     for gang, rank, node in (("llm", 0, "term-0"), ("train", 0, ""), ("train", 1, "")):
         await plane.api.create(pod(namespace, gang, rank, node))
 
-    listed, first, option, filtered, fabric, linted, wrong = await asyncio.gather(
+    listed, filtered, fabric, linted, wrong = await asyncio.gather(
         kubectl("plugin", "list"),
-        kubectl("__complete", "railwright", "ga"),
-        kubectl("__complete", "railwright", "gangs", "-o", ""),
         kubectl("railwright", "gangs", "-A", "-o", "json"),
         kubectl("railwright", "fabric", "ib", "-o", "json"),
         kubectl("railwright", "lint", "-", stdin="NCCL_IB_TIMEOUT=99\n"),
         kubectl("railwright", "gangs", "-n", "a", "-A"),
     )
     assert "kubectl-railwright" in listed[1], listed
-    assert first[1].splitlines()[0].startswith("gangs"), first
-    values = [line.partition("\t")[0] for line in option[1].splitlines()[:4]]
-    assert values == ["text", "wide", "json", "yaml"], option
     gangs = {gang["name"]: gang for gang in json.loads(filtered[1]) if gang["namespace"] == namespace}
     assert (gangs["llm"]["state"], gangs["llm"]["placed"], gangs["llm"]["ranks"][0]["node"]) == ("placed", 1, "term-0")
     assert gangs["train"]["state"] == "waiting", "one rail is free, and it has two pods"

@@ -22,7 +22,7 @@ from railwright.fabric.workloads import membership
 from webhook import reviews
 
 _KINDS = (resources.NODES, resources.NADS, resources.HYPER_NODES)
-_MAX_PODS = 4096  # of a template
+_MAX_PODS = 20_000  # of a template
 Objects = Mapping[str, Sequence[Any]]  # by the kinds of a snapshot
 
 

@@ -255,10 +255,9 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0s"), (119, "119s"), (120, "2m"), (330, "5m30s"), (600, "10m"), (7200 + 60, "121m"), (3 * 3600, "3h"),
-        (3 * 3600 + 1200, "3h20m"), (8 * 3600 + 60, "8h"), (49 * 3600, "2d1h"), (8 * 86400, "8d"),
-        (800 * 86400, "2y70d"), (3000 * 86400, "8y"), (-5, "0s"),
+        (0, "0s"), (119, "119s"), (120, "2m"), (330, "5m"), (7200 - 1, "119m"), (3 * 3600 + 1200, "3h"),
+        (49 * 3600, "2d"), (800 * 86400, "800d"), (-5, "0s"),
     ],
 )  # fmt: skip
-def test_an_age_is_written_as_kubectl_writes_it(seconds, text):
+def test_an_age_has_the_largest_unit_of_which_there_are_two(seconds, text):
     assert formats.format_age((NOW - dt.timedelta(seconds=seconds)).isoformat(), NOW) == text
