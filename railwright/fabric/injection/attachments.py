@@ -16,9 +16,9 @@ _ANNOTATIONS = "metadata.annotations"  # of the pod, in `kept`; no container has
 
 def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Attach the pod to the networks of its rails. Raises RefusedError."""
-    pod, existing = draft.pod, ctx.known.networks
-    user_value = pod.metadata.annotations.get(names.NETWORKS, "")
-    gets_networks = not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
+    pod, annotations, existing = draft.pod, draft.pod.metadata.annotations, ctx.known.networks
+    user_value, is_on_host = annotations.get(names.NETWORKS, ""), pod.host_network
+    gets_networks = not is_on_host and "networks" not in ctx.options.skip and ctx.role.rails
     rail_selections = ctx.selected.attachments if gets_networks else ()
     merged = network_selection.merge(user_value, pod.networks, rail_selections)
     try:
@@ -39,26 +39,23 @@ def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if rail_selections:
         draft.add_entry("networks")
     if gets_networks:
-        _add_fabric_annotations(draft, ctx, pod.metadata.annotations)
-    attached = () if pod.host_network else merged.selections
-    draft.warn(*_list_warnings(pod, ctx, attached))
+        _add_fabric_annotations(draft, ctx, annotations)
+    draft.warn(*_list_warnings(ctx, merged.selections, is_on_host=is_on_host))
     if ctx.selected.attachments and "networks" in ctx.options.skip:
         draft.skip("networks", context.SKIPPED)
-    elif ctx.selected.attachments and pod.host_network:
+    elif ctx.selected.attachments and is_on_host:
         draft.skip("networks", _explain_host_network(ctx))
 
 
 def _list_warnings(
-    pod: drafts.AppliedPod,
-    ctx: context.InjectionContext,
-    attached: Sequence[network_selection.Selection],
+    ctx: context.InjectionContext, selections: Sequence[network_selection.Selection], *, is_on_host: bool
 ) -> Iterator[reasons.Reason]:
     # Where the fabric has neither networks nor derived variables, the pod gets the same on the host's network.
     loses_nothing = ctx.fabric.host_network or not (ctx.fabric.nccl.derive or any(rail.network for rail in ctx.rails))
-    if pod.host_network and ctx.role.rails and not loses_nothing:
+    if is_on_host and ctx.role.rails and not loses_nothing:
         yield _explain_host_network(ctx)
     existing = ctx.known.networks
-    for position, selection in enumerate(attached, start=1):
+    for position, selection in enumerate(() if is_on_host else selections, start=1):
         if selection.has_default_route:
             yield reasons.Reason(
                 AdmissionCode.DEFAULT_ROUTE,

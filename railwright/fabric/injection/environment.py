@@ -75,7 +75,7 @@ def compile_settings(document: policies.PolicyDocument) -> GetSettings:
 def _build_settings(case: derive.Case) -> Settings:
     """Return the settings of a rank. A literal of a library means that all ranks use it."""
     env = case.fabric.env
-    used_libraries = libraries.detect(env)
+    used_libraries, literals = libraries.detect(env), _list_literals(case.fabric)
     available = [
         variable
         for variable in derive.derive_library_variables(case)
@@ -83,7 +83,7 @@ def _build_settings(case: derive.Case) -> Settings:
     ]
     always_set = [variable for variable in available if libraries.get_library(variable.name) in used_libraries]
     variables = (
-        *_list_literals(env, lambda name: not (case.is_foreign and name in _OWN_NETWORK)),
+        *[literal for literal in literals if not (case.is_foreign and literal.name in _OWN_NETWORK)],
         *[variable for variable in derive.derive(case) if variable.name not in env],
         *always_set,
     )
@@ -100,10 +100,8 @@ def _build_settings(case: derive.Case) -> Settings:
     )
 
 
-def _list_literals(env: Mapping[str, str], is_wanted: Callable[[str], bool]) -> tuple[derive.Variable, ...]:
-    return tuple(
-        [derive.Variable(name, value, VariableCode.SET_BY_POLICY) for name, value in env.items() if is_wanted(name)]
-    )
+def _list_literals(fabric: policies.Fabric) -> list[derive.Variable]:
+    return [derive.Variable(name, value, VariableCode.SET_BY_POLICY) for name, value in fabric.env.items()]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -241,7 +239,7 @@ def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
 
     Unless the author names containers, each may run mpirun. The variables are harmless to a sidecar.
     """
-    settings = _list_literals(ctx.fabric.env, lambda name: name.startswith(libraries.OPEN_MPI))
+    settings = [literal for literal in _list_literals(ctx.fabric) if literal.name.startswith(libraries.OPEN_MPI)]
     is_chosen = names.CONTAINERS in pod.metadata.annotations
     candidates = ctx.targets if is_chosen else range(len(pod.spec.containers))[: context.MAX_TARGETS]
     for index in candidates if settings else ():

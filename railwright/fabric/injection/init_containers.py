@@ -37,9 +37,13 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if not ctx.role.rails:
         return
     pod = draft.pod
-    if skip_reason := _find_skip_reason(pod, ctx):
-        draft.skip("preflight", skip_reason)
-    if skip_reason or not _is_wanted(pod, ctx):
+    if "preflight" in ctx.options.skip:
+        draft.skip("preflight", context.SKIPPED)
+        return
+    if not _is_wanted(pod, ctx):
+        return
+    if _lacks_devices(pod, ctx):
+        draft.skip("preflight", _NO_DEVICES)
         return
     draft.add_entry("preflight")
     _check_name(pod)
@@ -73,16 +77,6 @@ def warn_of_readers(pod: views.Pod) -> Iterator[reason.Reason]:
                 )
 
 
-def _find_skip_reason(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
-    """Return the reason why a pod gets no init container: its author skips it, or it has no devices. Otherwise None."""
-    if "preflight" in ctx.options.skip:
-        return context.SKIPPED
-    if not _is_wanted(pod, ctx):
-        return None
-    has_none = "devices" in ctx.options.skip and not _has_devices(pod, ctx)
-    return _NO_DEVICES if has_none or ctx.fabric.transport is policies.Transport.PLUGIN else None
-
-
 def _is_wanted(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if the policy requires the init container for a pod: always, or because it does not state all values."""
     if not ctx.rails or ctx.fabric.resolve == "never":
@@ -92,8 +86,9 @@ def _is_wanted(pod: views.Pod, ctx: context.InjectionContext) -> bool:
 
 def finds_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
     """True if a pod gets the init container and its variables. `pod` already has its devices and mounts."""
-    is_left_out = ctx.fabric.transport is policies.Transport.EFA or not ctx.fabric.nccl.derive
-    return not is_left_out and _is_wanted(pod, ctx) and _find_skip_reason(pod, ctx) is None
+    has_variables = ctx.fabric.transport is not policies.Transport.EFA and ctx.fabric.nccl.derive
+    is_skipped = "preflight" in ctx.options.skip
+    return has_variables and not is_skipped and _is_wanted(pod, ctx) and not _lacks_devices(pod, ctx)
 
 
 def list_unstated(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, ...]:
@@ -157,11 +152,15 @@ def _build_container(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.I
     }
 
 
-def _has_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
-    """True if the container would have RDMA devices: by its resources, by a mount or by privilege."""
+def _lacks_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
+    """True if the container would have RDMA devices neither by its resources nor by a mount or privilege."""
+    if ctx.fabric.transport is policies.Transport.PLUGIN:
+        return True
+    if "devices" not in ctx.options.skip:
+        return False
     target = pod.spec.containers[ctx.targets[0]]
     is_privileged = target.security_context is not None and bool(target.security_context.privileged)
-    return is_privileged or any(_list_mounts(target)) or bool(_list_claims(pod, ctx) or _count_devices(pod, ctx))
+    return not (is_privileged or any(_list_mounts(target)) or _list_claims(pod, ctx) or _count_devices(pod, ctx))
 
 
 # --- arguments --------------------------------------------------------------------------------------------
