@@ -77,6 +77,7 @@ class Volcano:
         if task.pod is None:
             return None
         state = self._decider.state
+        state.assumed.forget_retried(task.uid)
         request = scheduling_request.build_request(
             task.pod,
             self._decider.policy(),

@@ -11,7 +11,6 @@ from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.nodes import facts_builder
 from railwright.fabric.placement.state import (
     assumed_pods,
-    broken_rails,
     cluster_state,
     object_info,
     pod_usage,
@@ -45,7 +44,6 @@ class FabricView:
         self._accelerators, self._foreign_resources = accelerators, foreign_resources
         self._levels = presets.list_domain_keys(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
-        self._domains = cluster_state.DomainIndex(cluster, self._levels, self._rails)
         pools = intent.group_by_resource(fabric.rails)
         self._pools = {resource: [*map(self._rails.index, own)] for resource, own in pools.items()}  # positions
         self.leaves: Mapping[str, overview_types.Leaf] = {}  # by id, those of a spine together
@@ -53,7 +51,6 @@ class FabricView:
 
     def refresh(self, ranks: Ranks) -> Iterator[None]:
         """Compute all nodes. Yields between slices so that the caller can pause."""
-        self._domains.refresh()
         rows_by_leaf: dict[topology.Domain, list[overview_types.Node]] = defaultdict(list)
         for count, node in enumerate(list(self._cluster.nodes.values()), 1):
             if self._is_part(node):
@@ -76,7 +73,8 @@ class FabricView:
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return the leaf of a node; NO_DOMAIN if it has none."""
-        return self._domains.leaf_by_node.get(node, topology.NO_DOMAIN)
+        known = self._cluster.nodes.get(node)
+        return self._cluster.find_leaf(known, self._levels, self._rails) if known is not None else topology.NO_DOMAIN
 
     def _summarize(self) -> overview_types.Fabric:
         rows = [row for leaf in self.leaves.values() for row in leaf.nodes]
@@ -105,7 +103,7 @@ class FabricView:
             return True
         if not resource_names.isdisjoint(self._foreign_resources):
             return False
-        has_leaf = bool(self._domains.leaf_by_node.get(node.name)) or any(node.labels.get(key) for key in self._levels)
+        has_leaf = bool(self.get_leaf(node.name)) or any(node.labels.get(key) for key in self._levels)
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
     def _build_row(self, node: object_info.NodeInfo, ranks: Ranks) -> overview_types.Node:
@@ -130,7 +128,7 @@ class FabricView:
         )
 
     def _list_rail_states(self, node: object_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
-        broken = {row.rail for row in broken_rails.find_broken(node, self.fabric.rails)}
+        broken = {row.rail for row in object_info.find_broken(node, self.fabric.rails)}
         for position, rail in enumerate(self.fabric.rails):
             if rail.name in broken:
                 yield overview_types.DEAD

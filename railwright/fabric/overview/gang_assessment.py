@@ -15,7 +15,7 @@ from railwright.fabric.overview import overview_types
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
-from railwright.fabric.placement.nodes import facts_builder, node_evaluation, node_index
+from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import cluster_state, object_info
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
@@ -348,7 +348,7 @@ def _evaluate_without_gang(
     """Evaluate a node as if the gang's pods on it, and those that are being deleted, did not exist."""
     ending = [pod for pod in cluster.list_pods_on(node) if pod.is_ending]
     absent = {pod.uid for pod in (*members, *ending)}
-    facts = index.facts.build(cluster.nodes[node], absent=facts_builder.Absent(absent, ignored_uids=absent))
+    facts = index.facts.build(cluster.nodes[node], absent=absent)
     return index.get_class(facts._replace(eligible=True))
 
 

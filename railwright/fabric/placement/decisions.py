@@ -13,7 +13,7 @@ import msgspec
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner, rank_order, segments
-from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots, score_terms
+from railwright.fabric.placement.nodes import node_evaluation, node_index, score_terms
 from railwright.fabric.placement.state import cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
@@ -64,11 +64,13 @@ class Decision(msgspec.Struct, frozen=True):
         tiers = {} if self.fills_used_nodes else rank_leaves(nodes_by_leaf, self)
         tier_by_node = {name: tier for leaf, tier in tiers.items() for name in nodes_by_leaf[leaf]}
 
+        locality = score_terms.score_locality(signature)
+
         def compute_score(tier: float | None, node_class: node_evaluation.NodeClass | None) -> float:
             if node_class is None or node_class.facts.broken:
                 return 0.0
             rating = rate(ELSEWHERE if tier is None else tier, node_class.capacity, self)
-            return node_class.score + score_terms.score_locality(rating.value, signature)
+            return node_class.score + locality * rating.value
 
         pairs = list(zip(map(tier_by_node.get, names), self.view.find_classes(names), strict=True))
         scores = {pair: compute_score(*pair) for pair in set(pairs)}
@@ -118,7 +120,7 @@ def decide(
     begun, waiting = gang_memory.list_others(key, devices, memory, cluster)
     prior = gang_memory.sum_reserved(begun, memory, unplaced)
     preferred = _choose_nodes(planning_view) if planning_view.index.signature.is_single_pod else None
-    segmented = segments.find_segments(request, cluster, view.index.leaf_by_node)
+    segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
     whole = preferred
     if whole is None:
         is_on_all_leaves = segmented is not None and not request.is_confined
@@ -126,18 +128,30 @@ def decide(
     whole = whole if segmented is None else segmented.limit(whole)
     capacity = gang_memory.keep_off(whole, prior)
     part = request.part if request.is_confined else ""
-    if part and sum(whole.count_all_slots().values()) < gang.remaining_slots:
+    if part and sum(whole.count_slots().values()) < gang.remaining_slots:
         gang = gang_status.build_status(request, cluster, part=part)
-    planned_before = memory.get(key).get_bandwidth_of_placed(gang)
     soft = gang_memory.sum_reserved(waiting, memory, unplaced)
-    peers = _summarize_peers(gang, planning_view, planned_before)
+    ring = rank_order.Ring(
+        waiting=gang.slot_ranks,
+        placed=[peer.rank for peer in gang.placed_workers],
+        leaves=_list_leaves(gang.placed_workers, view),
+        is_closed=not gang.missing,
+    )
+    peers = _summarize_peers(gang, ring, planning_view)
     plan = planner.solve(gang.remaining_slots, capacity, peers)
     plan = gang_memory.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
-    target_leaf, target_plan = _find_target(gang, planning_view, capacity, plan, segmented)
+    target_plan = plan
+    if segmented is not None:
+        target_leaf = segmented.find_target_leaf(plan)
+    else:
+        target_leaf = ring.find_target_leaf(gang.find_slot(request.rank), plan.leaves, plan.slots_by_leaf)
+    if target_leaf is not None and view.index.nodes_by_leaf[target_leaf].keys().isdisjoint(request.offered):
+        # the scheduler offered a sample of nodes without any of that leaf: plan again on the offered leaves
+        offered = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in view.offered_leaves}
+        on_offered = msgspec.structs.replace(capacity, nodes=offered)
+        target_plan = planner.solve(gang.remaining_slots, on_offered, peers)
+        target_leaf = next(iter(target_plan.leaves), None)
     remembered = gang_memory.GangMemory(
-        placed=len(gang.placed),
-        bandwidth_of_placed=planned_before,
-        planned_bandwidth=plan.bandwidth,
         reserved=gang_memory.reserve(gang.remaining_slots, plan, capacity, target_leaf),
         devices=devices,
     )
@@ -168,52 +182,20 @@ def _list_devices(view: node_index.RequestView) -> frozenset[str]:
     return frozenset(pools or signature.devices)
 
 
-def _find_target(
-    gang: gang_status.GangStatus,
-    view: node_index.RequestView,
-    capacity: gang_capacity.GangCapacity,
-    plan: planner.Plan,
-    segmented: segments.Segments | None,
-) -> tuple[topology.Domain | None, planner.Plan]:
-    """Return the target leaf of the requesting pod's rank or segment, with the plan that contains it.
-
-    If the scheduler offered a sample of nodes without any of that leaf, plan again on the offered leaves only.
-    """
-    index = view.index
-    if segmented is not None:
-        target_leaf = segmented.find_target_leaf(plan)
-    else:
-        slot_rank = gang.find_slot(view.request.rank)
-        peer_leaves = _list_leaves(gang.placed_workers, view)
-        target_leaf = rank_order.find_target_leaf(slot_rank, gang, peer_leaves, plan.leaves, plan.slots_by_leaf)
-    if target_leaf is None or not index.nodes_by_leaf[target_leaf].keys().isdisjoint(view.request.offered):
-        return target_leaf, plan
-    offered_nodes = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in view.offered_leaves}
-    plan = planner.solve(
-        gang.remaining_slots,
-        msgspec.structs.replace(capacity, nodes=offered_nodes),
-        _summarize_peers(gang, view),
-    )
-    return next(iter(plan.leaves), None), plan
-
-
 def _summarize_peers(
-    gang: gang_status.GangStatus, view: node_index.RequestView, bandwidth: node_slots.Bandwidth = 1.0
+    gang: gang_status.GangStatus, ring: rank_order.Ring, view: node_index.RequestView
 ) -> planner.PlacedPeers:
-    """Summarize the placed peers. `bandwidth` was planned for them; 1 if unknown."""
-    peer_leaves = _list_leaves(gang.placed_workers, view)
-    leaves, next_leaf = rank_order.list_nearest_leaves(view.request.rank, gang, peer_leaves)
+    """Summarize the placed peers."""
+    leaves, next_leaf = ring.list_nearest_leaves(view.request.rank)
     known = view.find_classes([peer.node for peer in gang.placed_workers])
     classes = {node_class for node_class in known if node_class is not None}
-    rails = node_slots.ALL_RAILS
+    rails = node_evaluation.ALL_RAILS
     for node_class in classes:
         rails &= node_class.available_rails
     return planner.PlacedPeers(
         leaves=leaves,
-        ring=peer_leaves,
-        crossings=rank_order.count_crossings(gang, peer_leaves),
+        ring=ring.leaves,
         next_leaf=next_leaf,
-        bandwidth=bandwidth,
         shapes={node_class.capacity.shape for node_class in classes},
         rails=rails,
         rail_shares={node_class.placed_shares for node_class in classes},
@@ -275,11 +257,10 @@ def rank_leaves(leaves: Iterable[topology.Domain], decision: Decision) -> dict[t
     return tiers | {target: TARGET} if target in tiers else tiers
 
 
-def rate(tier: float, node_capacity: node_slots.NodeCapacity, decision: Decision) -> Rating:
+def rate(tier: float, node_capacity: node_evaluation.NodeCapacity, decision: Decision) -> Rating:
     """Rate a node on a leaf of this tier."""
-    is_spared = node_capacity.fill_priority > decision.max_fill_priority
     if decision.fills_used_nodes:  # whatever the leaf
-        if is_spared:
+        if node_capacity.fill_priority > decision.max_fill_priority:
             why = "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
             return Rating(PLANNED, why)
         return Rating(TARGET, "a single-pod job fills partly used nodes first, on any leaf")
@@ -289,7 +270,7 @@ def rate(tier: float, node_capacity: node_slots.NodeCapacity, decision: Decision
             return Rating(ELSEWHERE, f"the leaf is planned, but the gang uses only nodes of {decision.plan.node_type}")
         if not decision.plan.is_met_by(node_capacity):
             return Rating(ELSEWHERE, "the leaf is planned, but this node would slow the gang down")
-        if tier == TARGET and is_spared:
+        if tier == TARGET and node_capacity.fill_priority > decision.max_fill_priority:
             others = "other nodes of the target leaf come first"
             return Rating(PLANNED, f"{others} (this node is idle, or would split the pod across NUMA nodes)")
     return Rating(tier)

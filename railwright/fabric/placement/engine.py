@@ -19,8 +19,8 @@ from railwright.fabric import bounded_cache, resources
 from railwright.fabric.placement import decisions, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer
 from railwright.fabric.placement.gangs import gang_memory, segments
-from railwright.fabric.placement.nodes import node_index, scheduling_signature
-from railwright.fabric.placement.state import assumed_pods, broken_rails, cluster_state, gang_status
+from railwright.fabric.placement.nodes import node_evaluation, node_index
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, object_info
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
 
@@ -81,19 +81,17 @@ class PlacementEngine:
             refusals |= self._find_other_domains(request)
         needed = [rail for rail in request.fabric.rails if rail.name in request.rails]
         for name in cluster.nodes_with_broken_rails & request.offered:
-            broken = broken_rails.find_broken(cluster.nodes[name], needed)
+            broken = object_info.find_broken(cluster.nodes[name], needed)
             if refused := _select_refused(broken, request):
                 refusals[name] = refused[0].describe()
         return refusals
 
     def _find_other_domains(self, request: scheduling_request.SchedulingRequest) -> Mapping[str, reason.Reason]:
         """Return the candidate nodes outside of the NVLink domain of the pod's segment."""
-        leaves = self._refresh_states(request.policy, request.fabric, request.shapes).domains.leaf_by_node
+        leaves = self._refresh_states(request.policy, request.fabric, request.shapes).leaf_by_node
         gang = self._cluster.get_gang(request.gang)
         uncertain = assumed_pods.find_uncertain(self._cluster.assumed, request.gang, gang)
         segmented = segments.find_segments(request, self._cluster, leaves, uncertain)
-        if segmented is None:
-            return {}
         find_refusal = functools.cache(segmented.find_refusal)
         rows = ((name, find_refusal(leaves[name])) for name in request.nodes if name in leaves)
         return {name: refusal for name, refusal in rows if refusal is not None}
@@ -121,7 +119,7 @@ class PlacementEngine:
         gang: gang_status.GangStatus,
     ) -> node_index.NodeIndex:
         """Return the current node index for pods of a gang with these requests."""
-        signature = scheduling_signature.build_signature(request, requests, is_single_pod=gang.size == 1)
+        signature = node_evaluation.build_signature(request, requests, is_single_pod=gang.size == 1)
         states = self._refresh_states(request.policy, request.fabric, request.shapes)
         index = self._indexes.find(signature.key, lambda: node_index.NodeIndex(signature, states, self._cluster))
         index.drop_past_states()
@@ -137,15 +135,14 @@ class PlacementEngine:
             self._indexes.clear()
         key = presets.list_domain_keys(fabric.placement), tuple(rail.name for rail in fabric.rails)
         if (states := self._states.get(key)) is None:
-            domains = cluster_state.DomainIndex(self._cluster, *key)
-            states = self._states[key] = node_index.NodeStates(self._cluster, domains, shapes)
+            states = self._states[key] = node_index.NodeStates(self._cluster, *key, shapes)
         states.refresh()
         return states
 
 
 def _select_refused(
-    broken: Sequence[broken_rails.BrokenRail], request: scheduling_request.SchedulingRequest
-) -> Sequence[broken_rails.BrokenRail]:
+    broken: Sequence[object_info.BrokenRail], request: scheduling_request.SchedulingRequest
+) -> Sequence[object_info.BrokenRail]:
     """Return a node's broken rails for which it is refused to the pod.
 
     Of rails that share a resource it is unknown which ones a pod gets, so they count only if the others have too few

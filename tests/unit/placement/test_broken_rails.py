@@ -7,7 +7,7 @@ import placing
 import pytest
 
 from railwright.fabric import intent, names, node_views
-from railwright.fabric.placement.state import broken_rails, object_info
+from railwright.fabric.placement.state import object_info
 from railwright.fabric.workloads import volcano
 
 POLICY = placing.build_policy()
@@ -18,7 +18,7 @@ def find(cluster, name, policy=POLICY):
     if name not in cluster.nodes_with_broken_rails:
         return []
     fabric = intent.fill_resources("roce", policy.document.fabrics["roce"], {})
-    rows = broken_rails.find_broken(cluster.nodes[name], fabric.rails)
+    rows = object_info.find_broken(cluster.nodes[name], fabric.rails)
     return [f"{row.rail} {'named' if row.is_named else 'dead'}" for row in rows]
 
 

@@ -13,7 +13,7 @@ from placing import LEAF, build_leaves, build_node, build_pod, build_request
 from scheduling_loop import Loop, gang
 
 from railwright.fabric import views
-from railwright.fabric.placement.gangs import planner, segments
+from railwright.fabric.placement.gangs import planner, rank_order, segments
 from railwright.fabric.workloads import kubeflow, volcano
 
 LEAVES = tuple((name, "s") for name in "abcd")
@@ -239,13 +239,13 @@ def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
 def test_a_declared_size_beyond_the_room_costs_no_more_and_changes_no_target(placed, own, slots):
     """Segments 0 to 5 of 2 pods have pods that exist; an author declares any number."""
     slots_by_leaf = dict(zip(LEAVES, slots, strict=False))
-    plan = msgspec.structs.replace(planner.NO_PLAN, leaves=tuple(slots_by_leaf), slots_by_leaf=slots_by_leaf)
+    plan = msgspec.structs.replace(planner.NO_PLAN, slots_by_leaf=slots_by_leaf)
     targets = set()
     for count, existing in ((60, 60), (75_000, 6)):
         numbered = segments.Segments(2, own, 2, placed, count, existing, {}, 0, None, {})
-        with mock.patch.object(segments, "_rank", wraps=segments._rank) as ranks:
+        with mock.patch.object(rank_order, "Ring", wraps=rank_order.Ring) as ring:
             targets.add(numbered.find_target_leaf(plan))
-        assert ranks.call_count <= 70
+        assert sum(len(call.args[0]) for call in ring.call_args_list) <= 70
     assert len(targets) == 1
 
 

@@ -139,11 +139,11 @@ HALF = {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}
 
 
 HALVES = [build_pod_with(f"half-{side}", {GPU: "2", RESOURCES[side]: "1"}, on="n") for side in (0, 2)]
-UNSPLIT = {  # pods on the node, the requests of a pod, pods of its gang: slots, and those without a split
-    "GPUs on the other NUMA node than the rails": ((), HALF, 2, (2, 1)),
-    "the same for a single-pod job, which uses no rail": ((), HALF, 1, (2, 2)),
-    "two GPUs left on each NUMA node": (HALVES, {GPU: "4", RESOURCES[0]: "1"}, 2, (1, 0)),
-    "as many NUMA nodes as on an empty node": ((), {GPU: "6", RESOURCES[0]: "1"}, 2, (1, 1)),
+UNSPLIT = {  # pods on the node, the requests of a pod, pods of its gang: slots, and if one is without a split
+    "GPUs on the other NUMA node than the rails": ((), HALF, 2, (2, True)),
+    "the same for a single-pod job, which uses no rail": ((), HALF, 1, (2, True)),
+    "two GPUs left on each NUMA node": (HALVES, {GPU: "4", RESOURCES[0]: "1"}, 2, (1, False)),
+    "as many NUMA nodes as on an empty node": ((), {GPU: "6", RESOURCES[0]: "1"}, 2, (1, True)),
 }
 
 
@@ -153,7 +153,7 @@ def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size,
     request = build_request(build_pod_with("p", requests, group="g"), ["n"], build_policy(shapes=[TWO_SIDED]))
     index = engine.PlacementEngine(state).get_index(request)
     capacity = index.class_of_node["n"].capacity
-    assert (len(capacity.slot_numa_factors), capacity.unsplit_slots) == expected
+    assert (len(capacity.slot_numa_factors), capacity.has_unsplit_slot) == expected
 
 
 # --- the node index -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.gangs import gang_capacity, leaf_selection, planner
-from railwright.fabric.placement.nodes import node_evaluation, node_slots
+from railwright.fabric.placement.nodes import node_evaluation
 
 RAILS = 3
 LEAVES = (("l0", "s0"), ("l1", "s0"), ("l2", "s1"), ("l3", "s1"), ("l4", "s2"))
@@ -18,7 +18,9 @@ LEAVES = (("l0", "s0"), ("l1", "s0"), ("l2", "s1"), ("l3", "s1"), ("l4", "s2"))
 
 def grade(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
     mask = sum(1 << bit for bit, share in enumerate(shares) if share > 0)
-    return node_slots.NodeCapacity(shape=shape, rails=mask, shares=shares, slot_numa_factors=alignments, is_idle=True)
+    return node_evaluation.NodeCapacity(
+        shape=shape, rails=mask, shares=shares, slot_numa_factors=alignments, is_idle=True
+    )
 
 
 GRADES = st.builds(
@@ -225,9 +227,3 @@ def test_a_gang_over_thousands_of_small_leaves_is_planned_in_one_pass():
     choice = leaf_selection.choose_leaves(build_problem(500, slots))
     assert len(choice.leaves) == 500
     assert compared < 10 * len(slots)
-
-
-def test_of_equal_leaves_the_one_without_numa_splits_wins():
-    slots = {("a", "s"): 4, ("b", "s"): 5}
-    preferred = leaf_selection.PreferredSlots(unsplit={("a", "s"): 3, ("b", "s"): 5})
-    assert leaf_selection.choose_leaves(build_problem(4, slots), preferred).leaves == (("b", "s"),)

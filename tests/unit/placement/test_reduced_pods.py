@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from railwright.fabric import names, views
-from railwright.fabric.placement.state import reduced_pods
+from railwright.fabric.placement.state import object_info
 
 RECORD = {"fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"]}
 
@@ -18,7 +18,7 @@ def pod(name, record=RECORD, **labels):
 
 
 def reduce(tree: views.Pod) -> views.Pod | None:
-    return reduced_pods.PodReducer().reduce(tree)
+    return object_info.PodReducer().reduce(tree)
 
 
 def test_no_field_of_a_pod_that_did_not_opt_in_is_stored():

@@ -14,7 +14,7 @@ from railwright.fabric import text, topology
 from railwright.fabric.placement import bandwidth, decisions
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import planner
-from railwright.fabric.placement.nodes import node_evaluation, node_index, node_slots
+from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import cluster_state, pod_usage
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
@@ -278,7 +278,7 @@ def _count_slots_without_others(decision: decisions.Decision) -> int:
     empty = msgspec.structs.replace(
         decision.capacity, peers={}, rest=_count_gang_slots(decision) % segment, rest_leaf=None
     )
-    by_leaf = empty.count_slots(slots)
+    by_leaf = empty.add_up(slots)
     return sum(count for leaf, count in by_leaf.items() if leaf)
 
 
@@ -319,27 +319,23 @@ def _list_devices_in_use(view: node_index.RequestView, cluster: cluster_state.Cl
 
 
 def _count_slots_by_leaf(
-    decision: decisions.Decision, rails: int, min_bandwidth: node_slots.Bandwidth
+    decision: decisions.Decision, rails: int, min_bandwidth: node_evaluation.Bandwidth
 ) -> dict[topology.Domain, int]:
     """Return the slots of each labelled leaf on these rails at `min_bandwidth`; rails 0 and bandwidth 0 mean any."""
-    slots = {
-        node_class: node_slots.count(node_class.capacity, rails, min_bandwidth)
-        for node_class in decision.capacity.classes
-    }
-    slots_by_leaf = decision.capacity.count_slots(slots)
+    slots_by_leaf = decision.capacity.count_slots(rails, min_bandwidth)
     slots_by_leaf.pop(topology.NO_DOMAIN, None)
     return slots_by_leaf
 
 
 def _count_degradations(
-    decision: decisions.Decision, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
+    decision: decisions.Decision, leaves: Iterable[topology.Domain], min_bandwidth: node_evaluation.Bandwidth
 ) -> list[str]:
     """Return the degradations of nodes of these leaves at or below `min_bandwidth`, with the number of nodes."""
     nodes: Counter[str] = Counter()
     for leaf in leaves:
         for node_class, count in decision.capacity.nodes[leaf].items():
             node_capacity = node_class.capacity
-            better = node_slots.count(node_capacity, decision.plan.rails, min_bandwidth + 2 * node_explainer.CLOSE)
+            better = node_capacity.count_slots(decision.plan.rails, min_bandwidth + 2 * node_explainer.CLOSE)
             if node_capacity.slot_numa_factors and not better:
                 degradations = node_explainer.list_degradations(node_class)
                 nodes.update(dict.fromkeys([degradation.text for degradation in degradations], count))
@@ -350,7 +346,7 @@ def _count_degradations(
 
 
 def _list_weak_uplinks(
-    decision: decisions.Decision, leaves: Iterable[topology.Domain], min_bandwidth: node_slots.Bandwidth
+    decision: decisions.Decision, leaves: Iterable[topology.Domain], min_bandwidth: node_evaluation.Bandwidth
 ) -> list[str]:
     """Return the leaves and the domains above them with uplinks that carry less than `min_bandwidth`."""
     uplinks = decision.capacity.uplinks

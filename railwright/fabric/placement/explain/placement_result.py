@@ -14,7 +14,7 @@ import msgspec
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import node_explainer
-from railwright.fabric.placement.nodes import node_evaluation, node_slots
+from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
@@ -34,7 +34,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
     """The placement of a gang."""
 
     leaves: Mapping[topology.Domain, int]  # leaf -> number of pods, in rank order
-    bandwidth: node_slots.Bandwidth  # modelled
+    bandwidth: node_evaluation.Bandwidth  # modelled
     causes: tuple[reason.Reason, ...]  # reasons for less than full bandwidth
 
 
@@ -60,7 +60,7 @@ def compute(pods: Sequence[PlacedPod], uplinks: bandwidth.Uplinks) -> PlacementR
     )
 
 
-def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_slots.Bandwidth, list[reason.Reason]]:
+def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_evaluation.Bandwidth, list[reason.Reason]]:
     """Return (bandwidth of the slowest pod, the degradations of the nodes of the slowest pods)."""
     capacities = [pod.node_class.capacity for pod in pods if pod.node_class]
     capacities_with_rails = [capacity for capacity in capacities if capacity.shares]
@@ -92,7 +92,7 @@ def _describe_member(node: str, node_class: node_evaluation.NodeClass) -> reason
 
 def _find_slowest_crossing(
     leaves: Sequence[topology.Domain], uplinks: bandwidth.Uplinks
-) -> tuple[node_slots.Bandwidth, list[reason.Reason]]:
+) -> tuple[node_evaluation.Bandwidth, list[reason.Reason]]:
     """Return (bandwidth of the slowest uplink crossing, reasons for its domains) of a ring in this order."""
     worst = 1.0
     limits: list[reason.Reason] = []

@@ -23,7 +23,19 @@ class GangCapacity(msgspec.Struct, frozen=True):
     rest: int = 0  # unplaced pods of the last segment if it has fewer pods than the others; no other is in `peers`
     rest_leaf: topology.Domain | None = None  # of the placed pods of that segment
 
-    def count_slots(self, slots: Mapping[node_evaluation.NodeClass, int]) -> dict[topology.Domain, int]:
+    def count_slots(
+        self, rails: int = 0, min_bandwidth: node_evaluation.Bandwidth = 0.0, shape: str | None = None
+    ) -> dict[topology.Domain, int]:
+        """Return the slots of each leaf on these rails at this bandwidth, on nodes of one shape if one is given."""
+        slots = {
+            node_class: node_class.capacity.count_slots(rails, min_bandwidth)
+            if shape is None or node_class.capacity.shape == shape
+            else 0
+            for node_class in self.classes
+        }
+        return self.add_up(slots)
+
+    def add_up(self, slots: Mapping[node_evaluation.NodeClass, int]) -> dict[topology.Domain, int]:
         """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
         slots_by_leaf = {}
         for leaf, counts in self.nodes.items():
@@ -54,10 +66,6 @@ class GangCapacity(msgspec.Struct, frozen=True):
         """Return the slots of a leaf for segments of the full size; below 0 if partly placed segments do not fit."""
         peers = self.peers.get(leaf, 0)
         return (slots + peers) // self.segment * self.segment - peers
-
-    def count_all_slots(self) -> dict[topology.Domain, int]:
-        """Return the slots of each leaf at any bandwidth."""
-        return self.count_slots({node_class: len(node_class.capacity.slot_numa_factors) for node_class in self.classes})
 
 
 def build(view: node_index.RequestView, *, on_all_leaves: bool = False) -> GangCapacity:

@@ -1,8 +1,8 @@
 """Memory of gangs between decisions: an immutable value that goes into a decision and comes out changed.
 
 Everything else in a decision follows from the request, the cluster state and the assumed pods. The memory is small and
-not persisted. Without it, after a restart, a gang that is being placed may get a plan with more bandwidth than its
-placed peers can use, and two gangs that are placed at the same time may share a leaf that one could have had alone.
+not persisted. Without it, after a restart, two gangs that are placed at the same time may share a leaf that one could
+have had alone.
 
 Its soft reservations keep a gang off the leaves planned for other gangs. Schedulers that place pod by pod interleave
 the pods of two jobs. Without reservations each job takes half of the leaf that is tightest for both. A reservation
@@ -25,7 +25,6 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_capacity, planner
-from railwright.fabric.placement.nodes import node_slots
 from railwright.fabric.placement.state import cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
@@ -39,26 +38,12 @@ ReservedNodes = Mapping[topology.Domain, int]
 class GangMemory(msgspec.Struct, frozen=True):
     """Memory of one gang after the last decision on it."""
 
-    placed: int  # number of peers placed when the last plan was made
-    bandwidth_of_placed: node_slots.Bandwidth  # planned bandwidth of these peers
-    planned_bandwidth: node_slots.Bandwidth  # planned bandwidth of the others
     reserved: ReservedNodes = {}  # for its unplaced pods; the leaf of the pod of the last decision comes last
     devices: frozenset[str] = frozenset()  # resources of the rails, or else accelerators, that its pods take
     decision: int = 0  # number of this decision
 
-    def get_bandwidth_of_placed(self, gang: gang_status.GangStatus) -> node_slots.Bandwidth:
-        """Return the planned bandwidth of the placed peers; 1 if none is placed.
 
-        A plan's bandwidth limits the gang only after a pod has been placed by this plan.
-        """
-        if not gang.placed:
-            return 1.0
-        if len(gang.placed) > self.placed:
-            return min(self.bandwidth_of_placed, self.planned_bandwidth)
-        return self.bandwidth_of_placed
-
-
-_UNKNOWN = GangMemory(placed=0, bandwidth_of_placed=1.0, planned_bandwidth=1.0)
+_UNKNOWN = GangMemory()
 
 
 class PlacementMemory(msgspec.Struct, frozen=True):
@@ -143,7 +128,7 @@ def keep_off(capacity: gang_capacity.GangCapacity, prior: ReservedNodes) -> gang
     if prior.keys().isdisjoint(capacity.nodes):
         return capacity
     reduced = _remove_nodes(capacity, prior)
-    return reduced if reduced.count_all_slots() else capacity
+    return reduced if reduced.count_slots() else capacity
 
 
 def reserve(
@@ -179,20 +164,8 @@ def _is_as_good(alternative: planner.Plan, plan: planner.Plan, peer_leaves: Sequ
     return (
         alternative.bandwidth >= plan.bandwidth
         and _count_domains(alternative, peer_leaves) <= _count_domains(plan, peer_leaves)
-        and _count_returns(alternative, peer_leaves) <= _count_returns(plan, peer_leaves)
         and (plan.shape is None or alternative.shape is not None)
     )
-
-
-def _count_returns(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> int:
-    """Return how often the ring re-enters a domain, if the planned leaves follow those of the peers in order."""
-    order = [*peer_leaves, *plan.leaves]
-    returns = 0
-    for level in range(max(map(len, order), default=0)):
-        domains = [leaf[level:] for leaf in order]
-        entered = sum(here != before for before, here in zip([domains[-1], *domains[:-1]], domains, strict=True))
-        returns += max(0, entered - len(set(domains)))
-    return returns
 
 
 def _count_domains(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> tuple[int, ...]:

@@ -42,20 +42,16 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
         """Return the leaves of each domain that can hold the missing pods, domains of the lowest level first."""
         return [group for group in _list_groups(self) if sum(group.values()) >= self.missing]
 
+    @functools.cached_property
+    def near(self) -> frozenset[topology.Domain]:
+        """Return the domains of the previous and the next peer in rank order, at any level."""
+        neighbours = [leaf for leaf in (*self.peer_leaves[:1], self.next_leaf) if leaf]
+        return frozenset(leaf[level:] for leaf in neighbours for level in range(len(leaf)))
+
     @property
     def fits(self) -> bool:
         """True if the unplaced pods fit."""
         return self.missing <= 0 or bool(self.candidates)
-
-
-class PreferredSlots(NamedTuple):
-    """The slots of each leaf that are filled first."""
-
-    unsplit: Slots | None = None  # that use no more NUMA nodes than necessary; None: all of them
-    on_used_nodes: Slots | None = None  # such slots on partly used nodes; None: there are none
-
-
-NO_PREFERENCE = PreferredSlots()
 
 
 class LeafCost(NamedTuple):
@@ -64,8 +60,6 @@ class LeafCost(NamedTuple):
     leaves: int = 0
     spines: int = 0
     distance: int = 0  # to the previous and next peer in rank order
-    split_pods: int = 0  # pods split over NUMA nodes
-    pods_on_idle_nodes: int = 0
     slots: tuple[int, ...] = ()  # of the leaves, of their spines, and of the domains of each level above
 
     @property
@@ -86,7 +80,7 @@ class LeafChoice(msgspec.Struct, frozen=True):
         return tuple(self.slots_by_leaf)
 
 
-def choose_leaves(request: LeafRequest, preferred: PreferredSlots = NO_PREFERENCE) -> LeafChoice | None:
+def choose_leaves(request: LeafRequest) -> LeafChoice | None:
     """Return the best leaves, or None if the unplaced pods do not fit."""
     peer_leaves = [leaf for leaf in request.peer_leaves if request.slots.get(leaf)]
     if request.missing <= 0:
@@ -97,7 +91,7 @@ def choose_leaves(request: LeafRequest, preferred: PreferredSlots = NO_PREFERENC
     for leaf, slots in request.slots.items():
         for level in range(1, len(leaf)):
             above[leaf[level:]] = above.get(leaf[level:], 0) + slots
-    choices = [_choose_fewest(candidates, request, preferred, above) for candidates in request.candidates]
+    choices = [_choose_fewest(candidates, request, above) for candidates in request.candidates]
     if not choices:
         return None
     cost, leaves = min(choices)
@@ -131,9 +125,9 @@ def _list_groups(request: LeafRequest) -> Iterator[Slots]:
 
 
 def _choose_fewest(
-    candidates: Slots, request: LeafRequest, preferred: PreferredSlots, above: Slots
+    candidates: Slots, request: LeafRequest, above: Slots
 ) -> tuple[LeafCost, tuple[topology.Domain, ...]]:
-    """Return (cost, fewest leaves). If one is enough: the one that uses the fewest idle nodes, then the tightest."""
+    """Return (cost, fewest leaves). If one is enough: the closest to the peers, then the tightest."""
     order = sorted(candidates.values(), reverse=True)
     count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= request.missing)
     choices: list[tuple[topology.Domain, ...]]
@@ -141,39 +135,24 @@ def _choose_fewest(
         choices = [(leaf,) for leaf, slots in candidates.items() if slots >= request.missing]
     else:
         choices = [_choose_by_spines(request.missing, count, candidates, request, above)]
-    return min((_compute_cost(chosen, candidates, request, preferred, above), chosen) for chosen in choices)
+    return min((_compute_cost(chosen, candidates, request, above), chosen) for chosen in choices)
 
 
-def _compute_cost(
-    chosen: Sequence[topology.Domain],
-    candidates: Slots,
-    request: LeafRequest,
-    preferred: PreferredSlots,
-    above: Slots,
-) -> LeafCost:
-    split = pods_on_idle_nodes = 0
-    if preferred.unsplit is not None:
-        split = max(0, request.missing - sum(preferred.unsplit.get(leaf, 0) for leaf in chosen))
-    if preferred.on_used_nodes is not None:
-        on_used_nodes = sum(preferred.on_used_nodes.get(leaf, 0) for leaf in chosen)
-        pods_on_idle_nodes = max(0, request.missing - on_used_nodes)
+def _compute_cost(chosen: Sequence[topology.Domain], candidates: Slots, request: LeafRequest, above: Slots) -> LeafCost:
     return LeafCost(
         len(chosen),
         len({_get_spine(leaf) for leaf in (*chosen, *request.peer_leaves)}),
         _compute_distance(chosen, request),
-        split,
-        pods_on_idle_nodes,
         _sum_slots(chosen, candidates, above),
     )
 
 
 def _compute_distance(chosen: Sequence[topology.Domain], request: LeafRequest) -> int:
     """Return the distance of the leaves to the previous and next peer in rank order, because the ring crosses it."""
-    neighbours = [leaf for leaf in (*request.peer_leaves[:1], request.next_leaf) if leaf]
-    return (
-        sum(min(topology.compute_distance(neighbour, leaf) for neighbour in neighbours) for leaf in chosen)
-        if neighbours
-        else 0
+    near = request.near
+    return sum(
+        next((level for level in range(len(leaf)) if leaf[level] and leaf[level:] in near), len(leaf))
+        for leaf in (chosen if near else ())
     )
 
 

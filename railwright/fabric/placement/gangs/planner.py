@@ -33,7 +33,7 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_capacity, leaf_selection
-from railwright.fabric.placement.nodes import node_evaluation, node_slots
+from railwright.fabric.placement.nodes import node_evaluation
 
 # --- one set of common rails ----------------------------------------------------------------------------------
 
@@ -47,44 +47,41 @@ class RailSetPlanner:
         capacity: gang_capacity.GangCapacity,
         peer_leaves: tuple[topology.Domain, ...],
         rails: int,
-        bandwidth_limit: node_slots.Bandwidth,
-        peers: "PlacedPeers",
+        bandwidth_limit: node_evaluation.Bandwidth,
+        next_leaf: topology.Domain | None,
     ) -> None:
-        self._next_leaf = peers.next_leaf
-        self._bandwidth_of_return = {
-            leaf: capacity.uplinks.compute_bandwidth(leaf, 0, edges) for leaf, edges in peers.crossings.items()
-        }
+        self._next_leaf = next_leaf
         self._remaining = remaining
         self._capacity = capacity
         self._peer_leaves = peer_leaves
         self.rails = rails
-        self._leaf_requests: dict[tuple[node_slots.Bandwidth, str | None], leaf_selection.LeafRequest] = {}
+        self._leaf_requests: dict[tuple[node_evaluation.Bandwidth, str | None], leaf_selection.LeafRequest] = {}
         self._oversubscribed = any(ratio > 1 for ratio in capacity.uplinks.oversubscription)
         nodes = [node_class.capacity for node_class in capacity.classes]
         self._values = {  # bandwidths of the slots of all nodes that have these rails
             min(value, bandwidth_limit)
             for node in nodes
             if node.rails & rails == rails and node.slot_numa_factors
-            for value in node_slots.list_bandwidths(node, rails)
+            for value in node_evaluation.list_bandwidths(node, rails)
         }
         self.max_bandwidth = max(self._values, default=0.0)
 
-    def find_highest_bandwidth(self) -> node_slots.Bandwidth | None:
+    def find_highest_bandwidth(self) -> node_evaluation.Bandwidth | None:
         """Return the highest bandwidth at which the gang fits on labelled leaves, or None if it does not fit."""
         if self.max_bandwidth > 0.0 and self._fits(self.max_bandwidth):  # most gangs: no uplink limits them
             return self.max_bandwidth
         values = sorted({*self._values, *self._list_uplink_bandwidths()}, reverse=True)
-        values = [value for value in values if 0.0 < value <= self.max_bandwidth + node_slots.TOLERANCE] or [0.0]
+        values = [value for value in values if 0.0 < value <= self.max_bandwidth + node_evaluation.TOLERANCE] or [0.0]
         if not self._fits(values[-1]):
             return None
         return values[bisect.bisect_left(values, x=True, key=self._fits)]  # what fits at a value fits at lower ones
 
-    def reaches(self, min_bandwidth: node_slots.Bandwidth) -> bool:
+    def reaches(self, min_bandwidth: node_evaluation.Bandwidth) -> bool:
         """True if the gang fits on labelled leaves at `min_bandwidth`."""
-        return self.max_bandwidth >= min_bandwidth - node_slots.TOLERANCE and self._fits(min_bandwidth)
+        return self.max_bandwidth >= min_bandwidth - node_evaluation.TOLERANCE and self._fits(min_bandwidth)
 
     def choose(
-        self, min_bandwidth: node_slots.Bandwidth, peer_shapes: Collection[str]
+        self, min_bandwidth: node_evaluation.Bandwidth, peer_shapes: Collection[str]
     ) -> tuple[leaf_selection.LeafChoice, str | None]:
         """Return leaves and node shape at a bandwidth at which the gang fits.
 
@@ -94,32 +91,26 @@ class RailSetPlanner:
         capacities = [node_class.capacity for node_class in self._capacity.classes]
         shapes = sorted({capacity.shape for capacity in capacities if capacity.slot_numa_factors})
         if shapes and len(peer_shapes) <= 1 and len({*shapes, *peer_shapes}) > 1:
-            choices = [(self._choose_for_shape(min_bandwidth, shape), shape) for shape in peer_shapes or shapes]
+            requests = [(self._get_leaf_request(min_bandwidth, shape), shape) for shape in peer_shapes or shapes]
+            choices = [(leaf_selection.choose_leaves(request), shape) for request, shape in requests]
             if possible := [(choice, shape) for choice, shape in choices if choice is not None]:
                 return min(possible, key=lambda row: (row[0].cost, row[0].leaves))
-        mixed = self._choose_for_shape(min_bandwidth, None)
+        mixed = leaf_selection.choose_leaves(self._get_leaf_request(min_bandwidth, None))
         assert mixed is not None, "`find_highest_bandwidth` has shown that it fits"  # noqa: S101 - for the type checker
         return mixed, None
 
-    def _choose_for_shape(
-        self, min_bandwidth: node_slots.Bandwidth, shape: str | None
-    ) -> leaf_selection.LeafChoice | None:
-        request = self._get_leaf_request(min_bandwidth, shape)
-        return leaf_selection.choose_leaves(request, self._find_preferred(min_bandwidth, shape))
-
-    def _fits(self, min_bandwidth: node_slots.Bandwidth) -> bool:
+    def _fits(self, min_bandwidth: node_evaluation.Bandwidth) -> bool:
         return self._get_leaf_request(min_bandwidth, None).fits
 
-    def _get_leaf_request(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.LeafRequest:
+    def _get_leaf_request(
+        self, min_bandwidth: node_evaluation.Bandwidth, shape: str | None
+    ) -> leaf_selection.LeafRequest:
         """Return the leaf request at `min_bandwidth`. It is cached, because the final one is read twice."""
         if (request := self._leaf_requests.get((min_bandwidth, shape))) is not None:
             return request
-        least = min_bandwidth - node_slots.TOLERANCE
-        slots_by_leaf = self._capacity.count_slots(self._count_slots(min_bandwidth, shape))
+        least = min_bandwidth - node_evaluation.TOLERANCE
+        slots_by_leaf = self._capacity.count_slots(self.rails, min_bandwidth, shape)
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
-        for leaf, value in self._bandwidth_of_return.items():
-            if value < least:
-                slots_by_leaf.pop(leaf, None)
         select_carrying = functools.partial(self._capacity.uplinks.select_carrying, least=least)
         request = self._leaf_requests[min_bandwidth, shape] = leaf_selection.LeafRequest(
             remaining=self._remaining,
@@ -130,43 +121,17 @@ class RailSetPlanner:
         )
         return request
 
-    def _count_slots(
-        self, min_bandwidth: node_slots.Bandwidth, shape: str | None
-    ) -> Mapping[node_evaluation.NodeClass, int]:
-        """Return the slots of one node of each class."""
-        return {
-            node_class: node_slots.count(node_class.capacity, self.rails, min_bandwidth)
-            if shape is None or node_class.capacity.shape == shape
-            else 0
-            for node_class in self._capacity.classes
-        }
-
-    def _find_preferred(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> leaf_selection.PreferredSlots:
-        slots = self._count_slots(min_bandwidth, shape)
-        unsplit_slots = {
-            node_class: min(node_class.capacity.unsplit_slots, count) for node_class, count in slots.items()
-        }
-        slots_on_used_nodes = {
-            node_class: 0 if node_class.capacity.is_idle else count for node_class, count in unsplit_slots.items()
-        }
-        has_splits, has_used_nodes = unsplit_slots != slots, any(slots_on_used_nodes.values())
-        return leaf_selection.PreferredSlots(
-            unsplit=self._capacity.count_slots(unsplit_slots) if has_splits else None,
-            on_used_nodes=self._capacity.count_slots(slots_on_used_nodes) if has_used_nodes else None,
-        )
-
-    def _list_uplink_bandwidths(self) -> set[node_slots.Bandwidth]:
+    def _list_uplink_bandwidths(self) -> set[node_evaluation.Bandwidth]:
         """Return the possible bandwidths of single uplink crossings; empty if the fabric is not oversubscribed."""
         if not self._oversubscribed:
             return set()
         depth = max((len(leaf) for leaf in self._capacity.nodes), default=0)
-        values = {
+        return {
             self._capacity.uplinks.compute_bandwidth(leaf[level:], level)
             for leaf in (*self._capacity.nodes, *self._peer_leaves)
             if leaf != topology.NO_DOMAIN
             for level in range(depth)
         }
-        return values.union(self._bandwidth_of_return.values())
 
 
 # --- all sets -------------------------------------------------------------------------------------------------
@@ -177,28 +142,32 @@ _MAX_RAIL_SETS = 32  # sets of common rails that are tried; more exist only if m
 class Plan(msgspec.Struct, frozen=True):
     """The leaves to fill, in order, with the modelled bandwidth."""
 
-    leaves: tuple[topology.Domain, ...]
-    slots_by_leaf: Mapping[topology.Domain, int]  # slots of each planned leaf at this bandwidth
-    bandwidth: node_slots.Bandwidth  # modelled, of the slowest pod or uplink crossing
+    slots_by_leaf: Mapping[topology.Domain, int]  # slots of each planned leaf at this bandwidth, in the order to fill
+    bandwidth: node_evaluation.Bandwidth  # modelled, of the slowest pod or uplink crossing
     is_complete: bool  # False: the cluster has too few slots for the unplaced pods
     rails: int  # bit mask of the rails that every pod has
     shape: str | None = None  # the only node shape used; None if all nodes have one shape, or one shape cannot hold all
+
+    @property
+    def leaves(self) -> tuple[topology.Domain, ...]:
+        """Return the leaves, in the order to fill them."""
+        return tuple(self.slots_by_leaf)
 
     @property
     def node_type(self) -> str:
         """Return the name of the node shape for messages."""
         return f"type {self.shape}" if self.shape else "unknown type"
 
-    def uses_shape_of(self, node_capacity: node_slots.NodeCapacity) -> bool:
+    def uses_shape_of(self, node_capacity: node_evaluation.NodeCapacity) -> bool:
         """True if the plan uses nodes of this shape."""
         return self.shape is None or node_capacity.shape == self.shape
 
-    def is_met_by(self, node_capacity: node_slots.NodeCapacity) -> bool:
+    def is_met_by(self, node_capacity: node_evaluation.NodeCapacity) -> bool:
         """True if a node with this capacity reaches the plan's bandwidth."""
-        return self.uses_shape_of(node_capacity) and node_slots.count(node_capacity, self.rails, self.bandwidth) > 0
+        return self.uses_shape_of(node_capacity) and node_capacity.count_slots(self.rails, self.bandwidth) > 0
 
 
-NO_PLAN = Plan(leaves=(), slots_by_leaf={}, bandwidth=0.0, is_complete=False, rails=0)
+NO_PLAN = Plan(slots_by_leaf={}, bandwidth=0.0, is_complete=False, rails=0)
 
 
 class PlacedPeers(msgspec.Struct, frozen=True):
@@ -207,17 +176,14 @@ class PlacedPeers(msgspec.Struct, frozen=True):
     leaves: Sequence[topology.Domain] = ()  # nearest in rank first
     ring: Sequence[topology.Domain] = ()  # one for each peer, by rank
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
-    # ring edges out of a leaf with one more pod there, for the leaves that the ring would come back to
-    crossings: Mapping[topology.Domain, int] = {}
-    bandwidth: node_slots.Bandwidth = 1.0  # their bandwidth; better nodes than that do not make the gang faster
     shapes: Collection[str] = ()  # of their nodes; one shape is preferred for the rest, several shapes are ignored
-    rails: int = node_slots.ALL_RAILS  # bit mask of the rails that all of them have; the gang cannot use others
+    rails: int = node_evaluation.ALL_RAILS  # bit mask of the rails that all of them have; the gang cannot use others
     # their bandwidth by rail, as a share of all requested rails; one item for each different node
-    rail_shares: Collection[tuple[node_slots.Bandwidth, ...]] = ()
+    rail_shares: Collection[tuple[node_evaluation.Bandwidth, ...]] = ()
 
-    def limit_bandwidth(self, rails: int) -> node_slots.Bandwidth:
+    def limit_bandwidth(self, rails: int) -> node_evaluation.Bandwidth:
         """Return the bandwidth of the slowest placed peer, if the gang uses these rails only."""
-        return min([self.bandwidth, *(node_slots.sum_shares(shares, rails) for shares in self.rail_shares)])
+        return min([1.0, *(node_evaluation.sum_shares(shares, rails) for shares in self.rail_shares)])
 
 
 NO_PEERS = PlacedPeers()
@@ -230,7 +196,12 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     crossing_limit = _limit_by_crossings(peer_leaves, capacity)
     planners = [
         RailSetPlanner(
-            remaining, capacity, peer_leaves, common, min(crossing_limit, peers.limit_bandwidth(common)), peers
+            remaining,
+            capacity,
+            peer_leaves,
+            common,
+            min(crossing_limit, peers.limit_bandwidth(common)),
+            peers.next_leaf,
         )
         for common in _list_rail_sets(capacity, peers.rails)
     ]
@@ -244,7 +215,6 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     # which has the most rails.
     planner, chosen, shape = min(choices, key=lambda row: (row[2] is None, row[1].cost.domains))
     return Plan(
-        leaves=chosen.leaves,
         slots_by_leaf=chosen.slots_by_leaf,
         bandwidth=highest,
         is_complete=True,
@@ -253,21 +223,21 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     )
 
 
-def _find_highest_bandwidth(planners: Sequence[RailSetPlanner]) -> node_slots.Bandwidth | None:
+def _find_highest_bandwidth(planners: Sequence[RailSetPlanner]) -> node_evaluation.Bandwidth | None:
     """Return the highest bandwidth at which the gang fits with any of these rail sets, or None if it does not fit."""
-    highest: node_slots.Bandwidth | None = None
+    highest: node_evaluation.Bandwidth | None = None
     for planner in planners:
-        if highest is not None and planner.max_bandwidth <= highest + node_slots.TOLERANCE:
+        if highest is not None and planner.max_bandwidth <= highest + node_evaluation.TOLERANCE:
             continue
         reached = planner.find_highest_bandwidth()
-        if reached is not None and (highest is None or reached > highest + node_slots.TOLERANCE):
+        if reached is not None and (highest is None or reached > highest + node_evaluation.TOLERANCE):
             highest = reached
     return highest
 
 
 def _limit_by_crossings(
     peer_leaves: Sequence[topology.Domain], capacity: gang_capacity.GangCapacity
-) -> node_slots.Bandwidth:
+) -> node_evaluation.Bandwidth:
     """Return the bandwidth of the uplinks between placed peers, which ring edges cross in every plan."""
     worst = 1.0
     for level in range(max(map(len, peer_leaves), default=0)):
@@ -284,26 +254,21 @@ def _build_incomplete_plan(
 
     Used if there are too few slots, or only on nodes without a leaf label.
     """
-    slots_by_leaf = capacity.count_all_slots()
+    slots_by_leaf = capacity.count_slots()
     fresh = sorted(
         slots_by_leaf.keys() - set(peer_leaves),
         key=lambda leaf: (leaf == topology.NO_DOMAIN, -slots_by_leaf[leaf], leaf),
     )
-    order = [leaf for leaf in (*peer_leaves, *fresh) if slots_by_leaf.get(leaf)]
-    total_slots = sum(slots_by_leaf.values())
-    return msgspec.structs.replace(
-        NO_PLAN,
-        leaves=tuple(order),
-        slots_by_leaf=slots_by_leaf,
-        is_complete=total_slots >= remaining,
-    )
+    ordered = {leaf: slots_by_leaf[leaf] for leaf in (*peer_leaves, *fresh) if leaf in slots_by_leaf}
+    is_complete = sum(slots_by_leaf.values()) >= remaining
+    return msgspec.structs.replace(NO_PLAN, slots_by_leaf=ordered, is_complete=is_complete)
 
 
 def count_min_leaves(
     remaining: int, capacity: gang_capacity.GangCapacity, peer_leaves: Collection[topology.Domain] = ()
 ) -> int:
     """Return the fewest leaves for the unplaced pods at any bandwidth; with `peer_leaves`, for the whole gang."""
-    slots_by_leaf, labelled = capacity.count_all_slots(), set(peer_leaves) - {topology.NO_DOMAIN}
+    slots_by_leaf, labelled = capacity.count_slots(), set(peer_leaves) - {topology.NO_DOMAIN}
     remaining -= sum(slots_by_leaf.pop(leaf, 0) for leaf in labelled)
     left = itertools.accumulate(sorted(slots_by_leaf.values(), reverse=True), operator.sub, initial=remaining)
     return len(labelled) + min(sum(1 for pods in left if pods > 0), len(slots_by_leaf))

@@ -4,97 +4,71 @@ The planner chooses the leaves. This module finds the leaf of a rank, and the le
 """
 
 import bisect
-import itertools
-import operator
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from railwright.fabric import topology
-from railwright.fabric.placement.state import gang_status
-from railwright.fabric.workloads import membership
+
+
+class Ring(NamedTuple):
+    """The ranks of a gang, of any type that sorts."""
+
+    waiting: Sequence[Any]  # in order
+    placed: Sequence[Any]  # in order
+    leaves: Sequence[topology.Domain]  # of each placed rank
+    is_closed: bool  # all ranks are known, so that the last one is followed by the first
+
+    def list_nearest_leaves(self, rank: Any) -> tuple[Sequence[topology.Domain], topology.Domain | None]:
+        """Return (distinct leaves of the placed ranks, leaf of the next one in order, or None), as seen from a rank.
+
+        The leaf of the previous one comes first, then that of the next one, then the others by descending rank.
+        """
+        at = bisect.bisect_left(self.placed, rank)
+        before, after = self.leaves[:at][::-1], self.leaves[at:]
+        next_leaves = after[:1] if after or not self.is_closed else before[-1:]
+        leaves = dict.fromkeys([*before[:1], *next_leaves, *before, *after])
+        leaves.pop(topology.NO_DOMAIN, None)
+        return list(leaves), (next_leaves[0] if next_leaves else topology.NO_DOMAIN) or None
+
+    def find_target_leaf(
+        self, rank: Any, order: Sequence[topology.Domain], slots_by_leaf: Mapping[topology.Domain, int]
+    ) -> topology.Domain | None:
+        """Return the target leaf of a rank if the plan's leaves are filled by rank, or None if they are full.
+
+        A run of ranks between two placed ones starts in the leaf of the previous one and ends in the leaf of the next
+        one, as far as these have free slots. Runs that fit on one leaf are filled first, short ones before long ones.
+        Other runs span several leaves in any case.
+        """
+        # The same walk for each pod of the gang: with the same placed peers every rank finds its own place in it.
+        free = dict(slots_by_leaf)
+        for run in sorted(self._list_runs(), key=lambda run: _compute_urgency(run, slots_by_leaf)):
+            rank_leaves = _fill_run(run, order, free)
+            if rank in run.ranks:
+                return rank_leaves[run.ranks.index(rank)]
+        return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
+
+    def _list_runs(self) -> list["_RankRun"]:
+        """Return the runs of waiting ranks in order."""
+        runs, begin = [], 0
+        while begin < len(self.waiting):
+            at = bisect.bisect_right(self.placed, self.waiting[begin])
+            end = bisect.bisect_left(self.waiting, self.placed[at]) if at < len(self.placed) else len(self.waiting)
+            next_leaf = self.leaves[at] if at < len(self.placed) else None
+            runs.append(_RankRun(self.waiting[begin:end], self.leaves[at - 1] if at else None, next_leaf))
+            begin = end
+        # The last run ends at the first rank's leaf, if all pods exist and the first rank is placed. A waiting first
+        # rank stays in the run that follows it, so that ranks ascend from leaf to leaf.
+        if runs and self.is_closed and runs[0].previous_leaf is not None and runs[-1].next_leaf is None:
+            runs[-1] = runs[-1]._replace(next_leaf=self.leaves[0])
+        return runs
 
 
 class _RankRun(NamedTuple):
-    """Consecutive unplaced ranks between two placed peers."""
+    """Consecutive waiting ranks between two placed ones."""
 
-    ranks: Sequence[membership.Rank]
+    ranks: Sequence[Any]
     previous_leaf: topology.Domain | None
     next_leaf: topology.Domain | None
-
-
-def list_nearest_leaves(
-    rank: membership.Rank, gang: gang_status.GangStatus, peer_leaves: Sequence[topology.Domain]
-) -> tuple[Sequence[topology.Domain], topology.Domain | None]:
-    """Return (distinct leaves of the placed peers, leaf of the next one in rank order, or None), as seen from a rank.
-
-    The leaf of the previous peer comes first, then that of the next one, then the others by descending rank. The last
-    rank is followed by the first if all pods exist. `peer_leaves` has the leaf of each placed worker, by rank.
-    """
-    at = bisect.bisect_left(gang.placed_workers, rank, key=operator.attrgetter("rank"))
-    before, after = peer_leaves[:at][::-1], peer_leaves[at:]
-    next_leaves = after[:1] if after or gang.missing else before[-1:]
-    leaves = dict.fromkeys([*before[:1], *next_leaves, *before, *after])
-    leaves.pop(topology.NO_DOMAIN, None)
-    return list(leaves), (next_leaves[0] if next_leaves else topology.NO_DOMAIN) or None
-
-
-def count_crossings(
-    gang: gang_status.GangStatus, peer_leaves: Sequence[topology.Domain]
-) -> Mapping[topology.Domain, int]:
-    """Return how many ring edges would leave each leaf of placed peers if one more pod were there.
-
-    It has only leaves whose peers have no unplaced neighbour in rank order: with one more pod, the ring re-enters them.
-    `peer_leaves` has the leaf of each placed worker, by rank.
-    """
-    runs = _list_runs(gang, peer_leaves)
-    beside = {*peer_leaves[:1], *peer_leaves[-1:], topology.NO_DOMAIN}
-    beside.update(leaf for run in runs for leaf in (run.previous_leaf, run.next_leaf) if leaf is not None)
-    if beside.issuperset(peer_leaves):
-        return {}
-    entered = Counter(leaf for before, leaf in itertools.pairwise(peer_leaves) if leaf != before)
-    return {leaf: count + 1 for leaf, count in entered.items() if leaf not in beside}
-
-
-def find_target_leaf(
-    rank: membership.Rank,
-    gang: gang_status.GangStatus,
-    peer_leaves: Sequence[topology.Domain],
-    order: Sequence[topology.Domain],
-    slots_by_leaf: Mapping[topology.Domain, int],
-) -> topology.Domain | None:
-    """Return the target leaf of a rank if the plan's leaves are filled by rank, or None if they are full.
-
-    A run of ranks between two placed peers starts in the leaf of the previous peer and ends in the leaf of the next
-    peer, as far as these have free slots; the last rank is followed by the first. Runs that fit on one leaf are filled
-    first, short ones before long ones. Other runs span several leaves in any case. `peer_leaves` has the leaf of each
-    placed worker, by rank.
-    """
-    # The same walk for each pod of the gang: with the same placed peers every rank finds its own place in it.
-    free = dict(slots_by_leaf)
-    runs = list(_list_runs(gang, peer_leaves))
-    # The last run ends at the first rank's leaf, if all pods exist and the first rank is placed. An unplaced first rank
-    # stays in the run that follows it, so that ranks ascend from leaf to leaf.
-    is_ring = peer_leaves and runs and not gang.missing
-    if is_ring and runs[0].previous_leaf is not None and runs[-1].next_leaf is None:
-        runs[-1] = runs[-1]._replace(next_leaf=peer_leaves[0])
-    for run in sorted(runs, key=lambda run: _compute_urgency(run, slots_by_leaf)):
-        rank_leaves = _fill_run(run, order, free)
-        if rank in run.ranks:
-            return rank_leaves[run.ranks.index(rank)]
-    return next((leaf for leaf in order if free.get(leaf, 0) > 0), None)
-
-
-def _list_runs(gang: gang_status.GangStatus, peer_leaves: Sequence[topology.Domain]) -> Iterator[_RankRun]:
-    """Yield the runs of unplaced ranks in order."""
-    slot_ranks, placed = gang.slot_ranks, gang.placed_workers
-    begin = 0
-    while begin < len(slot_ranks):
-        at = bisect.bisect_right(placed, slot_ranks[begin], key=operator.attrgetter("rank"))
-        end = bisect.bisect_left(slot_ranks, placed[at].rank, lo=begin) if at < len(placed) else len(slot_ranks)
-        previous_leaf = peer_leaves[at - 1] if at else None
-        yield _RankRun(slot_ranks[begin:end], previous_leaf, peer_leaves[at] if at < len(placed) else None)
-        begin = end
 
 
 def _compute_urgency(run: _RankRun, slots_by_leaf: Mapping[topology.Domain, int]) -> tuple[bool, int]:

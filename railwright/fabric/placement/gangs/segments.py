@@ -18,10 +18,10 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from railwright.fabric import resources, topology
+from railwright.fabric import topology
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.gangs import gang_capacity, planner, rank_order
-from railwright.fabric.placement.state import assumed_pods, cluster_state, declared_sizes, gang_status
+from railwright.fabric.placement.state import cluster_state, declared_sizes, gang_status
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import membership
@@ -64,20 +64,9 @@ class Segments(msgspec.Struct, frozen=True):
         most = 2 * self.existing + sum(free.values()) + 1
         waiting = [number for number in range(min(count, most)) if number not in self.leaves]
         # each segment counts as one pod, so that neighbours in rank order are on one leaf
-        whole = gang_status.GangStatus(
-            size=len(self.leaves) + len(waiting),
-            placed=(),
-            slot_ranks=[_rank(number) for number in waiting],
-            missing=0,
-            unplaced=len(waiting),
-            planning_request=resources.NO_AMOUNTS,
-            placed_workers=[
-                gang_status.PlacedPeer(_rank(number), uid="", node="", requests=resources.NO_AMOUNTS)
-                for number in sorted(self.leaves)
-            ],
-        )
-        peer_leaves = [self.leaves[number] for number in sorted(self.leaves)]
-        return rank_order.find_target_leaf(_rank(self.own), whole, peer_leaves, plan.leaves, free)
+        placed = sorted(self.leaves)
+        ring = rank_order.Ring(waiting, placed, [self.leaves[number] for number in placed], is_closed=True)
+        return ring.find_target_leaf(self.own, plan.leaves, free)
 
     def find_refusal(self, leaf: topology.Domain) -> reason.Reason | None:
         """Return why a leaf is refused to the requesting pod's segment; None if it is allowed."""
@@ -92,17 +81,13 @@ class Segments(msgspec.Struct, frozen=True):
         return reason.Reason(PlacementCode.SEGMENT_ELSEWHERE, message)
 
 
-def _rank(number: int) -> membership.Rank:
-    return membership.Rank(role=1, index=number, name="")
-
-
 def find_segments(
     request: scheduling_request.SchedulingRequest,
     cluster: cluster_state.ClusterState,
     leaf_by_node: Mapping[str, topology.Domain],
     uncertain: Collection[str] = (),
-) -> Segments | None:
-    """Return the segments of the requesting pod's gang; None if it has none, or the pod takes no devices.
+) -> Segments:
+    """Return the segments of the requesting pod's gang. Ask for a pod that has one (`has_segment` of its request).
 
     Pods are numbered by the index of their framework, even if some do not exist. Without indexes they are numbered in
     order, and missing pods come last; until all exist, no segment has a domain. A pod that has ended keeps its number
@@ -111,13 +96,11 @@ def find_segments(
     that of the pods. Assumptions about the pods with the UIDs `uncertain` do not count.
     """
     devices = request.devices
-    if not request.has_segment:
-        return None
     placed = gang_status.list_placed(
         request.gang,
         cluster,
         except_uid=request.uid,
-        ignored_uids=assumed_pods.find_stale(cluster.assumed, request.uid).union(uncertain),
+        ignored_uids=uncertain,
     )
     pods = cluster.get_gang(request.gang)
     ended = {pod.uid: pod.rank for pod in cluster.list_ended(request.gang) if not devices.isdisjoint(pod.requests)}

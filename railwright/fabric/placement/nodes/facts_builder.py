@@ -5,35 +5,24 @@ The devices of each NUMA node come from the node's report and its shape (docs/in
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from railwright.fabric import bounded_cache, node_views, resources
-from railwright.fabric.placement.nodes import eligibility, node_evaluation, numa, scheduling_signature
-from railwright.fabric.placement.state import broken_rails, cluster_state, object_info, pod_usage
+from railwright.fabric.placement.nodes import eligibility, node_evaluation, numa
+from railwright.fabric.placement.state import cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model
 
 _MAX_SHAPES = 4096  # cached zones by node shape and allocatable
 GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where shapes do not
 
 
-class Absent(NamedTuple):
-    """Pods that count as absent, by UID."""
-
-    uids: Collection[str] = ()  # what these use by the observed state counts as free
-    ignored_uids: Collection[str] = ()  # assumptions to ignore
-
-
-NONE_ABSENT = Absent()
-
-
-def compute_free(name: str, cluster: cluster_state.ClusterState, absent: Absent = NONE_ABSENT) -> resources.Amounts:
-    """Return allocatable minus bound minus assumed.
+def compute_free(name: str, cluster: cluster_state.ClusterState, absent: Collection[str] = ()) -> resources.Amounts:
+    """Return allocatable minus bound minus assumed, without what the pods with the UIDs `absent` use.
 
     The claims of an assumed pod may be allocated already. Its devices are then not subtracted twice.
     """
     free = cluster.get_free(name)
     unobserved = list_unobserved(name, cluster, absent)
-    returned = [pod_usage.count_observed(cluster, uid, name) for uid in absent.uids]
+    returned = [pod_usage.count_observed(cluster, uid, name) for uid in absent]
     if not unobserved and not any(returned):
         return free
     result = Counter(free)
@@ -45,14 +34,14 @@ def compute_free(name: str, cluster: cluster_state.ClusterState, absent: Absent 
 
 
 def list_unobserved(
-    name: str, cluster: cluster_state.ClusterState, absent: Absent = NONE_ABSENT
+    name: str, cluster: cluster_state.ClusterState, absent: Collection[str] = ()
 ) -> Sequence[resources.Amounts]:
     """Return the requests of pods assumed on a node, without the part that the observed state already counts."""
     pods = cluster.pods
     on_node = [
         pod
         for pod in cluster.assumed.list_on_node(name)
-        if pod.uid not in absent.ignored_uids and not ((known := pods.get(pod.uid)) and known.node)
+        if pod.uid not in absent and not ((known := pods.get(pod.uid)) and known.node)
     ]
     return [pod_usage.count_unobserved(cluster, pod.uid, name, pod.requests) for pod in on_node]
 
@@ -60,9 +49,7 @@ def list_unobserved(
 class FactsBuilder:
     """Builds facts for pods with one scheduling signature."""
 
-    def __init__(
-        self, signature: scheduling_signature.SchedulingSignature, cluster: cluster_state.ClusterState
-    ) -> None:
+    def __init__(self, signature: node_evaluation.SchedulingSignature, cluster: cluster_state.ClusterState) -> None:
         self._signature = signature
         self._cluster = cluster
         resource_names = [rail.resource for rail in signature.fabric.rails if rail.resource]
@@ -87,7 +74,7 @@ class FactsBuilder:
         free: resources.Amounts | None = None,
         peer_requests: Sequence[resources.Amounts] = (),
         *,
-        absent: Absent = NONE_ABSENT,
+        absent: Collection[str] = (),
     ) -> node_evaluation.NodeFacts:
         """Build the facts of `node`. `peer_requests` are the requests of gang peers on it.
 
@@ -105,7 +92,7 @@ class FactsBuilder:
             allocatable=self._list_devices(node.allocatable),
             capacity=self._list_devices(node.capacity),
             peer_usage=self._sum_peer_usage(peer_requests),
-            broken=broken_rails.find_broken(node, self._rails),
+            broken=object_info.find_broken(node, self._rails),
         )
         return self._add_numa_nodes(facts, node, shape, absent) if free is None else facts
 
@@ -145,7 +132,7 @@ class FactsBuilder:
         facts: node_evaluation.NodeFacts,
         node: object_info.NodeInfo,
         shape: model.NodeShape | None,
-        absent: Absent,
+        absent: Collection[str],
     ) -> node_evaluation.NodeFacts:
         """Add the free and allocatable devices of each NUMA node."""
         signature, report = self._signature, self._cluster.topology_reports.get(node.name)
@@ -164,7 +151,7 @@ class FactsBuilder:
             allocatable = numa.read_allocatable_zones(report, self._located)
         return facts._replace(zones=zones, allocatable_zones=allocatable)
 
-    def compute_free_zones(self, name: str, from_shape: numa.Zones, absent: Absent = NONE_ABSENT) -> numa.Zones:
+    def compute_free_zones(self, name: str, from_shape: numa.Zones, absent: Collection[str] = ()) -> numa.Zones:
         """Return the free devices of each NUMA node of a node; () if the layout is unknown.
 
         Source: the report, if it is newer than the last binding and no bound pod counts as absent; otherwise the node
@@ -173,7 +160,7 @@ class FactsBuilder:
         """
         cluster, names, report = self._cluster, self._located, self._cluster.topology_reports.get(name)
         bound = [pod for pod in cluster.list_pods_on(name) if not names.isdisjoint(pod.requests)]
-        staying = [pod for pod in bound if pod.uid not in absent.uids]
+        staying = [pod for pod in bound if pod.uid not in absent]
         unobserved = list_unobserved(name, cluster, absent)
         taken = [*(pod_usage.count_observed(cluster, pod.uid, name) for pod in staying), *unobserved]
         complement = numa.subtract_usage(from_shape, taken)

@@ -1,20 +1,95 @@
 """Evaluates a class of nodes for one scheduling signature, once for all equal nodes and equal pods.
 
+The signature has all inputs from the pod and the policy to the evaluation of a node. Pods with the same one, usually
+all workers of a gang, share the cached evaluations of all nodes.
+
 The input is the state of a node (`NodeFacts`, hashable). The output (`NodeClass`) has the modelled bandwidth per
 slot, and the inputs of all score terms except locality. Devices that are taken, or a broken rail, leave no slot.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import intent, resources
-from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.nodes import node_slots, numa, scheduling_signature
-from railwright.fabric.placement.state import broken_rails
+from railwright.fabric import intent, resources, views
+from railwright.fabric.placement import bandwidth, scheduling_request
+from railwright.fabric.placement.nodes import numa
+from railwright.fabric.placement.state import object_info
+from railwright.fabric.policy import model, presets
 
 MAX_SLOTS_PER_NODE = 64  # upper limit for the slots of one node; a larger number counts as this
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class SchedulingSignature(msgspec.Struct, frozen=True):
+    """The scheduling signature of equal pods under one policy."""
+
+    key: Hashable
+    spec: views.PodSpec  # only node selector, tolerations and affinity are used
+    fabric: model.Fabric
+    domains: tuple[str, ...]
+    shapes: tuple[model.NodeShape, ...]
+    accelerators: tuple[str, ...]  # the policy's resource names
+    needs: tuple[intent.Need, ...]
+    uncounted_rails: tuple[str, ...]  # used without a resource
+    requests: resources.Amounts
+    devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
+    full_demand: numa.NumaDemand  # needed devices, requested or not
+    is_single_pod: bool  # single-pod job, which fills partly used nodes first
+
+    def count_devices_of_nics(self, need: intent.Need) -> int:
+        """Return the devices of a pool, in milli-units, that are in use if each NIC has one pod."""
+        nics = sum(1 for rail in self.fabric.rails if rail.resource == need.resource) or 1
+        return self.fabric.count_devices(nics) * resources.UNIT
+
+    @property
+    def unrequested(self) -> Mapping[str, int]:
+        """Return the resources of rails that the pod needs and does not request, with the needed amounts."""
+        return {need.resource: need.amount for need in self.needs if not self.requests.get(need.resource, 0)}
+
+    def count_uplinks_per_rail(self) -> float:
+        """Return the number of uplinks available to each rail that a pod with this signature uses.
+
+        If all rails of a node share the uplinks of one switch, a pod that uses four of eight rails has two uplinks for
+        each. If each rail has separate uplinks, it has one.
+        """
+        rails = len(self.fabric.rails)
+        used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
+        is_shared = not presets.has_own_uplinks(self.fabric.placement)
+        return rails / used if is_shared and 0 < used < rails else 1.0
+
+
+def build_signature(
+    request: scheduling_request.SchedulingRequest,
+    requests: resources.Amounts,
+    *,
+    is_single_pod: bool,
+) -> SchedulingSignature:
+    """Build the signature of pods with these requests in the requesting pod's gang."""
+    spec = request.spec
+    needs = request.needs if requests == request.requests else intent.find_requested(requests, request.fabric.rails)
+    constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
+    accelerators = tuple((name, requests[name]) for name in request.accelerators if requests.get(name, 0) > 0)
+    demand = numa.NumaDemand(accelerators, pools=tuple((need.resource, need.amount) for need in needs))
+    fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.uncounted_rails, request.domains)
+    return SchedulingSignature(
+        key=(*fabric_key, needs, tuple(sorted(requests.items())), constraints, is_single_pod),
+        spec=spec,
+        fabric=request.fabric,
+        domains=request.domains,
+        shapes=request.shapes,
+        accelerators=request.accelerators,
+        needs=needs,
+        uncounted_rails=request.uncounted_rails,
+        requests=requests,
+        devices=tuple(name for name, _ in (*accelerators, *demand.pools)),
+        full_demand=demand,
+        is_single_pod=is_single_pod,
+    )
 
 
 class NodeFacts(NamedTuple):
@@ -28,9 +103,65 @@ class NodeFacts(NamedTuple):
     capacity: tuple[int, ...]
     # used by peers of the requesting pod, which share its NICs; includes rails they use without requesting them
     peer_usage: tuple[int, ...]
-    broken: tuple[broken_rails.BrokenRail, ...]  # rails of the pod; the node comes last
+    broken: tuple[object_info.BrokenRail, ...]  # rails of the pod; the node comes last
     zones: numa.Zones = ()
     allocatable_zones: numa.Zones = ()  # allocatable, as if no pod ran on the node
+
+
+# --- the slots and the pools of a node ------------------------------------------------------------------------
+
+Bandwidth = float
+"""Modelled bandwidth, 0..1."""
+
+ALL_RAILS = -1  # as a bit mask
+TOLERANCE = 1e-9  # two sums of the same shares may differ in the last bit
+
+
+class NodeCapacity(msgspec.Struct, frozen=True, cache_hash=True):
+    """Capacity and quality of the nodes of one class, for pods of this gang."""
+
+    shape: str
+    rails: int  # bit mask of the requested rails that have bandwidth left
+    shares: tuple[float, ...]  # bandwidth of each requested rail for one more pod, as a share of all requested rails
+    # one item per slot, best first: 1 if GPUs and NICs share a NUMA node, else less
+    slot_numa_factors: tuple[float, ...]
+    is_idle: bool  # no accelerator or rail of the node is in use
+    has_unsplit_slot: bool = True  # one of its slots uses no more NUMA nodes than necessary
+    # `shares` with 2, 3, ... more pods; () if each pod has its own NICs
+    crowded_shares: tuple[tuple[float, ...], ...] = ()
+
+    def compute_bandwidth(self, rails: int, pods: int = 1) -> Bandwidth:
+        """Return the bandwidth of each of `pods` further pods over these rails, if aligned; 1 without rails."""
+        shares = self.crowded_shares[pods - 2] if self.crowded_shares and pods > 1 else self.shares
+        return sum_shares(shares, rails)
+
+    def count_slots(self, rails: int, min_bandwidth: Bandwidth) -> int:
+        """Return the number of slots on a node at this bandwidth or more, over these rails."""
+        if self.rails & rails != rails:
+            return 0
+        least = min_bandwidth - TOLERANCE
+        bandwidths = list_bandwidths(self, rails)
+        for slot, value in enumerate(bandwidths):  # best first
+            if value < least:
+                return slot
+        return len(bandwidths)
+
+    @property
+    def fill_priority(self) -> int:
+        """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
+        return 2 * (not self.has_unsplit_slot) + self.is_idle
+
+
+def sum_shares(shares: Sequence[Bandwidth], rails: int) -> Bandwidth:
+    """Return the bandwidth over these rails, given the share of each requested rail; 1 without rails."""
+    return sum(share for bit, share in enumerate(shares) if rails >> bit & 1) if shares else 1.0
+
+
+@functools.lru_cache(maxsize=4096)  # a plan asks some twenty times for those of a few classes
+def list_bandwidths(node_capacity: NodeCapacity, rails: int) -> Sequence[Bandwidth]:
+    """Return the bandwidth per pod with 1, 2, ... further pods on a node. They share its NICs: the slowest counts."""
+    factors = enumerate(node_capacity.slot_numa_factors, 1)
+    return tuple([factor * node_capacity.compute_bandwidth(rails, pods) for pods, factor in factors])
 
 
 class PoolAvailability(msgspec.Struct, frozen=True):
@@ -82,9 +213,9 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     demand: numa.NumaDemand
     pools: tuple[PoolAvailability, ...]
     numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
-    capacity: node_slots.NodeCapacity
+    capacity: NodeCapacity
     usage: Mapping[str, ResourceUsage]  # of each requested accelerator and pool
-    available_rails: int = node_slots.ALL_RAILS  # bit mask of the needed rails that the node has, free or not
+    available_rails: int = ALL_RAILS  # bit mask of the needed rails that the node has, free or not
     placed_shares: tuple[float, ...] = ()  # `capacity.shares` for the peers that the node runs
     score: float = 0.0  # without locality, 0..100
     fill_order: tuple[float, ...] = ()  # sort key for a single-pod job, lower first; () for other jobs
@@ -95,7 +226,7 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
         return not self.facts.fits_by_other_resources or any(row.free < row.requested for row in self.usage.values())
 
 
-def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeClass:
+def evaluate(signature: SchedulingSignature, facts: NodeFacts) -> NodeClass:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
     usage = {
@@ -127,12 +258,12 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
 def _find_available_rails(pools: Sequence[PoolAvailability]) -> int:
     """Return the bit mask of the rails that the node has, free or not; all bits if the pod needs no rail."""
     if not pools:
-        return node_slots.ALL_RAILS
+        return ALL_RAILS
     there = [pool.allocatable > 0 and rate > 0 for pool in pools for rate in pool.rate_rails()]
     return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
 
 
-def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> tuple[PoolAvailability, ...]:
+def _list_pools(signature: SchedulingSignature, facts: NodeFacts) -> tuple[PoolAvailability, ...]:
     """Return the availability of each pool that the pod needs, and of its rails without a resource."""
     offset = len(signature.devices) - len(signature.needs)
     amounts = zip(facts.free[offset:], facts.allocatable[offset:], facts.capacity[offset:], strict=True)
@@ -145,12 +276,12 @@ def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: Node
 
 
 def _build_capacity(
-    signature: scheduling_signature.SchedulingSignature,
+    signature: SchedulingSignature,
     facts: NodeFacts,
     pools: tuple[PoolAvailability, ...],
     numa_assignments: tuple[numa.NumaAssignment, ...],
     slots: int,
-) -> node_slots.NodeCapacity:
+) -> NodeCapacity:
     shares = _compute_shares(signature, facts, pools)
     crowded_shares = (
         ()
@@ -158,41 +289,38 @@ def _build_capacity(
         else tuple(_compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
     )
     is_idle = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
-    slot_numa_factors, unsplit_slots = (1.0,) * slots, slots
+    slot_numa_factors, has_unsplit_slot = (1.0,) * slots, slots > 0
     if numa_assignments:
         factors = [_compute_numa_factor(signature, assignment) for assignment in numa_assignments[:slots]]
         slot_numa_factors = tuple(sorted(factors, reverse=True))
-        unsplit_slots = _count_unsplit_slots(signature, facts, numa_assignments[:slots])
-    return node_slots.NodeCapacity(
+        has_unsplit_slot = _has_unsplit_slot(signature, facts, numa_assignments[:slots])
+    return NodeCapacity(
         shape=facts.shape,
         rails=sum(1 << bit for bit, share in enumerate(shares) if share > 0),
         shares=shares,
         slot_numa_factors=slot_numa_factors,
         is_idle=is_idle,
-        unsplit_slots=unsplit_slots,
+        has_unsplit_slot=has_unsplit_slot,
         crowded_shares=crowded_shares if any(pod_shares != shares for pod_shares in crowded_shares) else (),
     )
 
 
-def _count_unsplit_slots(
-    signature: scheduling_signature.SchedulingSignature,
+def _has_unsplit_slot(
+    signature: SchedulingSignature,
     facts: NodeFacts,
     numa_assignments: tuple[numa.NumaAssignment, ...],
-) -> int:
-    """Return the slots that use no more NUMA nodes than on an empty node. For a single-pod job only its GPUs count."""
-    demand = (
-        numa.NumaDemand(accelerators=signature.full_demand.accelerators, pools=())
-        if signature.is_single_pod
-        else signature.full_demand
-    )
+) -> bool:
+    """True if a slot uses no more NUMA nodes than on an empty node. For a single-pod job only its GPUs count."""
+    demand = signature.full_demand
     if signature.is_single_pod:
+        demand = numa.NumaDemand(accelerators=demand.accelerators, pools=())
         numa_assignments = numa.assign_all(facts.zones, demand, len(numa_assignments), signature.unrequested)
     ideal = numa.assign(facts.allocatable_zones, demand)
     min_zones = len(ideal.zones) if ideal else len(facts.zones)
-    return sum(1 for assignment in numa_assignments if len(assignment.zones) <= min_zones)
+    return any(len(assignment.zones) <= min_zones for assignment in numa_assignments)
 
 
-def _compute_numa_factor(signature: scheduling_signature.SchedulingSignature, assignment: numa.NumaAssignment) -> float:
+def _compute_numa_factor(signature: SchedulingSignature, assignment: numa.NumaAssignment) -> float:
     """Return the NUMA factor, 0..1, of a pod's rail bandwidth: less than 1 if rails are on another NUMA node."""
     rail_devices = signature.full_demand.rail_devices
     if assignment.local >= rail_devices:
@@ -201,7 +329,7 @@ def _compute_numa_factor(signature: scheduling_signature.SchedulingSignature, as
 
 
 def _compute_shares(
-    signature: scheduling_signature.SchedulingSignature,
+    signature: SchedulingSignature,
     facts: NodeFacts,
     pools: tuple[PoolAvailability, ...],
     further_pods: int = 1,
@@ -229,7 +357,7 @@ def _compute_shares(
 def _count_pods_per_nic(
     pool: PoolAvailability,
     peer_usage: int,
-    signature: scheduling_signature.SchedulingSignature,
+    signature: SchedulingSignature,
     further_pods: int,
 ) -> int:
     """Return the pods per NIC of a pool with `further_pods` further pods, evenly distributed over the NICs."""

@@ -18,7 +18,6 @@ from railwright.fabric.placement.nodes import (
     eligibility,
     facts_builder,
     node_evaluation,
-    scheduling_signature,
     score_terms,
 )
 from railwright.fabric.placement.state import cluster_state, gang_status, object_info, pod_usage
@@ -40,27 +39,25 @@ class NodeStates:
     def __init__(
         self,
         cluster: cluster_state.ClusterState,
-        domains: cluster_state.DomainIndex,
+        domains: tuple[str, ...],
+        rails: tuple[str, ...],
         shapes: Sequence[model.NodeShape],
     ) -> None:
-        self._cluster, self._shapes = cluster, shapes
-        self.domains = domains
-        self._clear()
-
-    def _clear(self) -> None:
+        self._cluster, self._domains, self._rails, self._shapes = cluster, domains, rails, shapes
         self._positions = (-1, -1)  # in the change logs of the cluster state and of the assumed pods
         self._states: bounded_cache.BoundedCache[Hashable, NodeState] = bounded_cache.BoundedCache(_MAX_STATES)
+        self._domain_sizes: dict[topology.Domain, int] = {}  # computed on demand
         self.by_node: dict[str, NodeState] = {}
         self.by_leaf: dict[topology.Domain, dict[NodeState, int]] = {}  # leaf -> state -> number of nodes
-        self.domains.clear()
+        self.leaf_by_node: dict[str, topology.Domain] = {}
+        self.nodes_by_leaf: dict[topology.Domain, dict[str, None]] = {}  # leaf -> its nodes
 
     def refresh(self) -> None:
         """Update the nodes that changed since the last call."""
         logs = self._cluster.change_log, self._cluster.assumed.change_log
         changes = [log.read_since(position) for log, position in zip(logs, self._positions, strict=True)]
         if None in changes:
-            self._clear()
-            changes = [list(self._cluster.nodes)]
+            changes = [dict.fromkeys([*self.by_node, *self._cluster.nodes])]
         self._positions = logs[0].position, logs[1].position
         for names in changes:
             for name in names or ():
@@ -68,19 +65,40 @@ class NodeStates:
 
     def _update(self, name: str) -> None:
         if (old := self.by_node.pop(name, None)) is not None:
-            leaf = self.domains.leaf_by_node[name]
-            states = self.by_leaf[leaf]
+            states = self.by_leaf[self.leaf_by_node[name]]
             states[old] -= 1
             if not states[old]:
                 del states[old]
-            if not states:
-                del self.by_leaf[leaf]
-        self.domains.update(name)
         node = self._cluster.nodes.get(name)
+        self._move(name, None if node is None else self._cluster.find_leaf(node, self._domains, self._rails))
         if node is not None:
             state = self.by_node[name] = self._read_state(node)
-            states = self.by_leaf.setdefault(self.domains.leaf_by_node[name], {})
+            states = self.by_leaf.setdefault(self.leaf_by_node[name], {})
             states[state] = states.get(state, 0) + 1
+
+    def _move(self, name: str, leaf: topology.Domain | None) -> None:
+        """Record the leaf of a node; None if it is gone."""
+        old = self.leaf_by_node.get(name)
+        if old == leaf:
+            return
+        self._domain_sizes = {}
+        if old is not None:
+            del self.leaf_by_node[name], self.nodes_by_leaf[old][name]
+            if not self.nodes_by_leaf[old]:
+                del self.nodes_by_leaf[old], self.by_leaf[old]
+        if leaf is not None:
+            self.leaf_by_node[name] = leaf
+            self.nodes_by_leaf.setdefault(leaf, {})[name] = None
+
+    @property
+    def domain_sizes(self) -> Mapping[topology.Domain, int]:
+        """Return the number of nodes of each domain at any level, free or not."""
+        if not self._domain_sizes:
+            sizes: Counter[topology.Domain] = Counter()
+            for leaf, names in self.nodes_by_leaf.items():
+                sizes.update(dict.fromkeys([leaf[level:] for level in range(len(leaf))], len(names)))
+            self._domain_sizes = sizes
+        return self._domain_sizes
 
     def _read_state(self, node: object_info.NodeInfo) -> NodeState:
         cluster, name = self._cluster, node.name
@@ -111,7 +129,7 @@ class NodeIndex:
 
     def __init__(
         self,
-        signature: scheduling_signature.SchedulingSignature,
+        signature: node_evaluation.SchedulingSignature,
         states: NodeStates,
         cluster: cluster_state.ClusterState,
     ) -> None:
@@ -119,8 +137,8 @@ class NodeIndex:
         self.facts = facts_builder.FactsBuilder(signature, cluster)
         self._uplinks_per_rail = signature.count_uplinks_per_rail()
         self._states, self._cluster = states, cluster
-        self.leaf_by_node: Mapping[str, topology.Domain] = states.domains.leaf_by_node
-        self.nodes_by_leaf: Mapping[topology.Domain, Mapping[str, None]] = states.domains.nodes_by_leaf
+        self.leaf_by_node: Mapping[str, topology.Domain] = states.leaf_by_node
+        self.nodes_by_leaf: Mapping[topology.Domain, Mapping[str, None]] = states.nodes_by_leaf
         self._class_by_facts: dict[node_evaluation.NodeFacts, node_evaluation.NodeClass] = {}
         self._class_by_state = _ClassByState(self._evaluate)
         self._unselected: tuple[int, Collection[str]] = (-1, ())  # at a version of the nodes
@@ -134,7 +152,7 @@ class NodeIndex:
     def uplinks(self) -> bandwidth.Uplinks:
         """Return the uplinks of all domains, as a gang of such pods uses them."""
         ratios = self.signature.fabric.placement.oversubscription
-        return bandwidth.Uplinks(self._states.domains.domain_sizes, ratios, self._uplinks_per_rail)
+        return bandwidth.Uplinks(self._states.domain_sizes, ratios, self._uplinks_per_rail)
 
     def find_class(self, name: str) -> node_evaluation.NodeClass | None:
         """Return the class of a node; None if the cache does not contain it."""
@@ -236,28 +254,28 @@ def find_overrides(
 ) -> Overrides:
     """Return the nodes whose class for this request differs from the index.
 
-    Peers of the requesting pod share its NICs. The assumptions about pods that the scheduler is retrying are void, and
-    the pod's own old allocation never counts against it (docs/interface.md 7.7).
+    Peers of the requesting pod share its NICs. The pod's own old allocation never counts against it (docs/interface.md
+    7.7).
     """
     overrides: Overrides = {}
     unselected = {name for name in index.unselected if name not in request.offered}
     for name in unselected:
         if (known := index.find_class(name)) is not None:
             overrides[name] = index.get_class(known.facts._replace(eligible=False))
-    changed_nodes = {pod.node for uid in gang.retried_uids if (pod := cluster.assumed.get(uid))}
-    changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
+    changed_nodes = {*pod_usage.list_nodes(cluster, request.uid)}
+    if (assumed_pod := cluster.assumed.get(request.uid)) is not None:
+        changed_nodes.add(assumed_pod.node)
     peer_requests = _list_peer_requests(index, gang.placed)
-    absent = facts_builder.Absent([request.uid], gang.retried_uids)
     for name in sorted(changed_nodes | peer_requests.keys()):  # between equal plans, the order of classes decides
         if name in cluster.nodes:
-            facts = index.facts.build(cluster.nodes[name], None, peer_requests.get(name, ()), absent=absent)
+            facts = index.facts.build(cluster.nodes[name], None, peer_requests.get(name, ()), absent=[request.uid])
             overrides[name] = index.get_class(facts._replace(eligible=False) if name in unselected else facts)
     if request.is_announced:
-        overrides |= _find_emptied(RequestView(request, index, overrides), cluster, absent)
+        overrides |= _find_emptied(RequestView(request, index, overrides), cluster)
     return overrides
 
 
-def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState, absent: facts_builder.Absent) -> Overrides:
+def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState) -> Overrides:
     """Return the classes of candidate nodes with too few free resources, as if their bound pods were gone.
 
     Volcano scores such nodes to choose pods to preempt, or because pods there terminate. It does not count devices of
@@ -272,7 +290,7 @@ def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState, absent
             continue
         free = Counter(cluster.nodes[name].allocatable)
         for pod in cluster.assumed.list_on_node(name):
-            if pod.uid not in absent.ignored_uids:
+            if pod.uid != view.request.uid:
                 free.subtract(pod.requests)
         for device in cluster.list_claimable(name):
             free[device] = facts_builder.compute_free(name, cluster).get(device, 0)

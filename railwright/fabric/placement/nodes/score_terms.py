@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import resources, text
-from railwright.fabric.placement.nodes import node_evaluation, scheduling_signature
+from railwright.fabric.placement.nodes import node_evaluation
 
 
 class ScoreTerm(NamedTuple):
@@ -60,7 +60,7 @@ def _score_numa(node_class: node_evaluation.NodeClass) -> float:
         return 0.0
     rail_devices = node_class.demand.rail_devices
     if not rail_devices:
-        return float(node_class.capacity.unsplit_slots > 0)
+        return float(node_class.capacity.has_unsplit_slot)
     local = node_class.numa_assignments[0].local
     return 1.0 if local >= rail_devices else local / rail_devices / 2
 
@@ -74,7 +74,7 @@ def _explain_numa(node_class: node_evaluation.NodeClass) -> str:
     zones = "+".join(map(str, best.zones))
     rail_devices = node_class.demand.rail_devices
     if not rail_devices:
-        return f"GPUs {'on NUMA node' if node_class.capacity.unsplit_slots > 0 else 'split over NUMA nodes'} {zones}"
+        return f"GPUs {'on NUMA node' if node_class.capacity.has_unsplit_slot else 'split over NUMA nodes'} {zones}"
     if best.local >= rail_devices:
         return f"GPUs and rails together on NUMA node {zones}"
     return f"{best.local} of {text.format_count(rail_devices, 'rail')} local to their GPUs, NUMA nodes {zones}"
@@ -136,13 +136,13 @@ def compute_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ..
 def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
     """Return the fill order, without rails, as a number from 0 to the sum of the weights of `numa` and `packing`."""
     tie = _ALIGNED / max([1, *(usage.allocatable // resources.UNIT for usage in _list_usage(node_class))])
-    is_unsplit = node_class.capacity.unsplit_slots > 0
+    is_unsplit = node_class.capacity.has_unsplit_slot
     utilization = (_compute_utilization(node_class) + tie * NUMA.score(node_class)) / (1 + tie)
     weight = NUMA.weight + PACKING.weight
     return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)
 
 
-def compute_score(node_class: node_evaluation.NodeClass, signature: scheduling_signature.SchedulingSignature) -> float:
+def compute_score(node_class: node_evaluation.NodeClass, signature: node_evaluation.SchedulingSignature) -> float:
     """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
     if node_class.facts.broken:
         return 0.0
@@ -153,12 +153,12 @@ def compute_score(node_class: node_evaluation.NodeClass, signature: scheduling_s
     return 100.0 * total / _sum_weights(signature)
 
 
-def score_locality(value: float, signature: scheduling_signature.SchedulingSignature) -> float:
-    """Return the score, 0..100, that a locality value of 0..1 adds; 0 if the policy has no domains."""
-    return 100.0 * LOCALITY_WEIGHT * value / _sum_weights(signature) if signature.domains else 0.0
+def score_locality(signature: node_evaluation.SchedulingSignature) -> float:
+    """Return the score, 0..100, that the best locality adds; 0 if the policy has no domains."""
+    return 100.0 * LOCALITY_WEIGHT / _sum_weights(signature) if signature.domains else 0.0
 
 
-def _sum_weights(signature: scheduling_signature.SchedulingSignature) -> float:
+def _sum_weights(signature: node_evaluation.SchedulingSignature) -> float:
     return (LOCALITY_WEIGHT if signature.domains else 0.0) + sum([term.weight for term in TERMS])
 
 

@@ -98,6 +98,18 @@ class AssumedPods:
         self.change_log.record(assumed_pod.node)
         return True
 
+    def forget_retried(self, uid: str) -> None:
+        """Forget what an earlier session announced of the gang of a pod that Volcano asks about again.
+
+        Volcano commits all allocations of a gang in a session or none, and does not ask about a pod that it is binding.
+        """
+        old = self._entries.get(uid)
+        if old is None or old.state is not State.UNCONFIRMED:
+            return
+        for pod in (old, *self.list_of_gang(old.gang)):
+            if pod.state is State.UNCONFIRMED and pod.since == old.since:
+                self.forget(pod.uid)
+
     def record_changes(self, uids: Iterable[str]) -> None:
         """Record a change of the nodes on which these pods are assumed, because their claims were observed."""
         for uid in uids:
@@ -165,19 +177,6 @@ def _remove(index: dict[Key, dict[str, AssumedPod]], key: Key, uid: str) -> None
     index[key].pop(uid)
     if not index[key]:
         del index[key]
-
-
-def find_stale(assumed: AssumedPods, uid: str) -> frozenset[str]:
-    """Return the UIDs of pods whose assumptions are void because the scheduler retries `uid`, which is one of them.
-
-    Volcano commits all allocations of a gang in a session or none, and does not request a pod that it is binding. Stale
-    assumptions no longer count as placed peers; their nodes stay reserved until the pods are assumed again.
-    """
-    old = assumed.get(uid)
-    if old is None or old.state is not State.UNCONFIRMED:
-        return frozenset((uid,))
-    gang = assumed.list_of_gang(old.gang)
-    return frozenset((uid, *(pod.uid for pod in gang if pod.state is State.UNCONFIRMED and pod.since == old.since)))
 
 
 def find_uncertain(assumed: AssumedPods, gang: membership.GangKey, seen: Collection[str]) -> Collection[str]:

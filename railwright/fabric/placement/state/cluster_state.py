@@ -16,11 +16,9 @@ from railwright.fabric import bounded_cache, hypernodes, node_views, resources, 
 from railwright.fabric.claims import inventory
 from railwright.fabric.placement.state import (
     assumed_pods,
-    broken_rails,
     change_log,
     declared_sizes,
     object_info,
-    reduced_pods,
 )
 from railwright.fabric.workloads import frameworks, membership
 
@@ -124,13 +122,11 @@ class ClusterState:
         self.pods: Mapping[str, object_info.PodInfo] = self._pods.by_uid  # that have not ended, by UID
         self._names_version = 0  # of the inventory, for which the requests of pods were computed
         self._claimable: dict[str, frozenset[str]] = {}  # resources that nodes have by slices only
-        # of nodes; computed on demand, invalidated by changes
-        self._free: dict[str, resources.FrozenAmounts] = {}
         self.topology_reports: dict[str, node_views.NodeResourceTopology] = {}  # by node, of those that have one
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
         self._requests = resources.RequestReader(self._share)
         self._interner = bounded_cache.StringInterner()
-        self._reducer = reduced_pods.PodReducer()
+        self._reducer = object_info.PodReducer()
         self.sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
         self.version = 0  # incremented by every change
@@ -165,14 +161,11 @@ class ClusterState:
         requests = self.devices.add_requests(inventory.identify_claims(pod), resources.compute_requests(pod.spec))
         return self._amounts.get(requests, requests)
 
-    def get_free(self, node: str) -> resources.FrozenAmounts:
+    def get_free(self, node: str) -> resources.Amounts:
         """Return a node's allocatable minus the requests of its bound pods; negative if overcommitted."""
-        free = self._free.get(node)
-        if free is None:
-            free = self.nodes[node].allocatable
-            if used := self.get_used(node):
-                free = self._share({**free, **{name: free.get(name, 0) - amount for name, amount in used.items()}})
-            self._free[node] = free
+        free = self.nodes[node].allocatable
+        if used := self.get_used(node):
+            return {**free, **{name: free.get(name, 0) - amount for name, amount in used.items()}}
         return free
 
     def list_pods_on(self, node: str) -> Iterator[object_info.PodInfo]:
@@ -204,6 +197,10 @@ class ClusterState:
             return ()
         present = {pod.place for pod in self.get_gang(key).values()}
         return {pod.place: pod for pod in ended.values() if pod.place not in present}.values()
+
+    def find_leaf(self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str]) -> topology.Domain:
+        """Return the leaf of a node, or NO_DOMAIN if it has none; arguments as of `locate`."""
+        return topology.get_domain(self.locate(node, domains, rails))
 
     def locate(self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
@@ -359,7 +356,7 @@ class ClusterState:
                     self.nodes[name] = node
                     self.nodes_version += 1
                     self.nodes_with_broken_rails.discard(name)
-                    if broken_rails.may_have_broken(node):
+                    if object_info.may_have_broken(node):
                         self.nodes_with_broken_rails.add(name)
             self._record_change(name)
 
@@ -411,66 +408,5 @@ class ClusterState:
         self.version += 1
 
     def _record_change(self, node: str) -> None:
-        self._free.pop(node, None)
         self.change_log.record(node)
         self.version += 1
-
-
-# --- its domains ----------------------------------------------------------------------------------------------
-
-
-class DomainIndex:
-    """The leaves of all nodes."""
-
-    def __init__(self, cluster: ClusterState, domains: tuple[str, ...], rails: tuple[str, ...]) -> None:
-        self._cluster = cluster
-        self._domains = domains
-        self._rails = rails
-        self._position = -1
-        self._domain_sizes: dict[topology.Domain, int] | None = None
-        self.leaf_by_node: dict[str, topology.Domain] = {}
-        self.nodes_by_leaf: dict[topology.Domain, dict[str, None]] = {}  # leaf -> its nodes
-        self._shared: dict[topology.Domain, topology.Domain] = {}  # one object for equal leaves, found faster as a key
-
-    def refresh(self) -> None:
-        """Update the nodes that changed since the last call."""
-        changed = self._cluster.change_log.read_since(self._position)
-        self._position = self._cluster.change_log.position
-        if changed is None:
-            self.clear()
-            changed = list(self._cluster.nodes)
-        for name in changed:
-            self.update(name)
-
-    def clear(self) -> None:
-        """Forget all nodes."""
-        self.leaf_by_node.clear()
-        self.nodes_by_leaf.clear()
-        self._shared.clear()
-        self._domain_sizes = None
-
-    def update(self, name: str) -> None:
-        """Update a node that was added, changed or removed."""
-        node = self._cluster.nodes.get(name)
-        leaf = None if node is None else topology.get_domain(self._cluster.locate(node, self._domains, self._rails))
-        old = self.leaf_by_node.get(name)
-        if old == leaf:
-            return
-        self._domain_sizes = None
-        if old is not None:
-            del self.leaf_by_node[name], self.nodes_by_leaf[old][name]
-            if not self.nodes_by_leaf[old]:
-                del self.nodes_by_leaf[old], self._shared[old]
-        if leaf is not None:
-            leaf = self.leaf_by_node[name] = self._shared.setdefault(leaf, leaf)
-            self.nodes_by_leaf.setdefault(leaf, {})[name] = None
-
-    @property
-    def domain_sizes(self) -> Mapping[topology.Domain, int]:
-        """Return the number of nodes of each domain at any level, free or not."""
-        if self._domain_sizes is None:
-            self._domain_sizes = {}
-            for leaf, names in self.nodes_by_leaf.items():
-                for level in range(len(leaf)):
-                    self._domain_sizes[leaf[level:]] = self._domain_sizes.get(leaf[level:], 0) + len(names)
-        return self._domain_sizes

@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.fabric import resources
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
+from railwright.fabric.placement.state import cluster_state, object_info
 from railwright.fabric.workloads import membership
 
 
@@ -31,7 +31,7 @@ def list_placed(
     cluster: cluster_state.ClusterState,
     *,
     except_uid: str,
-    ignored_uids: Collection[str],
+    ignored_uids: Collection[str] = (),
 ) -> list[PlacedPeer]:
     """Return the pods that are bound or assumed, or whose claims hold devices of a node, by rank.
 
@@ -47,7 +47,7 @@ def list_placed(
             if pod.uid != except_uid and (node := pod.node or find_node(pod, cluster))
         }
     for pod in cluster.assumed.list_of_gang(gang):
-        if pod.uid not in ignored_uids:
+        if pod.uid != except_uid and pod.uid not in ignored_uids:
             placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests))
     return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
 
@@ -85,8 +85,6 @@ class GangStatus(msgspec.Struct, frozen=True):
     planning_request: resources.FrozenAmounts  # requests of the pod that the plan is based on: the size of a slot
     # placed peers that request devices (launchers do not), or all if no pod of the gang does
     placed_workers: Sequence[PlacedPeer]
-    # UIDs whose earlier assumption is void because the scheduler is retrying them (includes the requesting pod)
-    retried_uids: frozenset[str] = frozenset()
 
     @property
     def remaining_slots(self) -> int:
@@ -113,8 +111,7 @@ def build_status(
     ranks are the missing indexes: a Job's controller creates several pods at the same time, so a scheduler may ask
     about a rank before lower ones exist.
     """
-    retried_uids = assumed_pods.find_stale(cluster.assumed, request.uid)
-    placed = list_placed(request.gang, cluster, except_uid=request.uid, ignored_uids=retried_uids)
+    placed = list_placed(request.gang, cluster, except_uid=request.uid)
     placed_uids = {request.uid, *(peer.uid for peer in placed)}
     waiting = [pod for uid, pod in cluster.get_gang(request.gang).items() if uid not in placed_uids]
     size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1
@@ -124,39 +121,34 @@ def build_status(
     workers = _select_device_pods(waiting, devices)
     placed_workers = _select_device_pods(placed, devices)
 
-    def build(slot_ranks: Sequence[membership.Rank], unplaced: int, planning: resources.FrozenAmounts) -> GangStatus:
-        return GangStatus(
-            size=size,
-            placed=placed,
-            slot_ranks=slot_ranks,
-            missing=missing,
-            unplaced=unplaced + missing,
-            planning_request=planning,
-            placed_workers=placed if not placed_workers and devices.isdisjoint(planning) else placed_workers,
-            retried_uids=retried_uids,
-        )
-
-    own_requests = request.requests
-    if not devices.isdisjoint(own_requests):
-        kinds = {id(pod.requests): pod.requests for pod in workers}  # equal ones are mostly one object
-        distinct = dict.fromkeys([own_requests, *kinds.values()])
-        # that with the most accelerators, the own one on ties: a smaller pod would overestimate the slots
-        largest = max(distinct, key=lambda requests: sum([requests.get(name, 0) for name in request.accelerators]))
-        if len(distinct) == 1:
-            ranks = [request.rank, *[pod.rank for pod in workers]]
-            if missing:
-                ended = [pod.rank for pod in cluster.list_ended(request.gang)]
-                known = [*ranks, *[peer.rank for peer in placed_workers], *ended]
-                late = _list_late_ranks(known, size + len(ended), missing)
-                missing -= len(late)
-                ranks += late
-            return build(sorted(ranks), len(ranks), largest)
-        pods = [(request.rank, own_requests), *((pod.rank, pod.requests) for pod in workers)]
-        return build(_assign_slots(pods, largest), len(pods), largest)
-    if not workers:
-        return build(sorted([request.rank, *(pod.rank for pod in waiting)]), len(waiting) + 1, own_requests)
-    largest = max(workers, key=lambda pod: sum(pod.requests.get(name, 0) for name in devices)).requests
-    return build(_assign_slots([(pod.rank, pod.requests) for pod in workers], largest), len(workers), largest)
+    own = request.rank, request.requests
+    takes_devices = not devices.isdisjoint(request.requests)
+    # a launcher is planned by the workers, unless no pod of the gang requests devices
+    pods = [(pod.rank, pod.requests) for pod in (workers if takes_devices else workers or waiting)]
+    if takes_devices or not workers:
+        pods.insert(0, own)
+    # that with the most accelerators, the own one on ties: a smaller pod would overestimate the slots
+    distinct = dict.fromkeys({id(requests): requests for _, requests in pods}.values())  # most are one object
+    largest = max(distinct, key=lambda requests: sum([requests.get(name, 0) for name in request.accelerators]))
+    if len(distinct) == 1:
+        ranks = [rank for rank, _ in pods]
+        if missing:
+            ended = [pod.rank for pod in cluster.list_ended(request.gang)]
+            known = [*ranks, *[peer.rank for peer in placed_workers], *ended]
+            ranks += _list_late_ranks(known, size + len(ended), missing)
+        slot_ranks: Sequence[membership.Rank] = sorted(ranks)
+        late = len(ranks) - len(pods)
+    else:
+        slot_ranks, late = _assign_slots(pods, largest), 0
+    return GangStatus(
+        size=size,
+        placed=placed,
+        slot_ranks=slot_ranks,
+        missing=missing - late,
+        unplaced=len(pods) + missing,
+        planning_request=largest,
+        placed_workers=placed if not placed_workers and devices.isdisjoint(largest) else placed_workers,
+    )
 
 
 def _list_late_ranks(ranks: Sequence[membership.Rank], size: int, missing: int) -> Sequence[membership.Rank]:

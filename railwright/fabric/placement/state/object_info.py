@@ -1,12 +1,22 @@
-"""The fields of nodes and pods that placement uses."""
+"""The fields of nodes and pods that placement uses, and which rails of a node are broken.
 
-from collections.abc import Callable, Mapping
+A rail is broken if the node has devices of it and none is allocatable: the device plugin found them unhealthy, or its
+driver tainted them in the ResourceSlice. It is also broken if the node's annotation `railwright.io/broken-rails` names
+it, in any fabric. If some devices are allocatable, the rail is only ranked lower, because it is unknown which of
+several rails with one resource lacks its device.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from railwright.fabric import bounded_cache, intent, names, node_views, resources, views
 from railwright.fabric.claims import inventory
-from railwright.fabric.workloads import membership
+from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import PlacementCode
+from railwright.fabric.workloads import membership, registry
 
 _GATED = "SchedulingGated"  # reason of a condition (k8s.io/api/core/v1, PodReasonSchedulingGated)
 _MAX_TEXT, _MAX_NAMES = 4096, 64  # characters and names of an annotation of a node
@@ -47,6 +57,46 @@ def read_broken_rails(annotations: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     rails = (part.strip() for part in value[:_MAX_TEXT].split(",", _MAX_NAMES)[:_MAX_NAMES])
     return tuple(dict.fromkeys(filter(None, rails)))
+
+
+# --- broken rails ---------------------------------------------------------------------------------------------
+
+
+class BrokenRail(NamedTuple):
+    """A rail that is broken, and why."""
+
+    rail: str
+    is_named: bool  # by the annotation
+
+    def describe(self) -> reason.Reason:
+        """Return the reason."""
+        if self.is_named:
+            message = f"the node's annotation {names.BROKEN_RAILS} names {self.rail}"
+            return reason.Reason(PlacementCode.RAIL_BROKEN, message)
+        return reason.Reason(PlacementCode.RAIL_BROKEN, f"{self.rail} dead or absent")
+
+
+def may_have_broken(node: NodeInfo) -> bool:
+    """True if an annotation names rails of the node, or no device of one of its extended resources is allocatable."""
+    return bool(node.broken_rails) or any(_is_dead(node, name) for name in node.capacity if "/" in name)
+
+
+def find_broken(node: NodeInfo, rails: Iterable[model.Rail]) -> tuple[BrokenRail, ...]:
+    """Return the broken rails of a node among `rails`."""
+    return tuple(
+        [
+            BrokenRail(rail.name, rail.name in node.broken_rails)
+            for rail in rails
+            if rail.name in node.broken_rails or (rail.resource and _is_dead(node, rail.resource))
+        ]
+    )
+
+
+def _is_dead(node: NodeInfo, resource: str) -> bool:
+    return node.capacity.get(resource, 0) > 0 and node.allocatable.get(resource, 0) <= 0
+
+
+# --- pods -----------------------------------------------------------------------------------------------------
 
 
 class PodInfo(msgspec.Struct, gc=False, frozen=True):
@@ -118,4 +168,63 @@ def read_pod(
         policy=intern(record.digest),
         fabric=intern(record.fabric),
         rails=rails if sum(map(len, rails)) <= _MAX_RAILS else (),
+    )
+
+
+_MAX_RECORD = 500  # characters of a record that cannot be read
+_MAX_SPECS = 4096  # distinct scheduling constraints; all pods of a gang share one
+_ANNOTATIONS = (  # that placement reads
+    names.FABRIC,
+    names.INJECTION,
+    names.RAILS,
+    *(key for framework in registry.FRAMEWORKS for key in framework.gang_annotations),
+)
+
+
+class PodReducer:
+    """Reduces pods. Those with equal specs share one."""
+
+    def __init__(self) -> None:
+        self._specs = bounded_cache.BoundedCache[bytes, views.PodSpec](_MAX_SPECS)
+
+    def reduce(self, pod: views.Pod) -> views.Pod | None:
+        """Return a pod with only the fields that placement reads; None if it did not opt in."""
+        if not intent.is_opted_in(pod):
+            return None
+        meta, slim = pod.metadata, _trim_spec(pod.spec)
+        annotations = {key: meta.annotations[key] for key in _ANNOTATIONS if key in meta.annotations}
+        if names.INJECTION in annotations:  # kilobytes, of which placement reads two fields
+            annotations[names.INJECTION] = _shorten_record(annotations[names.INJECTION])
+        return views.Pod(
+            metadata=views.ObjectMeta(
+                name=meta.name,
+                namespace=meta.namespace,
+                uid=meta.uid,
+                creation_timestamp=meta.creation_timestamp,
+                labels_or_none=dict(meta.labels),
+                annotations_or_none=annotations,
+                owner_references_or_none=meta.owner_references_or_none,
+            ),
+            spec=self._specs.find(msgspec.json.encode(slim), lambda: slim),
+        )
+
+
+def _shorten_record(record: str) -> str:
+    """Return an injection record with only the fields that placement reads; an unreadable one is truncated."""
+    try:
+        fields = intent.decode_record(record)
+    except intent.InvalidRecordError:
+        return record[:_MAX_RECORD]
+    return msgspec.json.encode({"fabric": fields.fabric, "rails": fields.rails}).decode()
+
+
+def _trim_spec(spec: views.PodSpec) -> views.PodSpec:
+    """Return a copy of the spec with scheduling fields only. Containers and volumes may be megabytes."""
+    return views.PodSpec(
+        node_selector=spec.node_selector,
+        affinity=spec.affinity,
+        tolerations=spec.tolerations,
+        resource_claims=spec.resource_claims,
+        scheduler_name=spec.scheduler_name,
+        scheduling_group=spec.scheduling_group,
     )
