@@ -107,7 +107,7 @@ class Situation:
         return self.observed.keyring
 
     @property
-    def signs(self) -> bool:
+    def can_sign(self) -> bool:
         """True if the active CA can sign now."""
         return _is_usable(self.keyring.active_ca, self.keyring, self.now)
 
@@ -142,7 +142,7 @@ def _plan_new_ca(situation: Situation) -> Step | None:
         return Step(Action.BOOTSTRAP, "a certificate in use was issued by a CA that is not in the bundle")
     if keyring.next_ca is not None and not _is_usable(keyring.next_ca, keyring, situation.now):
         return Step(Action.BOOTSTRAP, "the next CA is not usable")
-    if keyring.next_ca is None and not situation.signs:
+    if keyring.next_ca is None and not situation.can_sign:
         return Step(Action.BOOTSTRAP, "no CA can sign")
     return None
 
@@ -175,7 +175,7 @@ def _plan_renewal(situation: Situation) -> Step | Wait | None:
     another CA that is still presented stays until every bundle has been in force for a while.
     """
     ca, observed, now = situation.keyring.active_ca, situation.observed, situation.now
-    if ca is None or not situation.signs:
+    if ca is None or not situation.can_sign:
         return None
     needed = [pem for name, pem in observed.bundles.items() if name.startswith(MUTATING)]
     is_trusted = all(pki.split_bundle(ca.certificate_pem)[0] in pki.split_bundle(pem) for pem in needed)
@@ -210,7 +210,9 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
         return None
     if len(keyring.trusted) == 1 and not situation.list_live():
         return Step(Action.ACTIVATE, "no certificate is in use yet")
-    certificate = pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.signs else None
+    certificate = (
+        pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.can_sign else None
+    )
     is_urgent = certificate is None or situation.now > inventory.get_renewal_time(certificate, schedules.URGENT)
     until = pki.get_issue_time(keyring.next_ca) + schedule.overlap
     if situation.now < until and not is_urgent:

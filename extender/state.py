@@ -50,7 +50,7 @@ class Pods:
             if known.node if known else assumed_pod.uid in before:
                 self._assumed.forget(assumed_pod.uid)
             elif known:
-                self._assumed.see(known.uid, known.requests)
+                self._assumed.mark_seen(known.uid, known.requests)
 
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod. Confirm its assumption once it is bound or ended."""
@@ -58,7 +58,7 @@ class Pods:
         self._cluster.upsert_pod(obj)
         pod = pods.get(uid)
         if pod is not None and not pod.node:
-            self._assumed.see(uid, pod.requests)
+            self._assumed.mark_seen(uid, pod.requests)
         else:
             self._assumed.forget(uid)
 

@@ -77,7 +77,7 @@ def _build_example() -> object:
     container = {
         "name": "rank",
         "image": "none",
-        "env": [{"name": "NCCL_IB_HCA", "valueFrom": mounts.refer_to_found("NCCL_IB_HCA")}],
+        "env": [{"name": "NCCL_IB_HCA", "valueFrom": mounts.build_file_reference("NCCL_IB_HCA")}],
     }
     return {
         "apiVersion": "v1",

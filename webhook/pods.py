@@ -47,7 +47,7 @@ def handle(
         return _handle_without_policy(request, pod, cluster_facts)
     entry = cache.build_entry(pod, len(body), policy, cluster_facts) if cache is not None else None
     if cache is not None and entry is not None and (cached := cache.by_key.get(entry[0])) is not None:
-        return _address(cached, request, pod)
+        return _complete_answer(cached, request, pod)
     planned, outcome = _plan(pod, entry, policy, cluster_facts)
     is_enforced = intent.is_enforced(policy.document)
     if isinstance(outcome, plan.NotOptedIn):
@@ -59,7 +59,7 @@ def handle(
     answer = _build_injection(outcome) if isinstance(outcome, plan.Injection) and is_enforced else _warn(outcome)
     if cache is not None and entry is not None and planned is entry[1]:
         cache.by_key.add(entry[0], answer)
-    return _address(answer, request, pod)
+    return _complete_answer(answer, request, pod)
 
 
 def _plan(
@@ -73,7 +73,7 @@ def _plan(
     return pod, admission.plan(pod, policy, cluster_facts)
 
 
-def _address(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:
+def _complete_answer(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:
     """Return the answer with the uid of this request. Equal requests share the rest."""
     events = _build_events(request, pod, [warning.line for warning in answer.warnings])
     return msgspec.structs.replace(answer, uid=request.uid, dry_run=bool(request.dry_run), events=events)

@@ -44,7 +44,7 @@ class LastPolicy:
             await self._changed.wait()
             self._changed.clear()
             try:
-                await self._follow()
+                await self._compare_with_copy()
                 said = ""
             except errors.ClusterError as error:
                 if str(error) != said:
@@ -53,7 +53,7 @@ class LastPolicy:
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._changed.set()
 
-    async def _follow(self) -> None:
+    async def _compare_with_copy(self) -> None:
         present = self._policy_object.current
         if present is None or (self._store.valid and not self._writes):
             return
@@ -63,11 +63,11 @@ class LastPolicy:
         if copy is None:
             return
         if self._store.valid:
-            await self._keep(present, copy)
+            await self._store_copy(present, copy)
         else:
             self._restore(copy)
 
-    async def _keep(self, present: views.ConfigMap, copy: views.ConfigMap) -> None:
+    async def _store_copy(self, present: views.ConfigMap, copy: views.ConfigMap) -> None:
         """Store the policy, unless the copy is of a newer version of the same object."""
         version, text = present.metadata.resource_version, (present.data or {}).get(names.POLICY_KEY, "")
         uid, annotations = present.metadata.uid, copy.metadata.annotations

@@ -4,7 +4,7 @@ Real etcd, API server, controllers and scheduler (tests/integration), kwok's nod
 while Volcano may only enqueue; then the scheduler gets its full configuration, and the time to the last binding
 counts. The extenders take turns in one run, as everything shares the same cores. Writes build/bench/volcano.json.
 With `--scheduler kube` it measures kube-scheduler, which is stopped while pods are made; its start counts for both.
-Each round says how many cores other work took, and how long a fixed piece of work took before and after it.
+Each round records the cores that other work took, and the time of a fixed computation before and after it.
 """
 
 import argparse
@@ -145,7 +145,7 @@ _ROUNDS = {"volcano": _volcano_round, "kube": _kube_round}
 
 
 async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, describe: str) -> None:
-    """Wait until so many pods are there; the list is of names only and asked for seldom: it costs the plane too."""
+    """Wait until this number of pods exists. The list has only names and is rare, because it costs the plane too."""
     query = {"fieldSelector": fields} if fields else {}
 
     async def there() -> bool:

@@ -1,4 +1,4 @@
-"""Devices as kubelet sees them: a rail that fails, and restarts of device plugin and kubelet under running pods."""
+"""Devices of kubelet: a rail that fails, and restarts of device plugin and kubelet under running pods."""
 
 import signal
 import time

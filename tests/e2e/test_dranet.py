@@ -46,7 +46,7 @@ def describe_rank(name: str, **options) -> dict:
 
 
 async def set_up_interfaces(site) -> None:
-    """Give the functions of the rails an address on both nodes, as a node's network manager does."""
+    """Set the addresses of the rails' virtual functions on both nodes, as a node's network manager does."""
     for node in site.nodes.values():
         for subnet, name in zip(SUBNETS, INTERFACES, strict=True):
             await node.run("ip", "address", "add", f"{subnet}.{10 + node.settings.number}/24", "dev", name)

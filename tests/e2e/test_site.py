@@ -1,4 +1,4 @@
-"""The site, which users start as root by `make demo-cluster`: no way out, and nothing left when it is killed."""
+"""The site, which users start as root by `make demo-cluster`, has no route out, and leaves nothing when killed."""
 
 import asyncio
 import os

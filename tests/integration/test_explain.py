@@ -115,14 +115,14 @@ async def test_only_a_gang_that_never_fits_is_an_event_on_its_pod_group(plane, n
     await holder.bind(0, "a-02")
     gang = await Gang(plane, namespace, extender, "train", 3).make()
 
-    async def seen_as_held():
+    async def is_counted_as_held():
         told = await gang.explain(reader, 0)
         assert told["state"] == "waiting", told
         assert told["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
         assert f"nvidia.com/gpu on a-02 is used by {namespace}/llm-0" in told["why"][-1]["message"]
         return True
 
-    await waiting.wait(seen_as_held, describe="the gang to be told waiting", seconds=PATIENCE)
+    await waiting.wait(is_counted_as_held, describe="the gang to be told waiting", seconds=PATIENCE)
     large = await Gang(plane, namespace, extender, "large", 4).make()
     event = await large.wait_for_event("GangNeverFits")
     assert event["type"] == "Warning"

@@ -116,7 +116,7 @@ def list_additions(pods):
 
 
 async def set_active(plane, namespace, workload, *, active):
-    """Evict a Workload, or let it be admitted again."""
+    """Evict a Workload, or allow its admission again."""
     change = {"spec": {"active": active}}
     await plane.api.patch(f"{kueue.VERSION}/Workload", workload["metadata"]["name"], change, namespace)
 

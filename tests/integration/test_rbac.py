@@ -129,8 +129,8 @@ async def exercise_certs(plane, namespace: str, site) -> None:
         await installed.prepare()
         await installed.configure(9, namespace)
         await installed.start()
-        await installed.issued("railwright-extender-tls")
-        await installed.lost("railwright-extender-tls")
+        await installed.wait_issued("railwright-extender-tls")
+        await installed.recreate_secret("railwright-extender-tls")
         written = await installed.wait_for_bundle()
         for _ in range(3):  # another writer overwrites it again and again
             await installed.overwrite()

@@ -122,7 +122,7 @@ async def test_a_template_written_by_another_replica_is_used(server, start):
 
 
 async def test_a_replica_with_another_policy_writes_nothing_under_the_name(server, start):
-    """One replica has the new policy, and admits a pod by it. The other sees the pod before it has the policy."""
+    """One replica has the new policy and admits a pod by it. The other receives the pod before the policy."""
     old, new = build_policy(2), build_policy(2, first=4)
     tree = build_pod(new, 0)
     lagging = start(old)

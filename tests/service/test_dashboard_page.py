@@ -48,7 +48,7 @@ async def chrome():
 async def shown(tmp_path_factory):
     """Yield a dashboard by its command over 193 nodes, one with a hostile name; (URL, folder, cluster)."""
     folder = tmp_path_factory.mktemp("shown")
-    vista = dashboard_servers.build_vista()
+    vista = dashboard_servers.build_pictured_cluster()
     vista.add_gang(2, name=HOSTILE, namespace="prod")
     vista.nodes.append({**vista.nodes[0], "metadata": {**vista.nodes[0]["metadata"], "name": HOSTILE, "uid": HOSTILE}})
     vista.write(folder)
@@ -141,7 +141,7 @@ async def test_the_page_of_the_extender_takes_a_token_and_shows_that_its_server_
     "RAILWRIGHT_PICTURES" not in os.environ, reason="RAILWRIGHT_PICTURES=1 draws docs/dashboard.png again"
 )
 async def test_the_picture_of_the_documentation(chrome, tmp_path):
-    dashboard_servers.build_vista().write(tmp_path)
+    dashboard_servers.build_pictured_cluster().write(tmp_path)
     async with dashboard_servers.command(tmp_path) as url, chrome.tab(1500, 1000) as tab:
         await tab.prefer(prefers_color_scheme="light")
         await tab.open(url)

@@ -206,7 +206,7 @@ def test_wrong_arguments_are_reported_with_the_fix(arguments, said, capsys):
 
 
 async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme(tmp_path):
-    """Such as that of an extender whose permissions are gone."""
+    """An example is an extender that has lost its permissions."""
     reason = "the API server did not answer the TokenReview or the SubjectAccessReview: 403 Forbidden"
     seen = []
 

@@ -1,4 +1,4 @@
-"""Rails of claims that are chosen at binding: the extender tells those that the claims hold."""
+"""Rails of claims that are chosen at binding: the extender reports those of the allocated claims."""
 
 import aiohttp
 import dashboard_servers

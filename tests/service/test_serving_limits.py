@@ -212,7 +212,7 @@ async def test_a_body_that_does_not_arrive_in_time_gets_408_and_reaches_no_handl
     ids=["large", "small", "GET"],
 )
 async def test_a_client_that_reads_no_answer_is_cut_off(hasty, sent):
-    """It goes on asking until nothing more is read from it, because the answers before are not taken."""
+    """It sends requests without reading answers, until the server reads no more from it."""
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect(("127.0.0.1", hasty.port))

@@ -16,7 +16,7 @@ GRACE = 30.0  # seconds in which a process that had a signal may end, also on a 
 
 
 def pytest_configure() -> None:
-    """Let SIGTERM end the run as Ctrl-C does, with its fixtures, and let children start with SIGINT's default action.
+    """Make SIGTERM end the run like Ctrl-C, with its fixtures, and start children with SIGINT's default action.
 
     If the run was started with SIGINT ignored (nohup, `&` in sh), it still does nothing on SIGINT. A program inherits
     an ignored signal, but not a handler.
@@ -28,13 +28,13 @@ def pytest_configure() -> None:
 
 
 def share(pid: int) -> None:
-    """Exempt a process of a file's fixture, which ends it after the last test."""
+    """Exclude a process of a file's fixture, which ends it after the last test."""
     _shared.add(pid)
 
 
 @pytest.fixture(autouse=True)
 def _end_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """End the processes that the test and its fixtures have left running; the test then fails."""
+    """End the processes that the test and its fixtures left running, and fail the test."""
     failures, earlier = request.session.testsfailed, set(_find_running(os.getpid()))
     yield
     left = _list_left(earlier)

@@ -29,7 +29,7 @@ class Replica:
         self.messages.append(message)
 
     def observe(self, *trees: dict) -> None:
-        """Show the controllers these pods."""
+        """Pass these pods to the controllers."""
         for tree in trees:
             pod = msgspec.convert(tree, views.Pod)
             self.state.claiming_pods.upsert(pod)

@@ -44,27 +44,27 @@ async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
         await asyncio.gather(*draining)
 
 
-def build_vista() -> varied_clusters.Vista:
-    """Return the cluster of the picture in the documentation: 192 nodes, a gang that waits for four pods."""
+def build_pictured_cluster() -> varied_clusters.Vista:
+    """Return the cluster of the documentation's picture: 192 nodes, with a gang that waits for four pods."""
     vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
     vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
     return vista
 
 
 def command(folder: pathlib.Path, *options: str):
-    """`railwright dashboard` over the files of a folder; yields its URL."""
+    """Run `railwright dashboard` on the files of a folder; yield its URL."""
     files = ("--snapshot", str(folder / "snapshot.json"), "--policy", str(folder / "policy.yaml"))
     return started("dashboard: ", "dashboard", *files, *options, out="stdout")
 
 
 def over(kubeconfig: str, folder: pathlib.Path):
-    """`railwright dashboard` over a cluster, with the policy in a folder; yields its URL."""
+    """Run `railwright dashboard` on a cluster, with the policy in a folder; yield its URL."""
     options = ("--kubeconfig", kubeconfig, "--policy", str(folder / "policy.yaml"))
     return started("dashboard: ", "dashboard", *options, out="stdout")
 
 
 def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
-    """Run the extender with its dashboard; yields HOST:PORT of the dashboard."""
+    """Run the extender with its dashboard; yield HOST:PORT of the dashboard."""
     ports = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--dashboard-listen=127.0.0.1:0")
     sources = (f"--policy={folder}/policy.yaml", f"--kubeconfig={kubeconfig}")
     return started("dashboard listening on ", "extender", *ports, *sources, "--drain-seconds=0", *options, out="stderr")
@@ -72,7 +72,7 @@ def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
 
 @contextlib.asynccontextmanager
 async def snapshot_extender(folder: pathlib.Path) -> AsyncIterator[tuple[str, str]]:
-    """Start an extender over the files of a folder, wait until it is ready, and yield its URL and that of probes."""
+    """Start an extender on the files of a folder, wait until it is ready, and yield its URL and that of probes."""
     sources = (f"--policy={folder}/policy.yaml", f"--snapshot={folder}/snapshot.json")
     server = await processes.begin("extender", "--plain-http", *sources)
     try:
@@ -83,7 +83,7 @@ async def snapshot_extender(folder: pathlib.Path) -> AsyncIterator[tuple[str, st
 
 
 def write_small(folder: pathlib.Path) -> "ApiServer":
-    """Write a cluster of eight nodes with a gang into a folder, and return an API server that has it."""
+    """Write a cluster of eight nodes with a gang into a folder, and return an API server with its objects."""
     vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(folder)
     return ApiServer(vista.objects())

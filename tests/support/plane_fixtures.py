@@ -95,7 +95,7 @@ async def module_nodes(plane):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespace(plane, nodes):
-    """Yield a namespace of the test's own, ready for pods; its pods are gone before its nodes are."""
+    """Yield a namespace of the test's own, ready for pods; its pods are removed before its nodes."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     await plane.make_namespace(name)
     yield name

@@ -1,4 +1,4 @@
-"""Builds the files of /sys, /proc and /dev that a container with RDMA devices sees, below a folder of a test.
+"""Builds the files of /sys, /proc and /dev in a container with RDMA devices, below a folder of a test.
 
 The layout follows the kernel's documentation (ABI/stable/sysfs-class-infiniband) and soft RoCE devices of kernel 6.1.
 It was not compared with other hardware.
@@ -47,7 +47,7 @@ class Node:
     def add_interface(
         self, name: str, *addresses: str, mtu: int = 9000, flags: str = "0x1043", state: str = "up", pci: str = ""
     ) -> None:
-        """Add an interface of the pod with addresses such as 192.168.2.7/24; `pci`: it is that function's own."""
+        """Add an interface of the pod with addresses such as 192.168.2.7/24; `pci` is its PCI function."""
         for file, text in (("mtu", str(mtu)), ("flags", flags), ("operstate", state)):
             self.write(f"/sys/class/net/{name}/{file}", text)
         if pci:

@@ -5,8 +5,8 @@ from typing import Any
 
 
 def pair(*tables: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return as many combinations as the longest table has rows, with each row of every table in one of them at least.
+    """Return combinations with each row of every table at least once, as many as the longest table has rows.
 
-    For tables whose rows do not interact: their product would show nothing more.
+    Use it for tables whose rows are independent of each other.
     """
     return [tuple(table[number % len(table)] for table in tables) for number in range(max(map(len, tables)))]

@@ -203,7 +203,7 @@ def _set_in_env(
         if entry is None and variable in left_out:
             continue
         if entry is None and is_read:
-            added.append(({"name": variable.name, "valueFrom": mounts.refer_to_found(variable.name)}, variable))
+            added.append(({"name": variable.name, "valueFrom": mounts.build_file_reference(variable.name)}, variable))
         elif entry is None:
             added.append(({"name": variable.name, "value": variable.value}, variable))
         elif not _is_ours(entry) if is_read else entry.value != variable.value:

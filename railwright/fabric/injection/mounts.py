@@ -235,7 +235,7 @@ FOUND_UCX_CONF = FabricVolume(
 )
 
 
-def refer_to_found(variable: str) -> Mapping[str, Any]:
+def build_file_reference(variable: str) -> Mapping[str, Any]:
     """Return the `valueFrom` of a variable in the init container's file. kubelet ignores a missing one."""
     return {"fileKeyRef": {"volumeName": RAILS, "path": RAILS_ENV, "key": variable, "optional": True}}
 

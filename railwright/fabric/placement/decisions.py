@@ -126,7 +126,7 @@ def decide(
         is_on_all_leaves = segmented is not None and not request.is_confined
         whole = gang_capacity.build(planning_view, on_all_leaves=is_on_all_leaves)
     whole = whole if segmented is None else segmented.limit(whole)
-    capacity = gang_memory.keep_off(whole, prior)
+    capacity = gang_memory.exclude_reserved_nodes(whole, prior)
     part = request.part if request.is_confined else ""
     if part and sum(whole.count_slots().values()) < gang.remaining_slots:
         gang = gang_status.build_status(request, cluster, part=part)

@@ -1,4 +1,4 @@
-"""A node, seen from outside: started, entered, given images, and killed."""
+"""Starts, enters and kills a node, and loads images on it."""
 
 import asyncio
 import os

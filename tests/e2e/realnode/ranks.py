@@ -111,7 +111,7 @@ async def run_job(
 
 
 def simplify(template: api.Object, image: str, command: Sequence[str]) -> None:
-    """Give the one container of a pod template an image that is there, and let its pods end at once."""
+    """Set an available image in a pod template's only container, and make its pods end at once."""
     template["spec"]["terminationGracePeriodSeconds"] = 0
     (container,) = template["spec"]["containers"]
     container |= {"image": image, "command": list(command)}

@@ -1,4 +1,4 @@
-"""The root of a node: the machine's files below, a tmpfs above, and nothing mounted that another node can see.
+"""The root of a node: an overlay of the machine's files and a tmpfs, with mounts that no other node can see.
 
 Every default path (/etc/cni, /var/lib/kubelet, /run, /dev) is private and gone with the node. Standard library only.
 """

@@ -1,6 +1,6 @@
 """A site: a control plane and two real nodes in namespaces that no packet leaves.
 
-Owns their start and end. Whatever ends the process that runs it, also SIGKILL, ends the site and leaves nothing.
+The site ends with the process that runs it, also after SIGKILL, and leaves nothing.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Site:
         await self.network.close()
 
     async def load(self, image: images.Image) -> None:
-        """Give an image to all nodes, once."""
+        """Load an image on all nodes, once."""
         if image.name not in self.images:
             self.images[image.name] = image
             await asyncio.gather(*(node.load(image) for node in self.nodes.values()))

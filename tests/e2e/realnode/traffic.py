@@ -52,7 +52,7 @@ async def count_bytes(rank: ranks.Rank) -> dict[str, int]:
 
 
 async def find_gid(rank: ranks.Rank, device: str, address: str) -> int:
-    """Return the GID index of an address on a device, once a pod that had the address before has left the table."""
+    """Return the GID index of an address on a device, once an earlier pod's entry of the address is removed."""
     first, second, third, fourth = map(int, address.split("."))
     gid = f"ffff:{first:02x}{second:02x}:{third:02x}{fourth:02x}"
 

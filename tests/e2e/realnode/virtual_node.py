@@ -60,7 +60,7 @@ class VirtualNode(node.Node):
 
 @contextlib.asynccontextmanager
 async def join(running: site.Site) -> AsyncIterator[list[VirtualNode]]:
-    """Have the virtual nodes join a site; yield them when they are ready. Raises debian.UnavailableError."""
+    """Add the virtual nodes to a site; yield them when they are ready. Raises debian.UnavailableError."""
     packages = await asyncio.to_thread(virtual_machine.prepare)
     libraries = os.pathsep.join([running.ready.libraries, *debian.library_paths(packages)])
     nodes = []

@@ -365,7 +365,7 @@ def _go_version(go: str) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def lock_folder(target: pathlib.Path) -> Iterator[None]:
-    """Let one process at a time build into `target`; a second waits and then finds everything there."""
+    """Allow one process at a time to build into `target`; a second waits, and then finds the result."""
     target.mkdir(parents=True, exist_ok=True)
     with (target / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
 """Describes a namespace after a failed wait: its workloads and Events, and the plane's programs.
 
-The message of a failed wait is often all that is left of a run.
+The message of a failed wait is often the only result of a run.
 """
 
 import asyncio

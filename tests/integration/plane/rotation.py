@@ -88,7 +88,7 @@ class Rotation:
 
         return await waiting.wait(read_bundle, describe="a caBundle")
 
-    async def issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
+    async def wait_issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
         """Wait until a Secret has been filled, and return its contents."""
 
         async def read_filled() -> dict[str, bytes]:
@@ -97,7 +97,7 @@ class Rotation:
 
         return await waiting.wait(read_filled, describe=f"a certificate in Secret {name}")
 
-    async def lost(self, name: str) -> dict[str, bytes]:
+    async def recreate_secret(self, name: str) -> dict[str, bytes]:
         """Delete a Secret. Return its content once it exists again."""
         await self.plane.api.delete("Secret", name, site.NAMESPACE)
 

@@ -48,7 +48,7 @@ async def namespace(plane):
 async def rotated(plane, namespace, module_site, rotating, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
     first, second = await asyncio.gather(rotating.start(), rotating.start())
-    issued = await rotating.issued()
+    issued = await rotating.wait_issued()
     async with rotating.kubelet("railwright-webhook-tls", folder):
         files = (f"--tls-cert={folder / 'tls.crt'}", f"--tls-key={folder / 'tls.key'}")
         webhook = await plane.serve("webhook", *files, module_site.kubeconfig("webhook"), "--drain-seconds=0.2")
@@ -106,8 +106,8 @@ async def test_53_the_other_rotator_ends_a_rotation(fault, rotating, rotated):
     assert status == 200
     assert 'railwright_certs_seconds_left{certificate="webhook"}' in exposition
     assert (await rotating.ops(rotated.other, "/readyz"))[0] == 200
-    lost = await rotating.issued("railwright-extender-tls")
-    made = await rotating.lost("railwright-extender-tls")
+    lost = await rotating.wait_issued("railwright-extender-tls")
+    made = await rotating.recreate_secret("railwright-extender-tls")
     assert made["tls.crt"] != lost["tls.crt"]
     assert made["ca.crt"] == lost["ca.crt"], "of the same authority"
     fault.saw(
@@ -123,7 +123,7 @@ async def len_of(rotating, count) -> bool:
 
 
 async def alone(rotating) -> dict[str, bytes]:
-    held = await rotating.issued()
+    held = await rotating.wait_issued()
     return held if len(pki.split_bundle(held["ca.crt"])) == 1 else {}
 
 

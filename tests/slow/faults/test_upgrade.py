@@ -101,7 +101,7 @@ async def release(plane, namespace, tmp_path):
         await helm.install(FIRST, f"--set-file=policy.document={tmp_path / 'policy.yaml'}")
         try:
             await rotator.start()
-            await rotator.issued()
+            await rotator.wait_issued()
             async with rotator.kubelet("railwright-webhook-tls", tmp_path / "tls"):
                 made = Release(plane, helm, behind, tmp_path / "tls")
                 await asyncio.gather(made.start(), made.start())

@@ -175,7 +175,7 @@ class Simulation:
         return self._placed
 
     def start(self, job: policies.Job, hosts: Sequence[int]) -> None:
-        """Let a job run on these hosts from the start of the run."""
+        """Place a job on these hosts at the start of the run."""
         self.policy.on_submit(job)
         for host in hosts:
             self.cluster.free[host] -= job.gpus

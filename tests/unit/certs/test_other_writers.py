@@ -97,7 +97,7 @@ class Cluster:
 
 
 class Site:
-    """A rotator with clocks that only move when a test says so."""
+    """A rotator with clocks that only a test advances."""
 
     def __init__(self, cluster: Cluster | None = None) -> None:
         self.cluster, self.passed = cluster or Cluster(), dt.timedelta()

@@ -87,7 +87,7 @@ class World:
                 held.forgotten |= pair is not None and pki.find_issuer(pair.certificate_pem, known) is None
 
     def write(self, writes: rotation.Changes, versions, crash_after=99) -> bool:
-        """Write in order as the API server would: nothing over a newer version. True where all was written."""
+        """Write in order, but nothing over a newer version, as the API server would. Return True if all was written."""
         changes = {} if writes.keyring is None else {"keyring": writes.keyring}
         if writes.bundle is not None:
             changes |= {name: writes.bundle for name in HOOKS if self.current(name) != writes.bundle}
@@ -340,7 +340,7 @@ def test_a_client_certificate_is_issued_once_servers_trust_its_ca():
 
 
 def present(world, issuer, anchor, chain=b""):
-    """Let others' certificates be in force: of an issuer, with a chain, and bundles with an anchor."""
+    """Install certificates of another issuer, with a chain, and bundles with an anchor."""
     for spec in SPECS:
         pair = pki.issue_certificate(
             issuer, common_name="x", hosts=spec.hosts, usages={spec.usage}, now=START, lifetime=DAY

@@ -140,7 +140,7 @@ CLIENT_CA = "--client-ca=/tls/ca.crt"
 
 # what is done to the cluster, the row that tells, its state, and words of its detail
 def ask_topology(placement, *topologies):
-    """Have the policy ask for a topology, and Kueue have Topologies with these levels, widest first."""
+    """Request a topology in the policy, and add Kueue's Topologies with these levels, widest first."""
 
     def change(trees):
         edit_policy("preset: topograph", f"{placement}")(trees)
@@ -153,7 +153,7 @@ def ask_topology(placement, *topologies):
 
 
 def ask_hyper_nodes(plugin, *changes):
-    """Have the policy ask Volcano for HyperNodes, with this plugin in its configuration."""
+    """Request HyperNodes of Volcano in the policy, and add this plugin to its configuration."""
 
     def change(trees):
         edit_policy("preset: volcano", "preset: volcano, gangTopology: preferred")(trees)
@@ -326,7 +326,7 @@ def test_without_the_rights_for_claims_the_fix_names_the_value_of_the_chart():
 
 
 def hide_schedulers(trees):
-    """Have no scheduler's configuration in the cluster, as with kubeadm."""
+    """Remove the schedulers' configurations from the cluster, as with kubeadm."""
     trees["volcano"].clear()
     trees["kube-system"].clear()
 

@@ -1,4 +1,4 @@
-"""Claim templates of a pod: true pairs, no claim too large, nothing lost."""
+"""Claim templates of a pod: correct pairs, no claim too large, no request lost."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Without a cluster, every command says so and names its alternatives."""
+"""Without a cluster, every command reports that and names its alternatives."""
 
 import os
 import re

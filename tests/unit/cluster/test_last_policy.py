@@ -50,7 +50,7 @@ class Server:
         self.last = last_policy.LastPolicy(cluster, self.store, self.watched, writes=writes)
 
     async def see(self, text: str | None, version: str = "9", uid: str = "u") -> None:
-        """Show it a version of the policy, and let it follow."""
+        """Pass a version of the policy to the copier, and run it."""
         metadata = views.ObjectMeta(name="railwright-policy", uid=uid, resource_version=version)
         self.watched.replace([] if text is None else [views.ConfigMap(metadata=metadata, data={"policy.yaml": text})])
         task = asyncio.create_task(self.last.run())

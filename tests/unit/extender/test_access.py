@@ -119,7 +119,7 @@ class SlowApiServer:
 
 
 async def turn():
-    """Let the event loop run all that does not wait for the API server."""
+    """Run the event loop until all tasks wait for the API server."""
     for _ in range(20):
         await asyncio.sleep(0)
 

@@ -37,7 +37,7 @@ def messages(of):
 
 
 class Site(extending.Site):
-    """A gang of some size over leaves, which this process has seen waiting."""
+    """Return a gang that waited in this process, with pods on these leaves."""
 
     def __init__(self, nodes, size, **placement):
         super().__init__(nodes, (), build_policy(domains=[LEAF, SPINE], **placement), now=0.0)

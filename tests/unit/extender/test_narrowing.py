@@ -1,4 +1,4 @@
-"""What kube-scheduler's filter leaves to a pod of a gang, and where such a pod counts until its binding is seen."""
+"""The nodes that filter leaves to a pod of a gang, and the node on which the pod counts until its binding."""
 
 import extending
 import pytest

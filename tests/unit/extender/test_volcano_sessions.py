@@ -13,7 +13,7 @@ TAKEN = ""
 
 
 class Door(extending.Site):
-    """Two leaves of four full nodes, with a gang of four seen and nothing announced."""
+    """Return two leaves of four full nodes, with a known gang of four and no announced pod."""
 
     def __init__(self) -> None:
         self.peers = [build_pod(f"job-worker-{index}", group="gang") for index in range(4)]

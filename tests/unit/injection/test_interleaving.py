@@ -1,4 +1,4 @@
-"""Another webhook changes the pod between two calls: nothing is added twice, and its changes stay."""
+"""Another webhook changes the pod between two calls: no addition occurs twice, and its changes stay."""
 
 import copy
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The table of mutators: each sees what those before it did. One from outside the tree needs a row and nothing else."""
+"""The table of mutators: each reads the changes of earlier ones. An additional one needs only a row."""
 
 import json
 

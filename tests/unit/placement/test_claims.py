@@ -83,7 +83,7 @@ def test_a_pod_that_names_a_claim_requests_its_rails_before_the_claim_is_reserve
 
 
 def test_a_bound_pod_uses_the_devices_of_its_claims_and_not_its_requests(cluster):
-    """Anybody can write amounts into a pod that names its node, and claims that nobody allocates."""
+    """Any user can create a pod with a node name, any amounts, and claims without an allocation."""
     forged = build_claiming_pod("forged", on="n1")
     forged.spec.containers[0].resources.requests.update(dict.fromkeys(NAMES, "8"))
     cluster.upsert_pod(forged)

@@ -21,7 +21,7 @@ PODS = st.builds(
 
 
 @given(st.lists(st.one_of(st.tuples(st.just("upsert"), PODS), st.tuples(st.just("remove"), PODS)), max_size=20))
-def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
+def test_usage_is_the_sum_over_the_pods_that_are_bound_at_last(events):
     state, last = build_cluster([build_node("n1"), build_node("n2")]), {}
     for verb, event in events:
         if verb == "upsert":

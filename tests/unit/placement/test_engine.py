@@ -196,7 +196,7 @@ def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacit
 
 
 def test_peers_share_a_nic_like_other_pods():
-    """Pods of two GPUs on one node, whose NICs are shared: two of the gang, and a third of another."""
+    """Pods of two GPUs share the NICs of one node: two of the gang, and a third of another."""
     nodes = [build_node("n", "a", rails_each=100)]
     for peer, share in (("g", 1 / 2), ("other", 1 / 3)):
         state = build_cluster(nodes, [build_pod("first", group=peer, gpus=2, on="n")], {"train/g": 2})

@@ -187,7 +187,7 @@ def test_a_gang_that_has_begun_loses_its_nodes_with_its_pods(deleted, slots):
 
 
 def test_a_gang_that_cannot_grow_loses_its_reservation():
-    """Its pods are tried no more, such as with a volume that cannot be bound."""
+    """The scheduler no longer tries its pods, for example because a volume cannot be bound."""
     loop, gangs = begin()
     for _ in range(gang_memory._MAX_DECISIONS + 1):
         assert ("a",) not in loop.decide(gangs["t"][0]).plan.leaves

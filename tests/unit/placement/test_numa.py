@@ -401,7 +401,7 @@ def test_the_split_is_the_best_over_eight_places(free, data):
 
 @given(sides(places=st.integers(1, 3), most=40, rows=3))
 def test_splits_of_hundreds_of_devices_are_valid(given_sides):
-    """Only validity: shares of a GPU come in hundreds, and nothing may take each of them one by one."""
+    """Only validity: a GPU can have hundreds of shares, which must not be assigned one by one."""
     gpus, rails, places = given_sides
     rails = tuple((min(requested, 6), tuple(min(cap, 6) for cap in caps)) for requested, caps in rails)
     best = find_best_split(gpus, rails, places)

@@ -39,7 +39,7 @@ def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], 
 
 
 def build_pod(job: small.Job, name: str, *, group: str = "", on: str = ""):
-    """Return a pod of a job; where it does not ask for its rails, its annotation says how many it uses."""
+    """Return a pod of a job; without requests for rails, its annotation has their number."""
     rails = placing.RESOURCES[: job.rails] if job.requests_devices else ()
     pod = placing.build_pod_with(name, {placing.GPU: str(job.gpus), **dict.fromkeys(rails, "1")}, group=group, on=on)
     annotations = {**pod.metadata.annotations, "railwright.io/rails": str(job.rails)}

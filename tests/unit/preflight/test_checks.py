@@ -273,7 +273,7 @@ def test_a_port_that_comes_up_a_moment_later_is_waited_for(tmp_path):
 
 
 def test_the_gid_of_an_ended_pod_with_the_same_address_is_waited_for(tmp_path):
-    """Soft RoCE shows the GIDs of all pods of a node, and an address is given away before its interface is gone."""
+    """Soft RoCE shows the GIDs of all pods of a node, and an address can be reused before its interface is removed."""
     node = sysfs_trees.build_roce(tmp_path, 1)
     set_gid(node, 0, 3, "192.168.2.7", interface="net1")
     options = ("--transport=roce", *name_rails(1))

@@ -1,4 +1,4 @@
-"""The command starts in every pod of a fabric: nothing but the standard library and itself is imported for it."""
+"""The command starts in every pod of a fabric, so it imports only the standard library and its own package."""
 
 import subprocess
 import sys

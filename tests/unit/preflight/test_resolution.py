@@ -248,7 +248,7 @@ def test_functions_of_one_of_several_containers_are_not_in_the_lists_for_all_con
 
 
 def test_shared_infiniband_devices_that_are_ready_come_first_and_the_choice_is_named(tmp_path):
-    """A privileged container sees every device: a storage NIC has another link layer, and one port has no link."""
+    """A privileged container has every device: a storage NIC has another link layer, and one port has no link."""
     node = sysfs_trees.build_infiniband(tmp_path, rails=3, interfaces=False)
     node.add_device("mlx5_1", pci=sysfs_trees.name_function(5))
     node.add_device("mlx5_3", pci=sysfs_trees.name_function(6), link_layer="InfiniBand", state="1: DOWN")

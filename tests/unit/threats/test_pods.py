@@ -88,7 +88,7 @@ def test_t06_t07_written_values_are_encoded(tenant):
 
 
 def test_t06_a_foreign_network_brings_only_its_device():
-    """Multus decides whether it may be attached (namespaceIsolation); we read its resource name and nothing else."""
+    """Multus decides whether it may be attached (namespaceIsolation); railwright reads only its resource name."""
     foreign = pod(annotations={names.NETWORKS: "other/theirs"})
     networks = {("other", "theirs"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None}
     admitted = admitting.admit_pod(foreign, PLAIN, admitting.build_facts(networks=networks))

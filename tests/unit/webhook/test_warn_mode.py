@@ -1,4 +1,4 @@
-"""Mode `warn`: nothing is changed or rejected; warnings and metrics report what would be done."""
+"""Mode `warn`: no pod is changed or rejected; warnings and metrics report the changes of mode `enforce`."""
 
 import base64
 import json

@@ -12,14 +12,14 @@ _READ = frozenset({"active", "deprecated", "newer", "unused"})  # status of vari
 _ELSEWHERE = frozenset({"NCCL_IB_HCA", "NCCL_NET", "NCCL_OOB_NET_IFNAME", "NCCL_SOCKET_IFNAME"})
 
 
-def _takes(name: str, *, numbers: bool) -> bool:
+def _is_checked(name: str, *, numbers: bool) -> bool:
     """True if NCCL reads a number from the variable (`numbers`), or a word that has no rule of its own."""
     row = catalogue.find(name)
     is_read = row is not None and row.status in _READ and row.is_numeric == numbers
     return is_read and (numbers or name not in _ELSEWHERE)
 
 
-@rule("N09", Severity.ERROR, settings=lambda name: _takes(name, numbers=True))
+@rule("N09", Severity.ERROR, settings=lambda name: _is_checked(name, numbers=True))
 def check_number(setting: Setting, _: RankContext) -> Iterator[str]:
     """The value is not the number that NCCL reads.
 
@@ -53,7 +53,7 @@ def check_number(setting: Setting, _: RankContext) -> Iterator[str]:
         yield f"is out of range; it takes {words or 'numbers of 64 bits'}"
 
 
-@rule("N10", Severity.ERROR, settings=lambda name: _takes(name, numbers=False))
+@rule("N10", Severity.ERROR, settings=lambda name: _is_checked(name, numbers=False))
 def check_word(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """The value is not among the variable's allowed words.
 

@@ -44,25 +44,25 @@ class GangCapacity(msgspec.Struct, frozen=True):
                 total += slots[node_class] * nodes
             if total:
                 slots_by_leaf[leaf] = total
-        return slots_by_leaf if self.segment == 1 else self.cut(slots_by_leaf)
+        return slots_by_leaf if self.segment == 1 else self.limit_to_segments(slots_by_leaf)
 
-    def cut(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
+    def limit_to_segments(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
         """Return the slots that whole segments can use, including placed peers'. One leaf also holds the remainder."""
         if self.segment == 1:
             return dict(slots_by_leaf)
-        usable = {leaf: self._floor(leaf, slots) for leaf, slots in slots_by_leaf.items() if leaf}
+        usable = {leaf: self._count_segment_slots(leaf, slots) for leaf, slots in slots_by_leaf.items() if leaf}
         homes = usable if self.rest_leaf is None else usable.keys() & {self.rest_leaf}
         rows = [
             (self.rest + others, leaf)
             for leaf in homes
-            if (others := self._floor(leaf, slots_by_leaf[leaf] - self.rest)) >= 0
+            if (others := self._count_segment_slots(leaf, slots_by_leaf[leaf] - self.rest)) >= 0
         ]
         slots, home = max((row for row in rows if row[0] > usable[row[1]]), default=(0, topology.NO_DOMAIN))
         if home:
             usable[home] = slots
         return {leaf: slots for leaf, slots in usable.items() if slots > 0}
 
-    def _floor(self, leaf: topology.Domain, slots: int) -> int:
+    def _count_segment_slots(self, leaf: topology.Domain, slots: int) -> int:
         """Return the slots of a leaf for segments of the full size; below 0 if partly placed segments do not fit."""
         peers = self.peers.get(leaf, 0)
         return (slots + peers) // self.segment * self.segment - peers

@@ -123,7 +123,7 @@ def sum_reserved(
     return nodes
 
 
-def keep_off(capacity: gang_capacity.GangCapacity, prior: ReservedNodes) -> gang_capacity.GangCapacity:
+def exclude_reserved_nodes(capacity: gang_capacity.GangCapacity, prior: ReservedNodes) -> gang_capacity.GangCapacity:
     """Return the capacity without the nodes of gangs with a prior right; all of it if no slot would be left."""
     if prior.keys().isdisjoint(capacity.nodes):
         return capacity

@@ -1,9 +1,9 @@
 """Keeps each segment of a gang, consecutive ranks that share an NVLink domain, in one leaf.
 
-The planner counts the slots of a leaf that whole segments can use (`GangCapacity.cut`). This module numbers the
-segments by rank, and finds the planned leaf of the requesting pod's segment. If a pod of the segment is placed, it
-refuses all other leaves. Free room affects only the plan, because it may have changed. For example a gang of 12 in
-segments of 4, with rank 5 placed in leaf b:
+The planner counts the slots of a leaf that whole segments can use (`GangCapacity.limit_to_segments`). This module
+numbers the segments by rank, and finds the planned leaf of the requesting pod's segment. If a pod of the segment is
+placed, it refuses all other leaves. Free room affects only the plan, because it may have changed. For example a gang of
+12 in segments of 4, with rank 5 placed in leaf b:
 
 | | a: 6 free nodes | b: 4 free nodes | c: 3 free nodes |
 |---|---|---|---|

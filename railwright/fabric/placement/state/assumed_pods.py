@@ -80,7 +80,7 @@ class AssumedPods:
         while len(self._unseen) > max(MIN_UNSEEN, known_pods):
             self.forget(next(iter(self._unseen)))
 
-    def see(self, uid: str, requests: resources.FrozenAmounts) -> None:
+    def mark_seen(self, uid: str, requests: resources.FrozenAmounts) -> None:
         """Count the requests of an assumed pod from now on, because the watch has shown it."""
         if (assumed_pod := self._unseen.get(uid)) is not None:
             self.assume(msgspec.structs.replace(assumed_pod, requests=requests, is_seen=True))
