@@ -6,7 +6,7 @@ record and the warnings for the user.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,20 +23,14 @@ _NO_RESOURCES = views.ResourceRequirements()
 Operation = dict[str, Any]
 
 
-class Why(Protocol):
-    """The entry of a change in the record's `added` ("" = not listed), and the reason of the change."""
-
-    @property
-    def entry(self) -> str: ...  # noqa: D102
-    @property
-    def reason(self) -> str: ...  # noqa: D102
-
-
 class Cause(NamedTuple):
-    """An entry and a reason."""
+    """The entry of a change in the record's `added` ("" = not listed), and the reason of the change."""
 
     entry: str
     reason: str
+
+
+Why = Cause | derive.Variable
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -281,13 +275,13 @@ class Part:
         current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources"
         amounts = {"limits": current.limits_or_none, "requests": current.requests_or_none}
         for resource, amount, why in rows:
-            operations = []
+            operations, key = [], frameworks.escape(resource)
             for kind, present in amounts.items():
                 if present and (existing := present.get(resource)) is not None and _equals(existing, amount):
                     continue
                 operations += self._draft.create(path, self._written.resources, {})
                 operations += self._draft.create(f"{path}/{kind}", present, {})
-                operations.append(_add(f"{path}/{kind}/{frameworks.escape(resource)}", str(amount)))
+                operations.append(_add(f"{path}/{kind}/{key}", str(amount)))
                 amounts[kind] = {**(present or {}), resource: str(amount)}
             if operations:
                 self._add_change(f"{resource} = {amount}", why, operations)

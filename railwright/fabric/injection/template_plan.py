@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.fabric import intent, names, quantity, views
 from railwright.fabric.claims import claim_templates
-from railwright.fabric.injection import claim_requests, devices, drafts, facts, opt_in, plan, templates
+from railwright.fabric.injection import accelerators, claim_requests, devices, drafts, facts, opt_in, plan, templates
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -41,7 +41,7 @@ def plan_template(
     """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
     pod = build_pod(template)
     cluster = msgspec.structs.replace(
-        cluster, job_accelerated=template.is_job_accelerated(policy.document.accelerators)
+        cluster, job_accelerated=accelerators.has_accelerator(template.requested, policy.document.accelerators)
     )
     outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}", written=template.pod)
     match outcome:

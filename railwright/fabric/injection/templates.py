@@ -4,7 +4,7 @@ Also compares the templates of an update with those of the stored object.
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -63,10 +63,6 @@ class Template(msgspec.Struct, frozen=True):
         """Return the template in its object, which is plain data."""
         steps, ancestors = registry.follow(tree, self.pointer)
         return frameworks.TemplateOrigin(self.context, self.added, steps, ancestors, self.path)
-
-    def is_job_accelerated(self, resources: Collection[str]) -> bool:
-        """True if a template of the workload requests one of these accelerators, or uses claims."""
-        return accelerators.has_accelerator(self.requested, resources)
 
 
 class Workload(msgspec.Struct, frozen=True):
