@@ -34,9 +34,8 @@ Why = Cause | derive.Variable
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An edit of the pod. `title` is its name in `explain`."""
+    """An edit of the pod."""
 
-    title: str
     why: Why
     operations: Sequence[Operation]
 
@@ -114,36 +113,35 @@ class Draft:
         self.rank_settings: tuple[derive.Variable, ...] = ()  # what the policy says of the ranks' environment
         self.skipped: dict[str, reasons.Reason] = {}  # mutator or entry -> reason for leaving it out
         self._created: set[str] = set()
-        self.spec = Part(self, "/spec", "", self.written.spec)
+        self.spec = Part(self, "/spec", self.written.spec)
 
     def container(self, index: int) -> "Part":
         """Return an app container, to edit it."""
-        written = self.written.spec.containers[index]
-        return Part(self, f"/spec/containers/{index}", f"{written.name}: ", written, index)
+        return Part(self, f"/spec/containers/{index}", self.written.spec.containers[index], index)
 
     # --- verbs for metadata ---
 
     def set_annotation(self, key: str, value: str, why: Why) -> None:
         """Set an annotation, whether it exists or not."""
         self.annotation_keys.append(key)
-        self._set_key("annotations", f"annotation {key}", key, value, why)
+        self._set_key("annotations", key, value, why)
 
     def set_label(self, key: str, value: str, why: Why) -> None:
         """Set a label. Only templates of workloads get one."""
-        self._set_key("labels", f"label {key}", key, value, why)
+        self._set_key("labels", key, value, why)
 
     def set_networks(self, value: str, selections: tuple[network_selection.Selection, ...], why: Why) -> None:
         """Set the networks annotation. `selections` are all attachments in it."""
         self.set_annotation(names.NETWORKS, value, why)
         self.pod = msgspec.structs.replace(self.pod, networks=selections)
 
-    def _set_key(self, field: str, title: str, key: str, value: str, why: Why) -> None:
+    def _set_key(self, field: str, key: str, value: str, why: Why) -> None:
         operations = self.create(f"/metadata/{field}", getattr(self.written.metadata, f"{field}_or_none"), {})
         operations.append(_add(f"/metadata/{field}/{frameworks.escape(key)}", value))
         keys = {**getattr(self.pod.metadata, field), key: value}
         metadata = msgspec.structs.replace(self.pod.metadata, **{f"{field}_or_none": keys})
         self.pod = msgspec.structs.replace(self.pod, metadata=metadata)
-        self.changes.append(Change(title, why, operations))
+        self.changes.append(Change(why, operations))
 
     # --- the record and the warnings ---
 
@@ -183,17 +181,14 @@ class _List(NamedTuple):
 
     field: str  # in the view
     view: type[views.View]  # of an element
-    title: str
 
 
 _LISTS = {
-    "volumes": _List("volumes_or_none", views.Volume, "volume {name}"),
-    "initContainers": _List("init_containers", views.Container, "init container {name}"),
-    "resourceClaims": _List(
-        "resource_claims", views.PodResourceClaim, "claim {name} from template {resourceClaimTemplateName}"
-    ),
-    "volumeMounts": _List("volume_mounts_or_none", views.VolumeMount, "mount {mountPath}"),
-    "env": _List("env_or_none", views.EnvVar, "env {name}"),
+    "volumes": _List("volumes_or_none", views.Volume),
+    "initContainers": _List("init_containers", views.Container),
+    "resourceClaims": _List("resource_claims", views.PodResourceClaim),
+    "volumeMounts": _List("volume_mounts_or_none", views.VolumeMount),
+    "env": _List("env_or_none", views.EnvVar),
 }
 _FIELDS = {
     "schedulerName": "scheduler_name",
@@ -206,8 +201,8 @@ _FIELDS = {
 class Part:
     """The spec or a container of a draft, with the verbs that edit it. `index` is that of the container."""
 
-    def __init__(self, draft: Draft, path: str, name: str, written: Any, index: int | None = None) -> None:
-        self._draft, self._path, self._name, self._written, self._index = draft, path, name, written, index
+    def __init__(self, draft: Draft, path: str, written: Any, index: int | None = None) -> None:
+        self._draft, self._path, self._written, self._index = draft, path, written, index
 
     def append(self, name: str, element: Mapping[str, Any], why: Why) -> None:
         """Append an element to a list."""
@@ -221,7 +216,7 @@ class Part:
             operations = self._draft.create(path, getattr(self._written, row.field), [])
             operations.append(_add(f"{path}/-", element))
             elements.append(msgspec.convert(element, row.view))
-            self._add_change(row.title.format_map(element), why, operations)
+            self._draft.changes.append(Change(why, operations))
         self._set(**{row.field: elements})
 
     def put_first(self, name: str, element: Mapping[str, Any], why: Why) -> None:
@@ -230,7 +225,7 @@ class Part:
         operations = self._draft.create(path, getattr(self._written, row.field), [])
         operations.append(_add(f"{path}/0", element))
         elements = [msgspec.convert(element, row.view), *(getattr(self._view, row.field) or ())]
-        self._record(row.title.format_map(element), why, operations, **{row.field: elements})
+        self._record(why, operations, **{row.field: elements})
 
     def move_first(self, name: str, index: int, why: Why) -> None:
         """Move an element to the start of a list. Call it after all edits by position."""
@@ -238,16 +233,15 @@ class Part:
         elements = [*getattr(self._view, row.field)]
         element = elements.pop(index)
         operations = [{"op": "move", "from": f"{path}/{index}", "path": f"{path}/0"}]
-        title = f"{row.title.format(name=element.name)} (first)"
-        self._record(title, why, operations, **{row.field: [element, *elements]})
+        self._record(why, operations, **{row.field: [element, *elements]})
 
-    def replace(self, name: str, index: int, element: Mapping[str, Any], why: Why, suffix: str = "") -> None:
+    def replace(self, name: str, index: int, element: Mapping[str, Any], why: Why) -> None:
         """Replace an element of a list."""
         row = _LISTS[name]
         elements = [*getattr(self._view, row.field)]
         elements[index] = msgspec.convert(element, row.view)
         operations = [{"op": "replace", "path": f"{self._path}/{name}/{index}", "value": element}]
-        self._record(row.title.format_map(element) + suffix, why, operations, **{row.field: elements})
+        self._record(why, operations, **{row.field: elements})
 
     def set_env(self, name: str, value: str, why: Why, index: int | None = None) -> None:
         """Set a variable to a literal. `index` is the entry to replace, None for a new entry."""
@@ -255,20 +249,18 @@ class Part:
         if index is None:
             self.append("env", element, why)
         else:
-            self.replace("env", index, element, why, " (replaced)")
+            self.replace("env", index, element, why)
 
     def remove_env(self, indexes: Sequence[int], why: Why) -> None:
         """Remove the variables at these positions. Positions in later edits do not count them."""
-        entries = self._view.env
         # the last one first, because a removal changes the indexes of those after it
         operations = [{"op": "remove", "path": f"{self._path}/env/{index}"} for index in sorted(indexes, reverse=True)]
-        remaining = [entry for index, entry in enumerate(entries) if index not in indexes]
-        title = f"env {', '.join(sorted({entries[index].name for index in indexes}))} (removed)"
-        self._record(title, why, operations, env_or_none=remaining)
+        remaining = [entry for index, entry in enumerate(self._view.env) if index not in indexes]
+        self._record(why, operations, env_or_none=remaining)
 
-    def set_field(self, name: str, value: Any, why: Why, title: str) -> None:
+    def set_field(self, name: str, value: Any, why: Why) -> None:
         """Set a field, whether it exists or not."""
-        self._record(title, why, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
+        self._record(why, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
     def request(self, rows: Sequence[tuple[str, int | str, Why]]) -> None:
         """Set request and limit of each resource to its amount. Equal amounts keep their spelling."""
@@ -284,7 +276,7 @@ class Part:
                 operations.append(_add(f"{path}/{kind}/{key}", str(amount)))
                 amounts[kind] = {**(present or {}), resource: str(amount)}
             if operations:
-                self._add_change(f"{resource} = {amount}", why, operations)
+                self._draft.changes.append(Change(why, operations))
         resources = msgspec.structs.replace(
             current, limits_or_none=amounts["limits"], requests_or_none=amounts["requests"]
         )
@@ -302,7 +294,7 @@ class Part:
                 operations.append({"op": "remove", "path": path})
                 changed[f"{kind}_or_none"] = {name: amounts[name] for name in amounts if name != resource}
         resources = msgspec.structs.replace(current, **changed)
-        self._record(f"{resource} (removed)", why, operations, resources=resources)
+        self._record(why, operations, resources=resources)
 
     def use_claim(self, claim: str, why: Why) -> None:
         """Give a container the devices of an entry of spec.resourceClaims, unless it has them."""
@@ -314,7 +306,7 @@ class Part:
         operations.append(_add(f"{path}/-", {"name": claim}))
         claims = [*current.claims, views.ContainerClaim(name=claim)]
         resources = msgspec.structs.replace(current, claims_or_none=claims)
-        self._record(f"claim {claim}", why, operations, resources=resources)
+        self._record(why, operations, resources=resources)
 
     def add_capability(self, capability: str, why: Why) -> None:
         """Add a capability to a container."""
@@ -326,7 +318,7 @@ class Part:
         operations.append(_add(f"{path}/capabilities/add/-", capability))
         extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), capability])
         context = msgspec.structs.replace(current, capabilities=extended)
-        self._record(f"capability {capability}", why, operations, security_context=context)
+        self._record(why, operations, security_context=context)
 
     def set_privileged(self, why: Why) -> None:
         """Make a container privileged."""
@@ -334,20 +326,17 @@ class Part:
         operations = self._draft.create(path, self._written.security_context, {})
         operations.append(_add(f"{path}/privileged", value=True))
         context = msgspec.structs.replace(current, privileged=True)
-        self._record("privileged", why, operations, security_context=context)
+        self._record(why, operations, security_context=context)
 
     @property
     def _view(self) -> Any:
         spec = self._draft.pod.spec
         return spec if self._index is None else (spec.containers_or_none or ())[self._index]
 
-    def _record(self, title: str, why: Why, operations: list[Operation], **fields: Any) -> None:
+    def _record(self, why: Why, operations: list[Operation], **fields: Any) -> None:
         """Record the operations of an edit, and set the edited fields of the view."""
         self._set(**fields)
-        self._add_change(title, why, operations)
-
-    def _add_change(self, title: str, why: Why, operations: list[Operation]) -> None:
-        self._draft.changes.append(Change(f"{self._name}{title}", why, operations))
+        self._draft.changes.append(Change(why, operations))
 
     def _set(self, **fields: Any) -> None:
         """Set fields of the view."""

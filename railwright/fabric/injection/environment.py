@@ -583,7 +583,7 @@ def source_script(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     why = drafts.Cause(_SCRIPT, f"sets the variables of fabric {ctx.fabric_name} before the program starts")
     for index, command in commands.items():
         if command and command[: len(prefix)] != prefix:
-            draft.container(index).set_field("command", [*prefix, *command], why, f"command after {script}")
+            draft.container(index).set_field("command", [*prefix, *command], why)
     if without := [pod.spec.containers[index].name for index, command in commands.items() if not command]:
         warning = reasons.Reason(
             AdmissionCode.SCRIPT_WITHOUT_COMMAND,

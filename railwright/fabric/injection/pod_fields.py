@@ -25,10 +25,10 @@ def set_host_network(draft: drafts.Draft, ctx: context.InjectionContext) -> None
         if spec.host_users is False:  # the API server rejects both in one pod
             message = f"spec.hostUsers is false, and {reason}, which a pod with its own user namespace cannot use"
             raise reasons.RefusedError("security", f"{message}; remove hostUsers or use another fabric")
-        draft.spec.set_field("hostNetwork", True, drafts.Cause("pod.hostNetwork", reason), "hostNetwork true")
+        draft.spec.set_field("hostNetwork", True, drafts.Cause("pod.hostNetwork", reason))
     draft.add_entry("pod.hostNetwork")
     if spec.dns_policy in _DEFAULT_DNS:
-        draft.spec.set_field("dnsPolicy", _HOST_DNS, drafts.Cause("pod.dnsPolicy", reason), f"dnsPolicy {_HOST_DNS}")
+        draft.spec.set_field("dnsPolicy", _HOST_DNS, drafts.Cause("pod.dnsPolicy", reason))
     if spec.dns_policy in {*_DEFAULT_DNS, _HOST_DNS}:
         draft.add_entry("pod.dnsPolicy")
 
@@ -40,7 +40,7 @@ def set_scheduler(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         return
     if draft.pod.spec.scheduler_name != name:
         cause = drafts.Cause("pod.schedulerName", f"{name} places the pods of fabric {ctx.fabric_name}")
-        draft.spec.set_field("schedulerName", name, cause, f"schedulerName {name}")
+        draft.spec.set_field("schedulerName", name, cause)
     draft.add_entry("pod.schedulerName")
 
 

@@ -119,8 +119,8 @@ EDITS = st.one_of(
         TEXT,
     ),
     st.builds(lambda index: (None, call_on_container(index, "use_claim", "railwright")), INDEX),
-    st.just((None, lambda draft: draft.spec.set_field("hostNetwork", True, WHY, "hostNetwork true"))),
-    st.builds(lambda index: (None, lambda draft: draft.container(index).set_field("command", ["a"], WHY, "")), INDEX),
+    st.just((None, lambda draft: draft.spec.set_field("hostNetwork", True, WHY))),
+    st.builds(lambda index: (None, lambda draft: draft.container(index).set_field("command", ["a"], WHY)), INDEX),
 )
 EDIT_LISTS = st.lists(st.tuples(EDITS, st.booleans()), max_size=8).map(
     lambda drawn: [(what, read_after(edit) if is_read else edit) for (what, edit), is_read in drawn]
