@@ -95,7 +95,9 @@ def choose_leaves(request: LeafRequest) -> LeafChoice | None:
     if not choices:
         return None
     cost, leaves = min(choices)
-    return LeafChoice({leaf: request.slots[leaf] for leaf in (*peer_leaves, *_sort_leaves(leaves, request))}, cost)
+    return LeafChoice(
+        {leaf: request.slots[leaf] for leaf in (*peer_leaves, *_sort_leaves(leaves, request.slots))}, cost
+    )
 
 
 def _list_groups(request: LeafRequest) -> Iterator[Slots]:
@@ -235,29 +237,14 @@ def _list_spine_orders(
     return [sorted(others, key=value.__getitem__, reverse=True) for value in values]
 
 
-def _sort_leaves(chosen: Sequence[topology.Domain], request: LeafRequest) -> Sequence[topology.Domain]:
-    """Sort the leaves by spine, large ones first. Leaves closer to the next peer than to the previous one come last."""
-    slots_by_leaf, next_leaf = request.slots, request.next_leaf
-    anchor = request.peer_leaves[0] if request.peer_leaves else None
-
-    def rank_by_side(leaf: topology.Domain) -> tuple[bool, int]:
-        near = topology.compute_distance(anchor, leaf) if anchor else 0
-        if anchor and next_leaf and (far := topology.compute_distance(next_leaf, leaf)) < near:
-            return True, -far
-        return False, near
-
+def _sort_leaves(chosen: Sequence[topology.Domain], slots_by_leaf: Slots) -> Sequence[topology.Domain]:
+    """Sort the leaves by spine, large ones first."""
     slots_by_spine: dict[topology.Domain, int] = {}
     for leaf in chosen:
         slots_by_spine[_get_spine(leaf)] = slots_by_spine.get(_get_spine(leaf), 0) + slots_by_leaf[leaf]
     return sorted(
         chosen,
-        key=lambda leaf: (
-            rank_by_side(leaf),
-            -slots_by_spine[_get_spine(leaf)],
-            _get_spine(leaf),
-            -slots_by_leaf[leaf],
-            leaf,
-        ),
+        key=lambda leaf: (-slots_by_spine[_get_spine(leaf)], _get_spine(leaf), -slots_by_leaf[leaf], leaf),
     )
 
 

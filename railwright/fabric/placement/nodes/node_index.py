@@ -70,25 +70,20 @@ class NodeStates:
             if not states[old]:
                 del states[old]
         node = self._cluster.nodes.get(name)
-        self._move(name, None if node is None else self._cluster.find_leaf(node, self._domains, self._rails))
+        leaf = None if node is None else self._cluster.find_leaf(node, self._domains, self._rails)
+        if (before := self.leaf_by_node.get(name)) != leaf:
+            self._domain_sizes = {}
+            if before is not None:
+                del self.leaf_by_node[name], self.nodes_by_leaf[before][name]
+                if not self.nodes_by_leaf[before]:
+                    del self.nodes_by_leaf[before], self.by_leaf[before]
+            if leaf is not None:
+                self.leaf_by_node[name] = leaf
+                self.nodes_by_leaf.setdefault(leaf, {})[name] = None
         if node is not None:
             state = self.by_node[name] = self._read_state(node)
             states = self.by_leaf.setdefault(self.leaf_by_node[name], {})
             states[state] = states.get(state, 0) + 1
-
-    def _move(self, name: str, leaf: topology.Domain | None) -> None:
-        """Record the leaf of a node; None if it is gone."""
-        old = self.leaf_by_node.get(name)
-        if old == leaf:
-            return
-        self._domain_sizes = {}
-        if old is not None:
-            del self.leaf_by_node[name], self.nodes_by_leaf[old][name]
-            if not self.nodes_by_leaf[old]:
-                del self.nodes_by_leaf[old], self.by_leaf[old]
-        if leaf is not None:
-            self.leaf_by_node[name] = leaf
-            self.nodes_by_leaf.setdefault(leaf, {})[name] = None
 
     @property
     def domain_sizes(self) -> Mapping[topology.Domain, int]:
