@@ -7,7 +7,7 @@ commands are shown by `COMMAND --help` only.
 from collections.abc import Iterable, Mapping, Sequence
 
 from documentation import markdown
-from extender import gang_events
+from extender import gang_tracker
 from railwright.cli import dispatch, options
 from railwright.fabric.overview import overview_types
 from railwright.fabric.reasons import codes
@@ -81,6 +81,6 @@ def format_codes(codes_of_group: Iterable[codes.ReasonCode]) -> str:
 
 def list_gang_states() -> str:
     """Return the table of the states of a gang in Markdown."""
-    events = {overview_types.NEVER: f"`{gang_events.NEVER}`", overview_types.SPREAD: f"`{gang_events.SPREAD}`"}
+    events = {state: f"`{reason}`" for state, reason in gang_tracker.EVENT_REASONS.items()}
     rows = ((f"`{state}`", meaning, events.get(state, "")) for state, meaning in overview_types.STATES.items())
     return markdown.format_table(("state", "meaning", "Event"), rows)

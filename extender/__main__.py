@@ -12,7 +12,6 @@ from extender import (
     cluster_reports,
     decider,
     explanations,
-    gang_events,
     gang_tracker,
 )
 from extender import state as states
@@ -20,11 +19,10 @@ from railwright.cluster import errors, events, last_policy, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.dashboard import application
 from railwright.fabric.overview import gang_assessment, overview_builder, overview_types
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods
 from railwright.serving import logs, metrics, probes, server, settings, tls
 
-_EXPIRE_INTERVAL_SECONDS = 1.0
-_CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
+_INTERVAL_SECONDS = 1.0  # between two checks of gangs, and of pods whose time is over
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,18 +90,16 @@ async def serve(options: settings.Settings) -> int:
         tasks += [poster.run, last.run]
     explainer = explanations.Explanations(state, assessor)
     has_volcano_port = options.volcano_listen is not None
-    service, volcano = (app.build_rules(options.max_body, counters) for _ in range(2))
     extender_server = server.Server(
         options,
-        app.build_application(deciding, explainer, post, service, with_volcano=not has_volcano_port),
+        app.build_application(deciding, explainer, post, counters, with_volcano=not has_volcano_port),
         checks,
         counters,
-        volcano=app.build_volcano_application(deciding, volcano) if has_volcano_port else None,
+        volcano=app.build_volcano_application(deciding, counters) if has_volcano_port else None,
         refresh=refresh,
     )
     tasks += [
-        functools.partial(_expire, deciding, state, options.assume_seconds),
-        _build_gang_check(gangs, counters, poster, state.cluster),
+        functools.partial(_keep_current, deciding, gangs, counters, poster, options.assume_seconds),
         cluster_reports.RailGauges(state, counters, deciding.policy).run,
     ]
     if options.dashboard_listen is not None:
@@ -116,34 +112,26 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-async def _expire(deciding: decider.Decider, state: states.State, assume_seconds: float) -> None:
-    """Remove expired scored and assumed pods, until cancelled."""
-    while True:
-        await asyncio.sleep(_EXPIRE_INTERVAL_SECONDS)
-        deciding.scored.end(time.monotonic())
-        state.assumed.expire(state.clock(), assume_seconds)
-
-
-def _build_gang_check(
+async def _keep_current(
+    deciding: decider.Decider,
     gangs: gang_tracker.Gangs,
     counters: metrics.ExtenderMetrics,
     poster: events.Events | None,
-    cluster: cluster_state.ClusterState,
-) -> server.Task:
-    """Return a task that checks gangs until cancelled, and counts and posts outcomes."""
-
-    async def check_gangs() -> None:
-        while True:
-            await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
-            for outcome in gangs.check(time.monotonic()):
-                if poster is not None:
-                    gang_events.post(poster, cluster, outcome)
-                if outcome.attained:
-                    counters.gang_attained_ratio.observe(outcome.attained)
-                if not outcome.is_repeated and outcome.code in overview_types.STATES:
-                    counters.gangs.labels(outcome.code).inc()
-
-    return check_gangs
+    assume_seconds: float,
+) -> None:
+    """End scored and assumed pods whose time is over, and count and post what has become of gangs, until cancelled."""
+    state = deciding.state
+    while True:
+        await asyncio.sleep(_INTERVAL_SECONDS)
+        deciding.scored.end(time.monotonic())
+        state.assumed.expire(state.clock(), assume_seconds)
+        for outcome in gangs.check(time.monotonic()):
+            if poster is not None:
+                gang_tracker.post_event(poster, state.cluster, outcome)
+            if outcome.attained:
+                counters.gang_attained_ratio.observe(outcome.attained)
+            if not outcome.is_repeated and outcome.code in overview_types.STATES:
+                counters.gangs.labels(outcome.code).inc()
 
 
 def _build_dashboard(

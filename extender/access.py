@@ -7,6 +7,7 @@ Without an API server, only callers on this machine are allowed.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -40,18 +41,11 @@ def limit_reviews(post: Post) -> Post:
     return review
 
 
-class _User(msgspec.Struct, frozen=True):
-    username: str = ""
-    uid: str = ""
-    groups: list[str] = []
-    extra: dict[str, list[str]] = {}
-
-
 class _Status(msgspec.Struct, frozen=True):
     """The status of a TokenReview or of a SubjectAccessReview."""
 
     authenticated: bool = False
-    user: _User = _User()
+    user: dict[str, Any] = {}
     allowed: bool = False
 
 
@@ -87,8 +81,8 @@ async def _check_access(
         known = msgspec.json.decode(await post(_TOKEN_REVIEWS, review), type=_Review).status
         if not known.authenticated:
             return 401, _NOT_AUTHENTICATED
-        user = msgspec.structs.asdict(known.user)
-        spec = {"user": user.pop("username"), **user, **attributes}
+        name = known.user.pop("username", "")
+        spec = {"user": name, **known.user, **attributes}
         answer = await post(_ACCESS_REVIEWS, {**access_review, "spec": spec})
         if msgspec.json.decode(answer, type=_Review).status.allowed:
             return None
@@ -96,4 +90,4 @@ async def _check_access(
         is_forbidden = isinstance(error, errors.ApiError) and error.status == 403
         fix = f"; {_GRANT_REVIEWS}" if is_forbidden else ""
         return 503, f"the API server did not answer the TokenReview or the SubjectAccessReview: {error}{fix}"
-    return 403, f"{known.user.username} may not {action}"
+    return 403, f"{name} may not {action}"

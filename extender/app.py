@@ -8,9 +8,10 @@ from aiohttp import hdrs, web
 from extender import access, decider, decoding, kube_scheduler, volcano
 from extender import explanations as explaining
 from railwright.fabric import names
-from railwright.serving import application, metrics, turns
+from railwright.serving import application, metrics
 
-_MAX_BODY = 8 << 20  # bytes: a pod and 20,000 names of nodes
+MAX_BODY = 256 << 20  # bytes: Volcano's prioritize has every node with every task; 5,000 make tens of MiB
+_MAX_KUBE_BODY = 8 << 20  # bytes: a pod and 20,000 names of nodes
 _MAX_VOLCANO_BODY = 16 << 20  # bytes: a task, and for predicate one node with its pods
 _KUBE_ADVICE = "set nodeCacheCapable: true for this extender"
 _EXPLAIN = "/explain/{namespace}/{pod}"
@@ -23,7 +24,7 @@ def build_application(
     deciding: decider.Decider,
     explanations: explaining.Explanations,
     post: access.Post | None,
-    rules: application.Rules,
+    counters: metrics.Metrics | None,
     *,
     with_volcano: bool,
 ) -> web.Application:
@@ -33,29 +34,29 @@ def build_application(
     """
     kube = kube_scheduler.KubeScheduler(deciding)
     routes = [
-        web.post("/scheduler/filter", _build_handler(kube.filter, _MAX_BODY, _KUBE_ADVICE)),
-        web.post("/scheduler/prioritize", _build_handler(kube.prioritize, _MAX_BODY, _KUBE_ADVICE)),
+        web.post("/scheduler/filter", _build_handler(kube.filter, _MAX_KUBE_BODY, _KUBE_ADVICE)),
+        web.post("/scheduler/prioritize", _build_handler(kube.prioritize, _MAX_KUBE_BODY, _KUBE_ADVICE)),
         web.get(_EXPLAIN, _build_explain(explanations, post)),
     ]
+    rules = _build_rules(counters)
     # people call it with a token, through the API server's proxy, which presents no certificate
     rules.public = frozenset({_EXPLAIN})
     return application.build(rules, [*routes, *(_list_volcano_routes(deciding) if with_volcano else ())])
 
 
-def build_volcano_application(deciding: decider.Decider, rules: application.Rules) -> web.Application:
+def build_volcano_application(deciding: decider.Decider, counters: metrics.Metrics) -> web.Application:
     """Return the application of --volcano-listen."""
-    return application.build(rules, _list_volcano_routes(deciding))
+    return application.build(_build_rules(counters), _list_volcano_routes(deciding))
 
 
-def build_rules(max_body: int, counters: metrics.Metrics | None) -> application.Rules:
-    """Return the limits of an application of the extender."""
-    return application.Rules(max_body=max_body, counters=counters, malformed=(decoding.MalformedError,))
+def _build_rules(counters: metrics.Metrics | None) -> application.Rules:
+    return application.Rules(max_body=MAX_BODY, counters=counters, malformed=(decoding.MalformedError,))
 
 
 def _build_handler(
     answer: _Answer, most: int, advice: str = "send a smaller one", *, has_scope: bool = False
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return the handler of a path. `most` limits its bodies, in bytes, below --max-body."""
+    """Return the handler of a path, whose bodies have at most `most` bytes, which is less than MAX_BODY."""
 
     async def handle(request: web.Request) -> web.Response:
         body = request[application.BODY]
@@ -76,7 +77,7 @@ def _list_volcano_routes(deciding: decider.Decider) -> Sequence[web.RouteDef]:
     answers = volcano.Volcano(deciding)
 
     async def prioritize(request: web.Request) -> web.Response:  # its body has every node: tens of megabytes
-        return application.reply(await turns.run(answers.prioritize(request[application.BODY])))
+        return application.reply(await answers.prioritize(request[application.BODY]))
 
     handlers = {
         "prioritize": prioritize,

@@ -1,4 +1,4 @@
-"""Reports the devices of rails in metrics, and overcommitted ones also in the log.
+"""Counts the devices of rails for metrics.
 
 Counting visits all nodes, so it runs in batches between requests. A scrape reads the last count. A device is dead if it
 is in capacity but not in allocatable: its plugin reports it unhealthy or does not run, or its slice has a taint on it.
@@ -8,7 +8,6 @@ allocated device is unknown.
 
 import asyncio
 import enum
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -18,13 +17,8 @@ from railwright.fabric.placement.state import cluster_state, object_info
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
-_LOG = logging.getLogger("railwright.extender")
 _INTERVAL_SECONDS = 15.0  # a common scrape interval of Prometheus
 _BATCH_NODES = 100  # nodes counted before yielding to the event loop (~0.5 ms with 8 rails)
-_FIX_OVERCOMMITTED = (
-    "a NIC failed under its pod, a device plugin is restarting, or two schedulers allocated the same device: "
-    "delete a failing pod"
-)
 
 
 class DeviceState(enum.StrEnum):
@@ -43,14 +37,17 @@ class DeviceState(enum.StrEnum):
 def count_devices(
     nodes: Iterable[object_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Collection[str]
 ) -> Counter[tuple[str, DeviceState]]:
-    """Count the devices of these resources on these nodes, by resource and state, without missing ones."""
+    """Count the devices of a fabric's resources on these nodes, by resource and state."""
     counts: Counter[tuple[str, DeviceState]] = Counter()
     for node in nodes:
         used = cluster.get_used(node.name)
         idle_state = DeviceState.FREE if node.schedulable else DeviceState.UNSCHEDULABLE
-        for name in resource_names:
+        capacities = {name: max(node.capacity.get(name, 0), node.allocatable.get(name, 0)) for name in resource_names}
+        has_devices = any(capacities.values())
+        for name, capacity in capacities.items():
             allocatable, requested = node.allocatable.get(name, 0), used.get(name, 0)
-            capacity = max(node.capacity.get(name, 0), allocatable)
+            if not capacity:
+                counts[name, DeviceState.MISSING] += has_devices
             if not capacity and not requested:
                 continue
             busy = min(requested, capacity)
@@ -61,16 +58,6 @@ def count_devices(
                 (DeviceState.OVERCOMMITTED, requested - allocatable),
             ):
                 counts[name, state] += max(amount, 0) // resources.UNIT
-    return counts
-
-
-def count_missing(nodes: Iterable[object_info.NodeInfo], resource_names: Collection[str]) -> Counter[str]:
-    """Count, by resource, the nodes that lack it and have another resource of the same fabric."""
-    counts: Counter[str] = Counter()
-    for node in nodes:
-        missing = [name for name in resource_names if not (node.capacity.get(name) or node.allocatable.get(name))]
-        if len(missing) < len(resource_names):
-            counts.update(missing)
     return counts
 
 
@@ -87,11 +74,10 @@ class RailGauges:
         self, state: states.State, counters: metrics.ExtenderMetrics, policy: Callable[[], model.Policy | None]
     ) -> None:
         self._state, self._counters, self._policy = state, counters, policy
-        self._overcommitted: Mapping[tuple[str, str], int] = {}  # by fabric and rail
         self._counted: tuple[int, dict[str, Mapping[str, str]]] | None = None
 
     async def run(self) -> None:
-        """Count until cancelled, so that overcommitted devices are logged even without a scrape."""
+        """Count until cancelled."""
         while True:
             await self.count()
             await asyncio.sleep(_INTERVAL_SECONDS)
@@ -106,28 +92,17 @@ class RailGauges:
         }
         if (version := (self._state.cluster.version, pools)) == self._counted:
             return
-        resource_names = {resource for rail_by_resource in pools.values() for resource in rail_by_resource}
-        counts: Counter[tuple[str, DeviceState]] = Counter()
-        missing: dict[str, Counter[str]] = {name: Counter() for name in pools}
+        counts: dict[str, Counter[tuple[str, DeviceState]]] = {name: Counter() for name in pools}
         # Nodes may change between two batches. The version was read before, so such a change leads to another count.
         nodes = tuple(self._state.cluster.nodes.values())
         for first in range(0, len(nodes), _BATCH_NODES):
             batch = nodes[first : first + _BATCH_NODES]
-            counts.update(count_devices(batch, self._state.cluster, resource_names))
             for name, rail_by_resource in pools.items():
-                missing[name].update(count_missing(batch, rail_by_resource))
+                counts[name].update(count_devices(batch, self._state.cluster, rail_by_resource))
             await asyncio.sleep(0)
         self._counted = version
         self._counters.rail_devices.clear()
-        before, self._overcommitted = self._overcommitted, {}
         for name, rail_by_resource in pools.items():
             for resource, rail in rail_by_resource.items():
-                by_state = {state: counts[resource, state] for state in DeviceState}
-                by_state[DeviceState.MISSING] = missing[name][resource]
-                for state, count in by_state.items():
-                    self._counters.rail_devices.labels(name, rail, state).set(count)
-                devices = by_state[DeviceState.OVERCOMMITTED]
-                self._overcommitted = {**self._overcommitted, (name, rail): devices}
-                if devices > before.get((name, rail), 0):
-                    fields = {"fabric": name, "rail": rail, "devices": devices}
-                    _LOG.warning("devices are overcommitted", extra={"fields": {**fields, "fix": _FIX_OVERCOMMITTED}})
+                for state in DeviceState:
+                    self._counters.rail_devices.labels(name, rail, state).set(counts[name][resource, state])

@@ -2,8 +2,11 @@
 
 `gang_assessment` computes the states from the cluster alone, independent of scheduler requests. A gang that
 never fits is reported after WAITING_SECONDS. When the last pod of a gang is bound, its placement is reported once.
-Gangs that were placed before the first check are not reported. `gang_events` posts the reports. Times are arguments, in
-seconds.
+Gangs that were placed before the first check are not reported. Times are arguments, in seconds.
+
+Events are on the gang's PodGroup, or on its first pod without one. There are Events for gangs that never fit, that are
+spread, or whose pods were admitted under different versions of the policy. There are none for gangs that wait for other
+pods to end.
 """
 
 from collections.abc import Sequence
@@ -11,8 +14,9 @@ from collections.abc import Sequence
 import msgspec
 
 from extender import state as states
+from railwright.cluster import events
 from railwright.fabric.overview import gang_assessment, overview_types
-from railwright.fabric.placement.state import object_info
+from railwright.fabric.placement.state import cluster_state, object_info
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import membership
@@ -22,6 +26,8 @@ WAITING_SECONDS = 10.0  # long enough for nodes that restart a device plugin, an
 RECHECK_SECONDS = 60.0  # between two checks of a gang that waits
 _ASSESSED_PER_CHECK = 4  # gangs that are complete; each takes a few milliseconds, which requests wait for
 MIXED = "mixed"  # pods were admitted under different versions of the policy; whatever the state of the gang
+# by the code of an outcome; stable: users filter by them
+EVENT_REASONS = {overview_types.NEVER: "GangNeverFits", overview_types.SPREAD: "GangSpread", MIXED: "GangMixedPolicies"}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -111,3 +117,17 @@ class Gangs:
         # the other reasons change with the pods that run now, and each text would be an Event of its own
         why = tuple(cause for cause in assessment.why if cause.code is PlacementCode.CAPACITY_NEVER)
         return (Outcome(overview_types.NEVER, first.gang, first, why, is_repeated=is_repeated),) if why else ()
+
+
+def post_event(poster: events.Events, cluster: cluster_state.ClusterState, outcome: Outcome) -> None:
+    """Queue an Event for an outcome, if there is one for its code."""
+    if (event_reason := EVENT_REASONS.get(outcome.code)) is None:
+        return
+    if (group := cluster.sizes.find_pod_group(outcome.gang)) is not None:
+        kind, api_version, key, uid = "PodGroup", group.api_version, str(outcome.gang), group.uid
+    else:
+        kind, api_version, key, uid = "Pod", "v1", outcome.first.key, outcome.first.uid
+    namespace, _, name = key.partition("/")
+    involved = events.Involved(kind, api_version, namespace, name, uid)
+    message = f"{outcome.reasons[0].code}: {reason.join_texts(outcome.reasons)}"
+    poster.post(involved, warning=True, reason=event_reason, message=message)

@@ -24,7 +24,12 @@ class State:
         self.clock = clock
         self.cluster = cluster_state.ClusterState()
         self.assumed = self.cluster.assumed
-        self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
+        self.pools: dict[tuple[str, str], str | None] = {}  # network (namespace, name) -> its resource
+        self.networks = sinks.Values[views.NetworkAttachmentDefinition, str | None](
+            lambda network: network.metadata.key,
+            lambda network: network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None,
+            self.pools,
+        )
 
     def apply_policy(self, policy: model.Policy | None) -> None:
         """Name the devices of claims by the rails of a policy. Without a policy the last one stays."""
@@ -68,91 +73,45 @@ class Pods:
         self._assumed.forget(obj.metadata.identity)
 
 
-class Networks:
-    """Stores the device pool of each network."""
-
-    def __init__(self, state: State) -> None:
-        self._pools = state.pools
-
-    def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
-        """Replace all objects."""
-        self._pools.clear()
-        for network in objects:
-            self.upsert(network)
-
-    def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
-        """Add or update a network."""
-        self.remove(obj)
-        if resource := obj.metadata.annotations.get(names.NAD_RESOURCE_NAME):
-            self._pools[obj.metadata.namespace, obj.metadata.name] = resource
-
-    def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
-        """Remove a network."""
-        self._pools.pop((obj.metadata.namespace, obj.metadata.name), None)
-
-
 # --- what is watched ------------------------------------------------------------------------------------------
-
-_Row = tuple[resources.Kind, sinks.Sink[Any]]
 
 
 def list_watches(state: State) -> list[sources.WatchSpec]:
-    """Return a watch for each kind."""
-    cluster = state.cluster
-    table: list[_Row] = [
-        (
-            resources.NODES,
-            sinks.Functions(
-                cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
-            ),
-        ),
-        (resources.PLACED_PODS, Pods(state)),
-        (resources.NADS, Networks(state)),
-        (
-            resources.HYPER_NODES,
-            sinks.Functions(cluster.replace_hyper_nodes, cluster.upsert_hyper_node, cluster.remove_hyper_node),
-        ),
-        (
-            resources.NODE_TOPOLOGIES,
-            sinks.Functions(
-                cluster.replace_topologies,
-                cluster.upsert_topology,
-                lambda report: cluster.remove_topology(report.metadata.name),
-            ),
-        ),
-    ]
-    table += _list_device_watches(state)
-    table += [
-        (
-            resources.GANG_SIZES[kind.name],
-            sinks.Functions(
-                functools.partial(cluster.replace_sizes, kind),
-                functools.partial(cluster.upsert_size, kind),
-                functools.partial(cluster.remove_size, kind),
-            ),
-        )
-        for kind in membership.SIZE_KINDS
-    ]
-    excerpts: dict[resources.Kind, Callable[[Any], Any]] = {
-        resources.PLACED_PODS: scheduling_views.complete,
-        resources.RESOURCE_SLICES: cluster.devices.offered.share,
-        resources.RESOURCE_CLAIMS: cluster.devices.share,
-    }
-    large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent
+    """Return a watch for each kind. A partial list of nodes or pods is still consistent, and is applied gradually."""
+    cluster, watch = state.cluster, sources.WatchSpec
+    nodes = sinks.Functions(
+        cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
+    )
+    hyper_nodes = sinks.Functions(cluster.replace_hyper_nodes, cluster.upsert_hyper_node, cluster.remove_hyper_node)
+    topologies = sinks.Functions(
+        cluster.replace_topologies,
+        cluster.upsert_topology,
+        lambda report: cluster.remove_topology(report.metadata.name),
+    )
     return [
-        sources.WatchSpec(
-            kind=kind,
-            sink=sink,
-            excerpt=excerpts.get(kind, sources.return_whole),
-            gradual=kind in large,
-        )
-        for kind, sink in table
+        watch(resources.NODES, nodes, gradual=True),
+        watch(resources.PLACED_PODS, Pods(state), gradual=True, excerpt=scheduling_views.complete),
+        watch(resources.NADS, state.networks),
+        watch(resources.HYPER_NODES, hyper_nodes),
+        watch(resources.NODE_TOPOLOGIES, topologies),
+        *_list_device_watches(state),
+        *(
+            watch(
+                resources.GANG_SIZES[kind.name],
+                sinks.Functions(
+                    functools.partial(cluster.replace_sizes, kind),
+                    functools.partial(cluster.upsert_size, kind),
+                    functools.partial(cluster.remove_size, kind),
+                ),
+            )
+            for kind in membership.SIZE_KINDS
+        ),
     ]
 
 
-def _list_device_watches(state: State) -> list[_Row]:
+def _list_device_watches(state: State) -> list[sources.WatchSpec]:
     """Return the kinds of Dynamic Resource Allocation."""
-    known = state.cluster.devices
+    known, watch = state.cluster.devices, sources.WatchSpec
 
     def build_sink(sink: inventory.Sink[Any]) -> sinks.Functions[Any]:
         def wrap(apply: Callable[[Any], inventory.Changes]) -> Callable[[Any], None]:
@@ -162,8 +121,8 @@ def _list_device_watches(state: State) -> list[_Row]:
         return sinks.Functions(*map(wrap, (sink.replace, sink.upsert, sink.remove)))
 
     return [
-        (resources.DEVICE_CLASSES, build_sink(known.class_sink)),
-        (resources.RESOURCE_SLICES, build_sink(known.slice_sink)),
-        (resources.CLAIM_TEMPLATES, build_sink(known.template_sink)),
-        (resources.RESOURCE_CLAIMS, build_sink(known.claim_sink)),
+        watch(resources.DEVICE_CLASSES, build_sink(known.class_sink)),
+        watch(resources.RESOURCE_SLICES, build_sink(known.slice_sink), excerpt=known.offered.share),
+        watch(resources.CLAIM_TEMPLATES, build_sink(known.template_sink)),
+        watch(resources.RESOURCE_CLAIMS, build_sink(known.claim_sink), excerpt=known.share),
     ]

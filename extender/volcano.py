@@ -3,7 +3,7 @@
 Volcano announces what it places, so only its allocate, deallocate and session-close requests change the assumed pods.
 Each of its instances has its own scope (docs/interface.md 4.3).
 
-The handler of prioritize is a generator that yields while nodes are read. The decision itself does not yield.
+While prioritize reads the nodes, other requests are answered. The decision is made at once.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from railwright.fabric import resources
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import assumed_pods, object_info
 from railwright.fabric.workloads import membership
-from railwright.serving import turns
 
 _FACTOR = 10.0  # that of binpack in Volcano's own example: locality outweighs the plugins that spread
 
@@ -26,9 +25,9 @@ class Volcano:
     def __init__(self, deciding: decider.Decider) -> None:
         self._decider = deciding
 
-    def prioritize(self, body: volcano_wire.Body) -> turns.Steps[bytes]:
+    async def prioritize(self, body: volcano_wire.Body) -> bytes:
         """POST /volcano/prioritize: scores of 0..100 times 10, because Volcano adds the raw scores of its plugins."""
-        task, nodes = yield from volcano_wire.read_prioritize(body)
+        task, nodes = await volcano_wire.read_prioritize(body)
         request = self._build_request(task, nodes)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
@@ -58,7 +57,7 @@ class Volcano:
 
     def deallocate(self, body: bytes) -> bytes:
         """POST /volcano/deallocate: forget a task whose placement was rolled back. A bound pod still counts."""
-        uid, assumed = volcano_wire.read_removal(body).uid, self._decider.state.assumed
+        uid, assumed = volcano_wire.read_event(body).uid, self._decider.state.assumed
         if (assumed_pod := assumed.get(uid)) is not None:
             self._decider.memory = self._decider.memory.drop_reservations([assumed_pod.gang])
         assumed.forget(uid)

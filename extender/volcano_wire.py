@@ -5,31 +5,25 @@ megabytes is scanned without building objects. A large body is scanned in slices
 between.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
 from extender import decoding
 from railwright.fabric import scheduling_views
-from railwright.serving import turns
 
 PIPELINED = 4  # api.Pipelined
 CODE_UNRESOLVABLE = 3  # fwk.UnschedulableAndUnresolvable: no other pod that leaves makes the node fit
 
 
-class TaskIdentity(msgspec.Struct, frozen=True):
-    """The identity of the pod in an api.TaskInfo."""
+class Task(msgspec.Struct, frozen=True):
+    """api.TaskInfo, the fields that placement uses."""
 
     uid: str = msgspec.field(default="", name="UID")
     name: str = msgspec.field(default="", name="Name")
     namespace: str = msgspec.field(default="", name="Namespace")
-
-
-class Task(TaskIdentity, frozen=True):
-    """api.TaskInfo, the fields that placement uses."""
-
     job: str = msgspec.field(default="", name="Job")
     node_name: str = msgspec.field(default="", name="NodeName")
     status: int = msgspec.field(default=0, name="Status")
@@ -64,14 +58,9 @@ class _Event(msgspec.Struct, frozen=True):
     task: msgspec.Raw = _NULL
 
 
-class _Removal(msgspec.Struct, frozen=True):
-    task: TaskIdentity | None = None
-
-
 _decode_prioritize = msgspec.json.Decoder(_Prioritize).decode
 _decode_predicate = msgspec.json.Decoder(_Predicate).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
-_decode_removal = msgspec.json.Decoder(_Removal).decode
 _decode_close = msgspec.json.Decoder(_Event | None).decode
 _decode_task = msgspec.json.Decoder(Task | None).decode
 _decode_nodes = msgspec.json.Decoder(list[_Node]).decode
@@ -83,15 +72,13 @@ _MAX_NODE = 16 << 20  # bytes of one node; those of its pods are the most
 _NODES, _NEXT_NODE = b',"nodes":[', b'},{"Name":'
 _MAX_JOB = 2 * decoding.MAX_NAME + 1  # namespace/name
 
-_NO_TASK = "task is missing"
-_Identified = TypeVar("_Identified", bound=TaskIdentity)
 Body = bytes | bytearray
 
 EMPTY_OBJECT = b"{}"
 EVENT_ACCEPTED = b'{"errorMessage":""}'
 
 
-def read_prioritize(body: Body) -> turns.Steps[tuple[Task, Sequence[str]]]:
+async def read_prioritize(body: Body) -> tuple[Task, Sequence[str]]:
     """Return the task and the names of its candidate nodes, each once. Raises decoding.MalformedError.
 
     A body of more than _SLICE bytes must have `task` before `nodes`, and `Name` first in each node, without spaces
@@ -125,7 +112,7 @@ def read_prioritize(body: Body) -> turns.Steps[tuple[Task, Sequence[str]]]:
             size *= 2
         else:
             raise decoding.MalformedError(f"not the expected JSON, or a node of more than {_MAX_NODE} bytes")
-        yield
+        await asyncio.sleep(0)
     _add(nodes, decoding.decode_body(_decode_prioritize, b'{"nodes":[' + body[start:]).nodes or ())
     return task, list(nodes)
 
@@ -144,22 +131,10 @@ def read_predicate(body: bytes) -> tuple[Task, str]:
 
 
 def read_event(body: bytes) -> Task:
-    """Return the task of an allocate event. Raises decoding.MalformedError."""
-    return _check_identity(_read_task(decoding.decode_body(_decode_event, body).task))
-
-
-def read_removal(body: bytes) -> TaskIdentity:
-    """Return the identity of the pod in a deallocate event. Raises decoding.MalformedError."""
-    task = decoding.decode_body(_decode_removal, body).task
-    if task is None:
-        raise decoding.MalformedError(_NO_TASK)
-    return _check_identity(task)
-
-
-def _check_identity(task: _Identified) -> _Identified:
+    """Return the task of an allocate or deallocate event. Raises decoding.MalformedError."""
+    task = _read_task(decoding.decode_body(_decode_event, body).task)
     if not task.uid:
         raise decoding.MalformedError("task.UID is missing")
-    decoding.check_names("task", (task.uid, task.name, task.namespace))
     return task
 
 
@@ -181,7 +156,7 @@ def encode_predicate_result(message: str) -> bytes:
 def _read_task(raw: msgspec.Raw) -> Task:
     task: Task | None = decoding.decode_object(_decode_task, raw, "task")
     if task is None:
-        raise decoding.MalformedError(_NO_TASK)
+        raise decoding.MalformedError("task is missing")
     decoding.check_names("task", (task.uid, task.name, task.namespace, task.node_name))
     decoding.check_names("task.Job", (task.job,), _MAX_JOB)
     if task.pod is not None:

@@ -63,7 +63,7 @@ async def serve(options: settings.Settings) -> int:
         )
         origin.store.subscribe(lambda _: controller.forget_failures())
         api = app.ApiServer(
-            object_events.build_sink(poster),
+            functools.partial(object_events.post_review, poster),
             controller.write_for_workload,
             functools.partial(_list_pods, client),
             functools.partial(_may_read_templates, client),
@@ -72,7 +72,7 @@ async def serve(options: settings.Settings) -> int:
         tasks += [poster.run, controller.run, support.run, last.run]
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", origin.cache_problem)
-    service = app.Webhook(state, lambda: origin.store.current, counters, api).build_application(options.max_body)
+    service = app.Webhook(state, lambda: origin.store.current, counters, api).build_application()
     webhook_server = server.Server(
         options, service, checks, counters, refresh=lambda: counters.show_sources(**origin.read_metrics())
     )

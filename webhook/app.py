@@ -13,9 +13,11 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import shortcomings
 from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import fabric_users
-from railwright.serving import application, metrics, turns
+from railwright.serving import application, metrics
 from webhook import pods, policy_validation, response_cache, reviews, workloads
 from webhook import state as states
+
+MAX_BODY = 7 << 20  # bytes: two objects of the API server's 3 MiB limit, and 1 MiB for the review around them
 
 
 class ApiServer(NamedTuple):
@@ -42,9 +44,9 @@ class Webhook:
         self._state, self._get_policy, self._counters, self._api = state, get_policy, counters, api
         self._cache = response_cache.ResponseCache()
 
-    def build_application(self, max_body: int) -> web.Application:
-        """Return the application. `max_body` is in bytes."""
-        rules = application.Rules(max_body=max_body, counters=self._counters, malformed=(reviews.MalformedError,))
+    def build_application(self) -> web.Application:
+        """Return the application."""
+        rules = application.Rules(max_body=MAX_BODY, counters=self._counters, malformed=(reviews.MalformedError,))
         routes = [
             web.post("/mutate/pods", self.mutate_pods),
             web.post("/mutate/workloads", self.mutate_workloads),
@@ -60,7 +62,7 @@ class Webhook:
     async def mutate_workloads(self, request: web.Request) -> web.Response:
         """Handle POST /mutate/workloads."""
         body = request[application.BODY]
-        answer = await turns.run(workloads.handle(body, self._get_policy(), self._state.build_facts))
+        answer = await workloads.handle(body, self._get_policy(), self._state.build_facts)
         if answer.claimants and self._api and (unwritten := await self._api.write_templates(answer.claimants)):
             answer = reviews.add_warnings(answer, unwritten)
         return self._reply(answer)
@@ -89,14 +91,10 @@ class Webhook:
             for event in answer.events:
                 self._api.post_event(event)
         if not answer.dry_run:
-            _count(answer, self._counters)
+            if answer.reason:
+                self._counters.webhook_refusals.labels(answer.fabric, answer.reason).inc()
+            if answer.role:
+                self._counters.webhook_injections.labels(answer.fabric, answer.role, answer.outcome).inc()
+            for warning in answer.warnings:
+                self._counters.webhook_warnings.labels(warning.code).inc()
         return application.reply(answer.body, outcome=answer.outcome)
-
-
-def _count(answer: reviews.Answer, counters: metrics.WebhookMetrics) -> None:
-    if answer.reason:
-        counters.webhook_refusals.labels(answer.fabric, answer.reason).inc()
-    if answer.fabric and not answer.kind:
-        counters.webhook_injections.labels(answer.fabric, answer.role, answer.outcome).inc()
-    for warning in answer.warnings:
-        counters.webhook_warnings.labels(warning.code).inc()

@@ -4,8 +4,6 @@ Events about pods are on the object that creates them, because a rejected pod is
 templates are on the pods that wait for them, and those about the policy on its ConfigMap.
 """
 
-from collections.abc import Callable
-
 from railwright.cluster import events, installed_names, policies, sources
 from railwright.fabric import views
 from webhook import reviews
@@ -24,21 +22,16 @@ def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str
     poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 
 
-def build_sink(poster: events.Events) -> Callable[[reviews.EventRecord], None]:
-    """Return a function that queues one Event for each message about a pod.
+def post_review(poster: events.Events, record: reviews.EventRecord) -> None:
+    """Queue one Event for each message about a pod.
 
     A pod without a controller gets no Event: its creator has read the same message in the response. A success without
     warnings gets no Event either.
     """
-
-    def post(record: reviews.EventRecord) -> None:
-        owner = record.owner
-        involved = events.Involved(owner.kind, owner.api_version, record.namespace, owner.name, owner.uid)
-        reason = REFUSED if record.rejected else WARNED
-        for message in record.messages:
-            poster.post(involved, warning=True, reason=reason, message=message)
-
-    return post
+    owner, reason = record.owner, REFUSED if record.rejected else WARNED
+    involved = events.Involved(owner.kind, owner.api_version, record.namespace, owner.name, owner.uid)
+    for message in record.messages:
+        poster.post(involved, warning=True, reason=reason, message=message)
 
 
 class PolicyEvents:

@@ -34,11 +34,9 @@ class Answer(msgspec.Struct, frozen=True):
     uid: str  # of the request
     fields: bytes  # of the response, after the uid
     outcome: str
-    kind: str = ""  # of the workload; "" for any other object
     fabric: str = ""  # "" if no fabric is involved
-    role: str = ""
+    role: str = ""  # "" for any other object than a pod
     reason: str = ""  # reason code of a rejection
-    operations: int = 0
     warnings: Sequence[reasons.Reason] = ()
     dry_run: bool = False
     events: tuple[EventRecord, ...] = ()  # none on a dry run
@@ -135,7 +133,6 @@ def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
     response: Response,
     *,
     outcome: str = "",
-    kind: str = "",
     fabric: str = "",
     role: str = "",
     reason: str = "",
@@ -147,11 +144,9 @@ def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
         uid=request.uid,
         fields=_encode_fields(response),
         outcome=outcome or own,
-        kind=kind,
         fabric=fabric,
         role=role,
         reason=reason or response.cause,
-        operations=len(response.operations),
         warnings=response.warnings,
         dry_run=bool(request.dry_run),
         events=() if request.dry_run else events,

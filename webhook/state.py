@@ -5,45 +5,14 @@ Decides which parts of each object are stored. Not thread-safe: used by one even
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from railwright.cluster import sinks
 from railwright.fabric import bounded_cache, names, node_views, quantity, views
 from railwright.fabric.claims import claim_templates, objects
 from railwright.fabric.injection import facts
 from railwright.fabric.multus import ipam
 from webhook import file_keys
-
-T = TypeVar("T")
-V = TypeVar("V")
-
-
-class Values(Generic[T, V]):
-    """A value of each object of one kind, by key; None until the first full list.
-
-    `version` grows with every change.
-    """
-
-    def __init__(self, get_key: Callable[[T], Any], read: Callable[[T], V]) -> None:
-        self.by_key: dict[Any, V] | None = None
-        self.version = 0
-        self._get_key, self._read = get_key, read
-
-    def replace(self, objects: Sequence[T]) -> None:
-        """Replace all objects."""
-        self.by_key = {self._get_key(obj): self._read(obj) for obj in objects}
-        self.version += 1
-
-    def upsert(self, obj: T) -> None:
-        """Add or update an object."""
-        if self.by_key is not None:
-            self.by_key[self._get_key(obj)] = self._read(obj)
-            self.version += 1
-
-    def remove(self, obj: T) -> None:
-        """Remove an object."""
-        if self.by_key is not None:
-            self.by_key.pop(self._get_key(obj), None)
-            self.version += 1
 
 
 class _Resources(NamedTuple):
@@ -221,15 +190,14 @@ class State:
         self.image = os.environ.get("RAILWRIGHT_IMAGE") or names.IMAGE  # of the init container; manifests set it
         self.file_keys = False  # True if the API server knows `fileKeyRef`
         self.watched = False  # True if an API server feeds the caches; a snapshot file is less complete
-        self.namespaces = Values[views.Namespace, Mapping[str, str]](
-            lambda known: known.metadata.name, lambda known: known.metadata.labels
+        self.namespaces = sinks.Values[views.Namespace, Mapping[str, str]](
+            lambda known: known.metadata.name, lambda known: known.metadata.labels, {}
         )
-        self.namespaces.replace([])
-        self.networks = Values[views.NetworkAttachmentDefinition, str | None](
+        self.networks = sinks.Values[views.NetworkAttachmentDefinition, str | None](
             lambda network: network.metadata.key,
             lambda network: network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None,
         )
-        self.subnets = Values[views.NetworkAttachmentDefinition, tuple[ipam.Subnet, ...]](
+        self.subnets = sinks.Values[views.NetworkAttachmentDefinition, tuple[ipam.Subnet, ...]](
             lambda network: network.metadata.key,
             lambda network: ipam.read_subnets((network.spec and network.spec.config) or ""),
         )

@@ -5,6 +5,7 @@ Selects the opted-in and changed templates, and combines their plans into one an
 which may lack only railwright's additions.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,6 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
-from railwright.serving import turns
 from webhook import reviews
 
 _MAX_AUDIT = 1024  # characters of an audit annotation
@@ -55,30 +55,30 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
         return f"{self.workload.kind.name} {self.request.namespace}/{name}"
 
 
-def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> turns.Steps[reviews.Answer]:
-    """Answer a review, template by template. Raises reviews.MalformedError unless it is of a supported workload."""
+async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
+    """Answer a review, template by template, and other requests in between. Raises reviews.MalformedError."""
     if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
-        return reviews.build_answer(*too_large, kind=_get_kind(too_large[0].kind).display_name)
+        _get_kind(too_large[0].kind)
+        return reviews.build_answer(*too_large)
     request = reviews.decode(_DECODER, body)
     kind = _get_kind(request.kind)
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
-        return _build_answer(request, kind)
+        return reviews.allow(request)
     review = _read(request, kind)
     if isinstance(review, reviews.Answer):
         return review
     cluster_facts = get_facts(request.namespace)
-    yield
     if request.operation == "UPDATE" and kind.is_frozen:
-        return (yield from _handle_frozen(review, policy, cluster_facts))
+        return await _handle_frozen(review, policy, cluster_facts)
     changed_templates = templates.find_changed(review.workload, review.before)
     if policy is None:
         return _handle_without_policy(review, changed_templates, cluster_facts)
     plans, injected_count = [], 0
     for template in changed_templates:
-        yield
+        await asyncio.sleep(0)
         outcome = admission.plan_template(template, policy, cluster_facts, review.title)
         if isinstance(outcome, injection_plan.Refusal):
-            return _reject(request, kind, outcome)
+            return _reject(request, outcome)
         plans.append(outcome)
         injected_count += outcome.injection is not None or not outcome.is_enforced
         if injected_count > frameworks.MAX_TEMPLATES:
@@ -88,8 +88,8 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
                 f"{review.title}: more than {frameworks.MAX_TEMPLATES} of its templates opt in to a fabric; "
                 "use `replicas` for equal templates, or split it into several workloads"
             )
-            return _reject(request, kind, injection_plan.Refusal("", "too-large", message))
-    yield
+            return _reject(request, injection_plan.Refusal("", "too-large", message))
+    await asyncio.sleep(0)
     answer = _add_topology(review, plans, policy.document)
     return msgspec.structs.replace(answer, claimants=_list_claimants(review, plans))
 
@@ -156,8 +156,8 @@ def _read(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _Wo
         workload = templates.read(kind, bytes(request.object))
     except templates.TooManyEntriesError as error:
         if is_update and before is None:
-            return _build_answer(request, kind)
-        return _reject(request, kind, injection_plan.Refusal("", "too-large", str(error)))
+            return reviews.allow(request)
+        return _reject(request, injection_plan.Refusal("", "too-large", str(error)))
     except templates.UnreadableError as error:
         raise reviews.MalformedError(f"the {kind.name} does not decode: {error}") from None
     if before is not None and kind.is_frozen:
@@ -176,19 +176,19 @@ def _combine_plans(
     is_enforced = all(plan.is_enforced for plan in plans)
     changes = sum(len(plan.changes) for plan in plans)
     audit = {"fabric": ",".join(sorted({injection.fabric for injection in injections})), "changes": str(changes)}
-    warnings = [warning for plan in plans for warning in plan.warnings]
-    return _build_answer(
-        review.request,
-        review.workload.kind,
+    is_unenforced = not injections and not is_enforced
+    response = reviews.Response(
         operations=operations,
         warnings=(
             *keys.check_workload(review.workload, review.before),
-            *warnings,
+            *(warning for plan in plans for warning in plan.warnings),
             *topology.warnings,
             *_warn_overridden_labels(review),
         ),
-        audit=audit if injections else {} if is_enforced else {"mode": intent.WARN},
+        audit=audit if injections else {"mode": intent.WARN} if is_unenforced else {},
     )
+    outcome = reviews.WOULD_PATCH if is_unenforced and not operations else ""
+    return reviews.build_answer(review.request, response, outcome=outcome)
 
 
 def build_template_operations(template: templates.Template, changes: Sequence[drafts.Change]) -> list[drafts.Operation]:
@@ -230,9 +230,9 @@ def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[reason.Reason]:
             yield overridden.locate(template.title)
 
 
-def _handle_frozen(
+async def _handle_frozen(
     review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.ClusterFacts
-) -> turns.Steps[reviews.Answer]:
+) -> reviews.Answer:
     """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
 
     A template that lacks only railwright's additions is replaced by the stored one, and a missing topology is set
@@ -243,7 +243,7 @@ def _handle_frozen(
     before = {template.title: template for template in review.before.templates} if review.before else {}
     restored = []
     for template in templates.find_changed(review.workload, review.before)[: frameworks.MAX_TEMPLATES]:
-        yield
+        await asyncio.sleep(0)
         stored, applied = before.get(template.title), review.applied.get(template.title)
         if (
             stored is not None
@@ -256,13 +256,12 @@ def _handle_frozen(
     ]
     fields = _list_restored_fields(review)
     titles = [*(template.title for template, _ in restored), *fields]
-    return _build_answer(
-        review.request,
-        review.workload.kind,
+    response = reviews.Response(
         operations=operations + _add_fields(review.workload, fields),
         warnings=tuple(_warn_late_label(review)),
         audit={"restored": text.limit(", ".join(titles), _MAX_AUDIT)} if titles else {},
     )
+    return reviews.build_answer(review.request, response)
 
 
 def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
@@ -312,25 +311,10 @@ def _handle_without_policy(
         opt_in.find_label(template_plan.build_pod(template), cluster_facts.namespace_labels) is not None
         for template in changed_templates
     )
-    warnings = (_NO_POLICY,) if may_opt_in else ()
-    return _build_answer(review.request, review.workload.kind, operations=operations, warnings=warnings)
+    response = reviews.Response(operations=operations, warnings=(_NO_POLICY,) if may_opt_in else ())
+    return reviews.build_answer(review.request, response)
 
 
-def _build_answer(
-    request: reviews.EncodedRequest,
-    kind: frameworks.WorkloadKind,
-    *,
-    operations: Sequence[drafts.Operation] = (),
-    warnings: Sequence[reason.Reason] = (),
-    audit: dict[str, str] | None = None,
-) -> reviews.Answer:
-    response = reviews.Response(operations=operations, warnings=warnings, audit=audit or {})
-    outcome = reviews.WOULD_PATCH if not operations and audit and "mode" in audit else ""
-    return reviews.build_answer(request, response, outcome=outcome, kind=kind.display_name)
-
-
-def _reject(
-    request: reviews.EncodedRequest, kind: frameworks.WorkloadKind, refusal: injection_plan.Refusal
-) -> reviews.Answer:
+def _reject(request: reviews.EncodedRequest, refusal: injection_plan.Refusal) -> reviews.Answer:
     response = reviews.reject(refusal.message, refusal.reason, {"fabric": refusal.fabric or "unknown"})
-    return reviews.build_answer(request, response, kind=kind.display_name, fabric=refusal.fabric)
+    return reviews.build_answer(request, response, fabric=refusal.fabric)

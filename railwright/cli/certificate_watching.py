@@ -117,8 +117,8 @@ class Watcher:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         app = self._checks.build_application(lambda: exposition.generate_latest(self._gauges.registry))
-        async with ports.open_port(listen, app) as port:
-            sys.stderr.write(f"ops listening on {port.address}\n")
+        async with ports.open_port(listen, app) as address:
+            sys.stderr.write(f"ops listening on {address}\n")
             sys.stderr.flush()
             tasks = [asyncio.create_task(task) for task in (self._rotate(), self._events.run(), self._stop.wait())]
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,11 +1,12 @@
 """The protocol between sources of watched objects (reflector, snapshot file) and caches."""
 
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+V = TypeVar("V")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
@@ -28,6 +29,38 @@ class Functions(msgspec.Struct, Generic[T], frozen=True):
     replace: Callable[[Sequence[T]], object]
     upsert: Callable[[T], object]
     remove: Callable[[T], object]
+
+
+class Values(Generic[T, V]):
+    """A value of each object of one kind, by key; None until the first full list, unless it begins with a dict.
+
+    `version` grows with every change.
+    """
+
+    def __init__(self, get_key: Callable[[T], Any], read: Callable[[T], V], by_key: dict[Any, V] | None = None) -> None:
+        self.by_key = by_key
+        self.version = 0
+        self._get_key, self._read = get_key, read
+
+    def replace(self, objects: Sequence[T]) -> None:
+        """Replace all objects."""
+        if self.by_key is None:
+            self.by_key = {}
+        self.by_key.clear()
+        self.by_key.update((self._get_key(obj), self._read(obj)) for obj in objects)
+        self.version += 1
+
+    def upsert(self, obj: T) -> None:
+        """Add or update an object."""
+        if self.by_key is not None:
+            self.by_key[self._get_key(obj)] = self._read(obj)
+            self.version += 1
+
+    def remove(self, obj: T) -> None:
+        """Remove an object."""
+        if self.by_key is not None:
+            self.by_key.pop(self._get_key(obj), None)
+            self.version += 1
 
 
 class Several(Generic[T]):

@@ -175,5 +175,5 @@ async def open_port(
 ) -> AsyncIterator[settings.Address]:
     """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises ports.ListenError."""
     app = build_application(feed, guard, loopback=at.is_loopback)
-    async with ports.open_port(at, app, certificate) as port:
-        yield port.address
+    async with ports.open_port(at, app, certificate) as address:
+        yield address

@@ -6,6 +6,7 @@ JSON: {"error": {"code": 400, "reason": "..."}}.
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Iterable
 from typing import cast
@@ -27,16 +28,19 @@ _HEADERS = {hdrs.CONTENT_TYPE: JSON, hdrs.SERVER: "railwright"}  # aiohttp's nam
 
 
 class HttpError(Exception):
-    """Raised to send an error response with a status and a reason for the caller."""
+    """Raised to send an error response with a status and a reason for the caller. It is counted under `outcome`."""
 
-    def __init__(self, status: int, reason: str, **headers: str) -> None:
+    def __init__(self, status: int, reason: str, outcome: str = "", **headers: str) -> None:
         super().__init__(reason)
-        self.status, self.reason = status, reason
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.outcome = outcome or str(status)
+        printable = reason.encode("utf-8", "replace").decode()  # UTF-8 cannot encode a lone surrogate
+        body = msgspec.json.encode({"error": {"code": status, "reason": printable}})
+        self.response = reply(body, status=status)
+        self.response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
 
 
 class Rules(msgspec.Struct, kw_only=True):
-    """The limits of an application, and its metrics. Sizes are bytes.
+    """The limits of an application, its metrics, and what is in progress. Sizes are bytes.
 
     Each port has its own limit of bodies, so that callers of Volcano's port, who need no certificate, do not use up
     kube-scheduler's.
@@ -52,6 +56,7 @@ class Rules(msgspec.Struct, kw_only=True):
     closing: bool = False  # every response asks its client to reconnect, to another replica
     in_flight: int = 0  # requests
     bodies: int = 0  # bytes of bodies, from their arrival until the handler ends
+    connections: list[tuple[str, socket.socket]] = []  # each with the address of its client
 
 
 RULES = web.AppKey("rules", Rules)
@@ -62,7 +67,7 @@ def build(rules: Rules, routes: Iterable[web.RouteDef], *middlewares: typedefs.M
 
     `middlewares` run inside of this module's own, and may raise HttpError.
     """
-    app = web.Application(middlewares=[answer, *middlewares], client_max_size=rules.max_body)
+    app = web.Application(middlewares=[answer, *middlewares])
     app[RULES] = rules
     app.add_routes(routes)
     return app
@@ -84,20 +89,26 @@ def get_path(request: web.Request) -> str:
     return resource.canonical if resource is not None else ""
 
 
-# --- the middleware -------------------------------------------------------------------------------------------
-
-
 @web.middleware
 async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamResponse:
-    """Check a request, receive its body, run its handler and send the response, all before the deadline.
+    """Check a request, receive its body, run its handler, count it and send the response, all before the deadline.
 
     A client that does not read the response is disconnected.
     """
-    rules = request.app[RULES]
+    rules, body, outcome = request.app[RULES], bytearray(), "cancelled"  # by the caller, whose own time is over
     rules.in_flight += 1
     try:
         async with asyncio.timeout(rules.request_seconds):
-            response = await _respond(request, handler, rules)
+            try:
+                response = await _run(request, handler, rules, body)
+                outcome = response.get(OUTCOME, "") or ("ok" if response.status < 400 else str(response.status))
+            except HttpError as error:
+                response, outcome = error.response, error.outcome
+            finally:
+                rules.bodies -= len(body)
+                request.pop(BODY, None)  # the connection keeps the request until the next one
+                if rules.counters is not None:
+                    rules.counters.requests.labels(get_path(request), outcome).inc()
             if rules.closing:
                 response.force_close()
             await response.prepare(request)
@@ -113,89 +124,48 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
     return web.Response(status=400)  # nobody receives it
 
 
-async def _respond(request: web.Request, handler: typedefs.Handler, rules: Rules) -> web.StreamResponse:
-    body = bytearray()
-    try:
-        if request.match_info.http_exception is not None:
-            raise request.match_info.http_exception
-        if rules.client_names is not None and (path := get_path(request)) not in rules.public:
-            _check_client(request, rules.client_names, path)
-        if request.method == hdrs.METH_POST:
-            await _receive(body, request, rules)
-        request[BODY] = cast("bytes", body)  # nobody changes it, or asks for its class
-        return await _run(request, handler, rules)
-    except (HttpError, web.HTTPException, web.RequestPayloadError) as error:  # before the handler
-        response = _describe(error, rules)
-        if rules.counters is not None:
-            rules.counters.requests.labels(get_path(request), str(response.status)).inc()
-        return response
-    finally:
-        rules.bodies -= len(body)
-        request.pop(BODY, None)  # the connection keeps the request until the next one
-
-
-async def _run(request: web.Request, handler: typedefs.Handler, rules: Rules) -> web.StreamResponse:
-    """Return the response of the handler, or that of its error. Count the request by path and outcome."""
-    start = time.perf_counter()
-    response: web.StreamResponse
-    outcome = "cancelled"  # if the caller hangs up, probably because its own time is over
-    try:
-        response = await handler(request)
-        outcome = response.get(OUTCOME, "") or ("ok" if response.status < 400 else str(response.status))
-    except HttpError as error:
-        response, outcome = _describe(error, rules), str(error.status)
-    except rules.malformed as error:
-        response, outcome = _build_error(400, str(error)), "malformed"
-    except Exception:  # noqa: BLE001 - the server must survive any error of a handler
-        path = get_path(request)
-        _LOG.exception("a handler failed", extra={"fields": {"path": path}})
-        advice = 'see "a handler failed" in this server\'s log, and report it'
-        response, outcome = _build_error(500, f"{path} failed because of a bug in railwright; {advice}"), "failed"
-    finally:
-        if rules.counters is not None:
-            path = get_path(request)
-            rules.counters.requests.labels(path, outcome).inc()
-            rules.counters.request_duration_seconds.labels(path).observe(time.perf_counter() - start)
-    return response
-
-
-def _check_client(request: web.Request, names: frozenset[str], path: str) -> None:
-    """Raise HttpError unless the client has presented a certificate with one of the names, common or alternative."""
+def _check(request: web.Request, rules: Rules) -> None:
+    """Raise HttpError if there is no such path, or if its client lacks a certificate with one of the names."""
+    unrouted, path = request.match_info.http_exception, get_path(request)
+    if isinstance(unrouted, web.HTTPMethodNotAllowed):
+        verbs = ", ".join(sorted(unrouted.allowed_methods))
+        raise HttpError(405, f"this path accepts {verbs} only", Allow=verbs)
+    if unrouted is not None:
+        raise HttpError(unrouted.status, "no such path")
+    if rules.client_names is None or path in rules.public:
+        return
     certificate = request.get_extra_info("peercert") or {}  # verified by `ssl`
     common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     given = {*common, *(value for _, value in certificate.get("subjectAltName", ()))}
-    if not certificate or (names and not given & names):
+    if not certificate or (rules.client_names and not given & rules.client_names):
         shown = f"that of this client names {', '.join(sorted(given)) or 'nobody'}" if certificate else "there is none"
         raise HttpError(403, f"{path} requires a client certificate: {shown}; see --client-ca and --client-names")
 
 
-def _describe(error: Exception, rules: Rules) -> web.Response:
-    if isinstance(error, HttpError):
-        return _build_error(error.status, error.reason, error.headers.items())
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        verbs = ", ".join(sorted(error.allowed_methods))
-        return _build_error(405, f"this path accepts {verbs} only", [(hdrs.ALLOW, verbs)])
-    if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return _build_error(413, f"the body is larger than {rules.max_body} bytes, the limit set by --max-body")
-    if isinstance(error, web.HTTPException):
-        return _build_error(error.status, "no such path" if error.status == 404 else error.reason)
-    return _build_error(400, f"the body does not match its headers: {error}")
-
-
-def _build_error(status: int, reason: str, headers: Iterable[tuple[str, str]] = ()) -> web.Response:
-    """Return the response of an error."""
-    printable = reason.encode("utf-8", "replace").decode()  # UTF-8 cannot encode a lone surrogate
-    response = reply(msgspec.json.encode({"error": {"code": status, "reason": printable}}), status=status)
-    response.headers.update(headers)
-    return response
-
-
-# --- bodies ---------------------------------------------------------------------------------------------------
+async def _run(request: web.Request, handler: typedefs.Handler, rules: Rules, body: bytearray) -> web.StreamResponse:
+    """Return the response of the handler, after the body has arrived. Raises HttpError for any error."""
+    _check(request, rules)
+    if request.method == hdrs.METH_POST:
+        await _receive(body, request, rules)
+    request[BODY] = cast("bytes", body)  # nobody changes it, or asks for its class
+    start, path = time.perf_counter(), get_path(request)
+    try:
+        return await handler(request)
+    except HttpError:
+        raise
+    except rules.malformed as error:
+        raise HttpError(400, str(error), "malformed") from None
+    except Exception:  # noqa: BLE001 - the server must survive any error of a handler
+        _LOG.exception("a handler failed", extra={"fields": {"path": path}})
+        advice = 'see "a handler failed" in this server\'s log, and report it'
+        raise HttpError(500, f"{path} failed because of a bug in railwright; {advice}", "failed") from None
+    finally:
+        if rules.counters is not None:
+            rules.counters.request_duration_seconds.labels(path).observe(time.perf_counter() - start)
 
 
 async def _receive(body: bytearray, request: web.Request, rules: Rules) -> None:
-    """Read the body, and count it. Raises HttpError if its type is wrong, or if it is too large, too late or one too
-    many.
+    """Read the body, and count it. Raises HttpError if its type is wrong, or if it is too large, late or one too many.
 
     Unlike `request.read`, this copies it only once, and the request keeps no copy. Received bytes count, not the
     announced length, so a caller that sends nothing blocks nobody.
@@ -205,16 +175,18 @@ async def _receive(body: bytearray, request: web.Request, rules: Rules) -> None:
         raise HttpError(415, f"expected Content-Type: {JSON}")
     if headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise HttpError(415, "compressed bodies are not accepted: send the body without Content-Encoding")
-    if (request.content_length or 0) > rules.max_body:
-        raise web.HTTPRequestEntityTooLarge(max_size=rules.max_body, actual_size=request.content_length or 0)
+    size = request.content_length or 0
     try:
         async with asyncio.timeout(rules.body_seconds):
-            async for chunk in request.content.iter_any():
+            while size <= rules.max_body and (chunk := await request.content.readany()):
                 body += chunk
                 rules.bodies += len(chunk)
-                if len(body) > rules.max_body:
-                    raise web.HTTPRequestEntityTooLarge(max_size=rules.max_body, actual_size=len(body))
+                size = max(size, len(body))
                 if len(body) > _SMALL and rules.bodies > rules.max_body + _OTHERS:
                     raise HttpError(429, "too many large bodies arrive at once; try again in 1 s", Retry_After="1")
     except TimeoutError:
         raise HttpError(408, f"the body did not arrive within {rules.body_seconds:g} s") from None
+    except web.RequestPayloadError as error:
+        raise HttpError(400, f"the body does not match its headers: {error}") from None
+    if size > rules.max_body:
+        raise HttpError(413, f"the body is larger than {rules.max_body} bytes, the limit of this server")

@@ -34,91 +34,15 @@ class ListenError(OSError):
     """Raised if a port cannot listen. The message contains address and cause."""
 
 
-class Port:
-    """An open port: accepts connections for an application, with a limit for each client address."""
-
-    def __init__(self, runner: web.AppRunner, bound: socket.socket, certificate: tls.Certificate | None) -> None:
-        self._runner, self._bound, self._certificate = runner, bound, certificate
-        self._open: dict[str, list[socket.socket]] = {}  # by address of the client
-        self._starting: set[asyncio.Task[None]] = set()
-        self.address = settings.Address(*bound.getsockname()[:2])  # with the port that the system chose for port 0
-
-    async def accept(self) -> None:
-        """Accept connections until cancelled. Connections in a TLS handshake count toward the limit."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, place = await loop.sock_accept(self._bound)
-            except OSError:  # no descriptor is left, or the client has hung up
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
-            if not self._has_room(place[0]):
-                connection.close()
-                if (counters := self._runner.app[application.RULES].counters) is not None:
-                    counters.requests.labels("", "503").inc()
-                continue
-            self._open.setdefault(place[0], []).append(connection)
-            task = loop.create_task(self._start(connection))
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
-
-    def _has_room(self, peer: str) -> bool:
-        """Return False if this address has as many connections as are free for others.
-
-        So one address gets at most half of all connections, two get a third each, and a new one always gets some. API
-        servers may share one address.
-        """
-        for address, sockets in list(self._open.items()):
-            sockets[:] = [connection for connection in sockets if connection.fileno() >= 0]
-            if not sockets:
-                del self._open[address]
-        left = MAX_CONNECTIONS - sum(map(len, self._open.values()))
-        return len(self._open.get(peer, ())) < left
-
-    async def _start(self, connection: socket.socket) -> None:
-        assert self._runner.server is not None  # noqa: S101 - set up before it accepts
-        certificate = self._certificate
-        try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.get_running_loop().connect_accepted_socket(
-                self._runner.server,
-                connection,
-                ssl=certificate.context if certificate else None,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS if certificate else None,
-                ssl_shutdown_timeout=_TLS_CLOSE_SECONDS if certificate else None,
-            )
-        except (OSError, TimeoutError):  # of the handshake, which any caller may cause as often as it likes
-            connection.close()
-
-    async def finish(self) -> None:
-        """Stop listening, answer the requests in flight, and close all connections."""
-        self._bound.close()
-        if self._starting:  # aiohttp closes only connections that it knows
-            _, late = await asyncio.wait(self._starting, timeout=_CLOSE_SECONDS)
-            for task in late:
-                task.cancel()  # a TLS handshake that the client does not go on with
-        # aiohttp waits for handlers too, but receives no body meanwhile
-        await _wait_while(lambda: self._runner.app[application.RULES].in_flight > 0, FINISH_SECONDS)
-        await self._runner.cleanup()
-        # a client that has not received the end of TLS when the process ends may lose its last answer
-        connections = [connection for sockets in self._open.values() for connection in sockets]
-        await _wait_while(lambda: any(one.fileno() >= 0 for one in connections), _CLOSE_SECONDS)
-
-
-async def _wait_while(condition: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while condition() and time.monotonic() < end:  # noqa: ASYNC110 - aiohttp has no event for it
-        await asyncio.sleep(0.02)
-
-
 @contextlib.asynccontextmanager
 async def open_port(
     at: settings.Address, app: web.Application, certificate: tls.Certificate | None = None
-) -> AsyncIterator[Port]:
-    """Serve an application at an address during a `with` block, with TLS if there is a certificate.
+) -> AsyncIterator[settings.Address]:
+    """Serve an application during a `with` block, with TLS if there is a certificate. Yields the actual address.
 
     At the end, requests in flight may finish. Raises ListenError.
     """
+    rules = app[application.RULES]
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -129,29 +53,78 @@ async def open_port(
         logger=_HTTP_LOG,
         shutdown_timeout=_CUT_SECONDS,
     )
-    port = Port(runner, _bind(at), certificate)
-    await runner.setup()
-    accepting = asyncio.create_task(port.accept())
-    try:
-        yield port
-    finally:
-        accepting.cancel()
-        await asyncio.gather(accepting, return_exceptions=True)
-        await port.finish()
+    with _bind(at) as bound:
+        await runner.setup()
+        accepting = asyncio.create_task(_accept(bound, runner, certificate))
+        try:
+            yield settings.Address(*bound.getsockname()[:2])  # with the port that the system chose for port 0
+        finally:
+            accepting.cancel()
+            await asyncio.gather(accepting, return_exceptions=True)
+            bound.close()
+            # aiohttp waits for handlers too, but receives no body meanwhile
+            await _wait_while(lambda: rules.in_flight > 0, FINISH_SECONDS)
+            await runner.cleanup()
+            # a client that has not received the end of TLS when the process ends may lose its last answer
+            await _wait_while(lambda: any(one.fileno() >= 0 for _, one in rules.connections), _CLOSE_SECONDS)
 
 
 def _bind(at: settings.Address) -> socket.socket:
     """Return a socket that listens on `at`. Raises ListenError."""
+    both = not at.host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or ":" in at.host else socket.AF_INET
     try:
-        if not at.host and socket.has_dualstack_ipv6():
-            bound = socket.create_server(("", at.port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-        else:
-            family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
-            bound = socket.create_server((at.host, at.port), family=family, backlog=_BACKLOG)
+        bound = socket.create_server((at.host, at.port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         raise ListenError(f"cannot listen on {at}: {error.strerror or error}") from None
     bound.setblocking(False)
     return bound
+
+
+async def _accept(bound: socket.socket, runner: web.AppRunner, certificate: tls.Certificate | None) -> None:
+    """Accept connections until cancelled, which also ends TLS handshakes.
+
+    One address gets at most as many connections as are free for others, so at most half of all; two get a third each.
+    API servers may share one address. Connections in a TLS handshake count toward the limit.
+    """
+    loop, rules = asyncio.get_running_loop(), runner.app[application.RULES]
+    async with asyncio.TaskGroup() as handshakes:
+        while True:
+            try:
+                connection, (peer, *_) = await loop.sock_accept(bound)
+            except OSError:  # no descriptor is left, or the client has hung up
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            rules.connections = [(address, one) for address, one in rules.connections if one.fileno() >= 0]
+            own = sum(address == peer for address, _ in rules.connections)
+            if own >= MAX_CONNECTIONS - len(rules.connections):
+                connection.close()
+                if rules.counters is not None:
+                    rules.counters.requests.labels("", "503").inc()
+                continue
+            rules.connections.append((peer, connection))
+            handshakes.create_task(_start(connection, runner.server, certificate))
+
+
+async def _start(connection: socket.socket, server: web.Server | None, certificate: tls.Certificate | None) -> None:
+    assert server is not None  # noqa: S101 - set up before it accepts
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            server,
+            connection,
+            ssl=certificate.context if certificate else None,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if certificate else None,
+            ssl_shutdown_timeout=_TLS_CLOSE_SECONDS if certificate else None,
+        )
+    except Exception:  # noqa: BLE001 - of the handshake, which any caller may cause as often as it likes
+        connection.close()
+
+
+async def _wait_while(condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while condition() and time.monotonic() < end:  # noqa: ASYNC110 - aiohttp has no event for it
+        await asyncio.sleep(0.02)
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:

@@ -60,18 +60,14 @@ class Server:
         if volcano is not None and options.volcano_listen is not None:
             self._applications[_VOLCANO] = options.volcano_listen, volcano
         self._applications[_SERVICE] = options.listen, service
-        if options.client_ca:
-            service[application.RULES].client_names = options.client_names
-        self._ports: dict[str, ports.Port] = {}  # those that are open
         self._certificate: tls.Certificate | None = None
         if options.tls_cert is not None and options.tls_key is not None:
-            self._certificate = tls.Certificate(
-                options.tls_cert,
-                options.tls_key,
-                options.client_ca,
-                is_client_optional=options.server == "extender",  # its application says who needs a certificate
-            )
+            # the application of an extender says who needs a certificate
+            is_optional = options.server == "extender"
+            self._certificate = tls.Certificate(options.tls_cert, options.tls_key, options.client_ca, is_optional)
             checks.add("certificate", self._certificate.check)
+        if options.client_ca:
+            service[application.RULES].client_names = options.client_names
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
 
     def stop(self) -> None:
@@ -83,20 +79,18 @@ class Server:
 
         `on_listening` is called with the actual addresses of the ports once they are open. Raises ports.ListenError.
         """
-        background = [*tasks]
-        if self._certificate is not None:
-            background.append(self._certificate.watch)
         running: list[asyncio.Task[None]] = []
         if threading.current_thread() is threading.main_thread():  # no other one gets signals
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.stop)
         try:
             async with contextlib.AsyncExitStack() as stack:
+                addresses = {}
                 for name, (at, app) in self._applications.items():
-                    certificate = self._certificate if name != _OPS else None
-                    port = ports.open_port(at, app, certificate)
-                    self._ports[name] = await stack.enter_async_context(port)
-                on_listening({name: port.address for name, port in self._ports.items()})
+                    port = ports.open_port(at, app, self._certificate if name != _OPS else None)
+                    addresses[name] = await stack.enter_async_context(port)
+                on_listening(addresses)
+                background = [*tasks, self._certificate.watch] if self._certificate else tasks
                 running += [asyncio.create_task(task()) for task in background]
                 running.append(draining := asyncio.create_task(self._drain()))
                 ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)

@@ -5,17 +5,14 @@ import functools
 import ipaddress
 import math
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from railwright.fabric import quantity
-
 ServerName = Literal["webhook", "extender"]
-
-WEBHOOK_BODY = 7 << 20  # bytes: two objects of the API server's 3 MiB limit, and 1 MiB for the review around them
-EXTENDER_BODY = 256 << 20  # bytes: Volcano sends every node with every task; 5,000 nodes make tens of MiB
+_ADDRESS = re.compile(r"(\[(?P<ipv6>[^\s\[\]]*)\]|(?P<host>[^\s:\[\]]*)):(?P<port>\d{1,5})", re.ASCII)
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -53,7 +50,6 @@ class Settings(argparse.Namespace):
     kubeconfig: pathlib.Path | None
     policy: pathlib.Path | None
     snapshot: pathlib.Path | None
-    max_body: int
     assume_seconds: float
     drain_seconds: float
     stale_seconds: float
@@ -66,7 +62,7 @@ def parse(server: ServerName, argv: Sequence[str] | None = None) -> Settings:
     """
     parser = build_parser(server)
     options = parser.parse_args(argv, namespace=Settings())
-    if problem := _find_transport_problem(options) or _find_source_problem(options) or _find_file_problem(options):
+    if problem := _find_problem(options):
         parser.error(problem)
     return options
 
@@ -107,9 +103,6 @@ def build_parser(server: ServerName) -> argparse.ArgumentParser:
     add_file("--kubeconfig", help="kubeconfig of the API server; default: the pod's service account")
     add_file("--policy", help="read the policy from a file instead of the cluster; reloaded on change")
     add_file("--snapshot", help="read cluster objects from a file instead of an API server; reloaded on change")
-    text = "maximum size of a request body (default %(default)s); larger ones get 413"
-    most = EXTENDER_BODY if is_extender else WEBHOOK_BODY
-    parser.add_argument("--max-body", metavar="BYTES", type=_parse_bytes, default=most, help=text)
     text = "how long the server still answers after SIGTERM, while it is not ready (default %(default)s)"
     add_seconds("--drain-seconds", default=10.0, help=text)
     if is_extender:
@@ -125,25 +118,13 @@ def build_parser(server: ServerName) -> argparse.ArgumentParser:
 
 def parse_address(text: str) -> Address:
     """Parse HOST:PORT. Raises ArgumentTypeError with the expected form."""
-    host, separator, port = text.strip().rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None or int(match["port"]) > 65535:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not HOST:PORT: write an IPv6 address in brackets, such as [::1]:9443"
+            f"{text!r} is not HOST:PORT with a port from 0 to 65535, such as :9443, 127.0.0.1:0 or, with an IPv6 "
+            "address in brackets, [::1]:9443"
         )
-    if not separator or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not HOST:PORT with a port from 0 to 65535, such as :9443 or 127.0.0.1:0"
-        )
-    return Address(host, int(port))
-
-
-def _parse_bytes(text: str) -> int:
-    size = quantity.read_units(text)
-    if size < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of bytes, such as 7340032 or 7Mi")
-    return size
+    return Address(match["ipv6"] or match["host"] or "", int(match["port"]))
 
 
 def _parse_seconds(text: str) -> float:
@@ -164,35 +145,26 @@ def _parse_names(text: str) -> frozenset[str]:
     return names
 
 
-# --- options that contradict each other or lack another; each message has its fix -------------------------
-
-
-def _find_transport_problem(given: Settings) -> str | None:
-    if bool(given.tls_cert) != bool(given.tls_key):
-        return "--tls-cert and --tls-key must be given together: add the missing one"
-    if given.plain_http and (given.tls_cert or given.client_ca):
+def _find_problem(given: Settings) -> str | None:
+    """Return which options contradict each other or lack another, with the fix, or which file cannot be read."""
+    if given.plain_http and (given.tls_cert or given.tls_key or given.client_ca):
         return "--plain-http excludes --tls-cert, --tls-key and --client-ca: remove one or the others"
+    if not given.plain_http and not (given.tls_cert and given.tls_key):
+        return "no serving certificate: give both --tls-cert and --tls-key, or --plain-http"
     if given.client_names and not given.client_ca:
         return "--client-names requires --client-ca: names are only checked in certificates issued by that CA"
-    if not given.plain_http and not given.tls_cert:
-        return "no serving certificate: give --tls-cert and --tls-key, or --plain-http"
     for address in filter(None, (given.listen, given.volcano_listen)):
         if given.plain_http and not address.is_loopback and not given.allow_plain_http:
             extra = ", or add --allow-plain-http and a NetworkPolicy" if given.server == "extender" else ""
             return f"--plain-http on {address}: listen on loopback, such as 127.0.0.1:{address.port}{extra}"
-    return None
-
-
-def _find_source_problem(given: Settings) -> str | None:
-    listen = given.dashboard_listen
-    if given.snapshot and listen is not None and not listen.is_loopback:
-        return f"--dashboard-listen {listen} with --snapshot: no API server can authorize viewers; use 127.0.0.1"
+    if given.snapshot and (viewed := given.dashboard_listen) and not viewed.is_loopback:
+        return f"--dashboard-listen {viewed} with --snapshot: no API server can authorize viewers; use 127.0.0.1"
     if given.snapshot and not given.policy and not given.kubeconfig:
         return "--snapshot replaces the cluster, so the policy must come from a file as well: add --policy FILE"
-    return None
+    return _find_unreadable(given)
 
 
-def _find_file_problem(given: Settings) -> str | None:
+def _find_unreadable(given: Settings) -> str | None:
     for name, path in vars(given).items():
         if isinstance(path, pathlib.Path):
             try:

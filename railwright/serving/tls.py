@@ -35,8 +35,7 @@ class Certificate:
         certificate: pathlib.Path,
         key: pathlib.Path,
         client_ca: pathlib.Path | None = None,
-        *,
-        is_client_optional: bool = False,
+        is_client_optional: bool = False,  # noqa: FBT001, FBT002 - only with a CA of clients
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
         """Load the chain, its key and the CA of clients. Raises CertificateError.
@@ -57,15 +56,15 @@ class Certificate:
 
     def reload(self) -> bool:
         """Reload changed files if they are valid; return True if so. An invalid pair is logged once."""
+        before, self._last_error = self._last_error, ""
         try:
             has_changed = self._load()
         except CertificateError as error:
-            if str(error) != self._last_error:
-                self._last_error = str(error)
-                fields = {"reason": str(error)}
+            self._last_error = str(error)
+            if self._last_error != before:
+                fields = {"reason": self._last_error}
                 _LOG.warning("new serving certificate rejected; the old one stays in use", extra={"fields": fields})
             return False
-        self._last_error = ""
         if has_changed:
             _LOG.info("new serving certificate in use", extra={"fields": {"not_after": self.not_after.isoformat()}})
         return has_changed
@@ -85,15 +84,17 @@ class Certificate:
             if versions == self._versions:
                 return False
             certificate = x509.load_pem_x509_certificates(self._certificate.read_bytes())[0]
-        except OSError as error:
-            raise CertificateError(f"{error.filename}: {error.strerror}") from None
-        except (ValueError, x509.InvalidVersion) as error:
-            raise CertificateError(f"{self._certificate}: not a PEM certificate: {error}") from None
+            context = self._build_context()
+        except (OSError, ValueError, x509.InvalidVersion) as error:
+            if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+                raise CertificateError(f"{self._key} does not match the certificate {self._certificate}") from None
+            needed = "they must exist, be PEM, and have a key without a passphrase"
+            raise CertificateError(f"{', '.join(map(str, files))}: {needed}: {error}") from None
         begins, ends, now = certificate.not_valid_before_utc, certificate.not_valid_after_utc, self._now()
         if not begins <= now < ends:
             span = f"{begins.isoformat()} to {ends.isoformat()}"
             raise CertificateError(f"{self._certificate} is valid from {span}, and not by the clock here: renew it")
-        self.context, self.not_after, self._versions = self._build_context(), ends, versions
+        self.context, self.not_after, self._versions = context, ends, versions
         return True
 
     def _build_context(self) -> ssl.SSLContext:
@@ -102,20 +103,8 @@ class Certificate:
         context.options |= ssl.OP_NO_TICKET  # a resumed session would skip the check of the client certificate
         context.num_tickets = 0
         context.set_alpn_protocols(["http/1.1"])
-        try:
-            context.load_cert_chain(self._certificate, self._key, password=_reject_encrypted_key)
-            if self._client_ca is not None:
-                context.load_verify_locations(self._client_ca)
-                context.verify_mode = ssl.CERT_OPTIONAL if self._is_client_optional else ssl.CERT_REQUIRED
-        except (ssl.SSLError, OSError, ValueError) as error:
-            if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
-                raise CertificateError(f"{self._key} does not match the certificate {self._certificate}") from None
-            raise CertificateError(
-                f"{self._certificate}, {self._key}, {self._client_ca or 'no client CA'}: "
-                f"not a PEM certificate and an unencrypted key: {error}"
-            ) from None
+        context.load_cert_chain(self._certificate, self._key, password="")  # otherwise OpenSSL asks on the terminal
+        if self._client_ca is not None:
+            context.load_verify_locations(self._client_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL if self._is_client_optional else ssl.CERT_REQUIRED
         return context
-
-
-def _reject_encrypted_key() -> str:
-    raise ValueError("the key is encrypted; provide it without a passphrase")

@@ -57,7 +57,7 @@ async def restart(release):
 
 
 async def upgrade(release):
-    await release.helm.upgrade("--set=webhook.extraArgs={--max-body=3000000}")
+    await release.helm.upgrade("--set=webhook.extraArgs={--drain-seconds=9}")
 
 
 async def drain(release):

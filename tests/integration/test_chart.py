@@ -130,7 +130,7 @@ async def test_each_value_reaches_its_field(helm):
         "--set=image.repository=r.example/railwright,image.pullSecrets[0].name=registry",
         f"--set=image.tag=@sha256:{'a' * 64}",
         "--set=webhook.failurePolicy=Ignore,webhook.excludedNamespaces={infra}",
-        "--set=webhook.extraArgs={--max-body=1},webhook.hostNetwork=true,webhook.opsPort=18080",
+        "--set=webhook.extraArgs={--drain-seconds=1},webhook.hostNetwork=true,webhook.opsPort=18080",
         "--set=extender.plainHttp=true,networkPolicy.metricsNamespace=prom",
         "--set=admissionPolicy.mode=Warn,admissionPolicy.accelerators={nvidia.com/gpu,amd.com/gpu},quota=false",
         "--set=certificates.mode=existing",
@@ -142,7 +142,7 @@ async def test_each_value_reaches_its_field(helm):
     assert "--ops-listen=:18080" in webhook["containers"][0]["args"]
     assert {"name": "ops", "containerPort": 18080} in webhook["containers"][0]["ports"]
     assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
-    assert webhook["containers"][0]["args"][-1] == "--max-body=1"
+    assert webhook["containers"][0]["args"][-1] == "--drain-seconds=1"
     assert webhook["imagePullSecrets"] == [{"name": "registry"}]
     extender = by_name["Deployment", "railwright-extender"]["spec"]["template"]["spec"]
     assert extender["containers"][0]["args"][1:3] == ["--plain-http", "--allow-plain-http"]

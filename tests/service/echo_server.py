@@ -9,7 +9,7 @@ from railwright.serving import application, logs, metrics, probes, server, setti
 
 async def main() -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
-    app = application.build(application.Rules(max_body=OPTIONS.max_body), [web.post("/echo", echo)])
+    app = application.build(application.Rules(max_body=1 << 20), [web.post("/echo", echo)])
     return await server.Server(OPTIONS, app, checks, counters).run()
 
 

@@ -180,7 +180,7 @@ async def admit(replica: controller_replicas.Replica, kind: str, **request) -> d
 
 async def review(replica: controller_replicas.Replica, body: bytes) -> dict:
     api = app.ApiServer(lambda _: None, replica.controller.write_for_workload, None, None)
-    service = app.Webhook(replica.state, lambda: replica.policy, replica.counters, api).build_application(1 << 20)
+    service = app.Webhook(replica.state, lambda: replica.policy, replica.counters, api).build_application()
     headers = {"Content-Type": "application/json"}
     async with test_utils.TestClient(test_utils.TestServer(service)) as client:
         answer = await client.post("/mutate/workloads", data=body, headers=headers)

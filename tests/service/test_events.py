@@ -4,6 +4,7 @@ import asyncio
 import collections
 import contextlib
 import datetime as dt
+import functools
 import json
 
 import admitting
@@ -136,8 +137,8 @@ async def serving(board, tmp_path, by):
             now=lambda: dt.datetime.now(dt.UTC),
             on_result=lambda outcome: counters.events.labels(outcome).inc(),
         )
-        api = app.ApiServer(object_events.build_sink(posting), None, None, None)
-        service = app.Webhook(states.State(), lambda: by, counters, api).build_application(1 << 20)
+        api = app.ApiServer(functools.partial(object_events.post_review, posting), None, None, None)
+        service = app.Webhook(states.State(), lambda: by, counters, api).build_application()
         async with shell.running(service, tasks=[posting.run], counters=counters) as server:
             caller = await server.open()
 

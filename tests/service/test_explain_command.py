@@ -1,5 +1,6 @@
 """`railwright explain` and a running webhook give one answer: the same bytes, for every manifest we ship."""
 
+import asyncio
 import base64
 import json
 
@@ -34,9 +35,9 @@ async def stage(tmp_path_factory):
 
 @pytest.fixture
 def explained(stage, capsys):
-    def explained(path, *options: str) -> list[dict]:
+    async def explained(path, *options: str) -> list[dict]:
         given = ["--policy", str(POLICY), "--snapshot", str(stage[0] / "snapshot.json"), "-o", "json"]
-        code = command_line.main(["explain", str(path), *given, *options])
+        code = await asyncio.to_thread(command_line.main, ["explain", str(path), *given, *options])
         document = json.loads(capsys.readouterr().out)
         assert code == (1 if any(explanation["outcome"] == "refused" for explanation in document) else 0)
         return document
@@ -81,7 +82,7 @@ async def test_explain_shows_the_running_servers_patch_for_every_manifest(stage,
         made = [template for tree in trees for template in templates.expand(tree, "default") or ()]
         if not made:
             continue  # a policy, or what a cluster needs beside the job
-        for one, template in zip(explained(path), made, strict=True):
+        for one, template in zip(await explained(path), made, strict=True):
             response = await send_review(stage, previews.build_review(template.pod, previews.POD, template.namespace))
             concerned += same(one, response, len(template.warnings))
     assert concerned > 20, "most of them opt in"
@@ -103,6 +104,6 @@ async def test_explain_shows_the_running_servers_patch_for_a_captured_pod(stage,
         request["object"]["metadata"].setdefault("labels", {})["railwright.io/fabric"] = label
     file = tmp_path / "pod.yaml"
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **request["object"]}))
-    (given,) = explained(file, "-n", request["namespace"])
+    (given,) = await explained(file, "-n", request["namespace"])
     concerned = same(given, await send_review(stage, json.dumps(review).encode()))
     assert concerned or label in {"none", "as captured"}

@@ -55,7 +55,7 @@ async def store(text: str, pods=None, may_read_templates=allow) -> list[str]:
     known.namespaces.replace([msgspec.convert(LABS, views.Namespace)])
     present, counters = policies.read(varied_clusters.POLICY), metrics.WebhookMetrics()
     api = app.ApiServer(lambda _: None, None, list_pods, may_read_templates)
-    application = app.Webhook(known, lambda: present, counters, api).build_application(1 << 20)
+    application = app.Webhook(known, lambda: present, counters, api).build_application()
     async with test_utils.TestClient(test_utils.TestServer(application)) as client:
         answer = await client.post("/validate/policy", data=review(text), headers={"Content-Type": "application/json"})
         response = (await answer.json())["response"]

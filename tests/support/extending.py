@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import coroutines
 import msgspec
 import placing
 from aiohttp import web
@@ -15,7 +16,6 @@ from railwright.fabric import node_views, views
 from railwright.fabric.overview import gang_assessment
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import volcano as volcano_workloads
-from railwright.serving import turns
 
 ALLOCATED, PIPELINED = 2, 4  # status of a Volcano task
 SOFT_SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
@@ -43,11 +43,9 @@ class Extender:
         self.gangs = gang_tracker.Gangs(known, assessor)
         self.explanations = explanations.Explanations(known, assessor)
 
-    def build_application(self, post: access.Post | None = None, *, max_body: int = 1 << 28) -> web.Application:
+    def build_application(self, post: access.Post | None = None) -> web.Application:
         """Return the application with the paths of both schedulers and of explanations."""
-        return app.build_application(
-            self.decider, self.explanations, post, app.build_rules(max_body, None), with_volcano=True
-        )
+        return app.build_application(self.decider, self.explanations, post, None, with_volcano=True)
 
     def find(self, verb: str):
         """Return the handler of a verb; those of Volcano begin with volcano_."""
@@ -86,7 +84,7 @@ class Site:
     def ask_kube(self, verb: str, body: object) -> Any:
         """Return the answer to a request of kube-scheduler."""
         reply = getattr(self.verbs.kube, verb)(json.dumps(body).encode())
-        return json.loads(reply if isinstance(reply, bytes) else turns.complete(reply))
+        return json.loads(reply if isinstance(reply, bytes) else coroutines.complete(reply))
 
     def filter(self, pod: views.Pod, names: Sequence[str] | None = None, **spec: Any) -> list[str]:
         """Return the nodes that filter returns; all nodes are candidates by default."""
@@ -103,7 +101,7 @@ class Site:
         """Return the answer to a request of Volcano."""
         arguments = (scope,) if verb in ("allocate", "close_session") else ()
         reply = self.verbs.find(f"volcano_{verb}")(json.dumps(body).encode(), *arguments)
-        return json.loads(reply if isinstance(reply, bytes) else turns.complete(reply))
+        return json.loads(reply if isinstance(reply, bytes) else coroutines.complete(reply))
 
     def allocate(self, pod: views.Pod, on: str, scope: str = "", **fields: Any) -> str:
         """Announce a pod as Volcano does. Return the message of a rejection, or ""."""

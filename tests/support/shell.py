@@ -78,8 +78,8 @@ class Running(Ports):
 
     @property
     def connections(self) -> int:
-        """Connections of the service port whose handshake is done."""
-        return len(self.shell._ports[""]._runner.server.connections)
+        """Open connections of the service port."""
+        return sum(connection.fileno() >= 0 for _, connection in self.rules.connections)
 
     @property
     def rules(self) -> application.Rules:
@@ -156,7 +156,7 @@ async def running(
     counters = counters or metrics.Metrics(name)
 
     def build(routes: Sequence[web.RouteDef]) -> web.Application:
-        given = {"max_body": options.max_body, "counters": counters, **rules}
+        given = {"max_body": 256 << 20, "counters": counters, **rules}
         return application.build(application.Rules(**given), routes)
 
     shell = server.Server(

@@ -4,10 +4,9 @@ import copy
 import json
 
 import admitting
+import coroutines
 import jsonpatch
 import working
-
-from railwright.serving import turns
 
 LEAF, SPINE = "example.com/leaf", "example.com/spine"
 TOPOLOGY = "railwright.io/topology"
@@ -16,7 +15,7 @@ JOB = working.get_kind("Job.batch")
 
 def review(tree, by, row=JOB, **request):
     steps = working.workloads.handle(working.review(row, tree, **request), by, admitting.build_facts)
-    return json.loads(turns.complete(steps).body)["response"]
+    return json.loads(coroutines.complete(steps).body)["response"]
 
 
 def create(tree, by, row=JOB, **request):

@@ -5,12 +5,12 @@ import json
 from typing import Any
 
 import admitting
+import coroutines
 import jsonpatch
 import msgspec
 
 from railwright.fabric.injection import template_plan, templates
 from railwright.fabric.workloads import frameworks, registry
-from railwright.serving import turns
 from webhook import reviews, workloads
 
 ALL = {f"{kind.display_name}/{kind.version}": (kind, kind.version) for kind in registry.INJECTED_KINDS}
@@ -83,7 +83,7 @@ def review(row: frameworks.WorkloadKind, tree: Any, version: str = "", **request
 
 def handle(body: bytes, by: Any, at: Any = None) -> reviews.Answer:
     """Return the webhook's answer to a review, without an event loop."""
-    return turns.complete(workloads.handle(body, by, lambda namespace: at or admitting.build_facts(namespace)))
+    return coroutines.complete(workloads.handle(body, by, lambda namespace: at or admitting.build_facts(namespace)))
 
 
 def get_response(body: bytes, by: Any, at: Any = None) -> dict:

@@ -4,6 +4,7 @@ For a pod: the patch, and a reason for each change. For a workload: its topology
 `webhook.pods` and `webhook.workloads` respond to bytes as on a socket, and the reasons are those of the pod's record.
 """
 
+import asyncio
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,6 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import frameworks, registry
-from railwright.serving import turns
 from webhook import pods, response_cache, reviews, state, workloads
 
 Tree = object_files.Tree
@@ -191,7 +191,7 @@ def preview_topologies(
             review = build_review(
                 tree, reviews.GroupVersionKind(kind.group, kind.version, kind.name), workload.namespace
             )
-            answer = turns.complete(workloads.handle(review, policy, caches.build_facts))
+            answer = asyncio.run(workloads.handle(review, policy, caches.build_facts))
         except reviews.MalformedError:
             continue
         patched = jsonpatch.apply_patch(tree, _read_answer(answer.body)[1])

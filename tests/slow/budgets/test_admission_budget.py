@@ -24,7 +24,7 @@ from railwright.fabric import names, views
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import frameworks
-from railwright.serving import metrics, turns
+from railwright.serving import metrics
 from webhook import __main__ as webhook_main
 from webhook import claim_templates, pods, response_cache, reviews, state, workloads
 
@@ -255,7 +255,7 @@ def build_workload(row, pod, copies):
 
 
 def handle_workload(body, policy):
-    return turns.run(workloads.handle(body, policy, admitting.build_facts))
+    return workloads.handle(body, policy, admitting.build_facts)
 
 
 @pytest.mark.parametrize("label", [None, "f"])

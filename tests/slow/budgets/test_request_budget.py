@@ -19,7 +19,6 @@ from placing import LEAF, build_leaves, build_pod, build_policy
 
 from extender import decoding, state, volcano_wire
 from railwright.fabric import scheduling_views
-from railwright.serving import turns
 
 PRIORITIZE, EVENT, FILTER = (
     json.loads((WIRE / f"{name}.json").read_bytes())
@@ -86,7 +85,6 @@ def answer(handlers, verb: str, body: bytes):
     handle = handlers.find(verb)
     try:
         reply = handle(body, "") if "scope" in inspect.signature(handle).parameters else handle(body)
-        reply = turns.run(reply) if inspect.isgenerator(reply) else reply
         return finish(reply) if inspect.isawaitable(reply) else reply
     except decoding.MalformedError:
         return None

@@ -101,7 +101,6 @@ async def test_45_overcommitted_devices_are_reported(fault, plane, kube, nodes, 
     labels = {"fabric": "rails", "rail": "rail0", "state": "overcommitted"}
     await sites.wait_metric(kube.extender, "railwright_rail_devices", 1, **labels)
     seconds = time.monotonic() - began
-    assert '"devices are overcommitted"' in kube.extender.process.output()
     await plane.api.delete("Pod", "first", namespace, grace=0)
     await sites.wait_metric(kube.extender, "railwright_rail_devices", 0, state="overcommitted")
     assert await gangs.list_full(kube, ["only"]) == {"only"}, "one is held of the one that is offered"

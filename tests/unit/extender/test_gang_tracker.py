@@ -20,7 +20,7 @@ from claimed import (
 from placing import LEAF, SPINE, build_leaves, build_pod, build_policy
 from wording import texts
 
-from extender import gang_events, gang_tracker
+from extender import gang_tracker
 from railwright.cluster import events
 from railwright.fabric import views
 from railwright.fabric.overview import overview_types
@@ -153,7 +153,9 @@ def test_events_are_on_the_pod_group_or_else_on_the_pod():
     group = msgspec.convert({"metadata": {"namespace": "train", "name": "g", "uid": "u-g"}}, views.PodGroup)
     cluster.upsert_size(volcano.POD_GROUPS, group)
     for gang in (GANG, "train/other"):
-        gang_events.post(posting, cluster, gang_tracker.Outcome(overview_types.NEVER, gang, read_pod("w-0"), WHY))
+        gang_tracker.post_event(
+            posting, cluster, gang_tracker.Outcome(overview_types.NEVER, gang, read_pod("w-0"), WHY)
+        )
     assert [note[0] for note in posting.posted] == [
         events.Involved("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
         events.Involved("Pod", "v1", "train", "w-0", "uid-w-0"),
@@ -186,7 +188,9 @@ def read_pod(name: str):
 )
 def test_only_states_that_need_attention_become_events(state, said):
     posting = extending.Poster()
-    gang_events.post(posting, cluster_state.ClusterState(), gang_tracker.Outcome(state, GANG, read_pod("w-0"), WHY))
+    gang_tracker.post_event(
+        posting, cluster_state.ClusterState(), gang_tracker.Outcome(state, GANG, read_pod("w-0"), WHY)
+    )
     assert [reason for _, _, reason, _ in posting.posted] == said
 
 

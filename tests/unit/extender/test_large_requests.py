@@ -2,18 +2,18 @@
 
 import json
 
+import coroutines
 import pytest
 from admitting import WIRE
 
 from extender import decoding, kube_scheduler, volcano_wire
-from railwright.serving import turns
 
 PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
 TASK = json.dumps(PRIORITIZE["task"], separators=(",", ":"))
 
 
 def read(body: bytes) -> tuple[volcano_wire.Task, list[str]]:
-    return turns.complete(volcano_wire.read_prioritize(body))
+    return coroutines.complete(volcano_wire.read_prioritize(body))
 
 
 def build_large(nodes: int, size: int) -> tuple[bytes, list[str]]:

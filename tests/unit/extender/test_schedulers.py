@@ -4,6 +4,7 @@ import itertools
 import json
 from collections import Counter
 
+import coroutines
 import extending
 import msgspec
 import pytest
@@ -12,11 +13,10 @@ from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import LEAF, RESOURCES, build_node, build_pod, build_policy, change_fabric, change_pod
 
-from extender import decoding, kube_scheduler, state
+from extender import decoding, kube_scheduler
 from railwright.fabric import names, views
 from railwright.fabric.placement import decisions
 from railwright.fabric.placement.nodes import score_terms
-from railwright.serving import turns
 
 
 class Handlers(extending.Site):
@@ -164,7 +164,7 @@ def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
 def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reason):
     def answer(*arguments):
         reply = handlers.verbs.find(verb)(*arguments)
-        return reply if isinstance(reply, bytes) else turns.complete(reply)
+        return reply if isinstance(reply, bytes) else coroutines.complete(reply)
 
     with pytest.raises(decoding.MalformedError, match=reason):
         answer(given, *([""] if verb in ("volcano_allocate", "volcano_close_session") else []))
@@ -227,7 +227,7 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
 
 def test_many_dry_runs_leave_no_assumed_pods(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
-    before = turns.complete(handlers.verbs.find("volcano_prioritize")(raw(scored)))
+    before = coroutines.complete(handlers.verbs.find("volcano_prioritize")(raw(scored)))
     for i in range(300):
         event["task"] |= {"UID": f"uid-{i % 7}", "NodeName": f"gpu-{i % 5}", "Status": 2 if i % 3 else 4}
         handlers.verbs.volcano.allocate(raw(event), ("", "east")[i % 2])
@@ -236,7 +236,7 @@ def test_many_dry_runs_leave_no_assumed_pods(handlers):
         handlers.verbs.volcano.deallocate(raw(event))
         handlers.verbs.volcano.deallocate(raw(event))
     assert len(handlers.state.assumed) == 0
-    assert turns.complete(handlers.verbs.find("volcano_prioritize")(raw(scored))) == before
+    assert coroutines.complete(handlers.verbs.find("volcano_prioritize")(raw(scored))) == before
 
 
 def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
@@ -252,7 +252,7 @@ def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
         return len(rows["gpu-1"].get("rails", ()))
 
     assert count_busy() == 0, "nothing says what to count"
-    feed = state.Networks(handlers.state)
+    feed = handlers.state.networks
     feed.replace([network(rail.name, resource) for rail, resource in zip(bare, RESOURCES, strict=True)])
     assert count_busy() == 4
     feed.upsert(network("rail0", None))

@@ -26,12 +26,10 @@ def files(tmp_path):
     return ("--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
 
 
-@pytest.mark.parametrize(
-    ("server", "port", "max_body"), [("webhook", 9443, 7 * 2**20), ("extender", 8713, 256 * 2**20)]
-)
-def test_defaults_are_the_documented_ones(files, server, port, max_body):
+@pytest.mark.parametrize(("server", "port"), [("webhook", 9443), ("extender", 8713)])
+def test_defaults_are_the_documented_ones(files, server, port):
     parsed = settings.parse(server, files)
-    assert (parsed.listen, parsed.max_body) == (settings.Address("", port), max_body)
+    assert parsed.listen == settings.Address("", port)
     assert parsed.ops_listen == settings.Address("", 8080)
     assert parsed.drain_seconds == 10
     assert server == "webhook" or parsed.assume_seconds == 30
@@ -68,16 +66,15 @@ def test_an_address_is_read_and_written_back(files):
         ("webhook", (*PLAIN, "--listen", "127.0.0.1"), "not HOST:PORT"),
         ("webhook", (*PLAIN, "--listen", "127.0.0.1:65536"), "not HOST:PORT"),
         ("webhook", (*PLAIN, "--listen", "127.0.0.1:http"), "not HOST:PORT"),
-        ("webhook", (*PLAIN, "--listen", "::1:443"), "in brackets"),
+        ("webhook", (*PLAIN, "--listen", "::1:443"), "in brackets, [::1]:9443"),
         ("webhook", (*PLAIN, "--drain-seconds=-1"), "seconds, 0 or more"),
         ("webhook", (*PLAIN, "--drain-seconds", "nan"), "seconds, 0 or more"),
         ("extender", (*PLAIN, "--assume-seconds", "inf"), "seconds, 0 or more"),
-        ("webhook", (*PLAIN, "--max-body", "0"), "positive number of bytes"),
-        ("webhook", (*PLAIN, "--max-body", "7MiB"), "positive number of bytes"),
         ("webhook", (*PLAIN, "--policy", "/nowhere/policy.yaml"), "--policy /nowhere/policy.yaml: No such file"),
         ("webhook", (*PLAIN, "--policy", "/"), "--policy /: Is a directory"),
-        ("webhook", (*PLAIN, "--tls-cert", __file__), "--tls-cert and --tls-key must be given together"),
+        ("webhook", (*PLAIN, "--tls-cert", __file__), "--plain-http excludes"),
         ("webhook", (*PLAIN, "--client-ca", __file__), "--plain-http excludes"),
+        ("webhook", ("--tls-cert", __file__), "give both --tls-cert and --tls-key"),
         # client names without a name would admit every client
         *(("webhook", (*PLAIN, "--client-names", text), "contains no name") for text in (",", " , ", " ")),
         ("webhook", (*PLAIN, *DASHBOARD), "unrecognized arguments: --dashboard-listen"),

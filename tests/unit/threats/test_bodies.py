@@ -11,7 +11,7 @@ import pytest
 from aiohttp import test_utils
 
 from extender import state as extender_states
-from railwright.serving import metrics
+from railwright.serving import application, metrics
 from webhook import app, state
 
 MAX_BODY = 4096
@@ -69,14 +69,14 @@ def build_malformed_reviews(good: dict) -> dict[str, bytes]:
     }
 
 
-def build_webhook(max_body: int):
-    return app.Webhook(state.State(), admitting.fabric, metrics.WebhookMetrics()).build_application(max_body)
+def build_webhook():
+    return app.Webhook(state.State(), admitting.fabric, metrics.WebhookMetrics()).build_application()
 
 
-def build_extender(max_body: int):
+def build_extender():
     by = placing.build_policy()
     verbs = extending.Extender(extender_states.State(), lambda: by, clock=lambda: 0.0)
-    return verbs.build_application(max_body=max_body)
+    return verbs.build_application()
 
 
 async def post(client: test_utils.TestClient, path: str, body: bytes) -> tuple[int, dict]:
@@ -89,15 +89,17 @@ async def post(client: test_utils.TestClient, path: str, body: bytes) -> tuple[i
     [(build_webhook, WEBHOOK), (build_extender, [*EXTENDER, ENDS])],
 )
 async def test_a_body_over_the_limit_gets_413_on_every_path(build, paths):
-    async with test_utils.TestClient(test_utils.TestServer(build(MAX_BODY))) as client:
+    service = build()
+    service[application.RULES].max_body = MAX_BODY
+    async with test_utils.TestClient(test_utils.TestServer(service)) as client:
         for path in paths:
             status, body = await post(client, path, b" " * (MAX_BODY + 1))
             assert (status, "4096 bytes" in body["error"]["reason"]) == (413, True), path
             assert (await post(client, path, b" " * MAX_BODY))[0] == 400, path
 
 
-async def test_a_body_over_the_limit_of_its_path_gets_413_with_the_setting_to_change():
-    async with test_utils.TestClient(test_utils.TestServer(build_extender(1 << 28))) as client:
+async def test_a_body_over_the_limit_of_its_path_gets_413_with_advice():
+    async with test_utils.TestClient(test_utils.TestServer(build_extender())) as client:
         for path, size, advice in (
             ("/scheduler/filter", 8 << 20, "set nodeCacheCapable: true"),
             ("/volcano/east/allocate", 16 << 20, "send a smaller one"),
@@ -121,14 +123,14 @@ async def test_a_malformed_review_gets_400_with_a_reason(body):
 
 
 async def assert_malformed(build, paths, body: bytes) -> None:
-    async with test_utils.TestClient(test_utils.TestServer(build(1 << 28))) as client:
+    async with test_utils.TestClient(test_utils.TestServer(build())) as client:
         for path in paths:
             status, answer = await post(client, path, body)
             assert (status, bool(answer["error"]["reason"])) == (400, True), path
 
 
 async def test_verbs_of_volcano_whose_failure_it_reads_as_ready_are_not_offered():
-    async with test_utils.TestClient(test_utils.TestServer(build_extender(1 << 28))) as client:
+    async with test_utils.TestClient(test_utils.TestServer(build_extender())) as client:
         for verb in ("jobready", "jobReady", "ready", "jobenqueueable", "reclaimable", "preemptable"):
             assert (await post(client, f"/volcano/{verb}", b'{"job": {}}'))[0] == 404, verb
 
@@ -137,5 +139,5 @@ async def test_verbs_of_volcano_whose_failure_it_reads_as_ready_are_not_offered(
     ("body", "status"), [*((BODIES[name], 400) for name in ("empty", "not JSON", "a list")), (b"{}", 200)]
 )
 async def test_the_end_of_a_session_is_any_object(body, status):
-    async with test_utils.TestClient(test_utils.TestServer(build_extender(1 << 28))) as client:
+    async with test_utils.TestClient(test_utils.TestServer(build_extender())) as client:
         assert (await post(client, ENDS, body))[0] == status
