@@ -22,7 +22,7 @@ async def cluster(tmp_path):
 
 @pytest.fixture
 def run(cluster, capsys):
-    """`await run("gangs", "-o", "json")`: a command on the cluster; the exit code, stdout and stderr."""
+    """Return `await run("gangs", "-o", "json")`: run a command on the cluster; return exit code, stdout and stderr."""
 
     async def call(*words: str) -> tuple[int, str, str]:
         code = await asyncio.to_thread(command_line.main, [*words, "--kubeconfig", cluster.kubeconfig])
@@ -40,7 +40,7 @@ async def server():
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def start_controller(server, tmp_path):
-    """`start_controller(policy)`: a replica with a running controller of the webhook."""
+    """Yield `start_controller(policy)`: start a replica with a controller of the webhook."""
     client = await clients.connect(api_stub.kubeconfig(tmp_path, server.port))
     tasks = []
 

@@ -1,4 +1,4 @@
-"""The smallest server there can be on the shell; started by the tests of how a server ends."""
+"""A minimal server on `railwright.serving`, for the tests of a server's end."""
 
 import sys
 

@@ -45,7 +45,7 @@ USERS = {
 
 
 class ApiServer:
-    """Records requests, and refuses all tokens but those that count."""
+    """Records requests, and refuses all tokens except the valid ones."""
 
     def __init__(self) -> None:
         self.headers: list = []
@@ -72,7 +72,7 @@ def authority():
 
 @pytest.fixture
 def folder(tmp_path, authority):
-    """Return a folder with what users name."""
+    """Return a folder with the files that users name."""
     leaf = pki.issue_certificate(authority, common_name="me", hosts=[], usages={"client"}, now=NOW, lifetime=DAY)
     (tmp_path / "ca.crt").write_bytes(b"# \xc3\xa9 comment\n" + authority.certificate_pem)
     (tmp_path / "client.pem").write_bytes(leaf.certificate_pem + leaf.key_pem)
@@ -83,7 +83,7 @@ def folder(tmp_path, authority):
 
 
 def build_exec(folder, status):
-    """Return a user of a plugin that gives this status."""
+    """Return a user with a credential plugin that returns this status."""
     (folder / "status").write_text(json.dumps(status))
     return {"exec": {"apiVersion": API, "command": str(folder / "plugin"), "args": ["get-token"]}}
 
@@ -268,7 +268,7 @@ async def test_after_a_401_the_credentials_are_read_again(server, folder, monkey
 
 
 async def test_after_a_401_a_new_client_certificate_is_shown(server, folder, authority, monkeypatch):
-    """Connections that are open would show the old one."""
+    """Open connections would still have the old one."""
     monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
     async with serve_tls(server, folder, authority) as port:
         config = write(folder, CERTIFIED, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})

@@ -1,4 +1,4 @@
-"""`railwright check` against an API server: refusals, nonsense, and rows as they are known, in pipes and terminals."""
+"""`railwright check` against an API server: refusals, invalid answers, and output in pipes and terminals."""
 
 import asyncio
 import io
@@ -47,7 +47,7 @@ async def start(installation, *options, **streams):
 
 @pytest.fixture
 def check(installation, capsys):
-    """`await check("-v")`: the command on the installation; the exit code, stdout and stderr."""
+    """Return `await check("-v")`: run the command on the installation; return exit code, stdout and stderr."""
 
     async def call(*options: str) -> tuple[int, str, str]:
         code = await asyncio.to_thread(main, ["check", "--kubeconfig", installation.kubeconfig, *options])

@@ -1,4 +1,4 @@
-"""The API server over TLS: whose certificates are believed, and while its authority is replaced under us."""
+"""The API server over TLS: trusted certificates, and a replacement of its CA."""
 
 import contextlib
 import datetime as dt
@@ -42,7 +42,7 @@ async def serving_pem(folder, pem, port=0):
 
 
 async def test_a_new_ca_of_the_api_server_is_trusted_once_it_is_in_the_file(tmp_path, monkeypatch):
-    """Kubelet renews ca.crt of every pod; a server that never read it again would have to be restarted by somebody."""
+    """Kubelet renews ca.crt of every pod; a server that never read it again would need a restart."""
     monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
     old, new = (pki.issue_ca(name, now=NOW, lifetime=DAY) for name in ("old", "new"))
     ca = tmp_path / "ca.crt"
@@ -81,7 +81,7 @@ BETWEEN = make("between", AUTHORITY, authority=True)
 
 @pytest.mark.parametrize(("issuer", "chain"), [(AUTHORITY, ()), (BETWEEN, (BETWEEN[0],))], ids=["root", "between"])
 async def test_a_ca_without_key_identifiers_is_trusted_as_by_kubectl(tmp_path, issuer, chain):
-    """EKS has such. Python 3.13 refuses them by default: 'Missing Authority Key Identifier'."""
+    """EKS has such certificates. Python 3.13 refuses them by default: 'Missing Authority Key Identifier'."""
     leaf, key = make("api", issuer)
     assert await ask(tmp_path, AUTHORITY, pem(leaf, *chain) + key_pem(key)) == b'{"gitVersion": "v1"}'
 

@@ -1,4 +1,4 @@
-"""Every command against every cluster that cannot be used: one sentence with the fix, and never a library's words."""
+"""Every command against every unusable cluster prints one sentence with the fix, and no message of a library."""
 
 import json
 import pathlib
@@ -48,7 +48,7 @@ FIXES = re.compile(r"; |\bfix: |, or ")  # what separates a cause from what to d
 
 @pytest.fixture
 def cluster_file(faulty_clusters, tmp_path, monkeypatch):
-    """`cluster_file(name)`: the path of a kubeconfig. Commands wait only shortly for the cluster that never answers."""
+    """Return `cluster_file(name)`: the path of a kubeconfig. Commands wait briefly for an unresponsive cluster."""
 
     def write(name):
         if name == "silent":
@@ -62,7 +62,7 @@ def cluster_file(faulty_clusters, tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    """`run(command, kubeconfig)`: (exit code, stdout, stderr)."""
+    """Return `run(command, kubeconfig)`: run a command; return exit code, stdout and stderr."""
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     job = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     (tmp_path / "job.yaml").write_text(json.dumps(job))

@@ -22,7 +22,7 @@ HERE = settings.Address("127.0.0.1", 0)
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
-    """Yield a dashboard by its command, over 32 nodes; (URL, folder, cluster)."""
+    """Start the dashboard command on 32 nodes; yield (URL, folder, cluster)."""
     folder = tmp_path_factory.mktemp("vista")
     vista = varied_clusters.Vista(2, 2, 8, gangs=2, waiting=1)
     vista.write(folder)
@@ -134,7 +134,7 @@ async def test_options_that_the_dashboard_cannot_use_are_refused_with_the_fix(ar
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def guarded(tmp_path_factory):
-    """Yield an extender's dashboard; (URL, its API server)."""
+    """Start an extender with a dashboard; yield (URL, its API server)."""
     folder = tmp_path_factory.mktemp("guarded")
     server = dashboard_servers.write_small(folder)
     async with server.open(folder) as kubeconfig, dashboard_servers.extender(kubeconfig, folder) as address:

@@ -1,6 +1,6 @@
 """The dashboard's page in a headless Chromium: it loads with data at two widths, in light and dark, and is used once.
 
-What its server sends, and to whom: test_dashboard.py.
+test_dashboard.py tests the server.
 """
 
 import json
@@ -46,7 +46,7 @@ async def chrome():
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
-    """Yield a dashboard by its command over 193 nodes, one with a hostile name; (URL, folder, cluster)."""
+    """Start the dashboard command on 193 nodes, one with a hostile name; yield (URL, folder, cluster)."""
     folder = tmp_path_factory.mktemp("shown")
     vista = dashboard_servers.build_pictured_cluster()
     vista.add_gang(2, name=HOSTILE, namespace="prod")

@@ -34,7 +34,7 @@ async def demo(*arguments: str) -> tuple[str, str]:
 
 
 def assert_card(lines):
-    """Assert one screen: before and after, a map, the bandwidth of both, and what to do next."""
+    """Assert one screen: before and after, a map, the bandwidth of both, and the next steps."""
     assert 15 < len(lines) <= 24
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)

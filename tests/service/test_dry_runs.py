@@ -32,9 +32,10 @@ def refuse(status: int, message: str):
 
 @contextlib.asynccontextmanager
 async def serving(tmp_path, answer, policy: str = "", objects: dict[str, dict | None] | None = None):
-    """Yield a client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries.
+    """Yield a client of an API server that answers each creation of a pod by `answer(pod)`, and its list of queries.
 
-    `policy` is the content of the ConfigMap; "" if the caller may not read it. `objects` has what is at other paths.
+    `policy` is the content of the ConfigMap; "" if the caller may not read it. `objects` are the objects at other
+    paths.
     """
     queries: list[str] = []
 
@@ -145,7 +146,7 @@ async def test_other_answers_are_errors_of_the_cluster(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    """`await run(answer, pod, *words)`: a command about the pod; the exit code, stdout and stderr."""
+    """Return `await run(answer, pod, *words)`: run a command for the pod; return exit code, stdout and stderr."""
 
     async def run(
         answer, pod: dict, *words: str, policy: str = "", objects: dict | None = None

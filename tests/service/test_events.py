@@ -1,4 +1,4 @@
-"""Events on the API server: created once, never in the way; those on the owners of reviewed pods."""
+"""Events on the API server: created once, and without delays for requests; Events on owners of reviewed pods."""
 
 import asyncio
 import collections
@@ -25,7 +25,7 @@ ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name
 
 
 class Board:
-    """The written Events, and the clock that dates them."""
+    """The written Events, and the clock for their times."""
 
     def __init__(self) -> None:
         self.written: asyncio.Queue[tuple[str, str, dict]] = asyncio.Queue()
@@ -128,7 +128,7 @@ def build_owned_pod(name: str = "p", **changes) -> dict:
 
 @contextlib.asynccontextmanager
 async def serving(board, tmp_path, by):
-    """Yield the webhook's routes over a socket, wired as its main wires them; yields a function that sends a review."""
+    """Serve the webhook's routes as its main does; yield a function that sends a review."""
     counters = metrics.WebhookMetrics()
     async with api_stub.connected(tmp_path, board.port) as client:
         posting = events.Events(

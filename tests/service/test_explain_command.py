@@ -1,4 +1,4 @@
-"""`railwright explain` and a running webhook give one answer: the same bytes, for every manifest we ship."""
+"""`railwright explain` and a running webhook give the same answer, byte by byte, for every shipped manifest."""
 
 import asyncio
 import base64
@@ -59,7 +59,7 @@ async def send_review(stage, body: bytes) -> dict:
 
 
 def same(given: dict, response: dict, about_object: int = 0) -> bool:
-    """Return whether the explanation has the server's answer, with an equal patch. Asserts, for a readable failure.
+    """Assert that the explanation has the server's answer, with an equal patch.
 
     The first `about_object` warnings are about the object, which the review of its pod does not have.
     """

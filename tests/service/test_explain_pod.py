@@ -1,4 +1,4 @@
-"""`railwright explain pod` as people run it: a real extender on a snapshot, and an API server's proxy on its way."""
+"""`railwright explain pod` with a real extender on a snapshot, through an API server's proxy."""
 
 import asyncio
 import contextlib
@@ -81,7 +81,7 @@ class Running:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def running(tmp_path_factory):
-    """Yield one extender for all tests, in their order: each waits for what it writes into the snapshot."""
+    """Yield one extender for all tests in order: each waits until the extender has read its snapshot."""
     made = await Running(tmp_path_factory.mktemp("running")).start()
     child_processes.share(made.server.pid)
     yield made
@@ -90,7 +90,7 @@ async def running(tmp_path_factory):
 
 @pytest.fixture
 def explain(running, tmp_path, capsys):
-    """`await explain("train/w-0")`: `railwright explain pod` by the extender; the exit code, stdout and stderr."""
+    """Return `await explain("train/w-0")`: run `railwright explain pod`; return exit code, stdout and stderr."""
 
     async def call(*arguments: str, seen: list | None = None) -> tuple[int, str, str]:
         async with api_server(running, tmp_path, [] if seen is None else seen) as kubeconfig:
@@ -110,7 +110,7 @@ async def test_a_waiting_gang_is_no_finding(running, explain):
 
 @contextlib.asynccontextmanager
 async def api_server(running, tmp_path, seen):
-    """Yield an API server that passes calls to Services on as a real one does, without the Authorization header."""
+    """Yield an API server that forwards calls to Services like a real one, without the Authorization header."""
 
     async def pass_on(request: web.Request) -> web.Response:
         seen.append((request.match_info["service"], dict(request.headers)))

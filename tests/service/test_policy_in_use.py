@@ -1,6 +1,6 @@
-"""What a new policy breaks: a warning at the write, and before by `policy validate --from-cluster`.
+"""Warnings about a new policy that breaks pods: at the write, and earlier by `policy validate --from-cluster`.
 
-A fabric in use is removed, or one needs rights for claims that the webhook has not.
+It removes a fabric in use, or needs rights for claims that the webhook lacks.
 """
 
 import json
@@ -118,7 +118,7 @@ async def test_a_policy_that_needs_claim_templates_is_a_warning_while_the_webhoo
 
 @pytest.mark.parametrize("allowed", [True, False, None])
 async def test_validate_asks_whether_the_webhook_may_read_claim_templates(cluster, run, tmp_path, allowed):
-    """None: the caller may not ask, and the webhook warns at the write."""
+    """None: the caller lacks the right to ask, and the webhook warns at the write."""
     reviews = ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews")
     cluster.gives_access = allowed is True
     if allowed is None:

@@ -1,4 +1,4 @@
-"""`railwright policy init --from-cluster` reads an API server as its user may."""
+"""`railwright policy init --from-cluster` reads an API server with its user's rights."""
 
 import api_stub
 import pytest

@@ -1,4 +1,4 @@
-"""A watch against an API server that misbehaves, over real sockets: the cache is right in the end, every time.
+"""A watch of a faulty API server, over real sockets: the cache is always correct in the end.
 
 The faults of docs/evidence/status.md are tested by their numbers in tests/slow/faults.
 """
@@ -38,7 +38,7 @@ async def test_pages_are_given_to_the_cache_all_at_once(stub, watch):
 
 
 async def test_an_expired_continue_token_lists_without_pages(stub, watch):
-    """As client-go's pager does: where pages take longer than the API server remembers, no number of tries ends."""
+    """As in client-go's pager: if pages take longer than their token is valid, retries never succeed."""
     stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
     stub.watches.append([None])
     _, cache, restarts = watch()
@@ -138,7 +138,7 @@ async def test_a_list_after_410_changes_only_what_differs_in_the_cache(stub, wat
 
 
 def deep(name: str, version: int, levels: int) -> bytes:
-    """Return a node with a field that no view reads, nested deeper than msgspec takes it on any Python."""
+    """Return a node with an unread field, nested deeper than msgspec allows on any Python."""
     return (
         json.dumps(node(name, version)).encode()[:-1] + b',"deep":' + b'{"a":[' * levels + b"1" + b"]}" * levels + b"}"
     )

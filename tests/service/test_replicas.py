@@ -1,4 +1,4 @@
-"""Two extender processes on one API server: either answers and explains, both write one Event, and one is enough."""
+"""Two extender processes on one API server: either answers and explains alone, and together they write one Event."""
 
 import json
 import signal
@@ -95,7 +95,7 @@ async def objects():
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def start(objects, tmp_path_factory):
-    """`await start()`: start a replica."""
+    """Yield `await start()`: start a replica."""
     folder = tmp_path_factory.mktemp("replicas")
     api_stub.kubeconfig(folder, objects.port)
     (folder / "policy.yaml").write_text(yaml.safe_dump(POLICY))

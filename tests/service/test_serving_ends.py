@@ -1,4 +1,4 @@
-"""How a server ends: drained, in a hurry, and by a failed task."""
+"""The end of a server: drained, at once, and by a failed task."""
 
 import asyncio
 import json

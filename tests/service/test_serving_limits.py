@@ -80,7 +80,7 @@ async def plain(counters):
 
 @pytest.fixture
 async def hasty(counters, monkeypatch):
-    """Yield a server with deadlines that a whole request keeps on a busy machine too."""
+    """Yield a server with deadlines that a complete request meets even on a busy machine."""
     monkeypatch.setattr(ports, "KEEPALIVE_SECONDS", DEADLINE)
     times = {"body_seconds": DEADLINE, "request_seconds": 2 * DEADLINE}
     async with shell.running(TABLE, counters=counters, **times) as server:
@@ -232,7 +232,7 @@ async def test_a_client_that_reads_no_answer_is_cut_off(hasty, sent):
 
 
 async def test_bodies_that_arrive_at_once_are_limited_and_small_ones_are_always_accepted():
-    """One of the largest size and 64 MiB of others: what has arrived counts, until the handler ends."""
+    """One body of the largest size and 64 MiB of others: received bytes count until the handler ends."""
     size = 10 << 20
     async with shell.running(max_body=size) as server:
         silent = [await server.open() for _ in range(20)]

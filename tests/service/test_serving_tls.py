@@ -1,4 +1,4 @@
-"""The certificate of a running server: replaced under load, never torn, and asked of callers on demand."""
+"""The certificate of a running server: replaced under load, always a matching pair; client certificates."""
 
 import asyncio
 import datetime as dt
@@ -65,7 +65,7 @@ async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, caplog, da
 
 
 async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):
-    """As the kubelet does it: ..data -> ..TIME, tls.crt -> ..data/tls.crt; one rename swaps both files."""
+    """As by kubelet: ..data -> ..TIME, tls.crt -> ..data/tls.crt; one rename replaces both files."""
     authority = shell.Authority(tmp_path)
     first, second = authority.leaf("first"), authority.leaf("second")
     mount = tmp_path / "mount"

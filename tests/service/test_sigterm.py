@@ -1,4 +1,4 @@
-"""SIGTERM at any moment of a start ends the process at once, as PID 1 of a container too.
+"""SIGTERM at any time during a start ends the process at once, also as PID 1 of a container.
 
 The kernel drops a signal for which PID 1 has no handler: the process then lives on until kubelet kills it, with the
 whole grace period gone. Each command runs as PID 1 of a PID namespace of its own, where the machine lets us make one.
@@ -45,7 +45,7 @@ def namespaces() -> tuple[str, ...]:
 
 @pytest_asyncio.fixture
 async def silent():
-    """Yield an API server that takes every request and never answers: caches stay empty."""
+    """Yield an API server that accepts every request and never answers: caches stay empty."""
     open_connections = []
     server = await asyncio.start_server(lambda _, writer: open_connections.append(writer), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
@@ -55,7 +55,7 @@ async def silent():
 
 
 class Starting:
-    """A command that starts; `pid` is its own, not that of the program that made its namespace."""
+    """A starting command; `pid` is its own, not that of the program that made its namespace."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process, self.pid = process, process.pid
@@ -67,7 +67,7 @@ class Starting:
             self.said += part
 
     async def takes_signals(self) -> None:
-        """Until a SIGTERM that is sent from now on is not dropped."""
+        """Wait until the process no longer drops a SIGTERM."""
         if namespaces():
             children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
             await self._until(lambda: self._child(children.read_text()))

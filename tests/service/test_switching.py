@@ -26,7 +26,7 @@ def _installed(cluster):
 
 
 def refuse_writes(cluster, path: str = "", status: int = 500) -> None:
-    """Refuse the writes of a path and those below it; without a path, none."""
+    """Refuse the writes to a path and below it; without a path, none."""
     cluster.fault = lambda asked: status if path and asked.method != "GET" and asked.path.startswith(path) else None
 
 
@@ -91,7 +91,7 @@ async def test_bindings_are_not_restored_without_the_webhooks(cluster, run):
 
 
 async def test_bindings_are_not_restored_without_their_policies(cluster, run):
-    """The copy is older than an installation without the admission policies."""
+    """The copy is older than the installation, which has no admission policies."""
     await run("disable")
     for path in [path for path in cluster.stored if "policies/" in path]:
         del cluster.stored[path]

@@ -1,4 +1,4 @@
-"""`railwright verify job/NAME` as people run it, over real sockets: an API server with pods and their logs."""
+"""`railwright verify job/NAME` over real sockets: an API server with pods and their logs."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def write_log(host: str, rank: int, devices: int) -> list[str]:
 
 
 class Cluster:
-    """Pods, and the lines of their logs. `gates` hold back the rest of a log until they are set."""
+    """Pods, and the lines of their logs. A log continues only when its event in `gates` is set."""
 
     def __init__(self) -> None:
         self.pods: list[dict] = []
@@ -118,7 +118,7 @@ def cluster():
 
 @pytest.fixture
 def verify(cluster, tmp_path, capsys):
-    """`await verify("job/llm")`: the command on the cluster; the exit code, stdout and stderr."""
+    """Return `await verify("job/llm")`: run the command on the cluster; return exit code, stdout and stderr."""
 
     async def call(*words: str) -> tuple[int, str, str]:
         async with api_stub.serve(cluster.answer) as port:

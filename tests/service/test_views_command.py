@@ -17,7 +17,7 @@ def _filled(cluster):
 
 @pytest.fixture
 def refuse(cluster):
-    """`refuse(path, status)`: answer requests for a path with an error."""
+    """Return `refuse(path, status)`: answer requests for a path with an error."""
 
     def refuse(path: str, status: int) -> None:
         cluster.fault = lambda request: status if request.path == path else None

@@ -1,4 +1,4 @@
-"""The wheel, as a user installs it: what it contains, and that its commands run with the data that they need."""
+"""The installed wheel: its contents, and commands that need its data files."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Selection of the certificates that are kept and of those that are issued again."""
+"""Selection of the certificates to keep and to issue again."""
 
 import base64
 import datetime as dt

@@ -38,7 +38,7 @@ class Value:
 
 
 class World:
-    """Objects with versions and a past, two clocks, and rotators that may stop between any two writes."""
+    """Objects with earlier versions, two clocks, and rotators that can stop between any two writes."""
 
     def __init__(self, specs=SPECS, schedule=SCHEDULE) -> None:
         self.specs, self.schedule = specs, schedule
@@ -79,7 +79,7 @@ class World:
             self.mark_forgotten()
 
     def mark_forgotten(self) -> None:
-        """Mark the leaves whose CA is in no object any more. To a rotator they were never there."""
+        """Mark the server certificates whose CA is in no object any more; rotators do not know of them."""
         known = self.seen().list_trusted()
         for leaf in self.specs:
             for held in self.visible(leaf.name, self.schedule.propagation):
@@ -118,7 +118,7 @@ class World:
         self.fingerprint = None
 
     def settled(self) -> rotation.Wait:
-        """Run steps until only the schedule has to be awaited."""
+        """Run steps until the next one is only due later."""
         for _ in range(300):  # a wait that is soon over takes up to 201 seconds
             decision = self.look()
             if isinstance(decision, rotation.Wait):
@@ -140,7 +140,7 @@ class World:
         ]
 
     def check(self, written="") -> None:
-        """Assert that every certificate that may be presented verifies against every bundle that may be in force."""
+        """Assert that each certificate in possible use verifies against each CA bundle in possible use."""
         for leaf in self.specs:
             for held in self.visible(leaf.name, self.schedule.propagation):
                 pair = held.content.pair
@@ -353,7 +353,7 @@ def present(world, issuer, anchor, chain=b""):
 
 
 def test_certificates_of_another_issuer_are_replaced_without_an_interval_of_distrust():
-    """Such as cert-manager: its serving certificate and CA stay trusted until ours have replaced them."""
+    """As with cert-manager: its serving certificate and CA stay trusted until ours have replaced them."""
     world = World()
     theirs = pki.issue_ca("theirs", now=START, lifetime=90 * DAY)
     present(world, theirs, theirs.certificate_pem)
@@ -365,7 +365,7 @@ def test_certificates_of_another_issuer_are_replaced_without_an_interval_of_dist
 
 
 def authority(key, signer: tuple | None = None, *, identified: bool = True) -> pki.Pair:
-    """Return an authority as others make them: of any key, signed by itself or by (certificate, key)."""
+    """Return another writer's CA: of any key, signed by itself or by (certificate, key)."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"theirs {key.public_key()}"[:60])])
     built = x509.CertificateBuilder(
         issuer_name=signer[0].subject if signer else name,
@@ -384,7 +384,7 @@ def authority(key, signer: tuple | None = None, *, identified: bool = True) -> p
 
 
 def test_certificates_of_an_intermediate_ca_are_replaced_without_an_interval_of_distrust():
-    """As Vault does: the serving certificate comes with its intermediate CA, and the bundles have only the root."""
+    """As with Vault: the serving certificate has its intermediate CA, and the bundles have only the root."""
     world = World()
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = authority(root_key)

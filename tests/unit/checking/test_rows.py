@@ -1,4 +1,4 @@
-"""Every row on recorded objects: a healthy cluster passes, and each defect fails its row only."""
+"""Every row on recorded objects: a healthy cluster passes, and each defect fails only its own row."""
 
 import datetime as dt
 import json
@@ -370,7 +370,7 @@ def test_pods_of_another_scheduler_on_the_nodes_of_a_fabric_are_named(changes, s
 
 
 def build_silent_extender(pod_placed, *, ready=dt.timedelta(minutes=30)):
-    """Return a cluster in which a pod was placed this long ago, and the extender has been ready for `ready`."""
+    """Return a cluster with a pod placed this time ago, and an extender that has been ready for `ready`."""
     trees = installations.healthy()
     place("a", "volcano", "nvidia.com/mlx5_0")(trees)
     for pod, kind, ago in [

@@ -14,7 +14,7 @@ MISSPELT = {"labels": {"railwright.io/fabrik": "roce"}}
 
 
 def assess(source=None, *added, change=None, **more):
-    """Return the result of the row with more objects."""
+    """Return the result of the row for the installation with additional objects."""
     trees = installations.healthy()
     if change:
         change(trees)

@@ -147,7 +147,7 @@ def test_a_request_counts_its_minimum_of_devices(known, request_of_claim, counte
 
 
 def test_a_claim_does_not_count_for_a_pod_in_another_namespace(known):
-    """Tenants write the owners of their claims."""
+    """The owners of claims cannot be trusted, because tenants write them."""
     claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
     known.claim_sink.upsert(devices.read_claim(claim))
     assert not known.list_allocated_nodes(inventory.PodKey("u", "other"))

@@ -1,4 +1,4 @@
-"""A plain expression selects the devices that Kubernetes' own compiler selects; others are not read."""
+"""A supported expression selects the devices that Kubernetes' own compiler selects; others are not evaluated."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Input without anything in it is an error of every command that reads a file, and never a green answer."""
+"""Empty input is an error of every command that reads a file, and never a success."""
 
 import io
 import itertools

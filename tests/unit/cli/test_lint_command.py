@@ -354,7 +354,7 @@ def test_a_misspelt_or_misplaced_key_is_one_finding_at_its_line(lint, options, k
     ],
 )
 def test_a_rejection_is_at_the_line_of_the_key_that_it_names(lint, labels, annotation, line):
-    """The label may be that of the object, above the template."""
+    """The label can be on the object, above the template."""
     job = JOB_WITH_KEYS.format(labels=labels, annotation=annotation)
     _, out, _ = lint("--policy", str(POLICY), job_dot_yaml=job)
     assert f"job.yaml:{line}: error M02 Job llm: " in out

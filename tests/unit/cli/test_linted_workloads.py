@@ -1,4 +1,4 @@
-"""Templates of every kind."""
+"""Lint reads the templates of every kind of workload."""
 
 import pytest
 from hypothesis import given

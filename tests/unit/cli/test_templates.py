@@ -1,4 +1,4 @@
-"""The pods of a workload as its controller makes them: names, numbers, and the labels that determine a role."""
+"""The pods that a controller creates for a workload: names, numbers, and the labels that determine a role."""
 
 import contextlib
 import pathlib

@@ -53,7 +53,7 @@ async def test_an_object_that_cannot_be_decoded_is_named_by_its_kind(monkeypatch
 
 
 def test_a_view_has_the_identity_of_its_object():
-    """The first list is read by its view only, and later ones are compared with what that gave."""
+    """The first list is decoded by its view, and later ones are compared with its result."""
     raw = b'{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7"}}'
     identity = watch_wire.decode_identified(raw).metadata
     for kind in (kind for kind in vars(resources).values() if isinstance(kind, resources.Kind)):

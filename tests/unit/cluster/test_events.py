@@ -1,4 +1,4 @@
-"""Names, number and rate of written Events, by a clock that the test sets."""
+"""Names, number and rate of written Events, with a clock that the test sets."""
 
 import asyncio
 import collections
@@ -16,7 +16,7 @@ def build_error(status: int) -> errors.ApiError:
 
 
 class Board:
-    """A poster of Events, and an API server that keeps them by name."""
+    """A poster of Events, and an API server that stores them by name."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

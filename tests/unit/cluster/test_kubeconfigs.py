@@ -1,4 +1,4 @@
-"""Kubeconfigs: which files, which context, which namespace."""
+"""Selection of kubeconfig files, context and namespace."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Generated pages are up to date, complete, and the same every time."""
+"""Generated pages are up to date, complete and deterministic."""
 
 import json
 import re

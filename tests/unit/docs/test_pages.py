@@ -1,4 +1,4 @@
-"""What a page promises is true: its links resolve, and its policies, manifests and commands are accepted."""
+"""Pages are correct: links resolve, and policies, manifests and commands are accepted."""
 
 import contextlib
 import io
@@ -86,7 +86,7 @@ def list_misused(page: pathlib.Path) -> Iterator[str]:
 
 
 def list_commands(page: pathlib.Path) -> Iterator[tuple[str, bool]]:
-    """Yield each `railwright ...` of a page, and whether it stands in a block."""
+    """Yield each `railwright ...` of a page, and True if it is in a code block."""
     parts = [(part, False) for part in re.findall(r"`([^`\n]+)`", pages.prose(page))]
     for block in pages.blocks(page):
         if block.language in {"console", "shell", "sh", "bash"}:
@@ -159,7 +159,7 @@ def test_the_menu_names_every_page_once():
 
 
 def test_manifests_have_the_memory_that_the_evidence_recommends():
-    """The request is that of a small cluster, and the limit that of the largest."""
+    """The documented request is for a small cluster, and the limit for the largest."""
     text = (pages.DOCS / "evidence" / "status.md").read_text()
     for server in SERVERS:
         rows = re.findall(rf"^\| {server} \| [^|]+ \| (\d+[MG]i) \| (\d+[MG]i) \|", text, re.MULTILINE)

@@ -44,7 +44,7 @@ async def test_a_user_who_may_get_pods_in_the_namespace_may_read():
 
 @pytest.mark.parametrize("header", ["Authorization", "X-Railwright-Authorization"])
 async def test_a_token_that_the_api_servers_proxy_passes_on_counts_like_any(header):
-    """The proxy keeps the standard header for itself."""
+    """The proxy does not pass the standard header on."""
     server = ApiServer(KNOWN, ALLOWED)
     site = extending.Site([])
     async with test_utils.TestClient(test_utils.TestServer(site.verbs.build_application(server.post))) as client:
@@ -104,7 +104,7 @@ async def test_the_dashboard_requires_the_right_to_get_its_path():
 
 
 class SlowApiServer:
-    """Knows no token, and answers once `go_on` is set. Counts the reviews that it has at one time."""
+    """Accepts no token, and answers once `go_on` is set. Counts concurrent reviews."""
 
     def __init__(self) -> None:
         self.now = self.most = 0

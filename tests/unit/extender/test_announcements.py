@@ -1,4 +1,4 @@
-"""Announced pods that the cluster does not show yet: how long they count, and for what."""
+"""Announced pods that the watch has not delivered yet: the duration and effect of counting them."""
 
 import extending
 import pytest
@@ -11,7 +11,7 @@ UNITS = {GPU: 8, **dict.fromkeys(RESOURCES, 1)}
 
 
 class Site(extending.Site):
-    """Four nodes of one leaf, each with one device of a rail."""
+    """Return four nodes of one leaf, each with one device of a rail."""
 
     def __init__(self):
         super().__init__(build_leaves(a0=4), (), build_policy(), now=0.0)
@@ -23,7 +23,7 @@ class Site(extending.Site):
         return self.ask_volcano("allocate", {"task": {**task, "InitResreq": {"ScalarResources": scalars}}})
 
     def list_free(self) -> list[str]:
-        """Return the nodes whose devices are not announced for a pod that is known."""
+        """Return the nodes whose devices are not announced for a known pod."""
         return [
             name
             for name in NODES
@@ -99,7 +99,7 @@ def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site)
 
 
 def test_a_pod_assumed_by_one_scheduler_does_not_block_its_node_for_another(site):
-    """Two schedulers on the same rails may give one of them twice: one scheduler is for a pool of nodes."""
+    """Two schedulers can assign one rail twice, so each pool of nodes needs a single scheduler."""
     own, theirs = build_pod("mine"), build_pod("theirs")
     for created in (own, theirs):
         site.pods.upsert(created)

@@ -1,4 +1,4 @@
-"""Outcomes of gangs: how long they wait, that they do not fit, and how they were placed."""
+"""Outcomes of gangs: waiting times, gangs that never fit, and placements."""
 
 import json
 
@@ -234,7 +234,7 @@ def test_an_invalid_record_is_not_a_policy_version(record):
 
 
 class Claiming(extending.Site):
-    """Two nodes with rails as claims, of which another pod holds rail 1 of the first."""
+    """Two nodes with rails in claims; another pod holds rail 1 of the first."""
 
     def __init__(self) -> None:
         super().__init__([build_claimed_node(name, "a") for name in ("n1", "n2")], (), claimed.policy(), now=0.0)

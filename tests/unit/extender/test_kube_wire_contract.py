@@ -1,4 +1,4 @@
-"""kube-scheduler's captured requests, changed in every way a release or a mistake might."""
+"""kube-scheduler's captured requests, with changes that a new release or an error could make."""
 
 import copy
 import json

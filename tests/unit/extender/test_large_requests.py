@@ -1,4 +1,4 @@
-"""Large requests of Volcano are read in slices, as one that is read at once."""
+"""Large requests of Volcano are read in slices, with the same result as in one read."""
 
 import json
 

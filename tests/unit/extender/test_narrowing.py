@@ -12,7 +12,7 @@ B = [f"b-{number:02}" for number in range(6)]
 
 
 class Site(extending.Site):
-    """Leaves of 3 and 6 nodes, and a gang of 3, for which leaf a is the tightest."""
+    """Return leaves of 3 and 6 nodes, and a gang of 3, for which leaf a is the smallest that fits."""
 
     def __init__(self, nodes=None, size: int = 3, **kinds) -> None:
         super().__init__(nodes or build_leaves(a=3, b=6), (), build_policy(domains=[LEAF]))
@@ -94,7 +94,7 @@ def test_a_pod_that_comes_back_unbound_gets_all_nodes_once(site):
 
 
 def ask(site, rank, names=None):
-    """Ask about a pod as kube-scheduler does. Return the node that it takes: the best, and the first of equal ones."""
+    """Send kube-scheduler's requests for a pod. Return the node with the highest score, the first of equal ones."""
     left = site.filter(site.peers[rank], names)
     if len(left) == 1:
         return left[0]
@@ -162,7 +162,7 @@ def test_a_pod_that_the_watch_shows_bound_or_deleted_counts_no_longer(site, on):
 
 
 def test_an_announcement_of_volcano_is_kept(site):
-    """The pod has moved from one scheduler to the other, in either order."""
+    """The pod has changed from one scheduler to the other, in both directions."""
     ask(site, 0)
     assert site.allocate(site.peers[0], B[0]) == ""
     site.filter(site.peers[1])

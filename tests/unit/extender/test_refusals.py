@@ -1,7 +1,7 @@
-"""Nothing that the extender believes keeps a pod off all nodes: only NVLink domains and broken rails refuse any.
+"""No state of the extender refuses all nodes to a pod: only NVLink domains and broken rails refuse nodes.
 
-The states here are drawn at random, lies included: pods that use more than there is, claims of others, announcements,
-gangs of any size, plans of earlier decisions. What kube-scheduler offers, it has found feasible.
+The states are random, also impossible ones: pods that use more than exists, claims of others, announcements, gangs of
+any size, plans of earlier decisions. The offered nodes are those that kube-scheduler found feasible.
 """
 
 from collections.abc import Sequence
@@ -226,7 +226,7 @@ FULL = ("a-01", "a-02", "a-03", "b-02", "b-03", "b-04", "b-05")
 
 
 def test_a_segment_stays_in_the_domain_of_its_first_member_before_any_binding_is_seen():
-    """Two domains have one free node each, so that no plan holds the segment: its second member waits."""
+    """Two domains have one free node each, so the segment does not fit: its second member waits."""
     site, ranks = start_segments(taken=[*FULL, "b-01"])
     assert ask(site, ranks[0], ["a-00", "b-00"]) == (["a-00"], {})
     left, refused = ask(site, ranks[1], ["b-00"])

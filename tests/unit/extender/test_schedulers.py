@@ -275,7 +275,7 @@ def prioritize_one(handlers: Handlers, waiting) -> float:
 
 
 def test_a_pod_that_kube_scheduler_was_asked_about_does_not_occupy_a_node_that_volcano_offers():
-    """A gang that fits nowhere is tried again and again, and no pod of it is placed."""
+    """A gang that fits nowhere is tried repeatedly, and no pod of it is placed."""
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0", "leaf-0")])
     asked, task = build_pod("asked", group="g"), build_pod("task", group="v")
     for created in (asked, task):

@@ -46,7 +46,7 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
 
 
 def build_shaped_policy(*, two_sided: bool = False, **placement: str) -> model.Policy:
-    """Return a policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
+    """Return a policy; if `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
     return build_policy(domains=[LEAF], shapes=[TWO_SIDED] if two_sided else (), **placement)
 
 
@@ -153,7 +153,7 @@ class Claiming(extending.Site):
         return created
 
     def has_room(self, of) -> bool:
-        """True if the node with devices of slices is the planned one for a pod, and not only better than a bare one."""
+        """True if the node with devices of slices is the planned one for a pod, not only a better one."""
         offered = [{"Name": name} for name in ("n1", "bare")]
         scores = self.ask_volcano("prioritize", {"task": extending.build_task(of), "nodes": offered})["nodeScore"]
         return scores["n1"] - scores["bare"] > 500

@@ -1,4 +1,4 @@
-"""A pod's intent is read in one place: what admission accepts is what placement counts."""
+"""A pod's intent is read in one place, so admission and placement agree about it."""
 
 import json
 

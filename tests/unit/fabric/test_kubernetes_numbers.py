@@ -1,4 +1,4 @@
-"""Numbers as kube-scheduler 1.37 reads them: comparisons of taints and labels."""
+"""Numbers in comparisons of taints and labels are parsed as by kube-scheduler 1.37."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Selectors and quantities as Kubernetes reads them."""
+"""Selectors and quantities are parsed as by Kubernetes."""
 
 from fractions import Fraction
 

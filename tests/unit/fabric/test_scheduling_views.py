@@ -58,7 +58,7 @@ HAS = {"nvidia.com/gpu": "8"}
 
 
 def decode(view, tree):
-    """Decode as a source does, so that every text is an object of its own."""
+    """Decode as a source does, so that equal texts are different objects."""
     return msgspec.json.decode(msgspec.json.encode(tree), type=view)
 
 

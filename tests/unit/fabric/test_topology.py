@@ -1,4 +1,4 @@
-"""Domains of nodes by labels and HyperNodes, and the distances between nodes, with anything missing."""
+"""Domains of nodes by labels and HyperNodes, and the distances between nodes, also with missing labels."""
 
 import itertools
 
@@ -18,7 +18,7 @@ PLACES = st.tuples(VALUES, VALUES, VALUES)
 
 @given(PLACES, PLACES, PLACES)
 def test_of_three_distances_the_two_largest_are_equal(one, two, three):
-    """Domains are a tree: of the three distances the largest comes twice."""
+    """Domains are a tree: the largest of the three distances occurs twice."""
     distances = sorted(topology.compute_distance(*pair) for pair in itertools.combinations((one, two, three), 2))
     assert distances[1] == distances[2]
 

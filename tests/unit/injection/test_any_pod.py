@@ -284,7 +284,7 @@ def canonical(pod: dict) -> dict:
 
 
 def writable(tree: dict) -> bool:
-    """Return True for what JSON can hold, which has no infinite amounts, and an API server may admit: none below 0."""
+    """Return True for amounts that JSON can hold (finite) and an API server can admit (not below 0)."""
     try:
         json.dumps(tree, allow_nan=False)
     except ValueError:

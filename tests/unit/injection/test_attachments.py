@@ -23,7 +23,7 @@ def networks(tree: dict) -> str:
 
 
 def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
-    """Multus leaves such a pod alone, so that its sandbox starts without the network that its author names."""
+    """Multus ignores such a pod, so that its sandbox starts without the network that its author names."""
     own = pod(hostNetwork=True, annotations={NETWORKS: "prod/gone"})
     (warning,) = list_messages(plan_pod(own, fabric()))
     tree = admit_pod(own, fabric())

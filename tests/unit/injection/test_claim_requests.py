@@ -76,7 +76,7 @@ def test_the_template_name_changes_with_the_content():
 
 
 def test_the_template_name_changes_with_nothing_but_the_content():
-    """A change of the policy that changes no template leaves those in use that there are."""
+    """A change of the policy that changes no template keeps the existing templates in use."""
     gang = pod(gpus(4), labels=JOB)
     other = build_claims_policy("    mounts: {sharedMemory: 64Gi}\n", claims=f", {GPUS}")
     names = {
@@ -112,7 +112,7 @@ def test_rails_that_the_pod_names_are_requested_by_name(tree, requests):
 
 
 def test_a_template_with_another_content_is_not_used():
-    """Its name has the hash of the content that railwright writes, so only somebody else has written it."""
+    """Its name has the hash of other content, so another writer has changed it."""
     (name,) = list_claim_templates(admit_pod(pod(gpus(4)), build_gpu_claims_policy()))
     message = get_refusal(
         pod(gpus(4)), build_gpu_claims_policy(), build_facts(claim_templates={("prod", name): frozenset({"dranet"})})

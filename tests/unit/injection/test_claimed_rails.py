@@ -1,4 +1,4 @@
-"""Pods whose authors wrote claims of rails or GPUs: opt-in, target container, and the call of the extender."""
+"""Pods with their authors' own claims for rails or GPUs: opt-in, target container, and the call of the extender."""
 
 import admitting
 from admitting import admit_pod, build_facts, cpu, fabric, gpus, plan_pod, pod, read_record

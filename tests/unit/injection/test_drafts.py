@@ -85,7 +85,7 @@ def call_on_container(index, verb, *arguments):
 
 
 def read_after(edit):
-    """Return the edit, after which a mutator reads the pod."""
+    """Return the edit, followed by a mutator's reading of the pod."""
     return lambda draft: (edit(draft), draft.pod)
 
 
@@ -156,7 +156,7 @@ def test_nothing_a_user_wrote_is_lost_or_moved(tree, edits):
 
 
 def is_unchanged(before: object, after: object, touched: set[str]) -> bool:
-    """Return whether all of `before` is still in `after`: members in place, list entries first and in order."""
+    """Return True if `after` contains all of `before`: members in place, list entries first and in order."""
     if before is None:
         return True
     if isinstance(before, dict):
@@ -180,7 +180,7 @@ def test_an_equal_amount_keeps_its_spelling():
 
 
 def test_parents_are_those_of_the_object_that_was_written():
-    """The pod of a template has volumes of its controller, which the template has not."""
+    """The pod of a template has volumes of its controller, which the template lacks."""
     written = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
     mount = {"name": "theirs", "mountPath": "/theirs"}
     created = {"containers": [{"name": "c", "volumeMounts": [mount]}], "volumes": [{"name": "theirs"}]}

@@ -93,7 +93,7 @@ def test_nccl_conf_has_no_name_that_the_container_sets(own):
 
 @pytest.mark.parametrize("path", ["/etc", "/etc/", "//etc", "/usr/../etc", "/etc/nccl.conf"])
 def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
-    """In a ConfigMap at /etc the runtime could not make the file to mount on, and the container would not start."""
+    """With a ConfigMap mounted at /etc, the runtime cannot create the mount point, and the container does not start."""
     container = gpus(8, volumeMounts=[{"name": "own", "mountPath": path}])
     tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}], annotations=BY_FILE)
     policy = fabric()

@@ -18,7 +18,7 @@ def test_annotations_that_are_replaced_need_no_room(key):
 
 
 def build_pod_of_many_containers(size: int) -> dict:
-    """Return a pod of which the last of many containers requests a GPU."""
+    """Return a pod whose last container of many requests a GPU."""
     held = pod(*[cpu(f"c{number}", env=[{"name": "A", "value": "b"}]) for number in range(size)], cpu("last"))
     held["spec"]["containers"][-1]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     return held

@@ -72,7 +72,7 @@ annotations = st.fixed_dictionaries(
 
 @st.composite
 def pods(draw) -> dict:
-    """Return some with accelerators, some without; the first `accelerated` containers have one."""
+    """Return containers, of which the first `accelerated` have an accelerator."""
     made = draw(st.lists(containers, min_size=1, max_size=3))
     accelerated = draw(st.sampled_from([0, 0, 1]))
     at = draw(st.integers(0, len(made) - 1))
@@ -145,7 +145,7 @@ def _is_accelerated(container: dict) -> bool:
 
 
 def _holds(container: dict, tree: dict) -> bool:
-    """Return whether the container got anything from us. One without anything cannot be recognized."""
+    """Return True if injection changed the container. An unchanged one cannot be recognized."""
     before = next(earlier for earlier in tree["spec"]["containers"] if earlier["name"] == container["name"])
     return container != before
 

@@ -11,7 +11,7 @@ SITE = "example.com/nic-count"
 
 
 def count_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Add an annotation of a site: the devices and variables that the pod has by now."""
+    """Add an annotation of a site: the pod's current devices and variables."""
     if "nic-count" in ctx.options.skip:
         draft.skip("nic-count", context.SKIPPED)
         return

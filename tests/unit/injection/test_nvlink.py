@@ -1,4 +1,4 @@
-"""A gang in NVLink domains: what NCCL gets, and a channel of a ComputeDomain that the author names."""
+"""A gang in NVLink domains: NCCL's variables, and a channel of a ComputeDomain that the author names."""
 
 import copy
 
@@ -55,7 +55,7 @@ def test_nccl_gets_the_memory_that_nvlink_needs():
 
 @pytest.mark.parametrize("source", ["resourceClaimTemplateName", "resourceClaimName"])
 def test_a_template_that_the_webhook_may_not_read_is_taken_for_a_channel(source):
-    """What the author's ResourceClaim brings is as unknown as with the right to read templates."""
+    """The devices of the author's ResourceClaim are unknown, also with the right to read templates."""
     by = nvlink_fabric(rails="[{name: rail0, device: mlx5_0}]", transport="infiniband")
     tree = name_channel()
     tree["spec"]["resourceClaims"] = [{"name": "imex", source: "mine"}]

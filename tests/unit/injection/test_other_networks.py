@@ -1,4 +1,4 @@
-"""Rails that another system than Multus attaches, and devices that give a pod all its rails."""
+"""Rails that are attached without Multus, and devices that include all rails of a pod."""
 
 from admitting import (
     admit_pod,

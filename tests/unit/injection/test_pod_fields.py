@@ -1,4 +1,4 @@
-"""Host network, resources, host paths and ConfigMaps that a fabric adds, and what stays the author's."""
+"""Host network, resources, host paths and ConfigMaps that a fabric adds, and the author's fields that stay."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The preflight container: added if the policy enables it, with the view of the ranks, at no cost to the pod."""
+"""The preflight container: added if the policy enables it, with the ranks' view, and no further resources."""
 
 import copy
 import json

@@ -45,7 +45,7 @@ def read_recorded(name: str) -> dict:
 def build_pod(
     name: str, labels: dict, *, gpus: int = 0, variables: dict | None = None, owner: str = "", **spec
 ) -> dict:
-    """Return a pod as a controller's code shapes it, as far as roles and gangs read it."""
+    """Return a controller's pod, with the fields for roles and gangs."""
     resources = {"resources": {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}} if gpus else {}
     values = [{"name": key, "value": value} for key, value in (variables or {}).items()]
     metadata: dict = {"name": name, "namespace": "prod", "labels": dict(labels)}

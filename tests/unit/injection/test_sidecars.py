@@ -1,4 +1,4 @@
-"""Which containers get the fabric, and which mpirun's settings, where other webhooks have put sidecars first."""
+"""The containers that get the fabric or mpirun's settings, if other webhooks have inserted sidecars first."""
 
 import admitting
 import peers

@@ -25,7 +25,7 @@ def list_paths(plan) -> list[str]:
 
 
 def check_devices(row, tree, at=None) -> list[bool]:
-    """Return for each template whether it gets devices."""
+    """Return True for each template that gets devices, else False."""
     return [
         any("/resources/" in path for path in list_paths(plan)) for plan in working.plan_templates(row, tree, BY, at)
     ]

@@ -1,4 +1,4 @@
-"""The rules on every row of the catalogue, with the values at both ends of each range."""
+"""The rules for each variable of the catalogue, with the values at both ends of each range."""
 
 import pytest
 

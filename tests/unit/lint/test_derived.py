@@ -25,7 +25,7 @@ FACTS = st.builds(
 
 @st.composite
 def draw_admitted(draw):
-    """Return a container as injection leaves it, on a site that fits its policy."""
+    """Return an injected container, on a site that matches its policy."""
     transport = draw(st.sampled_from(list(policies.Transport)))
     facts = draw(FACTS)
     ranged = {"address_range": draw(st.sampled_from(RANGES))} if draw(st.booleans()) else {}

@@ -41,7 +41,7 @@ def test_generated_files_are_up_to_date():
 
 @pytest.mark.parametrize("value", ["policy.document", "image.tag"])
 def test_a_value_that_is_null_counts_as_unset(value):
-    """As argocd and a values file without a value set it."""
+    """Argo CD, and a values file with an empty value, set null."""
     find = [sys.executable, "-c", "import render; print(render.find_helm() or '', end='')"]
     helm = subprocess.run(find, cwd=SOURCE, capture_output=True, text=True, check=True).stdout
     if not helm:

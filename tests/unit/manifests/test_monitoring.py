@@ -41,7 +41,7 @@ _PLACES = {"$__rate_interval": "5m", "$fabric": "f"}  # Grafana's variables, as 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """One selector of an expression, and the labels that the expression groups by."""
+    """A selector of an expression, and the labels that the expression groups by."""
 
     metric: str
     labels: frozenset[str]

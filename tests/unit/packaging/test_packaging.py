@@ -96,7 +96,7 @@ IMPORT = re.compile(r"^\s*(?:import|from) (\w+)", re.MULTILINE)
 
 
 def test_every_imported_package_is_a_declared_dependency():
-    """Here the packages of the tests are installed too, so an import works that fails in the image."""
+    """The packages of the tests are installed too, so an import can work here and fail in the image."""
     ours = ("railwright", "webhook", "extender", "certs")
     project = PROJECT["project"]
     declared = {utils.canonicalize_name(requirements.Requirement(line).name) for line in project["dependencies"]}

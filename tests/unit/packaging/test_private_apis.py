@@ -1,4 +1,4 @@
-"""Nothing private of the libraries that serve and connect is used, so that no release of theirs needs reading."""
+"""No private state of the HTTP libraries is used, so that their new releases need no review."""
 
 import ast
 import pathlib

@@ -60,7 +60,7 @@ def choose(cluster, pod, **placement):
 
 
 def list_holders(cluster, asked, on="n1"):
-    """Return who holds the rail that a pod lacks on a node, as its explanation names them."""
+    """Return the holders of the rail that a pod lacks on a node, from its explanation."""
     explaining = engine.PlacementEngine(cluster)
     rows = {row["node"]: row for row in explaining.explain_nodes(explaining.score(asked))}
     return {cause.text.partition(", held by ")[2] for cause in rows[on]["rails"]}
@@ -276,7 +276,7 @@ class World:
         self.state.assumed.assume(placing.build_assumed_pod(pod, "n1", requests=requests))
 
     def count_used(self):
-        """Return the devices in use as the node's class has them, for another pod."""
+        """Return the devices in use by the node's class, for another pod."""
         other = build_claiming_pod("other", templates=("all",))
         self.templates.upsert(build_template("all", (0, 1, 2, 3)))
         request = build_request(self.state.cluster, other, ["n1"])
@@ -362,7 +362,7 @@ def hold_nic(node, nic):
 
 
 class Last:
-    """The objects that exist, and the events that show them to a cluster state."""
+    """The existing objects, and the events that deliver them to a cluster state."""
 
     def __init__(self):
         self.nodes = {name: read_node(name, "") for name in NODES}
@@ -371,7 +371,7 @@ class Last:
         self.claims = {}
 
     def build(self):
-        """Return a cluster state to which the objects are listed once."""
+        """Return a cluster state that has listed the objects once."""
         cluster = cluster_state.ClusterState()
         name_devices(cluster)
         cluster.replace_nodes([*self.nodes.values()])

@@ -24,7 +24,7 @@ def build_policy(segment=None):
 
 
 class FilteringLoop(Loop):
-    """Also asks the extender's filter, as schedulers do before they ask for scores. A pod without a node waits."""
+    """Calls the extender's filter before the scores, as schedulers do. A pod without a node waits."""
 
     has_plan = True  # for the whole gang, at each decision
 
@@ -49,7 +49,7 @@ class FilteringLoop(Loop):
 
 
 def count_fewest(sizes, segments):
-    """Return the fewest leaves that hold segments of these sizes, None if all together do not."""
+    """Return the smallest number of leaves that hold segments of these sizes; None if all leaves do not."""
     for count in range(1, len(sizes) + 1):
         if any(holds(list(some), sorted(segments)) for some in itertools.combinations(sizes, count)):
             return count
@@ -78,7 +78,7 @@ def test_a_segment_never_crosses_and_gangs_of_whole_segments_use_the_fewest_doma
 ):
     """The last segment may be smaller. A gang has a plan then, if its ranks come in order.
 
-    Only a scheduler that starts a gang as a whole leaves nodes alone that cannot hold it.
+    Only a scheduler that starts a gang as a whole avoids nodes that cannot hold it.
     """
     nodes = build_leaves(**{f"a{number}": free for number, free in enumerate(sizes)})
     loop = FilteringLoop(nodes, given=build_policy(size), announces=announces)
@@ -134,7 +134,7 @@ def test_a_refused_node_says_why():
 
 
 def test_a_leaf_without_room_for_a_segment_is_not_refused_and_not_planned():
-    """What is free there may be more than the extender believes."""
+    """More nodes can be free there than the extender knows."""
     loop = FilteringLoop(build_leaves(a=3, b=2), given=build_policy(2))
     pods = loop.create(4)
     loop.place(pods[:1])
@@ -285,7 +285,7 @@ class Trial:
         return self.engine.score(msgspec.structs.replace(request, is_announced=True, is_confined=is_confined))
 
     def run(self, domain, pods=None):
-        """Place the pods in a domain; return (decision, node) of each."""
+        """Place the pods in a domain; return the decision and node of each."""
         placed = []
         for peer in self.pods if pods is None else pods:
             offered = self.list_free(domain)

@@ -1,4 +1,4 @@
-"""Why a plan is no better, and how a complete gang compares with the best possible one."""
+"""The reasons why a plan is not better, and the comparison of a complete gang with the best possible placement."""
 
 import msgspec
 import pytest
@@ -144,7 +144,7 @@ def test_reason_for_a_shortage_of_cpu_and_for_a_node_that_is_not_known_yet():
 
 
 def test_the_search_for_pods_that_use_missing_devices_is_bounded(monkeypatch):
-    """Nodes without rails have no such pods, however many there are."""
+    """Nodes without rails, in any number, have no such pods."""
     searched, list_holders = [], pod_usage.list_holders
 
     def record_call(node, *args, **kinds):

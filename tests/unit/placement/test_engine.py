@@ -42,7 +42,7 @@ def decide(nodes, assumed=()):
 def place_gang(size: int, nodes, pods=(), least=None, *, is_seen=True):
     """Place a gang as a greedy scheduler does, on ties on the last node by name. Return the leaf of each pod.
 
-    Without `is_seen`, a node that a pod took is no longer offered, and nothing else shows the pod.
+    Without `is_seen`, the only sign of a placed pod is that its node is no longer offered.
     """
     state = build_cluster(nodes, pods, least)
     free, landed = [node.metadata.name for node in nodes], []
@@ -230,7 +230,7 @@ wheres = pytest.mark.parametrize("where", WHERE)
 
 @wheres
 def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
-    """On both four GPUs are free. On `a` they are on NUMA node 1; rails 0 and 1 are on NUMA node 0."""
+    """Both have four free GPUs. On `a` they are on NUMA node 1, and rails 0 and 1 are on NUMA node 0."""
     others = build_pod_with_rails("left", 4, 0, 1, on="a"), build_pod_with_rails("right", 4, 2, 3, on="b")
     decision = decide_single(where, build_pod_with_rails("p", 4, 0, 1), *others)
     assert decision.scores["b"] > decision.scores["a"]
@@ -276,7 +276,7 @@ def test_an_idle_node_is_used_before_gpus_are_split_over_numa_nodes(where):
 
 @wheres
 def test_the_fullness_of_a_node_depends_on_its_gpus_and_not_on_large_pools(where):
-    """One device more of a hundred in use is no reason to leave the node whose rails are near."""
+    """One more used device of a hundred does not outweigh a node with local rails."""
     others = build_pod_with_rails("left", 4, 0, 1, on="a"), build_pod_with_rails("right", 4, 2, 3, on="b")
     small = [build_pod_with_rails(f"small-{i}", 0, 0, 1, on="a") for i in range(40)]
     decision = decide_single(where, build_pod_with_rails("p", 4, 0, 1), *others, *small, rails_each=100)

@@ -1,4 +1,4 @@
-"""The memory of gangs, a value that goes into a decision and out of it, and caches, which change no decision."""
+"""The memory of gangs, which is an input and output of a decision, and caches, which change no decision."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,7 +110,7 @@ def test_a_gang_that_becomes_smaller_gets_another_plan():
 
 
 def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
-    """The last of three finds a degraded node alone, waits, and then has a whole one to choose as well."""
+    """The last of three pods is offered only a degraded node and waits; then a healthy one is offered too."""
     nodes = [*build_leaves(a=3), build_node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
     state = build_cluster(nodes, [], {"train/g": 3})
     placement_engine = RememberingEngine(state)

@@ -165,7 +165,7 @@ def test_no_order_of_turns_costs_a_gang_bandwidth(data):
 
 
 def begin():
-    """Return a cluster in which the gang `o` has begun in the leaf that would hold either."""
+    """Return a cluster in which the gang `o` has begun in the only leaf that could hold either gang."""
     loop, gangs = build_loop(SIZES, {"o": 4, "t": 4})
     loop.place(gangs["o"][:1])
     return loop, gangs
@@ -195,7 +195,7 @@ def test_a_gang_that_cannot_grow_loses_its_reservation():
 
 
 def test_the_last_free_nodes_are_reserved_for_no_gang():
-    """Nothing is reserved: a pod that has no other node gets one of the gang that has begun."""
+    """Nodes are not reserved: a pod without another node gets one of the gang that has begun."""
     loop, gangs = build_loop({"a": 4}, {"o": 4, "t": 1})
     loop.place(gangs["o"][:1])
     assert loop.leaves(gangs["t"]) == ["a"]

@@ -27,7 +27,7 @@ def node(rails=EACH, **more):
 
 
 def zones(*free):
-    """Zones by devices: zones({GPU: 4, rail: 1}, ...)."""
+    """Return zones with these devices: zones({GPU: 4, rail: 1}, ...)."""
     made_zones = []
     for number, amounts in enumerate(free):
         made_zones.append(numa.Zone(number, tuple(sorted((name, count * 1000) for name, count in amounts.items()))))

@@ -1,4 +1,4 @@
-"""The planner and its choice of leaves against every choice of nodes and leaves, by the definition of bandwidth."""
+"""The planner compared with every choice of nodes and leaves, by the definition of bandwidth."""
 
 import functools
 import itertools
@@ -33,7 +33,7 @@ RATIOS = st.sampled_from([(), (1.0, 7.0), (7.0,), (2.0, 3.0)])
 
 
 def build_class(grade):
-    """Return a class of nodes of which a plan reads the capacity alone."""
+    """Return a class of nodes with only a capacity, all that a plan reads."""
     return node_evaluation.NodeClass(
         facts=None,
         demand=None,

@@ -24,7 +24,7 @@ CHUNKS = [SEEDS[start : start + 10] for start in range(0, len(SEEDS), 10)]
 
 
 def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], *, announces: bool = True) -> Loop:
-    """Return the same cluster as railwright's scheduling loop reads it."""
+    """Return the same cluster in the form of railwright's scheduling loop."""
     nodes = []
     for host in cluster.hosts:
         labels = {PRODUCT: host.product, **dict(zip(LEVELS, host.chain, strict=False))}
@@ -82,7 +82,7 @@ def list_problems(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) 
 
 
 def fits_one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
-    """Return whether nodes of one type alone give a gang the same bandwidth."""
+    """Return True if nodes of only one type give a gang the same bandwidth."""
     for product in {host.product for host in cluster.hosts}:
         others = [index for index, host in enumerate(cluster.hosts) if host.product != product]
         full = small.take_hosts(cluster, small.Job(1), others)

@@ -12,7 +12,7 @@ SIZE = 11
 
 
 def build_rank(rank: int, label: str, on: str = ""):
-    """Return a pod of the gang; with `label`, its rank is only there: the names end with 0, 7, 3, 10, ..."""
+    """Return a pod of the gang; with `label`, only the label has its rank: the names end with 0, 7, 3, 10, ..."""
     member = build_pod(f"job-{rank * 7 % SIZE if label else rank}", group="gang", on=on)
     if label:
         member.metadata.labels[label] = str(rank)
@@ -22,7 +22,7 @@ def build_rank(rank: int, label: str, on: str = ""):
 def place_in_order(order, existing, size=SIZE, label: str = "", **sizes: int) -> list[str]:
     """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered.
 
-    The other pods than the `existing` ones exist from the first request about them on.
+    Pods other than the `existing` ones exist from the first request for them on.
     """
     nodes = build_leaves(**sizes)
     made = [build_rank(rank, label) for rank in existing]

@@ -1,4 +1,4 @@
-"""What is kept of opted-in pods."""
+"""The stored fields of opted-in pods."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Requests of pods that are read one after the other: equal containers are not computed again, others are."""
+"""Requests of successive pods are computed again only for containers that differ."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Members of a gang that come back, after others were lost or have ended, find the domain of their segment."""
+"""Recreated members of a gang get the domain of their segment, after others were lost or have ended."""
 
 import msgspec
 import placing

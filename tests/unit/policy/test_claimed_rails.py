@@ -109,7 +109,7 @@ SHIPPED = {  # of each published node: a policy of claims that is shipped for it
 
 
 def compile_shipped(site: str) -> compiled.CompiledFabric:
-    """Return the fabric of a shipped policy: the last of several."""
+    """Return the last fabric of a shipped policy."""
     policy = policies.read(SHIPPED[site])
     assert isinstance(policy, model.Policy), policy
     return list(policy.compile_once(compiled.compile_policy).fabrics.values())[-1]

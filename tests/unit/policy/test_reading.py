@@ -117,7 +117,7 @@ def test_a_policy_has_a_limited_number_of_values(domains, is_valid):
     ],
 )
 def test_lists_of_values_for_every_pod_have_a_limit(key, path):
-    """Each entry becomes a change of each target container, while the API server waits."""
+    """Each entry causes a change of each target container, for which the API server waits."""
     forms = {"resources": "a.b/c{0}: 1", "libraryPath": "/p{0}"}
     entry = forms.get(path, "/p{0}: a")
     entries = ", ".join(entry.format(number) for number in range(65))

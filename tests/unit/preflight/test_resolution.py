@@ -1,4 +1,4 @@
-"""The rails of each kind of node are found in the container, and written for each library."""
+"""The rails on each kind of node are found in the container, and written in each library's format."""
 
 import pytest
 import sysfs_trees

@@ -1,4 +1,4 @@
-"""Bodies on every path of both servers: too large, and no valid requests."""
+"""Too large and invalid bodies on every path of both servers."""
 
 import copy
 import io

@@ -62,7 +62,7 @@ def matches_selector(selector: dict, labels: dict) -> bool:
 
 
 def rules(account: str) -> Iterator[tuple[dict, bool]]:
-    """Yield the rules of an account, and whether each holds in all namespaces."""
+    """Yield the rules of an account, each with True if it applies in all namespaces."""
     roles = {
         (role["kind"], role["metadata"]["name"]): role for kind in ("Role", "ClusterRole") for role in objects(kind)
     }
@@ -280,7 +280,7 @@ def test_t18_an_outage_affects_only_opted_in_pods():
 
 
 def test_webhook_and_admission_policies_select_the_same_objects():
-    """Otherwise a pod would be denied that is not to be injected, or pass without injection."""
+    """Otherwise the policies would deny a pod that needs no injection, or accept one without its injection."""
     constraints = {policy["metadata"]["name"]: policy["spec"] for policy in objects("ValidatingAdmissionPolicy")}
     for policy, webhook in (
         ("railwright-injected", "pods.railwright.io"),

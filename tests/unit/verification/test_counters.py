@@ -1,4 +1,4 @@
-"""Two readings of a rank's counters tell which rails carried data, and how much went over TCP."""
+"""Two readings of a rank's counters give the rails that carried data, and the bytes over TCP."""
 
 import json
 import subprocess
@@ -93,7 +93,7 @@ def test_without_a_preflight_the_busiest_ports_are_the_rails_that_are_expected()
 
 @pytest.mark.parametrize("number", range(len(counters._COUNTERS)))
 def test_the_command_reads_the_counters_of_each_kind_of_device(tmp_path, number):
-    """By a shell, on the files that the preflight reads too, with the folders of the machine replaced."""
+    """The command runs in a shell, on the files that preflight reads too, with other folders than the machine's."""
     sent, received, unit = counters._COUNTERS[number]
     node = sysfs_trees.build_roce(tmp_path, rails=2)
     preflights.run(tmp_path, "--transport=roce", *preflights.name_rails(2))

@@ -1,4 +1,4 @@
-"""The shipped job of nccl-tests: one label is all that its author wrote of the network."""
+"""The shipped job of nccl-tests, whose only network setting is one label."""
 
 import itertools
 

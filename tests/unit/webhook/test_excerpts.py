@@ -191,7 +191,7 @@ def test_every_variable_that_admission_may_write_is_in_an_excerpt():
 
 
 def of_job(job: str) -> dict:
-    """Return the pod as another job has it."""
+    """Return the equal pod of another job."""
     tree = json.loads(RICH_TEXT.replace("llm", job))
     tree["spec"]["containers"][0]["command"][-1] = f"torchrun --rdzv-id={job} train.py"
     tree["spec"] |= {"priority": len(job), "schedulingGroup": {"podGroupName": job}}

@@ -1,4 +1,4 @@
-"""Whether the API server keeps `fileKeyRef` is asked again while the webhook runs."""
+"""The webhook tests repeatedly whether the API server keeps `fileKeyRef`."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ LOST = errors.UnreachableError("no answer")
 
 
 class Api:
-    """An API server with one answer to a dry run after another, the last of them for ever."""
+    """An API server with a sequence of answers to dry runs; the last one repeats."""
 
     def __init__(self, *answers):
         self.answers = [*answers]

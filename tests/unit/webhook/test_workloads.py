@@ -33,7 +33,7 @@ def apply_patch(tree: dict, response: dict) -> dict:
 
 
 def build_stored(row: frameworks.WorkloadKind, label: str = "f", **more) -> dict:
-    """Return a workload as it is after its creation."""
+    """Return a workload after its creation."""
     tree = working.build_workload(row, working.build_template(label=label), name="Worker", **more)
     return apply_patch(tree, working.get_response(working.review(row, tree), BY))
 
@@ -121,7 +121,7 @@ APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def add_applied(tree: dict, manifest: dict | None = None) -> dict:
-    """Return the object as `kubectl apply` leaves it: with the manifest in an annotation."""
+    """Return the object after `kubectl apply`, with the manifest in an annotation."""
     annotations = {APPLIED: json.dumps(manifest or tree)}
     return {**tree, "metadata": {**tree["metadata"], "annotations": annotations}}
 

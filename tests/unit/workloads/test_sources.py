@@ -18,7 +18,7 @@ def read(name):
 
 
 def runtime(place):
-    """Return the runtime with GPUs and the label at a place of it."""
+    """Return the runtime with GPUs, and the label at a path."""
     tree = read("runtime")
     template = tree["spec"]["template"]
     (job,) = template["spec"]["replicatedJobs"]
@@ -99,7 +99,7 @@ fabrics:
 
 
 def strip(component):
-    """Take the network's settings out of a component of Dynamo's, and label it."""
+    """Remove the network's settings from a component of Dynamo, and label it."""
     component["podTemplate"]["metadata"] = {"labels": {FABRIC: "f"}}
     (container,) = component["podTemplate"]["spec"]["containers"]
     container["env"] = [row for row in container["env"] if not row["name"].startswith(("NCCL_", "GLOO_"))]
