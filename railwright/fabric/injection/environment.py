@@ -78,7 +78,7 @@ def _build_settings(case: derive.Case) -> Settings:
     used_libraries, literals = libraries.detect(env), _list_literals(case.fabric)
     available = [
         variable
-        for variable in derive.derive_library_variables(case)
+        for variable in derive.derive(case, derive.LIBRARY_ROWS)
         if env.keys().isdisjoint({variable.name, *libraries.CONFLICTING_VARIABLES.get(variable.name, ())})
     ]
     always_set = [variable for variable in available if libraries.get_library(variable.name) in used_libraries]

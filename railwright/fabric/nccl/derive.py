@@ -171,7 +171,7 @@ _ROWS = (
 
 # NVSHMEM documentation, environment variables: without the mapping it ignores NVSHMEM_HCA_LIST. UCX documentation,
 # ucx_info -f; NIXL moves the KV cache over UCX (ai-dynamo/dynamo, recipes/addons/providers/aks-ib.yaml).
-_LIBRARY_ROWS = (
+LIBRARY_ROWS = (
     Row("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
     Row("NVSHMEM_HCA_LIST", _list_devices, VariableCode.RAIL_DEVICES, _NATIVE),
     Row(
@@ -194,14 +194,19 @@ _LIBRARY_ROWS = (
 # --- the derivation ---------------------------------------------------------------------------------------
 
 
-def derive(case: Case) -> tuple[Variable, ...]:
-    """Return the variables of a rank. No variable lists devices that are unknown or differ between nodes."""
-    return _evaluate(_ROWS, case)
+def derive(case: Case, rows: Sequence[Row] = _ROWS) -> tuple[Variable, ...]:
+    """Return the variables of a rank. No variable lists devices that are unknown or differ between nodes.
 
-
-def derive_library_variables(case: Case) -> tuple[Variable, ...]:
-    """Return the variables of libraries other than NCCL. The caller keeps those of libraries that the rank uses."""
-    return _evaluate(_LIBRARY_ROWS, case)
+    With LIBRARY_ROWS they are those of libraries other than NCCL. The caller keeps those that the rank uses.
+    """
+    if not case.nccl.derive:
+        return ()
+    values = [
+        (row, row.value(case))
+        for row in rows
+        if case.fabric.transport in row.transports and not case.nccl.is_of_vendor(row.name)
+    ]
+    return tuple([Variable(row.name, value, row.code) for row, value in values if value is not None])
 
 
 # What the init container finds (railwright/preflight/files.py), by transport. UCX: documentation of UCX_NET_DEVICES and
@@ -227,7 +232,7 @@ FOUND: Mapping[str, frozenset[Transport]] = {
     "MORI_IB_GID_INDEX": _ROCE,
 }
 
-NAMES = frozenset([row.name for row in (*_ROWS, *_LIBRARY_ROWS)]) | FOUND.keys()  # that admission may write
+NAMES = frozenset([row.name for row in (*_ROWS, *LIBRARY_ROWS)]) | FOUND.keys()  # that admission may write
 
 
 def list_found(fabric: Fabric) -> tuple[str, ...]:
@@ -261,16 +266,5 @@ def derives(name: str, fabric: Fabric) -> bool:
     return (
         fabric.nccl.derive
         and not fabric.nccl.is_of_vendor(name)
-        and any(row.name == name and fabric.transport in row.transports for row in (*_ROWS, *_LIBRARY_ROWS))
+        and any(row.name == name and fabric.transport in row.transports for row in (*_ROWS, *LIBRARY_ROWS))
     )
-
-
-def _evaluate(rows: Sequence[Row], case: Case) -> tuple[Variable, ...]:
-    if not case.nccl.derive:
-        return ()
-    values = [
-        (row, row.value(case))
-        for row in rows
-        if case.fabric.transport in row.transports and not case.nccl.is_of_vendor(row.name)
-    ]
-    return tuple([Variable(row.name, value, row.code) for row, value in values if value is not None])

@@ -111,7 +111,7 @@ def derive_library_variables(transport: str, nccl: model.Nccl = model.Nccl(), de
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     return {
         variable.name: variable.value
-        for variable in derive.derive_library_variables(derive.Case(fabric, devices, False))
+        for variable in derive.derive(derive.Case(fabric, devices, False), derive.LIBRARY_ROWS)
     }
 
 
@@ -172,10 +172,7 @@ def test_ucx_may_use_rdma_by_the_names_of_its_transports():
 def test_the_rails_addresses_select_no_gid_of_the_hosts(transport, host_network):
     nccl = model.Nccl(address_range="10.0.0.0/8")
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
-    variables = {
-        variable.name
-        for derivation in (derive.derive, derive.derive_library_variables)
-        for variable in derivation(derive.Case(fabric, ("mlx5_bond_0",), host_network))
-    }
+    case = derive.Case(fabric, ("mlx5_bond_0",), host_network)
+    variables = {variable.name for variable in (*derive.derive(case), *derive.derive(case, derive.LIBRARY_ROWS))}
     names = {"NCCL_IB_ADDR_RANGE"} | ({"NVSHMEM_IB_ADDR_RANGE"} if transport == "roce" else set())
     assert variables & {"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"} == (set() if host_network else names)
