@@ -10,7 +10,7 @@ from extender import explanations as explaining
 from railwright.fabric import names
 from railwright.serving import application, metrics
 
-MAX_BODY = 256 << 20  # bytes: Volcano's prioritize has every node with every task; 5,000 make tens of MiB
+_MAX_BODY = 256 << 20  # bytes: Volcano's prioritize has every node with every task; 5,000 make tens of MiB
 _MAX_KUBE_BODY = 8 << 20  # bytes: a pod and 20,000 names of nodes
 _MAX_VOLCANO_BODY = 16 << 20  # bytes: a task, and for predicate one node with its pods
 _KUBE_ADVICE = "set nodeCacheCapable: true for this extender"
@@ -50,13 +50,13 @@ def build_volcano_application(deciding: decider.Decider, counters: metrics.Metri
 
 
 def _build_rules(counters: metrics.Metrics | None) -> application.Rules:
-    return application.Rules(max_body=MAX_BODY, counters=counters, malformed=(decoding.MalformedError,))
+    return application.Rules(max_body=_MAX_BODY, counters=counters, malformed=(decoding.MalformedError,))
 
 
 def _build_handler(
     answer: _Answer, most: int, advice: str = "send a smaller one", *, has_scope: bool = False
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return the handler of a path, whose bodies have at most `most` bytes, which is less than MAX_BODY."""
+    """Return the handler of a path, whose bodies have at most `most` bytes, which is less than _MAX_BODY."""
 
     async def handle(request: web.Request) -> web.Response:
         body = request[application.BODY]

@@ -17,7 +17,7 @@ from railwright.serving import application, metrics
 from webhook import pods, policy_validation, response_cache, reviews, workloads
 from webhook import state as states
 
-MAX_BODY = 7 << 20  # bytes: two objects of the API server's 3 MiB limit, and 1 MiB for the review around them
+_MAX_BODY = 7 << 20  # bytes: two objects of the API server's 3 MiB limit, and 1 MiB for the review around them
 
 
 class ApiServer(NamedTuple):
@@ -46,7 +46,7 @@ class Webhook:
 
     def build_application(self) -> web.Application:
         """Return the application."""
-        rules = application.Rules(max_body=MAX_BODY, counters=self._counters, malformed=(reviews.MalformedError,))
+        rules = application.Rules(max_body=_MAX_BODY, counters=self._counters, malformed=(reviews.MalformedError,))
         routes = [
             web.post("/mutate/pods", self.mutate_pods),
             web.post("/mutate/workloads", self.mutate_workloads),

@@ -141,7 +141,7 @@ def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
 # --- the devices of every rail by their state -----------------------------------------------------------------
 
 
-FREE, BUSY, DEAD, _, OUT, BEYOND = cluster_reports.DeviceState
+FREE, BUSY, DEAD, MISSING, OUT, BEYOND = cluster_reports.DeviceState
 RAIL0 = RESOURCES[0]
 
 
@@ -164,6 +164,13 @@ def test_each_device_is_free_busy_dead_or_unschedulable(nodes, pods, expected):
     cluster = build_cluster(nodes, pods)
     counts = cluster_reports.count_devices(cluster.nodes.values(), cluster, [RAIL0])
     assert tuple(counts[RAIL0, state] for state in (FREE, BUSY, DEAD, OUT)) == expected
+
+
+def test_a_rail_is_missing_on_a_node_that_has_another_rail_of_the_fabric():
+    nodes = [build_node("a", rails_each=0, capacity={RAIL0: "1"}), build_node("b", rails_each=0, capacity={})]
+    cluster = build_cluster(nodes, [])
+    counts = cluster_reports.count_devices(cluster.nodes.values(), cluster, RESOURCES)
+    assert [counts[resource, MISSING] for resource in RESOURCES] == [0, *[1] * (len(RESOURCES) - 1)]
 
 
 def test_devices_requested_beyond_allocatable_are_overcommitted():
