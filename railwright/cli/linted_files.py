@@ -131,7 +131,7 @@ def read_file(path: str, text: str) -> File:
 
 
 def _contains_object(root: documents.Node) -> bool:
-    """Return whether a mapping is an object, or a List with one."""
+    """Return True if a mapping is an object, or a List with one."""
     if not root.value:
         return False
     items = documents.find_child(root, "items")
@@ -139,7 +139,7 @@ def _contains_object(root: documents.Node) -> bool:
 
 
 def _looks_like_conf(text: str) -> bool:
-    """Return whether every line is empty, a comment or NAME=VALUE, with at least one of these."""
+    """Return True if every line is empty, a comment or NAME=VALUE, with at least one NAME=VALUE."""
     lines = [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
     return bool(lines) and all("=" in line and ": " not in line.partition("=")[0] for line in lines)
 

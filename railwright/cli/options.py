@@ -46,7 +46,7 @@ class Options:
 
 
 class Command(NamedTuple):
-    """A command: with subcommands, of which one is required, or with options of its own, which `configure` adds."""
+    """A command: with subcommands, one of which is required, or with its own options, which `configure` adds."""
 
     summary: str
     configure: "Callable[[Parser], None] | None" = None

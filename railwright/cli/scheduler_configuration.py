@@ -101,7 +101,7 @@ class Extender(NamedTuple):
 
 
 def list_resources(policy: model.PolicyDocument) -> Sequence[str]:
-    """Return the managed resources by which a scheduler recognizes pods of these fabrics.
+    """Return the managed resources of these fabrics, from which a scheduler recognizes their pods.
 
     These are the resources of the rails, the accelerators if the rails of a fabric have no resource (PVRDMA), and the
     name that stands for claims.

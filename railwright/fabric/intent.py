@@ -306,7 +306,7 @@ _MAX_TEXT = 2048  # characters of a record that is read; a real one has some hun
 
 
 class TopologyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of the annotation `topology`. `reason` says why a topology was or was not written."""
+    """The content of the annotation `topology`. `reason` explains why a topology was or was not written."""
 
     scheduler: str = ""
     mode: str = ""

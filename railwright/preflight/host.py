@@ -259,7 +259,7 @@ def read_network(host: Host) -> Network:
 
 
 def _is_enabled(flags: str | None) -> bool:
-    """Return whether the kernel's flags, such as 0x1003, have IFF_UP (include/uapi/linux/if.h), or are unknown."""
+    """Return True if the kernel's flags, such as 0x1003, have IFF_UP (include/uapi/linux/if.h) or are unknown."""
     number = parse_number((flags or "").removeprefix("0x"), 16)
     return number is None or bool(number & 1)
 

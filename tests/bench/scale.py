@@ -85,7 +85,7 @@ def relist(api_port: int, changed: int) -> None:
 
 
 def read_state(api_port: int) -> dict[str, int]:
-    """Return how many watches were opened so far, and how many are open."""
+    """Return the numbers of watches opened so far, and of open watches."""
     with urllib.request.urlopen(f"http://127.0.0.1:{api_port}/bench/state", timeout=60) as answer:
         state: dict[str, int] = json.load(answer)
     return state

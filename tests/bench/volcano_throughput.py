@@ -148,7 +148,7 @@ async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, d
     """Wait until this number of pods exists. The list has only names and is rare, because it costs the plane too."""
     query = {"fieldSelector": fields} if fields else {}
 
-    async def there() -> bool:
+    async def is_reached() -> bool:
         url = f"{plane.parts.server}/api/v1/namespaces/{namespace}/pods"
         accept = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
         async with plane.session.get(url, params=query, headers=accept) as answer:
@@ -158,7 +158,7 @@ async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, d
         assert number == count, f"{number} of {count}"
         return True
 
-    await waiting.wait(there, seconds=_WAIT_SECONDS, describe=describe)
+    await waiting.wait(is_reached, seconds=_WAIT_SECONDS, describe=describe)
 
 
 def _job(name: str, size: int) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def test_a_killed_run_leaves_nothing(capable_machine, scratch_folder):
         started = remains.list_network_namespaces()
         run.kill()
 
-    async def nothing_left():
+    async def is_removed():
         assert not remains.list_processes(mine)
         assert not remains.list_cgroups(mine)
         assert not scratch_folder.exists()
@@ -51,4 +51,4 @@ def test_a_killed_run_leaves_nothing(capable_machine, scratch_folder):
         assert len(started - remains.list_network_namespaces()) >= 3, "namespaces of the site and of both nodes"
         return True
 
-    asyncio.run(waiting.wait(nothing_left, describe="everything of the killed run to be gone"))
+    asyncio.run(waiting.wait(is_removed, describe="everything of the killed run to be gone"))

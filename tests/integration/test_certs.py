@@ -15,7 +15,7 @@ def run(*arguments, action="rotate"):
 
 
 def configuration(kind, namespace, *foreign):
-    def webhook(name, client_config):
+    def build_webhook(name, client_config):
         return {
             "name": f"{name}.railwright.io",
             "clientConfig": client_config,
@@ -28,7 +28,11 @@ def configuration(kind, namespace, *foreign):
 
     service = {"service": {"name": "railwright-webhook", "namespace": namespace, "path": "/mutate/pods"}}
     by_url = {"url": "https://127.0.0.1:9/mutate/workloads"}
-    hooks = [webhook("service", service), webhook("url", by_url), *(webhook(*arguments) for arguments in foreign)]
+    hooks = [
+        build_webhook("service", service),
+        build_webhook("url", by_url),
+        *(build_webhook(*arguments) for arguments in foreign),
+    ]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,

@@ -156,7 +156,7 @@ def delete(kind, name, namespace=None):
     """Return a function that breaks the installation by a deletion."""
 
     @contextlib.asynccontextmanager
-    async def broken(it):
+    async def break_it(it):
         before = await it.api.get(kind, name, namespace)
         await it.api.delete(kind, name, namespace)
         try:
@@ -166,7 +166,7 @@ def delete(kind, name, namespace=None):
                 before["metadata"].pop(field, None)
             await it.api.create(before)
 
-    return broken
+    return break_it
 
 
 def entry(name, path, value):
@@ -275,7 +275,7 @@ async def assert_job_is_admitted(it, shape):
 async def test_check_passes_with_the_first_policy_of_a_profile(installed, name):
     """For every profile: tests/unit/cli/test_policy_init.py and tests/unit/manifests/test_cloud_profiles.py."""
 
-    async def passes():
+    async def has_passed():
         code, answer = await installed.check()
         failed = [(row["check"], row["detail"]) for row in answer["checks"] if row["state"] == "fail"]
         assert (code, failed) == (0, [])
@@ -293,7 +293,7 @@ async def test_check_passes_with_the_first_policy_of_a_profile(installed, name):
         assert "MISSING" not in text
         try:
             await installed.site.install(text)
-            await waiting.wait(passes, seconds=30, describe="check to pass")
+            await waiting.wait(has_passed, seconds=30, describe="check to pass")
             await assert_job_is_admitted(installed, shape)
         finally:
             await installed.site.install(POLICY)

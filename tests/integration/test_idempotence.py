@@ -91,7 +91,7 @@ def _container(chance: random.Random, name: str) -> dict:
 
 
 def predict(tree: dict, by, at: facts.ClusterFacts) -> dict | str:
-    """Return the pod after the webhook before us, us, the one after us, and us again if it changed; or a rejection."""
+    """Return the pod after an earlier webhook, ours, a later one, and ours again if it changed; or a rejection."""
     tree = act(tree, peer.BEFORE)
     for last in (False, True):
         outcome = admitting.plan_pod(tree, by, at)

@@ -28,7 +28,7 @@ async def extender(module_nodes, leaves, module_site):
 
 
 async def test_the_parallelism_of_a_job_is_its_gang_size(plane, namespace, leaves, extender):
-    async def best() -> set[str]:
+    async def find_best() -> set[str]:
         url = f"http://127.0.0.1:{extender.port}/scheduler/prioritize"
         async with plane.session.post(
             url, json=question(namespace, [name for leaf in leaves for name in leaf])
@@ -39,7 +39,7 @@ async def test_the_parallelism_of_a_job_is_its_gang_size(plane, namespace, leave
 
     async def prefers(leaf: str) -> None:
         async def is_chosen() -> bool:
-            leaves = await best()
+            leaves = await find_best()
             assert leaves == {leaf}
             return True
 

@@ -163,23 +163,23 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
             RAILS, "1"
         )
 
-        async def group():
+        async def get_group():
             groups = await plane.api.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
             assert len(groups) == 1, groups
             return groups[0]
 
-        pod_group = await waiting.wait(group, describe="the gang's PodGroup")
+        pod_group = await waiting.wait(get_group, describe="the gang's PodGroup")
         least = pod_group["spec"]["minResources"]
         assert {name: quantity.parse(least[name]) for name in RAILS} == dict.fromkeys(RAILS, 2)
 
-        async def held_back():
-            assert (await group()).get("status", {}).get("phase") == "Pending"
+        async def is_held_back():
+            assert (await get_group()).get("status", {}).get("phase") == "Pending"
             events = await plane.api.list("Event", namespace)
             return [
                 event["message"] for event in events if "queue resource quota insufficient" in event.get("message", "")
             ]
 
-        (message, *_) = await waiting.wait(held_back, describe="the queue to hold the gang back")
+        (message, *_) = await waiting.wait(is_held_back, describe="the queue to hold the gang back")
         assert "nvidia.com/mlx5_0" in message
         assert not await plane.api.list("Pod", namespace)
         await plane.api.patch("Queue", queue, {"spec": {"capability": {"nvidia.com/mlx5_0": "2"}}})
@@ -218,11 +218,11 @@ async def test_the_same_manifest_again_changes_nothing(plane, controllers, names
     before = await plane.api.get(kind, "t", namespace)
     assert all(name in json.dumps(before["spec"]) for name in RAILS), "devices were added"
 
-    async def again():  # kubectl replace may meet the controller's own update of the status
+    async def apply_again():  # kubectl replace may meet the controller's own update of the status
         await plane.kubectl(*arguments, "-n", namespace, "-f", "-", stdin=text)
         return True
 
-    await waiting.wait(again, describe=f"kubectl {way} once more")
+    await waiting.wait(apply_again, describe=f"kubectl {way} once more")
     after = await plane.api.get(kind, "t", namespace)
     assert after["spec"] == before["spec"]
     if way != "replace":  # which takes annotations away, and with them a Deployment's generation counts up

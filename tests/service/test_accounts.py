@@ -157,7 +157,7 @@ CERTIFIED = {"client-certificate": "client.pem", "client-key": "client.pem"}
 
 
 @pytest.mark.parametrize("by", ["files", "plugin"])
-async def test_a_client_certificate_is_shown_to_the_server(server, folder, authority, by):
+async def test_a_client_certificate_is_presented_to_the_server(server, folder, authority, by):
     user = CERTIFIED
     if by == "plugin":
         pem = (folder / "client.pem").read_text()

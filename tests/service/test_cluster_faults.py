@@ -72,12 +72,12 @@ def run(tmp_path, capsys):
         "job": tmp_path / "job.yaml",
     }
 
-    def once(command, kubeconfig):
+    def run_once(command, kubeconfig):
         code = main([*(word.format(**names) for word in command), "--kubeconfig", kubeconfig])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
-    return once
+    return run_once
 
 
 def pair(commands, readers, faults, common):

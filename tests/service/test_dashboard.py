@@ -198,7 +198,7 @@ async def everybody(_authorization: str, _peer: str) -> None:
     return None
 
 
-async def test_readers_share_a_refresh_which_goes_on_when_one_hangs_up(session):
+async def test_readers_share_a_refresh_which_continues_when_one_disconnects(session):
     state = placing.build_cluster(placing.build_leaves(a=2000))
     builder = CountedBuilder(state, placing.build_policy, {})
     feed = application.Feed(builder, source="x")

@@ -144,7 +144,7 @@ def set_defaults(tree: dict) -> dict:
 
 
 def drop_file_keys(tree: dict) -> dict:
-    """Change a pod as a webhook does that decodes it by an API before Kubernetes 1.34, and encodes it again."""
+    """Change a pod like a webhook that decodes and encodes it with an API older than Kubernetes 1.34."""
     tree = copy.deepcopy(tree)
     for container in tree["spec"]["containers"]:
         for entry in container.get("env", []):

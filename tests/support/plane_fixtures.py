@@ -129,7 +129,7 @@ async def site(plane):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def module_site(plane):
-    """railwright for all tests of a file, each of which calls `install`: the webhook starts once."""
+    """Yield railwright for all tests of a file; each calls `install`, and the webhook starts once."""
     from plane import site as sites
 
     async with sites.running(plane) as installation:

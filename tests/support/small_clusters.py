@@ -43,7 +43,7 @@ class Cluster(NamedTuple):
 
 
 def count_room(cluster: Cluster, host: int, job: Job) -> int:
-    """Return how many pods of a job a host holds."""
+    """Return the number of a job's pods that a host holds."""
     at = cluster.hosts[host]
     gpus, pods = cluster.taken[host]
     by_rail = [at.devices - pods.get(rail, 0) if rail in at.rails else 0 for rail in range(job.rails)]
@@ -150,7 +150,7 @@ def _compute_exits(cluster: Cluster, job: Job) -> Mapping[tuple[int, str], float
 def _fits(
     cluster: Cluster, counts: Sequence[int], exits: Mapping[tuple[int, str], float], least: float, pods: int
 ) -> bool:
-    """Return whether the gang fits into one domain, or into the whole cluster."""
+    """Return True if the gang fits into one domain, or into the whole cluster."""
     held: Counter[tuple[int, str]] = Counter()
     for host, count in zip(cluster.hosts, counts, strict=True):
         for level, domain in enumerate((*host.chain, "")):
@@ -168,11 +168,11 @@ def place_greedily(cluster: Cluster, job: Job) -> list[int]:
         free = [host for host in range(len(cluster.hosts)) if count_room(now, host, job)]
         peers = {(level, name) for host in hosts for level, name in enumerate(cluster.hosts[host].chain)}
 
-        def worth(host: int, peers: set[tuple[int, str]] = peers, now: Cluster = now) -> tuple[int, int, int]:
+        def rate(host: int, peers: set[tuple[int, str]] = peers, now: Cluster = now) -> tuple[int, int, int]:
             near = sum(place in peers for place in enumerate(cluster.hosts[host].chain))
             return near, now.taken[host][0], -host
 
-        hosts.append(max(free, key=worth))
+        hosts.append(max(free, key=rate))
         now = take_hosts(now, job, hosts[-1:])
     return hosts
 

@@ -66,7 +66,7 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
 
 
 async def is_disabled(client: clients.Client) -> bool:
-    """Return whether `railwright disable` has deleted the webhooks. Raise ClusterError.
+    """Return True if `railwright disable` has deleted the webhooks. Raise ClusterError.
 
     They may be there again beside its copy, by an upgrade. Who may not read them is told by the copy, and who may not
     read the copy by neither.

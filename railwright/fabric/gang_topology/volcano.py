@@ -77,7 +77,7 @@ def _refuse_smaller_gang(request: TopologyRequest, tasks: Iterable[Mapping[str, 
 
 
 def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
-    """Return the annotation by which all pods of a Job start together. Raises NotWrittenError for other workloads.
+    """Return the annotation that makes all pods of a Job start together. Raises NotWrittenError for other workloads.
 
     The pods of a Deployment or StatefulSet start one by one, or are scaled later, unless the author says otherwise.
     """

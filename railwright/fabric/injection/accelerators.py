@@ -112,7 +112,7 @@ def list_mentioned(pod: views.Pod) -> AbstractSet[str]:
 
 
 def list_requested(container: views.Container) -> AbstractSet[str]:
-    """Return the extended resources of which a container requests one or more. The pod must have valid quantities."""
+    """Return the extended resources that a container requests, at least one of each. Quantities must be valid."""
     resources = container.resources
     if resources is None:
         return frozenset()

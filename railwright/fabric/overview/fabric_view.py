@@ -97,7 +97,7 @@ class FabricView:
     # --- one node -------------------------------------------------------------------------------------------
 
     def _is_part(self, node: object_info.NodeInfo) -> bool:
-        """Return whether a node belongs to this fabric, also if its device plugin currently reports nothing."""
+        """Return True if a node belongs to this fabric, even if its device plugin currently reports nothing."""
         resource_names = node.capacity.keys() | node.allocatable.keys()
         if not resource_names.isdisjoint(self._pools):
             return True

@@ -455,7 +455,7 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
 
 
 def _find_topology_problem(placement: model.Placement) -> str:
-    """Return why no scheduler can be asked to keep a gang in one domain; "" if there is no problem."""
+    """Return why no scheduler can keep a gang in one domain; "" if one can."""
     if placement.gang_topology == "off":
         return ""
     if not presets.list_single_keys(placement):

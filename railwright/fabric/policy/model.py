@@ -580,7 +580,7 @@ class Fabric(Section, frozen=True):
         return self.devices_per_rail * (rails if self.device_scope == "rail" else min(rails, 1))
 
     def count_rails(self, devices: int, rails: int) -> int:
-        """Return how many rails of one resource a pod has that gets this number of its devices."""
+        """Return the number of rails of a pod that gets this number of devices of their resource."""
         given = -(-devices // self.devices_per_rail)
         return min(rails, given) if self.device_scope == "rail" or not given else rails
 

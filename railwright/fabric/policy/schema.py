@@ -37,7 +37,7 @@ def build() -> Schema:
 
 
 def _join_types(value: Schema) -> None:
-    """Replace a choice of plain types by one schema with several types, of which each keyword concerns one."""
+    """Replace a choice of plain types by one schema with several types; each keyword applies to one of them."""
     choices = [choice for choice in value.get("anyOf", ()) if choice != _NULL]
     if choices and not any("$ref" in choice for choice in choices):
         del value["anyOf"]

@@ -146,13 +146,13 @@ class Controls(plane.Plane):
         (extender,) = yaml.safe_load((_SCHEDULERS / "kube-scheduler.yaml").read_text())["extenders"]
         command = [*self.enter, sys.executable, "-Ic", _ASK, f"{extender['urlPrefix']}/prioritize"]
 
-        async def answers() -> bool:
+        async def is_reachable() -> bool:
             process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
             _, errors = await process.communicate()
             assert process.returncode == 0, errors.decode()
             return True
 
-        await waiting.wait(answers, seconds=60, describe="the extender to answer through its Service")
+        await waiting.wait(is_reachable, seconds=60, describe="the extender to answer through its Service")
 
     def _start_program(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
         process = processes.Process(name, [*self._cables.enter, *command], logs=self.logs)

@@ -94,7 +94,7 @@ def name_function(index: int) -> str:
 
 
 def name_pci_function(index: int) -> str:
-    """Return the PCI address of a virtual function, by which its device plugin and Multus name it."""
+    """Return the PCI address of a virtual function, its name for the device plugin and Multus."""
     return f"0000:{index + 0x10:02x}:00.1"
 
 

@@ -81,10 +81,10 @@ class Node:
     async def load(self, image: images.Image) -> None:
         """Load an image on the node, as a pull would."""
 
-        async def serves() -> bool:
+        async def is_serving() -> bool:
             return "Server" in await self.run("ctr", "version")
 
-        await waiting.wait(serves, seconds=300, describe=f"containerd of {self.name}")
+        await waiting.wait(is_serving, seconds=300, describe=f"containerd of {self.name}")
         command = ("ctr", "--namespace=k8s.io", "images", "import", *self.import_options, str(image.archive))
         await self.run(*command, seconds=_IMPORT_SECONDS)
         listed = await self.run("ctr", "--namespace=k8s.io", "images", "list", "-q")

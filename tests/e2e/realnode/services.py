@@ -107,7 +107,7 @@ def list_services(node: layout.Node) -> list[Service]:
 
 
 def environment(debian: str, libraries: str = "") -> dict[str, str]:
-    """Return variables by which Debian's unpacked programs are found, and `libraries` by them."""
+    """Return the environment for Debian's unpacked programs, with `libraries`."""
     folders = [f"{debian}{folder}" for folder in ("/usr/bin", "/usr/sbin", "/bin", "/sbin")]
     path = {"PATH": ":".join([*folders, os.environ["PATH"]])}
     return path | ({"LD_LIBRARY_PATH": libraries} if libraries else {})

@@ -26,7 +26,7 @@ FindGid = Callable[[ranks.Rank, str, str], Awaitable[int]]
 
 
 async def count_packets(node: virtual_node.VirtualNode) -> dict[str, int]:
-    """Return how many packets each RDMA device of a node has sent and received."""
+    """Return the packets that each RDMA device of a node has sent and received."""
     folders = [f"/sys/class/infiniband/{layout.name_device(rail)}/ports/1/hw_counters" for rail in range(layout.RAILS)]
     output = await node.run("cat", *(f"{folder}/{name}" for folder in folders for name in _COUNTERS))
     counts = [int(line) for line in output.split()]
@@ -39,14 +39,14 @@ async def count_all_packets(nodes: Nodes) -> dict[str, dict[str, int]]:
 
 
 async def count_segments(rank: ranks.Rank) -> int:
-    """Return how many TCP segments a pod has sent."""
+    """Return the number of TCP segments that a pod has sent."""
     snmp = await rank.run("cat", "/proc/net/snmp")
     names, values = (line.split() for line in re.findall(r"^Tcp: .*", snmp, re.MULTILINE))
     return int(dict(zip(names, values, strict=True))["OutSegs"])
 
 
 async def count_bytes(rank: ranks.Rank) -> dict[str, int]:
-    """Return how many bytes each network interface of a pod has sent."""
+    """Return the bytes that each network interface of a pod has sent."""
     table = await rank.run("cat", "/proc/net/dev")
     return {name: int(sent) for name, sent in re.findall(r"^ *(\w+):(?: +\d+){8} +(\d+)", table, re.MULTILINE)}
 
@@ -89,7 +89,7 @@ async def wait_listening(rank: ranks.Rank, *ports: int) -> None:
 
 
 async def get_pod_address(rank: ranks.Rank) -> str:
-    """Return the address of eth0, by which the programs meet."""
+    """Return the address of eth0, for the programs' connection."""
     return (await rank.list_addresses())["eth0"].partition("/")[0]
 
 

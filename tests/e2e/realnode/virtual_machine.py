@@ -67,7 +67,7 @@ def start(node: layout.Node, cables: network.Network, file: pathlib.Path) -> pro
 
 
 def _make_initramfs(packages: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Make the files of the first process: a shell, and the modules by which it mounts others."""
+    """Make the files of the first process: a shell, and kernel modules for its mounts."""
     root, busybox = folder / "initramfs", builds.locate().busybox
     for name in ("bin", "dev", "memory", "modules", "outside", "proc"):
         (root / name).mkdir(parents=True)

@@ -85,7 +85,7 @@ class Person:
         return await railwright(*words, kubeconfig=self.kubeconfig, stdin=stdin, **home)
 
     async def may(self, verb: str, resource: str, namespace: str = "", *, subresource: str = "") -> bool:
-        """Return whether the user has a right to a resource as `kubectl auth can-i` names it."""
+        """Return True if the user has a right to a resource, named as for `kubectl auth can-i`."""
         kind, _, name = resource.partition("/")
         kind, _, group = kind.partition(".")
         asked = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "name": name}

@@ -9,7 +9,7 @@ from plane import api, diagnosis, waiting
 async def wait_running(client: api.Api, namespace: str, labels: str, count: int, *, seconds: float = 60) -> api.Objects:
     """Wait until exactly `count` pods of a label selector run, and none terminates; by name."""
 
-    async def all_running() -> api.Objects:
+    async def are_running() -> api.Objects:
         listed = await client.list("Pod", namespace, labels=labels)
         phases = {pod["metadata"]["name"]: _read_phase(pod) for pod in listed}
         assert list(phases.values()) == ["Running"] * count, phases
@@ -17,7 +17,7 @@ async def wait_running(client: api.Api, namespace: str, labels: str, count: int,
 
     awaited = f"{count} running pods with labels {labels!r}"
     return await waiting.wait(
-        all_running, seconds=seconds, describe=lambda: diagnosis.describe(client, namespace, awaited)
+        are_running, seconds=seconds, describe=lambda: diagnosis.describe(client, namespace, awaited)
     )
 
 

@@ -225,8 +225,8 @@ def _on_loopback(document: api.Object, port: int) -> api.Object:
 
 
 def _by_url(document: api.Object, port: int) -> api.Object:
-    """Have a webhook called by its Service's name, without the Service: an API server that routes to endpoints itself
-    knows no ExternalName.
+    """Replace a webhook's Service by a URL with its name: an API server that routes to endpoints itself supports no
+    ExternalName.
     """
     if document["kind"] in _WEBHOOKS:
         for webhook in document["webhooks"]:

@@ -179,7 +179,7 @@ async def wait_bound(
     began = time.monotonic()
     changes = 0
 
-    async def all_bound() -> api.Objects:
+    async def are_bound() -> api.Objects:
         nonlocal changes
         if time.monotonic() - began > (changes + 1) * _EVENT_SECONDS:
             changes += 1
@@ -192,7 +192,7 @@ async def wait_bound(
 
     awaited = f"{count} bound pods with labels {labels!r}"
     return await waiting.wait(
-        all_bound, seconds=seconds, describe=lambda: diagnosis.describe(client, namespace, awaited)
+        are_bound, seconds=seconds, describe=lambda: diagnosis.describe(client, namespace, awaited)
     )
 
 

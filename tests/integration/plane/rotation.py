@@ -101,12 +101,12 @@ class Rotation:
         """Delete a Secret. Return its content once it exists again."""
         await self.plane.api.delete("Secret", name, site.NAMESPACE)
 
-        async def again() -> dict[str, bytes]:
+        async def read_new() -> dict[str, bytes]:
             secret = await self.plane.api.get_or_none("Secret", name, site.NAMESPACE)
             held = await self.secret(name) if secret else {}
             return held if held.get("tls.crt") else {}
 
-        return await waiting.wait(again, describe=f"Secret {name} to be made again")
+        return await waiting.wait(read_new, describe=f"Secret {name} to be made again")
 
     @contextlib.asynccontextmanager
     async def kubelet(self, name: str, folder: pathlib.Path) -> AsyncIterator[None]:
@@ -114,7 +114,7 @@ class Rotation:
         written: dict[str, bytes] = {}
         swaps = 0
 
-        async def once() -> None:
+        async def update() -> None:
             nonlocal written, swaps
             held = await self.secret(name)
             if held == written:
@@ -130,13 +130,13 @@ class Rotation:
             (folder / "..next").replace(folder / "..data")
             written = held
 
-        async def forever() -> None:
+        async def update_continuously() -> None:
             while True:
-                await once()
+                await update()
                 await asyncio.sleep(0.2)
 
-        await once()
-        running = asyncio.create_task(forever())
+        await update()
+        running = asyncio.create_task(update_continuously())
         try:
             yield
         finally:

@@ -17,7 +17,7 @@ async def watch_by(stub, tmp_path):
     """Return `async with watch_by(port)`: a reflector that connects to the stub by that port or a kubeconfig."""
 
     @contextlib.asynccontextmanager
-    async def opened(port=0, *, kubeconfig=None, kind=resources.NODES, sink=None, **options):
+    async def open_watch(port=0, *, kubeconfig=None, kind=resources.NODES, sink=None, **options):
         made = await clients.connect(str(kubeconfig or api_stub.kubeconfig(tmp_path, port)))
         cache, restarts = sink or api_stub.Cache(), []
         source = reflector.Reflector(
@@ -35,7 +35,7 @@ async def watch_by(stub, tmp_path):
             await asyncio.gather(running, return_exceptions=True)
             await made.close()
 
-    return opened
+    return open_watch
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -152,7 +152,7 @@ async def test_07_without_an_api_server_only_the_webhook_answers(fault, own):
     extender = await own.serve("extender", "extender", f"--stale-seconds={STALE_SECONDS}")
     await asyncio.gather(webhook.ready(), extender.ready())
 
-    async def readiness(server: servers.Server) -> tuple[int, str]:
+    async def get_readiness(server: servers.Server) -> tuple[int, str]:
         async with own.session.get(f"{server.ops_url}/readyz") as answer:
             return answer.status, await answer.text()
 
@@ -160,25 +160,25 @@ async def test_07_without_an_api_server_only_the_webhook_answers(fault, own):
         await own.down()
         down = time.monotonic()
 
-        async def stale() -> str:
-            status, said = await readiness(extender)
+        async def find_stale() -> str:
+            status, said = await get_readiness(extender)
             return said if status != 200 else ""
 
-        said = await waiting.wait(stale, describe="the extender to be not ready", seconds=STALE_SECONDS + 10)
+        said = await waiting.wait(find_stale, describe="the extender to be not ready", seconds=STALE_SECONDS + 10)
         seconds = time.monotonic() - down
         assert "no contact for too long" in said
         assert seconds > STALE_SECONDS / 2
-        assert (await readiness(webhook))[0] == 200
+        assert (await get_readiness(webhook))[0] == 200
         before = reviews.answered
         await waiting.wait(lambda: reviews.answered > before + 50, describe="more reviews")
         away = reviews.answered
         await own.up()
         up = time.monotonic()
 
-        async def back() -> bool:
-            return (await readiness(extender))[0] == 200
+        async def is_back() -> bool:
+            return (await get_readiness(extender))[0] == 200
 
-        await waiting.wait(back, describe="the extender to be ready again", seconds=60)
+        await waiting.wait(is_back, describe="the extender to be ready again", seconds=60)
         again = time.monotonic() - up
     assert reviews.wrong == [], reviews.wrong[:3]
     for process in (webhook, extender):

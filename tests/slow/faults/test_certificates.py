@@ -60,7 +60,7 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
         idle.put_nowait(caller)
     failed, seen = [], {}
 
-    async def one(number: int) -> None:
+    async def send_one(number: int) -> None:
         fresh = number % 4 == 0  # 50 connections a second are new
         caller = await server.open(context) if fresh else await idle.get()
         try:
@@ -81,7 +81,7 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
             shell.write_pair(tmp_path, second)
         if last == 4000 and shell.serial_of(second) in seen:
             last = sent + 200  # a second more with the new one
-        task = asyncio.ensure_future(one(sent))
+        task = asyncio.ensure_future(send_one(sent))
         running.add(task)
         task.add_done_callback(running.discard)
         sent += 1

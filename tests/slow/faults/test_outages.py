@@ -159,12 +159,12 @@ async def test_04_every_pod_that_passes_a_webhook_failing_open_is_reported(fault
 async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
     """Wait until a namespace has `count` pods, and return them."""
 
-    async def enough() -> list[dict]:
+    async def list_enough() -> list[dict]:
         pods = await plane.api.list("Pod", namespace)
         assert len(pods) >= count, f"{len(pods)} pods"
         return pods
 
-    return await waiting.wait(enough, describe=f"{count} pods", seconds=60)
+    return await waiting.wait(list_enough, describe=f"{count} pods", seconds=60)
 
 
 async def test_54_a_deleted_network_refuses_new_pods(fault, plane, namespace, site):
@@ -208,25 +208,25 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
     await site.start_webhook()
     await shipped(site.webhook.port)
 
-    async def flip(value: str | None) -> None:
+    async def set_label(value: str | None) -> None:
         await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: value}}})
 
     async def wait_until_settled(*, opted_in: bool) -> None:
         """Wait until the namespace's label has an effect on new pods."""
 
-        async def so() -> bool:
+        async def is_settled() -> bool:
             if (message := await refusal(plane, namespace, pod("probe"))) or not opted_in:
                 assert not message, message
             return whole(await plane.api.create(pod("probe"), namespace=namespace, dry_run=True)) is opted_in
 
-        await waiting.wait(so, describe=f"the namespace to be opted {'in' if opted_in else 'out'}")
+        await waiting.wait(is_settled, describe=f"the namespace to be opted {'in' if opted_in else 'out'}")
 
     seen = []
     for opted_in in (True, False):
         job = manifests.workload("Job", pod(), name="train", replicas=30, completions=1000)
         job = await plane.api.create(job, namespace=namespace)
         await wait_for_pods(plane, namespace, 1)
-        await flip("ib" if opted_in else None)
+        await set_label("ib" if opted_in else None)
         await wait_until_settled(opted_in=opted_in)
         await plane.api.patch("batch/v1/Job", "train", {"spec": {"parallelism": 40}}, namespace)
         pods = await wait_for_pods(plane, namespace, 40)

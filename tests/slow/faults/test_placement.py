@@ -124,7 +124,7 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
             await nodes.remove(lost[0])
             await gangs.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
 
-    async def whole():
+    async def is_complete():
         listed = await plane.api.list("Pod", namespace, labels=f"{gangs.VOLCANO_JOB}=gang")
         for pod in listed:  # what pod garbage collection does after 40 s
             if lost and gangs.get_node(pod) in lost and "deletionTimestamp" not in pod["metadata"]:
@@ -141,7 +141,7 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
     await plane.api.create(gangs.volcano_job("gang", 4, gpus=0), namespace=namespace)
     await waiting.wait(lambda: lost, describe="a node to be lost in the middle of the gang")
     kube.proxy.hook = None
-    gang = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
+    gang = await waiting.wait(is_complete, seconds=60, describe="the gang to be whole on nodes that are there")
     assert set(gangs.list_leaves(gang)) == {"peers"}, gangs.list_leaves(gang)
     await sites.wait_metric(kube.extender, "railwright_assumed_pods", 0)
 
@@ -152,12 +152,12 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane
     gone = gang[1]["metadata"]
     await plane.api.delete("Pod", gone["name"], namespace, grace=0)
 
-    async def again():
-        members = await whole()
+    async def is_complete_again():
+        members = await is_complete()
         assert gone["uid"] not in {pod["metadata"]["uid"] for pod in members}
         return members
 
-    gang = await waiting.wait(again, seconds=60, describe="the gang to be whole again")
+    gang = await waiting.wait(is_complete_again, seconds=60, describe="the gang to be whole again")
     assert set(gangs.list_leaves(gang)) == {"peers"}, gangs.list_leaves(gang)
     fault.saw(
         f"a node lost with 2 of 4 pods announced ({len(stranded)} pods stranded on it): whole again in the leaf of its "
@@ -170,7 +170,7 @@ async def test_51_each_of_two_schedulers_counts_its_own_pods(fault, plane, kube,
     await gangs.make_leaves(nodes, a=4, b=4)
     seen = {}
 
-    async def meanwhile(request):
+    async def act_meanwhile(request):
         if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
             seen["announced"] = await sites.metric(kube.extender, "railwright_assumed_pods")
             for index in range(3):  # one after the other: only the watch shows us what kube-scheduler binds
@@ -179,7 +179,7 @@ async def test_51_each_of_two_schedulers_counts_its_own_pods(fault, plane, kube,
             seen["refused"] = await gangs.list_refusals(kube, [node])
 
     before = kube.proxy.counts["/volcano/allocate"]
-    kube.proxy.hook = meanwhile
+    kube.proxy.hook = act_meanwhile
     await plane.api.create(gangs.volcano_job("gang", 4, gpus=0), namespace=namespace)
     gang = await gangs.wait_bound(plane.api, namespace, 4, f"{gangs.VOLCANO_JOB}=gang")
     kube.proxy.hook = None

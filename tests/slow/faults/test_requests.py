@@ -22,7 +22,7 @@ async def test_31_an_endless_chunked_body_is_cut(fault, tmp_path, started):
     server = await started("webhook", "--plain-http", *processes.without_cluster(tmp_path))
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
 
-    async def endless() -> tuple[int, int]:
+    async def send_endless() -> tuple[int, int]:
         """Send an endless body. Return the status, and the number of bytes sent before it."""
         caller = await server.open()
         await caller.send(head("/mutate/pods", "Transfer-Encoding: chunked"))
@@ -35,10 +35,10 @@ async def test_31_an_endless_chunked_body_is_cut(fault, tmp_path, started):
         await caller.close()
         return answer.status, sent
 
-    await endless()
+    await send_endless()
     before = server.memory()
-    statuses = [(await endless())[0] for _ in range(8)]
-    at_once = await asyncio.gather(*(endless() for _ in range(8)))
+    statuses = [(await send_endless())[0] for _ in range(8)]
+    at_once = await asyncio.gather(*(send_endless() for _ in range(8)))
     grown = server.memory() - before
     assert set(statuses) == {413}
     assert {status for status, _ in at_once} == {413}

@@ -16,11 +16,11 @@ REVIEWS = "/mutate/pods?timeout=5s"
 def limit_resources(**limits: int):
     """Return a function that sets these resource limits in a new process."""
 
-    def before() -> None:
+    def set_limits() -> None:
         for name, most in limits.items():
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
 
-    return before
+    return set_limits
 
 
 async def admits(server) -> bool:

@@ -66,7 +66,7 @@ class Release:
         """Make TLS handshakes one after the other during a `with` block; yield the results."""
         good, bad = [], []
 
-        async def forever() -> None:
+        async def connect_repeatedly() -> None:
             while True:
                 try:
                     await self.handshake()
@@ -75,7 +75,7 @@ class Release:
                     bad.append(repr(error))
                 await asyncio.sleep(0.05)
 
-        running = asyncio.create_task(forever())
+        running = asyncio.create_task(connect_repeatedly())
         try:
             yield good, bad
         finally:
@@ -106,11 +106,11 @@ async def release(plane, namespace, tmp_path):
                 made = Release(plane, helm, behind, tmp_path / "tls")
                 await asyncio.gather(made.start(), made.start())
 
-                async def in_force():
+                async def is_in_force():
                     await made.handshake()
                     return load.is_injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
 
-                await waiting.wait(in_force, describe="pods to be injected")
+                await waiting.wait(is_in_force, describe="pods to be injected")
                 yield made
         finally:
             await asyncio.gather(*(member.stop() for member in (*behind.members, *rotator.replicas)))

@@ -144,7 +144,7 @@ def _list_enclosing_domains(
 
 
 def _count_leaves(sizes: Sequence[int], pods: int) -> int:
-    """Return how many leaves, largest first, have enough hosts; 0 if all together have too few."""
+    """Return the number of leaves, largest first, with enough hosts; 0 if all have too few."""
     for count, size in enumerate(sizes, 1):
         pods -= size
         if pods <= 0:

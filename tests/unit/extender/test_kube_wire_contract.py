@@ -133,7 +133,7 @@ def test_node_names_that_are_no_list_of_names_are_refused(site, verb, value):
             site.ask_kube(verb, BODIES[verb] | {"NodeNames": value})
 
 
-def test_requests_about_pods_that_no_watch_shows_leave_nothing(site):
+def test_requests_about_unknown_pods_leave_no_state(site):
     def ask(number: int, group: str, skipped: int) -> list[object]:
         tree = copy.deepcopy(BODIES["filter"])
         tree["Pod"]["metadata"] |= {"name": f"{group}-{number}", "uid": f"{group}-{number}"}

@@ -94,7 +94,7 @@ def test_nodes_and_pods_share_equal_values():
 
 
 def is_shared(one, other) -> bool:
-    """Return whether equal keys and equal values of both are the same objects."""
+    """Return True if equal keys and equal values of both are the same objects."""
     assert one
     both = zip(sorted(one.items()), sorted(other.items()), strict=True)
     return all(a[0] is b[0] and (a[1] is b[1] or a[1] != b[1]) for a, b in both)

@@ -206,7 +206,7 @@ PYTORCH = working.get_kind("PyTorchJob.kubeflow.org")
 
 
 def build_pair(row, first: dict, second: dict, **metadata) -> dict:
-    """Return a workload of two templates, of which only the second has GPUs unless `first` says otherwise."""
+    """Return a workload of two templates; the second has GPUs, the first only those in `first`."""
     one, two = working.build_template(first), working.build_template(second)
     one["metadata"] |= metadata
     if row is LWS:

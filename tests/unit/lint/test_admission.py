@@ -50,7 +50,7 @@ def test_findings_of_severity_error_come_first():
     assert warnings[0].startswith("N09: container c: NCCL_IB_SL=99")
 
 
-def test_a_value_of_the_policy_causes_no_warning_whoever_sets_it():
+def test_a_value_of_the_policy_causes_no_warning_from_any_source():
     policy = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5", NCCL_NET_GDR_LEVEL: sys}\n')
     assert list_warnings(admitting.pod(), policy) == ()
     assert list_warnings(admitting.pod(gpus(*build_variables(NCCL_IB_GID_INDEX="5"))), policy) == ()

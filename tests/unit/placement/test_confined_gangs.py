@@ -34,7 +34,7 @@ class FilteringLoop(Loop):
         return decision
 
     def find_refusals(self, waiting):
-        """Return why the nodes with room are refused, as texts by node."""
+        """Return the reasons of refused nodes with room, by node."""
         refusals = self.engine.find_refusals(build_request(waiting, super().feasible(waiting), self.policy))
         return {node: refusal.text for node, refusal in refusals.items()}
 

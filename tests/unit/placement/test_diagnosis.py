@@ -193,11 +193,11 @@ def test_ranks_out_of_order_cross_more_often():
 
 @pytest.mark.parametrize(("lost", "value"), [({"n2": 3}, 0.75), ({"n0": 0, "n2": 3}, 0.5)])
 def test_a_rail_that_a_member_lacks_is_lost_to_all_members(lost, value):
-    def without(rail):
+    def remove_rail(rail):
         bad = stands(rails_each={item: 1 for item in RESOURCES if item != RESOURCES[rail]})
         return msgspec.structs.replace(bad, capacity=msgspec.structs.replace(bad.capacity, slot_numa_factors=(1.0,)))
 
-    lacking = {name: without(rail) for name, rail in lost.items()}
+    lacking = {name: remove_rail(rail) for name, rail in lost.items()}
     placement = placement_result.compute(places(*[LEAF_A] * 4, **lacking), bandwidth.Uplinks(SIZES, [1]))
     assert placement.bandwidth == pytest.approx(value)
     assert "n-2: rail3 dead or absent" in texts(placement.causes)

@@ -15,7 +15,7 @@ def node(name: str, **allocatable: str) -> node_views.Node:
 
 
 def test_resources_of_nodes_with_an_old_kubelet_are_known():
-    def of(name: str, version: str, **allocatable: str) -> node_views.Node:
+    def build_node(name: str, version: str, **allocatable: str) -> node_views.Node:
         return msgspec.structs.replace(
             node(name, **allocatable),
             status=msgspec.structs.replace(
@@ -24,11 +24,13 @@ def test_resources_of_nodes_with_an_old_kubelet_are_known():
         )
 
     known = state.State()
-    known.nodes.replace([of("a", "v1.35.0", r="1"), of("b", "v1.34.9-eks-1", r="1", s="0"), of("c", "", t="1")])
+    known.nodes.replace(
+        [build_node("a", "v1.35.0", r="1"), build_node("b", "v1.34.9-eks-1", r="1", s="0"), build_node("c", "", t="1")]
+    )
     assert known.build_facts("x").offered_by_old == {"x.y/r", "x.y/s", "x.y/t"}
     assert set(known.build_facts("x").offered) == {"x.y/r", "x.y/t"}
     version = known.build_facts("x").version
-    known.nodes.upsert(of("b", "v1.36.1+k3s1", r="1", s="1"))
+    known.nodes.upsert(build_node("b", "v1.36.1+k3s1", r="1", s="1"))
     assert known.build_facts("x").offered_by_old == {"x.y/t"}
     assert known.build_facts("x").version > version
 

@@ -320,7 +320,7 @@ _MAX_NAMED = 8  # devices in a message
 
 
 def _describe_selection(name_list: lists.NameList, ranks: RankContext) -> str:
-    """Return how many rails a list selects, and which it leaves out; "" if it selects all or none of them."""
+    """Return the number of selected rails of a list, and the others; "" if it selects all or none."""
     context = ranks.fabric_context
     for devices in context.devices or ():
         left_out = [device for device in devices if not name_list.selects(device)]

@@ -67,7 +67,7 @@ def _explain_prior_rights(decision: decisions.Decision) -> Iterable[reason.Reaso
 
 
 def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]:
-    """Yield why fewer leaves do not have enough slots at the plan's bandwidth, or why they are not used."""
+    """Yield the reasons why fewer leaves have too few slots at the plan's bandwidth, or are not used."""
     plan, peers_by_leaf = decision.plan, decision.peers_by_leaf
     count = len(plan.leaves)
     if count < 2:
@@ -179,7 +179,7 @@ def _list_lost_rails(decision: decisions.Decision) -> list[str]:
 def _explain_shortage(
     decision: decisions.Decision, devices_in_use: Sequence[str], *, never_fits: bool
 ) -> Iterable[reason.Reason]:
-    """Yield why the gang does not fit. `devices_in_use` says who uses the missing devices of a few nodes."""
+    """Yield why the gang does not fit. `devices_in_use` names the users of missing devices on a few nodes."""
     totals: Counter[node_evaluation.NodeClass] = Counter()
     for class_counts in decision.capacity.nodes.values():
         totals.update(class_counts)
