@@ -18,11 +18,11 @@ _MAX_TRACE = 16384  # characters of a traceback; its end names the error, so its
 _MAX_ITEMS = 64  # entries of a list
 
 
-def configure(level: int = logging.INFO, stream: TextIO | None = None) -> None:
+def configure(stream: TextIO | None = None) -> None:
     """Send every logger of this process to `stream` (stderr), one JSON object per line. Replaces earlier handlers."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 class JsonFormatter(logging.Formatter):

@@ -12,7 +12,6 @@ import logging
 import resource
 import signal
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -80,9 +79,8 @@ class Server:
         `on_listening` is called with the actual addresses of the ports once they are open. Raises ports.ListenError.
         """
         running: list[asyncio.Task[None]] = []
-        if threading.current_thread() is threading.main_thread():  # no other one gets signals
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
         try:
             async with contextlib.AsyncExitStack() as stack:
                 addresses = {}
