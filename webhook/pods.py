@@ -103,7 +103,7 @@ def _warn(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
     if isinstance(outcome, plan.Refusal):
         word = reviews.WOULD_REFUSE
     else:
-        word = reviews.WOULD_PATCH if any(change.why.entry for change in outcome.changes) else reviews.ALLOWED
+        word = reviews.WOULD_PATCH if any(change.entry for change in outcome.changes) else reviews.ALLOWED
     return reviews.build_answer(_ANY_REQUEST, response, outcome=word, fabric=fabric, role=role)
 
 

@@ -24,6 +24,7 @@ _BY_KIND = {  # kind of an entry -> (change, reason), with the name after the ki
     f"mounts.{names.DEV_SHM}": ("mount {name}", "memory for NCCL's host buffers"),
     f"mounts.{names.DEV_INFINIBAND}": ("mount {name}", "no device plugin provides these devices"),
     "nccl.conf": ("file nccl.conf", "delivers NCCL's settings to ranks that do not get them by the environment"),
+    "ucx.conf": ("mount of ucx.conf", "delivers UCX's settings to ranks that ssh starts"),
     "mounts": ("mount {name}", "fabric {fabric} mounts it"),
     "resources": ("request of {name}", "fabric {fabric} needs it"),
     "security": ("capability {name}", "fabric {fabric} registers memory with the NIC"),

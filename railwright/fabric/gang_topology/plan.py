@@ -202,9 +202,9 @@ def _annotate(
 
 def _add_annotations(planned: template_plan.TemplatePlan, annotations: Mapping[str, str]) -> template_plan.TemplatePlan:
     """Return the plan of a template that also gets these annotations."""
-    pod, why = planned.template.pod, drafts.Cause("", "the topology of the gang")
+    pod = planned.template.pod
     draft = drafts.Draft(pod)
     for key, value in annotations.items():
         if pod.metadata.annotations.get(key) != value:
-            draft.set_annotation(key, value, why)
+            draft.set_annotation(key, value, "")
     return msgspec.structs.replace(planned, changes=(*planned.changes, *draft.changes))

@@ -33,9 +33,7 @@ def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
                 f"create it or correct `network` of rail {rail.rail.name} in the policy",
             )
     if merged.added:
-        count = text.format_count(merged.added, "rail network")
-        reason = f"attaches the pod to {count} of fabric {ctx.fabric_name}"
-        draft.set_networks(merged.text, merged.selections, drafts.Cause("networks", reason))
+        draft.set_networks(merged.text, merged.selections, "networks")
     if rail_selections:
         draft.add_entry("networks")
     if gets_networks:
@@ -90,8 +88,7 @@ def _add_fabric_annotations(draft: drafts.Draft, ctx: context.InjectionContext, 
     for key, value in ctx.fabric.annotations.items():
         entry = f"annotations.{key}"
         if key not in annotations:
-            reason = f"fabric {ctx.fabric_name} has this annotation on every pod"
-            draft.set_annotation(key, value, drafts.Cause(entry, reason))
+            draft.set_annotation(key, value, entry)
         if annotations.get(key, value) == value:
             draft.add_entry(entry)
         else:

@@ -98,20 +98,16 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         message = f"the webhook may not create ResourceClaimTemplate {templates}, without which pods wait"
         fix = f"the operator must {shortcomings.GRANT_CLAIMS}"
         draft.warn(reasons.Reason(AdmissionCode.CLAIM_TEMPLATE_NOT_WRITTEN, message, fix=fix))
-    gpus = text.format_count(plan.accelerators, "GPU")
-    rails = text.format_count(plan.rails, "rail")
-    why = drafts.Cause(ENTRY, f"claims of {rails} of fabric {ctx.fabric_name} and {gpus}")
     for name, template in zip(claim_names, plan.templates, strict=True):
         claim, entry = existing.get(name), {"name": name, "resourceClaimTemplateName": template}
         if claim is None:
-            draft.spec.append("resourceClaims", entry, why)
+            draft.spec.append("resourceClaims", entry, ENTRY)
         elif claim.template != template:
-            draft.spec.replace("resourceClaims", claim.position, entry, why)
-    why_used = drafts.Cause(ENTRY, f"the container uses the devices of fabric {ctx.fabric_name}")
+            draft.spec.replace("resourceClaims", claim.position, entry, ENTRY)
     for index, name in itertools.product(ctx.targets, claim_names):
-        draft.container(index).use_claim(name, why_used)
+        draft.container(index).use_claim(name, ENTRY)
     if plan.accelerators and accelerators.mentions(pod.spec.containers[ctx.targets[0]], gpu):
-        draft.container(ctx.targets[0]).remove_request(gpu, drafts.Cause(ENTRY, f"the claims have {gpus}"))
+        draft.container(ctx.targets[0]).remove_request(gpu, ENTRY)
     draft.add_entry(ENTRY)
 
 
@@ -173,8 +169,8 @@ def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         return
     if any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in draft.pod.spec.containers):
         return
-    reason = "kube-scheduler and Volcano call the extender only for pods that name a managed resource"
-    draft.container(ctx.targets[0]).request([(names.MANAGED_RESOURCE, 0, drafts.Cause("", reason))])
+    # kube-scheduler and Volcano call the extender only for pods that name a managed resource
+    draft.container(ctx.targets[0]).request([(names.MANAGED_RESOURCE, 0, "")])
 
 
 def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:

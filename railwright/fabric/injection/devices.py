@@ -46,9 +46,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
         return
     pod = draft.pod
     for resource, amount in ctx.fabric.resources.items():
-        why = drafts.Cause(
-            f"resources.{resource}", f"fabric {ctx.fabric_name} needs it beside the devices of its rails"
-        )
+        entry = f"resources.{resource}"
         unset = [index for index in ctx.targets if not accelerators.mentions(pod.spec.containers[index], resource)]
         small = [
             index
@@ -58,9 +56,9 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
         ]
         for index in unset:
             if index not in small:
-                draft.container(index).request([(resource, str(amount), why)])
+                draft.container(index).request([(resource, str(amount), entry)])
         if not small:
-            draft.add_entry(why.entry)
+            draft.add_entry(entry)
             continue
         small_names = text.join_fitting([pod.spec.containers[index].name for index in small])
         without = reasons.Reason(
@@ -68,7 +66,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
             f"container {small_names} requests neither cpu nor memory, without which the API server rejects {resource}",
             fix="request one of them",
         )
-        draft.skip(why.entry, without)
+        draft.skip(entry, without)
         draft.warn(without)
 
 
@@ -141,7 +139,7 @@ def _request_amounts(
     draft: drafts.Draft, ctx: context.InjectionContext, needed_by_resource: Mapping[str, int], pools: _Pools
 ) -> None:
     pod, containers = draft.pod, draft.pod.spec.containers
-    rows: dict[int, list[tuple[str, int, drafts.Why]]] = {index: [] for index in ctx.targets}
+    rows: dict[int, list[tuple[str, int, str]]] = {index: [] for index in ctx.targets}
     for resource, needed in needed_by_resource.items():
         is_mentioned = resource in ctx.mentioned
         requested = [accelerators.read_amount(container, resource) if is_mentioned else 0 for container in containers]
@@ -149,14 +147,13 @@ def _request_amounts(
             _check_one_target(pod, ctx, resource, needed - sum(requested))
             continue
         requested_elsewhere = sum(requested) - sum([requested[index] for index in ctx.targets])
-        why = drafts.Cause("devices", f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}")
         for index in ctx.targets:
             current = requested[index]
             if current == 0 and is_mentioned and accelerators.mentions(containers[index], resource):
                 continue  # the container opted out with "0", another one did not
             amount = max(current, needed - requested_elsewhere)  # never lower the user's request
             if amount > 0:
-                rows[index].append((resource, amount, why))
+                rows[index].append((resource, amount, "devices"))
     for index, requests in rows.items():
         draft.container(index).request(requests)
 

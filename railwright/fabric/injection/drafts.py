@@ -1,6 +1,6 @@
 """The draft of a pod. A mutator reads it and edits it by verbs.
 
-Each verb changes the view of the pod and records JSON Patch operations, with their entry in the record and the reason.
+Each verb changes the view of the pod and records JSON Patch operations, with their entry in the record.
 The answer to the API server is the list of these operations, in the order of the edits. A draft also collects the
 record and the warnings for the user.
 """
@@ -23,20 +23,10 @@ _NO_RESOURCES = views.ResourceRequirements()
 Operation = dict[str, Any]
 
 
-class Cause(NamedTuple):
-    """The entry of a change in the record's `added` ("" = not listed), and the reason of the change."""
+class Change(msgspec.Struct, frozen=True):
+    """An edit of the pod, and its entry in the record's `added`, which stands for the reason; "": not listed."""
 
     entry: str
-    reason: str
-
-
-Why = Cause | derive.Variable
-
-
-class Change(msgspec.Struct, frozen=True):
-    """An edit of the pod."""
-
-    why: Why
     operations: Sequence[Operation]
 
 
@@ -121,27 +111,27 @@ class Draft:
 
     # --- verbs for metadata ---
 
-    def set_annotation(self, key: str, value: str, why: Why) -> None:
+    def set_annotation(self, key: str, value: str, entry: str) -> None:
         """Set an annotation, whether it exists or not."""
         self.annotation_keys.append(key)
-        self._set_key("annotations", key, value, why)
+        self._set_key("annotations", key, value, entry)
 
-    def set_label(self, key: str, value: str, why: Why) -> None:
+    def set_label(self, key: str, value: str, entry: str) -> None:
         """Set a label. Only templates of workloads get one."""
-        self._set_key("labels", key, value, why)
+        self._set_key("labels", key, value, entry)
 
-    def set_networks(self, value: str, selections: tuple[network_selection.Selection, ...], why: Why) -> None:
+    def set_networks(self, value: str, selections: tuple[network_selection.Selection, ...], entry: str) -> None:
         """Set the networks annotation. `selections` are all attachments in it."""
-        self.set_annotation(names.NETWORKS, value, why)
+        self.set_annotation(names.NETWORKS, value, entry)
         self.pod = msgspec.structs.replace(self.pod, networks=selections)
 
-    def _set_key(self, field: str, key: str, value: str, why: Why) -> None:
+    def _set_key(self, field: str, key: str, value: str, entry: str) -> None:
         operations = self.create(f"/metadata/{field}", getattr(self.written.metadata, f"{field}_or_none"), {})
         operations.append(_add(f"/metadata/{field}/{frameworks.escape(key)}", value))
         keys = {**getattr(self.pod.metadata, field), key: value}
         metadata = msgspec.structs.replace(self.pod.metadata, **{f"{field}_or_none": keys})
         self.pod = msgspec.structs.replace(self.pod, metadata=metadata)
-        self.changes.append(Change(why, operations))
+        self.changes.append(Change(entry, operations))
 
     # --- the record and the warnings ---
 
@@ -204,69 +194,69 @@ class Part:
     def __init__(self, draft: Draft, path: str, written: Any, index: int | None = None) -> None:
         self._draft, self._path, self._written, self._index = draft, path, written, index
 
-    def append(self, name: str, element: Mapping[str, Any], why: Why) -> None:
+    def append(self, name: str, element: Mapping[str, Any], entry: str) -> None:
         """Append an element to a list."""
-        self.append_all(name, [(element, why)])
+        self.append_all(name, [(element, entry)])
 
-    def append_all(self, name: str, rows: Sequence[tuple[Mapping[str, Any], Why]]) -> None:
+    def append_all(self, name: str, rows: Sequence[tuple[Mapping[str, Any], str]]) -> None:
         """Append elements to a list, each with its reason. The containers of the pod are copied once."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         elements = [*(getattr(self._view, row.field) or ())]
-        for element, why in rows:
+        for element, entry in rows:
             operations = self._draft.create(path, getattr(self._written, row.field), [])
             operations.append(_add(f"{path}/-", element))
             elements.append(msgspec.convert(element, row.view))
-            self._draft.changes.append(Change(why, operations))
+            self._draft.changes.append(Change(entry, operations))
         self._set(**{row.field: elements})
 
-    def put_first(self, name: str, element: Mapping[str, Any], why: Why) -> None:
+    def put_first(self, name: str, element: Mapping[str, Any], entry: str) -> None:
         """Insert an element at the start of a list. Call it after all edits by position."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         operations = self._draft.create(path, getattr(self._written, row.field), [])
         operations.append(_add(f"{path}/0", element))
         elements = [msgspec.convert(element, row.view), *(getattr(self._view, row.field) or ())]
-        self._record(why, operations, **{row.field: elements})
+        self._record(entry, operations, **{row.field: elements})
 
-    def move_first(self, name: str, index: int, why: Why) -> None:
+    def move_first(self, name: str, index: int, entry: str) -> None:
         """Move an element to the start of a list. Call it after all edits by position."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         elements = [*getattr(self._view, row.field)]
         element = elements.pop(index)
         operations = [{"op": "move", "from": f"{path}/{index}", "path": f"{path}/0"}]
-        self._record(why, operations, **{row.field: [element, *elements]})
+        self._record(entry, operations, **{row.field: [element, *elements]})
 
-    def replace(self, name: str, index: int, element: Mapping[str, Any], why: Why) -> None:
+    def replace(self, name: str, index: int, element: Mapping[str, Any], entry: str) -> None:
         """Replace an element of a list."""
         row = _LISTS[name]
         elements = [*getattr(self._view, row.field)]
         elements[index] = msgspec.convert(element, row.view)
         operations = [{"op": "replace", "path": f"{self._path}/{name}/{index}", "value": element}]
-        self._record(why, operations, **{row.field: elements})
+        self._record(entry, operations, **{row.field: elements})
 
-    def set_env(self, name: str, value: str, why: Why, index: int | None = None) -> None:
+    def set_env(self, name: str, value: str, entry: str, index: int | None = None) -> None:
         """Set a variable to a literal. `index` is the entry to replace, None for a new entry."""
         element = {"name": name, "value": value}
         if index is None:
-            self.append("env", element, why)
+            self.append("env", element, entry)
         else:
-            self.replace("env", index, element, why)
+            self.replace("env", index, element, entry)
 
-    def remove_env(self, indexes: Sequence[int], why: Why) -> None:
+    def remove_env(self, indexes: Sequence[int], entry: str) -> None:
         """Remove the variables at these positions. Positions in later edits do not count them."""
         # the last one first, because a removal changes the indexes of those after it
         operations = [{"op": "remove", "path": f"{self._path}/env/{index}"} for index in sorted(indexes, reverse=True)]
         remaining = [entry for index, entry in enumerate(self._view.env) if index not in indexes]
-        self._record(why, operations, env_or_none=remaining)
+        self._record(entry, operations, env_or_none=remaining)
 
-    def set_field(self, name: str, value: Any, why: Why) -> None:
+    def set_field(self, name: str, value: Any, entry: str) -> None:
         """Set a field, whether it exists or not."""
-        self._record(why, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
+        self._record(entry, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
-    def request(self, rows: Sequence[tuple[str, int | str, Why]]) -> None:
+    def request(self, rows: Sequence[tuple[str, int | str, str]]) -> None:
         """Set request and limit of each resource to its amount. Equal amounts keep their spelling."""
         current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources"
         amounts = {"limits": current.limits_or_none, "requests": current.requests_or_none}
-        for resource, amount, why in rows:
+        for resource, amount, entry in rows:
             operations, key = [], frameworks.escape(resource)
             for kind, present in amounts.items():
                 if present and (existing := present.get(resource)) is not None and _equals(existing, amount):
@@ -276,14 +266,14 @@ class Part:
                 operations.append(_add(f"{path}/{kind}/{key}", str(amount)))
                 amounts[kind] = {**(present or {}), resource: str(amount)}
             if operations:
-                self._draft.changes.append(Change(why, operations))
+                self._draft.changes.append(Change(entry, operations))
         resources = msgspec.structs.replace(
             current, limits_or_none=amounts["limits"], requests_or_none=amounts["requests"]
         )
         if resources != current:
             self._set(resources=resources)
 
-    def remove_request(self, resource: str, why: Why) -> None:
+    def remove_request(self, resource: str, entry: str) -> None:
         """Remove request and limit of a resource."""
         current = self._view.resources or _NO_RESOURCES
         operations, changed = [], {}
@@ -294,9 +284,9 @@ class Part:
                 operations.append({"op": "remove", "path": path})
                 changed[f"{kind}_or_none"] = {name: amounts[name] for name in amounts if name != resource}
         resources = msgspec.structs.replace(current, **changed)
-        self._record(why, operations, resources=resources)
+        self._record(entry, operations, resources=resources)
 
-    def use_claim(self, claim: str, why: Why) -> None:
+    def use_claim(self, claim: str, entry: str) -> None:
         """Give a container the devices of an entry of spec.resourceClaims, unless it has them."""
         current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources/claims"
         if any(used.name == claim for used in current.claims):
@@ -306,9 +296,9 @@ class Part:
         operations.append(_add(f"{path}/-", {"name": claim}))
         claims = [*current.claims, views.ContainerClaim(name=claim)]
         resources = msgspec.structs.replace(current, claims_or_none=claims)
-        self._record(why, operations, resources=resources)
+        self._record(entry, operations, resources=resources)
 
-    def add_capability(self, capability: str, why: Why) -> None:
+    def add_capability(self, capability: str, entry: str) -> None:
         """Add a capability to a container."""
         current, path = self._view.security_context or _NO_SECURITY, f"{self._path}/securityContext"
         capabilities = current.capabilities or views.Capabilities()
@@ -318,25 +308,25 @@ class Part:
         operations.append(_add(f"{path}/capabilities/add/-", capability))
         extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), capability])
         context = msgspec.structs.replace(current, capabilities=extended)
-        self._record(why, operations, security_context=context)
+        self._record(entry, operations, security_context=context)
 
-    def set_privileged(self, why: Why) -> None:
+    def set_privileged(self, entry: str) -> None:
         """Make a container privileged."""
         current, path = self._view.security_context or _NO_SECURITY, f"{self._path}/securityContext"
         operations = self._draft.create(path, self._written.security_context, {})
         operations.append(_add(f"{path}/privileged", value=True))
         context = msgspec.structs.replace(current, privileged=True)
-        self._record(why, operations, security_context=context)
+        self._record(entry, operations, security_context=context)
 
     @property
     def _view(self) -> Any:
         spec = self._draft.pod.spec
         return spec if self._index is None else (spec.containers_or_none or ())[self._index]
 
-    def _record(self, why: Why, operations: list[Operation], **fields: Any) -> None:
+    def _record(self, entry: str, operations: list[Operation], **fields: Any) -> None:
         """Record the operations of an edit, and set the edited fields of the view."""
         self._set(**fields)
-        self._draft.changes.append(Change(why, operations))
+        self._draft.changes.append(Change(entry, operations))
 
     def _set(self, **fields: Any) -> None:
         """Set fields of the view."""

@@ -195,7 +195,7 @@ def _set_in_env(
 
     kubelet reads the values that the init container finds.
     """
-    added: list[tuple[Mapping[str, Any], derive.Variable]] = []
+    added: list[tuple[Mapping[str, Any], str]] = []
     user_values = []
     for variable in variables:
         is_read = not variable.value and variable.code is VariableCode.FOUND_IN_POD
@@ -203,9 +203,10 @@ def _set_in_env(
         if entry is None and variable in left_out:
             continue
         if entry is None and is_read:
-            added.append(({"name": variable.name, "valueFrom": mounts.build_file_reference(variable.name)}, variable))
+            source = mounts.build_file_reference(variable.name)
+            added.append(({"name": variable.name, "valueFrom": source}, variable.entry))
         elif entry is None:
-            added.append(({"name": variable.name, "value": variable.value}, variable))
+            added.append(({"name": variable.name, "value": variable.value}, variable.entry))
         elif not _is_ours(entry) if is_read else entry.value != variable.value:
             user_values.append(variable.name)
             continue
@@ -389,7 +390,7 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
                 f"container {container.name}, because it knows only an older Kubernetes API; the ranks get files",
                 fix="update that webhook",
             )
-            draft.container(index).remove_env([*emptied], drafts.Cause("env", dropped.message))
+            draft.container(index).remove_env([*emptied], "env")
             draft.warn(dropped)
     return has_emptied
 
@@ -487,8 +488,7 @@ def _set_file(draft: drafts.Draft, pod: drafts.AppliedPod, text: str) -> None:
     user_value = pod.metadata.annotations.get(names.NCCL_CONF)
     if (user_value or "") == text:
         return
-    reason = f"the content of {names.NCCL_CONF_PATH}, which the pod's volume reads from this annotation"
-    draft.set_annotation(names.NCCL_CONF, text, drafts.Cause("nccl.conf", reason))
+    draft.set_annotation(names.NCCL_CONF, text, "nccl.conf")
     if user_value is not None:
         draft.warn(_REPLACED)
 
@@ -558,7 +558,7 @@ def _extend_in_container(
     missing = [directory for directory in directories if f":{directory}:" not in f":{current}:"]
     if missing:
         value = ":".join([*([current] if current else []), *missing])
-        draft.container(index).set_env(LIBRARY_PATH, value, _LIBRARY_SETTING, position)
+        draft.container(index).set_env(LIBRARY_PATH, value, _LIBRARY_SETTING.entry, position)
     draft.add_entry(_LIBRARY_SETTING.entry, _LIBRARY_SETTING.code)
 
 
@@ -580,10 +580,9 @@ def source_script(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         return
     pod, prefix = draft.pod, (_SHELL, "-c", names.SOURCE_COMMAND.format(path=script))
     commands = {index: tuple(pod.spec.containers[index].command or ()) for index in ctx.targets}
-    why = drafts.Cause(_SCRIPT, f"sets the variables of fabric {ctx.fabric_name} before the program starts")
     for index, command in commands.items():
         if command and command[: len(prefix)] != prefix:
-            draft.container(index).set_field("command", [*prefix, *command], why)
+            draft.container(index).set_field("command", [*prefix, *command], _SCRIPT)
     if without := [pod.spec.containers[index].name for index, command in commands.items() if not command]:
         warning = reasons.Reason(
             AdmissionCode.SCRIPT_WITHOUT_COMMAND,

@@ -47,15 +47,14 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         return
     draft.add_entry("preflight")
     _check_name(pod)
-    why = drafts.Cause("preflight", f"finds the rails of fabric {ctx.fabric_name} in the pod and checks them")
     mounts.add_volume(draft, mounts.FOUND)
     mounts.mount_volume(draft, mounts.FOUND, ctx.targets)
     draft.warn(*warn_of_readers(pod))
     position = next((index for index, init in enumerate(pod.spec.init_containers or ()) if _is_ours(init)), None)
     if position is None:
-        draft.spec.put_first("initContainers", _build_container(draft, pod, ctx), why)
+        draft.spec.put_first("initContainers", _build_container(draft, pod, ctx), "preflight")
     elif position:
-        draft.spec.move_first("initContainers", position, why)
+        draft.spec.move_first("initContainers", position, "preflight")
 
 
 def warn_of_readers(pod: views.Pod) -> Iterator[reason.Reason]:

@@ -28,7 +28,7 @@ class FabricVolume(msgspec.Struct, frozen=True):
     `is_ours` distinguishes it from a user's volume of the same name.
     """
 
-    why: drafts.Cause
+    entry: str  # of the record
     volume: Mapping[str, Any]
     mount: Mapping[str, Any]
     is_ours: Callable[[views.Volume], bool]
@@ -66,7 +66,7 @@ def add_volume(draft: drafts.Draft, fabric_volume: FabricVolume) -> None:
     """Add a volume without mounting it, unless the pod has it. Raises RefusedError if another has its name."""
     existing = next((volume for volume in draft.pod.spec.volumes if volume.name == fabric_volume.name), None)
     if existing is None:
-        draft.spec.append("volumes", fabric_volume.volume, fabric_volume.why)
+        draft.spec.append("volumes", fabric_volume.volume, fabric_volume.entry)
     elif not fabric_volume.is_ours(existing):
         raise reasons.RefusedError(
             "name-taken",
@@ -86,12 +86,12 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
         elif mounted == fabric_volume.name:
             existing.append(index)
     if not unmounted and not existing:
-        draft.skip(fabric_volume.why.entry, explain_occupied(pod, containers, fabric_volume.path))
+        draft.skip(fabric_volume.entry, explain_occupied(pod, containers, fabric_volume.path))
         return
     add_volume(draft, fabric_volume)
     for index in unmounted:
-        draft.container(index).append("volumeMounts", fabric_volume.mount, fabric_volume.why)
-    draft.add_entry(fabric_volume.why.entry)
+        draft.container(index).append("volumeMounts", fabric_volume.mount, fabric_volume.entry)
+    draft.add_entry(fabric_volume.entry)
 
 
 def explain_occupied(pod: drafts.AppliedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
@@ -116,14 +116,14 @@ def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, mem
     pod = draft.pod
     if pod.spec.host_ipc:
         shared = reasons.Reason(AdmissionCode.PATH_OCCUPIED, "spec.hostIPC is true: /dev/shm is the host's")
-        draft.skip(memory.why.entry, shared)
+        draft.skip(memory.entry, shared)
         return
     containers = tuple([index for index in ctx.targets if not _has_host_devices(pod, index)])
     if containers:
         mount_volume(draft, memory, containers)
     else:
         message = f"container {_join_names(pod, ctx.targets)} mounts /dev of the host"
-        draft.skip(memory.why.entry, reasons.Reason(AdmissionCode.PATH_OCCUPIED, message))
+        draft.skip(memory.entry, reasons.Reason(AdmissionCode.PATH_OCCUPIED, message))
 
 
 def _has_host_devices(pod: drafts.AppliedPod, index: int) -> bool:
@@ -156,7 +156,7 @@ def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
             "device-plugin resource in the policy",
         )
     left_out = facts.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
-    draft.skip(_INFINIBAND.why.entry, left_out)
+    draft.skip(_INFINIBAND.entry, left_out)
     draft.warn(left_out)
 
 
@@ -178,11 +178,11 @@ def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
     # the name depends on the source only, so that a template of an older policy keeps it
     name = f"{names.VOLUME_PREFIX}{kind}-{hashlib.sha256(source.encode()).hexdigest()[:_DIGEST]}"
     if kind == "host":
-        field, key, reason, volume = "host_path", "path", f"{source} of the node", {"hostPath": {"path": source}}
+        field, key, volume = "host_path", "path", {"hostPath": {"path": source}}
     else:
-        field, key, reason, volume = "config_map", "name", f"ConfigMap {source}", {"configMap": {"name": source}}
+        field, key, volume = "config_map", "name", {"configMap": {"name": source}}
     return FabricVolume(
-        why=drafts.Cause(f"mounts.{path}", f"the fabric needs {reason}"),
+        entry=f"mounts.{path}",
         volume={"name": name, **volume},
         mount={"name": name, "mountPath": path, "readOnly": True},
         is_ours=lambda existing: (getattr(existing, field) or {}).get(key) == source,
@@ -190,9 +190,8 @@ def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
 
 
 def _build_shared_memory(size: str) -> FabricVolume:
-    reason = f"{size} of memory for NCCL's host buffers; NCCL fails with the container runtime's default of 64 MiB"
-    return FabricVolume(
-        why=drafts.Cause(f"mounts.{names.DEV_SHM}", reason),
+    return FabricVolume(  # of NCCL's host buffers, for which the container runtime's default of 64 MiB is too small
+        entry=f"mounts.{names.DEV_SHM}",
         volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": size}},
         mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
         is_ours=lambda volume: volume.empty_dir is not None,
@@ -200,7 +199,7 @@ def _build_shared_memory(size: str) -> FabricVolume:
 
 
 _INFINIBAND = FabricVolume(
-    why=drafts.Cause(f"mounts.{names.DEV_INFINIBAND}", "no device plugin provides these devices"),
+    entry=f"mounts.{names.DEV_INFINIBAND}",
     volume={"name": INFINIBAND, "hostPath": {"path": names.DEV_INFINIBAND}},
     mount={"name": INFINIBAND, "mountPath": names.DEV_INFINIBAND},
     is_ours=lambda volume: volume.host_path is not None and volume.host_path.get("path") == names.DEV_INFINIBAND,
@@ -211,24 +210,20 @@ RAILS = f"{names.VOLUME_PREFIX}rails"
 RAILS_ENV = "rails.env"
 _FOUND_VOLUME = {"name": RAILS, "emptyDir": {}}
 FOUND = FabricVolume(
-    why=drafts.Cause("found", "has the devices, GID indexes and interfaces that the init container finds"),
+    entry="found",
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": names.RAILS_PATH, "readOnly": True},
     is_ours=lambda volume: volume.empty_dir is not None,
 )
 FOUND_NCCL_CONF = FabricVolume(
-    why=drafts.Cause(
-        "nccl.conf", "delivers NCCL's settings to ranks that do not get them by the container's environment"
-    ),
+    entry="nccl.conf",
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": names.NCCL_CONF_PATH, "subPath": "nccl.conf", "readOnly": True},
     is_ours=FOUND.is_ours,
 )
 
 FOUND_UCX_CONF = FabricVolume(
-    why=drafts.Cause(
-        "ucx.conf", "delivers UCX's settings to ranks that ssh starts: UCX reads this file of the home directory"
-    ),
+    entry="ucx.conf",  # for ranks that ssh starts: UCX reads this file of the home directory
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": f"{names.ROOT_HOME}/ucx.conf", "subPath": "ucx.conf", "readOnly": True},
     is_ours=FOUND.is_ours,
@@ -244,7 +239,7 @@ _CONF_FILE = names.NCCL_CONF_PATH.rpartition("/")[2]
 # A downwardAPI volume needs no ConfigMap in the user's namespace, and every pod-security level allows it.
 _CONF_SOURCE = {"path": _CONF_FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{names.NCCL_CONF}']"}}
 NCCL_CONF_FILE = FabricVolume(
-    why=drafts.Cause("nccl.conf", "delivers NCCL's settings to ranks that do not inherit the container's environment"),
+    entry="nccl.conf",
     volume={"name": NCCL_CONF, "downwardAPI": {"items": [_CONF_SOURCE]}},
     mount={"name": NCCL_CONF, "mountPath": names.NCCL_CONF_PATH, "subPath": _CONF_FILE, "readOnly": True},
     is_ours=lambda volume: volume.downward_api is not None,

@@ -194,7 +194,7 @@ def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ..
             f"{source} is in mode warn, otherwise rejected ({outcome.reason}): {outcome.problem or outcome.message}"
         )
         return (reason.Reason(AdmissionCode.WOULD_REJECT, message),)
-    entries = dict.fromkeys(change.why.entry for change in outcome.changes if change.why.entry)
+    entries = dict.fromkeys(change.entry for change in outcome.changes if change.entry)
     parts = [entry for entry in entries if not entry.startswith(tuple(_COUNTED))]
     for prefix, noun in _COUNTED.items():
         if count := sum(entry.startswith(prefix) for entry in entries):
@@ -297,7 +297,7 @@ def _write_record(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         draft.warn(full)
         value = ""  # removes a record that a user may have forged
     if annotations.get(names.INJECTION, "") != value:
-        draft.set_annotation(names.INJECTION, value, drafts.Cause("", "the record of this injection"))
+        draft.set_annotation(names.INJECTION, value, "")
 
 
 def _measure(annotations: Mapping[str, str]) -> int:

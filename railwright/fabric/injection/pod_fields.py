@@ -25,10 +25,10 @@ def set_host_network(draft: drafts.Draft, ctx: context.InjectionContext) -> None
         if spec.host_users is False:  # the API server rejects both in one pod
             message = f"spec.hostUsers is false, and {reason}, which a pod with its own user namespace cannot use"
             raise reasons.RefusedError("security", f"{message}; remove hostUsers or use another fabric")
-        draft.spec.set_field("hostNetwork", True, drafts.Cause("pod.hostNetwork", reason))
+        draft.spec.set_field("hostNetwork", True, "pod.hostNetwork")
     draft.add_entry("pod.hostNetwork")
     if spec.dns_policy in _DEFAULT_DNS:
-        draft.spec.set_field("dnsPolicy", _HOST_DNS, drafts.Cause("pod.dnsPolicy", reason))
+        draft.spec.set_field("dnsPolicy", _HOST_DNS, "pod.dnsPolicy")
     if spec.dns_policy in {*_DEFAULT_DNS, _HOST_DNS}:
         draft.add_entry("pod.dnsPolicy")
 
@@ -39,8 +39,7 @@ def set_scheduler(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if not name or draft.pod.spec.scheduler_name not in ("", _DEFAULT_SCHEDULER, name):
         return
     if draft.pod.spec.scheduler_name != name:
-        cause = drafts.Cause("pod.schedulerName", f"{name} places the pods of fabric {ctx.fabric_name}")
-        draft.spec.set_field("schedulerName", name, cause)
+        draft.spec.set_field("schedulerName", name, "pod.schedulerName")
     draft.add_entry("pod.schedulerName")
 
 
@@ -90,11 +89,10 @@ def grant(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 def _add_capability(
     draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, capability: str
 ) -> None:
-    why = drafts.Cause(f"security.{capability}", f"fabric {ctx.fabric_name} registers memory with the NIC")
     for index in ctx.targets:
         equivalent = {capability, f"CAP_{capability}", "ALL"} & set(_get_capabilities(pod, index).add or ())
         if not equivalent and not _drops(pod, index, capability):
-            draft.container(index).add_capability(capability, why)
+            draft.container(index).add_capability(capability, f"security.{capability}")
 
 
 def _warn_without_effect(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
@@ -150,7 +148,6 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
 
 
 def _set_privileged(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> None:
-    why = drafts.Cause("security.privileged", f"fabric {ctx.fabric_name} has no other way to its devices")
     for index in ctx.targets:
         container = pod.spec.containers[index]
         container_context = container.security_context or _NO_CONTEXT
@@ -166,7 +163,7 @@ def _set_privileged(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
                     f"container {container.name}: securityContext.{key} is false, and fabric {ctx.fabric_name} needs "
                     "a privileged container; remove it or use another fabric",
                 )
-        draft.container(index).set_privileged(why)
+        draft.container(index).set_privileged("security.privileged")
 
 
 def _get_capabilities(pod: drafts.AppliedPod, index: int) -> views.Capabilities:

@@ -75,8 +75,7 @@ def copy_label(template: templates.Template) -> tuple[drafts.Change, ...]:
     if template.inherited is None or names.FABRIC in template.pod.metadata.labels:
         return ()
     draft = drafts.Draft(template.pod)
-    why = drafts.Cause("", "the label of the workload applies to all its pod templates")
-    draft.set_label(names.FABRIC, template.inherited, why)
+    draft.set_label(names.FABRIC, template.inherited, "")
     return tuple(draft.changes)
 
 
@@ -119,7 +118,7 @@ def _belongs_to_template(change: drafts.Change) -> bool:
 
     They precede other changes of the same lists and maps, so their operations create the parents that they need.
     """
-    entry = change.why.entry
+    entry = change.entry
     return entry in {claim_requests.ENTRY, "devices"} or entry.startswith(("resources.", "mounts."))
 
 

@@ -25,11 +25,6 @@ class Variable(msgspec.Struct, frozen=True):
         """The entry of the injection record."""
         return f"env.{self.name}"
 
-    @property
-    def reason(self) -> str:
-        """Why it is set."""
-        return self.code.meaning
-
 
 class Case(msgspec.Struct, frozen=True):
     """Input of the derivation for a rank.

@@ -333,8 +333,8 @@ def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, ro
         assert not [
             change
             for change in outcome.changes
-            if change.why.entry == "devices"
-            or change.why.entry.startswith("mounts.")
+            if change.entry == "devices"
+            or change.entry.startswith("mounts.")
             or any(
                 "/resources/" in operation["path"] and operation.get("value") not in ({}, "0")
                 for operation in change.operations

@@ -30,7 +30,7 @@ EMPTIES = {
 }
 
 
-WHY = drafts.Cause("e", "r")
+ENTRY = "e"
 
 
 def set_in(tree: dict, key: str, how: str, full: object) -> object:
@@ -77,11 +77,11 @@ RESOURCES = st.just("x/y") | KEYS
 
 
 def call_on_spec(verb, *arguments):
-    return lambda draft: getattr(draft.spec, verb)(*arguments, WHY)
+    return lambda draft: getattr(draft.spec, verb)(*arguments, ENTRY)
 
 
 def call_on_container(index, verb, *arguments):
-    return lambda draft: getattr(draft.container(index), verb)(*arguments, WHY)
+    return lambda draft: getattr(draft.container(index), verb)(*arguments, ENTRY)
 
 
 def read_after(edit):
@@ -91,11 +91,11 @@ def read_after(edit):
 
 # a name for what an edit sets, of which only the last edit remains, and the edit
 EDITS = st.one_of(
-    st.builds(lambda key, text: (key, lambda draft: draft.set_annotation(key, text, WHY)), KEYS, TEXT),
+    st.builds(lambda key, text: (key, lambda draft: draft.set_annotation(key, text, ENTRY)), KEYS, TEXT),
     st.builds(
         lambda index, name, amount: (
             (index, name),
-            lambda draft: draft.container(index).request([(name, amount, WHY)]),
+            lambda draft: draft.container(index).request([(name, amount, ENTRY)]),
         ),
         INDEX,
         RESOURCES,
@@ -119,8 +119,8 @@ EDITS = st.one_of(
         TEXT,
     ),
     st.builds(lambda index: (None, call_on_container(index, "use_claim", "railwright")), INDEX),
-    st.just((None, lambda draft: draft.spec.set_field("hostNetwork", True, WHY))),
-    st.builds(lambda index: (None, lambda draft: draft.container(index).set_field("command", ["a"], WHY)), INDEX),
+    st.just((None, lambda draft: draft.spec.set_field("hostNetwork", True, ENTRY))),
+    st.builds(lambda index: (None, lambda draft: draft.container(index).set_field("command", ["a"], ENTRY)), INDEX),
 )
 EDIT_LISTS = st.lists(st.tuples(EDITS, st.booleans()), max_size=8).map(
     lambda drawn: [(what, read_after(edit) if is_read else edit) for (what, edit), is_read in drawn]
@@ -171,7 +171,7 @@ def is_unchanged(before: object, after: object, touched: set[str]) -> bool:
 def test_an_equal_amount_keeps_its_spelling():
     resources = {"limits": {"x/y": "1000m"}, "requests": {"x/y": 2}}
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
-    draft = edit_pod(tree, [(None, lambda draft: draft.container(0).request([("x/y", 1, WHY)]))])
+    draft = edit_pod(tree, [(None, lambda draft: draft.container(0).request([("x/y", 1, ENTRY)]))])
     assert apply(tree, draft)["spec"]["containers"][0]["resources"] == {
         "limits": {"x/y": "1000m"},
         "requests": {"x/y": "1"},
@@ -185,8 +185,8 @@ def test_parents_are_those_of_the_object_that_was_written():
     mount = {"name": "theirs", "mountPath": "/theirs"}
     created = {"containers": [{"name": "c", "volumeMounts": [mount]}], "volumes": [{"name": "theirs"}]}
     draft = drafts.Draft(decode_pod({"metadata": {}, "spec": created}), decode_pod(written))
-    draft.spec.append("volumes", {"name": "ours"}, WHY)
-    draft.container(0).append("volumeMounts", {"name": "ours", "mountPath": "/ours"}, WHY)
+    draft.spec.append("volumes", {"name": "ours"}, ENTRY)
+    draft.container(0).append("volumeMounts", {"name": "ours", "mountPath": "/ours"}, ENTRY)
     spec = apply(written, draft)["spec"]
     assert spec["volumes"] == [{"name": "ours"}]
     assert spec["containers"][0]["volumeMounts"] == [{"name": "ours", "mountPath": "/ours"}]

@@ -21,7 +21,7 @@ def count_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     _, hca = target.env_by_name["NCCL_IB_HCA"]
     value = f"{len(devices)} devices, {len(pod_now.networks)} networks, HCA {hca.value}"
     if pod_now.metadata.annotations.get(SITE) != value:
-        draft.set_annotation(SITE, value, drafts.Cause("nic-count", "the site counts NICs"))
+        draft.set_annotation(SITE, value, "nic-count")
     draft.add_entry("nic-count")
 
 
