@@ -145,8 +145,9 @@ def _select_rails(
     if fabric.transport is policies.Transport.TCP:
         return _NO_RAILS
     annotation = pod.metadata.annotations.get(names.RAILS)
-    selected = fabric.rails if annotation is None else _parse_rails(annotation, fabric.rails)
-    rails = [compiled_fabric.rails[rail.name].with_resource(cluster.networks) for rail in selected]
+    every = compiled_fabric.rails
+    selected = every if annotation is None else _parse_rails(annotation, [*every])
+    rails = [every[rail].with_resource(cluster.networks) for rail in selected]
     if annotation is None and (gpus := _count_gpus_of_node(pod, fabric, rails, policy.document, cluster)):
         rails = rails[: _count_proportional(pod, gpus, len(rails), policy.document)]
     rails = [
@@ -213,14 +214,12 @@ def _count_proportional(pod: views.Pod, gpus: int, rails: int, document: policie
     return max(1, min(-(-accelerator_count * rails // gpus), rails))
 
 
-def _parse_rails(annotation: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
-    rail_names = [rail.name for rail in rails]
+def _parse_rails(annotation: str, rail_names: Sequence[str]) -> Collection[str]:
     try:
-        selected = intent.parse_rails(annotation, rail_names)
+        return intent.parse_rails(annotation, rail_names)
     except intent.InvalidRailsError as error:
         value = f" {text.quote(annotation)}:" if annotation.strip() else ""
         raise reason.RefusedError("annotation", f"annotation {names.RAILS}{value} {error}") from None
-    return tuple([rail for rail in rails if rail.name in selected])
 
 
 # --- the author's options: docs/interface.md 1.1 and 1.3 -------------------------------------------------------
