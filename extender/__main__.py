@@ -86,7 +86,7 @@ async def serve(options: settings.Settings) -> int:
             client, "railwright-extender", on_result=lambda outcome: counters.events.labels(outcome).inc()
         )
         post = access.limit_reviews(client.post)
-        last = last_policy.LastPolicy(client, origin.store, origin.policy_object, writes=False)
+        last = last_policy.LastPolicy(client, origin.store, writes=False)
         tasks += [poster.run, last.run]
     explainer = explanations.Explanations(state, assessor)
     has_volcano_port = options.volcano_listen is not None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from railwright.cluster import resources, sinks, sources
+from railwright.cluster import reflector, resources, sinks
 from railwright.fabric import names, scheduling_views, views
 from railwright.fabric.claims import inventory
 from railwright.fabric.placement.state import cluster_state
@@ -76,9 +76,9 @@ class Pods:
 # --- what is watched ------------------------------------------------------------------------------------------
 
 
-def list_watches(state: State) -> list[sources.WatchSpec]:
+def list_watches(state: State) -> list[reflector.WatchSpec]:
     """Return a watch for each kind. A partial list of nodes or pods is still consistent, and is applied gradually."""
-    cluster, watch = state.cluster, sources.WatchSpec
+    cluster, watch = state.cluster, reflector.WatchSpec
     nodes = sinks.Functions(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
@@ -109,9 +109,9 @@ def list_watches(state: State) -> list[sources.WatchSpec]:
     ]
 
 
-def _list_device_watches(state: State) -> list[sources.WatchSpec]:
+def _list_device_watches(state: State) -> list[reflector.WatchSpec]:
     """Return the kinds of Dynamic Resource Allocation."""
-    known, watch = state.cluster.devices, sources.WatchSpec
+    known, watch = state.cluster.devices, reflector.WatchSpec
 
     def build_sink(sink: inventory.Sink[Any]) -> sinks.Functions[Any]:
         def wrap(apply: Callable[[Any], inventory.Changes]) -> Callable[[Any], None]:

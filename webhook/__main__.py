@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, events, labelled_pods, last_policy, resources, sinks, sources
+from railwright.cluster import errors, events, labelled_pods, last_policy, reflector, resources, sinks, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import shortcomings
@@ -53,7 +53,7 @@ async def serve(options: settings.Settings) -> int:
         poster = events.Events(
             client, "railwright-webhook", on_result=lambda outcome: counters.events.labels(outcome).inc()
         )
-        object_events.PolicyEvents(poster, origin.store, origin.policy_object)
+        object_events.PolicyEvents(poster, origin.store)
         controller = claim_templates.ClaimTemplateController(
             client,
             state,
@@ -68,7 +68,7 @@ async def serve(options: settings.Settings) -> int:
             functools.partial(_list_pods, client),
             functools.partial(_may_read_templates, client),
         )
-        last = last_policy.LastPolicy(client, origin.store, origin.policy_object, writes=True)
+        last = last_policy.LastPolicy(client, origin.store, writes=True)
         tasks += [poster.run, controller.run, support.run, last.run]
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", origin.cache_problem)
@@ -107,13 +107,13 @@ async def _may_read_templates(client: clients.Client) -> bool:
     return True
 
 
-def _list_watches(state: states.State) -> list[sources.WatchSpec]:
+def _list_watches(state: states.State) -> list[reflector.WatchSpec]:
     """Return all watches except the policy's. Of pods without a node, those with claim templates are stored."""
-    watch = sources.WatchSpec
+    watch = reflector.WatchSpec
     return [
         watch(resources.NAMESPACES, state.namespaces),
         watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
-        watch(resources.NADS, sinks.Several(state.networks, state.subnets)),
+        watch(resources.NADS, sinks.combine(state.networks, state.subnets)),
         watch(
             resources.WAITING_PODS,
             state.claiming_pods,

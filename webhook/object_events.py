@@ -4,7 +4,7 @@ Events about pods are on the object that creates them, because a rejected pod is
 templates are on the pods that wait for them, and those about the policy on its ConfigMap.
 """
 
-from railwright.cluster import events, installed_names, policies, sources
+from railwright.cluster import events, installed_names, policies
 from railwright.fabric import views
 from webhook import reviews
 
@@ -37,17 +37,14 @@ def post_review(poster: events.Events, record: reviews.EventRecord) -> None:
 class PolicyEvents:
     """Posts the errors of an invalid policy, and one Event when it is valid again."""
 
-    def __init__(
-        self, poster: events.Events, store: policies.PolicyStore, policy_object: sources.PolicyConfigMap
-    ) -> None:
+    def __init__(self, poster: events.Events, store: policies.PolicyStore) -> None:
         """Subscribe to the store."""
         self._poster = poster
-        self._policy_object = policy_object
         self._is_invalid = False
         store.subscribe(self._report)
 
     def _report(self, store: policies.PolicyStore) -> None:
-        config_map = self._policy_object.current
+        config_map = store.config_map
         # `kubectl describe` shows no Event without the UID; an equal error of a later version is another Event
         found = ("", "") if config_map is None else (config_map.metadata.uid, config_map.metadata.resource_version)
         involved = events.Involved("ConfigMap", "v1", installed_names.NAMESPACE, installed_names.POLICY, *found)

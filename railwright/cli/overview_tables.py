@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from extender import state as states
 from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, resources, sources, watch_wire
+from railwright.cluster import errors, installed_names, reflector, resources, watch_wire
 from railwright.fabric import text
 from railwright.fabric.overview import fabric_view, overview_builder, overview_types
 from railwright.fabric.placement.state import pod_usage
@@ -299,7 +299,7 @@ def read(given: options.Sources) -> overview_types.Overview:
 
 
 async def _open_cluster(
-    given: options.Sources, watch_specs: Sequence[sources.WatchSpec]
+    given: options.Sources, watch_specs: Sequence[reflector.WatchSpec]
 ) -> tuple[policy_model.Policy, list[str]]:
     async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
         policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client, _ROLE)
@@ -308,7 +308,7 @@ async def _open_cluster(
             return policy, list(filter(None, await cluster_access.gather(read, watch_specs, advance=advance)))
 
 
-async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
+async def _read_kind(client: clients.Client, spec: reflector.WatchSpec) -> str:
     """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
     try:
         spec.sink.replace(await watch_wire.list_objects(client, spec.kind.path, spec.kind.view))

@@ -6,11 +6,10 @@ the library's models would take many times the memory.
 
 import asyncio
 import contextlib
+import pathlib
 import re
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
-from urllib import parse
 
 import aiohttp
 import msgspec
@@ -64,8 +63,8 @@ class Client:
         self._selection = (kubeconfig, context, user, groups)
         self._call_seconds = call_seconds
         self._api: Any = None  # kubernetes_asyncio.client.ApiClient
-        self._last_api: Any = None  # the one before it, whose requests and watches may go on
-        self._streams: dict[aiohttp.ClientResponse, Any] = {}  # those that are read, with their ApiClient
+        self._basis: list[object] = []  # of its connections
+        self._answers: set[aiohttp.ClientResponse] = set()  # those that are read
         self._access: kubeconfigs.Access
         self._renewal: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -92,32 +91,29 @@ class Client:
         return self
 
     async def _connect(self, access: kubeconfigs.Access) -> None:
-        """Replace the connections, because open ones keep their CA and client certificate."""
+        """Use these credentials. New certificates need new connections, because open ones keep theirs."""
         from kubernetes_asyncio.client import ApiClient  # noqa: PLC0415 - takes 0.3 s, and many commands need no cluster
 
-        # The library's session takes proxies from the environment, where an injected HTTPS_PROXY would reroute the
-        # cluster's traffic, has no headers that repeat, and keeps the certificates of its start.
-        tls = ssl.create_default_context(cafile=access.configuration.ssl_ca_cert)
-        if not access.configuration.verify_ssl:
-            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        given, basis = access.configuration, _read_basis(access)
+        if basis == self._basis:
+            self._api.configuration = given
+            return
+        given.connection_pool_maxsize = 0  # no limit: each watch keeps a connection
         # The CAs of many clusters lack the key identifiers that Python requires since 3.13 (EKS, for one). Issuer, host
         # name, dates and usage are checked all the same.
-        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if access.configuration.cert_file:
-            tls.load_cert_chain(access.configuration.cert_file, access.configuration.key_file)
-        api = ApiClient(access.configuration)
-        await api.rest_client.close()
-        api.rest_client.pool_manager = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=tls),  # each watch keeps a connection
-            headers=access.impersonation,
-        )
+        given.disable_strict_ssl_verification = True
+        api = ApiClient(given)
+        # The library's session takes proxies from the environment, where an injected HTTPS_PROXY would reroute the
+        # cluster's traffic, and its headers do not repeat, as those of groups do.
+        connector = api.rest_client.pool_manager.connector
+        api.rest_client.pool_manager.detach()
+        api.rest_client.pool_manager = aiohttp.ClientSession(connector=connector, headers=access.impersonation)
         api.user_agent = USER_AGENT
-        if self._last_api is not None:
-            for response, used in self._streams.items():
-                if used is self._last_api:  # aiohttp wakes no reader when it closes a connection
-                    response.content.set_exception(aiohttp.ServerDisconnectedError())
-            await self._last_api.close()  # a watch that has gone on until now resumes by the new one
-        self._api, self._last_api = api, self._api
+        replaced, self._api, self._basis = self._api, api, basis
+        if replaced is not None:
+            for answer in self._answers:  # aiohttp wakes no reader when it closes a connection
+                answer.content.set_exception(aiohttp.ServerDisconnectedError())
+            await replaced.close()
 
     @property
     def host(self) -> str:
@@ -165,12 +161,9 @@ class Client:
         SilentError if nothing arrives for `quiet_seconds` after that.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet_seconds)
-        await self.open()
-        api = self._api
         async with self._answer("GET", path, query=query, timeout=timeout) as response:
             opened()
             parts: list[bytes] = []
-            self._streams[response] = api
             with self._unreachable(path):
                 try:
                     async for chunk in response.content.iter_chunked(_CHUNK):
@@ -182,8 +175,6 @@ class Client:
                             parts.append(rest)
                 except aiohttp.SocketTimeoutError as error:
                     raise errors.SilentError(f"{path}: nothing has arrived for {quiet_seconds:g} s") from error
-                finally:
-                    del self._streams[response]
 
     async def execute(self, path: str, container: str, command: Sequence[str]) -> str:
         """Return the output of a command in a container, by the subresource `exec` of a pod. Raises as `get` does.
@@ -192,7 +183,6 @@ class Client:
         """
         token = await self.get_token()
         query = [("container", container), ("stdout", "true"), ("stderr", "true")]
-        url = f"{self.host}{path}?{parse.urlencode([*query, *(('command', word) for word in command)])}"
         headers = {"User-Agent": USER_AGENT} | ({"Authorization": f"Bearer {token}"} if token else {})
         rest = self._api.rest_client
         output, failure = [], ""
@@ -201,7 +191,8 @@ class Client:
                 async with (
                     asyncio.timeout(self._call_seconds or None),
                     rest.pool_manager.ws_connect(
-                        url,
+                        f"{self.host}{path}",
+                        params=[*query, *(("command", word) for word in command)],
                         headers=headers,
                         protocols=(_CHANNELS,),
                         proxy=rest.proxy,
@@ -227,9 +218,8 @@ class Client:
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
-        for api in (self._api, self._last_api):
-            if api is not None:
-                await api.close()
+        if self._api is not None:
+            await self._api.close()
 
     async def _call(
         self,
@@ -269,6 +259,7 @@ class Client:
                 _preload_content=False,  # the answer as aiohttp has it, also one with an error status
                 _request_timeout=timeout,
             )
+        self._answers.add(response)
         try:
             if not 200 <= response.status < 300:
                 self._is_doubted = self._is_doubted or response.status == 401
@@ -276,6 +267,7 @@ class Client:
                     raise self._build_api_error(response, await response.read(), path)
             yield response
         finally:
+            self._answers.discard(response)
             response.release()
 
     @contextlib.contextmanager
@@ -317,9 +309,16 @@ class Client:
             retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
             where=errors.format_place(self.host),
             foreign=is_foreign,
-            is_anonymous=self._access.is_anonymous,
             body=body,
         )
+
+
+def _read_basis(access: kubeconfigs.Access) -> list[object]:
+    """Return what connections keep from their start. Raises OSError."""
+    given = access.configuration
+    files = map(pathlib.Path, filter(None, (given.ssl_ca_cert, given.cert_file, given.key_file)))
+    kept = given.proxy, given.tls_server_name, given.verify_ssl, access.impersonation
+    return [*kept, *(file.read_bytes() for file in files)]
 
 
 async def connect(

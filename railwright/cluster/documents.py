@@ -119,13 +119,17 @@ def find_child(node: Node, step: str | int) -> tuple[int, Node] | None:
     if isinstance(node, yaml.SequenceNode):
         is_inside = isinstance(step, int) and 0 <= step < len(node.value)
         return (get_line(node.value[step]), node.value[step]) if is_inside else None
-    merged: list[Node] = []
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        if key.tag == _MERGE:
-            merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
-        elif isinstance(key, yaml.ScalarNode) and key.value == step:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    for key, value in reversed(pairs):  # the last of repeated keys counts
+        if key.value == step and key.tag != _MERGE:
             return get_line(key), value
-    return next((match for source in merged if (match := find_child(source, step))), None)
+    sources = (source for key, value in pairs if key.tag == _MERGE for source in _list_sources(value))
+    return next((match for source in sources if (match := find_child(source, step))), None)
+
+
+def _list_sources(value: Node) -> list[Node]:
+    """Return the mappings of a `<<`, of which earlier ones win (YAML 1.1)."""
+    return value.value if isinstance(value, yaml.SequenceNode) else [value]
 
 
 def build_document(root: Node, max_values: int = MAX_VALUES) -> Document:
@@ -181,42 +185,33 @@ class _Builder:
         return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
 
     def _build_mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        plain: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        lines: dict[str, int] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._add_problem(path, key, "a key must be text, not a list or mapping")
             elif key.tag == _MERGE:
-                self._merge(value, path, plain)
-        pairs: dict[object, tuple[Node, Node]] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
-                continue
-            below = (*path, key.value)
-            if key.value in pairs:
-                first_line = get_line(pairs[key.value][0])
-                message = f"the key is already on line {first_line}; keep one of the two"
-                self.problems.append(Problem(below, get_line(key), message, first_line))
-            pairs[key.value] = key, value
-            plain[key.value] = self.build(value, below)
-        own = [pair for pair in node.value if pair[0].tag != _MERGE]
-        if len(pairs) < len(own):  # what counts is found by its path
-            node.value = [*(pair for pair in node.value if pair[0].tag == _MERGE), *pairs.values()]
-        return plain
-
-    def _merge(self, source: Node, path: Path, plain: dict[str, Any]) -> None:
-        """Apply YAML 1.1's `<<`: add keys that the mapping does not have itself; earlier sources win."""
-        for mapping in source.value if isinstance(source, yaml.SequenceNode) else [source]:
-            if not isinstance(mapping, yaml.MappingNode):
-                self._add_problem(path, mapping, "'<<' takes a mapping or a list of mappings, such as *anchor")
-                continue
-            for key, value in self.build(mapping, (*path, "<<")).items():
-                plain.setdefault(key, value)
+                for source in _list_sources(value):
+                    if not isinstance(source, yaml.MappingNode):
+                        message = "'<<' takes a mapping or a list of mappings, such as *anchor"
+                        self._add_problem(path, source, message)
+                        continue
+                    merged = {**self.build(source, (*path, "<<")), **merged}
+            else:
+                below, line = (*path, key.value), get_line(key)
+                if first := lines.get(key.value):
+                    message = f"the key is already on line {first}; keep one of the two"
+                    self.problems.append(Problem(below, line, message, first))
+                lines[key.value] = line
+                own[key.value] = self.build(value, below)
+        return {**merged, **own}
 
     def _build_scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         kind = node.tag.removeprefix(_CORE)
+        if kind not in (*_TYPED, *_TEXTS):
+            self._add_problem(path, node, f"the tag {node.tag!r} is not allowed; remove it")
         if kind not in _TYPED or len(node.value) > _MAX_NUMBER:
-            if kind not in (*_TYPED, *_TEXTS):
-                self._add_problem(path, node, f"the tag {node.tag!r} is not allowed; remove it")
             return node.value
         try:
             value = self._scalars.construct_object(node)

@@ -20,11 +20,16 @@ _CONNECTION = (
     "in the kubeconfig"
 )
 _FIXES = {
+    401: "the credentials are missing, expired, or those of another cluster: log in again, or correct the kubeconfig",
     404: "if railwright is not installed there (railwright check), install it, or use the context of another cluster",
     409: "another client has changed it meanwhile: run the command again",
+    410: "the list has changed too much while it was read: run the command again",
     429: "the API server is busy: run the command again in a moment",
 }
 _REQUEST_FIX = "check that the version of the cluster is supported"  # other statuses below 500
+_RESOURCE = re.compile(
+    r"/(?:api|apis/([^/?]+))/[^/?]+(?:/namespaces/([^/?]+)(?=/[^?]))?/([^/?]+)(?:/([^/?]+))?(?:/([^/?]+))?"
+)
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _SERVER_FIX = "the API server, or a proxy before it, has failed: run the command again, and look at its log"
 
@@ -76,18 +81,12 @@ class ApiError(ClusterError):
         retry_after: float = 0.0,  # seconds
         where: str = "the API server",
         foreign: bool = False,  # the body was not a Kubernetes Status
-        is_anonymous: bool = False,  # the request had no credentials, because the kubeconfig has none
         body: bytes = b"",
     ) -> None:
         super().__init__(f"{path}: {status} {reason}: {message}", reason=reason)
-        self.status, self.message, self.retry_after, self.foreign, self.body = (
-            status,
-            message,
-            retry_after,
-            foreign,
-            body,
-        )
-        self._path, self._method, self._where, self._is_anonymous = path, method, where, is_anonymous
+        self.status, self.message, self.retry_after = status, message, retry_after
+        self.foreign, self.body = foreign, body
+        self._path, self._method, self._where = path, method, where
 
     @property
     def sentence(self) -> str:
@@ -97,32 +96,17 @@ class ApiError(ClusterError):
             return f"{cause}; {_FOREIGN}"
         message = "" if self.foreign else quote_message(self.message)
         detail = f": {message}" if message else ""
-        if self.status == 401:
-            return self._describe_credentials()
+        right = parse_permission(self._method, self._path)
         if self.status == 403:
-            return self._describe_forbidden(detail)
+            question = f" (kubectl auth can-i {right})" if right else ""
+            role = "Role" if right and right.namespace else "ClusterRole"
+            fix = f"ask an administrator of the cluster for a {role} with this right{question}"
+            return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}, or use an account that has it"
         fix = _FIXES.get(self.status, _SERVER_FIX if self.status >= 500 else _REQUEST_FIX)
-        if self.status == 404 and message.startswith("namespaces "):  # a write into a namespace that does not exist
-            fix = f"create namespace {_split_path(self._path)[0]} first, or install railwright"
+        if self.status == 404 and right and message.startswith("namespaces "):  # a write into one that does not exist
+            fix = f"create namespace {right.namespace} first, or install railwright"
         phrase = {status.value: status.phrase for status in http.HTTPStatus}.get(self.status, "")
         return f"{self._where} answers {self.status} {phrase}{detail}; {fix}"
-
-    def _describe_credentials(self) -> str:
-        if self._is_anonymous:
-            cause = f"{self._where} does not accept requests without credentials (401 Unauthorized)"
-            return f"{cause}; the kubeconfig has none for the user of this context: log in, or add them to it"
-        return (
-            f"{self._where} does not accept the credentials (401 Unauthorized); the credentials have expired or belong "
-            "to another cluster: log in again, or renew them in the kubeconfig; to see who you are: kubectl auth whoami"
-        )
-
-    def _describe_forbidden(self, detail: str) -> str:
-        """Return the missing right in the words of `kubectl auth can-i`, and how to get it."""
-        right = parse_permission(self._method, self._path)
-        question = f" (kubectl auth can-i {right})" if right else ""
-        role = "Role" if right and right.namespace else "ClusterRole"
-        fix = f"ask an administrator of the cluster for a {role} with this right{question}"
-        return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}, or use an account that has it"
 
 
 def build_unreachable(host: str, path: str, error: BaseException) -> UnreachableError:
@@ -138,9 +122,7 @@ def build_unreachable(host: str, path: str, error: BaseException) -> Unreachable
             text = "no answer in time"
         case ssl.SSLCertVerificationError():
             text = f"its certificate is not trusted: {cause.verify_message}"
-        case ssl.SSLError():
-            text = f"the TLS handshake fails: {str(cause.reason or '').replace('_', ' ').lower()}"
-        case OSError(errno=int(number)) if number > 0:
+        case OSError(errno=int(number)) if number > 0 and not isinstance(cause, ssl.SSLError):  # which has its own
             text = os.strerror(number).lower()
         case _:
             text = str(getattr(cause, "message", "") or getattr(cause, "strerror", "") or cause)
@@ -212,21 +194,9 @@ def format_user(namespace: str, account: str) -> str:
 
 def parse_permission(method: str, path: str) -> Permission | None:
     """Return the permission that a request needs; None for a path without a resource, such as /version."""
-    namespace, resource, name, subresource = _split_path(path)
-    _, root, group, *_ = [*path.split("/"), "", "", ""]
-    if root not in ("api", "apis") or not resource:
+    match = _RESOURCE.match(path)
+    if match is None:
         return None
+    group, namespace, resource, name, subresource = (parse.unquote(part or "") for part in match.groups())
     verb = _VERBS.get(method, "get")
-    verb = "list" if verb == "get" and not name else verb
-    return Permission(verb, group if root == "apis" else "", resource, subresource, name, namespace)
-
-
-def _split_path(path: str) -> tuple[str, str, str, str]:
-    """Return (namespace, resource, name, subresource) of an API path; "" for missing parts."""
-    steps = [parse.unquote(step) for step in path.partition("?")[0].strip("/").split("/")]
-    steps = steps[3:] if steps[:1] == ["apis"] else steps[2:]
-    namespace = ""
-    if len(steps) > 2 and steps[0] == "namespaces":
-        namespace, steps = steps[1], steps[2:]
-    resource, name, subresource = [*steps, "", "", ""][:3]
-    return namespace, resource, name, subresource
+    return Permission("list" if verb == "get" and not name else verb, group, resource, subresource, name, namespace)

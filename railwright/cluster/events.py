@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events, as shown by `kubectl describe`, in the background. Their rate is limited.
+"""Writes Kubernetes Events, as shown by `kubectl describe`, in the background. Their number is limited.
 
 The name of an Event is computed from its object, reason and message. So replicas share equal Events: the second writer
 gets a 409, which counts as success. The API server keeps Events for about an hour. While the cause lasts, a replica
@@ -6,6 +6,7 @@ tries again every ten minutes, so the Event is written again after that.
 """
 
 import asyncio
+import collections
 import datetime as dt
 import hashlib
 import logging
@@ -19,12 +20,11 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors
 
 WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed"  # results of a post
-QUEUE = 1000  # Events that wait; more is a storm, and its first ones are sufficient
-KNOWN = 2000  # Events that are not tried again, and namespaces with a limit
+QUEUE = 1000  # Events that wait to be written one by one; more is a storm, and its first ones are sufficient
+KNOWN = 2000  # Events that are not tried again; then all are forgotten
 REPEAT_SECONDS = 600.0  # until an equal Event is tried again
-# at once, and then each second. Pods name their owners themselves, so a limit for each owner could be bypassed.
-NAMESPACE_BURST, NAMESPACE_RATE = 100, 1.0
-BURST, RATE = 200, 10.0  # of all namespaces
+# Pods name their owners themselves, so a limit for each owner could be bypassed.
+NAMESPACE_EVENTS, NAMESPACE_SECONDS = 100, 60.0
 _LONGEST_MESSAGE = 1024  # characters, core/v1 Event
 _EXISTS = 409
 _CLUSTER_SCOPED = frozenset({"DeviceClass", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
@@ -65,24 +65,6 @@ class _Event(msgspec.Struct, frozen=True):
         return f"{stem if _NAME.fullmatch(stem) else 'railwright'}.{digest}"
 
 
-class _Buckets:
-    """Token buckets by key. A new bucket is full. Above KNOWN, the least recently used one is removed."""
-
-    def __init__(self, burst: float, rate: float) -> None:
-        self._burst, self._rate = burst, rate
-        self._left: dict[str, tuple[float, float]] = {}  # key -> (tokens, since when)
-
-    def take(self, key: str, now: float) -> bool:
-        """Take a token. Return False if there is none."""
-        left, since = self._left.pop(key, (self._burst, now))
-        left = min(self._burst, left + (now - since) * self._rate)
-        has_token = left >= 1
-        self._left[key] = (left - has_token, now)
-        if len(self._left) > KNOWN:
-            del self._left[next(iter(self._left))]
-        return has_token
-
-
 class Events:
     """Posts Events for one component."""
 
@@ -103,7 +85,8 @@ class Events:
         self._on_result = on_result
         self._queue: asyncio.Queue[tuple[str, _Event]] = asyncio.Queue(QUEUE)
         self._known: dict[str, float] = {}  # name -> when it was queued
-        self._all, self._by_namespace = _Buckets(BURST, RATE), _Buckets(NAMESPACE_BURST, NAMESPACE_RATE)
+        self._counted: collections.Counter[str] = collections.Counter()  # of each namespace since `_counting_since`
+        self._counting_since = clock()
 
     def post(self, involved: Involved, *, warning: bool, reason: str, message: str) -> None:
         """Queue an Event, unless it was posted recently. Returns at once and never raises."""
@@ -114,53 +97,48 @@ class Events:
         name, now = event.build_name(), self._clock()
         if now - self._known.get(name, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return
+        if now - self._counting_since >= NAMESPACE_SECONDS:
+            self._counting_since = now
+            self._counted.clear()
         if self._queue.full():
             self._on_result(DROPPED)
-        elif not self._by_namespace.take(event.namespace, now):
+        elif self._counted[event.namespace] >= NAMESPACE_EVENTS:
             self._on_result(HELD_BACK)
         else:
-            self._known.pop(name, None)
+            if len(self._known) >= KNOWN:
+                self._known.clear()
             self._known[name] = now
-            if len(self._known) > KNOWN:
-                del self._known[next(iter(self._known))]
+            self._counted[event.namespace] += 1
             self._queue.put_nowait((name, event))
 
     async def run(self) -> None:
         """Write queued Events until cancelled. A failure is logged, and the Event can be posted again."""
         while True:
             name, event = await self._queue.get()
-            while not self._all.take("", self._clock()):  # noqa: ASYNC110 - a rate, not a state
-                await asyncio.sleep(1 / RATE)
+            stamp = self._now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            document = {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": name, "namespace": event.namespace},
+                "involvedObject": event.involved,
+                "type": event.kind,
+                "reason": event.reason,
+                "message": event.message,
+                "source": {"component": self._component},
+                "reportingComponent": self._component,
+                "firstTimestamp": stamp,
+                "lastTimestamp": stamp,
+                "count": 1,
+            }
             try:
-                await self._create(name, event)
+                await self._client.post(f"/api/v1/namespaces/{event.namespace}/events", document)
             except errors.ClusterError as error:
-                self._known.pop(name, None)
-                self._on_result(FAILED)
-                _log.warning("Event not written", extra={"fields": {"reason": event.reason, "error": str(error)}})
-            else:
-                self._on_result(WRITTEN)
-
-    async def _create(self, name: str, event: _Event) -> None:
-        stamp = self._now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        document = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": event.namespace},
-            "involvedObject": event.involved,
-            "type": event.kind,
-            "reason": event.reason,
-            "message": event.message,
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
-            "count": 1,
-        }
-        try:
-            await self._client.post(f"/api/v1/namespaces/{event.namespace}/events", document)
-        except errors.ApiError as error:
-            if error.status != _EXISTS:
-                raise
+                if error.status != _EXISTS:
+                    self._known.pop(name, None)
+                    self._on_result(FAILED)
+                    _log.warning("Event not written", extra={"fields": {"reason": event.reason, "error": str(error)}})
+                    continue
+            self._on_result(WRITTEN)
 
 
 def _is_valid_reference(event: _Event) -> bool:

@@ -19,6 +19,8 @@ import yaml
 from railwright.cluster import errors
 
 _NOTHING: Mapping[str, Any] = {}
+_FIX = "correct it (kubectl config view and kubectl config get-contexts show it), or fetch it again"
+_UNUSABLE = "is not a kubeconfig that can be used"
 READ_SECONDS = 60.0  # for credential plugins: one that waits for input would block a server forever
 
 
@@ -46,11 +48,6 @@ class Access(NamedTuple):
     configuration: Any  # kubernetes_asyncio.client.Configuration
     impersonation: Headers
     loader: Any = None  # kubernetes_asyncio.config.kube_config.KubeConfigLoader; None in a pod
-
-    @property
-    def is_anonymous(self) -> bool:
-        """True if there are no credentials, so that requests are anonymous."""
-        return not self.configuration.api_key and not self.configuration.cert_file
 
     async def renew_token(self, every: float) -> None:
         """Ask a credential plugin for a new token before the current one expires. Returns at once without a plugin.
@@ -109,9 +106,9 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
     _silence_library()
     configuration = client.Configuration(host="")
     try:
+        if kubeconfig is None:
+            return _load_pod(configuration, impersonate(user, groups))
         async with asyncio.timeout(READ_SECONDS):
-            if kubeconfig is None:
-                return _load_pod(configuration, impersonate(user, groups))
             return await _load_files(kubeconfig, context, configuration, (user, groups))
     except errors.ConfigurationError:
         raise
@@ -168,12 +165,11 @@ async def _load_files(
     loader = await kube_config.load_kube_config_from_dict(
         merger.config, context=context, client_configuration=configuration
     )
-    access = Access(configuration, impersonate(*given, user), loader)
-    if "exec" in user and access.is_anonymous:
+    if "exec" in user and not configuration.api_key and not configuration.cert_file:
         raise build_error(kubeconfig, f"the credential plugin of user {name} gives neither a token nor a certificate")
     if token := configuration.api_key.get("BearerToken"):
         configuration.api_key["BearerToken"] = token.strip()  # a token file may end with a newline, a header may not
-    return access
+    return Access(configuration, impersonate(*given, user), loader)
 
 
 def _find_current(merger: Any) -> str | None:
@@ -183,31 +179,20 @@ def _find_current(merger: Any) -> str | None:
 
 def build_error(kubeconfig: str | None, reason: str, fix: str = "") -> errors.ConfigurationError:
     """Return the error for a kubeconfig, or a pod's service account (None), that cannot be used."""
+    place, usual_fix = f"kubeconfig {kubeconfig}", _FIX
     if kubeconfig is None:
-        fix = fix or "give --kubeconfig FILE outside a cluster"
-        return errors.ConfigurationError(
-            f"in-cluster account: {reason}",
-            reason=f"there is no service account of a pod to use: {reason}",
-            fix=fix,
-        )
-    reason = f"kubeconfig {kubeconfig}: {reason}"
-    fix = fix or "correct it (kubectl config view and kubectl config get-contexts show it), or fetch it again"
-    return errors.ConfigurationError(f"{reason}; {fix}", reason=reason, fix=fix)
+        place, usual_fix = "there is no service account of a pod to use", "give --kubeconfig FILE outside a cluster"
+    return errors.ConfigurationError(f"{place}: {reason}", fix=fix or usual_fix)
 
 
 def _describe(error: Exception) -> str:
     """Return the problem as text. Python's own messages do not name the file."""
     from kubernetes_asyncio.config import ConfigException  # noqa: PLC0415 - see the module's docstring
 
-    text = ""
-    if isinstance(error, FileNotFoundError) and not error.filename:  # of `tempfile`
-        text = "the certificates in it need a writable directory for temporary files; set TMPDIR to one"
-    elif isinstance(error, OSError) and error.filename:
-        text = f"{error.filename}: {(error.strerror or '').lower()}"
-    elif isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        text = f"is not valid YAML in line {error.problem_mark.line + 1}"
-    elif isinstance(error, ConfigException):
-        # The library names an entry by its whole content, tokens included. A credential plugin may print a traceback.
-        message = str(error).partition("{")[0]
-        text = errors.quote_message(message) or errors.quote_message(message.partition(". ")[0])
-    return text or "is not a kubeconfig that can be used"
+    if isinstance(error, OSError):
+        return ": ".join(filter(None, (error.filename, str(error.strerror or error).lower())))
+    if not isinstance(error, ConfigException | yaml.YAMLError):
+        return _UNUSABLE
+    # The library names an entry by its whole content, tokens included. A credential plugin may print a traceback.
+    message = str(error).partition("{")[0]
+    return errors.quote_message(message) or errors.quote_message(message.partition(". ")[0]) or _UNUSABLE

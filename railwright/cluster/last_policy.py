@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, policies, sources, watch_wire
+from railwright.cluster import errors, installed_names, policies, watch_wire
 from railwright.fabric import names, views
 
 _PATH = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.LAST_POLICY}"
@@ -25,15 +25,8 @@ _LOG = logging.getLogger(__name__)
 class LastPolicy:
     """Restores the last valid policy into a server's store. With `writes`, also saves each valid policy."""
 
-    def __init__(
-        self,
-        client: clients.Client,
-        store: policies.PolicyStore,
-        policy_object: sources.PolicyConfigMap,
-        *,
-        writes: bool,
-    ) -> None:
-        self._client, self._store, self._policy_object, self._writes = client, store, policy_object, writes
+    def __init__(self, client: clients.Client, store: policies.PolicyStore, *, writes: bool) -> None:
+        self._client, self._store, self._writes = client, store, writes
         self._changed = asyncio.Event()
         store.subscribe(lambda _: self._changed.set())
 
@@ -54,15 +47,13 @@ class LastPolicy:
                 self._changed.set()
 
     async def _compare_with_copy(self) -> None:
-        present = self._policy_object.current
-        if present is None or (self._store.valid and not self._writes):
-            return
-        if not self._store.valid and self._store.current is not None:
+        present, is_valid = self._store.config_map, self._store.valid
+        if present is None or (not self._writes if is_valid else self._store.current is not None):
             return
         copy = await watch_wire.find_object(self._client, _PATH, views.ConfigMap)
         if copy is None:
             return
-        if self._store.valid:
+        if is_valid:
             await self._store_copy(present, copy)
         else:
             self._restore(copy)
@@ -92,14 +83,11 @@ class LastPolicy:
         if text is None:  # as an installation brings it
             return
         result = policies.read(text)
-        fields: dict[str, object] = {
-            "version": copy.metadata.annotations.get(_VERSION, ""),
-            "copy": installed_names.LAST_POLICY,
-        }
+        invalid, message = self._store.errors, "the policy is invalid; the last valid one is in force"
         if isinstance(result, policies.Rejected):
-            fields |= {"errors": list(map(str, result.errors))}
-            _LOG.warning("the copy of the last valid policy is invalid and not used", extra={"fields": fields})
+            invalid, message = result.errors, "the copy of the last valid policy is invalid and not used"
         else:
-            fields |= {"errors": list(map(str, self._store.errors))}
-            _LOG.warning("the policy is invalid; the last valid one is in force", extra={"fields": fields})
             self._store.restore(result)
+        fields = {"copy": installed_names.LAST_POLICY, "errors": list(map(str, invalid))}
+        fields["version"] = copy.metadata.annotations.get(_VERSION, "")
+        _LOG.warning(message, extra={"fields": fields})

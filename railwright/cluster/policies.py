@@ -8,14 +8,13 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import msgspec
 import yaml
 
 from railwright.cluster import documents, installed_names
-from railwright.fabric import names
+from railwright.fabric import names, views
 from railwright.fabric.policy import checks, model
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -92,8 +91,12 @@ def _read_document(text: str) -> documents.Document:
         line = documents.get_line(roots[1])
         raise documents.DocumentError(f"contains {len(roots)} documents separated by '---'; keep one", line)
     document = documents.build_document(roots[0], MAX_VALUES)
-    if other := _describe_other_kind(document.tree):
-        raise documents.DocumentError(other, document.find_line(()))
+    tree = document.tree if isinstance(document.tree, dict) else {}
+    kind, version = tree.get("kind"), tree.get("apiVersion")
+    if isinstance(kind, str) and isinstance(version, str) and version.partition("/")[0] != names.DOMAIN:
+        # an error for each of its keys would hide it
+        problem = f"this is an object of kind {kind} ({version}), not a policy; give the policy itself"
+        raise documents.DocumentError(problem, document.find_line(()))
     return document
 
 
@@ -104,22 +107,6 @@ def _list_errors(document: documents.Document) -> tuple[PolicyError, ...]:
     located = policy_errors.list_errors(document, MAX_ERRORS + 1)
     errors = [PolicyError(format_path(path), line, message) for line, path, message in located]
     return tuple(errors if len(errors) <= MAX_ERRORS else [*errors[:MAX_ERRORS], _MORE])
-
-
-def _describe_other_kind(tree: Any) -> str:
-    """Return a message if the document is another object, instead of an error for each of its keys; "" otherwise.
-
-    Manifests in files are read by `read_manifest`. Here one is in the place of the policy itself.
-    """
-    kind, version = (tree.get("kind"), tree.get("apiVersion")) if isinstance(tree, dict) else (None, None)
-    if not isinstance(kind, str) or not isinstance(version, str):
-        return ""
-    if kind == "ConfigMap":
-        return "this is the manifest of a ConfigMap, not the policy in it; apply it with kubectl"
-    if version.partition("/")[0] == names.DOMAIN:
-        return ""
-    article = "an" if kind[:1] in "AEIO" else "a"
-    return f"this is {article} {kind} ({version}), not a policy; give the file of the policy or of its ConfigMap"
 
 
 def format_path(path: documents.Path) -> str:
@@ -136,17 +123,20 @@ def format_path(path: documents.Path) -> str:
 
 
 class PolicyStore:
-    """The policy in force and the state of its source. Not thread-safe: owned by one event loop."""
+    """The policy in force and the state of its source. Not thread-safe: owned by one event loop.
+
+    It is the sink of the ConfigMap, which is watched by its name.
+    """
 
     def __init__(self) -> None:
         self.current: model.Policy | None = None
+        self.config_map: views.ConfigMap | None = None
         self.valid = False
         self.errors: tuple[PolicyError, ...] = ()
-        self.generation = 0  # number of valid reads
         self._callbacks: list[Callable[[PolicyStore], None]] = []
 
     def subscribe(self, callback: Callable[["PolicyStore"], None]) -> None:
-        """Call `callback` after every result and withdrawal."""
+        """Call `callback` after every result."""
         self._callbacks.append(callback)
 
     def take(self, result: model.Policy | Rejected) -> None:
@@ -155,7 +145,6 @@ class PolicyStore:
             self.valid, self.errors = False, result.errors
         else:
             self.current, self.valid, self.errors = result, True, ()
-            self.generation += 1
         self._notify()
 
     def restore(self, policy: model.Policy) -> None:
@@ -164,10 +153,23 @@ class PolicyStore:
             self.current = policy
             self._notify()
 
-    def withdraw(self) -> None:
-        """Record that there is no policy object: the last valid policy stays, `valid` is False."""
-        message = "the policy was deleted; create it again" if self.generation else _NONE
+    def replace(self, objects: Sequence[views.ConfigMap]) -> None:
+        """Take the ConfigMap, or record that there is none: the last valid policy stays, and `valid` is False."""
+        if objects:
+            self.upsert(objects[0])
+            return
+        self.config_map = None
+        message = "the policy was deleted; create it again" if self.current else _NONE
         self.take(Rejected((PolicyError("", None, message),)))
+
+    def upsert(self, obj: views.ConfigMap) -> None:
+        """Take the ConfigMap. One without the key is an empty policy, which is rejected."""
+        self.config_map = obj
+        self.take(read((obj.data or {}).get(names.POLICY_KEY, "")))
+
+    def remove(self, _: views.ConfigMap) -> None:
+        """Record that the ConfigMap was deleted."""
+        self.replace([])
 
     def _notify(self) -> None:
         for callback in self._callbacks:

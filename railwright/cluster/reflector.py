@@ -8,8 +8,8 @@ What happens after each failure, while the sink keeps its objects:
 
     no connection, silence        resume the watch: nothing was missed, because versions continue
     an untrusted certificate      the client reads its CA again with the next request
-    401, 403, 429, 5xx            the same request again, after a pause and Retry-After; the client answers the first
-                                  401 itself, with credentials read anew
+    401, 403, 429, 5xx            the same request again, after a pause and Retry-After; after a 401 with credentials
+                                  that the client reads anew
     404 of a CRD                  there are no such objects; look again in half a minute
     410, ERROR event              list again: events may be missing
     an object that is unreadable  its last state stays; everything else goes on
@@ -36,16 +36,14 @@ import msgspec
 
 from railwright.cluster import client as clients
 from railwright.cluster import errors, resources, sinks, watch_wire
+from railwright.fabric.policy import model
 
 PAGE = 500  # objects per list page: bounds memory here and in the API server
 # page size while requests are served: a page is decoded in one go, 350 kB of pods in about a millisecond
 LATER_PAGE = 50
-WATCH_SECONDS = 240.0  # timeout of a watch, extended by up to half
-QUIET_SECONDS = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection
-ABSENT_SECONDS = 30.0  # polling interval for an absent CRD
 _SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
 _FORBIDDEN, _NOT_FOUND = 403, 404
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
+FIRST_PAUSE_SECONDS = 0.1
 LONGEST_ASKED_SECONDS = 300.0  # upper bound on Retry-After
 _MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
@@ -64,63 +62,54 @@ class _StreamError(errors.ApiError):
     """Raised if the server ends the watch with an ERROR event. Events may be missing then."""
 
 
-class Backoff:
-    """The pauses of one watch between its attempts, until `reset`."""
+CountFailure = Callable[[str, str], None]
+"""Called with (kind, reason) when a watch starts again, and with "skipped" for an object not read, or read in part."""
 
-    def __init__(self, longest_seconds: float) -> None:
-        self._longest, self._pauses = longest_seconds, 0
 
-    def reset(self) -> None:
-        """Begin with the shortest pause again."""
-        self._pauses = 0
+class WatchSpec(msgspec.Struct, frozen=True):
+    """One kind to feed into a sink: watched, or read from a snapshot.
 
-    async def pause(self, retry_after: float = 0.0) -> None:
-        """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After (seconds)."""
-        longest = min(self._longest, FIRST_PAUSE_SECONDS * 2**self._pauses)
-        self._pauses = min(self._pauses + 1, _MOST_DOUBLINGS)
-        await asyncio.sleep(min(retry_after, LONGEST_ASKED_SECONDS) + random.uniform(0, longest))  # noqa: S311 - jitter
+    `excerpt` returns the part of an object that the sink needs, with its metadata; the rest is freed before the next
+    object is decoded. `gradual`: the sink accepts a part of the first list, and gets it object by object. `is_needed`
+    is True for a policy that needs the kind. It is watched only under such a policy; None: always. `grant` names the
+    setting that grants the right to watch the kind, if not every installation has it; the server is ready without it.
+    """
+
+    kind: resources.Kind
+    sink: sinks.Sink[Any]
+    excerpt: Callable[[Any], Any] = lambda obj: obj
+    gradual: bool = False
+    is_needed: Callable[[model.PolicyDocument], bool] | None = None
+    grant: str = ""
 
 
 class Reflector:
     """Keeps one sink equal to one kind of one cluster."""
 
-    def __init__(  # noqa: PLR0913 - parameters that tests vary are given by name
+    watch_seconds = 240.0  # timeout of a watch, extended by up to half
+    quiet_seconds = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection
+    absent_seconds = 30.0  # polling interval for an absent CRD
+    longest_pause_seconds = 30.0
+
+    def __init__(
         self,
         client: clients.Client,
-        kind: resources.Kind,
-        sink: sinks.Sink[Any],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        count_failure: Callable[[str, str], None] = lambda _kind, _reason: None,
-        excerpt: Callable[[Any], Any] = lambda obj: obj,
-        gradual: bool = False,
-        grant: str = "",
-        quiet_seconds: float = QUIET_SECONDS,
-        watch_seconds: float = WATCH_SECONDS,
-        absent_seconds: float = ABSENT_SECONDS,
-        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
+        spec: WatchSpec,
+        count_failure: CountFailure = lambda _kind, _reason: None,
     ) -> None:
-        """`count_failure` gets the kind, and why its watch restarts; "skipped" for an object that is not fully read.
-
-        `excerpt` returns the part of an object that the sink needs, which bounds memory while a list is read; it must
-        keep metadata. `gradual`: the sink accepts a part of the first list, and gets it object by object. `grant` names
-        the setting that grants the right to watch the kind, "" if every installation has it.
-        """
-        self.kind = kind
+        self.kind = spec.kind
         self.synced = asyncio.Event()
         self.failure: errors.ClusterError | None = None  # the current failure; None if the last request succeeded
         self.is_denied = False  # True from a 403 until a request succeeds: other errors in between grant no right
-        self._client, self._sink, self._clock, self._count_failure = client, sink, clock, count_failure
-        self._excerpt, self._gradual, self._grant = excerpt, gradual, grant
-        self._quiet, self._watch_seconds, self._absent = quiet_seconds, watch_seconds, absent_seconds
+        self._client, self._spec, self._sink, self._count_failure = client, spec, spec.sink, count_failure
         self._version = ""  # of the newest event or list that was applied; "" if a watch cannot continue from it
         # What the sink has, by which a list is compared with it. Objects themselves are not kept: sinks keep parts.
         self._known: dict[watch_wire.Key, watch_wire.Identity] = {}
         self._logged: dict[watch_wire.Key | None, str] = {}  # errors of objects, and of the watch (None)
-        self._backoff = Backoff(longest_pause_seconds)
-        self._last_contact = clock()
-        self._decode = msgspec.json.Decoder(kind.view).decode
-        self._decode_brief = msgspec.json.Decoder(kind.brief).decode if kind.brief is not None else None
+        self._pauses = 0  # since the watch has last worked
+        self._last_contact = time.monotonic()
+        self._decode = msgspec.json.Decoder(spec.kind.view).decode
+        self._decode_brief = msgspec.json.Decoder(spec.kind.brief).decode if spec.kind.brief is not None else None
 
     @property
     def objects(self) -> int:
@@ -129,7 +118,7 @@ class Reflector:
 
     def get_age_seconds(self) -> float:
         """Return the seconds since the last contact with the API server for this kind."""
-        return self._clock() - self._last_contact
+        return time.monotonic() - self._last_contact
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -164,10 +153,10 @@ class Reflector:
             self.failure = failure
             self.is_denied = self.is_denied or failure.status == _FORBIDDEN
             message = "watch failed; the cache keeps its objects"
-            fix = self._grant if self._grant and failure.status == _FORBIDDEN else failure.sentence
+            fix = self._spec.grant if self._spec.grant and failure.status == _FORBIDDEN else failure.sentence
             self._log_once(None, str(failure), message, fix=fix)
             self._count_failure(self.kind.name, str(failure.status or _REASONS.get(type(failure), "unread")))
-        await self._backoff.pause(failure.retry_after)
+        await self._pause(failure.retry_after)
 
     async def _wait_for_crd(self) -> None:
         """Empty the sink, because an absent CRD has no objects, and wait: it may be installed at any time."""
@@ -176,7 +165,7 @@ class Reflector:
         self._record_contact()
         self.synced.set()
         self._reset_backoff()
-        await asyncio.sleep(self._absent * _draw_jitter())
+        await asyncio.sleep(self.absent_seconds * _draw_jitter())
 
     # --- lists ----------------------------------------------------------------------------------------------
 
@@ -198,7 +187,7 @@ class Reflector:
         and drop caches of unchanged objects.
         """
         at_once: list[Any] | None = None
-        if not self.synced.is_set() and not self._gradual:
+        if not self.synced.is_set() and not self._spec.gradual:
             at_once, self._known = [], {}  # also after a list that failed half way
         gone, version = dict(self._known), ""
         async for page in watch_wire.read_pages(self._client, self.kind.path, self._build_query(**limit)):
@@ -249,12 +238,12 @@ class Reflector:
         try:
             excess = _describe_excess(raw, self.kind.max_values)
             if not excess:
-                obj = self._excerpt(self._decode(raw))
+                obj = self._spec.excerpt(self._decode(raw))
                 self._logged.pop((obj.metadata.namespace, obj.metadata.name), None)
                 return obj
             if self._decode_brief is None:
                 raise msgspec.ValidationError(excess)
-            obj = self._excerpt(self._decode_brief(raw))
+            obj = self._spec.excerpt(self._decode_brief(raw))
         except watch_wire.UNREADABLE as error:
             obj, excess, effect = None, f"{type(error).__name__}: {error}", _SKIPPED
         else:
@@ -273,11 +262,11 @@ class Reflector:
             allowWatchBookmarks="true",
             resourceVersion=self._version,
             timeoutSeconds=str(
-                int(self._watch_seconds * _draw_jitter())
+                int(self.watch_seconds * _draw_jitter())
             ),  # not all watches of all replicas end together
         )
-        began, event_count = self._clock(), 0
-        stream = self._client.stream(self.kind.path, query, self._quiet, opened=self._record_contact)
+        began, event_count = time.monotonic(), 0
+        stream = self._client.stream(self.kind.path, query, self.quiet_seconds, opened=self._record_contact)
         async with contextlib.aclosing(stream) as lines:
             async for line in lines:
                 if not line.strip():
@@ -286,10 +275,10 @@ class Reflector:
                 event_count += 1
                 if event_count % SLICE == 0:
                     await asyncio.sleep(0)  # lines that arrived together are yielded without a turn for other tasks
-        if event_count or self._clock() - began >= _SHORTEST_WATCH_SECONDS:
+        if event_count or time.monotonic() - began >= _SHORTEST_WATCH_SECONDS:
             self._reset_backoff()
         else:
-            await self._backoff.pause()  # a server that closes connections at once must not be polled in a tight loop
+            await self._pause()  # a server that closes connections at once must not be polled in a tight loop
 
     async def _apply_event(self, line: bytes) -> None:
         """Apply one event to the sink, then store its version, so that the next watch repeats an event that failed."""
@@ -327,7 +316,7 @@ class Reflector:
 
     def _record_contact(self) -> None:
         """Record contact with the API server for this kind: a list, an event, or an accepted watch."""
-        self._last_contact = self._clock()
+        self._last_contact = time.monotonic()
         self.failure, self.is_denied = None, False
 
     def _build_query(self, **parameters: str) -> dict[str, str]:
@@ -335,8 +324,14 @@ class Reflector:
 
     def _reset_backoff(self) -> None:
         """Make pauses short again, and log the next failure even if it equals the last one."""
-        self._backoff.reset()
+        self._pauses = 0
         self._logged.pop(None, None)
+
+    async def _pause(self, retry_after: float = 0.0) -> None:
+        """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After (seconds)."""
+        longest = min(self.longest_pause_seconds, FIRST_PAUSE_SECONDS * 2**self._pauses)
+        self._pauses = min(self._pauses + 1, _MOST_DOUBLINGS)
+        await asyncio.sleep(min(retry_after, LONGEST_ASKED_SECONDS) + random.uniform(0, longest))  # noqa: S311 - jitter
 
     def _log_once(self, key: watch_wire.Key | None, error: str, message: str, **fields: str) -> None:
         """Log an error of an object (None: of the watch), unless it equals the last one and has not ended."""

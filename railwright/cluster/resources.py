@@ -24,7 +24,6 @@ class Kind(msgspec.Struct, frozen=True):
     field_selector: str = ""
     max_values: int | None = None  # commas of an object that is read: list entries and keys, and those in strings
     brief: type[Any] | None = None  # view of an object with more values, which is skipped if this is None
-    title: str = ""  # for people; "" if `name` needs no explanation
     snapshot_kind: str = ""
 
     def __post_init__(self) -> None:
@@ -36,11 +35,6 @@ class Kind(msgspec.Struct, frozen=True):
     def group(self) -> str:
         """Return the API group, "" for that of Pods."""
         return self.path.split("/")[2] if self.path.startswith("/apis/") else ""
-
-    @property
-    def words(self) -> str:
-        """Return the plural name of the kind for messages."""
-        return self.title or self.name
 
 
 MAX_POD_VALUES = 15_000  # the webhook admits pods with at most 10,000; controllers and kubelets add to them later
@@ -62,7 +56,6 @@ POLICY = Kind(
     f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps",
     views.ConfigMap,
     field_selector=f"metadata.name={installed_names.POLICY}",
-    title="the policy",
 )
 
 
@@ -77,15 +70,13 @@ NADS = _define(
     "network-attachment-definitions",
     views.NetworkAttachmentDefinition,
     name="network-attachment-definitions",
-    title="Multus networks",
 )
 NODE_TOPOLOGIES = _define(
     "topology.node.k8s.io/v1alpha2",
     "noderesourcetopologies",
     node_views.NodeResourceTopology,
-    title="NUMA topologies of nodes",
 )
-HYPER_NODES = _define("topology.volcano.sh/v1alpha1", "hypernodes", hypernodes.HyperNode, title="Volcano's HyperNodes")
+HYPER_NODES = _define("topology.volcano.sh/v1alpha1", "hypernodes", hypernodes.HyperNode)
 # Dynamic Resource Allocation: stable from Kubernetes 1.34, the taint rules from 1.37
 _ALLOCATION = "resource.k8s.io/v1"
 RESOURCE_SLICES = _define(_ALLOCATION, "resourceslices", objects.ResourceSlice)
@@ -101,7 +92,6 @@ def _build_kind(kind: frameworks.SizeKind) -> Kind:
         kind.view,
         optional="." in kind.group,  # those of a CRD, or off by default; batch and apps are always there
         max_values=frameworks.MAX_VALUES,
-        title="jobs and PodGroups that state gang sizes",
         snapshot_kind=kind.display_name,  # a snapshot does not distinguish versions
     )
 

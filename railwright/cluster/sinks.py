@@ -63,23 +63,16 @@ class Values(Generic[T, V]):
             self.version += 1
 
 
-class Several(Generic[T]):
-    """Forwards every call to several sinks, in this order."""
+def combine(*several: Sink[T]) -> Functions[T]:
+    """Return a sink that forwards every call to several ones, in this order."""
 
-    def __init__(self, *sinks: Sink[T]) -> None:
-        self._sinks = sinks
+    def forward(name: str) -> Callable[[Any], None]:
+        calls = [getattr(sink, name) for sink in several]
 
-    def replace(self, objects: Sequence[T]) -> None:
-        """Forward to each sink."""
-        for sink in self._sinks:
-            sink.replace(objects)
+        def call_each(given: Any) -> None:
+            for call in calls:
+                call(given)
 
-    def upsert(self, obj: T) -> None:
-        """Forward to each sink."""
-        for sink in self._sinks:
-            sink.upsert(obj)
+        return call_each
 
-    def remove(self, obj: T) -> None:
-        """Forward to each sink."""
-        for sink in self._sinks:
-            sink.remove(obj)
+    return Functions(forward("replace"), forward("upsert"), forward("remove"))

@@ -4,7 +4,7 @@ Kinds without a view are ignored, as a cluster also contains kinds that are not 
 """
 
 import contextlib
-import logging
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -35,8 +35,6 @@ _UNREADABLE = frozenset({"resource.k8s.io/v1alpha2", "resource.k8s.io/v1alpha3",
 # The key of an object without apiVersion: the first row of its kind.
 _FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*KINDS])}
 
-_LOG = logging.getLogger(__name__)
-
 
 class SnapshotError(ValueError):
     """Raised if the text is not a snapshot. The message names the object and the reason."""
@@ -48,14 +46,10 @@ def read(text: str) -> dict[str, list[Any]]:
     trees = [tree for tree in _read_trees(text) if tree is not None]  # None: an empty document between two separators
     if not trees:
         raise SnapshotError("is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them")
-    for tree in trees:
-        for obj in list_objects(tree):
-            row = _find_row(obj)
-            if row in KINDS:
-                _check_version(row, obj)
-                views_by_kind[row].append(_convert_to_view(row, obj))
-            else:
-                _LOG.debug("snapshot: kind %r is not read", row)
+    for obj in itertools.chain.from_iterable(map(list_objects, trees)):
+        row = _find_row(obj)
+        if row in KINDS:
+            views_by_kind[row].append(_convert_to_view(row, obj))
     return views_by_kind
 
 
@@ -69,45 +63,31 @@ def _find_row(obj: Mapping[str, Any]) -> str:
     return kind if is_row else f"{kind}.{group}"  # other projects have a Node or an Event of their own
 
 
-def _check_version(row: str, obj: Mapping[str, Any]) -> None:
-    """Raise SnapshotError for an object in an unsupported version, because its devices would be missing."""
-    version = str(obj.get("apiVersion"))
-    if version in _UNREADABLE:
-        raise SnapshotError(
-            f"{row} {format_name(obj)}: apiVersion: {version} is not read; expected resource.k8s.io/v1, which "
-            "kubectl get -o json writes on Kubernetes 1.34 and later"
-        )
-
-
 def _read_trees(text: str) -> Iterator[Any]:
     if text.lstrip()[:1] in ("{", "["):
-        with contextlib.suppress(
-            msgspec.DecodeError, RecursionError
-        ):  # YAML's flow style; real errors get their line below
+        # YAML's flow style begins like JSON; real errors get their line below
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
             yield msgspec.json.decode(text)  # ten times faster than parsing it as YAML
             return
     try:
-        for root in documents.parse(text):
-            yield documents.build_tree(root)
+        yield from map(documents.build_tree, documents.parse(text))
     except documents.DocumentError as error:
         raise SnapshotError(str(error)) from None
 
 
 def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
+    version, name = obj.get("apiVersion"), f"{obj['kind']} {format_name(obj)}"
+    if version in _UNREADABLE:  # its devices would be missing
+        raise SnapshotError(
+            f"{name}: apiVersion: {version} is not read; expected resource.k8s.io/v1, which kubectl get -o json writes "
+            "on Kubernetes 1.34 and later"
+        )
     try:
         return msgspec.convert(documents.remove_nulls(obj), KINDS[row].view)
     except msgspec.ValidationError as error:
-        raise SnapshotError(f"{obj['kind']} {format_name(obj)}: {error}") from None
+        raise SnapshotError(f"{name}: {error}") from None
     except RecursionError:
-        raise SnapshotError(f"{obj['kind']} {format_name(obj)}: is nested too deeply") from None
-
-
-_MAX_DEPTH = 8  # a List in a List is unusual but legal; nobody nests deeper
-
-
-def list_objects(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a document, each with its kind. Raises SnapshotError."""
-    return _list_nested(tree, {}, 0)
+        raise SnapshotError(f"{name}: is nested too deeply") from None
 
 
 def format_name(obj: Mapping[str, Any]) -> str:
@@ -118,19 +98,19 @@ def format_name(obj: Mapping[str, Any]) -> str:
     return repr("/".join(str(metadata[key])[:253] for key in ("namespace", "name") if metadata.get(key)))
 
 
-def _list_nested(tree: Any, defaults: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a tree. `defaults`: items of a typed list such as NodeList may lack kind and apiVersion."""
+def list_objects(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a document, each with its kind, with Lists unfolded. Raises SnapshotError.
+
+    Items of a typed list such as NodeList may lack kind and apiVersion.
+    """
     if not isinstance(tree, dict):
         raise SnapshotError("expected an object with apiVersion, kind and metadata")
-    kind = tree.get("kind") or defaults.get("kind", "")
-    version = tree.get("apiVersion") or defaults.get("apiVersion")
+    kind, version = tree.get("kind"), tree.get("apiVersion")
     if not isinstance(kind, str) or not kind:
         raise SnapshotError(f"{format_name(tree)} has no kind; expected an object with apiVersion, kind and metadata")
     if not kind.endswith("List") or not isinstance(tree.get("items"), list | None):
-        yield {**tree, "kind": kind, **({"apiVersion": version} if version else {})}
+        yield tree
         return
-    if depth >= _MAX_DEPTH:
-        raise SnapshotError(f"Lists are nested deeper than {_MAX_DEPTH}")
-    defaults = {"kind": kind.removesuffix("List"), "apiVersion": version if kind != "List" else None}
+    defaults = {"kind": kind.removesuffix("List"), "apiVersion": version} if kind != "List" else {}
     for item in tree.get("items") or ():
-        yield from _list_nested(item, defaults, depth + 1)
+        yield from list_objects({**defaults, **item} if isinstance(item, dict) else item)

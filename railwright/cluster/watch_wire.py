@@ -127,21 +127,11 @@ async def list_objects(
 ) -> list[Any]:
     """Return all objects of `path`, decoded as `view`.
 
-    Raises ClusterError, also for a response that is no list, and for an object that cannot be decoded. If the list
-    expires between pages, it is read again in one request, as client-go's pager does.
+    Raises ClusterError, also for a response that is no list, and for an object that cannot be decoded.
     """
+    read, pages = msgspec.json.Decoder(view).decode, read_pages(client, path, {**(query or {}), "limit": _PAGE})
     try:
-        return await _list_pages(client, path, view, {**(query or {}), "limit": _PAGE})
-    except errors.ApiError as error:
-        if error.status != GONE:
-            raise
-    return await _list_pages(client, path, view, query or {})
-
-
-async def _list_pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
-    read = msgspec.json.Decoder(view).decode
-    try:
-        return [read(item) async for page in read_pages(client, path, query) for item in page.items or ()]
+        return [read(item) async for page in pages for item in page.items or ()]
     except UNREADABLE as error:
         raise errors.build_undecoded(path, str(error)) from None
 

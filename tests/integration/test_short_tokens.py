@@ -79,7 +79,7 @@ async def test_a_watch_and_requests_go_on_when_the_first_token_has_expired(
     monkeypatch.setattr(clients, "RENEW_SECONDS", 1.0)
     client, cache = await clients.connect(write_kubeconfig(lifetime=15)), Cache()
     first = {"Authorization": f"Bearer {await client.get_token()}"}
-    source = reflector.Reflector(client, resources.NAMESPACES, cache, count_failure=lambda *_: None)
+    source = reflector.Reflector(client, reflector.WatchSpec(resources.NAMESPACES, cache))
     watching = asyncio.create_task(source.run())
 
     async def has_expired() -> bool:

@@ -237,7 +237,9 @@ async def test_a_watch_goes_on_after_the_token_with_which_it_began_has_expired(s
         api_stub.serve(answer) as port,
         connected(write(folder, user, f"http://127.0.0.1:{port}/")) as client,
     ):
-        source = reflector.Reflector(client, resources.NODES, cache, count_failure=lambda *why: counted.append(why))
+        source = reflector.Reflector(
+            client, reflector.WatchSpec(resources.NODES, cache), lambda *why: counted.append(why)
+        )
         watching = asyncio.create_task(source.run())
         await cache.until(lambda: "a" in cache.objects)
         (folder / "status").write_text(json.dumps({"token": "second"}))
@@ -290,7 +292,7 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(server, 
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(folder / "ca.crt"))
     monkeypatch.setattr(incluster_config, "TOKEN_REFRESH_PERIOD", dt.timedelta(0))  # instead of a minute
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(errors.ConfigurationError, match="in-cluster account: Service host/port is not set") as raised:
+    with pytest.raises(errors.ConfigurationError, match="of a pod to use: Service host/port is not set") as raised:
         await clients.connect(None)
     assert raised.value.sentence.endswith("; give --kubeconfig FILE outside a cluster")
     (folder / "token").write_text("first")
@@ -343,8 +345,10 @@ async def test_a_credential_plugin_that_times_out_is_an_error(folder, monkeypatc
 
 
 @pytest.mark.parametrize("user", [{"token": "t"}, CERTIFIED], ids=["token", "certificate"])
-async def test_a_watch_outlives_its_credentials_once(server, folder, authority, monkeypatch, user):
-    """After a 401 they are read again, and a watch keeps its connection; after the next one it ends, to be resumed."""
+async def test_a_watch_keeps_its_connection_until_the_client_certificate_changes(
+    server, folder, authority, monkeypatch, user
+):
+    """After a 401 the credentials are read again. A watch that ends is resumed."""
     monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
     more, refused = asyncio.Event(), []
 
@@ -376,6 +380,12 @@ async def test_a_watch_outlives_its_credentials_once(server, folder, authority, 
             await refuse_once(client, "/refused")
             more.set()
             assert await anext(lines) == b"two"
+            if user != CERTIFIED:
+                return
+            new = pki.issue_certificate(
+                authority, common_name="new", hosts=[], usages={"client"}, now=NOW, lifetime=DAY
+            )
+            (folder / "client.pem").write_bytes(new.certificate_pem + new.key_pem)
             waiting = asyncio.create_task(anext(lines))
             await refuse_once(client, "/refused-again")
             with pytest.raises(errors.UnreachableError):

@@ -12,7 +12,7 @@ import shell
 from aiohttp import web
 from api_stub import bookmark, event, listing, node, status
 
-from railwright.cluster import reflector, resources, watch_wire
+from railwright.cluster import reflector, resources
 
 
 async def test_the_cache_follows_the_list_and_its_events(stub, watch):
@@ -55,13 +55,6 @@ async def test_objects_deleted_between_lists_are_removed(stub, watch):
     source, cache, _ = watch()
     await shell.until(lambda: "9" in stub.watched_from())
     assert (set(cache.objects), source.objects) == ({"a", "c"}, 2)
-
-
-async def test_commands_list_without_pages_too(stub, client):
-    stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
-    objects = await watch_wire.list_objects(client, "/api/v1/nodes", resources.NODES.view)
-    assert [item.metadata.name for item in objects] == ["z"]
-    assert not {"limit", "continue"} & stub.asked[2].query.keys()
 
 
 async def test_a_silent_watch_is_resumed_without_a_log_line(stub, watch, caplog):

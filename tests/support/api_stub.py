@@ -193,15 +193,12 @@ async def watch(client):
     """`await watch(kind)`: a running reflector over a fresh cache, with short pauses."""
     running = []
 
-    def start(kind=resources.NODES, **options):
+    def start(kind=resources.NODES, *, gradual=False, **seconds):
         cache, restarts = Cache(), []
         made = reflector.Reflector(
-            client,
-            kind,
-            cache,
-            count_failure=lambda _, reason: restarts.append(reason),
-            **{"longest_pause_seconds": 0.05, "absent_seconds": 0.05, **options},
+            client, reflector.WatchSpec(kind, cache, gradual=gradual), lambda _, reason: restarts.append(reason)
         )
+        vars(made).update({"longest_pause_seconds": 0.05, "absent_seconds": 0.05, **seconds})
         running.append(asyncio.create_task(made.run()))
         return made, cache, restarts
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import cost_budget
+import msgspec
 import pytest
 
-from railwright.cluster import reflector, sinks, sources, watch_wire
+from railwright.cluster import reflector, sinks, watch_wire
 
 
 @pytest.fixture(autouse=True)
@@ -28,14 +29,14 @@ def is_stored(row: cost_budget.Row) -> bool:
     return not row.title.startswith("metadata.ownerReferences: entries of depth -1")
 
 
-async def add(spec: sources.WatchSpec, body: bytes) -> reflector.Reflector:
+async def add(spec: reflector.WatchSpec, body: bytes) -> reflector.Reflector:
     """Add an object by a watch event, then send it again as changed. Return the reflector.
 
     The object is decoded once, so that only one version counts.
     """
     added: list[Any] = []
     record = sinks.Functions[Any](added.extend, added.append, lambda _: None)
-    source = reflector.Reflector(None, spec.kind, sinks.Several(spec.sink, record), excerpt=spec.excerpt)  # type: ignore[arg-type]  # asks nothing
+    source = reflector.Reflector(None, msgspec.structs.replace(spec, sink=sinks.combine(spec.sink, record)))  # type: ignore[arg-type]  # asks nothing
     with contextlib.suppress(*watch_wire.UNREADABLE):  # its metadata is not that of an object
         await source._apply_event(b'{"type":"ADDED","object":' + body + b"}")
     await asyncio.sleep(0)

@@ -17,16 +17,11 @@ async def watch_by(stub, tmp_path):
     """Return `async with watch_by(port)`: a reflector that connects to the stub by that port or a kubeconfig."""
 
     @contextlib.asynccontextmanager
-    async def open_watch(port=0, *, kubeconfig=None, kind=resources.NODES, sink=None, **options):
+    async def open_watch(port=0, *, kubeconfig=None, kind=resources.NODES, sink=None, **seconds):
         made = await clients.connect(str(kubeconfig or api_stub.kubeconfig(tmp_path, port)))
         cache, restarts = sink or api_stub.Cache(), []
-        source = reflector.Reflector(
-            made,
-            kind,
-            cache,
-            count_failure=lambda _, reason: restarts.append(reason),
-            **{"longest_pause_seconds": 0.05, **options},
-        )
+        source = reflector.Reflector(made, reflector.WatchSpec(kind, cache), lambda _, reason: restarts.append(reason))
+        vars(source).update({"longest_pause_seconds": 0.05, **seconds})
         running = asyncio.create_task(source.run())
         try:
             yield source, cache, restarts

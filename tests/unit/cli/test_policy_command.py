@@ -45,8 +45,11 @@ def test_json_has_the_errors_of_each_file_or_its_digest_and_fabrics(tmp_path, ca
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job", "this is a Job (batch.volcano.sh/v1alpha1)"),
-        ("apiVersion: v1\nkind: Endpoints", "this is an Endpoints (v1)"),
+        (
+            "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job",
+            "Job (batch.volcano.sh/v1alpha1)",
+        ),
+        ("apiVersion: v1\nkind: Endpoints", "Endpoints (v1)"),
     ],
 )
 def test_an_object_of_another_kind_is_one_error_and_not_one_for_each_key(tmp_path, capsys, head, said):
@@ -54,18 +57,18 @@ def test_an_object_of_another_kind_is_one_error_and_not_one_for_each_key(tmp_pat
     file.write_text(f"# of a job\n{head}\nmetadata: {{name: a}}\nspec: {{tasks: []}}\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1
     first, last = capsys.readouterr().out.splitlines()
-    assert first == f"{file}:2: {said}, not a policy; give the file of the policy or of its ConfigMap"
+    assert first == f"{file}:2: this is an object of kind {said}, not a policy; give the policy itself"
     assert last == "1 error: this policy would be rejected"
 
 
-def test_a_manifest_in_the_place_of_the_policy_is_one_error_that_says_how_to_apply_it(tmp_path, capsys):
+def test_a_manifest_in_the_place_of_the_policy_is_one_error(tmp_path, capsys):
     """As `kubectl create configmap --from-file` stores it, if the file has the manifest and not the policy alone."""
     manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: railwright-policy}\ndata: {}\n"
     file = tmp_path / "stored.yaml"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": {"policy.yaml": manifest}}))
     assert command_line.main(["policy", "validate", str(file)]) == 1
     first, last = capsys.readouterr().out.splitlines()
-    assert "this is the manifest of a ConfigMap, not the policy in it; apply it with kubectl" in first
+    assert "this is an object of kind ConfigMap (v1), not a policy; give the policy itself" in first
     assert last == "1 error: this policy would be rejected"
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from railwright.cluster import errors, last_policy, policies, sources
+from railwright.cluster import errors, last_policy, policies
 from railwright.fabric import views
 
 GOOD = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp}}\n"
@@ -46,13 +46,12 @@ class Server:
 
     def __init__(self, cluster: ApiServer, *, writes: bool = True) -> None:
         self.store = policies.PolicyStore()
-        self.watched = sources.PolicyConfigMap(self.store)
-        self.last = last_policy.LastPolicy(cluster, self.store, self.watched, writes=writes)
+        self.last = last_policy.LastPolicy(cluster, self.store, writes=writes)
 
     async def see(self, text: str | None, version: str = "9", uid: str = "u") -> None:
         """Pass a version of the policy to the copier, and run it."""
         metadata = views.ObjectMeta(name="railwright-policy", uid=uid, resource_version=version)
-        self.watched.replace([] if text is None else [views.ConfigMap(metadata=metadata, data={"policy.yaml": text})])
+        self.store.replace([] if text is None else [views.ConfigMap(metadata=metadata, data={"policy.yaml": text})])
         task = asyncio.create_task(self.last.run())
         for _ in range(20):
             await asyncio.sleep(0)

@@ -1,7 +1,5 @@
 """The policy ConfigMap: its text is read whenever it changes."""
 
-import msgspec
-
 from extender import __main__ as extender_main
 from railwright.cluster import policies, policy_errors, sources
 from railwright.fabric import names, views
@@ -18,33 +16,18 @@ def config_map(text: str) -> views.ConfigMap:
     return views.ConfigMap(metadata=metadata, data={names.POLICY_KEY: text})
 
 
-def device(store: policies.PolicyStore) -> str:
-    return store.current.document.fabrics["ib"].rails[0].device
-
-
 def test_missing_and_deleted_policies_are_reported_differently():
     origin = sources.Sources(policies.PolicyStore(), None)
-    origin.policy_object.replace([])
+    origin.store.replace([])
     assert origin.find_policy_problem() == (
         "no valid policy yet: not found; create ConfigMap railwright-policy in namespace railwright-system with the"
         " key policy.yaml"
     )
-    origin.policy_object.replace([config_map(GOOD.format(device="mlx5_0"))])
+    origin.store.replace([config_map(GOOD.format(device="mlx5_0"))])
     assert origin.find_policy_problem() == ""
-    origin.policy_object.remove(config_map(""))
+    origin.store.remove(config_map(""))
     assert origin.store.errors[0].message == "the policy was deleted; create it again"
     assert origin.find_policy_problem() == "", "the last good one is in force"
-
-
-def test_a_config_map_of_another_name_has_no_effect():
-    store = policies.PolicyStore()
-    source = sources.PolicyConfigMap(store)
-    good, other = config_map(GOOD.format(device="mlx5_0")), config_map("")
-    renamed = msgspec.structs.replace(other, metadata=msgspec.structs.replace(other.metadata, name="other"))
-    source.replace([good, renamed])
-    source.upsert(renamed)
-    source.remove(renamed)
-    assert (device(store), store.valid) == ("mlx5_0", True)
 
 
 def test_servers_import_the_validator_of_invalid_policies_at_their_start():

@@ -27,14 +27,8 @@ class Watch:
     def __init__(self) -> None:
         self.known, self.skipped = state.State(), []
         (spec,) = [watch for watch in state.list_watches(self.known) if watch.kind is resources.PLACED_PODS]
-        self.source = reflector.Reflector(
-            None,
-            spec.kind,
-            self,
-            excerpt=spec.excerpt,
-            count_failure=lambda *counted: self.skipped.append(counted),
-            gradual=True,
-        )
+        watched = msgspec.structs.replace(spec, sink=self)
+        self.source = reflector.Reflector(None, watched, lambda *counted: self.skipped.append(counted))
         self.sink, self.pod = spec.sink, None
 
     def upsert(self, pod) -> None:
@@ -81,7 +75,7 @@ def test_a_pod_keeps_its_node_its_claims_its_controller_and_what_its_containers_
 def test_a_job_with_too_many_values_is_left_out():
     (spec,) = [watch for watch in state.list_watches(state.State()) if watch.kind.name == "jobs.batch.volcano.sh"]
     skipped = []
-    source = reflector.Reflector(None, spec.kind, spec.sink, count_failure=lambda *counted: skipped.append(counted))
+    source = reflector.Reflector(None, spec, lambda *counted: skipped.append(counted))
     tree = {"metadata": {"name": "j", "uid": "u"}, "spec": {"tasks": [{}] * (frameworks.MAX_VALUES + 1)}}
     asyncio.run(source._apply_event(msgspec.json.encode({"type": "ADDED", "object": tree})))
     assert (source.objects, skipped) == (0, [(spec.kind.name, "skipped")])

@@ -1,6 +1,6 @@
 """Events on the ConfigMap with the policy."""
 
-from railwright.cluster import policies, sources
+from railwright.cluster import policies
 from railwright.fabric import names, views
 from webhook import object_events
 
@@ -28,14 +28,13 @@ def config_map(text: str) -> views.ConfigMap:
 
 def test_errors_are_posted_on_the_config_map_and_so_is_the_first_valid_policy_after_them():
     poster, store = Poster(), policies.PolicyStore()
-    policy_object = sources.PolicyConfigMap(store)
-    object_events.PolicyEvents(poster, store, policy_object)
-    policy_object.replace([config_map(TEXT.replace("tcp", "tpc"))])
+    object_events.PolicyEvents(poster, store)
+    store.replace([config_map(TEXT.replace("tcp", "tpc"))])
     assert poster.take() == [("ConfigMap", "c", True, "PolicyInvalid")]
     assert poster.messages[0].startswith("there is no policy in force; line 2: fabrics.f.transport: ")
-    policy_object.upsert(config_map(TEXT))
+    store.upsert(config_map(TEXT))
     assert poster.take() == [("ConfigMap", "c", False, "PolicyInForce")]
-    policy_object.upsert(config_map(TEXT))
+    store.upsert(config_map(TEXT))
     assert poster.take() == [], "it was valid before"
-    policy_object.upsert(config_map("fabrics: {}"))
+    store.upsert(config_map("fabrics: {}"))
     assert poster.messages[-1].startswith("the last valid policy stays in force; ")
