@@ -53,7 +53,7 @@ def handle(
     if isinstance(outcome, plan.NotOptedIn):
         if not opt_in.awaits_namespace(pod, cluster_facts, policy.document.accelerators):
             return reviews.allow(request, outcome.warnings)
-        planned, outcome = pod, _build_unknown_namespace(request, pod)
+        planned, outcome = pod, _build_namespace_refusal(request, pod)
     if is_enforced and isinstance(outcome, plan.Refusal):
         return _reject(request, pod, outcome)
     answer = _build_injection(outcome) if isinstance(outcome, plan.Injection) and is_enforced else _warn(outcome)
@@ -114,7 +114,7 @@ def _handle_without_policy(
     if opt_in.find_label(pod, cluster_facts.namespace_labels) is None:
         if not opt_in.awaits_namespace(pod, cluster_facts):
             return reviews.allow(request)
-        return _reject(request, pod, _build_unknown_namespace(request, pod))
+        return _reject(request, pod, _build_namespace_refusal(request, pod))
     problem = (
         "railwright has no policy in force yet: it may still be starting, so try again in a moment; if that does not "
         "help, the policy is missing or invalid: ask a cluster administrator to run `railwright check`"
@@ -122,7 +122,7 @@ def _handle_without_policy(
     return _reject(request, pod, _build_refusal(request, pod, "no-policy", problem))
 
 
-def _build_unknown_namespace(request: reviews.Request[views.Pod], pod: views.Pod) -> plan.Refusal:
+def _build_namespace_refusal(request: reviews.Request[views.Pod], pod: views.Pod) -> plan.Refusal:
     problem = (
         f"the labels of namespace {request.namespace} are not known yet, so label {names.FABRIC} there may or may not "
         "opt the pod in; try again, or set the label on the pod"

@@ -58,7 +58,7 @@ async def send_review(stage, body: bytes) -> dict:
         return (await answer.json())["response"]
 
 
-def same(given: dict, response: dict, about_object: int = 0) -> bool:
+def assert_same(given: dict, response: dict, about_object: int = 0) -> bool:
     """Assert that the explanation has the server's answer, with an equal patch.
 
     The first `about_object` warnings are about the object, which the review of its pod does not have.
@@ -84,7 +84,7 @@ async def test_explain_shows_the_running_servers_patch_for_every_manifest(stage,
             continue  # a policy, or what a cluster needs beside the job
         for one, template in zip(await explained(path), made, strict=True):
             response = await send_review(stage, previews.build_review(template.pod, previews.POD, template.namespace))
-            concerned += same(one, response, len(template.warnings))
+            concerned += assert_same(one, response, len(template.warnings))
     assert concerned > 20, "most of them opt in"
 
 
@@ -105,5 +105,5 @@ async def test_explain_shows_the_running_servers_patch_for_a_captured_pod(stage,
     file = tmp_path / "pod.yaml"
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **request["object"]}))
     (given,) = await explained(file, "-n", request["namespace"])
-    concerned = same(given, await send_review(stage, json.dumps(review).encode()))
+    concerned = assert_same(given, await send_review(stage, json.dumps(review).encode()))
     assert concerned or label in {"none", "as captured"}

@@ -124,11 +124,11 @@ class Controllers:
             if document["kind"] not in _NOT_CREATED:
                 route = _by_url if self._enter else _on_loopback
                 await self._api.create(route(document, place.webhook))
-        definitions = _of_kind(documents, "CustomResourceDefinition")
+        definitions = _list_kind(documents, "CustomResourceDefinition")
         await conditions.wait_established(self._api, *(definition["metadata"]["name"] for definition in definitions))
-        (deployment,) = _of_kind(documents, "Deployment")
+        (deployment,) = _list_kind(documents, "Deployment")
         process = self._launch(name, ready.program, place, deployment)
-        for secret in _of_kind(documents, "Secret"):
+        for secret in _list_kind(documents, "Secret"):
             await self._mount(secret["metadata"], place.folder / _CERTIFICATES, process)
         health = components.Health(f"http://{components.LOOPBACK}:{place.health}/healthz")
         await schedulers.healthy(self._session, health, process)
@@ -207,7 +207,7 @@ def _documents(name: str, path: pathlib.Path) -> Iterator[dict[str, Any]]:
             yield yaml.load(text, Loader=yaml.CSafeLoader)
 
 
-def _of_kind(documents: list[api.Object], kind: str) -> list[api.Object]:
+def _list_kind(documents: list[api.Object], kind: str) -> list[api.Object]:
     return [document for document in documents if document["kind"] == kind]
 
 

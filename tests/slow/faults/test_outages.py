@@ -20,7 +20,7 @@ def pod(name: str = "p", fabric: str = "", *, gpus: int = 1) -> dict:
     return manifests.pod(name, fabric, limits=limits, container=container, schedulerName="nobody")
 
 
-def whole(created: dict, template: dict | None = None) -> bool:
+def is_whole(created: dict, template: dict | None = None) -> bool:
     """Return True if the pod is injected, False if it equals its template. Fails if it is injected in part."""
     container = created["spec"]["containers"][0]
     rail = "x.y/hca"
@@ -83,7 +83,7 @@ async def test_03_only_opted_in_pods_need_a_webhook(fault, plane, namespace, sit
     await shipped(port)
 
     async def is_injected() -> bool:
-        return whole(await create(plane, namespace, pod(fabric="ib")))
+        return is_whole(await create(plane, namespace, pod(fabric="ib")))
 
     await waiting.wait(is_injected, describe="the shipped configuration to be in force")
     await site.webhook.stop()
@@ -142,7 +142,7 @@ async def test_04_every_pod_that_passes_a_webhook_failing_open_is_reported(fault
         return any("railwright has not injected" in warning for warning in plane.api.warnings)
 
     await waiting.wait(is_warned, describe="a pod to pass with a warning")
-    assert not whole(await plane.api.create(pod("slipped", "ib"), namespace=namespace))
+    assert not is_whole(await plane.api.create(pod("slipped", "ib"), namespace=namespace))
     texts = {json.dumps(event): event for event in audit_log.read(plane.parts.audit_log)}
     [slipped] = [event for text, event in texts.items() if '"slipped"' in text and namespace in text]
     annotations = slipped["annotations"]
@@ -217,7 +217,7 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
         async def is_settled() -> bool:
             if (message := await refusal(plane, namespace, pod("probe"))) or not opted_in:
                 assert not message, message
-            return whole(await plane.api.create(pod("probe"), namespace=namespace, dry_run=True)) is opted_in
+            return is_whole(await plane.api.create(pod("probe"), namespace=namespace, dry_run=True)) is opted_in
 
         await waiting.wait(is_settled, describe=f"the namespace to be opted {'in' if opted_in else 'out'}")
 
@@ -230,7 +230,7 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
         await wait_until_settled(opted_in=opted_in)
         await plane.api.patch("batch/v1/Job", "train", {"spec": {"parallelism": 40}}, namespace)
         pods = await wait_for_pods(plane, namespace, 40)
-        counts = [sum(whole(pod, job["spec"]["template"]) is state for pod in pods) for state in (True, False)]
+        counts = [sum(is_whole(pod, job["spec"]["template"]) is state for pod in pods) for state in (True, False)]
         assert counts[0] >= 10 if opted_in else counts[1] >= 10, counts
         seen.append(counts)
         await plane.api.delete_all("batch/v1/Job", namespace)

@@ -36,11 +36,13 @@ async def test_24_a_gang_of_two_policy_versions_is_placed_whole(fault, plane, ku
 
         async def is_replaced():
             made_pod = gangs.pod("dry-0", labels=group, **gated)
-            return record(await plane.api.create(made_pod, namespace=namespace, dry_run=True)) != record(admitted[0])
+            return read_record(await plane.api.create(made_pod, namespace=namespace, dry_run=True)) != read_record(
+                admitted[0]
+            )
 
         await waiting.wait(is_replaced, describe="the new policy to be in force")
         admitted += [await make_member(plane, namespace, index, group, gated) for index in (2, 3)]
-        versions = {record(pod) for pod in admitted}
+        versions = {read_record(pod) for pod in admitted}
         assert len(versions) == 2
         for pod in admitted:
             await plane.api.patch("Pod", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
@@ -63,7 +65,7 @@ async def make_member(plane, namespace: str, index: int, labels: dict, spec: dic
     return await plane.api.create(gangs.pod(f"train-{index}", labels=labels, **spec), namespace=namespace)
 
 
-def record(pod: dict) -> str:
+def read_record(pod: dict) -> str:
     digest: str = json.loads(pod["metadata"]["annotations"][RECORD])["policy"]
     return digest
 

@@ -175,15 +175,15 @@ async def test_23_a_pod_keeps_the_values_of_the_first_replica(fault, plane, name
     try:
         created = await waiting.wait(lambda: by_both(plane, namespace), describe="both replicas to be called")
         for _ in range(20):
-            assert parts(await by_both(plane, namespace)) == parts(created), "all pods alike"
+            assert read_values(await by_both(plane, namespace)) == read_values(created), "all pods alike"
         again = {**POD, "metadata": {**POD["metadata"], "annotations": created["metadata"]["annotations"]}}
         again["spec"] = {**POD["spec"], "containers": [without_token(created["spec"]["containers"][0])]}
-        assert parts(await plane.api.create(again, namespace=namespace, dry_run=True)) == parts(created), (
+        assert read_values(await plane.api.create(again, namespace=namespace, dry_run=True)) == read_values(created), (
             "nothing grows"
         )
     finally:
         await plane.api.delete("MutatingWebhookConfiguration", second)
-    variables, limits = parts(created)
+    variables, limits = read_values(created)
     assert (variables["MARKER"], variables["NCCL_IB_HCA"]) == ("1", "=mlx5_1"), (
         "values of the first, none of the second"
     )
@@ -208,7 +208,7 @@ async def by_both(plane, namespace: str) -> dict:
     return created
 
 
-def parts(created: dict) -> tuple[dict, dict]:
+def read_values(created: dict) -> tuple[dict, dict]:
     container = created["spec"]["containers"][0]
     return {entry["name"]: entry.get("value") for entry in container["env"]}, container["resources"]["limits"]
 

@@ -14,7 +14,7 @@ def head(path: str, more: str) -> bytes:
     return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{more}\r\n\r\n".encode()
 
 
-def admits(answer: shell.Answer) -> bool:
+def is_admitted(answer: shell.Answer) -> bool:
     return answer.status == 200 and json.loads(answer.body)["response"]["allowed"]
 
 
@@ -44,7 +44,7 @@ async def test_31_an_endless_chunked_body_is_cut(fault, tmp_path, started):
     assert {status for status, _ in at_once} == {413}
     assert grown < 8 * 7 * MIB + 16 * MIB, "more than the bodies that were under way at once"
     caller = await server.open()
-    assert admits(await caller.ask(admitting.review(admitting.pod()), path="/mutate/pods"))
+    assert is_admitted(await caller.ask(admitting.review(admitting.pod()), path="/mutate/pods"))
     await caller.close()
     fault.saw(
         f"16 endless bodies, 8 of them at once: 16 times 413 at 7 MiB, {grown / MIB:.0f} MiB more memory, keeps "

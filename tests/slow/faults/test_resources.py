@@ -23,7 +23,7 @@ def limit_resources(**limits: int):
     return set_limits
 
 
-async def admits(server) -> bool:
+async def is_admitting(server) -> bool:
     try:
         caller = await server.open()
         try:
@@ -64,7 +64,7 @@ async def test_58_full_descriptors_and_disk_are_survived(fault, tmp_path, starte
     for caller in callers:
         caller.writer.transport.abort()
     async with asyncio.timeout(shell.PATIENCE):
-        while not await admits(server):  # noqa: ASYNC110 - what is looked at has no event
+        while not await is_admitting(server):  # noqa: ASYNC110 - what is looked at has no event
             await asyncio.sleep(0.05)
     assert (await server.ops("/readyz")).status == 200
     await first.close()
@@ -72,7 +72,7 @@ async def test_58_full_descriptors_and_disk_are_survived(fault, tmp_path, starte
     assert "Traceback" not in server.log
     fault.saw(f"{opened} of 1,024 open and 400 more callers: answers again when they disconnect")
     silent = await without_stderr(started, place)
-    assert await admits(silent)
+    assert await is_admitting(silent)
     assert await silent.end() == 0
     fault.saw("no file can be written: it keeps serving, even without stderr")
 

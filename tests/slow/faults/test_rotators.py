@@ -61,10 +61,12 @@ async def rotated(plane, namespace, module_site, rotating, tmp_path_factory):
         async with creating:
             await begin(plane)
             # one of the two ends while the authorities overlap: the other continues what is begun
-            await waiting.wait(lambda: len_of(rotating, 2), describe="a bundle of both authorities")
+            await waiting.wait(lambda: has_bundle_length(rotating, 2), describe="a bundle of both authorities")
             await first.stop()
-            await waiting.wait(lambda: len_of(rotating, 1), seconds=60, describe="the old authority to be dropped")
-        renewed = await waiting.wait(lambda: alone(rotating), describe="the servers' bundle to follow")
+            await waiting.wait(
+                lambda: has_bundle_length(rotating, 1), seconds=60, describe="the old authority to be dropped"
+            )
+        renewed = await waiting.wait(lambda: get_single_authority(rotating), describe="the servers' bundle to follow")
         yield Rotated(creating, issued, renewed, webhook, second)
 
 
@@ -89,7 +91,7 @@ async def test_28_no_request_fails_while_certificate_and_ca_rotate(fault, plane,
 
     await overwrite(plane)
     began = time.monotonic()
-    await waiting.wait(lambda: same(rotating, renewed["ca.crt"]), describe="the caBundle to be put back")
+    await waiting.wait(lambda: has_same_authority(rotating, renewed["ca.crt"]), describe="the caBundle to be put back")
     back = time.monotonic() - began
     assert back < 5
     assert await waiting.wait(lambda: is_injected(plane, namespace), describe="a pod after that")
@@ -116,18 +118,18 @@ async def test_53_the_other_rotator_ends_a_rotation(fault, rotating, rotated):
     )
 
 
-async def len_of(rotating, count) -> bool:
+async def has_bundle_length(rotating, count) -> bool:
     bundles = await rotating.bundles()
     assert {len(pki.split_bundle(bundle)) for bundle in bundles} == {count}
     return True
 
 
-async def alone(rotating) -> dict[str, bytes]:
+async def get_single_authority(rotating) -> dict[str, bytes]:
     held = await rotating.wait_issued()
     return held if len(pki.split_bundle(held["ca.crt"])) == 1 else {}
 
 
-async def same(rotating, pem) -> bool:
+async def has_same_authority(rotating, pem) -> bool:
     return await rotating.bundles() == {pem}
 
 

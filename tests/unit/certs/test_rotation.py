@@ -352,7 +352,7 @@ def present(world, issuer, anchor, chain=b""):
     world.time += 1000
 
 
-def test_certificates_of_another_issuer_are_replaced_without_an_interval_of_distrust():
+def test_certificates_of_another_issuer_are_replaced_and_always_trusted():
     """As with cert-manager: its serving certificate and CA stay trusted until ours have replaced them."""
     world = World()
     theirs = pki.issue_ca("theirs", now=START, lifetime=90 * DAY)

@@ -233,7 +233,7 @@ def test_an_invalid_record_is_not_a_policy_version(record):
 # --- why a gang waits -----------------------------------------------------------------------------------------
 
 
-class Claiming(extending.Site):
+class SiteWithClaims(extending.Site):
     """Two nodes with rails in claims; another pod holds rail 1 of the first."""
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class Claiming(extending.Site):
 
 
 def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder():
-    site = Claiming()
+    site = SiteWithClaims()
     for rank in range(2):
         site.pods.upsert(build_claiming_pod(f"g-{rank}", group="g"))
     why = (

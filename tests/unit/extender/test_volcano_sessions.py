@@ -134,7 +134,7 @@ def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_si
 # --- devices of ResourceSlices, which Volcano's session does not count ----------------------------------------
 
 
-class Claiming(extending.Site):
+class SiteWithClaims(extending.Site):
     """A node whose rails and GPUs are in slices."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Claiming(extending.Site):
 
 
 def test_devices_of_slices_count_as_free_unless_a_pod_is_announced_or_its_claim_holds_them():
-    site = Claiming()
+    site = SiteWithClaims()
     first, second = site.create("first"), site.create("second")
     assert site.has_room(first)
     assert site.allocate(first, "n1", "east") == TAKEN

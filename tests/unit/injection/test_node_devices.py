@@ -34,7 +34,7 @@ def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(operator, allo
 
 @pytest.mark.parametrize("key", ["gpu", "gpu{}"])
 def test_twice_as_many_shapes_cost_twice_as_many_calls(key):
-    """For a pod that allows all shapes of one label, and for one that limits no label of the shapes."""
+    """The pods allow all shapes of one label, or limit no label of the shapes."""
 
     def count(size: int) -> int:
         shapes = [

@@ -18,7 +18,7 @@ ALL = [document for path in BASE for document in load(path.read_text()) if docum
 COMPONENTS = MANIFESTS / "components"
 
 
-def one(kind: str, name: str = "railwright-certs") -> dict:
+def find_document(kind: str, name: str = "railwright-certs") -> dict:
     (match,) = [document for document in ALL if (document["kind"], document["metadata"]["name"]) == (kind, name)]
     return match
 
@@ -28,10 +28,10 @@ def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
     servers = {inventory.SECRETS[name] for name in ("ca", *inventory.SERVERS)}
     assert set(shipped) == servers
     assert not any({"data", "stringData", "type"} & set(secret) for secret in shipped.values())
-    (rule,) = one("Role")["rules"]
+    (rule,) = find_document("Role")["rules"]
     assert rule["resources"] == ["secrets"]
     assert (set(rule["resourceNames"]), set(rule["verbs"])) == (servers, {"get", "patch", "create"})
-    rule, reports = one("ClusterRole")["rules"]
+    rule, reports = find_document("ClusterRole")["rules"]
     assert (reports["resources"], reports["verbs"]) == (["events"], ["create"])
     assert set(rule["resources"]) == set(installation.KINDS.values())
     assert (rule["resourceNames"], set(rule["verbs"])) == ([installation.CONFIGURATION], {"get", "patch"})
@@ -47,7 +47,7 @@ def test_no_other_account_may_read_a_secret():
 
 @pytest.mark.parametrize("server", inventory.SERVERS)
 def test_servers_wait_for_their_certificate_and_never_mount_the_cas_key(server):
-    pod = one("Deployment", f"railwright-{server}")["spec"]["template"]["spec"]
+    pod = find_document("Deployment", f"railwright-{server}")["spec"]["template"]["spec"]
     secrets = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
     (mounted,) = secrets
     assert mounted["secretName"] == inventory.SECRETS[server]
@@ -56,7 +56,7 @@ def test_servers_wait_for_their_certificate_and_never_mount_the_cas_key(server):
 
 
 def test_the_command_accepts_the_arguments_of_the_deployment():
-    (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    (container,) = find_document("Deployment")["spec"]["template"]["spec"]["containers"]
     _, parsed = dispatch.build_parser(["certs"]).parse(container["args"])
     assert parsed.command == "certs"
     assert parsed.watch
@@ -65,7 +65,7 @@ def test_the_command_accepts_the_arguments_of_the_deployment():
 
 
 def test_one_rotator_runs_at_a_time():
-    spec = one("Deployment")["spec"]
+    spec = find_document("Deployment")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 

@@ -96,11 +96,14 @@ def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
 @pytest.mark.parametrize("site", SITES)
 def test_the_job_is_the_handwritten_one_with_one_label(site):
     job, twin = (json.loads(json.dumps(load(site, name))) for name in ("job", "handwritten"))
-    labels = [job["metadata"].pop("labels", {}), *(part.get("metadata", {}).pop("labels", {}) for part in parts(job))]
+    labels = [
+        job["metadata"].pop("labels", {}),
+        *(part.get("metadata", {}).pop("labels", {}) for part in list_templates(job)),
+    ]
     (label,) = [label_or_none for label_or_none in labels if label_or_none]
     assert list(label) == [names.FABRIC]
     assert label[names.FABRIC] in policy_of(site).document.fabrics
-    for template in parts(twin):
+    for template in list_templates(twin):
         extra = {names.NETWORKS, *next(iter(policy_of(site).document.fabrics.values())).annotations}
         assert set(template.pop("metadata", {}).get("annotations", {})) <= extra
         (container,) = template["spec"]["containers"]
@@ -115,13 +118,13 @@ def test_the_job_is_the_handwritten_one_with_one_label(site):
         words = container.get("command", [])
         for at in reversed([i for i, word in enumerate(words) if word.startswith("NCCL_") and words[i - 1] == "-x"]):
             del words[at - 1 : at + 1]
-    for template in parts(job):
+    for template in list_templates(job):
         if not template.get("metadata", {"": ""}):
             del template["metadata"]
     assert job == twin
 
 
-def parts(job: dict) -> list[dict]:
+def list_templates(job: dict) -> list[dict]:
     """Return the templates themselves, to be changed in place."""
     spec = job["spec"]
     replicas = spec.get("tasks") or (spec.get("pytorchReplicaSpecs") or spec["mpiReplicaSpecs"]).values()

@@ -171,7 +171,7 @@ LEAF_A, LEAF_B = ("a", "s"), ("b", "s")
 SIZES = {LEAF_A: 4, LEAF_B: 1, ("s",): 5}
 
 
-def stands(**changed):
+def build_node_class(**changed):
     """Return the class of a node for a gang's member."""
     state = build_cluster([build_node("n", "a", **changed)], (), {"train/gang": 4})
     decision = engine.PlacementEngine(state).score(build_request(build_pod("w-0", group="gang"), ["n"]))
@@ -179,7 +179,10 @@ def stands(**changed):
 
 
 def places(*where, **stood):
-    return [placement_result.PlacedPod(f"n-{i}", leaf, stood.get(f"n{i}", stands())) for i, leaf in enumerate(where)]
+    return [
+        placement_result.PlacedPod(f"n-{i}", leaf, stood.get(f"n{i}", build_node_class()))
+        for i, leaf in enumerate(where)
+    ]
 
 
 def test_ranks_out_of_order_cross_more_often():
@@ -194,7 +197,7 @@ def test_ranks_out_of_order_cross_more_often():
 @pytest.mark.parametrize(("lost", "value"), [({"n2": 3}, 0.75), ({"n0": 0, "n2": 3}, 0.5)])
 def test_a_rail_that_a_member_lacks_is_lost_to_all_members(lost, value):
     def remove_rail(rail):
-        bad = stands(rails_each={item: 1 for item in RESOURCES if item != RESOURCES[rail]})
+        bad = build_node_class(rails_each={item: 1 for item in RESOURCES if item != RESOURCES[rail]})
         return msgspec.structs.replace(bad, capacity=msgspec.structs.replace(bad.capacity, slot_numa_factors=(1.0,)))
 
     lacking = {name: remove_rail(rail) for name, rail in lost.items()}

@@ -45,7 +45,7 @@ def pod(gpus, *rails, pool=0):
     return dict((*asked.accelerators, *asked.pools), cpu=4000)
 
 
-def left(free_zones, resource=GPU):
+def count_free(free_zones, resource=GPU):
     return [dict(zone.free).get(resource, -1000) // 1000 for zone in free_zones]
 
 
@@ -61,7 +61,7 @@ def test_a_shape_says_which_gpus_and_rails_are_on_which_numa_node():
 
 
 def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node():
-    assert left(node(ONE_POOL, **{POOL: 8000}), POOL) == [4, 4]
+    assert count_free(node(ONE_POOL, **{POOL: 8000}), POOL) == [4, 4]
     three_to_one = msgspec.structs.replace(
         TWO_SIDED,
         numa=(
@@ -74,8 +74,8 @@ def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node()
 
 
 def test_a_dead_rail_is_listed_without_free_devices():
-    assert left(node(**{RESOURCES[3]: 0}), RESOURCES[3]) == [-1, 0]
-    assert left(GONE, RESOURCES[3]) == [-1, 0]
+    assert count_free(node(**{RESOURCES[3]: 0}), RESOURCES[3]) == [-1, 0]
+    assert count_free(GONE, RESOURCES[3]) == [-1, 0]
 
 
 def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_zone():
@@ -87,7 +87,7 @@ def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_
     names = {GPU, *RESOURCES}
     assert numa.read_available_zones(exported, names) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
     assert numa.read_available_zones(with_socket, names) == numa.read_available_zones(exported, names)
-    assert left(numa.read_allocatable_zones(exported, names)) == [4, 4]
+    assert count_free(numa.read_allocatable_zones(exported, names)) == [4, 4]
     assert numa.read_available_zones(exported, {"amd.com/gpu"}) == ()
 
 
@@ -102,22 +102,22 @@ def test_resources_missing_from_a_report_come_from_the_shape():
 
 
 def test_a_pod_that_holds_gpus_without_rails_is_charged_to_the_lowest_that_fits_it():
-    assert left(numa.subtract_usage(node(), [pod(4)])) == [0, 4]
-    assert left(numa.subtract_usage(node(), [pod(3), pod(2)])) == [1, 2]
+    assert count_free(numa.subtract_usage(node(), [pod(4)])) == [0, 4]
+    assert count_free(numa.subtract_usage(node(), [pod(3), pod(2)])) == [1, 2]
 
 
 def test_pods_with_rails_on_one_numa_node_are_charged_first_in_any_order():
-    assert left(numa.subtract_usage(node(), [pod(4), pod(2, 0)])) == [2, 0]
-    assert left(numa.subtract_usage(node(), [pod(2, 0), pod(4)])) == [2, 0]
+    assert count_free(numa.subtract_usage(node(), [pod(4), pod(2, 0)])) == [2, 0]
+    assert count_free(numa.subtract_usage(node(), [pod(2, 0), pod(4)])) == [2, 0]
 
 
 def test_a_pod_over_two_numa_nodes_is_charged_in_matching_pairs_first():
-    assert left(numa.subtract_usage(node(), [pod(4, 0, 2)])) == [2, 2]
-    assert left(numa.subtract_usage(node(), [pod(6, 0, 1, 2)])) == [0, 2]
+    assert count_free(numa.subtract_usage(node(), [pod(4, 0, 2)])) == [2, 2]
+    assert count_free(numa.subtract_usage(node(), [pod(6, 0, 1, 2)])) == [0, 2]
     three_left = numa.subtract_usage(node(), [pod(1)])
-    assert left(numa.subtract_usage(three_left, [pod(5, 0, 1)])) == [0, 2]
+    assert count_free(numa.subtract_usage(three_left, [pod(5, 0, 1)])) == [0, 2]
     from_pool = numa.subtract_usage(node(ONE_POOL, **{POOL: 4000}), [pod(8, pool=4)])
-    assert (left(from_pool), left(from_pool, POOL)) == ([0, 0], [0, 0])
+    assert (count_free(from_pool), count_free(from_pool, POOL)) == ([0, 0], [0, 0])
 
 
 AMOUNTS = st.builds(
@@ -183,7 +183,7 @@ def test_members_are_placed_until_the_next_does_not_fit(free, gpus, limit):
     assert len(assignments) == min(limit, sum(free) // gpus)
     for assignment in assignments:
         held = numa.subtract_zones(held, assignment.taken)
-    assert sum(left(held)) == sum(free) - gpus * len(assignments)
+    assert sum(count_free(held)) == sum(free) - gpus * len(assignments)
 
 
 def test_numa_nodes_of_memory_alone_cost_nothing():

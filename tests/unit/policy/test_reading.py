@@ -211,7 +211,9 @@ def test_the_base_manifest_holds_every_key_of_the_interface_and_is_accepted():
     text = (DATA.parents[2] / "manifests" / "base" / "policy.yaml").read_text()
     assert isinstance(policies.read_manifest(text), model.Policy)
     policy = yaml.safe_load(text)["data"]["policy.yaml"]
-    ours, contract = ({path for path in paths(yaml.safe_load(source)) if free(path)} for source in (policy, CONTRACT))
+    ours, contract = (
+        {path for path in paths(yaml.safe_load(source)) if is_schema_key(path)} for source in (policy, CONTRACT)
+    )
     assert contract <= ours
     assert [name for name in every_key() if f"{name}:" not in policy] == ["kind"], "which is ignored"
 
@@ -259,8 +261,8 @@ def read_meaning(text):
     return result.document if isinstance(result, model.Policy) else {(e.path, e.message) for e in result.errors}
 
 
-def free(path):
-    """Return the keys that the schema defines, without keys of free-form maps and positions of lists."""
+def is_schema_key(path):
+    """Return True for a key that the schema defines: not in a free-form map, and no position of a list."""
     return not any(isinstance(step, int) for step in path) and not {"env", "match"} & set(path[:-1])
 
 
