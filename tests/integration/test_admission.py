@@ -1,8 +1,8 @@
-"""Pods reviewed by the webhook through the real API server (without the webhook: tests/slow/faults)."""
+"""Pods reviewed by the webhook through the real API server; what its audit log says. Without a webhook: slow/faults."""
 
 import json
 
-from plane import manifests
+from plane import api, audit_log, manifests
 from plane import site as sites
 
 INJECTION = "railwright.io/injection"
@@ -64,3 +64,34 @@ async def test_an_opted_in_pod_is_injected_once(plane, namespace, installed):
     recreated = await plane.api.create(again, namespace=namespace)
     assert recreated["spec"]["containers"][0]["env"] == container["env"]
     assert recreated["spec"]["containers"][0]["resources"] == container["resources"]
+
+
+async def test_the_audit_log_has_changes_and_refusals(plane, namespace, installed):
+    for name, label in (("in", "ib"), ("out", "ibb")):
+        try:
+            await plane.api.create(pod(name, label=label), namespace=namespace)
+        except api.ApiError:
+            assert name == "out"
+
+    def entries() -> list[dict]:
+        lines = audit_log.read(plane.parts.audit_log)
+        ours = [line for line in lines if line.get("objectRef", {}).get("namespace") == namespace]
+        return [line for line in ours if line["objectRef"].get("name") in ("in", "out")]
+
+    def read_annotations(entry: dict) -> dict:
+        prefix = "pods.railwright.io/"
+        annotations = entry["annotations"]
+        return {key.removeprefix(prefix): value for key, value in annotations.items() if key.startswith(prefix)}
+
+    def find_annotations(code: int) -> dict:
+        return next(
+            read_annotations(entry)
+            for entry in entries()
+            if entry["responseStatus"]["code"] == code and read_annotations(entry)
+        )
+
+    admitted, refused = find_annotations(201), find_annotations(403)
+    changes = admitted.pop("changes")
+    assert admitted == {"fabric": "ib", "role": "worker", "rails": "rail0"}
+    assert int(changes) > 0
+    assert refused == {"fabric": "unknown", "role": "worker", "refused": "unknown-fabric"}

@@ -1,4 +1,7 @@
-"""`kubectl railwright` with the real kubectl: it is found as a plugin, and reads a real cluster."""
+"""`kubectl railwright` with the real kubectl: it is found as a plugin, and reads a real cluster.
+
+The same commands read what kubectl has written into files.
+"""
 
 import asyncio
 import json
@@ -6,6 +9,7 @@ import os
 import re
 import sys
 
+import pages
 import pytest_asyncio
 from plane import commands, manifests
 from plane.manifests import LEAF, RAILS
@@ -74,3 +78,22 @@ async def test_kubectl_agrees_with_the_question_of_a_refusal(plane, kubectl):
     answer = await kubectl(*question.split(), "--as", "dev")
     assert (answer[0], answer[1].strip()) == (1, "no"), answer
     assert (await kubectl(*question.split()))[1].strip() == "yes"
+
+
+async def test_every_command_reads_what_kubectl_writes(plane, namespace, nodes, site, tmp_path):
+    """The commands of docs/interface.md 6.1 read the files that its kubectl commands write."""
+    await nodes.make("snap-0", rails=RAIL, labels={LEAF: "leaf-0"})
+    await site.policy(POLICY)
+    await plane.api.create(pod(namespace, "llm", 0, "snap-0"))
+    shell = commands.Shell(plane, tmp_path, plane.kubeconfig)
+    (shell.folder / "job.yaml").write_text(json.dumps(pod(namespace, "asked", 0, "")))
+    printed = {}
+    for block in pages.blocks(pages.DOCS / "interface.md"):
+        for line in block.text.splitlines() if block.language == "console" else ():
+            code, out, err = await shell(line.removeprefix("$ "))
+            assert code == 0, f"{line}: {err}"
+            printed[" ".join(line.split()[1:3])] = out
+    assert {"railwright gangs", "railwright fabric", "railwright explain"} <= set(printed)
+    assert namespace in printed["railwright gangs"]
+    assert "llm" in printed["railwright gangs"]
+    assert "leaf-0" in printed["railwright fabric"]
