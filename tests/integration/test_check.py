@@ -300,22 +300,6 @@ async def test_check_passes_with_the_first_policy_of_a_profile(installed, name):
     await installed.until(set())
 
 
-async def test_wait_ends_in_time_with_the_failure(installed):
-    async with delete(NAD, "rail1", NETWORKS)(installed):
-        code, answer = await installed.check("--wait", "0.2")
-    assert code == 1
-    assert "rail-networks" in {result["check"] for result in answer["checks"] if result["state"] == "fail"}
-
-
-async def test_checks_of_unreadable_objects_are_skipped(installed, person):
-    code, out, _ = await run("check", f"--kubeconfig={person.kubeconfig}", "-o", "json")
-    results = {result["check"]: result for result in json.loads(out)["checks"]}
-    assert code == 2, "what cannot be seen is neither a failure nor fine"
-    assert results["caller-permissions"]["state"] == "warn"
-    assert "list deployments.apps -n railwright-system" in results["webhook-replicas"]["detail"]
-    assert results["dry-run"]["state"] == "skip"
-
-
 async def test_pre_checks_the_cluster_only(installed):
     code, answer = await installed.check("--pre")
     assert code == 0

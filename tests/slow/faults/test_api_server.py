@@ -1,11 +1,25 @@
 """Faults of a real API server: killed, unreachable, or it ends its watches."""
 
 import asyncio
+import contextlib
+import pathlib
 import time
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest_asyncio
-from plane import audit_log, bare, manifests, servers, waiting
+from plane import (
+    api,
+    audit_log,
+    binaries,
+    components,
+    credentials,
+    manifests,
+    processes,
+    schedulers,
+    servers,
+    waiting,
+)
 from plane import site as sites
 
 from railwright.cluster import resources
@@ -48,14 +62,101 @@ async def test_08_watches_ended_by_the_api_server_are_resumed(fault, plane, name
     )
 
 
+# --- an API server of the tests' own ---------------------------------------------------------------------------
+
+_ACCOUNT = f"system:serviceaccount:{sites.NAMESPACE}:"
+_GROUPS = ("system:masters", f"system:serviceaccounts:{sites.NAMESPACE}")
+_SERVER, _ETCD = "kube-apiserver", "etcd"
+
+
+class Bare:
+    """An etcd and an API server for the tests, which can kill and restart them. Created by `run_bare`.
+
+    Nothing else runs there: no controller, no scheduler. Our servers have their accounts' names and all rights, so that
+    the audit log has the account of each request.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.logs = folder / "logs"
+        self.logs.mkdir(parents=True)
+        self.certificates = credentials.Credentials(folder / "pki")
+        self.parts = components.Components(binaries.locate(), self.certificates, folder)
+        self.servers: list[servers.Server] = []
+        self._processes: dict[str, processes.Process] = {}
+
+    async def start(self) -> None:
+        """Start both programs, wait until they are healthy, and create the namespace of an installation."""
+        connector = aiohttp.TCPConnector(ssl=self.certificates.context(), limit=0)
+        self.session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30))
+        self.api = api.Api(self.session, self.parts.server)
+        await self._launch(_ETCD)
+        await self.up()
+        await self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": sites.NAMESPACE}})
+
+    async def up(self, *flags: str) -> None:
+        """Start the API server with further flags, and wait until it is healthy."""
+        await self._launch(_SERVER, *flags)
+
+    async def down(self) -> None:
+        """Kill the API server."""
+        await self._processes[_SERVER].kill()
+
+    async def serve(self, module: str, name: str, *options: str) -> servers.Server:
+        """Return one of our servers, which uses plain HTTP and the account `name`."""
+        process = servers.process(
+            name,
+            module,
+            ("--plain-http", "--drain-seconds=0.2", f"--kubeconfig={self.kubeconfig(name)}", *options),
+            self.logs,
+        )
+        self.servers.append(server := servers.Server(process, self.session))
+        return await server.start()
+
+    def kubeconfig(self, account: str) -> pathlib.Path:
+        """Return a fresh kubeconfig."""
+        return self.certificates.kubeconfig(account, self.parts.server, _ACCOUNT + account, _GROUPS)
+
+    def lists(self, since: int = 0) -> dict[tuple[str, str], int]:
+        """Return how often each account has listed each path successfully, from an offset of the audit log on."""
+        numbers: dict[tuple[str, str], int] = {}
+        for event in audit_log.read(self.parts.audit_log, since):
+            if event["verb"] == "list" and event.get("responseStatus", {}).get("code") == 200:
+                key = (event["user"]["username"].removeprefix(_ACCOUNT), event["requestURI"].partition("?")[0])
+                numbers[key] = numbers.get(key, 0) + 1
+        return numbers
+
+    async def stop(self) -> None:
+        """End everything."""
+        await asyncio.gather(*(server.stop() for server in self.servers))
+        for process in reversed(self._processes.values()):
+            await process.kill()
+        await self.session.close()
+
+    async def _launch(self, name: str, *flags: str) -> None:
+        process = processes.Process(name, [*self.parts.command(name), *flags], logs=self.logs)
+        self._processes[name] = process.start()
+        await schedulers.healthy(self.session, self.parts.health(name), process)
+
+
+@contextlib.asynccontextmanager
+async def run_bare(folder: pathlib.Path) -> AsyncIterator[Bare]:
+    """Run both for the length of a `with` block."""
+    made = Bare(folder)
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.stop()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def own(tmp_path_factory):
     """Yield an API server for the tests of this file only."""
-    async with bare.run(tmp_path_factory.mktemp("bare")) as running:
+    async with run_bare(tmp_path_factory.mktemp("bare")) as running:
         yield running
 
 
-async def put_policy(own: bare.Bare, number: int) -> str:
+async def put_policy(own: Bare, number: int) -> str:
     """Put a policy, and return its text."""
     rail = {"name": "rail0", "resource": "x.y/hca", "device": f"mlx5_{number}"}
     text = manifests.policy({"ib": manifests.fabric([rail])})
@@ -67,7 +168,7 @@ async def put_policy(own: bare.Bare, number: int) -> str:
 class Reviews:
     """Sends reviews to a webhook continuously, as an API server does."""
 
-    def __init__(self, own: bare.Bare, webhooks: list[servers.Server]) -> None:
+    def __init__(self, own: Bare, webhooks: list[servers.Server]) -> None:
         self.session, self.webhooks = own.session, webhooks
         self.answered, self.wrong, self.slowest = 0, [], 0.0
 
@@ -109,7 +210,7 @@ REVIEW = {
 }
 
 
-async def assert_heard(own: bare.Bare, running: list[servers.Server], number: int) -> None:
+async def assert_heard(own: Bare, running: list[servers.Server], number: int) -> None:
     """Assert that every server has the new policy, so that its watch works again."""
     text = await put_policy(own, number)
     for server in running:
