@@ -83,7 +83,7 @@ def _configure_verify_log(parser: Parser) -> None:
     )
     options.add_filename(parser)
     options.require_file(parser, "words")
-    _add_rails(parser, "unknown, so that the result is never that all were used")
+    _add_rails(parser, "unknown, so the result never confirms that all were used")
     options.add_output(parser)
 
 

@@ -361,7 +361,7 @@ class Cluster:
         """Return the fields that Helm does not write."""
         return await self.bundles(), await self.secrets(), await self.policy()
 
-    async def certified(self):
+    async def wait_certified(self):
         """Wait for certificates and caBundle."""
 
         async def is_certified():
@@ -406,7 +406,7 @@ async def installed(cluster, plane, tmp_path_factory):
     await account.policy(POLICY)
     rotator = rotation.Rotation(plane, account)
     await rotator.start()
-    await cluster.certified()
+    await cluster.wait_certified()
     servers = stand_ins.StandIns(plane, tmp_path_factory.mktemp("servers"))
     await (await servers.serve_extender()).ready()
     made = Installed(notes, rotator, servers)
@@ -488,7 +488,7 @@ async def test_disable_lets_labelled_pods_pass_until_enable(plane, cluster, inst
     await run("disable")
     await expect("")
     await cluster.helm.upgrade()
-    await cluster.certified()
+    await cluster.wait_certified()
     await expect("failed calling webhook")
     assert await read_objects() == held
     assert "exists already, and stays as it is: " in await run("enable")
@@ -592,7 +592,7 @@ async def test_a_second_apply_changes_nothing_that_others_wrote(plane, cluster, 
     try:
         await plane.kubectl("apply", *APPLY["server-side"], "-f", "-", stdin=rendering)
         await rotator.start()
-        await cluster.certified()
+        await cluster.wait_certified()
         extender = await servers.serve_extender()
 
         async def waits_for_a_policy():

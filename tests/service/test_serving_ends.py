@@ -75,7 +75,7 @@ async def test_requests_in_flight_are_answered_after_the_drain_and_new_connectio
         assert (await server.ops("/livez")).status == 200  # probes and metrics until the very end
         gate.opened.set()
         assert (await late).body == b'"late"'
-        assert await idle.hung_up()
+        assert await idle.is_disconnected()
         assert await server.ended == 0
 
 

@@ -156,11 +156,11 @@ async def test_a_chunked_body_within_the_limit_is_taken(plain):
         b"POST /echo HTTP/1.1\r\nHost: x\r\n",  # half its headers
     ],
 )
-async def test_a_caller_that_does_not_finish_its_headers_is_hung_up_on(hasty, sent):
+async def test_a_caller_that_does_not_finish_its_headers_is_disconnected(hasty, sent):
     caller = await hasty.open()
     if sent:
         await caller.send(sent)
-    assert await caller.hung_up()
+    assert await caller.is_disconnected()
     await caller.close()
     assert await still_answers(hasty)
 
@@ -174,7 +174,7 @@ async def test_dripping_one_byte_at_a_time_does_not_move_the_deadline(hasty):
             await asyncio.sleep(0.02)  # the pace of the attack
 
     dripping = asyncio.ensure_future(drip())
-    assert await caller.hung_up(), "it would drip for six minutes"
+    assert await caller.is_disconnected(), "it would drip for six minutes"
     dripping.cancel()
     await asyncio.gather(dripping, return_exceptions=True)
 
@@ -187,11 +187,11 @@ WITHOUT_BODY = b"GET /explain/a/b HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\n\r\
 
 
 @pytest.mark.parametrize("whole", [SHORT, WAITING, WITHOUT_BODY])
-async def test_half_a_request_behind_a_whole_one_is_hung_up_on(hasty, whole):
+async def test_a_caller_that_sends_half_a_request_after_a_whole_one_is_disconnected(hasty, whole):
     caller = await hasty.open()
     await caller.send(whole + HALF)
     await caller.answer()
-    assert await caller.hung_up()
+    assert await caller.is_disconnected()
 
 
 @pytest.mark.parametrize("sent", [shell.head(9), shell.head(9) + b"[1", CHUNKED[:-7]])
@@ -200,7 +200,7 @@ async def test_a_body_that_does_not_arrive_in_time_gets_408_and_reaches_no_handl
     await caller.send(sent)
     answer = await caller.answer()
     assert (answer.status, reason(answer)) == (408, f"the body did not arrive within {DEADLINE:g} s")
-    assert await caller.hung_up()
+    assert await caller.is_disconnected()
     assert b'outcome="ok"' not in counters.format_exposition()
     assert counters.requests.labels("/echo", "408")._value.get() == 1
     assert await still_answers(hasty)
@@ -299,7 +299,7 @@ async def test_bytes_that_are_no_http_get_400_without_a_traceback(plain, caplog,
     await caller.send(sent)
     answer = await caller.answer()
     assert answer.status == 400
-    assert await caller.hung_up()
+    assert await caller.is_disconnected()
     await caller.close()
     assert not caplog.records
     assert await still_answers(plain)

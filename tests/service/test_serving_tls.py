@@ -131,12 +131,12 @@ async def test_a_server_does_not_start_with_a_certificate_that_cannot_work(tmp_p
             pass
 
 
-async def test_a_caller_that_never_finishes_the_handshake_is_hung_up_on(tmp_path, monkeypatch):
+async def test_a_caller_that_never_finishes_the_handshake_is_disconnected(tmp_path, monkeypatch):
     monkeypatch.setattr(ports, "HANDSHAKE_SECONDS", 1.0)
     authority = shell.Authority(tmp_path)
     async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
         silent = await running.open()
-        assert await silent.hung_up()
+        assert await silent.is_disconnected()
         await silent.close()
         assert await running.read_serial(authority.context())
 

@@ -123,7 +123,7 @@ class Caller:
             body = await self.reader.readexactly(int(headers.get("content-length", "0")))
             return Answer(int(first.split()[1]), headers, body)
 
-    async def hung_up(self) -> bool:
+    async def is_disconnected(self) -> bool:
         """Return True if the server has closed this connection without another byte."""
         async with asyncio.timeout(PATIENCE):
             try:

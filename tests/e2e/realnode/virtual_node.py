@@ -1,6 +1,6 @@
 """Nodes in virtual machines, whose kernel has RDMA devices. They join a site for the length of a `with` block.
 
-From outside they are as the site's other nodes, which offer no devices meanwhile.
+They have the interface of the site's other nodes, which offer no devices during that time.
 """
 
 import asyncio

@@ -45,7 +45,7 @@ def test_usage_is_the_sum_over_the_pods_that_are_bound_at_last(events):
     assert gang_status.count_unplaced("train/g", state) == len(unbound.difference(sorted(gang)[:2]))
 
 
-def test_a_heartbeat_touches_no_node():
+def test_a_heartbeat_changes_no_node():
     state = build_cluster(
         [build_node("n", "a")], [build_pod("bound", group="g", on="n"), build_pod("waits", group="g")]
     )
