@@ -221,18 +221,10 @@ class Client:
         if self._api is not None:
             await self._api.close()
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> tuple[bytes, tuple[str, ...]]:
-        """Return the body of the answer, and its warnings."""
+    async def _call(self, method: str, path: str, **parts: Any) -> tuple[bytes, tuple[str, ...]]:
+        """Return the body of the answer, and its warnings. `parts` are query, body and headers."""
         timeout = aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS)
-        async with self._answer(method, path, query=query, body=body, headers=headers, timeout=timeout) as response:
+        async with self._answer(method, path, timeout=timeout, **parts) as response:
             with self._unreachable(path):
                 return await response.read(), _parse_warnings(response.headers.getall("Warning", ()))
 

@@ -99,15 +99,10 @@ async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]
         query = {**query, "continue": page.metadata.continue_}
 
 
-async def read_object(client: clients.Client, path: str, view: type[T]) -> T:
-    """Return an object. Raises ClusterError; ForeignError if the answer does not decode as this view."""
-    return decode_object(client, path, await client.get(path), view)
-
-
 async def find_object(client: clients.Client, path: str, view: type[T]) -> T | None:
-    """Return an object, None if it does not exist. Raises as `read_object`."""
+    """Return an object, None if it does not exist. Raises ClusterError; ForeignError as `decode_object`."""
     try:
-        return await read_object(client, path, view)
+        return decode_object(client, path, await client.get(path), view)
     except errors.ApiError as error:
         if error.status != _NOT_FOUND or error.foreign:
             raise

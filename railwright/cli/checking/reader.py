@@ -56,7 +56,7 @@ async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
     path = source.path.format(namespace=namespace)
     try:
         if source.is_single:
-            snapshot.objects[name] = [await watch_wire.read_object(client, path, source.view)]
+            snapshot.objects[name] = [watch_wire.decode_object(client, path, await client.get(path), source.view)]
         else:
             snapshot.objects[name] = await watch_wire.list_objects(client, path, source.view, source.query)
     except errors.ClusterError as error:
