@@ -198,19 +198,17 @@ def _set_in_env(
     added: list[tuple[Mapping[str, Any], str]] = []
     user_values = []
     for variable in variables:
-        is_read = not variable.value and variable.code is VariableCode.FOUND_IN_POD
-        _, entry = container.env_by_name.get(variable.name, (0, None))
-        if entry is None and variable in left_out:
-            continue
-        if entry is None and is_read:
-            source = mounts.build_file_reference(variable.name)
-            added.append(({"name": variable.name, "valueFrom": source}, variable.entry))
-        elif entry is None:
-            added.append(({"name": variable.name, "value": variable.value}, variable.entry))
-        elif not _is_ours(entry) if is_read else entry.value != variable.value:
+        entry, is_read = variable.entry, not variable.value and variable.code is VariableCode.FOUND_IN_POD
+        _, existing = container.env_by_name.get(variable.name, (0, None))
+        if existing is None:
+            if variable in left_out:
+                continue
+            value = {"valueFrom": mounts.build_file_reference(variable.name)} if is_read else {"value": variable.value}
+            added.append(({"name": variable.name, **value}, entry))
+        elif not _is_ours(existing) if is_read else existing.value != variable.value:
             user_values.append(variable.name)
             continue
-        draft.add_entry(variable.entry, variable.code)
+        draft.add_entry(entry, variable.code)
     if added:
         draft.container(index).append_all("env", added)
     draft.keep(container.name, user_values)
