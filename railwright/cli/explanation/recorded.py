@@ -30,6 +30,7 @@ _BY_KIND = {  # kind of an entry -> (change, reason), with the name after the ki
     "security": ("capability {name}", "fabric {fabric} registers memory with the NIC"),
     "security.privileged": ("privileged", "fabric {fabric} has no other way to its devices"),
     "pod": ("{name}", "fabric {fabric} sets it"),
+    "sourceScript": ("command", "a script sets the variables of fabric {fabric} before the program starts"),
     "preflight": ("init container", "finds the rails of fabric {fabric} in the pod and checks them"),
     "found": ("mount /run/railwright", "what the init container found: devices of the rails, and their variables"),
 }
