@@ -82,7 +82,8 @@ HEADERS: Mapping[str, str] = {  # of every response
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-_PAGE = {path.name: path for path in pathlib.Path(__file__).with_name("page").iterdir()}  # by name
+_PAGE = {path.name: path.read_bytes() for path in pathlib.Path(__file__).with_name("page").iterdir()}  # by name
+_MEDIA_TYPES = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}  # by suffix
 
 Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
 """(Authorization header, peer) -> None if the client may read, otherwise (status, reason)."""
@@ -97,7 +98,7 @@ def build_application(feed: Feed, guard: Guard, *, loopback: bool) -> web.Applic
     app = application.build(
         application.Rules(max_body=0),
         [
-            web.get("/", send_page),
+            web.get("/", send_file),
             web.get("/page/{name}", send_file),
             web.get("/api/overview", send_overview),
             web.get("/api/why", explain),
@@ -156,17 +157,13 @@ async def _check_permission(request: web.Request) -> None:
         raise application.HttpError(status, reason, **({"WWW_Authenticate": "Bearer"} if status == 401 else {}))
 
 
-async def send_page(_request: web.Request) -> web.FileResponse:
-    """Handle GET /."""
-    return web.FileResponse(_PAGE["index.html"])
-
-
-async def send_file(request: web.Request) -> web.FileResponse:
-    """Handle GET /page/NAME."""
-    path = _PAGE.get(request.match_info["name"])
-    if path is None:
+async def send_file(request: web.Request) -> web.Response:
+    """Handle GET / and GET /page/NAME."""
+    name = request.match_info.get("name", "index.html")
+    if name not in _PAGE:
         raise application.HttpError(404, "no such path")
-    return web.FileResponse(path)
+    media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
+    return application.reply(_PAGE[name], content_type=f"{media_type}; charset=utf-8")
 
 
 @contextlib.asynccontextmanager

@@ -90,6 +90,18 @@ async def test_every_answer_has_the_security_headers(shown, session, path):
         assert "Python" not in response.headers["Server"]
 
 
+async def test_a_browser_gets_all_files_of_the_page_over_one_connection(shown):
+    host, number = shown[0].removeprefix("http://").rstrip("/").split(":")
+    reader, writer = await asyncio.open_connection(host, int(number))
+    for path, media_type in (("/", "html"), ("/page/app.js", "javascript"), ("/page/style.css", "css"), ("/", "html")):
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        assert "HTTP/1.1 200 OK" in head
+        assert f"Content-Type: text/{media_type}; charset=utf-8" in head
+        await reader.readexactly(int(head.partition("Content-Length: ")[2].split()[0]))
+    writer.close()
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", ""])
 async def test_other_host_names_are_refused(shown, session, host):
     for path in ("", "api/overview", "page/app.js"):
