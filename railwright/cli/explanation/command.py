@@ -13,6 +13,8 @@ _GROUPS = ("job", "gang")  # of which one pod is explained
 # KIND/NAME or KIND.GROUP/NAME, as kubectl writes it
 _OBJECT = re.compile(r"([a-z]+)(?:\.[a-z0-9.-]+)?/([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)", re.ASCII)
 _SHORT_NAMES = frozenset({"deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj"})  # of kinds, as for kubectl
+# Kinds whose controller creates other objects, and the kind of these: pods have their names
+_CREATED = {"CronJob": "Job", "RayJob": "RayCluster", "RayService": "RayCluster", "PodCliqueSet": "PodClique"}
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -47,14 +49,19 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
 def _find_form(word: str) -> str:
     """Return the kind in KIND/NAME: `gang`, or a kind of workloads; "" for another word, and for a file.
 
-    Raises UnreadableError for a kind that is not known.
+    Raises UnreadableError for a kind that is not known, or by whose name no pod is found.
     """
     kind, _, name = word.partition("/")
     named = _OBJECT.fullmatch(word)
     if os.path.exists(word) or not (named or (kind in _GROUPS and name)):  # noqa: PTH110 - as given
         return ""
     kind = kind.partition(".")[0]
-    kinds = {each for known in registry.KINDS for each in (known.name.lower(), known.plural)}
+    kinds = {each: known.name for known in registry.KINDS for each in (known.name.lower(), known.plural)}
+    if created := _CREATED.get(kinds.get(kind, "")):
+        raise output.UnreadableError(
+            f"explain {word}: a {kinds[kind]} creates objects of kind {created}, which have the pods; give job/NAME of "
+            "one of these"
+        )
     if kind in _POD or kind in _GROUPS or kind in _SHORT_NAMES or kind in kinds:
         return "" if kind in _POD else kind
     raise output.UnreadableError(

@@ -64,6 +64,24 @@ def test_an_unknown_kind_is_not_taken_for_a_file(capsys):
         assert capsys.readouterr().err == f"railwright: {words[-1]}: No such file or directory\n"
 
 
+@pytest.mark.parametrize(
+    ("word", "kind", "created"),
+    [
+        ("cronjob/llm", "CronJob", "Job"),
+        ("cronjobs.batch/llm", "CronJob", "Job"),
+        ("rayjob/llm", "RayJob", "RayCluster"),
+        ("rayservice/llm", "RayService", "RayCluster"),
+        ("podcliqueset/llm", "PodCliqueSet", "PodClique"),
+    ],
+)
+def test_a_kind_whose_pods_have_other_names_is_refused_with_the_kind_that_has_them(word, kind, created, capsys):
+    assert command_line.main(["explain", word]) == 2
+    assert capsys.readouterr().err == (
+        f"railwright: explain {word}: a {kind} creates objects of kind {created}, which have the pods; give job/NAME of "
+        "one of these\n"
+    )
+
+
 def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     code, out, err = explain(admitting.pod())
     assert code == 0
