@@ -124,6 +124,33 @@ def test_a_gang_that_fits_without_other_pods_does_not_have_capacity_never():
     )
 
 
+HELD, PEER = build_pod("llm-3", on="a-01"), build_pod("job-worker-0", group="gang", on="a-00")
+LAUNCHER = build_pod("job-launcher", group="gang", gpus=0, rails=0, on="a-00")
+CORDONED = [build_node("a-00", "a", unschedulable=True), build_node("a-01", "a")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "size", "domains"),
+    [
+        (CORDONED, [HELD, PEER], 2, True),
+        (CORDONED, [HELD, PEER], 2, False),
+        (build_leaves(a=2), [HELD, PEER, LAUNCHER], 3, True),
+        ([build_node("a-00"), build_node("a-01")], [HELD, PEER], 2, True),
+    ],
+    ids=["placed on a cordoned node", "cordoned, without domains", "with a placed launcher", "on unlabelled nodes"],
+)
+def test_a_gang_whose_last_pod_waits_for_another_pod_to_end_does_not_have_capacity_never(nodes, pods, size, domains):
+    placement = {} if domains else {"domains": [], "oversubscription": []}
+    _, why = messages(nodes, size, pods, rank=1, **placement)
+    assert "llm-3" in why[-1]
+    assert not [reason for reason in why if "never fits" in reason]
+
+
+def test_a_shortage_counts_the_slots_of_unlabelled_nodes():
+    _, why = messages([build_node("a-00"), build_node("a-01")], 2, [HELD])
+    assert why[0] == "2 pods remain, each with rail0..rail3; the cluster has slots for 1"
+
+
 def test_reason_for_a_shortage_names_ineligible_nodes():
     nodes = [
         *build_leaves(a=2),

@@ -187,7 +187,7 @@ def _explain_shortage(
         yield _describe_never(totals, _count_gang_slots(decision), _count_slots_without_others(decision))
     rails = next((node_explainer.list_rail_names(node_class) for node_class in decision.capacity.classes), [])
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
-    slots = sum(_count_slots_by_leaf(decision, 0, 0.0).values())
+    slots = sum(decision.capacity.count_slots().values())
     each = "" if decision.gang.unplaced == 1 else "each "
     yield reason.Reason(
         PlacementCode.CAPACITY_INSUFFICIENT,
@@ -213,7 +213,7 @@ def _diagnose_without_plan(decision: decisions.Decision, cluster: cluster_state.
     slots = sum(len(node_class.capacity.slot_numa_factors) * nodes for node_class, nodes in totals.items())
     if slots >= decision.gang.remaining_slots:
         return Diagnosis()
-    needed = decision.gang.remaining_slots + len(decision.gang.placed_workers)
+    needed = _count_gang_slots(decision)
     of_empty = sum(_count_slots_of_empty_node(node_class) * nodes for node_class, nodes in totals.items())
     never = [_describe_never(totals, needed, of_empty)] if of_empty < needed else []
     blocked = _explain_blocked(totals, list(_list_devices_in_use(view, cluster)))
@@ -268,18 +268,19 @@ def _format_remaining(decision: decisions.Decision) -> str:
 
 
 def _count_gang_slots(decision: decisions.Decision) -> int:
-    return decision.gang.remaining_slots + sum(decision.peers_by_leaf.values())
+    """Return the slots of eligible nodes that the gang needs. Its pods on other nodes, such as cordoned ones, stay."""
+    known = decision.planning_view.find_classes([peer.node for peer in decision.gang.placed_workers])
+    staying = sum(1 for node_class in known if node_class is None or not _count_slots_of_empty_node(node_class))
+    return decision.gang.remaining_slots + len(known) - staying
 
 
 def _count_slots_without_others(decision: decisions.Decision) -> int:
     """Return the slots of the eligible nodes if no other pod ran on them. CPU and memory do not count."""
     slots = {node_class: _count_slots_of_empty_node(node_class) for node_class in decision.capacity.classes}
     segment = decision.capacity.segment
-    empty = msgspec.structs.replace(
-        decision.capacity, peers={}, rest=_count_gang_slots(decision) % segment, rest_leaf=None
-    )
-    by_leaf = empty.add_up(slots)
-    return sum(count for leaf, count in by_leaf.items() if leaf)
+    whole = decision.gang.remaining_slots + len(decision.gang.placed_workers)
+    empty = msgspec.structs.replace(decision.capacity, peers={}, rest=whole % segment, rest_leaf=None)
+    return sum(empty.add_up(slots).values())
 
 
 def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
