@@ -54,8 +54,11 @@ def describe_pods(spec: frameworks.Tree, name: str) -> frameworks.CreatedPods:
     """Return the pods of a Job by its spec."""
     is_indexed = spec.get("completionMode") == "Indexed"
     index = {INDEX: "0"} if is_indexed else {}
+    count, completions = spec.get("parallelism", 1), spec.get("completions")
+    if isinstance(count, int) and isinstance(completions, int):
+        count = min(count, completions)
     return frameworks.CreatedPods(
-        count=spec.get("parallelism", 1),
+        count=count,
         name="-0-" if is_indexed else "-",
         labels={JOB: name, _OLD_JOB: name, **index},
         annotations=index,

@@ -74,6 +74,14 @@ def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_rol
     }
 
 
+@pytest.mark.parametrize(("completions", "pods"), [(None, 8), (8, 8), (16, 8), (2, 2)])
+def test_a_job_creates_no_more_pods_than_completions(completions, pods):
+    spec = {"parallelism": 8, "completions": completions, "template": {"spec": {"containers": [{"name": "c"}]}}}
+    tree = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+    (template,) = templates.expand(tree, "prod")
+    assert template.gang_pods == template.pods == pods
+
+
 def test_every_kind_of_the_table_is_in_the_file():
     assert set(templates.list_kinds()) - {"Pod"} == {key[0].split()[0] for key in expand_all()}
 
