@@ -1,6 +1,6 @@
 """Tells which gangs of a manifest never fit the nodes of a cluster, by the assessment that `gangs` shows.
 
-The gangs are assessed as if nothing else ran there, so that only nodes and networks are read.
+The gangs are assessed as if nothing else ran there, so that only nodes, networks and device classes are read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import membership
 from webhook import reviews
 
-_KINDS = (resources.NODES, resources.NADS, resources.HYPER_NODES)
+_KINDS = (resources.NODES, resources.NADS, resources.HYPER_NODES, resources.DEVICE_CLASSES)
 _MAX_PODS = 20_000  # of a template
 Objects = Mapping[str, Sequence[Any]]  # by the kinds of a snapshot
 

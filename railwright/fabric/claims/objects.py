@@ -97,6 +97,7 @@ class DeviceClassSpec(views.View, frozen=True):
     """spec of a DeviceClass."""
 
     selectors: list[DeviceSelector] | None = None
+    extended_resource_name: str = ""
 
 
 class DeviceClass(views.View, frozen=True):

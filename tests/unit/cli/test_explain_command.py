@@ -5,6 +5,7 @@ import json
 import sys
 
 import admitting
+import devices
 import jsonpatch
 import pytest
 import yaml
@@ -313,4 +314,17 @@ def test_a_gang_that_never_fits_the_nodes_is_a_finding(explain, workload, policy
     assert out.count("CapacityNever") == 1
     (explain.folder / "snapshot.yaml").write_text(build_nodes(3))
     code, out, _ = explain(workload, options=snapshot)
+    assert (code, "never fits" in out) == (0, False)
+
+
+@pytest.mark.parametrize("policy", [POLICY, TOPOLOGY], ids=["without domains", "with domains"])
+def test_a_resource_that_a_device_class_maps_is_not_said_to_be_missing(explain, policy):
+    """kube-scheduler counts it by the slices, and nodes do not report it."""
+    (explain.folder / "policy.yaml").write_text(policy)
+    nodes = build_nodes(2).replace(', nvidia.com/gpu: "8"', "")
+    (explain.folder / "snapshot.yaml").write_text(nodes)
+    options = ("--snapshot", str(explain.folder / "snapshot.yaml"))
+    assert explain(build_workloads()["Job"], options=options)[0] == 1
+    (explain.folder / "snapshot.yaml").write_text(f"{nodes}---\n{json.dumps(devices.GPU_CLASS)}\n")
+    code, out, _ = explain(build_workloads()["Job"], options=options)
     assert (code, "never fits" in out) == (0, False)
