@@ -76,7 +76,7 @@ def _read_trees(text: str) -> Iterator[Any]:
 
 
 def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
-    version, name = obj.get("apiVersion"), f"{obj['kind']} {format_name(obj)}"
+    version, name = str(obj.get("apiVersion")), f"{obj['kind']} {format_name(obj)}"
     if version in _UNREADABLE:  # its devices would be missing
         raise SnapshotError(
             f"{name}: apiVersion: {version} is not read; expected resource.k8s.io/v1, which kubectl get -o json writes "

@@ -53,6 +53,7 @@ def test_json_and_yaml_give_the_same_views():
         ("null", "is empty"),
         ("metadata: {name: a}\n", "'a' has no kind"),
         ("kind: Node\nmetadata: {name: a, labels: {x: 1}}\n", "Node 'a': Expected `str`, got `int`"),
+        ("apiVersion: [v1]\nkind: Node\nmetadata: {name: a, labels: 1}\n", "Node 'a': Expected `object"),
         ('{"kind": "Node", ', "line 1"),
         ("[" * 5000, "nested"),
         (f"kind: Node\nmetadata: {{name: a}}\n{LAUGHS}", "use fewer aliases"),
