@@ -98,6 +98,11 @@ async def test_a_body_over_the_limit_gets_413_on_every_path(build, paths):
             assert (await post(client, path, b" " * MAX_BODY))[0] == 400, path
 
 
+@pytest.mark.parametrize(("build", "most"), [(build_webhook, 7 << 20), (build_extender, 256 << 20)])
+def test_the_limit_of_a_server_is_the_documented_one(build, most):
+    assert build()[application.RULES].max_body == most
+
+
 async def test_a_body_over_the_limit_of_its_path_gets_413_with_advice():
     async with test_utils.TestClient(test_utils.TestServer(build_extender())) as client:
         for path, size, advice in (
