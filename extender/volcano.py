@@ -1,7 +1,8 @@
 """Answers Volcano: prioritize, predicate, allocate, deallocate and session-close. Decodes, asks the decider, encodes.
 
-Volcano announces what it places, so only its allocate, deallocate and session-close requests change the assumed pods.
-Each of its instances has its own scope (docs/interface.md 4.3).
+Volcano announces what it places by allocate, deallocate and session-close. A later prioritize or predicate for such a
+pod shows that its gang was not bound (`forget_retried`). Each of its instances has its own scope (docs/interface.md
+4.3).
 
 While prioritize reads the nodes, other requests are answered. The decision is made at once.
 """

@@ -95,6 +95,21 @@ def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site)
     assert site.state.assumed.get(f"forged-{5 * assumed_pods.MIN_UNSEEN - 1}") is not None
 
 
+@pytest.mark.parametrize("verb", ["prioritize", "predicate"])
+def test_a_gang_is_free_again_when_volcano_asks_in_a_later_session_about_a_pod_that_it_announced(site, verb):
+    pods = [build_pod(name, group="job") for name in ("one", "two")]
+    for pod, node in zip(pods, NODES, strict=False):
+        site.pods.upsert(pod)
+        site.allocate(pod, node)
+    candidates = {"node": {"Name": NODES[2]}} if verb == "predicate" else {"nodes": [{"Name": NODES[2]}]}
+    request = {"task": extending.build_task(pods[0])} | candidates
+    site.ask_volcano(verb, request)
+    assert site.list_free() == NODES[2:], "in this session they are placed"
+    site.close()
+    site.ask_volcano(verb, request)
+    assert site.list_free() == NODES
+
+
 # --- each scheduler counts its own ----------------------------------------------------------------------------
 
 
