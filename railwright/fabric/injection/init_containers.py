@@ -27,6 +27,9 @@ _NO_DEVICES = reason.Reason(
     AdmissionCode.SKIPPED_BY_ANNOTATION,
     f"annotation {names.SKIP} leaves out the devices that preflight checks",
 )
+_NOT_ON_PLUGIN = reason.Reason(
+    AdmissionCode.TRANSPORT_WITHOUT_PREFLIGHT, "transport plugin has no RDMA devices for preflight to check"
+)
 
 
 def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
@@ -42,8 +45,8 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         return
     if not _is_wanted(pod, ctx):
         return
-    if _lacks_devices(pod, ctx):
-        draft.skip("preflight", _NO_DEVICES)
+    if missing := _explain_missing_devices(pod, ctx):
+        draft.skip("preflight", missing)
         return
     draft.add_entry("preflight")
     _check_name(pod)
@@ -87,7 +90,7 @@ def finds_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
     """True if a pod gets the init container and its variables. `pod` already has its devices and mounts."""
     has_variables = ctx.fabric.transport is not policies.Transport.EFA and ctx.fabric.nccl.derive
     is_skipped = "preflight" in ctx.options.skip
-    return has_variables and not is_skipped and _is_wanted(pod, ctx) and not _lacks_devices(pod, ctx)
+    return has_variables and not is_skipped and _is_wanted(pod, ctx) and _explain_missing_devices(pod, ctx) is None
 
 
 def list_unstated(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, ...]:
@@ -151,15 +154,16 @@ def _build_container(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.I
     }
 
 
-def _lacks_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
-    """True if the container would have RDMA devices neither by its resources nor by a mount or privilege."""
+def _explain_missing_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
+    """Return why the container would have no RDMA devices; None if it has some by resources, a mount or privilege."""
     if ctx.fabric.transport is policies.Transport.PLUGIN:
-        return True
+        return _NOT_ON_PLUGIN
     if "devices" not in ctx.options.skip:
-        return False
+        return None
     target = pod.spec.containers[ctx.targets[0]]
     is_privileged = target.security_context is not None and bool(target.security_context.privileged)
-    return not (is_privileged or any(_list_mounts(target)) or _list_claims(pod, ctx) or _count_devices(pod, ctx))
+    has_devices = is_privileged or any(_list_mounts(target)) or _list_claims(pod, ctx) or _count_devices(pod, ctx)
+    return None if has_devices else _NO_DEVICES
 
 
 # --- arguments --------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def plan(  # noqa: PLR0913 - options are given by name
         return _build_injection(draft, pod.metadata, ctx, rows)
     except reason.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
-        return Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
+        return Refusal(fabric, error.reason, message, _find_role(pod, policy.document, fabric), error.message)
 
 
 def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ...]:
@@ -218,13 +218,14 @@ def format_title(pod: views.Pod, namespace: str) -> str:
     return f"{namespace}/{metadata.name or metadata.generate_name + '*'}"
 
 
-def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
+def _find_role(pod: views.Pod, document: policies.PolicyDocument, fabric: str) -> str:
     """Return the role name of a pod that is rejected, "" if its quantities are invalid."""
     try:
-        accelerated = accelerators.find_containers(pod, policy.document.accelerators)
+        accelerated = accelerators.find_containers(pod, document.accelerators)
     except reason.RefusedError:
         return ""
-    return context.find_role(pod, accelerated=bool(accelerated)).name
+    is_for_cpus = fabric in document.fabrics and document.fabrics[fabric].accelerators == ()
+    return context.find_role(pod, accelerated=bool(accelerated), is_for_cpus=is_for_cpus).name
 
 
 def _build_injection(

@@ -162,6 +162,10 @@ class AdmissionCode(ReasonCode):
 
     # left out as the author or the policy says
     SKIPPED_BY_ANNOTATION = "SkippedByAnnotation", "The annotation `railwright.io/skip` leaves it out."
+    TRANSPORT_WITHOUT_PREFLIGHT = (
+        "TransportWithoutPreflight",
+        "With transport `plugin` no init container is added, as there are no RDMA devices that it could check.",
+    )
     OWN_CLAIM = "OwnClaim", "The pod has a claim of its own for NICs of the fabric, and keeps it."
     RAILS_IN_PROPORTION = "RailsInProportion", "A pod that its namespace opts in gets rails in proportion to its GPUs."
     NO_ACCELERATOR = (

@@ -88,6 +88,7 @@ def test_a_fabric_of_a_plugin_sets_no_variable_of_the_vendor():
         "NCCL_NET_PLUGIN": "fastrak",
     }
     assert "initContainers" not in tree["spec"]
+    assert "transport plugin has no RDMA devices" in read_record(tree)["skipped"]["preflight"]["message"]
 
 
 def test_a_pod_that_sets_a_variable_of_the_vendor_has_a_warning():
