@@ -197,7 +197,8 @@ class _Builder:
                         message = "'<<' takes a mapping or a list of mappings, such as *anchor"
                         self._add_problem(path, source, message)
                         continue
-                    merged = {**self.build(source, (*path, "<<")), **merged}
+                    for name, given in self.build(source, (*path, "<<")).items():
+                        merged.setdefault(name, given)
             else:
                 below, line = (*path, key.value), get_line(key)
                 if first := lines.get(key.value):

@@ -191,7 +191,9 @@ def _describe(error: Exception) -> str:
 
     if isinstance(error, OSError):
         return ": ".join(filter(None, (error.filename, str(error.strerror or error).lower())))
-    if not isinstance(error, ConfigException | yaml.YAMLError):
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"is not valid YAML in line {error.problem_mark.line + 1}"
+    if not isinstance(error, ConfigException):
         return _UNUSABLE
     # The library names an entry by its whole content, tokens included. A credential plugin may print a traceback.
     message = str(error).partition("{")[0]

@@ -103,14 +103,18 @@ def list_objects(tree: Any) -> Iterator[dict[str, Any]]:
 
     Items of a typed list such as NodeList may lack kind and apiVersion.
     """
-    if not isinstance(tree, dict):
-        raise SnapshotError("expected an object with apiVersion, kind and metadata")
-    kind, version = tree.get("kind"), tree.get("apiVersion")
-    if not isinstance(kind, str) or not kind:
-        raise SnapshotError(f"{format_name(tree)} has no kind; expected an object with apiVersion, kind and metadata")
-    if not kind.endswith("List") or not isinstance(tree.get("items"), list | None):
-        yield tree
-        return
-    defaults = {"kind": kind.removesuffix("List"), "apiVersion": version} if kind != "List" else {}
-    for item in tree.get("items") or ():
-        yield from list_objects({**defaults, **item} if isinstance(item, dict) else item)
+    waiting = [tree]  # not a recursion: JSON may nest Lists thousands deep
+    while waiting:
+        tree = waiting.pop()
+        if not isinstance(tree, dict):
+            raise SnapshotError("expected an object with apiVersion, kind and metadata")
+        kind, version = tree.get("kind"), tree.get("apiVersion")
+        if not isinstance(kind, str) or not kind:
+            name = format_name(tree)
+            raise SnapshotError(f"{name} has no kind; expected an object with apiVersion, kind and metadata")
+        if not kind.endswith("List") or not isinstance(tree.get("items"), list | None):
+            yield tree
+            continue
+        defaults = {"kind": kind.removesuffix("List"), "apiVersion": version} if kind != "List" else {}
+        items = reversed(tree.get("items") or ())
+        waiting.extend({**defaults, **item} if isinstance(item, dict) else item for item in items)
