@@ -19,7 +19,10 @@ _SET_BY_POLICY = VariableCode.SET_BY_POLICY.meaning
 _BY_KIND = {  # kind of an entry -> (change, reason), with the name after the kind, the rails and the fabric
     "networks": ("annotation k8s.v1.cni.cncf.io/networks", "attaches the pod to the networks of {rails}"),
     "devices": ("requests of devices", "the devices of {rails}"),
-    "claims": ("resource claims", "the devices of {rails}"),
+    "claims": (
+        "resource claims",
+        "the devices of {rails}; with `acceleratorClass` also the GPUs, whose requests are removed",
+    ),
     "annotations": ("annotation {name}", "`annotations` of fabric {fabric}"),
     f"mounts.{names.DEV_SHM}": ("mount {name}", "memory for NCCL's host buffers"),
     f"mounts.{names.DEV_INFINIBAND}": ("mount {name}", "no device plugin provides these devices"),
@@ -39,13 +42,13 @@ _BY_KIND = {  # kind of an entry -> (change, reason), with the name after the ki
 class Change(msgspec.Struct, frozen=True):
     """A change of a pod: its entry in the record, the resulting values, and the reason."""
 
-    entry: str
+    entry: str  # "" for a change that the record does not list
     change: str
     reason: str
 
 
 def list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
-    """Yield the changes in the record, with the pod's values."""
+    """Yield the changes in the record, with the pod's values; and the limit for which schedulers call the extender."""
     for entry in record.added:
         kind, _, name = entry.partition(".")
         if kind == "env":
@@ -55,6 +58,10 @@ def list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
             described, why = _BY_KIND.get(entry) or _BY_KIND.get(kind, ("{name}", "fabric {fabric} has it"))
             values = {"name": name or entry, "rails": ", ".join(record.rails or ()), "fabric": record.fabric}
             yield Change(entry, described.format(**values), why.format(**values))
+    for container in pod.spec.containers:
+        if (amount := container.requests.get(names.MANAGED_RESOURCE)) is not None:
+            request = f"{container.name}: request of {names.MANAGED_RESOURCE} {text.quote(str(amount))}"
+            yield Change("", request, "schedulers call the extender only for pods that name a managed resource")
 
 
 def _list_values(pod: views.Pod, record: intent.Record, name: str) -> Iterator[str]:

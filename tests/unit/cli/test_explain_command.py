@@ -159,6 +159,27 @@ def test_json_has_the_whole_explanation_and_its_operations_yield_the_pod(explain
     assert none["operations"] == none["changes"] == []
 
 
+CLAIMS = """
+apiVersion: railwright.io/v1alpha1
+defaultFabric: f
+fabrics:
+  f:
+    transport: efa
+    gpusPerNode: 8
+    claims: {deviceClass: dranet, acceleratorClass: gpu.nvidia.com}
+    rails: [{name: rail0, device: rdmap16s27}]
+"""
+
+
+def test_the_removed_gpus_and_the_limit_of_a_pod_with_claims_have_a_reason(explain):
+    (explain.folder / "claims.yaml").write_text(CLAIMS)
+    _, out, _ = explain(admitting.pod(), policy="claims.yaml", options=("-o", "json"))
+    (injected,) = json.loads(out)
+    why = {change["change"]: change["reason"] for change in injected["changes"]}
+    assert "also the GPUs, whose requests are removed" in why["resource claims"]
+    assert "call the extender" in why["c: request of railwright.io/rails '0'"]
+
+
 def test_an_injected_pod_is_reported_as_unchanged(explain):
     tree = admitting.pod()
     (first,) = json.loads(explain(tree, options=("-o", "json"))[1])
