@@ -287,9 +287,9 @@ class Reflector:
             status = clients.decode_status(event.object)
             retry_after = status.details.retry_after_seconds if status.details else 0.0
             raise _StreamError(status.code, status.reason, status.message, self.kind.path, retry_after=retry_after)
+        identity = watch_wire.decode_identified(event.object).metadata
         self._record_contact()
         self._reset_backoff()
-        identity = watch_wire.decode_identified(event.object).metadata
         if event.type == "DELETED":
             self._forget(self._known.get(identity.key, identity))
         elif event.type != "BOOKMARK" and (obj := self._read(event.object)) is not None:

@@ -92,12 +92,13 @@ async def test_a_missing_right_is_reported_once_with_its_fix(stub, watch, caplog
     assert "you may not list nodes" in fields[0]["fix"]
 
 
-async def test_retries_after_a_closed_connection_have_pauses(stub, watch):
+@pytest.mark.parametrize("events", [[], [event("ADDED", {"metadata": 5})]], ids=["closed", "unreadable"])
+async def test_retries_after_a_closed_connection_or_an_unreadable_event_have_growing_pauses(stub, watch, events):
     stub.lists.append(listing(version=5))
-    stub.watches.append([])
+    stub.watches.append(events)
     _, cache, _ = watch(longest_pause_seconds=1.0)
     await cache.until(lambda: cache.replaced == 1)
-    await asyncio.sleep(0.5)  # what is measured is how much happens in it
+    await asyncio.sleep(1.0)  # what is measured is how much happens in it
     assert len(stub.watched_from()) < 10
 
 

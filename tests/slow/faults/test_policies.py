@@ -106,7 +106,6 @@ async def test_21_a_garbled_policy_is_refused_as_a_whole(fault, plane, installed
             assert place in seen, seen[-1000:]
             return True
 
-        # the process that reads it has a low priority, and two minutes (railwright/cluster/sources.py)
         await waiting.wait(has_message, seconds=120, describe=f"an Event on the ConfigMap about {name}")
         await put
         slowest = max(slowest, time.monotonic() - began)

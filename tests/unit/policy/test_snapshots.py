@@ -36,12 +36,6 @@ def test_lists_in_lists_unfold_at_any_depth_in_the_order_of_the_text():
     assert [node.metadata.name for node in snapshots.read(text)["Node"]] == ["a"] * 2000 + ["last"]
 
 
-@pytest.mark.parametrize("version", ["{a: b}", "[v1]", "3"])
-def test_an_apiversion_that_is_no_text_does_not_hide_the_object(version):
-    text = f"apiVersion: {version}\nkind: Node\nmetadata: {{name: a}}\n"
-    assert [node.metadata.name for node in snapshots.read(text)["Node"]] == ["a"]
-
-
 def test_a_kind_of_another_project_is_not_taken_for_kubernetes_own():
     others = ("longhorn.io/v1beta2", "events.example.com/v1")
     text = "---\n".join(f"apiVersion: {other}\nkind: Node\nmetadata: {{name: a}}\n" for other in ("v1", *others))
