@@ -51,7 +51,7 @@ class LastPolicy:
         if present is None or (not self._writes if is_valid else self._store.current is not None):
             return
         copy = await watch_wire.find_object(self._client, _PATH, views.ConfigMap)
-        if copy is None:
+        if copy is None or self._changed.is_set():  # the policy has changed meanwhile: compare again
             return
         if is_valid:
             await self._store_copy(present, copy)

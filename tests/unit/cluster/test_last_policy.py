@@ -76,6 +76,21 @@ async def test_the_copy_is_not_used_for_a_policy_that_was_deleted_or_is_valid(te
     assert server.store.current is None if text is None else "f" in server.store.current.document.fabrics
 
 
+async def test_a_policy_that_becomes_valid_while_the_copy_is_read_is_not_called_invalid(caplog):
+    class Corrected(ApiServer):
+        async def get(self, path: str) -> bytes:
+            if not server.store.valid:
+                metadata = views.ObjectMeta(name="railwright-policy", uid="u", resource_version="10")
+                server.store.upsert(views.ConfigMap(metadata=metadata, data={"policy.yaml": GOOD}))
+            return await super().get(path)
+
+    cluster = Corrected(GOOD.replace("f:", "old:"), "7")
+    server = Server(cluster)
+    await server.see(BAD)
+    assert caplog.records == []
+    assert cluster.written == [("10", GOOD)]
+
+
 async def test_a_valid_policy_is_stored_once_and_an_invalid_one_never():
     cluster = ApiServer()
     await Server(cluster).see(GOOD, "9")
