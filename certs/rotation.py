@@ -79,7 +79,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """No change until `until`. If `soon`, that is in seconds, and a single run waits for it."""
+    """No change is due before `until`. `soon`: that is only seconds away, so a run without --watch waits for it."""
 
     until: dt.datetime
     reason: str

@@ -14,7 +14,7 @@ from railwright.fabric import names
 _BASE = markdown.ROOT / "manifests" / "base"
 _CLAIMS = markdown.ROOT / "manifests" / "components" / "claims" / "rbac.yaml"
 _WITH_CLAIMS = "cluster, for fabrics with `claims` or `nvlinkSegment`"
-_READING = ("get", "list", "watch")
+_READ_VERBS = ("get", "list", "watch")
 DATA = markdown.ROOT / "railwright" / "cli" / "checking" / "permissions.json"
 
 
@@ -79,7 +79,7 @@ def _describe(rules: Sequence[Mapping[str, Any]], *, is_reading: bool) -> str:
     """Return `VERBS RESOURCES` of each rule, with the names to which the rule is limited."""
     parts: dict[tuple[str, str], list[str]] = {}
     for rule in rules:
-        verbs = ", ".join(verb for verb in rule["verbs"] if (verb in _READING) is is_reading)
+        verbs = ", ".join(verb for verb in rule["verbs"] if (verb in _READ_VERBS) is is_reading)
         named = ", ".join(f"`{name}`" for name in rule.get("resourceNames", ()))
         if verbs:
             parts.setdefault((verbs, named), []).extend(f"`{resource}`" for resource in rule["resources"])

@@ -13,7 +13,7 @@ from railwright.serving import application, metrics
 _MAX_BODY = 256 << 20  # bytes: Volcano's prioritize has every node with every task; 5,000 make tens of MiB
 _MAX_KUBE_BODY = 8 << 20  # bytes: a pod and 20,000 names of nodes
 _MAX_VOLCANO_BODY = 16 << 20  # bytes: a task, and for predicate one node with its pods
-_KUBE_ADVICE = "set nodeCacheCapable: true for this extender"
+_KUBE_SCHEDULER_FIX = "set nodeCacheCapable: true for this extender"
 _EXPLAIN = "/explain/{namespace}/{pod}"
 
 _Answer = Callable[..., bytes]
@@ -34,8 +34,8 @@ def build_application(
     """
     kube = kube_scheduler.KubeScheduler(deciding)
     routes = [
-        web.post("/scheduler/filter", _build_handler(kube.filter, _MAX_KUBE_BODY, _KUBE_ADVICE)),
-        web.post("/scheduler/prioritize", _build_handler(kube.prioritize, _MAX_KUBE_BODY, _KUBE_ADVICE)),
+        web.post("/scheduler/filter", _build_handler(kube.filter, _MAX_KUBE_BODY, _KUBE_SCHEDULER_FIX)),
+        web.post("/scheduler/prioritize", _build_handler(kube.prioritize, _MAX_KUBE_BODY, _KUBE_SCHEDULER_FIX)),
         web.get(_EXPLAIN, _build_explain(explanations, post)),
     ]
     rules = _build_rules(counters)
@@ -56,7 +56,7 @@ def _build_rules(counters: metrics.Metrics | None) -> application.Rules:
 def _build_handler(
     answer: _Answer, most: int, advice: str = "send a smaller one", *, has_scope: bool = False
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return the handler of a path, whose bodies have at most `most` bytes, which is less than _MAX_BODY."""
+    """Return the handler of a path. It rejects bodies of more than `most` bytes, which is less than _MAX_BODY."""
 
     async def handle(request: web.Request) -> web.Response:
         body = request[application.BODY]

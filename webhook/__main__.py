@@ -48,7 +48,7 @@ async def serve(options: settings.Settings) -> int:
     if (client := origin.client) is not None:
         state.watched = True
         state.is_without_templates = functools.partial(origin.is_denied, resources.CLAIM_TEMPLATES)
-        support = file_keys.Support(client, state.set_file_keys)
+        support = file_keys.SupportCheck(client, state.set_file_keys)
         await support.read()
         poster = events.Events(
             client, "railwright-webhook", on_result=lambda outcome: counters.events.labels(outcome).inc()

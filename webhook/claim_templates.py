@@ -31,7 +31,7 @@ _RETRY_SECONDS = 5.0  # after a failure; replicas have different policies for le
 _MOST_DOUBLINGS = 3  # of it, while the API server goes on to refuse a template
 _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
 _PAUSE_SECONDS = 0.2  # between passes while a template is to be tried again
-_REST = 4  # pause after a pass, as a multiple of the time that it took
+_PAUSE_FACTOR = 4  # pause after a pass, as a multiple of the time that it took
 _CONFLICT = 409
 _DENIED = f"no right; the operator must {shortcomings.GRANT_CLAIMS}"
 _NO_RIGHT = "is forbidden: User "  # of RBAC; an exceeded quota has the same status
@@ -77,7 +77,7 @@ class ClaimTemplateController:
         state.claim_templates.on_change = state.claiming_pods.on_change = self._changed.set
 
     def forget_failures(self) -> None:
-        """Try failed writes again at once, because the policy has changed."""
+        """Try failed writes again immediately, because the policy has changed."""
         self._attempts.clear()
         self._changed.set()
 
@@ -109,7 +109,7 @@ class ClaimTemplateController:
             started, problem = time.monotonic(), self._get_problem()
             if not problem:
                 await self._write_missing(started)
-                await asyncio.sleep(_REST * (time.monotonic() - started))
+                await asyncio.sleep(_PAUSE_FACTOR * (time.monotonic() - started))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PAUSE_SECONDS if problem or self._attempts else _IDLE_SECONDS):
                     await self._changed.wait()
@@ -130,7 +130,7 @@ class ClaimTemplateController:
             except _NotWrittenError as error:
                 refusals = (last.refusals if last else 0) + 1 if error.is_refused else 0
                 growth = (1 << min(max(0, refusals - 1), _MOST_DOUBLINGS)) * random.uniform(1, 1.5)  # noqa: S311 - jitter
-                pause = _RETRY_SECONDS * growth + min(error.retry_after, reflector.LONGEST_ASKED_SECONDS)
+                pause = _RETRY_SECONDS * growth + min(error.retry_after, reflector.MAX_RETRY_AFTER_SECONDS)
                 self._attempts[key] = _Attempt(time.monotonic() + pause, refusals)
                 if last is not None or error.is_refused:  # the replica may have the other policy in a moment
                     object_events.post_failure(self._poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))

@@ -9,7 +9,7 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names
 from railwright.fabric.injection import mounts
 
-_FIRST = (1, 35)
+_FIRST_VERSION = (1, 35)
 _VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,4})")
 _INVALID = 422
 _SECONDS = 10.0  # for an answer
@@ -21,10 +21,10 @@ _LOG = logging.getLogger("railwright.webhook")
 def is_known_to(version: str) -> bool:
     """True if a kubelet of this version supports `fileKeyRef` by default."""
     match = _VERSION.match(version)
-    return match is not None and (int(match[1]), int(match[2])) >= _FIRST
+    return match is not None and (int(match[1]), int(match[2])) >= _FIRST_VERSION
 
 
-class Support:
+class SupportCheck:
     """Checks repeatedly whether the API server stores `fileKeyRef`, because it may fail to answer or be upgraded.
 
     `apply` gets each answer. After an error the last one stays.

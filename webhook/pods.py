@@ -34,7 +34,7 @@ def handle(
 
     With a cache, equal pods are planned once. The answer is the same with and without one.
     """
-    if too_large := reviews.build_response(body, reviews.MAX_POD_VALUES):
+    if too_large := reviews.reject_too_large(body, reviews.MAX_POD_VALUES):
         return reviews.build_answer(*too_large, fabric=_UNKNOWN, role=_UNKNOWN)
     request = reviews.decode(_DECODER, body, _KIND)
     if request.operation != "CREATE" or request.sub_resource:

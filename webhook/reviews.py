@@ -243,8 +243,8 @@ class _Object(views.View, frozen=True):
 _REQUESTS = msgspec.json.Decoder(Review[Request[_Object]])
 
 
-def build_response(body: bytes, limit: int) -> tuple[Request[_Object], Response] | None:
-    """Return the request and its rejection if a review has more values than `limit`, otherwise None.
+def reject_too_large(body: bytes, limit: int) -> tuple[Request[_Object], Response] | None:
+    """Return the request and its rejection if its object has more list entries and keys than `limit`; else None.
 
     Raises MalformedError for a body that is not a review.
     """

@@ -57,7 +57,7 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
 
 async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
     """Answer a review, template by template, and other requests in between. Raises reviews.MalformedError."""
-    if too_large := reviews.build_response(body, frameworks.MAX_VALUES):
+    if too_large := reviews.reject_too_large(body, frameworks.MAX_VALUES):
         _get_kind(too_large[0].kind)
         return reviews.build_answer(*too_large)
     request = reviews.decode(_DECODER, body)

@@ -18,11 +18,11 @@ import yaml
 
 import build
 
-BY_HAND = {"namespace.yaml"}
+HANDWRITTEN = {"namespace.yaml"}
 RESOURCES = yaml.safe_load((build.MANIFESTS / "base" / "kustomization.yaml").read_text())["resources"]
 TARGETS = {  # a set of values -> the templates of which it is the source, with the files they are rendered to
     "extender.enabled=true,admissionPolicy.mode=Deny,quota=true": {
-        f"templates/{name}": f"base/{name}" for name in RESOURCES if name not in BY_HAND
+        f"templates/{name}": f"base/{name}" for name in RESOURCES if name not in HANDWRITTEN
     },
     "certificates.mode=cert-manager,extender.enabled=true": {
         "templates/cert-manager.yaml": "overlays/cert-manager/certificates.yaml"

@@ -91,7 +91,7 @@ def _add_rails(parser: Options, default: str) -> None:
     parser.add_value("--rails N", f"Rails that each pod should use (default: {default}).", default=None, type=int)
 
 
-_BEFORE = {
+_MANIFEST_COMMANDS = {
     "explain": Command(
         "Show how admission would change a manifest or has changed a pod, with reasons, and why it is on its node.",
         _configure_explain,
@@ -153,17 +153,17 @@ def _configure_gangs(parser: Parser) -> None:
     options.add_namespace(parser, "Show gangs of one namespace (default: all namespaces).")
     parser.add_flag("-A, --all-namespaces", "Show gangs of all namespaces (the default).")
     parser.add_flag("--waiting", "Show only gangs that are not fully placed.")
-    _add_view(parser)
+    _add_table_options(parser)
 
 
 def _configure_fabric(parser: Parser) -> None:
     parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="Fabric to show (default: all).")
     parser.add_flag("--nodes", "Show a row for each node, even of fabrics with more than 64.")
     parser.add_flag("--dead", "Show only nodes that are not ready or have a dead or degraded rail.")
-    _add_view(parser)
+    _add_table_options(parser)
 
 
-def _add_view(parser: Parser) -> None:
+def _add_table_options(parser: Parser) -> None:
     """Add the options of the commands `gangs` and `fabric`."""
     options.add_output(parser, output.WIDE)
     options.add_sources(parser)
@@ -177,7 +177,7 @@ def _configure_dashboard(parser: Parser) -> None:
     options.add_sources(parser)
 
 
-_OF_CLUSTERS = {
+_CLUSTER_COMMANDS = {
     "gangs": Command(
         "List gangs or describe one: placed pods, leaves, bandwidth compared with the best possible, and why it waits.",
         _configure_gangs,
@@ -332,7 +332,7 @@ def parse_duration(text: str) -> dt.timedelta:
     return dt.timedelta(seconds=options.parse_seconds(text))
 
 
-_OF_INSTALLATIONS = {
+_INSTALLATION_COMMANDS = {
     "check": Command(
         "Verify an installation, and show a fix for each failed check.",
         _configure_check,
@@ -453,8 +453,8 @@ _OFFLINE = {
     ),
 }
 GROUPS: Mapping[str, Mapping[str, Command]] = {
-    "Before you submit a job": _BEFORE,
-    "Jobs and fabrics of a cluster": _OF_CLUSTERS,
-    "Installation": _OF_INSTALLATIONS,
+    "Before you submit a job": _MANIFEST_COMMANDS,
+    "Jobs and fabrics of a cluster": _CLUSTER_COMMANDS,
+    "Installation": _INSTALLATION_COMMANDS,
     "Without a cluster": _OFFLINE,
 }

@@ -1,6 +1,6 @@
 """Completes a command line in shells by argcomplete.
 
-Completions come from the argument parsers. Reads no cluster, so that TAB is answered at once. Names of files are
+Completions come from the argument parsers. Reads no cluster, so that TAB is answered immediately. Names of files are
 offered only where an argument is a file.
 """
 

@@ -16,7 +16,7 @@ import yaml
 
 from railwright.cli import output
 
-_NEVER = 10**6  # columns; no line is folded
+_UNFOLDED_WIDTH = 10**6  # columns; no line is folded
 
 
 def print_json(value: Any) -> None:
@@ -48,7 +48,7 @@ def format_yaml_lines(tree: Any) -> list[str]:
 
     PyYAML ends a document whose last text has empty last lines with a line of dots, which is left out.
     """
-    return format_yaml(tree, width=_NEVER).removesuffix("...\n").removesuffix("\n").split("\n")
+    return format_yaml(tree, width=_UNFOLDED_WIDTH).removesuffix("...\n").removesuffix("\n").split("\n")
 
 
 # libyaml is a hundred times faster
@@ -100,7 +100,7 @@ def print_table(
 
 
 def format_age(at: str, now: dt.datetime | None = None) -> str:
-    """Return the time since `at` (RFC 3339) in the largest unit of which there are two, such as 45s, 5m, 3h or 90d.
+    """Return the time since `at` (RFC 3339), such as 45s, 5m, 3h or 90d, in the largest unit with a count of 2 or more.
 
     "-" if the time is unknown.
     """

@@ -55,7 +55,7 @@ class Pod(views.Pod, frozen=True):
 
 
 def drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods without ended ones whose labelled index now belongs to a pod that has not ended."""
+    """Leave out ended pods whose index label another pod has that has not ended."""
     indexes = {pod.metadata.name: _find_index(pod) for pod in pods}
     living = {indexes[pod.metadata.name] for pod in pods if not pod.status.has_ended} - {None}
     return [pod for pod in pods if not pod.status.has_ended or indexes[pod.metadata.name] not in living]

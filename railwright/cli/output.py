@@ -117,7 +117,7 @@ Line = tuple[tuple[str, str], ...]
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines at once, also into a pipe."""
+    """Print lines and flush them, so that the reader of a pipe gets them immediately."""
     for line in lines:
         print_styled(*line)
     sys.stdout.flush()

@@ -63,7 +63,7 @@ def find_own_extender(tree: Any) -> Mapping[str, Any] | None:
     return next((item for item in extenders if "/scheduler" in str(item.get("urlPrefix"))), None)
 
 
-def list_asking(volcano: Any, kube: Iterable[Any]) -> dict[str, Sequence[str]]:
+def list_callers(volcano: Any, kube: Iterable[Any]) -> dict[str, Sequence[str]]:
     """Return the schedulers that call the extender, from the ConfigMaps of Volcano and kube-scheduler.
 
     The values are their managed resources; () if they call it for all pods.

@@ -20,7 +20,7 @@ from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import intent, names, text
 from railwright.fabric.verification import counters, found_rails, logs, report
 
-_NAMED = 3  # pods of a rail, or containers, that a line names
+_MAX_NAMED = 3  # pods of a rail, or containers, that a line names
 _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}
 _CODES = {report.RDMA: output.OK, report.UNKNOWN: output.UNUSABLE}
 
@@ -78,7 +78,7 @@ def _build_expectation(arguments: argparse.Namespace) -> report.Expected:
 _MAX_BYTES = 64 * 1024 * 1024  # of a container's log: NCCL writes at the start of a job
 _MAX_PREFLIGHT_BYTES = 1024 * 1024
 _MAX_LINES = 50_000  # about the network that are kept of a container
-_AT_ONCE = 16  # logs that are read at the same time; with --follow all
+_MAX_CONCURRENT_LOGS = 16  # logs that are read at the same time; with --follow all
 _QUIET_SECONDS = 24 * 3600.0  # a job may log nothing for hours
 _RETRY_SECONDS = 2.0  # until a container has started
 _REPORT_SECONDS = 1.0  # between two reports with --follow
@@ -117,7 +117,7 @@ def verify_job(arguments: argparse.Namespace) -> int:
         sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
         if arguments.follow:
             return await _follow(client, namespace, sources, expected, by_pod)
-        await cluster_access.gather(functools.partial(_read, client, namespace), sources, at_once=_AT_ONCE)
+        await cluster_access.gather(functools.partial(_read, client, namespace), sources, at_once=_MAX_CONCURRENT_LOGS)
         for source in sources:
             if source.problem:
                 output.print_note(f"{arguments.form}/{arguments.name}: {source.name}: {source.problem}")
@@ -129,8 +129,9 @@ def verify_job(arguments: argparse.Namespace) -> int:
 async def _read_expectations(
     client: clients.Client, namespace: str, pods: Sequence[job_pods.Pod]
 ) -> dict[str, report.Expected]:
-    """Return the expectation for each pod, by its name and its host name: the rails that its preflight found, otherwise
-    the number of rails in its injection record.
+    """Return the expectation for each pod, keyed by its name and by its host name.
+
+    It is the rails that the pod's preflight found, otherwise the number of rails in its injection record.
     """
 
     async def read(pod: job_pods.Pod) -> report.Expected:
@@ -146,7 +147,7 @@ async def _read_expectations(
         return report.Expected(len(intent.read_record(pod).rails or ()) or None)
 
     by_pod: dict[str, report.Expected] = {}
-    for pod, own in zip(pods, await cluster_access.gather(read, pods, at_once=_AT_ONCE), strict=True):
+    for pod, own in zip(pods, await cluster_access.gather(read, pods, at_once=_MAX_CONCURRENT_LOGS), strict=True):
         by_pod[pod.metadata.name] = own
         by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
     return by_pod
@@ -210,7 +211,7 @@ def _explain_missing_logs(sources: Sequence[_Source]) -> str:
     if pending:
         return pending
     if unread:
-        return f"the logs of {text.join_first(unread, _NAMED)} cannot be read"
+        return f"the logs of {text.join_first(unread, _MAX_NAMED)} cannot be read"
     return "the logs are empty: no container has printed anything" if len(silent) == len(sources) else ""
 
 
@@ -219,7 +220,7 @@ def _describe_pending(pods: Sequence[job_pods.Pod]) -> str:
     waiting = [pod for pod in pods if pod.status.phase == _PENDING and not pod.preflight_failure]
     pending = dict.fromkeys(pod.metadata.name for pod in waiting)
     verb = "is" if len(pending) == 1 else "are"
-    return f"{text.join_first(pending, _NAMED)} {verb} {_PENDING}: no container has started" if pending else ""
+    return f"{text.join_first(pending, _MAX_NAMED)} {verb} {_PENDING}: no container has started" if pending else ""
 
 
 def _describe_failed_preflights(pods: Sequence[job_pods.Pod]) -> str:
@@ -228,8 +229,8 @@ def _describe_failed_preflights(pods: Sequence[job_pods.Pod]) -> str:
     for pod in pods:
         if pod.preflight_failure:
             by_message.setdefault(pod.preflight_failure, []).append(pod.metadata.name)
-    causes = [f"{text.join_first(stopped, _NAMED)}: {message}" for message, stopped in by_message.items()]
-    return f"did not run: {text.join_first(causes, _NAMED)}" if causes else ""
+    causes = [f"{text.join_first(stopped, _MAX_NAMED)}: {message}" for message, stopped in by_message.items()]
+    return f"did not run: {text.join_first(causes, _MAX_NAMED)}" if causes else ""
 
 
 async def _follow(
@@ -296,7 +297,7 @@ def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOpti
             rows = [traffic for traffic in result.rails if traffic.rail == name]
             idle = [traffic.pod for traffic in rows if traffic.idle]
             total = counters.format_bytes(sum(traffic.total for traffic in rows))
-            end = f"; idle in {text.join_first(idle, _NAMED)}" if idle else ""
+            end = f"; idle in {text.join_first(idle, _MAX_NAMED)}" if idle else ""
             style = _STYLES[counters.PARTIAL if idle else counters.RDMA]
             output.print_styled((f"  {name}: ", ""), (f"{total}{end}", style))
     return code
@@ -319,5 +320,5 @@ async def _read_counters(
             reason = error.message if isinstance(error, errors.ApiError) else error.sentence
             output.print_note(f"{name} container {container}: cannot read its counters: {reason}")
 
-    await cluster_access.gather(read, pods, at_once=_AT_ONCE)
+    await cluster_access.gather(read, pods, at_once=_MAX_CONCURRENT_LOGS)
     return readings

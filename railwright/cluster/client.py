@@ -94,7 +94,7 @@ class Client:
         """Use these credentials. New certificates need new connections, because open ones keep theirs."""
         from kubernetes_asyncio.client import ApiClient  # noqa: PLC0415 - takes 0.3 s, and many commands need no cluster
 
-        given, basis = access.configuration, _read_basis(access)
+        given, basis = access.configuration, _read_connection_inputs(access)
         if basis == self._basis:
             self._api.configuration = given
             return
@@ -305,8 +305,8 @@ class Client:
         )
 
 
-def _read_basis(access: kubeconfigs.Access) -> list[object]:
-    """Return what connections keep from their start. Raises OSError."""
+def _read_connection_inputs(access: kubeconfigs.Access) -> list[object]:
+    """Return the settings and certificates that a connection uses until it is closed. Raises OSError."""
     given = access.configuration
     files = map(pathlib.Path, filter(None, (given.ssl_ca_cert, given.cert_file, given.key_file)))
     kept = given.proxy, given.tls_server_name, given.verify_ssl, access.impersonation

@@ -48,7 +48,7 @@ class PolicyError:
 MAX_CHARACTERS = 128 * 1024  # 100 fabrics of 8 rails have fewer; servers read a policy while reviews wait
 MAX_VALUES = 10_000
 MAX_ERRORS = 200  # listed of one policy: nobody reads more; a further entry says that there are more
-_MORE = PolicyError("", None, f"has more than {MAX_ERRORS} errors; fix these first")
+_TOO_MANY_ERRORS = PolicyError("", None, f"has more than {MAX_ERRORS} errors; fix these first")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _list_errors(document: documents.Document) -> tuple[PolicyError, ...]:
 
     located = policy_errors.list_errors(document, MAX_ERRORS + 1)
     errors = [PolicyError(format_path(path), line, message) for line, path, message in located]
-    return tuple(errors if len(errors) <= MAX_ERRORS else [*errors[:MAX_ERRORS], _MORE])
+    return tuple(errors if len(errors) <= MAX_ERRORS else [*errors[:MAX_ERRORS], _TOO_MANY_ERRORS])
 
 
 def format_path(path: documents.Path) -> str:

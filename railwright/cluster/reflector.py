@@ -44,7 +44,7 @@ LATER_PAGE = 50
 _SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
 _FORBIDDEN, _NOT_FOUND = 403, 404
 FIRST_PAUSE_SECONDS = 0.1
-LONGEST_ASKED_SECONDS = 300.0  # upper bound on Retry-After
+MAX_RETRY_AFTER_SECONDS = 300.0  # upper bound on Retry-After
 _MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
 _MAX_LOGGED = 1000  # objects that are not read, or in part, and are remembered to log each once
@@ -331,7 +331,7 @@ class Reflector:
         """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After (seconds)."""
         longest = min(self.longest_pause_seconds, FIRST_PAUSE_SECONDS * 2**self._pauses)
         self._pauses = min(self._pauses + 1, _MOST_DOUBLINGS)
-        await asyncio.sleep(min(retry_after, LONGEST_ASKED_SECONDS) + random.uniform(0, longest))  # noqa: S311 - jitter
+        await asyncio.sleep(min(retry_after, MAX_RETRY_AFTER_SECONDS) + random.uniform(0, longest))  # noqa: S311 - jitter
 
     def _log_once(self, key: watch_wire.Key | None, error: str, message: str, **fields: str) -> None:
         """Log an error of an object (None: of the watch), unless it equals the last one and has not ended."""

@@ -73,7 +73,7 @@ class WatchedFile:
 
 
 def _read_stamp(path: pathlib.Path) -> tuple[int, ...]:
-    """Return what renames, swaps of symbolic links and writes change. Raises OSError."""
+    """Return values that change if the file is written, renamed or its symbolic link replaced. Raises OSError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block forever
@@ -98,7 +98,7 @@ def watch_policy(path: str | os.PathLike[str], store: policies.PolicyStore) -> W
 
 
 def watch_snapshot(path: str | os.PathLike[str], sinks: Mapping[str, sinks.Sink[Any]]) -> WatchedFile:
-    """Return the source of `--snapshot FILE`: replaces what each sink has, by kind, whenever the file changes."""
+    """Return the source of `--snapshot FILE`: replaces the objects of each sink whenever the file changes."""
 
     def apply(content: str) -> str:
         try:

@@ -44,7 +44,7 @@ class Feed:
         self._refreshing: asyncio.Task[None] | None = None
 
     async def read(self) -> bytes:
-        """Return the overview, after a refresh if one is due. Readers that ask at once wait for the same refresh."""
+        """Return the overview, after a refresh if one is due. Concurrent readers wait for the same refresh."""
         if self._refreshing is None and time.monotonic() >= self._due_at:
             self._refreshing = asyncio.create_task(self._refresh())
         if self._refreshing is not None:
@@ -119,7 +119,7 @@ async def add_headers(_request: web.Request, response: web.StreamResponse) -> No
 
 @web.middleware
 async def require_loopback(request: web.Request, handler: typedefs.Handler) -> web.StreamResponse:
-    """Refuse a request whose Host header names another machine. This one's: 127.0.0.1:8080, localhost, [::1]:8080."""
+    """Refuse a request unless its Host header is a loopback name, such as 127.0.0.1:8080, localhost or [::1]:8080."""
     host, _, port = request.host.rpartition(":")
     name = (host if port.isdigit() else request.host).removeprefix("[").removesuffix("]")
     if not settings.Address(name.lower(), 0).is_loopback:

@@ -37,8 +37,8 @@ def check(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> It
     for rail in rails:
         yield from check_rail(view, rail)
     yield from _check_order(view, rails)
-    for rail in resolution.list_of_one_container(view, rails):
-        what = "is of one container, and several request such devices, so no list is written"
+    for rail in resolution.list_exclusive_rails(view, rails):
+        what = "is in one container only, and several request such devices, so no list is written"
         fix = "name one container in annotation railwright.io/containers"
         yield Problem(name_rail(rail), what, fix, stated=False)
     yield from _check_common_index(view, rails)
@@ -85,7 +85,8 @@ def _join(names: Iterable[str]) -> str:
 
 _LIMIT = "Max locked memory"
 _IPC_LOCK = 14  # CAP_IPC_LOCK, include/uapi/linux/capability.h
-_ENOUGH = 1 << 30  # bytes; common defaults are 64 KiB and 8 MiB, and one channel's buffers take 4 MiB per peer
+# Common defaults are 64 KiB and 8 MiB, and one channel's buffers take 4 MiB per peer.
+_MIN_LOCKED_BYTES = 1 << 30
 
 
 def _check_memlock(view: resolution.View) -> Iterator[Problem]:
@@ -97,7 +98,7 @@ def _check_memlock(view: resolution.View) -> Iterator[Problem]:
     lines = (view.host.read_text("/proc/self/limits") or "").splitlines()
     text = next((line[len(_LIMIT) :] for line in lines if line.startswith(_LIMIT)), "")
     limit = hosts.parse_number("".join(text.split()[:1]))
-    if limit is not None and limit < _ENOUGH and not (view.expectations.root and _has_ipc_lock(view.host)):
+    if limit is not None and limit < _MIN_LOCKED_BYTES and not (view.expectations.root and _has_ipc_lock(view.host)):
         yield Problem(
             "memlock",
             f"is limited to {limit} bytes",
@@ -146,7 +147,7 @@ def _check_order(view: resolution.View, rails: Sequence[resolution.ResolvedRail]
         if name not in used and resolution.is_ready(view, view.devices[name])
     ]
     if by_order and left:
-        what = f"chosen in natural order, and {_join(left)} left"
+        what = f"chosen in natural order, with {_join(left)} unused"
         fix = "state `device` of these rails in the policy"
         yield Problem(", ".join(map(name_rail, by_order[:_MAX_NAMES])), what, fix, stated=False)
     if shared := [name for name, count in used.items() if count > 1]:

@@ -34,7 +34,7 @@ def derive_variables(view: resolution.View, rails: Sequence[resolution.ResolvedR
     used = [rail for rail in rails if rail.device and rail.port]
     ports = ",".join(dict.fromkeys(f"{rail.name}:{rail.port.number}" for rail in used if rail.port))
     devices = ",".join(dict.fromkeys(_name_for_nccl(rail) for rail in used))
-    is_listed = bool(used) and not resolution.list_of_one_container(view, rails)
+    is_listed = bool(used) and not resolution.list_exclusive_rails(view, rails)
     if is_listed and expectations.rule.by_hca:
         variables[expected.HCA] = f"={devices}"
     if is_listed and expectations.transport in {"roce", "infiniband"}:

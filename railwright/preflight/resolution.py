@@ -115,7 +115,7 @@ def is_ready(view: View, device: hosts.Device) -> bool:
     )
 
 
-def list_of_one_container(view: View, rails: Sequence[ResolvedRail]) -> list[ResolvedRail]:
+def list_exclusive_rails(view: View, rails: Sequence[ResolvedRail]) -> list[ResolvedRail]:
     """Return the rails whose devices belong to this container only, although others request the same resources.
 
     The SR-IOV network device plugin gives each container functions of its own.

@@ -22,8 +22,8 @@ BODY = web.RequestKey("body", bytes)
 OUTCOME = web.ResponseKey("outcome", str)
 """Label of a response in the request counter; without it the status decides."""
 
-_SMALL = 64 << 10  # bytes; smaller bodies are always accepted (a review of a pod has 10 KB)
-_OTHERS = 64 << 20  # bytes of bodies that may be there at once beside one of the largest size
+_SMALL_BODY = 64 << 10  # bytes; smaller bodies are always accepted (a review of a pod has 10 KB)
+_OTHER_BODIES = 64 << 20  # bytes of bodies that may be there at once beside one of the largest size
 _HEADERS = {hdrs.CONTENT_TYPE: JSON, hdrs.SERVER: "railwright"}  # aiohttp's names its version and Python's
 
 
@@ -182,7 +182,7 @@ async def _receive(body: bytearray, request: web.Request, rules: Rules) -> None:
                 body += chunk
                 rules.bodies += len(chunk)
                 size = max(size, len(body))
-                if len(body) > _SMALL and rules.bodies > rules.max_body + _OTHERS:
+                if len(body) > _SMALL_BODY and rules.bodies > rules.max_body + _OTHER_BODIES:
                     raise HttpError(429, "too many large bodies arrive at once; try again in 1 s", Retry_After="1")
     except TimeoutError:
         raise HttpError(408, f"the body did not arrive within {rules.body_seconds:g} s") from None

@@ -14,7 +14,7 @@ from railwright.fabric import version
 
 PREFIX = "railwright_"
 # seconds; a review takes a tenth of a millisecond; the API server waits 5 s, a scheduler 10 s
-_FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_LATENCIES = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98, 1.0)
 # omits an unused `_created` series per metric
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -46,7 +46,9 @@ class Metrics:
         )
         self.requests = self._add(Counter, "requests", text, ["path", "outcome"])
         text = "Time from the last byte of the request to the response."
-        self.request_duration_seconds = self._add(Histogram, "request_duration_seconds", text, ["path"], buckets=_FAST)
+        self.request_duration_seconds = self._add(
+            Histogram, "request_duration_seconds", text, ["path"], buckets=_LATENCIES
+        )
         self.events = self._add(Counter, "events", "Kubernetes Events by result.", ["outcome"])
         text = "Time at which the serving certificate expires; +Inf without one."
         self.certificate_expiry_timestamp_seconds = self._add(Gauge, "certificate_expiry_timestamp_seconds", text)

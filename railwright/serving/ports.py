@@ -127,10 +127,10 @@ async def _wait_while(condition: Callable[[], bool], seconds: float) -> None:
         await asyncio.sleep(0.02)
 
 
-def _is_worth_a_line(record: logging.LogRecord) -> bool:
+def _is_logged(record: logging.LogRecord) -> bool:
     """Return False for the error of an invalid HTTP request, because any caller can send many."""
     return record.exc_info is None or not isinstance(record.exc_info[1], http.HttpProcessingError)
 
 
 _HTTP_LOG = logging.getLogger(f"{__name__}.http")
-_HTTP_LOG.addFilter(_is_worth_a_line)
+_HTTP_LOG.addFilter(_is_logged)

@@ -71,7 +71,7 @@ async def test_kubectl_runs_the_plugin(plane, namespace, nodes, site, kubectl):
     assert (wrong[0], "and -A exclude each other" in wrong[2]) == (2, True), wrong
 
 
-async def test_kubectl_agrees_with_the_question_of_a_refusal(plane, kubectl):
+async def test_the_command_in_a_message_about_a_missing_right_confirms_it(plane, kubectl):
     code, _, err = await kubectl("railwright", "gangs", "--as", "dev")
     question = re.search(r"\(kubectl (auth can-i [^)]+)\)", err)[1]
     assert code == 2

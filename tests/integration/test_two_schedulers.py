@@ -69,7 +69,7 @@ async def assert_each_has_a_node(plane, both, *gangs_of_pods):
 
 
 @pytest.mark.parametrize(("old", "new"), [(KUBE, VOLCANO), (VOLCANO, KUBE)], ids=["to volcano", "to kube-scheduler"])
-async def test_a_gang_that_changes_over_gets_a_leaf_again(plane, both, nodes, namespace, old, new):
+async def test_a_gang_recreated_for_the_other_scheduler_gets_one_leaf_again(plane, both, nodes, namespace, old, new):
     await gangs.make_leaves(nodes, a=4, b=6)
     await old.create(both, namespace, "train", 4)
     before = await old.bound(plane, namespace, "train", 4)

@@ -98,7 +98,7 @@ DISHONEST = {
 
 
 @pytest.mark.parametrize("case", DISHONEST)
-async def test_every_other_flaw_of_a_certificate_is_refused_as_before(tmp_path, case):
+async def test_every_other_flaw_of_a_certificate_is_refused(tmp_path, case):
     (leaf, key), chain = DISHONEST[case]
     with pytest.raises(errors.UnreachableError, match="its certificate is not trusted"):
         await ask(tmp_path, AUTHORITY, pem(leaf, *chain) + key_pem(key))

@@ -169,7 +169,7 @@ async def most_between_turns(cache, expected: int) -> int:
     return most
 
 
-async def test_requests_have_turns_between_objects(stub, watch):
+async def test_requests_are_answered_between_the_objects_of_a_list(stub, watch):
     crowd = [node(f"n{number}", 2) for number in range(300)]
     stub.lists.extend([listing(version=1), listing(*crowd, version=5), listing(version=9)])
     stub.watches.extend([status(410), status(410), [None]])

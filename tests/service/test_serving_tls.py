@@ -64,7 +64,7 @@ async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, caplog, da
     assert len([record for record in caplog.records if record.name == tls.__name__]) == 1
 
 
-async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):
+async def test_certificates_in_a_secret_volume_are_reloaded_when_kubelet_swaps_its_link(tmp_path):
     """As by kubelet: ..data -> ..TIME, tls.crt -> ..data/tls.crt; one rename replaces both files."""
     authority = shell.Authority(tmp_path)
     first, second = authority.leaf("first"), authority.leaf("second")

@@ -167,7 +167,7 @@ async def test_a_pod_without_a_record_has_unknown_rails(cluster, verify):
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     code, out, _ = await verify("job/llm")
     assert code == 2
-    assert out.startswith("cannot tell whether on every rail: RoCE on 4 rails")
+    assert out.startswith("cannot tell whether every rail is used: RoCE on 4 rails")
 
 
 async def test_follow_waits_for_the_logs_of_pods_that_have_not_started(cluster, tmp_path):

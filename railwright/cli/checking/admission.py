@@ -162,7 +162,7 @@ def _list_calls(hook: _Hook) -> Iterator[str]:
 
 
 _CONFIGMAP = f"ConfigMap {POLICY}"
-_MOST = 20  # errors printed; a user with more fixes these first
+_MAX_ERRORS = 20  # errors printed; a user with more fixes these first
 
 
 @row(rows.CREATE_POLICY)
@@ -182,7 +182,7 @@ def check_policy(snapshot: Snapshot) -> Assessment:
         return fail(missing, "store the policy under this key: {edit policy}")
     if isinstance(result, policies.Rejected):
         validate = "{edit policy}; to validate it first: railwright policy validate FILE"
-        return fail("\n".join(map(str, result.errors[:_MOST])), validate)
+        return fail("\n".join(map(str, result.errors[:_MAX_ERRORS])), validate)
     fabrics = snapshot.fabrics
     return ok(f"{_CONFIGMAP}, {text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
 

@@ -142,7 +142,7 @@ def explain(anchor: str) -> int:
 
 def format_fix(item: rows.Row) -> str:
     """Return the fix of a row for an installation by the manifests."""
-    return rows.fill_in(item.fix, rows.EXAMPLE)
+    return rows.fill_placeholders(item.fix, rows.EXAMPLE)
 
 
 # --- the command --------------------------------------------------------------------------------------------

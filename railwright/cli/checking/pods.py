@@ -78,7 +78,7 @@ def _list_dry_runs(snapshot: Snapshot) -> Mapping[str, DryRun]:
 
 
 @row(
-    "the detail is the API server's error; the webhook's log has its side: kubectl -n {namespace} logs "
+    "the detail is the API server's error; the webhook's log has more: kubectl -n {namespace} logs "
     "deployment/{webhook}",
     each=_list_dry_runs,
     after="webhook-replicas webhook-certificate ca-bundle entries-complete entries-match policy rail-networks",

@@ -61,7 +61,7 @@ class Row(msgspec.Struct, frozen=True):
 
     anchor: str
     name: str  # states the healthy condition
-    fix: str  # how to fix a failure, with the command; `fill_in` replaces its placeholders
+    fix: str  # how to fix a failure, with the command; `fill_placeholders` replaces its placeholders
     text: str  # explanation in Markdown
     assess: Callable[..., Assessment]  # of the snapshot, and with `each` of one subject
     each: Callable[[snapshots.Snapshot], Mapping[str, Any]] | None  # lists the subjects by name; None: there is one
@@ -116,7 +116,7 @@ def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
         if blocker or any(assessment.state is State.FAIL for _, assessment in assessments):
             blocked_by[item.anchor] = blocker or item.anchor
         for subject, outcome in assessments:
-            hint = fill_in(outcome.fix or item.fix, snapshot) if outcome.state in PROBLEMS else ""
+            hint = fill_placeholders(outcome.fix or item.fix, snapshot) if outcome.state in PROBLEMS else ""
             yield Result(
                 group, item.anchor, item.name, subject, outcome.state, outcome.detail, hint, outcome.unread, blocker
             )
@@ -161,8 +161,8 @@ _DEPLOYERS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def fill_in(fix: str, snapshot: snapshots.Snapshot) -> str:
-    """Return a fix with the names and the commands of an installation.
+def fill_placeholders(fix: str, snapshot: snapshots.Snapshot) -> str:
+    """Return a fix with its placeholders replaced by the names and commands of an installation.
 
     `{edit policy}` is the command that edits the policy. `{apply}` applies the installation again with the tool that
     installed it, and `{apply KEY=VALUE}` also sets a value of the chart. `{webhook}` and the like are names of objects.

@@ -226,12 +226,12 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         if pod.spec.node_name in pool
         and accelerators.has_accelerator(accelerators.list_all_requested(pod.spec.containers), snapshot.accelerators)
     ]
-    asking = configuration.list_asking(find_named(snapshot.peek("volcano")), snapshot.peek("kube-system"))
+    callers = configuration.list_callers(find_named(snapshot.peek("volcano")), snapshot.peek("kube-system"))
     if find_named(snapshot.peek("deployments"), f"{installed_names.INSTALLATION}-scheduler"):
-        asking[f"{installed_names.INSTALLATION}-scheduler"] = ()  # its configuration is the chart's
+        callers[f"{installed_names.INSTALLATION}-scheduler"] = ()  # its configuration is the chart's
     injected = [pod for pod in pods if names.INJECTION in pod.metadata.annotations]
     own = Counter(map(configuration.get_scheduler, injected))
-    candidates = sorted(asking or own, key=lambda name: -own[name])
+    candidates = sorted(callers or own, key=lambda name: -own[name])
     chosen = fabric.placement.scheduler_name or require(candidates, "no pod with accelerators runs there")[0]
     problems = []
     if others := [pod for pod in pods if configuration.get_scheduler(pod) != chosen]:
@@ -241,7 +241,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     managed: list[views.Pod] = []
     unmanaged: list[views.Pod] = []
     for pod in injected:
-        resources = asking.get(configuration.get_scheduler(pod), ())
+        resources = callers.get(configuration.get_scheduler(pod), ())
         (unmanaged if configuration.is_unmanaged(pod, resources) else managed).append(pod)
     if unmanaged:
         listed = text.join_first([pod.metadata.full_name for pod in unmanaged], 4)
@@ -251,7 +251,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     if problems:
         return warn("; ".join(problems))
     counted = f"{chosen}, {text.format_count(len(pods), 'pod')}"
-    require(chosen in asking, f"{counted}; {_UNSEEN}")
+    require(chosen in callers, f"{counted}; {_UNSEEN}")
     return ok(counted)
 
 

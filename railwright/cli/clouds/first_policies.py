@@ -29,7 +29,7 @@ ACCELERATORS = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 GKE_INTERFACES = "networking.gke.io/interfaces"
 _HEAD = "apiVersion: railwright.io/v1alpha1"
-_FIRST = "A first policy, by `railwright policy init`. Read the comments. When it is installed: railwright check"
+_HEADER = "A first policy, by `railwright policy init`. Read the comments. When it is installed: railwright check"
 _OTHERS = "begin with the policy of a site that is like yours (docs/policies.md), or with a profile: --cloud NAME, of"
 _PLUGIN = re.compile(r'"type"\s*:\s*"([\w.-]{1,63})"')
 _INFINIBAND = frozenset({"ib-sriov", "ipoib"})  # types of CNI plugins
@@ -152,7 +152,7 @@ def write_profile(profile: profiles.Profile) -> str:
     """Return the policy of a profile, with all its shapes."""
     titles = "; ".join(shape.title for shape in profile.shapes)
     comments = [
-        _FIRST,
+        _HEADER,
         f"From the profile {profile.name}: {titles}. Remove the fabrics of shapes that you do not have.",
         *profile.describe(),
     ]
@@ -266,8 +266,8 @@ def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
 def _list_rails(node: node_views.Node, cluster: Cluster) -> list[tuple[Network, str]]:
     """Return network and resource of each rail of a node; the resource is "" if no device plugin counts the devices.
 
-    If a network's plugin moves devices into the pod, it is returned once for each device, up to two for each
-    accelerator. More devices are virtual functions: then it is returned once for each accelerator.
+    A network whose plugin moves devices into the pod is returned once for each device. A node with more than two
+    devices for each accelerator has virtual functions: its networks are returned once for each accelerator.
     """
     gpus = _count_accelerators(node)
     networks = [(network, resource) for network, resource in cluster.networks if not _is_storage(network, resource)]
@@ -391,9 +391,11 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
         name = f"{section.origin}-{section.name}" if is_taken else section.name
         named[f"{name}-{len(named)}" if name in named else name] = section
     largest = max(named, key=lambda name: len(named[name].nodes))
-    yield from _format_comments([_FIRST, *gaps], "")
+    yield from _format_comments([_HEADER, *gaps], "")
     yield _HEAD
-    yield f"defaultFabric: {largest}" + ("  # that of most nodes: jobs on others name theirs" if len(named) > 1 else "")
+    yield f"defaultFabric: {largest}" + (
+        "  # the fabric of most nodes; jobs for other nodes name theirs" if len(named) > 1 else ""
+    )
     offered = {name for section in sections for name in ACCELERATORS if _count(section.nodes[0], name)}
     if offered - {ACCELERATORS[0]}:  # the policy's default
         yield f"accelerators: [{', '.join(sorted(offered))}]"

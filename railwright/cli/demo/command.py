@@ -67,7 +67,7 @@ def _report(step: str) -> None:
 # --- the card -------------------------------------------------------------------------------------------
 
 Tree = dict[str, Any]
-_LEFT = 39  # columns before the line in the middle
+_LEFT_WIDTH = 39  # columns before the line in the middle
 _MAP = 37  # columns of a map of the leaves
 _POD, _FREE, _BUSY = "●", "○", "x"
 _BAR = 20  # columns of a bar at full bandwidth
@@ -107,7 +107,7 @@ def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterat
 def _join(left: Line, right: Line) -> Line:
     """Return a line with two columns."""
     used = sum(len(part) for part, _ in left)
-    return (*left, (" " * (_LEFT - used), ""), ("│ ", "dim"), *right)
+    return (*left, (" " * (_LEFT_WIDTH - used), ""), ("│ ", "dim"), *right)
 
 
 def _format_job(job: Tree) -> list[Line]:
@@ -116,7 +116,7 @@ def _format_job(job: Tree) -> list[Line]:
     [container] = template["spec"]["containers"]
     limits = {"name": container["name"], "resources": {"limits": container["resources"]["limits"]}}
     tree = {"metadata": {"labels": template["metadata"]["labels"]}, "spec": {"containers": [limits]}}
-    lines = yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=_LEFT).splitlines()
+    lines = yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=_LEFT_WIDTH).splitlines()
     return [((line, "green" if names.FABRIC in line else ""),) for line in lines]
 
 

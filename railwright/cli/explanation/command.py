@@ -29,9 +29,9 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
-    """Return ("", pod), or `gang` or the kind of a workload and its name, from the arguments.
+    """Return (kind, name) of what the arguments name; the kind is "" for a pod. Return None if they name files.
 
-    None for files. Raises UnreadableError for a mixture.
+    The kind is `gang` or that of a workload. Raises UnreadableError if the arguments name both an object and files.
     """
     words: Sequence[str] = arguments.files
     kind, slash, name = words[0].partition("/") if words else ("", "", "")
@@ -49,7 +49,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
 def _find_form(word: str) -> str:
     """Return the kind in KIND/NAME: `gang`, or a kind of workloads; "" for another word, and for a file.
 
-    Raises UnreadableError for a kind that is not known, or by whose name no pod is found.
+    Raises UnreadableError for an unknown kind, and for one whose pods belong to other objects that it creates.
     """
     kind, _, name = word.partition("/")
     named = _OBJECT.fullmatch(word)
@@ -71,7 +71,7 @@ def _find_form(word: str) -> str:
 
 
 def _reject(arguments: argparse.Namespace, given: Sequence[str], form: str) -> None:
-    """Raise UnreadableError for options of the other form."""
+    """Raise UnreadableError if options are given that only `form` of the command has."""
     present = [f"--{option.replace('_', '-')}" for option in given if getattr(arguments, option)]
     if present:
         raise output.UnreadableError(f"{', '.join(present)}: only for `{form}`")

@@ -22,9 +22,9 @@ from webhook import reviews
 Tree = dict[str, Any]
 _OURS = r'"(?:namespaced-)?pods\.railwright\.io"'  # webhooks of manifests/base/admission.yaml that review pods
 _DENIED = re.compile(rf"admission webhook {_OURS} denied the request: ", re.ASCII)
-_NOT_CALLED = re.compile(rf"failed calling webhook {_OURS}: ", re.ASCII)
+_OWN_CALL_FAILED = re.compile(rf"failed calling webhook {_OURS}: ", re.ASCII)
 _NOT_INJECTED = re.compile(r"ValidatingAdmissionPolicy 'railwright-injected\S*' .*? denied request: ", re.ASCII)
-_OTHER_NOT_CALLED = "failed calling webhook "
+_ANY_CALL_FAILED = "failed calling webhook "
 _NO_RIGHT = "forbidden: User "  # of RBAC; a rejection by admission names the pod instead
 _UNCALLED = "the API server creates such a pod without calling railwright's webhook"
 _TOKEN_VOLUME = re.compile(r"\bkube-api-access-[a-z0-9]{5}\b", re.ASCII)  # the API server draws the suffix
@@ -68,8 +68,8 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
 async def is_disabled(client: clients.Client) -> bool:
     """Return True if `railwright disable` has deleted the webhooks. Raise ClusterError.
 
-    They may be there again beside its copy, by an upgrade. Who may not read them is told by the copy, and who may not
-    read the copy by neither.
+    An upgrade may create them again while the copy of `railwright disable` remains. A caller who may read only the copy
+    gets True if it exists; a caller who may read neither gets False.
     """
     copy = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.DISABLED}"
     webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
@@ -172,14 +172,14 @@ def _describe_error(error: errors.ApiError, namespace: str) -> str | Unanswered:
         raise error
     if _NO_RIGHT in message:
         return Unanswered(f"you may not create pods in namespace {namespace}")
-    if (not_called := _NOT_CALLED.search(message)) is not None:
+    if (not_called := _OWN_CALL_FAILED.search(message)) is not None:
         cause = errors.quote_message(message[not_called.end() :])
         return f"the API server could not call railwright's webhook{cause and f': {cause}'}"
     if (not_injected := _NOT_INJECTED.search(message)) is not None:
         return f"the API server did not call railwright's webhook: {message[not_injected.end() :]}"
     if error.status == 404:
         return Unanswered(f"namespace {namespace} does not exist")
-    if error.status in _REJECTIONS or _OTHER_NOT_CALLED in message:
+    if error.status in _REJECTIONS or _ANY_CALL_FAILED in message:
         denied = _DENIED.search(message)
         return message[denied.end() :] if denied else message
     raise error

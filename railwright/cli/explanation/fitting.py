@@ -1,4 +1,4 @@
-"""Tells which gangs of a manifest never fit the nodes of a cluster, by the assessment that `gangs` shows.
+"""Tells which gangs of a manifest never fit the nodes of a cluster, with the assessment that `gangs` shows.
 
 The gangs are assessed as if nothing else ran there, so that only nodes, networks and device classes are read.
 """
@@ -29,9 +29,9 @@ Objects = Mapping[str, Sequence[Any]]  # by the kinds of a snapshot
 async def add_warnings_by_cluster(
     client: clients.Client, pod_templates: Sequence[templates.Template], shown: Sequence[previews.AdmissionPreview]
 ) -> Sequence[previews.AdmissionPreview]:
-    """Return the previews as `add_warnings`, by the nodes and the policy of a cluster.
+    """Add the warnings of `add_warnings` for the nodes and the policy of a cluster to the previews.
 
-    They stay as they are if the caller may not read these. Raise ClusterError.
+    The previews stay unchanged if the caller may not read nodes or the policy. Raises ClusterError.
     """
     objects: dict[str, Sequence[Any]] = {}
     for kind in _KINDS:  # the nodes first

@@ -190,7 +190,7 @@ async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
             volcano = await watch_wire.find_object(client, resources.VOLCANO_CONFIGURATION, dict[str, Any])
         else:
             kube = await watch_wire.list_objects(client, resources.KUBE_SCHEDULER_CONFIGURATIONS, Any)
-    managed = scheduler_configuration.list_asking(volcano, kube).get(scheduler, ())
+    managed = scheduler_configuration.list_callers(volcano, kube).get(scheduler, ())
     if not scheduler_configuration.is_unmanaged(pod, managed):
         return ""
     return (

@@ -79,7 +79,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
 
 
 _WITHOUT_PODS = re.compile(r"|apps|autoscaling|batch|policy|.+\.k8s\.io")  # groups of Kubernetes itself
-_OF_OTHERS = {
+_LABEL_PLACES = {
     ("trainer.kubeflow.org", "TrainJob"): (
         f"Trainer makes its pods from a runtime. Label {names.FABRIC} goes into spec.labels, for in metadata it has no "
         "effect; explain the ClusterTrainingRuntime or TrainingRuntime to see its pods"
@@ -99,7 +99,7 @@ _OF_OTHERS = {
 
 def locate_label(tree: Tree) -> str:
     """Return where the label belongs in an object from which another controller creates pods, "" for other objects."""
-    return _OF_OTHERS.get((str(tree.get("apiVersion", "")).rpartition("/")[0], tree["kind"]), "")
+    return _LABEL_PLACES.get((str(tree.get("apiVersion", "")).rpartition("/")[0], tree["kind"]), "")
 
 
 def explain_absence(tree: Tree) -> str:

@@ -241,11 +241,11 @@ class Inventory:
         return self._list_named(known[key] for key in {*own, *pod.claims} if key in known)
 
     def count_held(self, claim: objects.ResourceClaim, node: str) -> resources.Amounts:
-        """Return the devices of a node that a claim holds, in milli-units by resource name."""
+        """Return how many devices of a node a claim holds, in milli-units by resource name."""
         return _count_names(names for device, names in self._list_named([claim]) if device.node == node)
 
     def count_taken(self, pod: PodKey, names: AbstractSet[str], node: str = "") -> resources.Amounts:
-        """Return the devices that a pod's claims hold exclusively, on one node or on all."""
+        """Return how many devices a pod's claims hold exclusively, by resource, on one node or on all."""
         return _count_names(
             names & set(own)
             for device, own in self.list_held(pod)
@@ -335,7 +335,7 @@ def _change_template(
 
 
 def _count_names(devices: Iterable[Iterable[str]]) -> resources.FrozenAmounts:
-    """Return devices with these names in milli-units by resource name."""
+    """Return how many devices have each of these names, in milli-units by resource name."""
     amounts: Counter[str] = Counter()
     for names in devices:
         amounts.update(dict.fromkeys(names, resources.UNIT))

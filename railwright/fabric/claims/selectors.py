@@ -31,7 +31,7 @@ _TERM = re.compile(
     rf"(?:\.(?P<field>[A-Za-z_][A-Za-z0-9_]*)|\[\s*(?P<key>{_TEXT})\s*\])"
     rf"(?(has)\s*\)|(?:\s*==\s*(?P<value>{_TEXT}|-?[0-9]{{1,18}}|true|false))?)"
 )
-_PIECE = re.compile(rf"{_TEXT}|&&|[^\"'&]+|.", re.DOTALL)
+_TOKEN = re.compile(rf"{_TEXT}|&&|[^\"'&]+|.", re.DOTALL)
 
 
 def read(expressions: Iterable[str]) -> Selection | None:
@@ -59,7 +59,7 @@ def _matches(term: Term, device: objects.Device, driver: str) -> bool:
 def _split(expression: str) -> Iterable[str]:
     """Yield the terms that && joins, without spaces around them."""
     term = ""
-    for piece in _PIECE.findall(expression):
+    for piece in _TOKEN.findall(expression):
         if piece == "&&":
             yield term.strip()
             term = ""

@@ -62,8 +62,8 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         if level is None:
             raise NotWrittenError(
                 "no key of placement.domains is one that the scheduler reads, so no topology is written",
-                fix="name keys of one node label there for Kueue, and levels of HyperNodes such as hypernode/level-1 "
-                "for Volcano",
+                fix="name there the key of one node label for Kueue, and levels of HyperNodes such as "
+                "hypernode/level-1 for Volcano",
                 code=AdmissionCode.TOPOLOGY_NO_KEY,
             )
         return level

@@ -22,7 +22,7 @@ SKIPPED = reason.Reason(AdmissionCode.SKIPPED_BY_ANNOTATION, f"by annotation {na
 
 
 class RailSelection(msgspec.Struct, frozen=True):
-    """The rails of a pod in the fabric's order, with their networks and resources by the policy."""
+    """The rails of a pod in the fabric's order, with the networks and resources that the policy gives them."""
 
     rails: tuple[compiled.ResolvedRail, ...] = ()
     policy_rails: tuple[policies.Rail, ...] = ()

@@ -18,7 +18,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 Selection = network_selection.Selection
 HUGE_PAGES = "hugepages-"  # prefix of resources, beside the extended ones, that a policy may request
-_BASIC = ("cpu", "memory")
+_CPU_AND_MEMORY = ("cpu", "memory")
 
 
 def request_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
@@ -52,7 +52,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
             index
             for index in unset
             if resource.startswith(HUGE_PAGES)
-            and not any(accelerators.mentions(pod.spec.containers[index], name) for name in _BASIC)
+            and not any(accelerators.mentions(pod.spec.containers[index], name) for name in _CPU_AND_MEMORY)
         ]
         for index in unset:
             if index not in small:

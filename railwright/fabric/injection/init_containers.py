@@ -213,7 +213,7 @@ def _list_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterat
 
 
 def _list_interfaces(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
-    """Yield the interface of each rail, by the attachment to its network. "" for a rail without an attachment."""
+    """Yield for each rail the interface that its network attachment names; "" for a rail without an attachment."""
     unassigned = list(zip(pod.attached, network_selection.name_interfaces(pod.attached), strict=True))
     for rail in ctx.rails:
         candidates = [pair for pair in unassigned if pair[0].key == rail.network]

@@ -27,10 +27,10 @@ _MAX_WARNINGS = 3  # the API server limits the total length of warnings
 _MAX_VALUE = 24  # characters of a value in a warning
 _MAX_KEY = 80  # characters of a key in a warning: a valid key of this prefix has at most 77
 _MIN_SIMILARITY = 0.6  # difflib's ratio
-_MIN_PART = 3  # characters that a key shares with the one that was meant: `guid` with `infiniband-guid`
+_MIN_SHARED_CHARACTERS = 3  # characters that a key shares with the one that was meant: `guid` with `infiniband-guid`
 _MIN_DOMAIN_SIMILARITY = 0.75  # `railwright/fabric` and `railwrite.io/fabric`, not `railway.app/fabric`
-_ENDS = frozenset(key.removeprefix(PREFIX) for key in _TYPE_BY_KEY)
-ENDINGS: Final = tuple(f"/{end}" for end in _ENDS)
+_KEY_NAMES = frozenset(key.removeprefix(PREFIX) for key in _TYPE_BY_KEY)
+ENDINGS: Final = tuple(f"/{end}" for end in _KEY_NAMES)
 """Endings by which misspelt keys of railwright are recognized."""
 _MORE_KEYS = reasons.Reason(
     AdmissionCode.KEY_WITHOUT_EFFECT, "and more keys without effect", fix="fix these first to see them"
@@ -221,7 +221,7 @@ def _is_own_key(key: str) -> bool:
         return True
     domain, _, end = key.partition("/")
     return (
-        end in _ENDS
+        end in _KEY_NAMES
         and len(domain) <= _MAX_KEY
         and difflib.SequenceMatcher(None, domain, names.DOMAIN).ratio() >= _MIN_DOMAIN_SIMILARITY
     )
@@ -239,9 +239,9 @@ def _find_similar(key: str, candidates: Sequence[str]) -> str:
     by_folded = {candidate.casefold(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(key, by_folded, n=1, cutoff=_MIN_SIMILARITY)
     matches = matches or [
-        folded for folded in by_folded if len(part := folded.rstrip("s")) >= _MIN_PART and part in key
+        folded for folded in by_folded if len(part := folded.rstrip("s")) >= _MIN_SHARED_CHARACTERS and part in key
     ]
-    matches = matches or [folded for folded in by_folded if len(key) >= _MIN_PART and key in folded]
+    matches = matches or [folded for folded in by_folded if len(key) >= _MIN_SHARED_CHARACTERS and key in folded]
     return by_folded[matches[0]] if matches else ""
 
 

@@ -153,7 +153,7 @@ MUTATORS = (
 )
 
 
-_COUNTED = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
+_COUNTED_PREFIXES = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
 
 
 def plan(  # noqa: PLR0913 - options are given by name
@@ -191,12 +191,13 @@ def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ..
     if isinstance(outcome, Refusal):
         source = f"fabric {outcome.fabric}" if outcome.fabric else "the policy"
         message = (
-            f"{source} is in mode warn, otherwise rejected ({outcome.reason}): {outcome.problem or outcome.message}"
+            f"{source} is in mode warn; `mode: enforce` would reject this ({outcome.reason}): "
+            f"{outcome.problem or outcome.message}"
         )
         return (reason.Reason(AdmissionCode.WOULD_REJECT, message),)
     entries = dict.fromkeys(change.entry for change in outcome.changes if change.entry)
-    parts = [entry for entry in entries if not entry.startswith(tuple(_COUNTED))]
-    for prefix, noun in _COUNTED.items():
+    parts = [entry for entry in entries if not entry.startswith(tuple(_COUNTED_PREFIXES))]
+    for prefix, noun in _COUNTED_PREFIXES.items():
         if count := sum(entry.startswith(prefix) for entry in entries):
             parts.append(text.format_count(count, noun))
     warnings = locate_unenforced(outcome.warnings)

@@ -56,7 +56,7 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str | None:
-        """Return the opt-in label that its pods will have: its own, otherwise the inherited one."""
+        """Return the opt-in label of the pods made from this template: its own, or the one that they inherit."""
         return self.pod.metadata.labels.get(names.FABRIC, self.inherited)
 
     def find_origin(self, tree: Any) -> frameworks.TemplateOrigin:

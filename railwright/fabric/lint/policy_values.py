@@ -1,4 +1,4 @@
-"""Lints the values of a policy: its variables, devices and interfaces, by the same rules as those of a pod."""
+"""Lints the variables, devices and interfaces of a policy with the same rules as those of a pod."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Findin
 
 
 def _check_devices(devices: Mapping[str, str]) -> Iterator[rule_types.Finding]:
-    """Yield a finding for each device name, by key of the policy, that resembles a driver's naming but is misspelt."""
+    """Yield a finding for each device, keyed by its policy key, that looks like a misspelt name of a driver."""
     for path, device in devices.items():
         if problem := device_lists.describe_look_alike(device):
             yield device_lists.check_presence.build_finding(f"{path}: {problem}")

@@ -114,7 +114,7 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_on_efa(self) -> bool:
-        """True on AWS EFA, by the policy or, without a policy, by the requested device."""
+        """True on AWS EFA. The policy says so or, without a policy, the requested device."""
         transport = self.fabric_context.transport
         return transport is policies.Transport.EFA or (transport is None and EFA_RESOURCE in self.devices)
 

@@ -104,7 +104,7 @@ def _read_gid_index(case: Case) -> str | None:
 
 
 def _require_network(network: str = "") -> Value:
-    """Return a function that gives the plugin's network, otherwise `network`, if TCP is forbidden."""
+    """Return a function: if TCP is forbidden it gives the plugin's network, or `network` without one; else None."""
     return lambda case: (case.nccl.plugin or network or None) if case.nccl.forbid_tcp_fallback else None
 
 
@@ -130,9 +130,9 @@ _PVRDMA, _PLUGIN, _TCP = (frozenset({name}) for name in (Transport.PVRDMA, Trans
 # GID index, traffic class and addresses have no effect on native InfiniBand.
 _NATIVE = _ROCE | {Transport.INFINIBAND}
 # Alibaba documents no traffic class, service level or adaptive routing for eRDMA.
-_TUNED = _NATIVE | _ERDMA
+_WITH_VENDOR_SETTINGS = _NATIVE | _ERDMA
 # VMware documents no NCCL settings for PVRDMA; its rows follow from the limits of the driver.
-_VERBS = _TUNED | _PVRDMA
+_VERBS = _WITH_VENDOR_SETTINGS | _PVRDMA
 _WITH_GIDS = _ROCE | _ERDMA | _PVRDMA
 # The EFA plugin sets its own defaults and does not read NCCL_IB_* variables.
 _WITH_RAILS = _VERBS | _EFA | _PLUGIN

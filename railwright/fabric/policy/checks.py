@@ -122,7 +122,7 @@ def _check_shape_order(document: model.PolicyDocument) -> Iterator[Finding]:
 
 
 def _check_devices(document: model.PolicyDocument) -> Iterator[Finding]:
-    """Check that no two rails of a fabric have one RDMA device, by their own keys or on nodes of a shape."""
+    """Check that no two rails of a fabric have the same RDMA device, in their own keys or on nodes of one shape."""
     for name, fabric in document.fabrics.items():
         if fabric.claims is not None:  # `_check_ambiguity` is about these
             continue

@@ -161,7 +161,7 @@ class AdmissionCode(ReasonCode):
     )
 
     # left out as the author or the policy says
-    SKIPPED_BY_ANNOTATION = "SkippedByAnnotation", "The annotation `railwright.io/skip` leaves it out."
+    SKIPPED_BY_ANNOTATION = "SkippedByAnnotation", "The annotation `railwright.io/skip` names what is left out."
     TRANSPORT_WITHOUT_PREFLIGHT = (
         "TransportWithoutPreflight",
         "With transport `plugin` no init container is added, as there are no RDMA devices that it could check.",
@@ -174,7 +174,7 @@ class AdmissionCode(ReasonCode):
     )
 
     # networks
-    HOST_NETWORK = "HostNetwork", "`hostNetwork` is true: no networks and no `NCCL_SOCKET_IFNAME`."
+    HOST_NETWORK = "HostNetwork", "`hostNetwork` is true, so no networks and no `NCCL_SOCKET_IFNAME` are added."
     DEFAULT_ROUTE = "DefaultRoute", "A network takes the default route from every other interface."
     NETWORK_MISSING = (
         "NetworkMissing",
@@ -186,7 +186,10 @@ class AdmissionCode(ReasonCode):
         "NetworkDevicesNotRequested",
         "The pod requests too few devices for its networks, so it cannot start.",
     )
-    RAIL_WITHOUT_RESOURCE = "RailWithoutResource", "Nothing names a resource for a rail, so none is requested."
+    RAIL_WITHOUT_RESOURCE = (
+        "RailWithoutResource",
+        "Neither the policy nor a network names the resource of a rail, so no device is requested for it.",
+    )
     GPUS_NOT_CLAIMED = "GpusNotClaimed", "Several containers have GPUs, so nothing pairs them with NICs."
     GPUS_EXCEED_NODE = "GpusExceedNode", "The pod, or `gpusPerNode` of the fabric, has more accelerators than a node."
     ADDRESSES_DIFFER = "AddressesDiffer", "`nccl.addressRange` has no address of the rails' networks."
@@ -231,7 +234,10 @@ class AdmissionCode(ReasonCode):
     PODS_REJECTED = "PodsRejected", "The pods of a template would be rejected now."
     LABEL_NOT_PASSED = "LabelNotPassed", "The label of the object does not reach its pods."
     LABEL_IN_TEMPLATE = "LabelInTemplate", "Only a template has the label, so quotas do not count the devices."
-    LABEL_TOO_LATE = "LabelTooLate", "A label is added to a pod, or to a workload whose template cannot change."
+    LABEL_TOO_LATE = (
+        "LabelTooLate",
+        "The label is added when it has no effect any more: to a pod, or to a workload whose template cannot change.",
+    )
     CLAIM_TEMPLATE_NOT_WRITTEN = (
         "ClaimTemplateNotWritten",
         "A claim template could not be written now, or the webhook has no right to write any.",

@@ -217,7 +217,7 @@ def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> _
     if evidence.is_tcp:
         return _State(TCP, tuple(sorted({reason for process in evidence.processes for reason in process.reasons})))
     if not evidence.networks or not all(process.chosen_networks for process in evidence.processes):
-        why = "no line says which network NCCL took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
+        why = "no line says which network NCCL chose: the log is truncated, or NCCL_DEBUG_SUBSYS lacks INIT"
         return _State(UNKNOWN, (why,))
     if not evidence.opened and not all(map(_RDMA.match, evidence.networks)):
         networks = ", ".join(sorted(evidence.networks))
@@ -230,7 +230,7 @@ def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> _
         why = f"NCCL found {text.format_count(rails, 'rail', part=opened)}"
         return _State(PARTIAL, (why,), _list_missing(evidence.opened, expected))
     if not evidence.channels:
-        return _State(UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))
+        return _State(UNKNOWN, ("no channel to another node: the job has one pod only, or the log is truncated",))
     if evidence.unmapped:
         numbers = ", ".join(map(str, sorted(evidence.unmapped)))
         return _State(UNKNOWN, (f"channels over device {numbers}, which no line names: add NET to NCCL_DEBUG_SUBSYS",))
@@ -309,7 +309,7 @@ def _format_line(report: Report, *, is_counted: bool) -> str:
         return f"RDMA was set up and failed: {report.why[0]}"
     if report.state == UNKNOWN and not is_counted and report.why[0] in {_UNKNOWN_RAILS, _UNNAMED_DEVICES}:
         on = text.format_count(used, "rail") if used else "rails that are not counted"
-        return f"cannot tell whether on every rail: {transports} on {on}, {size}; {report.why[0]}"
+        return f"cannot tell whether every rail is used: {transports} on {on}, {size}; {report.why[0]}"
     if report.state == UNKNOWN:
         return f"cannot tell: {'; '.join(report.why[:_MAX_NAMES])}"
     affected = [pod for pod in report.pods if pod.state == report.state]

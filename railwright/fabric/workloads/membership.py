@@ -13,7 +13,7 @@ from railwright.fabric import views
 from railwright.fabric.workloads import frameworks, registry
 
 GangKey = frameworks.GangKey
-ALONE = GangKey("")
+NO_GANG = GangKey("")
 
 _NO_INDEX = 1 << 30  # pods without an index come after all others
 
@@ -50,7 +50,7 @@ def find_gang(pod: views.Pod, volcano_job: str = "") -> GangKey:
             parts = (job, *(labels.get(label) for label in row.more))
             return GangKey("/".join([metadata.namespace, row.source, *(part for part in parts if part)]))
     owner = metadata.controller
-    return GangKey(f"{metadata.namespace}/{owner.kind}/{owner.name}/{owner.uid}") if owner else ALONE
+    return GangKey(f"{metadata.namespace}/{owner.kind}/{owner.name}/{owner.uid}") if owner else NO_GANG
 
 
 def find_gang_name(pod: views.Pod, gang: GangKey) -> str:

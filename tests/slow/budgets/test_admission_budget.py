@@ -270,7 +270,7 @@ def test_the_cost_of_the_most_templates_of_a_workload_is_bounded(title, label):
         if label is None:
             tree["metadata"].pop("labels")
         body = working.review(row, tree, version)
-        assert reviews.build_response(body, frameworks.MAX_VALUES) is None
+        assert reviews.reject_too_large(body, frameworks.MAX_VALUES) is None
         call = functools.partial(handle_workload, body, policy)
         cost_budget.check(cost_budget.measure(call), f"{title}, {copies} templates", len(body))
 

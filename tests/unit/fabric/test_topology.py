@@ -125,7 +125,7 @@ def test_domains_are_hypernodes_from_the_lowest_tier_up():
     assert topology.compute_distance(near, far) == 1
 
 
-def test_nodes_move_when_their_labels_change():
+def test_nodes_change_their_hypernode_when_their_labels_change():
     match = {"matchLabels": {"rack": "a"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
     rack = build_hyper_node("rack-a", 1, {"type": "Node", "selector": {"labelMatch": match}})
     state = build_state([rack], {"n0": {"rack": "a"}, "n1": {"rack": "a", "old": "1"}})

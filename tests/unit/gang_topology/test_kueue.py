@@ -53,7 +53,7 @@ def test_levels_of_hyper_nodes_are_not_written_for_kueue():
     assert read_annotations(stored["spec"]) == {}
     assert read_topology(stored["spec"])["reason"]["code"] == "TopologyNoKey"
     (warning,) = [line for line in warnings if "Topology" in line]
-    assert "name keys of one node label there for Kueue" in warning
+    assert "name there the key of one node label for Kueue" in warning
 
 
 @pytest.mark.parametrize("mode", ["", '"off"'])

@@ -120,7 +120,7 @@ def test_ranks_that_ssh_starts_get_the_file_and_the_record_says_what_does_not_re
 
 @pytest.mark.parametrize("name", sorted(FOUND))
 @pytest.mark.parametrize("own", [{"value": "x"}, {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}])
-def test_a_name_of_the_author_is_never_added_again(name, own):
+def test_a_variable_that_the_author_sets_is_never_added_again(name, own):
     after = admit(pod(gpus(8, env=[{"name": name, **own}])))
     assert name not in list_read(after)
     (container,) = after["spec"]["containers"]
@@ -204,7 +204,7 @@ def test_the_preflight_is_moved_before_the_init_container_of_another_webhook():
     assert plan_pod(again, policy, at).changes == ()
 
 
-def test_the_ranks_get_files_where_another_webhook_drops_the_source_of_their_variables():
+def test_ranks_read_files_if_another_webhook_drops_file_key_refs():
     emptied = peers.drop_file_keys(admit(pod()))
     policy, at = fabric(), admitting.build_facts(**NEW)
     outcome = plan_pod(emptied, policy, at)

@@ -32,7 +32,7 @@ def plan_pod(tree, by, rows=ROWS):
     return plan.plan(decode_pod(tree), by, build_facts(), rows=rows)
 
 
-def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_record():
+def test_a_mutator_from_outside_the_package_sees_earlier_edits_and_is_in_patch_and_record():
     outcome = plan_pod(pod(), fabric())
     assert isinstance(outcome, plan.Injection)
     assert outcome.pod.metadata.annotations[SITE] == "2 devices, 2 networks, HCA =mlx5_0,mlx5_1"

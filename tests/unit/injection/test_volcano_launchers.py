@@ -80,7 +80,7 @@ def test_the_pods_author_makes_it_a_rank_by_naming_its_containers():
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_launchers_of_admission_are_first_ranks_of_placement(name):
+def test_placement_ranks_a_task_first_that_admission_treats_as_a_launcher(name):
     def rank(task: str) -> membership.Rank:
         tree = admitting.pod(cpu(), labels={"volcano.sh/job-name": "j", "volcano.sh/task-spec": task})
         return membership.find_rank(admitting.decode_pod(tree))

@@ -112,7 +112,7 @@ def _yield_selectors(tree: object) -> Iterator[Asked]:
 
 
 @dashboards
-def test_a_dashboard_is_what_grafana_reads(dashboard):
+def test_a_dashboard_has_the_fields_that_grafana_requires(dashboard):
     """The part of Grafana's dashboard kind (kinds/dashboard/dashboard_kind.cue) that these use."""
     assert re.fullmatch("[a-zA-Z0-9_-]{1,40}", dashboard["uid"])
     assert all(dashboard[key] for key in ("title", "description", "panels", "time", "tags"))
@@ -127,7 +127,7 @@ def list_panels(dashboard):
 
 
 @dashboards
-def test_panels_are_what_grafana_reads(dashboard):
+def test_panels_have_the_fields_that_grafana_requires(dashboard):
     for panel in list_panels(dashboard):
         assert panel["type"] in {"stat", "timeseries", "heatmap"}
         assert all(panel[key] for key in ("id", "title", "description", "targets")), panel

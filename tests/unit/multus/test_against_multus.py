@@ -37,7 +37,7 @@ def test_a_value_that_multus_rejects_is_refused_or_stays_first_unchanged(text):
     assert network_selection.merge(text, theirs, ours).selections == (*theirs, *ours)
 
 
-def test_null_after_a_string_leaves_it_as_go_does():
+def test_a_repeated_key_with_null_keeps_the_earlier_string_as_in_go():
     """The result was recorded from Multus 4.2.3."""
     (selection,) = network_selection.parse('[{"name":"a","interface":"x","interface":null}]', "team")
     assert selection.interface == "x"

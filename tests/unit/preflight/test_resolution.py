@@ -188,7 +188,7 @@ def test_infiniband_functions_are_found_by_their_interfaces(tmp_path):
     assert "rail7 mlx5_65 10.17.0.5 mtu 4092" in result.line
 
 
-def test_infiniband_functions_without_interfaces_are_the_container_s_in_natural_order(tmp_path):
+def test_infiniband_functions_without_interfaces_are_the_containers_in_natural_order(tmp_path):
     sysfs_trees.build_infiniband(tmp_path, interfaces=False)
     result = run(tmp_path, INFINIBAND, *name_rails(8, "rail{0},resource=nvidia.com/ib"))
     assert (result.code, find(result, "device")) == (0, [f"mlx5_{9 * rail + 2}" for rail in range(8)])
@@ -241,7 +241,9 @@ def test_functions_of_one_of_several_containers_are_not_in_the_lists_for_all_con
     result = run(tmp_path, *options, "--several-containers", environment=environment)
     assert (result.code, find(result, "device"), read_env(result)) == (0, ["mlx5_2"], {})
     assert (result.files["nccl.conf"], result.files["ucx.conf"]) == ("", "")
-    assert "rail0 mlx5_2: is of one container, and several request such devices, so no list is written" in result.line
+    assert (
+        "rail0 mlx5_2: is in one container only, and several request such devices, so no list is written" in result.line
+    )
     assert read_env(run(tmp_path, *options, environment=environment))["NCCL_IB_HCA"] == "=mlx5_2"
     shared = run(tmp_path, *options, "--several-containers")  # a plugin that shares devices sets no such variable
     assert read_env(shared)["NCCL_IB_HCA"] == "=mlx5_2"
@@ -254,7 +256,7 @@ def test_shared_infiniband_devices_that_are_ready_come_first_and_the_choice_is_n
     node.add_device("mlx5_3", pci=sysfs_trees.name_function(6), link_layer="InfiniBand", state="1: DOWN")
     result = run(tmp_path, INFINIBAND, *name_rails(2, "rail{0}"))
     assert (result.code, find(result, "device")) == (0, ["mlx5_2", "mlx5_11"])
-    assert "rail0 mlx5_2, rail1 mlx5_11: chosen in natural order, and mlx5_20 left: state `device`" in result.line
+    assert "rail0 mlx5_2, rail1 mlx5_11: chosen in natural order, with mlx5_20 unused: state `device`" in result.line
 
 
 def test_on_the_host_network_roce_devices_have_a_gid_of_the_node(tmp_path):
@@ -284,7 +286,7 @@ def test_erdma_needs_no_gid_of_the_pod(tmp_path):
     assert (result.code, read_env(result)) == (0, {"NCCL_IB_HCA": "=erdma_0"})
 
 
-def test_pvrdma_may_have_version_1_and_the_host_s_devices(tmp_path):
+def test_pvrdma_may_have_version_1_and_the_hosts_devices(tmp_path):
     node = sysfs_trees.Node(tmp_path)
     node.add_interface("eth0", "10.1.1.4/24", mtu=1500)
     node.add_device("vmw_pvrdma0", [("fe80::1", sysfs_trees.V1, "ens192"), ("10.1.1.4", sysfs_trees.V1, "ens192")])

@@ -143,6 +143,6 @@ async def test_verbs_of_volcano_whose_failure_it_reads_as_ready_are_not_offered(
 @pytest.mark.parametrize(
     ("body", "status"), [*((BODIES[name], 400) for name in ("empty", "not JSON", "a list")), (b"{}", 200)]
 )
-async def test_the_end_of_a_session_is_any_object(body, status):
+async def test_session_close_accepts_any_object_as_body(body, status):
     async with test_utils.TestClient(test_utils.TestServer(build_extender())) as client:
         assert (await post(client, ENDS, body))[0] == status

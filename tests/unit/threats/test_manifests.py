@@ -303,7 +303,7 @@ def test_webhook_and_admission_policies_select_the_same_objects():
     assert str(policy["accelerators"]) in condition, "the accelerators of the shipped policy, as CEL writes a list"
 
 
-def test_every_policy_denies_unless_a_namespace_asks_for_warnings():
+def test_every_admission_policy_denies_unless_a_namespace_asks_for_warnings():
     bindings = objects("ValidatingAdmissionPolicyBinding")
     warned = {"matchExpressions": [{"key": names.UNINJECTED, "operator": "NotIn", "values": ["warn"]}]}
     for policy in objects("ValidatingAdmissionPolicy"):

@@ -126,8 +126,8 @@ def test_without_the_number_of_rails_of_the_pods_no_log_shows_that_all_were_used
     assert results.state == report.UNKNOWN
     assert results.rails is None
     assert results.line == (
-        "cannot tell whether on every rail: RoCE on 2 rails, 2 ranks on 2 pods; the number of rails that the pods have "
-        "is not known: run `railwright verify job/NAME`, or give --rails"
+        "cannot tell whether every rail is used: RoCE on 2 rails, 2 ranks on 2 pods; the number of rails that the pods "
+        "have is not known: run `railwright verify job/NAME`, or give --rails"
     )
 
 

@@ -193,7 +193,7 @@ def test_rails_that_come_as_claims_are_shown_with_their_class(tmp_path, capsys):
     assert any("gpu-0" in line and line.split()[1] == "fd" for line in lines)
 
 
-def test_rails_that_were_chosen_late_are_those_of_the_claims(tmp_path, capsys):
+def test_rails_that_the_allocator_chose_are_read_from_the_claims(tmp_path, capsys):
     late_rails.write(tmp_path)
     assert command_line.main(["gangs", "g", *locate(tmp_path), "-o", "wide"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -259,5 +259,5 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         (49 * 3600, "2d"), (800 * 86400, "800d"), (-5, "0s"),
     ],
 )  # fmt: skip
-def test_an_age_has_the_largest_unit_of_which_there_are_two(seconds, text):
+def test_an_age_has_the_largest_unit_with_a_count_of_two_or_more(seconds, text):
     assert formats.format_age((NOW - dt.timedelta(seconds=seconds)).isoformat(), NOW) == text

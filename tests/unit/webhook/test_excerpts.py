@@ -198,14 +198,14 @@ def of_job(job: str) -> dict:
     return tree
 
 
-def test_pods_of_other_jobs_are_planned_once():
+def test_equal_pods_of_different_jobs_are_planned_once():
     cache = response_cache.ResponseCache()
     answers = [answer(of_job(job), POLICIES["plain"], cache).body for job in ("llm", "vision", "speech")]
     assert len(cache.by_key) == 1
     assert len(set(answers)) == 1
 
 
-def test_facts_of_the_cluster_are_those_of_the_pod_s_namespace():
+def test_facts_of_the_cluster_are_those_of_the_pods_namespace():
     labels = {"pod-security.kubernetes.io/enforce": "baseline"}
     cache, by = response_cache.ResponseCache(), POLICIES["everything"]
     for known in (KNOWN, facts.ClusterFacts(namespace="prod", namespace_labels=labels, version=1)):

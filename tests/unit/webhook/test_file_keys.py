@@ -32,7 +32,7 @@ class Api:
         return answer
 
 
-async def run(reader: file_keys.Support, api: Api) -> None:
+async def run(reader: file_keys.SupportCheck, api: Api) -> None:
     task = asyncio.create_task(reader.run())
     async with asyncio.timeout(5):
         await api.at_last.wait()
@@ -57,7 +57,7 @@ async def test_the_answer_is_read_again_and_an_error_changes_nothing(answers, at
     monkeypatch.setattr(file_keys, "_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(file_keys, "_RETRY_SECONDS", 0.001)
     api, known = Api(*answers), state.State()
-    reader = file_keys.Support(api, known.set_file_keys)
+    reader = file_keys.SupportCheck(api, known.set_file_keys)
     await reader.read()
     assert known.build_facts("x").file_keys is at_first
     await run(reader, api)
@@ -68,7 +68,7 @@ async def test_after_an_error_the_next_request_is_sooner_and_one_line_is_logged(
     monkeypatch.setattr(file_keys, "_RETRY_SECONDS", 0.001)
     api, known = Api(LOST, LOST, LOST, NEW), state.State()
     with caplog.at_level(logging.WARNING):
-        reader = file_keys.Support(api, known.set_file_keys)
+        reader = file_keys.SupportCheck(api, known.set_file_keys)
         await reader.read()
         await run(reader, api)
     assert api.asked == 4

@@ -84,7 +84,7 @@ def test_a_workload_is_not_changed_and_not_rejected(kind):
         assert response["auditAnnotations"] == {"mode": "warn"}
 
 
-def test_a_manifest_of_an_injected_job_is_still_applied_again_without_effect():
+def test_the_manifest_of_an_injected_job_can_be_applied_again_without_a_change():
     row = working.get_kind("Job.batch")
     tree = working.build_workload(row, working.build_template(gpus(8), label="f"))
     stored = working.apply_patch(row, tree, ENFORCED)
@@ -100,7 +100,7 @@ def read(tree) -> views.Pod:
     return admitting.decode_pod(tree)
 
 
-def test_the_extender_takes_part_for_injected_pods_only_while_the_fabric_warns():
+def test_in_mode_warn_placement_covers_only_injected_pods():
     unchanged, injected = read(pod(gpus(8))), admitting.admit_pod(pod(gpus(8)), ENFORCED)
     assert intent.find_fabric(unchanged, BY_POLICY.document) == ("", None)
     assert intent.find_fabric(unchanged, ENFORCED.document)[0] == "f"

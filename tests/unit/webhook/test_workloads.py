@@ -265,7 +265,7 @@ def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_troub
         assert working.get_response(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}
 
 
-def test_an_answer_names_its_changes_without_a_role_as_of_pods_and_a_dry_run_is_marked():
+def test_the_answer_for_a_workload_has_no_role_counts_its_changes_and_marks_a_dry_run():
     tree = working.build_workload(VOLCANO, working.build_template(label="f"))
     given_ = working.handle(working.review(VOLCANO, tree, dryRun=True), BY)
     assert (given_.role, given_.outcome, given_.dry_run) == ("", "patched", True)

@@ -139,7 +139,7 @@ def check_guards(claim: ClaimContext) -> _Violations:
                 )
 
 
-_OF_ONE_POD = ("pciBusID", "numaNode")  # attributes that only one pod of a node may select by
+_ONE_POD_ATTRIBUTES = ("pciBusID", "numaNode")  # attributes that only one pod of a node may select by
 
 
 @rule("C03", Severity.WARNING)
@@ -152,7 +152,7 @@ def check_devices_of_one_pod(claim: ClaimContext) -> _Violations:
     Source: kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml.
     """
     for request, attribute, path in _list_attributes(claim):
-        if claim.is_template and attribute.rpartition("/")[2] in _OF_ONE_POD:
+        if claim.is_template and attribute.rpartition("/")[2] in _ONE_POD_ATTRIBUTES:
             yield Violation(
                 f"request {request} names devices by {attribute}, so that a second pod of this template finds "
                 "them taken on each node; pair GPUs and NICs by a constraint, or let railwright write the claims",
@@ -180,7 +180,7 @@ def check_withdrawn(claim: ClaimContext) -> _Violations:
 
 
 def _list_attributes(claim: ClaimContext) -> Iterator[tuple[str, str, Path]]:
-    """Yield each attribute that a kind of device is selected by, once, with the names of its request and its path."""
+    """Yield (request, attribute, path) once for each attribute by which a kind of device is selected."""
     for request, kind, path in claim.list_kinds():
         yield from ((request, attribute, path) for attribute in dict.fromkeys(_read_attributes(kind)))
 
@@ -190,7 +190,7 @@ def _read_attributes(kind: objects.ExactDeviceRequest) -> list[str]:
 
 
 # Devices of a node: a pod that requests as many has all rails (GKE A3 Ultra, A4 and A4X Max; A4X has 4).
-_ALL_OF_NODE = {"mrdma.google.com": 8}
+_DEVICES_PER_NODE = {"mrdma.google.com": 8}
 _CONNECTED = frozenset({"efa.networking.k8s.aws"})  # classes whose devices all reach each other
 # Attributes by which a template can name a rail, or the group of rails that each pod gets
 _IDENTITIES = frozenset(
@@ -212,7 +212,9 @@ def check_unnamed(claim: ClaimContext) -> _Violations:
     """
     for request, kind, path in claim.list_kinds():
         # It does not matter which devices a pod gets that takes all of its node, or where all reach each other.
-        takes_all = kind.allocation_mode == "All" or kind.count >= _ALL_OF_NODE.get(kind.device_class_name, sys.maxsize)
+        takes_all = kind.allocation_mode == "All" or kind.count >= _DEVICES_PER_NODE.get(
+            kind.device_class_name, sys.maxsize
+        )
         if not claim.is_template or not is_nic(kind) or takes_all or kind.device_class_name in _CONNECTED:
             continue
         if not any(name.rpartition("/")[2] in _IDENTITIES for name in _read_attributes(kind)):

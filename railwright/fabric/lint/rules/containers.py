@@ -13,7 +13,7 @@ from railwright.fabric.lint.rule_types import (
     rule,
 )
 
-_LOCKING = frozenset({"IPC_LOCK", "CAP_IPC_LOCK", "ALL"})
+_LOCK_CAPABILITIES = frozenset({"IPC_LOCK", "CAP_IPC_LOCK", "ALL"})
 # Nodes whose container runtime sets memlock to unlimited: the vendors' own manifests add no capability
 # (awslabs/awsome-distributed-ai micro-benchmarks/nccl-tests/kubernetes, coreweave/nccl-tests mpi-operator).
 _UNLIMITED_DEVICES = frozenset({"vpc.amazonaws.com/efa"})
@@ -34,7 +34,7 @@ def check_locked_memory(ranks: RankContext) -> Iterator[Violation]:
     Source: NVIDIA/nvidia-container-toolkit issue 2037; NVIDIA/nccl-tests issue 206; capabilities(7), ambient
     capabilities.
     """
-    is_granted = not _LOCKING.isdisjoint(ranks.capabilities or ())
+    is_granted = not _LOCK_CAPABILITIES.isdisjoint(ranks.capabilities or ())
     if is_granted or (ranks.privileged and ranks.is_rdma_requested):
         user = "a user other than root" if ranks.run_as_user is None else f"user {ranks.run_as_user}"
         if ranks.run_as_non_root if ranks.run_as_user is None else ranks.run_as_user != 0:
@@ -44,7 +44,9 @@ def check_locked_memory(ranks: RankContext) -> Iterator[Violation]:
             )
     elif ranks.capabilities is not None and ranks.is_rdma_requested:
         fabric = ranks.fabric_context.fabric
-        by_policy = fabric and not fabric.security.privileged and _LOCKING.isdisjoint(fabric.security.capabilities)
+        by_policy = (
+            fabric and not fabric.security.privileged and _LOCK_CAPABILITIES.isdisjoint(fabric.security.capabilities)
+        )
         by_label = any(label.startswith(_UNLIMITED_NODES) for label in ranks.node_labels)
         if not (by_policy or by_label or ranks.rdma_devices.keys() <= _UNLIMITED_DEVICES):
             yield Violation(
@@ -54,7 +56,7 @@ def check_locked_memory(ranks: RankContext) -> Iterator[Violation]:
             )
 
 
-_DRIVING = frozenset({"SYS_RAWIO", "CAP_SYS_RAWIO", "SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"})
+_IBGDA_CAPABILITIES = frozenset({"SYS_RAWIO", "CAP_SYS_RAWIO", "SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"})
 _SWITCH, _TRANSPORT = "NVSHMEM_IB_ENABLE_IBGDA", "NVSHMEM_REMOTE_TRANSPORT"
 
 
@@ -72,7 +74,7 @@ def check_ibgda(setting: Setting, ranks: RankContext) -> Iterator[str]:
         is_on = is_nvshmem_on(setting.text)
     else:
         is_on = setting.text.lower() == "ibgda" and _SWITCH not in ranks.effective
-    if is_on and not ranks.privileged and _DRIVING.isdisjoint(ranks.own_capabilities):
+    if is_on and not ranks.privileged and _IBGDA_CAPABILITIES.isdisjoint(ranks.own_capabilities):
         by_policy = ", unless the policy does" if ranks.capabilities is None else ""
         yield (
             "lets the GPU drive the NIC, which an unprivileged container may not: NVSHMEM fails at start; add "
@@ -115,7 +117,7 @@ _READ_FILES = {
     _TOPOLOGY: "NCCL ignores a topology file that is missing",
     "NCCL_GRAPH_FILE": "NCCL fails at start when the graph file is missing",
 }
-_IN_IMAGES = ("/opt/amazon/",)  # images of AWS have the files of their plugin here
+_IMAGE_FOLDERS = ("/opt/amazon/",)  # images of AWS have the files of their plugin here
 _DEFAULT_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"  # NCCL looks here by default
 
 
@@ -134,7 +136,7 @@ def check_file(setting: Setting, ranks: RankContext) -> Iterator[str]:
     path = setting.text
     of_policy = ranks.fabric_context.topology_file
     is_mounted = any(path == mount or path.startswith(f"{mount.rstrip('/')}/") for mount in ranks.mounts)
-    is_present = is_mounted or path == _DEFAULT_TOPOLOGY or path.startswith(_IN_IMAGES)
+    is_present = is_mounted or path == _DEFAULT_TOPOLOGY or path.startswith(_IMAGE_FOLDERS)
     if not path or path == of_policy:
         return
     if setting.name == _TOPOLOGY and of_policy:

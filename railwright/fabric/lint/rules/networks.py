@@ -20,7 +20,7 @@ _VERBS = frozenset(policies.Transport) - {  # transports of NCCL's own IB networ
 }
 _EFA = frozenset({policies.Transport.EFA})
 # The fabrics that a network can use. Nothing is known about other names.
-_CARRIES: Mapping[str, frozenset[policies.Transport]] = {
+_TRANSPORTS_BY_NETWORK: Mapping[str, frozenset[policies.Transport]] = {
     "ib": _VERBS,
     "ibext": _VERBS,  # HPC-X; its names carry a version: IBext_v11
     "aws libfabric": _EFA,  # before aws-ofi-nccl 1.12
@@ -58,7 +58,7 @@ def check_network(setting: Setting, ranks: RankContext) -> Iterator[str]:
     network = setting.text.casefold().partition("_")[0]  # without a version
     if network == "ib" and (disable := ranks.get_setting(_DISABLE)) and disable.number:
         yield "with NCCL_IB_DISABLE on there is no such network, and NCCL fails at start; remove one of the two"
-    if network in _CARRIES.keys() - _BUILT_IN and ranks.get_value(_PLUGIN) == "none":
+    if network in _TRANSPORTS_BY_NETWORK.keys() - _BUILT_IN and ranks.get_value(_PLUGIN) == "none":
         yield (
             "is the network of a plugin, and NCCL_NET_PLUGIN=none keeps plugins out: NCCL fails at start; "
             "remove NCCL_NET_PLUGIN"
@@ -77,7 +77,7 @@ def _find_misfit(network: str, ranks: RankContext) -> Iterator[str]:
     elif (
         transport is not None
         and network != (plugin or "").casefold()
-        and transport not in _CARRIES.get(network, frozenset(policies.Transport))
+        and transport not in _TRANSPORTS_BY_NETWORK.get(network, frozenset(policies.Transport))
     ):
         name = plugin or _NAMES.get(transport, "IB")
         yield f"is not a network of this fabric ({transport}); write {name}, or remove it"
@@ -127,7 +127,7 @@ def check_efa_reachable(ranks: RankContext) -> Iterator[Violation]:
         )
 
 
-_WITH_OWN_PLUGIN = "coreweave/nccl-tests"  # images whose environment names a network plugin
+_IMAGE_WITH_PLUGIN = "coreweave/nccl-tests"  # images whose environment names a network plugin
 
 
 @rule("N70", Severity.WARNING)
@@ -141,9 +141,9 @@ def check_plugin_of_image(ranks: RankContext) -> Iterator[Violation]:
     Source: coreweave/nccl-tests pull request 100.
     """
     is_chosen = _PLUGIN in ranks.effective or _NET in ranks.effective
-    if not is_chosen and _WITH_OWN_PLUGIN in (ranks.image or "") and ranks.is_rdma_requested:
+    if not is_chosen and _IMAGE_WITH_PLUGIN in (ranks.image or "") and ranks.is_rdma_requested:
         yield Violation(
-            f"{_PLUGIN} is not set, and images of {_WITH_OWN_PLUGIN} set a plugin themselves, spcx since September "
-            "2026; write none, or the plugin that is meant",
+            f"{_PLUGIN} is not set, but images of {_IMAGE_WITH_PLUGIN} choose a network plugin themselves (spcx since "
+            "September 2026); set it to none, or to the plugin that you want",
             name=_PLUGIN,
         )

@@ -9,14 +9,14 @@ from railwright.fabric.nccl import catalogue, integers, lists
 
 _READ = frozenset({"active", "deprecated", "newer", "unused"})  # status of variables that NCCL reads
 # Words of these variables have rules of their own, which say more: N11, N12, N31.
-_ELSEWHERE = frozenset({"NCCL_IB_HCA", "NCCL_NET", "NCCL_OOB_NET_IFNAME", "NCCL_SOCKET_IFNAME"})
+_CHECKED_BY_OTHER_RULES = frozenset({"NCCL_IB_HCA", "NCCL_NET", "NCCL_OOB_NET_IFNAME", "NCCL_SOCKET_IFNAME"})
 
 
 def _is_checked(name: str, *, numbers: bool) -> bool:
     """True if NCCL reads a number from the variable (`numbers`), or a word that has no rule of its own."""
     row = catalogue.find(name)
     is_read = row is not None and row.status in _READ and row.is_numeric == numbers
-    return is_read and (numbers or name not in _ELSEWHERE)
+    return is_read and (numbers or name not in _CHECKED_BY_OTHER_RULES)
 
 
 @rule("N09", Severity.ERROR, settings=lambda name: _is_checked(name, numbers=True))
@@ -134,10 +134,10 @@ _GRAMMARS: Mapping[str, Callable[[str, RankContext], Iterator[str]]] = {
 }
 
 
-_OTHERS = ("GLOO_", "NVSHMEM_", "TP_", "UCX_")  # variables of other libraries
+_PREFIXES = ("GLOO_", "NVSHMEM_", "TP_", "UCX_")  # variables of other libraries
 
 
-@rule("N11", Severity.ERROR, settings=lambda name: name.startswith(_OTHERS) or catalogue.find(name) is not None)
+@rule("N11", Severity.ERROR, settings=lambda name: name.startswith(_PREFIXES) or catalogue.find(name) is not None)
 def check_surroundings(setting: Setting, _: RankContext) -> Iterator[str]:
     """The value is empty, or has quotes or blanks around it.
 
@@ -172,7 +172,7 @@ def check_choice(setting: Setting, ranks: RankContext) -> Iterator[str]:
 
 
 # What the plugin sets by instance type unless the pod does (aws/aws-ofi-nccl src/platform-aws.cpp)
-_OF_EFA_PLUGIN = (
+_EFA_PLUGIN_VARIABLES = (
     *("NCCL_BUFFSIZE", "NCCL_NETDEVS_POLICY", "NCCL_NET_FORCE_FLUSH", "NCCL_NVLSTREE_MAX_CHUNKSIZE"),
     *("NCCL_NVLS_CHUNKSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE", "NCCL_TUNER_PLUGIN"),
 )
@@ -194,5 +194,5 @@ def check_vendor(setting: Setting, ranks: RankContext) -> Iterator[str]:
     fabric = ranks.fabric_context.fabric
     if fabric is not None and fabric.nccl.is_of_vendor(setting.name):
         yield "the vendor's plugin, script or settings file sets this variable on the fabric's nodes; remove it"
-    if fabric is None and ranks.is_on_efa and setting.name in _OF_EFA_PLUGIN and setting.text != _OWN_TUNER:
+    if fabric is None and ranks.is_on_efa and setting.name in _EFA_PLUGIN_VARIABLES and setting.text != _OWN_TUNER:
         yield "the plugin of EFA has a value for each instance type, which this one replaces; remove it"

@@ -62,7 +62,7 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
 def _explain_prior_rights(decision: decisions.Decision) -> Iterable[reason.Reason]:
     if decision.begun:
         gangs = text.join_first(decision.begun, node_explainer.MAX_NAMED)
-        yield reason.Reason(PlacementCode.EARLIER_GANGS, f"nodes are left to gangs that have begun: {gangs}")
+        yield reason.Reason(PlacementCode.EARLIER_GANGS, f"nodes are left free for partly placed gangs: {gangs}")
 
 
 # --- why not fewer leaves -----------------------------------------------------------------------------------
@@ -279,14 +279,14 @@ def _has_uncounted(decision: decisions.Decision, cluster: cluster_state.ClusterS
 
 
 def _count_gang_slots(decision: decisions.Decision) -> int:
-    """Return the slots of eligible nodes that the gang needs. Its pods on other nodes, such as cordoned ones, stay."""
+    """Return the number of slots on eligible nodes that the gang needs. Its pods on cordoned and other nodes stay."""
     known = decision.planning_view.find_classes([peer.node for peer in decision.gang.placed_workers])
     staying = sum(1 for node_class in known if node_class is None or not _count_slots_of_empty_node(node_class))
     return decision.gang.remaining_slots + len(known) - staying
 
 
 def _count_slots_without_others(decision: decisions.Decision) -> int:
-    """Return the slots of the eligible nodes if no other pod ran on them. CPU and memory do not count."""
+    """Return the number of slots that the eligible nodes would have without other pods. CPU and memory do not count."""
     slots = {node_class: _count_slots_of_empty_node(node_class) for node_class in decision.capacity.classes}
     segment = decision.capacity.segment
     whole = decision.gang.remaining_slots + len(decision.gang.placed_workers)
@@ -333,7 +333,7 @@ def _list_devices_in_use(view: node_index.RequestView, cluster: cluster_state.Cl
 def _count_slots_by_leaf(
     decision: decisions.Decision, rails: int, min_bandwidth: node_evaluation.Bandwidth
 ) -> dict[topology.Domain, int]:
-    """Return the slots of each labelled leaf on these rails at `min_bandwidth`; rails 0 and bandwidth 0 mean any."""
+    """Return the number of slots of each labelled leaf on these rails at `min_bandwidth`. 0 as either means any."""
     slots_by_leaf = decision.capacity.count_slots(rails, min_bandwidth)
     slots_by_leaf.pop(topology.NO_DOMAIN, None)
     return slots_by_leaf

@@ -26,7 +26,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
     def count_slots(
         self, rails: int = 0, min_bandwidth: node_evaluation.Bandwidth = 0.0, shape: str | None = None
     ) -> dict[topology.Domain, int]:
-        """Return the slots of each leaf on these rails at this bandwidth, on nodes of one shape if one is given."""
+        """Return the number of slots of each leaf on these rails at this bandwidth, on nodes of one shape if given."""
         slots = {
             node_class: node_class.capacity.count_slots(rails, min_bandwidth)
             if shape is None or node_class.capacity.shape == shape
@@ -63,7 +63,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
         return {leaf: slots for leaf, slots in usable.items() if slots > 0}
 
     def _count_segment_slots(self, leaf: topology.Domain, slots: int) -> int:
-        """Return the slots of a leaf for segments of the full size; below 0 if partly placed segments do not fit."""
+        """Return how many slots of a leaf full segments can use; below 0 if partly placed segments do not fit."""
         peers = self.peers.get(leaf, 0)
         return (slots + peers) // self.segment * self.segment - peers
 

@@ -238,7 +238,7 @@ def _find_highest_bandwidth(planners: Sequence[RailSetPlanner]) -> node_evaluati
 def _limit_by_crossings(
     peer_leaves: Sequence[topology.Domain], capacity: gang_capacity.GangCapacity
 ) -> node_evaluation.Bandwidth:
-    """Return the bandwidth of the uplinks between placed peers, which ring edges cross in every plan."""
+    """Return the bandwidth of the uplinks between the leaves of placed peers. The ring of every plan crosses them."""
     worst = 1.0
     for level in range(max(map(len, peer_leaves), default=0)):
         domains = {leaf[level:] for leaf in peer_leaves}
@@ -267,7 +267,7 @@ def _build_incomplete_plan(
 def count_min_leaves(
     remaining: int, capacity: gang_capacity.GangCapacity, peer_leaves: Collection[topology.Domain] = ()
 ) -> int:
-    """Return the fewest leaves for the unplaced pods at any bandwidth; with `peer_leaves`, for the whole gang."""
+    """Return how many leaves the unplaced pods need at least, at any bandwidth; with `peer_leaves`, the whole gang."""
     slots_by_leaf, labelled = capacity.count_slots(), set(peer_leaves) - {topology.NO_DOMAIN}
     remaining -= sum(slots_by_leaf.pop(leaf, 0) for leaf in labelled)
     left = itertools.accumulate(sorted(slots_by_leaf.values(), reverse=True), operator.sub, initial=remaining)

@@ -113,7 +113,7 @@ def _sort_by_detour(leaves: Sequence[topology.Domain], run: _RankRun) -> Sequenc
 
 
 def _take(leaf: topology.Domain | None, count: int, free: dict[topology.Domain, int]) -> list[topology.Domain | None]:
-    """Return a leaf once for each of up to `count` used slots, and subtract these from `free`."""
+    """Return the leaf once for each slot that is used, at most `count` times, and subtract these slots from `free`."""
     taken = min(max(0, count), max(0, free.get(leaf, 0))) if leaf is not None else 0
     if leaf is not None and taken:
         free[leaf] -= taken

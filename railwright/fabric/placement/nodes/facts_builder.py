@@ -123,7 +123,7 @@ class FactsBuilder:
         return tuple([amounts.get(name, 0) for name in self._signature.devices])
 
     def _count_fitting_pods(self, amounts: resources.Amounts) -> int:
-        """Return the pods that fit by CPU, memory and other resources that are not devices."""
+        """Return how many pods fit by CPU, memory and other resources that are not devices."""
         fits = [amounts.get(name, 0) // amount for name, amount in self._other_requests]
         return max(0, min([node_evaluation.MAX_SLOTS_PER_NODE, *fits]))
 

@@ -42,7 +42,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     is_single_pod: bool  # single-pod job, which fills partly used nodes first
 
     def count_devices_of_nics(self, need: intent.Need) -> int:
-        """Return the devices of a pool, in milli-units, that are in use if each NIC has one pod."""
+        """Return how many devices of a pool, in milli-units, are in use if each NIC has one pod."""
         nics = sum(1 for rail in self.fabric.rails if rail.resource == need.resource) or 1
         return self.fabric.count_devices(nics) * resources.UNIT
 

@@ -64,7 +64,7 @@ class Sizes:
                 for first, *others in by_kind.values()
             )
         groups = [objects[key] for objects in self._objects.values() if key in objects]
-        return max((self._get_size_of(*group.owner, ended=ended) for group in groups if group.owner), default=0)
+        return max((self._get_declared_size(*group.owner, ended=ended) for group in groups if group.owner), default=0)
 
     def is_confined(self, key: frameworks.GangKey) -> bool:
         """True if Volcano offers this gang the nodes of one HyperNode at a time."""
@@ -117,7 +117,7 @@ class Sizes:
             objects[source_object] = declaration
         return declaration != before
 
-    def _get_size_of(self, display_kind: str, source_object: str, *, ended: int) -> int:
+    def _get_declared_size(self, display_kind: str, source_object: str, *, ended: int) -> int:
         """Return the size that an object declares, or 0. Its keys, one for each release of its controller, share it."""
         declarations = [objects[source_object] for objects in self._objects.values() if source_object in objects]
         sizes = [

@@ -135,7 +135,7 @@ def build_status(
         if missing:
             ended = [pod.rank for pod in cluster.list_ended(request.gang)]
             known = [*ranks, *[peer.rank for peer in placed_workers], *ended]
-            ranks += _list_late_ranks(known, size + len(ended), missing)
+            ranks += _list_missing_ranks(known, size + len(ended), missing)
         slot_ranks: Sequence[membership.Rank] = sorted(ranks)
         late = len(ranks) - len(pods)
     else:
@@ -151,7 +151,7 @@ def build_status(
     )
 
 
-def _list_late_ranks(ranks: Sequence[membership.Rank], size: int, missing: int) -> Sequence[membership.Rank]:
+def _list_missing_ranks(ranks: Sequence[membership.Rank], size: int, missing: int) -> Sequence[membership.Rank]:
     """Return the ranks of pods that do not exist yet: the gang's indexes that are not in `ranks`.
 
     Returns none if the indexes do not number the gang's pods from 0.
