@@ -137,7 +137,8 @@ def decide(
         leaves=_list_leaves(gang.placed_workers, view),
         is_closed=not gang.missing,
     )
-    peers = _summarize_peers(gang, ring, planning_view)
+    bandwidth_of_placed = memory.get(key).get_bandwidth_of_placed(len(gang.placed))
+    peers = _summarize_peers(gang, ring, planning_view, bandwidth_of_placed)
     plan = planner.solve(gang.remaining_slots, capacity, peers)
     plan = gang_memory.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
     target_plan = plan
@@ -154,6 +155,9 @@ def decide(
     remembered = gang_memory.GangMemory(
         reserved=gang_memory.reserve(gang.remaining_slots, plan, capacity, target_leaf),
         devices=devices,
+        placed=len(gang.placed),
+        bandwidth_of_placed=bandwidth_of_placed,
+        planned_bandwidth=plan.bandwidth,
     )
     return Decision(
         gang=gang,
@@ -183,7 +187,10 @@ def _list_devices(view: node_index.RequestView) -> frozenset[str]:
 
 
 def _summarize_peers(
-    gang: gang_status.GangStatus, ring: rank_order.Ring, view: node_index.RequestView
+    gang: gang_status.GangStatus,
+    ring: rank_order.Ring,
+    view: node_index.RequestView,
+    bandwidth_of_placed: node_evaluation.Bandwidth,
 ) -> planner.PlacedPeers:
     """Summarize the placed peers."""
     leaves, next_leaf = ring.list_nearest_leaves(view.request.rank)
@@ -196,6 +203,7 @@ def _summarize_peers(
         leaves=leaves,
         ring=ring.leaves,
         next_leaf=next_leaf,
+        bandwidth=bandwidth_of_placed,
         shapes={node_class.capacity.shape for node_class in classes},
         rails=rails,
         rail_shares={node_class.placed_shares for node_class in classes},

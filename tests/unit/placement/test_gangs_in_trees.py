@@ -4,7 +4,19 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from placing import GPU, LEAF, SPINE, build_leaves, build_node, build_pod, build_pod_with, build_policy, explain
+from placing import (
+    GPU,
+    LEAF,
+    RESOURCES,
+    SPINE,
+    TWO_SIDED,
+    build_leaves,
+    build_node,
+    build_pod,
+    build_pod_with,
+    build_policy,
+    explain,
+)
 from scheduling_loop import Loop, gang
 from wording import texts
 
@@ -76,6 +88,33 @@ def test_fabrics_with_a_switch_for_every_rail_have_uplinks_for_every_rail():
 
 def fabric(**placement):
     return build_policy(**placement).document.fabrics["roce"]
+
+
+# --- nodes that other jobs use a part of -------------------------------------------------------------------
+
+
+def build_half_used(used, idle, shapes=()):
+    """Return a cluster of two leaves. On the nodes of one, another pod uses the GPUs beside the first two rails."""
+    requests = {GPU: "4", RESOURCES[1]: "1"}
+    others = [build_pod_with(f"other-{node}", requests, on=f"used-{node:02}") for node in range(used)]
+    return Loop(build_leaves(used=used, idle=idle), others, build_policy(shapes=shapes))
+
+
+def build_half(name, group):
+    return build_pod_with(name, {GPU: "4", RESOURCES[0]: "1"}, group=group)
+
+
+def test_a_gang_that_needs_the_slower_nodes_of_a_leaf_stays_on_this_leaf():
+    """The faster nodes elsewhere are too few for it. Pods there would wait for their peers on the slower nodes."""
+    loop = build_half_used(4, 3, [TWO_SIDED])
+    pods = loop.create(4, build_half)
+    assert loop.decide(pods[0]).plan.bandwidth < 1
+    assert loop.leaves(pods) == ["used"] * 4
+
+
+def test_of_leaves_that_hold_a_gang_that_with_partly_used_nodes_keeps_idle_nodes_free():
+    loop = build_half_used(3, 2)
+    assert loop.leaves(loop.create(2, build_half)) == ["used"] * 2
 
 
 # --- gangs of pods of different sizes ----------------------------------------------------------------------

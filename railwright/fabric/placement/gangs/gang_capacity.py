@@ -24,16 +24,25 @@ class GangCapacity(msgspec.Struct, frozen=True):
     rest_leaf: topology.Domain | None = None  # of the placed pods of that segment
 
     def count_slots(
-        self, rails: int = 0, min_bandwidth: node_evaluation.Bandwidth = 0.0, shape: str | None = None
+        self,
+        rails: int = 0,
+        min_bandwidth: node_evaluation.Bandwidth = 0.0,
+        shape: str | None = None,
+        *,
+        only_used: bool = False,
     ) -> dict[topology.Domain, int]:
-        """Return the number of slots of each leaf on these rails at this bandwidth, on nodes of one shape if given."""
+        """Return the number of slots of each leaf on these rails at this bandwidth, on nodes of one shape if given.
+
+        With `only_used`, only partly used nodes count that need not split the pod over NUMA nodes.
+        """
         slots = {
             node_class: node_class.capacity.count_slots(rails, min_bandwidth)
-            if shape is None or node_class.capacity.shape == shape
+            if (shape is None or node_class.capacity.shape == shape)
+            and not (only_used and node_class.capacity.fill_priority)
             else 0
             for node_class in self.classes
         }
-        return self.add_up(slots)
+        return self.add_up(slots) if any(slots.values()) else {}
 
     def add_up(self, slots: Mapping[node_evaluation.NodeClass, int]) -> dict[topology.Domain, int]:
         """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""

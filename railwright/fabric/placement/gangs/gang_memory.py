@@ -1,8 +1,8 @@
 """Memory of gangs between decisions: an immutable value that goes into a decision and comes out changed.
 
 Everything else in a decision follows from the request, the cluster state and the assumed pods. The memory is small and
-not persisted. Without it, after a restart, two gangs that are placed at the same time may share a leaf that one could
-have had alone.
+not persisted. Without it, after a restart, a gang that is being placed may get a plan with more bandwidth than its
+placed peers can use, and two gangs that are placed at the same time may share a leaf that one could have had alone.
 
 Its soft reservations keep a gang off the leaves planned for other gangs. Schedulers that place pod by pod interleave
 the pods of two jobs. Without reservations each job takes half of the leaf that is tightest for both. A reservation
@@ -25,6 +25,7 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_capacity, planner
+from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
@@ -41,6 +42,18 @@ class GangMemory(msgspec.Struct, frozen=True):
     reserved: ReservedNodes = {}  # for its unplaced pods; the leaf of the pod of the last decision comes last
     devices: frozenset[str] = frozenset()  # resources of the rails, or else accelerators, that its pods take
     decision: int = 0  # number of this decision
+    placed: int = 0  # number of peers placed when the plan was made
+    bandwidth_of_placed: node_evaluation.Bandwidth = 1.0  # planned bandwidth of these peers
+    planned_bandwidth: node_evaluation.Bandwidth = 1.0  # planned bandwidth of the others
+
+    def get_bandwidth_of_placed(self, placed: int) -> node_evaluation.Bandwidth:
+        """Return the planned bandwidth of this number of placed peers; 1 if none is placed.
+
+        A plan's bandwidth limits the gang only after a pod has been placed by this plan.
+        """
+        if not placed:
+            return 1.0
+        return min(self.bandwidth_of_placed, self.planned_bandwidth if placed > self.placed else 1.0)
 
 
 _UNKNOWN = GangMemory()

@@ -60,6 +60,7 @@ class LeafCost(NamedTuple):
     leaves: int = 0
     spines: int = 0
     distance: int = 0  # to the previous and next peer in rank order
+    pods_on_other_nodes: int = 0  # than partly used ones
     slots: tuple[int, ...] = ()  # of the leaves, of their spines, and of the domains of each level above
 
     @property
@@ -80,8 +81,8 @@ class LeafChoice(msgspec.Struct, frozen=True):
         return tuple(self.slots_by_leaf)
 
 
-def choose_leaves(request: LeafRequest) -> LeafChoice | None:
-    """Return the best leaves, or None if the unplaced pods do not fit."""
+def choose_leaves(request: LeafRequest, used: Mapping[topology.Domain, int] = {}) -> LeafChoice | None:
+    """Return the best leaves, or None if the unplaced pods do not fit. `used` has the slots on partly used nodes."""
     peer_leaves = [leaf for leaf in request.peer_leaves if request.slots.get(leaf)]
     if request.missing <= 0:
         before = itertools.accumulate([request.slots[leaf] for leaf in peer_leaves], initial=0)
@@ -91,7 +92,7 @@ def choose_leaves(request: LeafRequest) -> LeafChoice | None:
     for leaf, slots in request.slots.items():
         for level in range(1, len(leaf)):
             above[leaf[level:]] = above.get(leaf[level:], 0) + slots
-    choices = [_choose_fewest(candidates, request, above) for candidates in request.candidates]
+    choices = [_choose_fewest(candidates, request, used, above) for candidates in request.candidates]
     if not choices:
         return None
     cost, leaves = min(choices)
@@ -127,9 +128,9 @@ def _list_groups(request: LeafRequest) -> Iterator[Slots]:
 
 
 def _choose_fewest(
-    candidates: Slots, request: LeafRequest, above: Slots
+    candidates: Slots, request: LeafRequest, used: Slots, above: Slots
 ) -> tuple[LeafCost, tuple[topology.Domain, ...]]:
-    """Return (cost, fewest leaves). If one is enough: the closest to the peers, then the tightest."""
+    """Return (cost, fewest leaves). If one is enough: the closest to the peers, the most used, the tightest."""
     order = sorted(candidates.values(), reverse=True)
     count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= request.missing)
     choices: list[tuple[topology.Domain, ...]]
@@ -137,14 +138,17 @@ def _choose_fewest(
         choices = [(leaf,) for leaf, slots in candidates.items() if slots >= request.missing]
     else:
         choices = [_choose_by_spines(request.missing, count, candidates, request, above)]
-    return min((_compute_cost(chosen, candidates, request, above), chosen) for chosen in choices)
+    return min((_compute_cost(chosen, candidates, request, used, above), chosen) for chosen in choices)
 
 
-def _compute_cost(chosen: Sequence[topology.Domain], candidates: Slots, request: LeafRequest, above: Slots) -> LeafCost:
+def _compute_cost(
+    chosen: Sequence[topology.Domain], candidates: Slots, request: LeafRequest, used: Slots, above: Slots
+) -> LeafCost:
     return LeafCost(
         len(chosen),
         len({_get_spine(leaf) for leaf in (*chosen, *request.peer_leaves)}),
         _compute_distance(chosen, request),
+        max(0, request.missing - sum(used.get(leaf, 0) for leaf in chosen)),
         _sum_slots(chosen, candidates, above),
     )
 

@@ -91,13 +91,18 @@ class RailSetPlanner:
         capacities = [node_class.capacity for node_class in self._capacity.classes]
         shapes = sorted({capacity.shape for capacity in capacities if capacity.slot_numa_factors})
         if shapes and len(peer_shapes) <= 1 and len({*shapes, *peer_shapes}) > 1:
-            requests = [(self._get_leaf_request(min_bandwidth, shape), shape) for shape in peer_shapes or shapes]
-            choices = [(leaf_selection.choose_leaves(request), shape) for request, shape in requests]
+            choices = [(self._choose_for_shape(min_bandwidth, shape), shape) for shape in peer_shapes or shapes]
             if possible := [(choice, shape) for choice, shape in choices if choice is not None]:
                 return min(possible, key=lambda row: (row[0].cost, row[0].leaves))
-        mixed = leaf_selection.choose_leaves(self._get_leaf_request(min_bandwidth, None))
+        mixed = self._choose_for_shape(min_bandwidth, None)
         assert mixed is not None, "`find_highest_bandwidth` has shown that it fits"  # noqa: S101 - for the type checker
         return mixed, None
+
+    def _choose_for_shape(
+        self, min_bandwidth: node_evaluation.Bandwidth, shape: str | None
+    ) -> leaf_selection.LeafChoice | None:
+        used = self._capacity.count_slots(self.rails, min_bandwidth, shape, only_used=True)
+        return leaf_selection.choose_leaves(self._get_leaf_request(min_bandwidth, shape), used)
 
     def _fits(self, min_bandwidth: node_evaluation.Bandwidth) -> bool:
         return self._get_leaf_request(min_bandwidth, None).fits
@@ -176,6 +181,7 @@ class PlacedPeers(msgspec.Struct, frozen=True):
     leaves: Sequence[topology.Domain] = ()  # nearest in rank first
     ring: Sequence[topology.Domain] = ()  # one for each peer, by rank
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
+    bandwidth: node_evaluation.Bandwidth = 1.0  # planned for them; better nodes than that do not make the gang faster
     shapes: Collection[str] = ()  # of their nodes; one shape is preferred for the rest, several shapes are ignored
     rails: int = node_evaluation.ALL_RAILS  # bit mask of the rails that all of them have; the gang cannot use others
     # their bandwidth by rail, as a share of all requested rails; one item for each different node
@@ -183,7 +189,7 @@ class PlacedPeers(msgspec.Struct, frozen=True):
 
     def limit_bandwidth(self, rails: int) -> node_evaluation.Bandwidth:
         """Return the bandwidth of the slowest placed peer, if the gang uses these rails only."""
-        return min([1.0, *(node_evaluation.sum_shares(shares, rails) for shares in self.rail_shares)])
+        return min([self.bandwidth, *(node_evaluation.sum_shares(shares, rails) for shares in self.rail_shares)])
 
 
 NO_PEERS = PlacedPeers()
