@@ -30,7 +30,7 @@ async def test_only_the_api_servers_certificate_is_accepted(plane, namespace, si
     assert 'railwright_requests_total{outcome="403",path="/mutate/pods"} 1.0' in await running.metrics()
 
 
-async def test_callers_have_the_paths_of_their_certificates(plane, namespace, nodes, site):
+async def test_each_certificate_opens_only_the_paths_of_its_owner(plane, namespace, nodes, site):
     await nodes.make("free-0", rails=gangs.ONE_EACH)
     await site.policy(POLICY)
     certificates = plane.certificates

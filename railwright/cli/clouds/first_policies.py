@@ -29,8 +29,8 @@ ACCELERATORS = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 GKE_INTERFACES = "networking.gke.io/interfaces"
 _HEAD = "apiVersion: railwright.io/v1alpha1"
-_HEADER = "A first policy, by `railwright policy init`. Read the comments. When it is installed: railwright check"
-_OTHERS = "begin with the policy of a site that is like yours (docs/policies.md), or with a profile: --cloud NAME, of"
+_INTRO = "A first policy, by `railwright policy init`. Read the comments. When it is installed: railwright check"
+_ADVICE = "begin with the policy of a site that is like yours (docs/policies.md), or with a profile: --cloud NAME, of"
 _PLUGIN = re.compile(r'"type"\s*:\s*"([\w.-]{1,63})"')
 _INFINIBAND = frozenset({"ib-sriov", "ipoib"})  # types of CNI plugins
 _MOVING = re.compile(r"sriov|host-device")  # in the types of plugins that give each pod a device of its own
@@ -152,7 +152,7 @@ def write_profile(profile: profiles.Profile) -> str:
     """Return the policy of a profile, with all its shapes."""
     titles = "; ".join(shape.title for shape in profile.shapes)
     comments = [
-        _HEADER,
+        _INTRO,
         f"From the profile {profile.name}: {titles}. Remove the fabrics of shapes that you do not have.",
         *profile.describe(),
     ]
@@ -181,13 +181,13 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
         is_counted = not others or any(_count_accelerators(nodes[0]) for nodes in others.values())
         install = "Install the device plugin or DRA driver of the NICs, or" if is_counted else "Or"
         raise output.UnreadableError(
-            f"the cluster shows no fabric. {' '.join(gaps or [none])} {install} {_OTHERS} {profiles.format_names()}"
+            f"the cluster shows no fabric. {' '.join(gaps or [none])} {install} {_ADVICE} {profiles.format_names()}"
         )
     result = "".join(f"{line}\n" for line in _format_policy(sections, gaps))
     document = policies.read(result)
     if isinstance(document, policies.Rejected):
         raise output.UnreadableError(
-            f"the policy that the cluster shows is not valid: {'; '.join(map(str, document.errors[:3]))}; {_OTHERS} "
+            f"the policy that the cluster shows is not valid: {'; '.join(map(str, document.errors[:3]))}; {_ADVICE} "
             f"{profiles.format_names()}"
         )
     return result
@@ -391,7 +391,7 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
         name = f"{section.origin}-{section.name}" if is_taken else section.name
         named[f"{name}-{len(named)}" if name in named else name] = section
     largest = max(named, key=lambda name: len(named[name].nodes))
-    yield from _format_comments([_HEADER, *gaps], "")
+    yield from _format_comments([_INTRO, *gaps], "")
     yield _HEAD
     yield f"defaultFabric: {largest}" + (
         "  # the fabric of most nodes; jobs for other nodes name theirs" if len(named) > 1 else ""

@@ -22,7 +22,7 @@ _FIXES = {  # of errors of the extender; it answers 503 if the API server does n
     401: f"; {_IDENTIFY}",
     503: "; if the extender lacks a permission, `railwright check` names it",
 }
-_WITHOUT_ANSWER = {  # of the API server, which has not asked the extender
+_PROXY_ERRORS = {  # of the API server, which has not asked the extender
     403: f"you may not ask the extender; Role {installed_names.USER_ROLE} of namespace {installed_names.NAMESPACE} "
     "allows it",
     404: f"no extender is installed in namespace {installed_names.NAMESPACE}",
@@ -87,8 +87,8 @@ def _read_answer(status: int, body: bytes) -> bytes:
         if status == 200 and msgspec.json.decode(body, type=_Answer).pod:
             return body
     reason, is_own = _read_error(body)
-    if not is_own and reason and status in _WITHOUT_ANSWER:
-        raise NoExtenderError(_WITHOUT_ANSWER[status])
+    if not is_own and reason and status in _PROXY_ERRORS:
+        raise NoExtenderError(_PROXY_ERRORS[status])
     if status == 200:
         cause = f"{where} responds, but not as railwright's extender does; check `server:` in the kubeconfig"
     elif is_own:

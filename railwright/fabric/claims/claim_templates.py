@@ -80,8 +80,8 @@ def read_accelerators(template: str) -> int | None:
 def list_claims(pod: views.Pod) -> Sequence[OwnClaim]:
     """Return the claims of a pod that name a template of railwright, in order.
 
-    Only the names that railwright gives to claims count. A pod that was not validated yet may repeat them: then there
-    are none.
+    Only the names that railwright gives to claims count. A pod that was not validated yet may repeat them: then the
+    result is empty.
     """
     own = [
         OwnClaim(index, entry.name, entry.resource_claim_template_name)

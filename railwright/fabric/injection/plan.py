@@ -93,8 +93,8 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
         if rails < all_rails and context.is_share_default(draft.pod, ctx.fabric):
             share = reason.Reason(
                 AdmissionCode.RAILS_IN_PROPORTION,
-                f"the pod gets {rails} of {all_rails} rails, as it has a part of a node's accelerators: its namespace "
-                "opts it in, and with all rails it would take all devices of a node",
+                f"the pod gets {rails} of {all_rails} rails, in proportion to its accelerators, because its namespace "
+                "opts it in: all rails would take all devices of a node",
                 fix=f"for others, set annotation {names.RAILS}",
             )
             draft.skip("rails", share)

@@ -154,7 +154,7 @@ _TCP = re.compile(r"^(?:Socket|FastSocket|FasTrak|GPUDirectTCPX)", re.IGNORECASE
 _RDMA = re.compile(r"^(?:IB$|IBext|NCCL RDMA Plugin|gIB|UCX|AWS Libfabric|Libfabric|eRDMA|SHARP)", re.IGNORECASE)
 _TCP_PROVIDERS = {"tcp", "sockets", "udp", "net"}  # of libfabric; also as `tcp;ofi_rxm`
 _PROVIDERS = {"efa": "EFA", "cxi": "Slingshot"}
-_LINKS = {"IB": "InfiniBand", "RoCE": "RoCE"}
+_NAMES_BY_LINK = {"IB": "InfiniBand", "RoCE": "RoCE"}
 _DEVICES = (("erdma", "eRDMA"), ("vmw_pvrdma", "PVRDMA"))  # by prefix; their link layer would say RoCE
 _EXPECTED = {  # transport in the policy -> names in the log; udev renames PVRDMA devices
     "roce": {"RoCE"},
@@ -166,7 +166,7 @@ _EXPECTED = {  # transport in the policy -> names in the log; udev renames PVRDM
 
 
 def _find_transport(port: logs.Port) -> str:
-    return next((kind for prefix, kind in _DEVICES if port.name.startswith(prefix)), _LINKS[port.link])
+    return next((kind for prefix, kind in _DEVICES if port.name.startswith(prefix)), _NAMES_BY_LINK[port.link])
 
 
 def _matches(expected: str, observed: str) -> bool:

@@ -1,8 +1,9 @@
 """Selects the fewest and tightest leaves for the unplaced pods of a gang, in the lowest domain that can hold it.
 
 The slots of each leaf and the uplink check are input. The number of leaves is always minimal. Among equal numbers the
-module minimizes spines, then unused slots; exactly if that is affordable. Among equally tight leaves it prefers those
-in spines and higher domains with the fewest slots, so that large domains stay free for large gangs.
+module minimizes spines, then unused slots. It finds the exact minimum unless there are too many combinations to try.
+Among equally tight leaves it prefers those in spines and higher domains with the fewest slots, so that large domains
+stay free for large gangs.
 """
 
 import functools
