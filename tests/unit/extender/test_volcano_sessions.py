@@ -111,6 +111,14 @@ def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
     assert volcano.best(2, rest)[0] == "a", "asked again, as its binding failed: that was another session"
 
 
+def test_nodes_of_a_session_that_committed_nothing_are_free_for_others_when_its_gang_is_tried_again():
+    volcano = Volcano(3, {"a": 2, "b": 2}, build_shaped_policy())
+    volcano.session({"a-0", "a-1"})
+    assert {known.node for known in volcano.state.assumed} == {"a-0", "a-1"}
+    volcano.best(0, ["b-0", "b-1"])
+    assert not len(volcano.state.assumed)
+
+
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     size=st.integers(2, 6),

@@ -146,6 +146,14 @@ def test_a_gang_whose_last_pod_waits_for_another_pod_to_end_does_not_have_capaci
     assert not [reason for reason in why if "never fits" in reason]
 
 
+@pytest.mark.parametrize("placement", [{}, {"domains": [], "oversubscription": []}], ids=["domains", "no domains"])
+def test_small_placed_pods_that_share_a_node_count_as_one_of_the_largest(placement):
+    workers = [build_pod_with(f"job-worker-{rank}", {GPU: "1"}, group="gang", on="a-00") for rank in range(1, 9)]
+    _, why = messages(build_leaves(a=2), 9, [HELD, *workers], **placement)
+    assert "llm-3" in why[-1]
+    assert not [reason for reason in why if "never fits" in reason]
+
+
 def test_a_shortage_counts_the_slots_of_unlabelled_nodes():
     _, why = messages([build_node("a-00"), build_node("a-01")], 2, [HELD])
     assert why[0] == "2 pods remain, each with rail0..rail3; the cluster has slots for 1"

@@ -280,9 +280,15 @@ def _has_uncounted(decision: decisions.Decision, cluster: cluster_state.ClusterS
 
 def _count_gang_slots(decision: decisions.Decision) -> int:
     """Return the number of slots on eligible nodes that the gang needs. Its pods on cordoned and other nodes stay."""
-    known = decision.planning_view.find_classes([peer.node for peer in decision.gang.placed_workers])
-    staying = sum(1 for node_class in known if node_class is None or not _count_slots_of_empty_node(node_class))
-    return decision.gang.remaining_slots + len(known) - staying
+    used: dict[str, Counter[str]] = {}  # by the gang's pods on each node; several small ones may share a slot
+    for peer in decision.gang.placed_workers:
+        used.setdefault(peer.node, Counter()).update(peer.requests)
+    slots = 0
+    for node_class, amounts in zip(decision.planning_view.find_classes(list(used)), used.values(), strict=True):
+        if node_class is not None and (most := _count_slots_of_empty_node(node_class)):
+            by_device = (-(-amounts[name] // row.requested) for name, row in node_class.usage.items())
+            slots += min(most, max(by_device, default=0))
+    return decision.gang.remaining_slots + slots
 
 
 def _count_slots_without_others(decision: decisions.Decision) -> int:
