@@ -11,7 +11,7 @@ from railwright.fabric.workloads import registry
 
 WORKLOADS = sites.ROOT / "tests" / "data" / "manifests" / "workloads.yaml"
 FABRIC = "railwright.io/fabric"
-COUNTERS = ("railwright_webhook_refusals_total", "railwright_injections_total", "railwright_webhook_warnings_total")
+COUNTERS = tuple(f"railwright_webhook_{name}_total" for name in ("refusals", "injections", "warnings"))
 KEYS = {"gpusPerNode": 8, "mounts": {"sharedMemory": "1Gi"}, "security": {"capabilities": ["IPC_LOCK"]}}
 POLICY = manifests.policy({"ib": manifests.fabric(**KEYS)}, defaultFabric="ib")
 
