@@ -177,8 +177,20 @@ def _is_as_good(alternative: planner.Plan, plan: planner.Plan, peer_leaves: Sequ
     return (
         alternative.bandwidth >= plan.bandwidth
         and _count_domains(alternative, peer_leaves) <= _count_domains(plan, peer_leaves)
+        and _count_returns(alternative, peer_leaves) <= _count_returns(plan, peer_leaves)
         and (plan.shape is None or alternative.shape is not None)
     )
+
+
+def _count_returns(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> int:
+    """Return how often the ring re-enters a domain, if the planned leaves follow those of the peers in order."""
+    order = [*peer_leaves, *plan.leaves]
+    returns = 0
+    for level in range(max(map(len, order), default=0)):
+        domains = [leaf[level:] for leaf in order]
+        entered = sum(here != before for before, here in zip([domains[-1], *domains[:-1]], domains, strict=True))
+        returns += max(0, entered - len(set(domains)))
+    return returns
 
 
 def _count_domains(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> tuple[int, ...]:
