@@ -51,7 +51,7 @@ def check_rail(view: resolution.View, rail: resolution.ResolvedRail) -> Iterator
         yield from _check_files(view, rail.device, where)
         yield from _check_port(view, rail, where)
         yield from _check_gid(view, rail, where)
-    elif not rail.basis and rail.rail.interface:
+    elif not rail.basis and rail.rail.interface and view.devices:
         yield from _check_gid(view, rail, where)
     else:
         missing = "device not found" if rail.name else "no RDMA device left for this rail"

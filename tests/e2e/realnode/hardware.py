@@ -68,13 +68,13 @@ def write_resources(path: pathlib.Path, resources: Sequence[Mapping[str, Any]] =
 
 def _share(rail: int, index: int) -> dict[str, Any]:
     paths = (f"infiniband/uverbs{rail}", f"infiniband/umad{rail}", "infiniband/rdma_cm")
-    mounts = [{"host": str(SYSFS / "class"), "container": "/sys/class"}] if rail == 0 else []
+    mounts = [{"host": str(SYSFS / "class"), "container": "/sys/class"}]
     return {"id": f"{rail}-{index}", "nodes": _nodes(*paths), "mounts": mounts}
 
 
 def _function(index: int) -> dict[str, Any]:
     paths = (f"infiniband/{layout.name_function_verbs(index)}", "infiniband/rdma_cm")
-    mounts = [{"host": str(FUNCTION_SYSFS / "class"), "container": "/sys/class"}] if index == 0 else []
+    mounts = [{"host": str(FUNCTION_SYSFS / "class"), "container": "/sys/class"}]
     return {"id": layout.name_pci_function(index), "nodes": _nodes(*paths), "mounts": mounts}
 
 

@@ -111,6 +111,8 @@ def test_device_files_without_devices_point_to_the_network_namespace(tmp_path):
     assert "rail0 mlx5_0: device not found (found: none): there are device files but no devices" in line
     assert "`rdma system`" in line
     assert "no usable RDMA device (found: none)" in run(tmp_path, "--transport=roce").line
+    unnamed = run(tmp_path, "--transport=roce", "--rail=rail0,interface=net1").line
+    assert "rail0: no RDMA device left for this rail (found: none): there are device files but no devices" in unnamed
 
 
 @pytest.mark.parametrize(
