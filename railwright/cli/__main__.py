@@ -34,7 +34,6 @@ def end_on_interrupt() -> None:
 handle_as_pid_1()  # first, because a signal during the imports would be lost
 end_on_interrupt()  # otherwise the imports end with a traceback
 
-import contextlib
 import errno
 import gc
 import io
@@ -61,17 +60,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"railwright: {error}", file=sys.stderr)
         return output.UNUSABLE
     except BrokenPipeError:
-        _redirect(sys.stdout)  # the interpreter flushes its buffer again at exit
+        output.discard(sys.stdout)  # the interpreter flushes its buffer again at exit
         return _PIPE_CLOSED
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
-        _redirect(sys.stdout)  # the interpreter flushes its buffer again at exit
+        output.discard(sys.stdout)  # the interpreter flushes its buffer again at exit
         print(f"railwright: cannot write the output: {error.strerror}; free disk space", file=sys.stderr)
         return output.UNUSABLE
     except KeyboardInterrupt as interrupt:
         if argv is None:  # the process ends; a thread that waits for a credential plugin may still report its end
-            _redirect(sys.stderr)
+            output.discard(sys.stderr)
         _discard_frames(interrupt)
         return 130  # exit code of shells for SIGINT
     return code
@@ -107,12 +106,6 @@ def _discard_frames(interrupt: BaseException) -> None:
         error = error.__context__
     gc.collect()
     sys.unraisablehook = previous
-
-
-def _redirect(stream: TextIO) -> None:
-    """Redirect a standard stream to /dev/null."""
-    with contextlib.suppress(OSError, ValueError):  # the stream has no file descriptor
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(words: Sequence[str]) -> int:

@@ -116,7 +116,7 @@ async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> 
             steps.append(result)
             renew_ca = renew_ca and result.action is not rotation.Action.PREPARE
             if not formats.is_document(arguments.output):
-                print(f"{result.action}: {result.reason}", flush=True)
+                output.print_change(f"{result.action}: {result.reason}")
         elif result.soon:
             await asyncio.sleep(_POLL_SECONDS)
         else:

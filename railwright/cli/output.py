@@ -46,6 +46,20 @@ def print_styled(*parts: tuple[str, str]) -> None:
     sys.stdout.write(f"{line}\n")
 
 
+def print_change(line: str) -> None:
+    """Print a line about a change to the cluster. The command goes on if nobody reads its output, or a disk is full."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        discard(sys.stdout)
+
+
+def discard(stream: TextIO) -> None:
+    """Redirect a standard stream to /dev/null, with what is in its buffer."""
+    with contextlib.suppress(OSError, ValueError):  # the stream has no file descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def print_note(text: str) -> None:
     """Print a line of the command itself on stderr."""
     print(f"railwright: {escape_controls(text)}", file=sys.stderr, flush=True)

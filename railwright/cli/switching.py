@@ -98,7 +98,7 @@ class Switch:
         for item in sorted(saved, key=lambda item: list(_PATHS).index(item["kind"])):
             policy = str((item.get("spec") or {}).get("policyName"))
             if item["kind"] == _BINDINGS and policy not in present:
-                print(
+                output.print_change(
                     f"not created: {output.escape_controls(_describe(item))}, because there is no "
                     f"ValidatingAdmissionPolicy {output.escape_controls(policy)}; to have both: {_INSTALL} with them"
                 )
@@ -108,7 +108,7 @@ class Switch:
             except errors.ApiError as error:
                 if error.status != _CONFLICT:
                     raise
-                print(f"exists already, and stays as it is: {_describe(item)}")
+                output.print_change(f"exists already, and stays as it is: {_describe(item)}")
             else:
                 self._say("created", _describe(item))
         await self._delete(f"{self._copies}/{self.copy_name}")
@@ -123,7 +123,7 @@ class Switch:
         )
 
     def _say(self, verb: str, what: str) -> None:
-        print(f"{self._would}{verb} {output.escape_controls(what)}")
+        output.print_change(f"{self._would}{verb} {output.escape_controls(what)}")
 
     async def _read(self, kind: str) -> list[Object]:
         """Return the installation's objects of a kind."""

@@ -1,5 +1,9 @@
 """`railwright disable` and `enable` against an API server: the order, the copy, repeated and interrupted runs."""
 
+import asyncio
+import os
+import sys
+
 import pytest
 import yaml
 from pages import ROOT
@@ -160,3 +164,25 @@ async def test_a_copy_that_was_edited_is_named(cluster, run, text):
     code, _, err = await run("enable")
     assert code == 2
     assert "railwright-disabled" in err
+
+
+@pytest.mark.parametrize("words", [("disable",), ("enable",), ("certs", "rotate")], ids=" ".join)
+async def test_a_change_is_finished_although_nobody_reads_the_output(cluster, run, words):
+    if words == ("enable",):
+        await run("disable")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "railwright.cli", *words, "--kubeconfig", cluster.kubeconfig),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},  # as in the image: each line is written at once
+            stdout=writing,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    finally:
+        os.close(writing)
+    _, err = await process.communicate()
+    assert (process.returncode, err.decode()) == (0, "")
+    assert (WEBHOOK in cluster.stored) is (words != ("disable",))
+    assert (COPY in cluster.stored) is (words == ("disable",))

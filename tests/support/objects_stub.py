@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import api_stub
+import jsonpatch
 from aiohttp import web
 
 Fault = Callable[[web.Request], int | None]  # returns a status, one of the three faults below, or None for no fault
@@ -115,6 +116,8 @@ class Objects:
         if request.method == "POST":
             path = f"{path}/{thing['metadata']['name']}"
         present = self.stored.get(path)
+        if isinstance(thing, list):
+            thing = jsonpatch.apply_patch(present, thing)
         refusal = find_refusal(request.method, path, thing, present)
         if refusal:
             return api_stub.refuse(refusal, {404: "NotFound", 409: "Conflict"}.get(refusal, "Invalid"))

@@ -51,7 +51,8 @@ def check_entries_complete(snapshot: Snapshot) -> Assessment:
     deletes it and keeps a copy; while the copy is there, the fix is `railwright enable`. Without the
     ValidatingWebhookConfiguration an invalid policy can be stored; the servers still do not use it.
 
-    Warns about entries that this release does not have, usually left by another release.
+    Warns about a copy beside the webhooks: the next `disable` would keep its older objects. Warns about entries that
+    this release does not have, usually left by another release.
     """
     for source in ("mutating", "validating"):
         if snapshot.find(source, CONFIGURATION) is None:
@@ -62,6 +63,8 @@ def check_entries_complete(snapshot: Snapshot) -> Assessment:
     installed = {str(hook.get("name")) for hook in snapshot.hooks}
     if absent := [name for name in read_expected() if name not in installed]:
         return fail(f"missing: {', '.join(absent)}")
+    if snapshot.is_disabled:
+        return warn(rows.COPY_LEFT, rows.ENABLE)
     if unexpected := sorted(installed - read_expected().keys()):
         return warn(f"entries that this release does not have: {', '.join(unexpected)}")
     return ok(text.format_count(len(installed), "entry"))

@@ -148,6 +148,10 @@ DISABLED = (  # detail of rows about what `railwright disable` has deleted, with
     f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
     "labelled pods are created without their network"
 )
+COPY_LEFT = (
+    f"ConfigMap {installed_names.DISABLED} of `railwright disable` is left: the command stopped halfway, or an upgrade "
+    "enabled railwright again"
+)
 ENABLE = "railwright enable"
 EXAMPLE = snapshots.Snapshot(installed_names.NAMESPACE, dt.datetime.fromtimestamp(0, dt.UTC))  # names the installation
 _PLACEHOLDER = re.compile(r"\{(namespace|webhook|extender|certs|policy|configuration|edit policy|apply)(?: ([^}]+))?\}")

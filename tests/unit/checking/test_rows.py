@@ -89,6 +89,15 @@ def test_while_railwright_is_disabled_the_fix_is_to_enable_it():
     assert hints == {"entries-complete": "railwright enable", "admission-policy": "railwright enable"}
 
 
+def test_a_copy_of_disable_that_is_left_beside_the_webhooks_is_named():
+    trees = installations.healthy()
+    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    results = [result for result in assess_trees(trees) if result.state is not rows.State.OK]
+    assert [(result.check, result.state, result.hint) for result in results if result.hint] == [
+        ("entries-complete", rows.State.WARN, "railwright enable")
+    ]
+
+
 @pytest.mark.parametrize(
     ("place", "key", "value", "deployer"),
     [

@@ -29,7 +29,13 @@ ALL = [*pages.PAGES, *pages.AROUND, *sorted((pages.ROOT / "manifests").rglob("*.
 
 @pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(pages.ROOT)))
 def test_the_links_policies_manifests_and_commands_of_a_page_are_valid(page):
-    assert [*list_broken_links(page), *list_rejected(page), *list_misused(page), *list_unsafe(page)] == []
+    assert [
+        *list_broken_links(page),
+        *list_dead_paths(page),
+        *list_rejected(page),
+        *list_misused(page),
+        *list_unsafe(page),
+    ] == []
 
 
 # --- links ----------------------------------------------------------------------------------------------------
@@ -45,6 +51,13 @@ def list_broken_links(page: pathlib.Path) -> Iterator[str]:
             yield f"{target}: there is no {path}"
         elif anchor and target_file.suffix == ".md" and anchor not in pages.anchors(target_file):
             yield f"{target}: {target_file.name} has no heading for #{anchor}"
+
+
+def list_dead_paths(page: pathlib.Path) -> Iterator[str]:
+    """Yield the paths in code that begin with a folder of the repository and do not exist. Links are checked above."""
+    for path in re.findall(r"(?<!\[)`((?:[\w.-]+/)+[\w.-]*)`(?!\]|,? `)", pages.prose(page)):
+        if (pages.ROOT / path.partition("/")[0]).is_dir() and not (pages.ROOT / path).exists():
+            yield f"{path}: there is no such path"
 
 
 # --- policies and manifests -----------------------------------------------------------------------------------
