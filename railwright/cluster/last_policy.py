@@ -29,6 +29,7 @@ class LastPolicy:
         self._client, self._store, self._writes = client, store, writes
         self._changed = asyncio.Event()
         store.subscribe(lambda _: self._changed.set())
+        store.awaits_copy = True
 
     async def run(self) -> None:
         """Follow the policy until cancelled."""
@@ -36,13 +37,17 @@ class LastPolicy:
         while True:
             await self._changed.wait()
             self._changed.clear()
+            problem = ""
             try:
                 await self._compare_with_copy()
-                said = ""
             except errors.ClusterError as error:
-                if str(error) != said:
-                    said = str(error)
-                    _LOG.warning("the last valid policy is not kept", extra={"fields": {"error": said}})
+                problem = str(error)
+                if problem != said:
+                    _LOG.warning("the last valid policy is not kept", extra={"fields": {"error": problem}})
+            said = problem
+            if self._store.awaits_copy and self._store.config_map is not None and not self._changed.is_set():
+                self._store.end_wait_for_copy()
+            if problem:
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._changed.set()
 

@@ -133,6 +133,7 @@ class PolicyStore:
         self.config_map: views.ConfigMap | None = None
         self.valid = False
         self.errors: tuple[PolicyError, ...] = ()
+        self.awaits_copy = False  # an earlier process may have kept a valid policy, which is not read yet
         self._callbacks: list[Callable[[PolicyStore], None]] = []
 
     def subscribe(self, callback: Callable[["PolicyStore"], None]) -> None:
@@ -151,6 +152,12 @@ class PolicyStore:
         """Put the last valid policy of an earlier process in force, if there is none and the present one is invalid."""
         if self.current is None and not self.valid:
             self.current = policy
+            self._notify()
+
+    def end_wait_for_copy(self) -> None:
+        """Record that the copy was read, or that it cannot be. Call the subscribers if the policy is invalid."""
+        self.awaits_copy = False
+        if not self.valid:
             self._notify()
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from railwright.cluster import errors, last_policy, policies
+from railwright.cluster import errors, events, last_policy, policies
 from railwright.fabric import views
+from webhook import object_events
 
 GOOD = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp}}\n"
 BAD = GOOD.replace("tcp", "tpc")
@@ -67,6 +68,39 @@ async def test_a_server_that_starts_with_an_invalid_policy_uses_the_last_valid_o
     other = GOOD.replace("f:", "g:")
     await server.see(other)
     assert (server.store.current.digest, server.store.valid) == (policies.read(other).digest, True)
+
+
+class Poster:
+    """Collects the messages of Events."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def post(self, *_: events.Involved, message: str, **__: object) -> None:
+        self.messages.append(message.partition(";")[0])
+
+
+@pytest.mark.parametrize(
+    ("copy", "effect"),
+    [(GOOD, "the last valid policy stays in force"), (BAD, "there is no policy in force")],
+)
+async def test_after_a_restart_an_invalid_policy_has_one_event_which_says_what_is_in_force(copy, effect):
+    server, poster = Server(ApiServer(copy, "7")), Poster()
+    object_events.PolicyEvents(poster, server.store)
+    await server.see(BAD)
+    assert poster.messages == [effect]
+
+
+@pytest.mark.parametrize("status", [404, 403])
+async def test_without_a_copy_that_can_be_read_an_invalid_policy_has_one_event(status):
+    class Unreadable(ApiServer):
+        async def get(self, path: str) -> bytes:
+            raise errors.ApiError(status, "", "", path)
+
+    server, poster = Server(Unreadable()), Poster()
+    object_events.PolicyEvents(poster, server.store)
+    await server.see(BAD)
+    assert poster.messages == ["there is no policy in force"]
 
 
 @pytest.mark.parametrize("text", [None, GOOD])
