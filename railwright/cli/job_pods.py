@@ -30,6 +30,7 @@ class _ContainerStatus(views.View, frozen=True):
 class _PodStatus(views.PodStatus, frozen=True):
     conditions: list[_Condition] | None = None  # type: ignore[assignment]  # safe because frozen
     init_container_statuses: list[_ContainerStatus] | None = None
+    start_time: str = ""  # kubelet has accepted the pod, RFC 3339
 
 
 class Pod(views.Pod, frozen=True):

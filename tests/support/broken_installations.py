@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import functools
+import json
 
 import devices
 import installations
@@ -218,6 +219,27 @@ def add_unpulled_preflight(trees):
     trees["pods"].append(pod)
 
 
+def add_preflights(failing, *, phase="Failed", passing=0, hours=0, label="roce"):
+    """Add pods whose preflight failed or passed, started so many hours ago."""
+
+    def change(trees):
+        for index in range(failing + passing):
+            record = {names.INJECTION: json.dumps({"fabric": "roce"})}
+            pod = installations.pod(f"rank-{index}", {names.FABRIC: label} if label else {}, record)
+            pod["spec"]["initContainers"] = [{"name": "railwright-preflight"}]
+            ended = {"exitCode": 0}
+            if index < failing:
+                ended = {"exitCode": 1, "message": "railwright preflight failed: rail1: no device mlx5_1"}
+            start = (NOW - dt.timedelta(hours=hours, minutes=index)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            status = {"name": "railwright-preflight", "state": {"terminated": ended}}
+            is_passed = index >= failing
+            pod["status"] = {"phase": "Running" if is_passed else phase, "startTime": start}
+            pod["status"]["initContainerStatuses"] = [status]
+            trees["failed-pods" if pod["status"]["phase"] == "Failed" else "pods"].append(pod)
+
+    return change
+
+
 def refuse_pods(trees):
     find_named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
 
@@ -389,5 +411,8 @@ BREAKS = {
     "mode warn": (edit_policy("fabrics:", "mode: warn\nfabrics:"),
                   "warn-mode", "fail", "the admission policies deny opted-in pods"),
     "no image": (add_unpulled_preflight, "preflight-image", "fail", "site/railwright:1: "),
+    "failed preflights": (
+        add_preflights(2), "preflight", "fail",
+        "failed their preflight: railwright preflight failed: rail1: no device mlx5_1 (pod train/rank-0)"),
     "a refusal": (add_refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

@@ -28,11 +28,12 @@ class Installation:
         self.metrics: dict[str, str] = {}  # what pods answer to the API server's proxy
         self.kubeconfig = ""
         self._sources = {
-            source.path.format(namespace=names.NAMESPACE): (name, source) for name, source in snapshots.SOURCES.items()
+            (source.path.format(namespace=names.NAMESPACE), source.query.get("fieldSelector")): (name, source)
+            for name, source in snapshots.SOURCES.items()
         }
 
     async def answer(self, request: web.Request) -> web.Response:
-        name, source = self._sources.get(request.path, ("", None))
+        name, source = self._sources.get((request.path, request.query.get("fieldSelector")), ("", None))
         if request.method == "POST" and request.path.endswith("/pods"):
             return await self._answer_dry_run(request)
         if source is None and request.path in _EMPTY:

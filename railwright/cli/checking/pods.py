@@ -1,12 +1,14 @@
 """Rows about pods and workloads: a dry run, missed and rejected pods, and keys without effect."""
 
 import contextlib
+import datetime as dt
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from railwright.cli import job_pods
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
     NAME_LABEL,
@@ -231,6 +233,47 @@ def check_preflight_image(snapshot: Snapshot) -> Assessment:
         return ok("no pod waits for the image of the preflight")
     images = ", ".join(dict.fromkeys(image for _, image in waiting))
     return fail(f"{images}: {text.join_first([name for name, _ in waiting], 5)}")
+
+
+def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]:
+    """Return the pods of each fabric that started with a preflight in the last hour, or whose preflight is retried."""
+    policy = snapshot.require_policy()
+    pods: dict[str, list[job_pods.Pod]] = defaultdict(list)
+    begin = f"{snapshot.now - dt.timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+    for pod in (*snapshot.get_all("pods"), *snapshot.get_all("failed-pods")):
+        if (
+            any(container.name == names.PREFLIGHT_CONTAINER for container in pod.spec.init_containers or ())
+            and pod.metadata.deletion_timestamp is None
+            and (pod.status.start_time >= begin or (pod.preflight_failure and not pod.status.has_ended))
+        ):
+            pods[intent.find_fabric_name(pod, policy)].append(pod)
+    return pods or {"": ()}
+
+
+@row(
+    "the message names the rail and what it lacks on the node: correct the fabric ({edit policy}) or the node; "
+    "railwright explain pod/NAME -n NAMESPACE shows the node and the rails of a pod; then create the job again",
+    each=_list_preflights,
+    after="policy",
+)
+def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Assessment:  # noqa: ARG001 - as for each row
+    """Preflights pass.
+
+    For each fabric, of the pods that started in the last hour, and of older ones whose preflight is retried. Fails if
+    the init container `railwright-preflight` failed in all of them, and warns if it failed in some; the detail quotes
+    the newest. Pods that have succeeded are not read.
+    """
+    if not pods:
+        return ok("no pod has started with a preflight in the last hour")
+    failed = [pod for pod in pods if pod.preflight_failure]
+    if not failed:
+        return ok(text.format_count(len(pods), "recent pod"))
+    newest = max(failed, key=lambda pod: pod.status.start_time)
+    assess = fail if len(failed) == len(pods) else warn
+    return assess(
+        f"{len(failed)} of {text.format_count(len(pods), 'recent pod')} failed their preflight: "
+        f"{newest.preflight_failure} (pod {newest.metadata.full_name})"
+    )
 
 
 def _find_newest_pods(snapshot: Snapshot) -> Mapping[tuple[str, str, str], str]:

@@ -142,6 +142,7 @@ SOURCES: Mapping[str, Source] = {
     "device-classes": Source(resources.DEVICE_CLASSES.path, objects.DeviceClass),
     "device-slices": Source(resources.RESOURCE_SLICES.path, objects.ResourceSlice),
     "pods": Source("/api/v1/pods", job_pods.Pod, {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),
+    "failed-pods": Source("/api/v1/pods", job_pods.Pod, {"fieldSelector": "status.phase=Failed"}),
     "refusals": Source("/api/v1/events", views.Event, {"fieldSelector": "reason=FabricRefused"}),
     "overwritten": Source("/api/v1/events", views.Event, {"fieldSelector": f"reason={installed_names.OVERWRITTEN}"}),
     "volcano": Source(resources.VOLCANO_CONFIGURATION),

@@ -11,6 +11,7 @@ from broken_installations import (
     BREAKS,
     EXTENDER,
     WEBHOOK,
+    add_preflights,
     assess_trees,
     clear,
     drop,
@@ -207,6 +208,11 @@ OUTCOMES = [
     (ask_hyper_nodes(""), "gang-topology", "warn", "lacks the plugin network-topology-aware"),
     (ask_hyper_nodes("{name: network-topology-aware}"), "gang-topology", "ok", "hypernode/level-1"),
     (ask_hyper_nodes("", clear("volcano")), "gang-topology", "ok", "hypernode/level-1"),
+    (add_preflights(1, phase="Pending", hours=5), "preflight", "fail", "1 of 1 recent pod failed"),
+    (add_preflights(1, label=""), "preflight", "fail", "1 of 1 recent pod failed"),
+    (add_preflights(1, passing=2), "preflight", "warn", "1 of 3 recent pods failed"),
+    (add_preflights(0, passing=2), "preflight", "ok", "2 recent pods"),
+    (add_preflights(2, hours=2), "preflight", "ok", "no pod has started with a preflight in the last hour"),
 ]  # fmt: skip
 
 
