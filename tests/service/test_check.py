@@ -129,6 +129,22 @@ async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installa
     assert "failed" not in out
 
 
+async def test_waiting_says_once_why_the_policy_is_invalid(installation):
+    policy = installation.trees["policy"][0]["data"]
+    valid = policy["policy.yaml"]
+    policy["policy.yaml"] = valid.replace("transport: roce", "transport: rocev2").replace("infiniband", "ib2")
+    process = await start(installation, "--wait", "60")
+    async with asyncio.timeout(shell.PATIENCE):
+        reason = await process.stderr.readline()
+        assert reason.startswith(b"railwright: policy: line 6: fabrics.roce.transport: ")
+        assert b"; line 12: fabrics.ib.transport: " in reason
+        assert await process.stderr.readline() == b"railwright: waiting for policy\n"
+    policy["policy.yaml"] = valid
+    code, out, err = await processes.finish(process)
+    assert (code, err) == (0, "")
+    assert "failed" not in out
+
+
 async def test_failed_pods_are_read_and_fail_the_run(installation, check):
     broken_installations.add_preflights(2)(installation.trees)
     code, out, _ = await check()

@@ -193,7 +193,7 @@ async def _run_until_passed(
     client: clients.Client, arguments: argparse.Namespace, namespace: str, problem: str
 ) -> list[Result]:
     """Run the checks and return the results. With --wait, repeat them until none fails or the time is up."""
-    end, status = time.monotonic() + arguments.wait, f"reading {client.host}"
+    end, status, told = time.monotonic() + arguments.wait, f"reading {client.host}", ""
     probing, before = arguments.namespace_for_probe, arguments.pre
     while True:
         with output.show_progress(status):
@@ -201,7 +201,10 @@ async def _run_until_passed(
         results = [*rows.run(select_rows(before=before), snapshot)]
         if time.monotonic() >= end or not _has_failures(results, strict=arguments.strict):
             return results
-        failed = [result.check for result in results if result.state is State.FAIL]
+        failed = {result.check: result.detail for result in results if result.state is State.FAIL}
+        if (invalid := failed.get("policy", "")) and invalid != told:  # which waiting alone does not correct
+            output.print_note(f"policy: {'; '.join(invalid.splitlines())}")
+        told = invalid
         waiting = f"waiting for {', '.join(failed) or 'warnings'}"
         if waiting != status and not output.is_animated(sys.stderr):
             output.print_note(waiting)
