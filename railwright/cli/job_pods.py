@@ -1,5 +1,7 @@
 """Reads a pod, or the pods of a job or gang, for commands."""
 
+import contextlib
+import operator
 from collections.abc import Sequence
 from typing import Any
 from urllib import parse
@@ -11,6 +13,8 @@ from railwright.fabric import names, text, views
 from railwright.fabric.workloads import membership
 
 _MAX_PODS = 4096
+# reasons of Events about rejected pods: of railwright's webhook, and of controllers
+_REJECTIONS = ("FabricRefused", "FailedCreate")
 
 
 class _PodSpec(views.PodSpec, frozen=True):
@@ -54,6 +58,14 @@ class Pod(views.Pod, frozen=True):
                     return str(ended.get("message") or default).strip()
         return ""
 
+    @property
+    def is_preflight_running(self) -> bool:
+        """True while railwright's init container runs."""
+        return any(
+            status.name == names.PREFLIGHT_CONTAINER and "running" in (status.state or {})
+            for status in self.status.init_container_statuses or ()
+        )
+
 
 def drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
     """Leave out ended pods whose index label another pod has that has not ended."""
@@ -93,8 +105,8 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
     members = [pod for pod in pods if _is_member(pod, namespace, name)]
     if not members:
         raise output.UnreadableError(
-            f"{form}/{name}: no pod in namespace {namespace} belongs to it; those of a finished job may be "
-            "deleted. `kubectl get pods --show-labels` shows what there is; -n NAMESPACE selects another namespace"
+            f"{form}/{name}: no pod in namespace {namespace} belongs to it; "
+            f"{await _explain_absence(client, namespace, name)}"
         )
     if len(members) > _MAX_PODS:
         pods_text = text.format_count(len(members), "pod")
@@ -102,6 +114,29 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
             f"{form}/{name} has {pods_text}, and at most {_MAX_PODS} are read: verify some of them, as pod/NAME"
         )
     return sorted(members, key=membership.find_rank)
+
+
+async def _explain_absence(client: clients.Client, namespace: str, name: str) -> str:
+    """Return the newest rejection of pods of a job or gang, otherwise how to find out why it has no pods."""
+    last = name.rpartition("/")[2]
+    query, events = {"fieldSelector": "type=Warning"}, []
+    with contextlib.suppress(errors.ClusterError):  # many who may read pods may not read Events
+        events = await watch_wire.list_objects(client, f"/api/v1/namespaces/{namespace}/events", views.Event, query)
+    rejections = [
+        (owner.name == last, event.last_timestamp or event.event_time or "", event)
+        for event in events
+        for owner in (event.involved_object,)  # such as Job NAME-workers-0 of a JobSet
+        if event.reason in _REJECTIONS and f"{owner.name}-".startswith(f"{last}-")
+    ]
+    if rejections:
+        _, time, event = max(rejections, key=operator.itemgetter(0, 1))
+        owner = event.involved_object
+        return output.escape_controls(f"Event {event.reason} at {time} of {owner.kind} {owner.name}: {event.message}")
+    return (
+        "if its pods were rejected, an Event says why: kubectl get events --field-selector type=Warning -n "
+        f"{namespace}; those of a finished job may be deleted. `kubectl get pods --show-labels` shows what there is; "
+        "-n NAMESPACE selects another namespace"
+    )
 
 
 def _is_member(pod: Pod, namespace: str, name: str) -> bool:

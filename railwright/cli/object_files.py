@@ -7,8 +7,6 @@ look like success.
 import re
 from typing import Any
 
-import msgspec
-
 from railwright.cli import output
 from railwright.cluster import documents, snapshots
 from railwright.fabric import names
@@ -53,7 +51,10 @@ def read_snapshot(path: str, *, needs: str = "") -> dict[str, list[Any]]:
     return objects
 
 
-_MISMATCH = re.compile(r"Expected `(?P<types>[^`]+)`, got `(?P<type>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
+_MISMATCH = re.compile(
+    r"(?:(?P<place>[^`]+): )?Expected `(?P<types>[^`]+)`, got `(?P<type>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?"
+)
+_ROOT = "the object"
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -65,12 +66,17 @@ _WORDS = {
 _UNQUOTED = frozenset({"int", "float", "bool"})  # what YAML makes of 22, 0.5 and yes
 
 
-def describe_mismatch(error: msgspec.ValidationError) -> str:
-    """Return path, expected type and fix of a wrong value; the error's own text for another error."""
+def describe_mismatch(error: Exception) -> str:
+    """Return path, expected type and fix of a wrong value; the error's own text for another error.
+
+    The text may begin with the place of what was decoded, as that of a workload's template does.
+    """
     match = _MISMATCH.fullmatch(str(error))
     if match is None:
         return str(error)
     types = [name for name in match["types"].split(" | ") if name != "null"]
     expected = " or ".join(_WORDS.get(name, name) for name in types)
     fix = "; put it in quotes" if "str" in types and match["type"] in _UNQUOTED else ""
-    return f"{match['path'] or 'the object'}: expected {expected}, not {_WORDS.get(match['type'], match['type'])}{fix}"
+    place = "" if match["place"] == _ROOT else match["place"]
+    path = ".".join(filter(None, (place, match["path"]))) or _ROOT
+    return f"{path}: expected {expected}, not {_WORDS.get(match['type'], match['type'])}{fix}"

@@ -1,6 +1,7 @@
-"""Reads the policy in force in a cluster."""
+"""Reads the policy in force in a cluster, and whether railwright is disabled there."""
 
 import contextlib
+from typing import Any
 
 import msgspec
 
@@ -8,7 +9,7 @@ from railwright.cli import output, policies
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, resources, watch_wire
 from railwright.cluster import policies as policy_reader
-from railwright.fabric import names
+from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
 CONFIG_MAP = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}"
@@ -17,6 +18,11 @@ _FROM_FILE = "To read it from a file: --policy FILE"
 _NO_POLICY = (
     f"there is no {CONFIG_MAP}: railwright is not installed in this cluster, or has no policy yet; to see which:"
     " railwright check"
+)
+
+DISABLED = (
+    "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; to "
+    "restore it: railwright enable"
 )
 
 
@@ -57,3 +63,21 @@ async def find_readable(client: clients.Client) -> model.Policy | None:
         policy = await find(client)
         return policy if isinstance(policy, model.Policy) else None
     return None
+
+
+async def is_disabled(client: clients.Client) -> bool:
+    """Return True if `railwright disable` has deleted the webhooks. Raise ClusterError.
+
+    An upgrade may create them again while the copy of `railwright disable` remains. A caller who may read only the copy
+    gets True if it exists; a caller who may read neither gets False.
+    """
+    copy = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.DISABLED}"
+    webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
+    has_copy = False
+    try:
+        has_copy = await watch_wire.find_object(client, copy, views.ConfigMap) is not None
+        return has_copy and await watch_wire.find_object(client, webhooks, dict[str, Any]) is None
+    except errors.ApiError as error:
+        if error.foreign or error.status != _FORBIDDEN:
+            raise
+        return has_copy

@@ -113,7 +113,11 @@ async def test_changes_and_warnings_of_a_dry_run_are_read(tmp_path):
             NOT_INJECTED,
             "the API server did not call railwright's webhook: pod prod/p requests fabric f",
         ),
-        (404, 'namespaces "prod" not found', dry_runs.Unanswered("namespace prod does not exist")),
+        (
+            404,
+            'namespaces "prod" not found',
+            dry_runs.Unanswered("namespace prod does not exist: create it, or correct metadata.namespace or -n"),
+        ),
         (403, f'admission webhook "pods.railwright.io" denied the request: {REFUSAL}', REFUSAL),
         (403, 'pods "p" is forbidden: exceeded quota', 'pods "p" is forbidden: exceeded quota'),
     ],
@@ -230,6 +234,16 @@ async def test_while_railwright_is_disabled_nothing_is_called_injected(run, may_
 async def test_the_copy_of_disable_is_not_reported_once_the_webhooks_exist_again(run):
     code, out, _ = await run(refuse(403, NO_RIGHT), POD, "explain", policy=POLICY, objects=DISABLED | WEBHOOKS)
     assert (code, out.splitlines()[1]) == (0, "injected: fabric f, role worker, rails rail0")
+
+
+async def test_without_a_dry_run_the_missing_checks_are_named_and_no_file_is_asked_for(run):
+    code, out, err = await run(refuse(404, 'namespaces "prod" not found'), POD, "explain", policy=POLICY)
+    assert code == 0
+    assert "because namespace prod does not exist: create it, or correct metadata.namespace or -n\n" in out
+    assert err == (
+        "railwright: without a dry run, namespace labels, networks, pod-security level and node resources were not "
+        "checked\n"
+    )
 
 
 @pytest.mark.parametrize("code", ["WouldInject", "WouldReject"])

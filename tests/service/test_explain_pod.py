@@ -17,6 +17,7 @@ from aiohttp import web
 from placing import build_leaves, build_pod
 
 from railwright.cli import __main__ as command_line
+from railwright.cli import policy_sources
 from railwright.cli.explanation import extender_answers
 from railwright.fabric.reasons import codes
 
@@ -259,6 +260,26 @@ async def test_a_user_without_access_to_the_extender_gets_one_short_sentence(clu
     assert (code, err) == (0, f"railwright: without scores of nodes: {cause}\n")
 
 
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ('no endpoints available for service "http:railwright-extender:8713"', "no extender is ready"),
+        (
+            "error trying to reach service: connection refused",
+            ("the API server's proxy cannot reach the extender: error trying to reach service: connection refused"),
+        ),
+    ],
+)
+async def test_an_extender_that_cannot_be_reached_is_left_to_check(cluster, run, message, cause):
+    tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}, "spec": {}}
+    cluster.keep(f"{PODS}/p", tree)
+    cluster.lists[EVENTS] = []
+    cluster.proxied = {"p": (503, {"kind": "Status", "message": message})}
+    code, _, err = await run("explain", "pod/p", "-n", "prod")
+    assert code == 0
+    assert err == f"railwright: without scores of nodes: {cause}; to see why: railwright check\n"
+
+
 FAILURE = "railwright preflight failed: rail0 mlx5_9: device not found (found: mlx5_0)"
 
 
@@ -470,6 +491,56 @@ async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_kn
     assert out.startswith(f"Pod prod/p: {said}")
     assert "rail0" not in out
     assert "without scores" not in err
+
+
+@pytest.mark.parametrize("pod_labels", [LABEL, {}], ids=["pod", "job"])
+async def test_the_fix_for_a_pod_created_while_railwright_is_disabled_is_to_enable_it(cluster, run, pod_labels):
+    cluster.stored["/apis/batch/v1/namespaces/prod/jobs/late"] = {**build_owned("late", None, LABEL), **JOB}
+    cluster.keep(f"{PODS}/p", build_owned("p", OF_JOB, pod_labels))
+    cluster.keep("/api/v1/namespaces/railwright-system/configmaps/railwright-disabled", {"metadata": {"name": "copy"}})
+    code, out, _ = await run("explain", "job/late", "-n", "prod")
+    assert code == 1
+    assert f"{policy_sources.DISABLED}{', then delete the pod' if pod_labels else '; Job late: '}" in out
+    assert json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])["disabled"] is True
+
+
+def build_event(reason: str, kind: str, name: str, minute: int, message: str) -> dict:
+    event = {"reason": reason, "message": message, "lastTimestamp": f"2026-11-30T20:{minute:02}:00Z", "type": "Warning"}
+    return {"metadata": {"name": f"{name}.{minute}"}, "involvedObject": {"kind": kind, "name": name}, **event}
+
+
+@pytest.mark.parametrize("words", [("explain", "job/llm"), ("verify", "job/llm"), ("explain", "gang/job/llm")])
+async def test_of_a_job_without_pods_the_newest_rejection_is_shown(cluster, run, words):
+    refusal = "Job prod/llm: label railwright.io/fabric 'g' is not a fabric"
+    cluster.lists[PODS] = []
+    cluster.lists[EVENTS] = [
+        build_event("FabricRefused", "Job", "llm-workers-0", 9, "of a JobSet llm"),
+        build_event("FailedCreate", "Job", "llm", 1, "exceeded quota"),
+        build_event("FabricRefused", "Job", "llm", 2, refusal),
+        build_event("FabricRefused", "Job", "llm2", 3, "another"),
+        build_event("Unhealthy", "Job", "llm", 4, "another reason"),
+    ]
+    code, _, err = await run(*words, "-n", "prod")
+    said = f"railwright: {words[1]}: no pod in namespace prod belongs to it; Event"
+    assert (code, err) == (2, f"{said} FabricRefused at 2026-11-30T20:02:00Z of Job llm: {refusal}\n")
+    del cluster.lists[EVENTS][1:3]
+    assert (await run(*words, "-n", "prod"))[2] == (
+        f"{said} FabricRefused at 2026-11-30T20:09:00Z of Job llm-workers-0: of a JobSet llm\n"
+    )
+    cluster.fault = lambda request: 403 if request.path == EVENTS else None  # no right to read them
+    _, _, err = await run(*words, "-n", "prod")
+    assert "belongs to it; if its pods were rejected, an Event says why: kubectl get events --field-selector" in err
+
+
+@pytest.mark.parametrize("state", ["running", "waiting"])
+async def test_a_preflight_that_runs_is_named(cluster, run, state):
+    metadata = {"name": "p", "namespace": "prod", "annotations": RECORD}
+    status = {"phase": "Pending", "initContainerStatuses": [{"name": "railwright-preflight", "state": {state: {}}}]}
+    cluster.keep(f"{PODS}/p", {"metadata": metadata, "spec": {"nodeName": "n"}, "status": status})
+    gang = {**GANG, "state": "placed", "placed": 1}
+    cluster.proxied = {"p": (200, {"pod": "prod/p", "node": "n", "gang": gang})}
+    code, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert (code, "its preflight is running" in out) == (0, state == "running")
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,16 @@ from typing import Any
 import msgspec
 
 from railwright.cli import job_pods
+from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
+    CONFIGURATION,
     NAME_LABEL,
     WORKLOADS,
     DryRun,
     SkipError,
     Snapshot,
+    find_named,
     get_map,
     get_path,
     require,
@@ -126,10 +129,12 @@ def _is_enforced(snapshot: Snapshot) -> bool:
     return snapshot.policy is None or intent.is_enforced(snapshot.policy)
 
 
+_CREATE_AGAIN = "delete the pods so that their controller creates them again: kubectl -n NAMESPACE delete pod NAME"
+
+
 @row(
     "these pods were created while the webhook was not called or the policy was in mode warn, or labelled later, and "
-    "use TCP; set the label in the pod template of their workload if the template lacks it, and delete the pods so "
-    "that their controller creates them again: kubectl -n NAMESPACE delete pod NAME"
+    f"use TCP; set the label in the pod template of their workload if the template lacks it, and {_CREATE_AGAIN}"
 )
 def check_uninjected(snapshot: Snapshot) -> Assessment:
     """Every opted-in pod has its network.
@@ -147,7 +152,11 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
         if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
     ]
     if missing and _is_enforced(snapshot):  # otherwise the row warn-mode says so
-        return fail(f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}")
+        is_disabled = snapshot.is_disabled and find_named(snapshot.peek("mutating"), CONFIGURATION) is None
+        return fail(
+            f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}",
+            f"{rows.ENABLE}; then {_CREATE_AGAIN}" if is_disabled else "",
+        )
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
 

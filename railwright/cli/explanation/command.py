@@ -12,7 +12,12 @@ _POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this n
 _GROUPS = ("job", "gang")  # of which one pod is explained
 # KIND/NAME or KIND.GROUP/NAME, as kubectl writes it
 _OBJECT = re.compile(r"([a-z]+)(?:\.[a-z0-9.-]+)?/([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)", re.ASCII)
-_SHORT_NAMES = frozenset({"deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj"})  # of kinds, as for kubectl
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)  # without a dot, which a manifest's name has
+_SHORT_NAMES = ("deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj")  # of kinds, as for kubectl
+# The words for a kind, and the kind's name where it is known
+_KINDS = dict.fromkeys((*_POD, *_GROUPS, *_SHORT_NAMES), "") | {
+    word: kind.name for kind in registry.KINDS for word in (kind.name.lower(), kind.plural)
+}
 # Kinds whose controller creates other objects, and the kind of these: pods have their names
 _CREATED = {"CronJob": "Job", "RayJob": "RayCluster", "RayService": "RayCluster", "PodCliqueSet": "PodClique"}
 
@@ -33,17 +38,28 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
 
     The kind is `gang` or that of a workload. Raises UnreadableError if the arguments name both an object and files.
     """
-    words: Sequence[str] = arguments.files
+    words = _join_kind(arguments.files)
     kind, slash, name = words[0].partition("/") if words else ("", "", "")
     form = _find_form(words[0]) if slash else ""
     if kind not in _POD and not form:
         _reject(arguments, ("token_file",), "explain pod/NAME")
+        if words and _NAME.fullmatch(words[0]) and not os.path.exists(words[0]):  # noqa: PTH110 - as given
+            raise output.UnreadableError(
+                f"{words[0]}: No such file or directory; for an object of the cluster give KIND/NAME, as job/NAME"
+            )
         return None
-    names = [name, *words[1:]] if slash else words[1:]
+    names = [name, *words[1:]] if slash else []
     if len(names) > 1:
         raise output.UnreadableError(f"explain {' '.join(words)}: give one pod, as pod/NAME -n NAMESPACE")
     _reject(arguments, ("policy", "snapshot", "filename", "recursive"), "explain FILE")
     return form, names[0] if names else ""
+
+
+def _join_kind(words: Sequence[str]) -> Sequence[str]:
+    """Return the words with `KIND NAME` as KIND/NAME, because kubectl has both forms."""
+    if len(words) < 2 or words[0] not in _KINDS or (words[0] not in _POD and os.path.exists(words[0])):  # noqa: PTH110
+        return words
+    return [f"{words[0]}/{words[1]}", *words[2:]]
 
 
 def _find_form(word: str) -> str:
@@ -56,13 +72,12 @@ def _find_form(word: str) -> str:
     if os.path.exists(word) or not (named or (kind in _GROUPS and name)):  # noqa: PTH110 - as given
         return ""
     kind = kind.partition(".")[0]
-    kinds = {each: known.name for known in registry.KINDS for each in (known.name.lower(), known.plural)}
-    if created := _CREATED.get(kinds.get(kind, "")):
+    if created := _CREATED.get(_KINDS.get(kind, "")):
         raise output.UnreadableError(
-            f"explain {word}: a {kinds[kind]} creates objects of kind {created}, which have the pods; give job/NAME of "
-            "one of these"
+            f"explain {word}: a {_KINDS[kind]} creates objects of kind {created}, which have the pods; give job/NAME "
+            "of one of these"
         )
-    if kind in _POD or kind in _GROUPS or kind in _SHORT_NAMES or kind in kinds:
+    if kind in _KINDS:
         return "" if kind in _POD else kind
     raise output.UnreadableError(
         f"explain {word}: {kind} is no kind of workload that railwright knows, and there is no such file; give "

@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, watch_wire
+from railwright.cluster import errors, watch_wire
 from railwright.fabric import names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.reasons import reason
@@ -32,7 +32,6 @@ _SERVER_FIELDS = ("uid", "creationTimestamp", "managedFields", "generation", "re
 _REJECTIONS = frozenset({400, 403, 409, 422})  # by admission, validation or another object of the same name
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)  # a warning of railwright
 _KUBERNETES = "Kubernetes"  # code of a warning that is not railwright's
-_FORBIDDEN = 403
 _MAX_GENERATE_NAME = 58  # characters before the five that the API server appends
 
 
@@ -63,24 +62,6 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
     if label == names.FABRIC_NONE or is_explained:
         return _describe_admitted(template, after, after, given, source)
     return previews.build_unchanged(template, reviews.ALLOWED, _UNCALLED, source)
-
-
-async def is_disabled(client: clients.Client) -> bool:
-    """Return True if `railwright disable` has deleted the webhooks. Raise ClusterError.
-
-    An upgrade may create them again while the copy of `railwright disable` remains. A caller who may read only the copy
-    gets True if it exists; a caller who may read neither gets False.
-    """
-    copy = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.DISABLED}"
-    webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
-    has_copy = False
-    try:
-        has_copy = await watch_wire.find_object(client, copy, views.ConfigMap) is not None
-        return has_copy and await watch_wire.find_object(client, webhooks, dict[str, Any]) is None
-    except errors.ApiError as error:
-        if error.foreign or error.status != _FORBIDDEN:
-            raise
-        return has_copy
 
 
 def _describe_admitted(
@@ -178,7 +159,7 @@ def _describe_error(error: errors.ApiError, namespace: str) -> str | Unanswered:
     if (not_injected := _NOT_INJECTED.search(message)) is not None:
         return f"the API server did not call railwright's webhook: {message[not_injected.end() :]}"
     if error.status == 404:
-        return Unanswered(f"namespace {namespace} does not exist")
+        return Unanswered(f"namespace {namespace} does not exist: create it, or correct metadata.namespace or -n")
     if error.status in _REJECTIONS or _ANY_CALL_FAILED in message:
         denied = _DENIED.search(message)
         return message[denied.end() :] if denied else message

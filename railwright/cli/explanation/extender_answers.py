@@ -27,6 +27,7 @@ _PROXY_ERRORS = {  # of the API server, which has not asked the extender
     "allows it",
     404: f"no extender is installed in namespace {installed_names.NAMESPACE}",
 }
+_NO_ENDPOINTS = "no endpoints available"
 _BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the backend does not respond by that scheme
 
 
@@ -93,6 +94,9 @@ def _read_answer(status: int, body: bytes) -> bytes:
         cause = f"{where} responds, but not as railwright's extender does; check `server:` in the kubeconfig"
     elif is_own:
         cause = f"{where}: {reason or 'no explanation'} (status {status})"
+    elif reason and status in _BAD_GATEWAY:
+        problem = "no extender is ready" if _NO_ENDPOINTS in reason else f"{where} cannot reach the extender: {reason}"
+        cause = f"{problem}; to see why: railwright check"
     else:
         cause = errors.ApiError(status, "", reason, f"{_SERVICE}/proxy", where=where, foreign=not reason).sentence
     raise NoExtenderError(f"{cause}{_FIXES.get(status, '') if is_own else ''}")

@@ -25,14 +25,11 @@ from railwright.fabric.workloads import frameworks
 from webhook import reviews, state
 
 Tree = object_files.Tree
-_UNCONSULTED = (
-    "cluster not consulted: namespace labels, networks, pod-security level and node resources were not checked; "
-    "give --snapshot"
-)
-_DISABLED = (
-    "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; to "
-    "restore it: railwright enable"
-)
+_UNCHECKED = "namespace labels, networks, pod-security level and node resources were not checked"
+_NOTES = {  # about what a preview lacks, by the kind of its source
+    previews.FILE: f"cluster not consulted: {_UNCHECKED}; give --snapshot",
+    previews.CONFIG_MAP: f"without a dry run, {_UNCHECKED}",
+}
 _NO_CLUSTER = "give the policy in a file: --policy FILE"
 
 
@@ -61,8 +58,9 @@ def explain(arguments: argparse.Namespace) -> int:
     else:
         results = _preview_by_cluster(pod_templates, cluster)
     _print_previews(arguments.output, results)
-    if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
-        output.print_note(_UNCONSULTED)
+    sources = {preview.source.kind for preview in results} if arguments.snapshot is None else set()
+    for note in [_NOTES[kind] for kind in _NOTES if kind in sources]:
+        output.print_note(note)
     is_found = any(previews.is_finding(preview) or previews.never_fits(preview) for preview in results)
     return output.FINDINGS if is_found else output.OK
 
@@ -106,7 +104,7 @@ def _preview_by_cluster(
             answers = await cluster_access.gather(ask, pod_templates, advance=advance)
         is_unclear = any(isinstance(one, dry_runs.Unanswered) or previews.is_uninjected(one) for one in answers)
         policy = await _fetch_policy(client, answers) if is_unclear else None
-        is_disabled = is_unclear and await dry_runs.is_disabled(client)
+        is_disabled = is_unclear and await policy_sources.is_disabled(client)
         topology_by_title = await dry_runs.ask_topologies(client, pod_templates)
         made = [
             answer if policy is None else _apply_policy(template, answer, policy)
@@ -172,7 +170,7 @@ def _disable(preview: AdmissionPreview) -> AdmissionPreview:
     return msgspec.structs.replace(
         preview,
         outcome=reviews.ALLOWED,
-        message=_DISABLED,
+        message=policy_sources.DISABLED,
         operations=(),
         changes=(),
         unchanged={},

@@ -110,11 +110,13 @@ class PodRecord(msgspec.Struct, frozen=True):
     events: Sequence[Report]
     missed_label: str = ""  # of a pod that is not injected
     workload_label: str = ""  # why the label of its workload does not reach the pod
+    disabled: bool = False  # asked of pods that are not injected although they or their workloads have the label
     warnings: Sequence[reasons.Reason] = ()  # about keys of railwright that have no effect, and of lint
     topology: reasons.Reason | None = None  # what its workload asks of the scheduler, or why it asks for nothing
     decided_by: str = ""  # the scheduler that reads it
     phase: str = ""
     preflight_failure: str = ""  # the message of the init container that has stopped it
+    preflight_running: bool = False
     finds_rails: bool = False  # an init container finds its devices
     unasked: str = ""  # why its scheduler does not ask the extender about it; "" if it does, or if that is not known
     placement: msgspec.Raw = msgspec.Raw(b"null")  # the extender's answer
@@ -147,6 +149,7 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
         skipped=dict(injection.skipped),
         phase=pod.status.phase,
         preflight_failure=pod.preflight_failure,
+        preflight_running=pod.is_preflight_running,
         finds_rails="found" in injection.added,
         waiting="" if node else "; ".join(unscheduled),
         events=(),
@@ -240,17 +243,25 @@ def _print_injection(record: PodRecord) -> None:
     rails = f", rails {', '.join(record.rails)}" if record.rails else ""
     fabric = f"fabric {record.fabric}, role {record.role}{rails}" if record.fabric else "did not opt in"
     if record.workload_label:
-        fabric = f"not injected, because it has no label {names.FABRIC}; {record.workload_label}"
+        disabled = f"{policy_sources.DISABLED}; " if record.disabled else ""
+        fabric = f"not injected, because it has no label {names.FABRIC}; {disabled}{record.workload_label}"
     if record.missed_label:
+        cause = (
+            policy_sources.DISABLED
+            if record.disabled
+            else "the label was set after the pod's creation, the webhook was not called, or the policy was in mode "
+            "warn; set the label in the pod template"
+        )
         fabric = (
-            f"label {names.FABRIC} {record.missed_label!r}, but not injected: the label was set after the pod's "
-            "creation, the webhook was not called, or the policy was in mode warn; set the label in the pod template, "
-            "then delete the pod, so that its controller creates it again"
+            f"label {names.FABRIC} {record.missed_label!r}, but not injected: {cause}, then delete the pod, so that "
+            "its controller creates it again"
         )
     place = f" on node {record.node}" if record.node else ""
     output.print_styled((f"Pod {record.pod}{place}: {fabric}", "bold"))
     if record.preflight_failure:
         output.print_styled((record.preflight_failure, "bold red"))
+    elif record.preflight_running:
+        output.print_styled(("its preflight is running: the containers start once it has passed", "yellow"))
     for warning in [*(warning.line for warning in record.warnings), *filter(None, [record.unasked])]:
         output.print_styled((f"warning: {warning}", "yellow"))
     if record.changes:
@@ -384,6 +395,8 @@ async def _read(
     record = build_record(pod)
     if names.FABRIC not in pod.metadata.labels and names.INJECTION not in pod.metadata.annotations:
         record = msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
+    if record.missed_label or record.workload_label:
+        record = msgspec.structs.replace(record, disabled=await policy_sources.is_disabled(client))
     if record.is_uninjected:
         return record, None, ""
     warnings = (*record.warnings, *admission.lint_recorded(pod, await policy_sources.find_readable(client)))

@@ -102,8 +102,8 @@ def preview_admission(
         msgspec.convert(template.pod, views.Pod)  # its errors name the path in the pod
         answer = pods.handle(body, policy, lambda _: cluster, response_cache.ResponseCache())
     except (reviews.MalformedError, msgspec.ValidationError) as error:
-        reason = object_files.describe_mismatch(error) if isinstance(error, msgspec.ValidationError) else error
-        raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {reason}") from None
+        mismatch = object_files.describe_mismatch(error)
+        raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}") from None
     response, operations = _read_answer(answer.body)
     message = response.get("status", {}).get("message", "")
     unchanged = build_unchanged(template, answer.outcome, message, source)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import output
+from railwright.cli import object_files, output
 from railwright.fabric import names
 from railwright.fabric.injection import facts, keys
 from railwright.fabric.injection import templates as stored
@@ -141,7 +141,8 @@ def _read(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.W
     try:
         return stored.read(kind, msgspec.json.encode(tree))
     except stored.UnreadableError as error:
-        raise output.UnreadableError(f"{format_title(tree, namespace)}: {error}") from None
+        mismatch = object_files.describe_mismatch(error)
+        raise output.UnreadableError(f"{format_title(tree, namespace)}: {mismatch}") from None
 
 
 def _build_template(

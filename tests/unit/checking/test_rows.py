@@ -99,6 +99,17 @@ def test_a_copy_of_disable_that_is_left_beside_the_webhooks_is_named():
     ]
 
 
+@pytest.mark.parametrize("is_upgraded", [False, True])
+def test_pods_created_while_railwright_is_disabled_are_to_be_created_again_once_it_is_enabled(is_upgraded):
+    trees = installations.healthy()
+    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    trees["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {}))
+    if not is_upgraded:  # an upgrade creates the webhooks again while the copy remains
+        trees["mutating"].clear()
+    hint = find(trees, "uninjected").hint
+    assert hint.startswith("railwright enable; then delete the pods so that") == (not is_upgraded)
+
+
 @pytest.mark.parametrize(
     ("place", "key", "value", "deployer"),
     [

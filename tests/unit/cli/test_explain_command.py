@@ -1,5 +1,6 @@
 """`railwright explain` for users: exit codes, output, and no control sequences from files."""
 
+import argparse
 import io
 import json
 import sys
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from railwright.cli import __main__ as command_line
+from railwright.cli.explanation import command
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -63,6 +65,45 @@ def test_an_unknown_kind_is_not_taken_for_a_file(capsys):
     for words in (["jobs/llm.yaml"], ["-f", "job/llm"]):
         assert command_line.main(["explain", *words]) == 2
         assert capsys.readouterr().err == f"railwright: {words[-1]}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("word", ["llm", "job"])
+def test_a_name_without_a_file_gets_a_hint_at_objects_of_the_cluster(word, capsys):
+    assert command_line.main(["explain", word]) == 2
+    assert capsys.readouterr().err == (
+        f"railwright: {word}: No such file or directory; for an object of the cluster give KIND/NAME, as job/NAME\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "subject"),
+    [
+        (["job", "llm"], ("job", "llm")),
+        (["deployments", "llm"], ("deployments", "llm")),
+        (["pod", "llm-0"], ("", "llm-0")),
+        (["pod", "prod/llm-0"], ("", "prod/llm-0")),
+    ],
+)
+def test_kind_and_name_may_be_two_words_as_for_kubectl(words, subject):
+    arguments = argparse.Namespace(files=words, policy=None, snapshot=None, filename=[], recursive=False)
+    assert command.find_pod(arguments) == subject
+
+
+def test_a_file_with_the_name_of_a_kind_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job").touch()
+    assert command.find_pod(argparse.Namespace(files=["job", "llm.yaml"], token_file="")) is None
+
+
+def test_a_label_that_is_no_text_has_the_message_of_lint(explain):
+    labels = {"railwright.io/fabric": True}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c"}]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "labels": labels}}
+    expected = "metadata.labels[...]: expected text, not true or false; put it in quotes\n"
+    code, _, err = explain({**job, "spec": {"template": {"spec": template["spec"]}}})
+    assert (code, err) == (2, f"railwright: Job default/j: {expected}")
+    code, _, err = explain({**job, "metadata": {"name": "j"}, "spec": {"template": template}})
+    assert (code, err) == (2, f"railwright: Job default/j: spec.template.{expected}")
 
 
 @pytest.mark.parametrize(
