@@ -29,9 +29,9 @@ def _configure_explain(parser: Parser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or pod NAME. Or"
+        help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or"
         " gang/NAME, or KIND/NAME of a workload such as a deployment, for its first pod that waits, or its first one;"
-        " job/NAME finds a job of any kind.",
+        " job/NAME finds a job of any kind. KIND NAME is the same as KIND/NAME.",
     )
     options.add_filenames(parser)
     options.require_file(parser, "files", ", - for standard input, pod/NAME or KIND/NAME")
