@@ -57,7 +57,8 @@ def _configure_lint(parser: Parser) -> None:
     options.add_files(parser, "Manifest of any workload, or nccl.conf file.", instead="--rules")
     parser.add_value(
         "--policy FILE",
-        "Policy or its ConfigMap, for the rules that need the fabric (default: the policy of the cluster).",
+        "Policy or its ConfigMap, for the rules that need the fabric (default: the policy of the cluster). With a "
+        "file, labels of namespaces are unknown, so only pods with a label of their own are opted in.",
         default=None,
     )
     parser.add_flag("--local", "Ask no cluster; check the other rules only.")

@@ -70,6 +70,7 @@ class Object(msgspec.Struct, frozen=True):
 
     path: Path  # in the document
     tree: dict[str, Any]
+    namespace: str
     pods: tuple[_CreatedPod, ...] = ()  # that its controller creates
     warnings: tuple[tuple[Path, reason.Reason], ...] = ()  # about keys of railwright, with their places
     note: str = ""  # where the label goes if another controller makes its pods
@@ -105,8 +106,11 @@ class File(msgspec.Struct, frozen=True):
                 yield f"{self.path}: {item.title}: {item.note}"
 
 
-def read_file(path: str, text: str) -> File:
-    """Return the content of a file. Raises UnreadableError if it is neither a valid manifest nor nccl.conf."""
+def read_file(path: str, text: str, namespace: str = pod_templates.DEFAULT_NAMESPACE) -> File:
+    """Return the content of a file, with objects in `namespace` if they name none.
+
+    Raises UnreadableError if it is neither a valid manifest nor nccl.conf.
+    """
     roots, problem = [], ""
     try:
         roots = list(documents.parse(text))
@@ -125,7 +129,7 @@ def read_file(path: str, text: str) -> File:
     if not any(map(_contains_object, mappings)):
         raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
     try:
-        return File(path, [_read_manifest(path, documents.build_document(root)) for root in mappings])
+        return File(path, [_read_manifest(path, documents.build_document(root), namespace) for root in mappings])
     except documents.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
 
@@ -144,10 +148,10 @@ def _looks_like_conf(text: str) -> bool:
     return bool(lines) and all("=" in line and ": " not in line.partition("=")[0] for line in lines)
 
 
-def _read_manifest(file: str, document: documents.Document) -> Manifest:
+def _read_manifest(file: str, document: documents.Document, namespace: str) -> Manifest:
     tree = documents.remove_nulls(document.tree)
     try:
-        read = tuple(workloads.read(tree))
+        read = tuple(workloads.read(tree, namespace))
     except msgspec.ValidationError as error:
         mismatch = object_files.describe_mismatch(error)
         place = f"{file}:{document.find_line(())}"
@@ -155,27 +159,30 @@ def _read_manifest(file: str, document: documents.Document) -> Manifest:
     for problem in document.problems:
         if problem.first_line is None:
             raise output.UnreadableError(f"{file}:{problem.line}: {problem.message}")
-    objects = tuple(_read_object(file, document, path, item) for path, item in workloads.list_objects(tree))
+    objects = tuple(_read_object(file, document, path, item, namespace) for path, item in workloads.list_objects(tree))
     return Manifest(file, document, objects, read)
 
 
-def _read_object(file: str, document: documents.Document, path: Path, tree: dict[str, Any]) -> Object:
+def _read_object(
+    file: str, document: documents.Document, path: Path, tree: dict[str, Any], default_namespace: str
+) -> Object:
     """Return an object, without pods and warnings if the API server rejects it.
 
     Raises UnreadableError for an invalid claim.
     """
+    metadata = frameworks.get_mapping(tree, "metadata")
+    namespace = str(metadata.get("namespace") or default_namespace)
     try:
-        templates = pod_templates.expand(tree, pod_templates.DEFAULT_NAMESPACE) or ()
+        templates = pod_templates.expand(tree, namespace) or ()
         pods = tuple((one, _read_pod(one.pod)) for one in templates)
         note = "" if pods else pod_templates.locate_label(tree)
-        item = Object(path, tree, pods, tuple(_list_key_warnings(tree, pods)), note)
+        item = Object(path, tree, namespace, pods, tuple(_list_key_warnings(tree, pods)), note)
     except (output.UnreadableError, msgspec.ValidationError):
-        item = Object(path, tree)
+        item = Object(path, tree, namespace)
     kind = tree["kind"]
     if str(tree.get("apiVersion")).partition("/")[0] != _GROUP or kind not in claim_rules.KINDS:
         return item
     below = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
-    metadata = frameworks.get_mapping(tree, "metadata")
     title = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
     try:
         devices = claim_rules.read_devices(frameworks.get_mapping(tree, *below))
@@ -206,8 +213,15 @@ def _list_key_warnings(tree: dict[str, Any], pods: Iterable[_CreatedPod]) -> Ite
 # --- what is checked --------------------------------------------------------------------------------------
 
 
-def check(files: Sequence[File], policy: model.Policy | None = None) -> Report:
-    """Return the findings of files, without the fabric's rules if there is no policy."""
+def check(
+    files: Sequence[File],
+    policy: model.Policy | None = None,
+    namespace_labels: Mapping[str, Mapping[str, str] | None] = {},
+) -> Report:
+    """Return the findings of files, without the fabric's rules if there is no policy.
+
+    `namespace_labels` are by namespace; None or absent if they are not known.
+    """
     report = Report()
     for file in files:
         if file.conf is not None:
@@ -216,7 +230,8 @@ def check(files: Sequence[File], policy: model.Policy | None = None) -> Report:
             created = {
                 (*item.path, *pod[0].path): pod for item in manifest.objects for pod in item.pods if policy
             }  # the last if a template has several
-            for workload in manifest.workloads:
+            for read in manifest.workloads:
+                workload = msgspec.structs.replace(read, namespace_labels=namespace_labels.get(read.namespace))
                 _check_workload(manifest, workload, created, policy, report)
             _check_claims(manifest, report)
             _check_unquoted(manifest, report)
@@ -295,9 +310,8 @@ def _check_shared_claims(files: Sequence[File], report: Report) -> None:
                 and not claim.is_template
                 and not any(claim_rules.is_nic(kind) for _, kind, _ in claim.list_kinds())
             ):
-                metadata = frameworks.get_mapping(item.tree, "metadata")
-                namespace = str(metadata.get("namespace") or pod_templates.DEFAULT_NAMESPACE)
-                without_nics.add((namespace, str(metadata.get("name"))))
+                name = str(frameworks.get_mapping(item.tree, "metadata").get("name"))
+                without_nics.add((item.namespace, name))
             for template, pod in item.pods:
                 for used in pod.spec.resource_claims or ():
                     if used.resource_claim_name:
@@ -357,7 +371,7 @@ def _inject(
     if policy is None:
         return _InjectedTemplate(template, pod, fabric_context.FabricUse(awaits_correction=is_mislabelled), None)
     document = policy.document
-    known = facts.ClusterFacts(workload.namespace)
+    known = facts.ClusterFacts(workload.namespace, workload.namespace_labels)
     if created is not None:
         expanded, from_controller = created
         known = expanded.add_facts(known, document.accelerators)

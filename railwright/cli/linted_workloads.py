@@ -40,6 +40,7 @@ class Workload(msgspec.Struct, frozen=True):
     title: str  # "Job prod/llm"
     namespace: str
     templates: tuple[Template, ...]
+    namespace_labels: Mapping[str, str] | None = None  # None: not known
 
 
 def list_objects(tree: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -54,15 +55,18 @@ def list_objects(tree: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, A
         yield from list_objects(item, (*path, "items", index))
 
 
-def read(root: Any) -> Iterator[Workload]:
-    """Yield the workloads of a document, also those in a List. Raises msgspec.ValidationError for a wrong type."""
+def read(root: Any, namespace: str = pod_templates.DEFAULT_NAMESPACE) -> Iterator[Workload]:
+    """Yield the workloads of a document, also those in a List; in `namespace` if they name none.
+
+    Raises msgspec.ValidationError for a wrong type.
+    """
     for path, tree in list_objects(root):
         row = _CONTAINERS.get(tree["kind"])
         templates = () if row is None else tuple(_read_container(row, tree, path))
         templates += tuple(_find_templates(tree, path, ()))
         if templates:
-            namespace = str(frameworks.get_mapping(tree, "metadata").get("namespace") or "default")
-            yield Workload(pod_templates.format_title(tree), namespace, templates)
+            own = str(frameworks.get_mapping(tree, "metadata").get("namespace") or namespace)
+            yield Workload(pod_templates.format_title(tree), own, templates)
 
 
 def _find_templates(node: Any, path: Path, above: tuple[Any, ...]) -> Iterator[Template]:

@@ -2,21 +2,41 @@
 
 import argparse
 import collections
+import contextlib
+import functools
 import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib import parse
 
 import msgspec
 
 from railwright.cli import formats, linted_files, options, output, policies
+from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import errors, kubeconfigs
-from railwright.fabric import text
+from railwright.fabric import text, views
+from railwright.fabric.injection import opt_in
 from railwright.fabric.lint import engine
 from railwright.fabric.lint.rules import claims, manifests
 from railwright.fabric.policy import model
+
+if TYPE_CHECKING:
+    from railwright.cluster import client as clients
 
 _STYLES = {"error": "bold red", "warning": "bold yellow"}
 _NOT_CHECKED = "rules that need the fabric were not checked"
 _FROM_FILE = "give the policy in a file: --policy FILE"
 _SECONDS = 10.0  # for a request: most rules need no cluster
+_MOST_NAMESPACES = 50  # whose labels are read
+
+
+class _Context(msgspec.Struct, frozen=True):
+    """The policy, None if it is unknown, the labels of namespaces, and notes about both."""
+
+    policy: model.Policy | None = None
+    labels: Mapping[str, Mapping[str, str] | None] = {}  # by namespace; None or absent: not known
+    notes: Sequence[str] = ()
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -24,9 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rules:
         return _print_rules(arguments.output)
     paths = options.find_files(arguments, (*options.MANIFESTS, "nccl.conf"))
-    files = [linted_files.read_file(path, output.read_text(path)) for path in paths]
-    policy, source = _find_policy(arguments)
-    report = linted_files.check(files, policy)
+    namespace = (
+        pod_templates.DEFAULT_NAMESPACE
+        if arguments.policy or arguments.local
+        else kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    )
+    files = [linted_files.read_file(path, output.read_text(path), namespace) for path in paths]
+    context = _find_context(arguments, files)
+    report = linted_files.check(files, context.policy, context.labels)
     for file in files:
         for note in file.list_notes():
             output.print_note(note)
@@ -34,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError(
             f"lint: no pod, pod template, ResourceClaim or nccl.conf in {', '.join(paths)}; nothing was checked"
         )
-    if source:
-        output.print_note(source)
+    for note in context.notes:  # the errors of an invalid policy are lines of their own
+        print(f"railwright: {note}", file=sys.stderr, flush=True)
     if formats.is_document(arguments.output):
         rows = [
             {"file": item.file, "line": item.line, "object": item.title, **msgspec.to_builtins(item.finding)}
@@ -47,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if report.located else output.OK
 
 
-def _find_policy(arguments: argparse.Namespace) -> tuple[model.Policy | None, str]:
-    """Return the policy (None if unknown), and a note on its source or absence. With --local, no cluster is read.
+def _find_context(arguments: argparse.Namespace, files: Sequence[linted_files.File]) -> _Context:
+    """Return what is known of the cluster. With --policy and --local, no cluster is read.
 
     Raises UnreadableError if options name a cluster whose policy cannot be read.
     """
@@ -57,23 +82,55 @@ def _find_policy(arguments: argparse.Namespace) -> tuple[model.Policy | None, st
         if cluster.is_given:
             given = "--policy" if arguments.policy else "--local"
             raise output.UnreadableError(f"{given} asks no cluster; remove it, or the options for the cluster")
-        return policies.read_file(arguments.policy) if arguments.policy else None, ""
+        return _Context(policies.read_file(arguments.policy) if arguments.policy else None)
     if cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
-        from railwright.cli import cluster_access, policy_sources  # import the HTTP client, which takes 0.2 s
+        from railwright.cli import cluster_access  # imports the HTTP client, which takes 0.2 s
 
+        namespaces = {one.namespace for file in files for manifest in file.manifests for one in manifest.workloads}
+        ask = functools.partial(_read_cluster, namespaces - opt_in.ALWAYS_EXCLUDED)
         try:
-            policy = cluster_access.run(cluster, policy_sources.fetch, call_seconds=_SECONDS)
+            return cluster_access.run(cluster, ask, call_seconds=_SECONDS)
         except output.UnreadableError as error:  # its text names --policy
             cause = str(error)
         except errors.ClusterError as error:
-            cause = f"{error.sentence}. Or {_FROM_FILE}"
-        else:
-            return policy, f"the fabric's rules come from the policy in {policy_sources.CONFIG_MAP}"
+            cause = f"{output.escape_controls(error.sentence)}. Or {_FROM_FILE}"
     else:
         cause = f"there is no kubeconfig; {_FROM_FILE}"
     if cluster.is_given:
         raise output.UnreadableError(f"{_NOT_CHECKED}: {cause}")
-    return None, f"{_NOT_CHECKED}: {cause}"
+    return _Context(notes=[f"{_NOT_CHECKED}: {cause}"])
+
+
+async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -> _Context:
+    """Read the policy, the labels of namespaces, and whether railwright is disabled.
+
+    Raises UnreadableError or ClusterError if the policy cannot be read.
+    """
+    from railwright.cli import cluster_access, policy_sources
+    from railwright.cluster import resources, watch_wire
+
+    policy = await policy_sources.fetch(client)
+    asked = sorted(namespaces)[:_MOST_NAMESPACES]
+    unread = set(namespaces).difference(asked)
+
+    async def read_labels(name: str) -> Mapping[str, str] | None:
+        path = f"{resources.NAMESPACES.path}/{parse.quote(name, safe='')}"
+        try:
+            found = await watch_wire.find_object(client, path, views.Namespace)
+        except errors.ClusterError:
+            unread.add(name)
+            return None
+        return None if found is None else found.metadata.labels
+
+    labels = await cluster_access.gather(read_labels, asked)
+    notes = [f"the fabric's rules come from the policy in {policy_sources.CONFIG_MAP}"]
+    if unread:
+        unknown = output.escape_controls(text.join_first(sorted(unread), 5))
+        notes.append(f"the labels of namespace {unknown} cannot be read; lint assumes that it has none of railwright's")
+    with contextlib.suppress(errors.ClusterError):
+        if await policy_sources.is_disabled(client):
+            notes.append(policy_sources.DISABLED)
+    return _Context(policy, dict(zip(asked, labels, strict=True)), notes)
 
 
 def _print_text(report: linted_files.Report) -> None:

@@ -86,6 +86,8 @@ def find_namespace(kubeconfig: str, context: str | None) -> str:
 
     Never raises: the connection reports errors.
     """
+    if not (kubeconfig or find()):
+        return "default"
     from kubernetes_asyncio.config import kube_config  # noqa: PLC0415 - see the module's docstring
 
     _silence_library()

@@ -50,7 +50,7 @@ async def serving(tmp_path, answer, policy: str = "", objects: dict[str, dict | 
         found = (objects or {})[request.path]
         if found is None:  # as the API server answers about an API that it does not serve
             return web.Response(status=404, text="404 page not found")
-        return web.json_response(found)
+        return web.json_response(found, status=found.get("code", 200))
 
     async def deny_existence(_: web.Request) -> web.Response:
         return web.json_response(api_stub.status(404), status=404)
@@ -149,18 +149,23 @@ async def test_other_answers_are_errors_of_the_cluster(tmp_path):
 
 
 @pytest.fixture
-def run(tmp_path, capsys):
+def run(tmp_path, capsys, monkeypatch):
     """Return `await run(answer, pod, *words)`: run a command for the pod; return exit code, stdout and stderr."""
 
     async def run(
-        answer, pod: dict, *words: str, policy: str = "", objects: dict | None = None
+        answer, pod: dict, *words: str, policy: str = "", objects: dict | None = None, namespace="", is_given=True
     ) -> tuple[int, str, str]:
         file = tmp_path / "pod.yaml"
         file.write_text(json.dumps(pod))
         async with serving(tmp_path, answer, policy, objects):
-            kubeconfig = str(tmp_path / "kubeconfig")
-            arguments = [*words, str(file), "--kubeconfig", kubeconfig]
-            code = await asyncio.to_thread(command_line.main, arguments)
+            kubeconfig = tmp_path / "kubeconfig"
+            if namespace:
+                kubeconfig.write_text(
+                    kubeconfig.read_text().replace("context: {", f"context: {{namespace: {namespace}, ")
+                )
+            monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+            given = ["--kubeconfig", str(kubeconfig)] if is_given else []
+            code = await asyncio.to_thread(command_line.main, [*words, str(file), *given])
         return code, *capsys.readouterr()
 
     return run
@@ -266,6 +271,55 @@ async def test_lint_takes_the_policy_of_the_cluster(run):
     assert (code, "error N15 NCCL_IB_HCA=mlx5_9: " in out) == (1, True)
     source = "ConfigMap railwright-system/railwright-policy"
     assert err == f"railwright: the fabric's rules come from the policy in {source}\n"
+
+
+NAMESPACE = "/api/v1/namespaces/prod"
+UNLABELLED = {**POD, "metadata": {"name": "p", "namespace": "prod"}}
+
+
+def label_namespace(**labels: str) -> dict[str, dict | None]:
+    labels = {f"railwright.io/{key}": value for key, value in labels.items()}
+    return {NAMESPACE: {"metadata": {"name": "prod", "labels": labels}}}
+
+
+@pytest.mark.parametrize("fabric", ["f", ""])
+async def test_lint_injects_a_pod_that_its_namespace_opts_in(run, fabric):
+    env = [{"name": "NCCL_IB_HCA", "value": "mlx5_9"}]
+    pod = {**UNLABELLED, "spec": {"containers": [{**POD["spec"]["containers"][0], "env": env}]}}
+    objects = label_namespace(**({"fabric": fabric} if fabric else {}))
+    policy = f"{POLICY}    mounts: {{sharedMemory: 64Gi}}\n"
+    _, out, _ = await run(refuse(403, ""), pod, "lint", policy=policy, objects=objects)
+    assert ("error N15 NCCL_IB_HCA=mlx5_9: " in out, "N46" in out) == (bool(fabric), not fabric)
+
+
+async def test_lint_names_the_rejection_by_a_misspelt_fabric_of_the_namespace(run):
+    objects = label_namespace(fabric="rocee")
+    pod = {**POD, "metadata": {"name": "p"}}
+    code, out, _ = await run(refuse(403, ""), pod, "lint", policy=POLICY, objects=objects, namespace="prod")
+    assert code == 1
+    assert "error M02 Pod p: label railwright.io/fabric of namespace prod 'rocee' is not a fabric of the policy" in out
+
+
+async def test_lint_says_that_it_does_not_know_the_labels_of_a_namespace(run):
+    objects = {NAMESPACE: api_stub.status(403)}
+    _, _, err = await run(refuse(403, ""), UNLABELLED, "lint", policy=POLICY, objects=objects)
+    assert "railwright: the labels of namespace prod cannot be read; " in err
+
+
+async def test_lint_says_that_railwright_is_disabled(run):
+    code, _, err = await run(refuse(403, ""), POD, "lint", policy=POLICY, objects=DISABLED)
+    assert "railwright: railwright is disabled (`railwright disable`), so " in err
+    again, _, err = await run(refuse(403, ""), POD, "lint", policy=POLICY)
+    assert (again, "disabled" in err) == (code, False)
+
+
+async def test_lint_prints_each_error_of_an_invalid_policy_in_a_line_of_its_own(run):
+    invalid = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: x, rails: 1}}\n"
+    _, _, err = await run(refuse(403, ""), POD, "lint", policy=invalid, is_given=False)
+    assert "\\n" not in err
+    first, *others = err.splitlines()
+    assert first.startswith("railwright: rules that need the fabric were not checked: the policy is invalid; ")
+    assert len([line for line in others if "railwright-policy" in line]) == 2
 
 
 async def test_a_gang_that_never_fits_is_a_finding_for_callers_who_may_list_nodes(run):
