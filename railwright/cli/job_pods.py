@@ -129,9 +129,11 @@ async def _explain_absence(client: clients.Client, namespace: str, name: str) ->
         if event.reason in _REJECTIONS and f"{owner.name}-".startswith(f"{last}-")
     ]
     if rejections:
-        _, time, event = max(rejections, key=operator.itemgetter(0, 1))
-        owner = event.involved_object
-        return output.escape_controls(f"Event {event.reason} at {time} of {owner.kind} {owner.name}: {event.message}")
+        is_own, time, event = max(rejections, key=operator.itemgetter(0, 1))
+        owner = f"{event.involved_object.kind} {event.involved_object.name}"
+        found = output.escape_controls(f"Event {event.reason} at {time} of {owner}: {event.message}")
+        other = f"if {owner} is another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing"
+        return found if is_own else f"{found}; {output.escape_controls(other)}"
     return (
         "if its pods were rejected, an Event says why: kubectl get events --field-selector type=Warning -n "
         f"{namespace}; those of a finished job may be deleted. `kubectl get pods --show-labels` shows what there is; "

@@ -111,7 +111,7 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
 
     policy = await policy_sources.fetch(client)
     asked = sorted(namespaces)[:_MOST_NAMESPACES]
-    unread = set(namespaces).difference(asked)
+    unread: set[str] = set()
 
     async def read_labels(name: str) -> Mapping[str, str] | None:
         path = f"{resources.NAMESPACES.path}/{parse.quote(name, safe='')}"
@@ -127,6 +127,9 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
     if unread:
         unknown = output.escape_controls(text.join_first(sorted(unread), 5))
         notes.append(f"the labels of namespace {unknown} cannot be read; lint assumes that it has none of railwright's")
+    if left := len(namespaces) - len(asked):
+        left_text = text.format_count(left, "namespace")
+        notes.append(f"the labels of {left_text} were not read, because lint reads those of {_MOST_NAMESPACES} at most")
     with contextlib.suppress(errors.ClusterError):
         if await policy_sources.is_disabled(client):
             notes.append(policy_sources.DISABLED)

@@ -504,6 +504,13 @@ async def test_the_fix_for_a_pod_created_while_railwright_is_disabled_is_to_enab
     assert json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])["disabled"] is True
 
 
+async def test_a_pod_is_explained_although_it_cannot_be_read_whether_railwright_is_disabled(cluster, run):
+    cluster.keep(f"{PODS}/p", build_owned("p", None, LABEL))
+    cluster.fault = lambda request: 500 if request.path.endswith("/railwright-disabled") else None
+    code, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert (code, "but not injected" in out) == (1, True)
+
+
 def build_event(reason: str, kind: str, name: str, minute: int, message: str) -> dict:
     event = {"reason": reason, "message": message, "lastTimestamp": f"2026-11-30T20:{minute:02}:00Z", "type": "Warning"}
     return {"metadata": {"name": f"{name}.{minute}"}, "involvedObject": {"kind": kind, "name": name}, **event}
@@ -525,7 +532,8 @@ async def test_of_a_job_without_pods_the_newest_rejection_is_shown(cluster, run,
     assert (code, err) == (2, f"{said} FabricRefused at 2026-11-30T20:02:00Z of Job llm: {refusal}\n")
     del cluster.lists[EVENTS][1:3]
     assert (await run(*words, "-n", "prod"))[2] == (
-        f"{said} FabricRefused at 2026-11-30T20:09:00Z of Job llm-workers-0: of a JobSet llm\n"
+        f"{said} FabricRefused at 2026-11-30T20:09:00Z of Job llm-workers-0: of a JobSet llm; if Job llm-workers-0 is "
+        "another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing\n"
     )
     cluster.fault = lambda request: 403 if request.path == EVENTS else None  # no right to read them
     _, _, err = await run(*words, "-n", "prod")

@@ -63,7 +63,7 @@ def check_entries_complete(snapshot: Snapshot) -> Assessment:
     installed = {str(hook.get("name")) for hook in snapshot.hooks}
     if absent := [name for name in read_expected() if name not in installed]:
         return fail(f"missing: {', '.join(absent)}")
-    if snapshot.is_disabled:
+    if snapshot.has_copy:
         return warn(rows.COPY_LEFT, rows.ENABLE)
     if unexpected := sorted(installed - read_expected().keys()):
         return warn(f"entries that this release does not have: {', '.join(unexpected)}")
@@ -237,8 +237,8 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
     snapshot.require("admission-bindings")
     actions = _list_actions(snapshot)
     unbound = text.join_first((name for name in own if name not in actions), 5)
-    if unbound and snapshot.is_disabled:
-        return fail(rows.DISABLED, rows.ENABLE)
+    if unbound and snapshot.has_copy:
+        return fail(rows.DISABLED if snapshot.is_disabled else rows.COPY_LEFT, rows.ENABLE)
     if unbound:
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect")
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):

@@ -12,13 +12,11 @@ from railwright.cli import job_pods
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
-    CONFIGURATION,
     NAME_LABEL,
     WORKLOADS,
     DryRun,
     SkipError,
     Snapshot,
-    find_named,
     get_map,
     get_path,
     require,
@@ -152,10 +150,9 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
         if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
     ]
     if missing and _is_enforced(snapshot):  # otherwise the row warn-mode says so
-        is_disabled = snapshot.is_disabled and find_named(snapshot.peek("mutating"), CONFIGURATION) is None
         return fail(
             f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}",
-            f"{rows.ENABLE}; then {_CREATE_AGAIN}" if is_disabled else "",
+            f"{rows.ENABLE}; then {_CREATE_AGAIN}" if snapshot.is_disabled else "",
         )
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
@@ -270,7 +267,8 @@ def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Assessm
 
     For each fabric, of the pods that started in the last hour, and of older ones whose preflight is retried. Fails if
     the init container `railwright-preflight` failed in all of them, and warns if it failed in some; the detail quotes
-    the newest. Pods that have succeeded are not read.
+    the newest. Pods that have succeeded are not read: until an hour has passed, only running pods show that preflights
+    pass again. To leave out failed pods at once, delete them.
     """
     if not pods:
         return ok("no pod has started with a preflight in the last hour")

@@ -277,9 +277,14 @@ class Snapshot:
         ]
 
     @property
-    def is_disabled(self) -> bool:
+    def has_copy(self) -> bool:
         """True while the ConfigMap of `railwright disable` exists. `railwright enable` deletes it."""
         return bool(self.peek("disabled"))
+
+    @property
+    def is_disabled(self) -> bool:
+        """True if `railwright disable` has also deleted the mutating webhooks, and nothing has created them again."""
+        return self.has_copy and find_named(self.peek("mutating"), CONFIGURATION) is None
 
     @property
     def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:

@@ -396,7 +396,8 @@ async def _read(
     if names.FABRIC not in pod.metadata.labels and names.INJECTION not in pod.metadata.annotations:
         record = msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
     if record.missed_label or record.workload_label:
-        record = msgspec.structs.replace(record, disabled=await policy_sources.is_disabled(client))
+        with contextlib.suppress(errors.ClusterError):  # the pod is shown without this cause
+            record = msgspec.structs.replace(record, disabled=await policy_sources.is_disabled(client))
     if record.is_uninjected:
         return record, None, ""
     warnings = (*record.warnings, *admission.lint_recorded(pod, await policy_sources.find_readable(client)))

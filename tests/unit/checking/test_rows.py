@@ -99,6 +99,16 @@ def test_a_copy_of_disable_that_is_left_beside_the_webhooks_is_named():
     ]
 
 
+@pytest.mark.parametrize("cleared", ["admission-bindings", "validating"])
+def test_a_disable_that_stopped_halfway_is_not_called_disabled(cleared):
+    trees = installations.healthy()
+    trees[cleared].clear()
+    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    details = [result.detail for result in assess_trees(trees) if result.state is rows.State.FAIL]
+    assert details
+    assert rows.DISABLED not in details
+
+
 @pytest.mark.parametrize("is_upgraded", [False, True])
 def test_pods_created_while_railwright_is_disabled_are_to_be_created_again_once_it_is_enabled(is_upgraded):
     trees = installations.healthy()
