@@ -31,9 +31,12 @@ class Installation:
             (source.path.format(namespace=names.NAMESPACE), source.query.get("fieldSelector")): (name, source)
             for name, source in snapshots.SOURCES.items()
         }
+        # for a request with another field selector, as `gangs` selects pods; the first source of a path
+        self._sources_by_path = {path: source for (path, _), source in reversed(self._sources.items())}
 
     async def answer(self, request: web.Request) -> web.Response:
-        name, source = self._sources.get((request.path, request.query.get("fieldSelector")), ("", None))
+        asked = (request.path, request.query.get("fieldSelector"))
+        name, source = self._sources.get(asked) or self._sources_by_path.get(request.path, ("", None))
         if request.method == "POST" and request.path.endswith("/pods"):
             return await self._answer_dry_run(request)
         if source is None and request.path in _EMPTY:
