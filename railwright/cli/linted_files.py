@@ -149,7 +149,7 @@ def _looks_like_conf(text: str) -> bool:
 
 
 def _read_manifest(file: str, document: documents.Document, namespace: str) -> Manifest:
-    tree = documents.remove_nulls(document.tree)
+    tree = documents.remove_nulls(document.tree, names.FABRIC)
     try:
         read = tuple(workloads.read(tree, namespace))
     except msgspec.ValidationError as error:

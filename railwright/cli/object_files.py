@@ -24,7 +24,7 @@ def read_manifest(text: str, file: str) -> list[Tree]:
     try:
         with output.show_progress(f"reading {output.escape_controls(file)}") as advance:
             for root in documents.parse(text):
-                tree = documents.remove_nulls(documents.build_tree(root))
+                tree = documents.remove_nulls(documents.build_tree(root), names.FABRIC)
                 if isinstance(tree, dict) and tree.get("apiVersion") == names.POLICY_API_VERSION:
                     has_policy = True
                 elif tree is not None:

@@ -152,12 +152,16 @@ def build_tree(root: Node) -> Any:
     return document.tree
 
 
-def remove_nulls(plain: Any) -> Any:
-    """Return the tree without keys whose value is null: the API server treats null as absent."""
+def remove_nulls(plain: Any, label: str = "") -> Any:
+    """Return the tree without keys whose value is null: the API server treats null as absent.
+
+    A `label` with null stays, with an empty text: the API server reads null so in labels.
+    """
     if isinstance(plain, dict):
-        return {key: remove_nulls(value) for key, value in plain.items() if value is not None}
+        present = {key: value for key, value in plain.items() if value is not None or key == label}
+        return {key: "" if value is None else remove_nulls(value, label) for key, value in present.items()}
     if isinstance(plain, list):
-        return [remove_nulls(item) for item in plain]
+        return [remove_nulls(item, label) for item in plain]
     return plain
 
 

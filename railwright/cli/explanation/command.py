@@ -11,7 +11,7 @@ from railwright.fabric.workloads import registry
 _POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
 _GROUPS = ("job", "gang")  # of which one pod is explained
 # KIND/NAME or KIND.GROUP/NAME, as kubectl writes it
-_OBJECT = re.compile(r"([a-z]+)(?:\.[a-z0-9.-]+)?/([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)", re.ASCII)
+_OBJECT = re.compile(r"([A-Za-z]+)(?:\.[a-z0-9.-]+)?/([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)", re.ASCII)
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)  # without a dot, which a manifest's name has
 _SHORT_NAMES = ("deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj")  # of kinds, as for kubectl
 # The words for a kind, and the kind's name where it is known
@@ -38,7 +38,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
 
     The kind is `gang` or that of a workload. Raises UnreadableError if the arguments name both an object and files.
     """
-    words = _join_kind(arguments.files)
+    words = _join_kind([*map(_lower_kind, arguments.files[:1]), *arguments.files[1:]])
     kind, slash, name = words[0].partition("/") if words else ("", "", "")
     form = _find_form(words[0]) if slash else ""
     if kind not in _POD and not form:
@@ -53,6 +53,13 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
         raise output.UnreadableError(f"explain {' '.join(words)}: give one pod, as pod/NAME -n NAMESPACE")
     _reject(arguments, ("policy", "snapshot", "filename", "recursive"), "explain FILE")
     return form, names[0] if names else ""
+
+
+def _lower_kind(word: str) -> str:
+    """Return KIND or KIND/NAME with the kind in lower case, another word and a file as it is."""
+    kind, slash, name = word.partition("/")
+    is_kind = kind.partition(".")[0].lower() in _KINDS
+    return f"{kind.lower()}{slash}{name}" if is_kind and not os.path.exists(word) else word  # noqa: PTH110 - as given
 
 
 def _join_kind(words: Sequence[str]) -> Sequence[str]:

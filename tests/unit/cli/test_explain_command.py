@@ -82,6 +82,9 @@ def test_a_name_without_a_file_gets_a_hint_at_objects_of_the_cluster(word, capsy
         (["deployments", "llm"], ("deployments", "llm")),
         (["pod", "llm-0"], ("", "llm-0")),
         (["pod", "prod/llm-0"], ("", "prod/llm-0")),
+        (["Job/llm"], ("job", "llm")),
+        (["Pod/llm-0"], ("", "llm-0")),
+        (["PyTorchJob", "llm"], ("pytorchjob", "llm")),
     ],
 )
 def test_kind_and_name_may_be_two_words_as_for_kubectl(words, subject):
@@ -93,6 +96,16 @@ def test_a_file_with_the_name_of_a_kind_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job").touch()
     assert command.find_pod(argparse.Namespace(files=["job", "llm.yaml"], token_file="")) is None
+
+
+@pytest.mark.parametrize("is_in_template", [False, True])
+def test_a_label_without_a_value_is_rejected_as_empty(explain, is_in_template):
+    metadata = {"labels": {"railwright.io/fabric": None}}
+    own, of_template = ({}, metadata) if is_in_template else (metadata, {})
+    spec = {"template": {"metadata": of_template, "spec": {"containers": [admitting.gpus(8)]}}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", **own}, "spec": spec}
+    code, out, _ = explain(job)
+    assert (code, "label railwright.io/fabric is empty" in out) == (1, True)
 
 
 def test_a_label_that_is_no_text_has_the_message_of_lint(explain):

@@ -350,6 +350,7 @@ def test_a_misspelt_or_misplaced_key_is_one_finding_at_its_line(lint, options, k
     ("labels", "annotation", "line"),
     [
         ("{railwright.io/fabric: nowhere}", "{}", 4),
+        ("{railwright.io/fabric: }", "{}", 4),
         ("{railwright.io/fabric: roce-derived}", '{railwright.io/rails: "8"}', 9),
     ],
 )
