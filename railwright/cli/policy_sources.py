@@ -9,7 +9,7 @@ from railwright.cli import output, policies
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, resources, watch_wire
 from railwright.cluster import policies as policy_reader
-from railwright.fabric import names, views
+from railwright.fabric import intent, names, views
 from railwright.fabric.policy import model
 
 CONFIG_MAP = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}"
@@ -23,6 +23,10 @@ _NO_POLICY = (
 DISABLED = (
     "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; to "
     "restore it: railwright enable"
+)
+UNENFORCED = (
+    "the policy is in mode warn, so railwright injects nothing; to enforce the policy: set `mode: enforce`, or remove "
+    "the key"
 )
 
 
@@ -63,6 +67,12 @@ async def find_readable(client: clients.Client) -> model.Policy | None:
         policy = await find(client)
         return policy if isinstance(policy, model.Policy) else None
     return None
+
+
+async def is_unenforced(client: clients.Client) -> bool:
+    """Return True if the policy is in mode warn; False also if it cannot be read."""
+    policy = await find_readable(client)
+    return policy is not None and not intent.is_enforced(policy.document)
 
 
 async def is_disabled(client: clients.Client) -> bool:

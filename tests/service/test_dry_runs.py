@@ -197,6 +197,22 @@ async def test_a_pod_rejected_without_the_webhook_is_a_finding(run, policy, answ
     assert out.splitlines()[-1] == "1 template: 0 injected, 1 rejected, 0 unchanged"
 
 
+async def test_a_pod_rejected_in_mode_warn_is_explained_by_the_admission_policies(run):
+    code, out, _ = await run(refuse(422, NOT_INJECTED), POD, "explain", policy=f"{POLICY}mode: warn\n")
+    assert code == 1
+    assert out.splitlines()[1] == (
+        "rejected: the policy is in mode warn, and the admission policies deny pods that are not injected; until it is "
+        "enforced, set the chart's value admissionPolicy.mode=Warn"
+    )
+
+
+async def test_a_value_of_the_wrong_type_is_named_before_the_dry_run(run):
+    pod = {**POD, "metadata": {**POD["metadata"], "annotations": {"railwright.io/rails": 1}}}
+    code, out, err = await run(refuse(400, "json: cannot unmarshal number"), pod, "explain")
+    assert (code, out) == (2, "")
+    assert "metadata.annotations[...]: expected text, not a whole number; put it in quotes\n" in err
+
+
 async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
     def admit(pod: dict) -> web.Response:
         return web.json_response(complete(pod, injects=False), status=201)

@@ -437,6 +437,19 @@ async def test_a_misspelt_label_is_named_without_the_extender(cluster, run):
     )
 
 
+async def test_a_misspelt_label_of_the_workload_is_named(cluster, run):
+    job = {**build_owned("late", None, {"railwright.io/fabrik": "roce"}), **JOB}
+    cluster.stored["/apis/batch/v1/namespaces/prod/jobs/late"] = job
+    cluster.keep(f"{PODS}/p", build_owned("p", OF_JOB, {}))
+    cluster.lists[EVENTS] = []
+    code, out, _ = await run("explain", "job/late", "-n", "prod")
+    assert (code, out.splitlines()[0]) == (0, "Pod prod/p: did not opt in")
+    assert out.splitlines()[1] == (
+        "warning: KeyWithoutEffect: Job late: label railwright.io/fabrik 'roce' has no effect: railwright has no such "
+        "key; did you mean label railwright.io/fabric?"
+    )
+
+
 def build_owned(name: str, owner: dict | None, labels: dict) -> dict:
     metadata = {"name": name, "namespace": "prod", "uid": name, "labels": labels}
     references = [{**owner, "controller": True}] if owner else []
@@ -502,6 +515,17 @@ async def test_the_fix_for_a_pod_created_while_railwright_is_disabled_is_to_enab
     assert code == 1
     assert f"{policy_sources.DISABLED}{', then delete the pod' if pod_labels else '; Job late: '}" in out
     assert json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])["disabled"] is True
+
+
+@pytest.mark.parametrize("pod_labels", [LABEL, {}], ids=["pod", "job"])
+async def test_the_fix_for_a_pod_while_the_policy_is_in_mode_warn_is_to_enforce_it(cluster, run, pod_labels):
+    cluster.stored["/apis/batch/v1/namespaces/prod/jobs/late"] = {**build_owned("late", None, LABEL), **JOB}
+    cluster.keep(f"{PODS}/p", build_owned("p", OF_JOB, pod_labels))
+    path = "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
+    cluster.keep(path, {"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": f"{POLICY}mode: warn\n"}})
+    code, out, _ = await run("explain", "job/late", "-n", "prod")
+    assert code == 1
+    assert f"{policy_sources.UNENFORCED}{', then delete the pod' if pod_labels else '; Job late: '}" in out
 
 
 async def test_a_pod_is_explained_although_it_cannot_be_read_whether_railwright_is_disabled(cluster, run):

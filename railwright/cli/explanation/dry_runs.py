@@ -10,6 +10,7 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+from railwright.cli import policy_sources
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
@@ -27,6 +28,10 @@ _NOT_INJECTED = re.compile(r"ValidatingAdmissionPolicy 'railwright-injected\S*' 
 _ANY_CALL_FAILED = "failed calling webhook "
 _NO_RIGHT = "forbidden: User "  # of RBAC; a rejection by admission names the pod instead
 _UNCALLED = "the API server creates such a pod without calling railwright's webhook"
+_UNENFORCED = (
+    "the policy is in mode warn, and the admission policies deny pods that are not injected; until it is enforced, set "
+    "the chart's value admissionPolicy.mode=Warn"
+)
 _TOKEN_VOLUME = re.compile(r"\bkube-api-access-[a-z0-9]{5}\b", re.ASCII)  # the API server draws the suffix
 _SERVER_FIELDS = ("uid", "creationTimestamp", "managedFields", "generation", "resourceVersion", "selfLink")
 _REJECTIONS = frozenset({400, 403, 409, 422})  # by admission, validation or another object of the same name
@@ -48,6 +53,8 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
         body, warnings = await _create(client, pod)
     except errors.ApiError as error:
         answer = _describe_error(error, template.namespace)
+        if _NOT_INJECTED.search(error.message) and await policy_sources.is_unenforced(client):
+            answer = _UNENFORCED
         if isinstance(answer, Unanswered):
             return answer
         return previews.build_unchanged(template, reviews.REFUSED, answer, source)

@@ -96,7 +96,12 @@ def _preview_by_file(
 def _preview_by_cluster(
     pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
 ) -> Sequence[AdmissionPreview]:
-    """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
+    """Return the preview of each template.
+
+    Raise UnreadableError for an invalid pod, and if neither webhook nor policy can be asked.
+    """
+    for template in pod_templates:
+        previews.require_valid(template)  # names the path and the fix, unlike the API server
 
     async def ask_all(client: clients.Client) -> Sequence[AdmissionPreview]:
         with output.show_progress("dry runs", total=len(pod_templates)) as advance:

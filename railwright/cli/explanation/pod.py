@@ -111,6 +111,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     missed_label: str = ""  # of a pod that is not injected
     workload_label: str = ""  # why the label of its workload does not reach the pod
     disabled: bool = False  # asked of pods that are not injected although they or their workloads have the label
+    unenforced: bool = False  # the policy is in mode warn; asked as `disabled`
     warnings: Sequence[reasons.Reason] = ()  # about keys of railwright that have no effect, and of lint
     topology: reasons.Reason | None = None  # what its workload asks of the scheduler, or why it asks for nothing
     decided_by: str = ""  # the scheduler that reads it
@@ -160,26 +161,36 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
     )
 
 
-async def _explain_workload_label(client: clients.Client, metadata: views.ObjectMeta, levels: int = _MAX_OWNERS) -> str:
-    """Return why an owner's label does not reach a pod, and the fix; "" if no label is lost."""
-    owner = metadata.controller
-    if owner is None or levels == 0:
-        return ""
-    group, _, version = owner.api_version.rpartition("/")
-    kind = registry.find_kind(group, version, owner.kind)
-    if kind is None:
-        return ""
-    name = parse.quote(owner.name, safe="")
-    path = f"/apis/{kind.group}/{kind.version}/namespaces/{metadata.namespace}/{kind.plural}/{name}"
-    try:
-        workload = templates.read(kind, await client.get(path))
-    except (errors.ClusterError, templates.UnreadableError):
-        return ""  # without the right to read it, only the pod is known
-    warnings = [warning.text for warning in keys.check_label(kind, workload.label, workload.templates)]
-    for problem in (keys.describe_uncopied(workload), *warnings):
-        if problem:
-            return f"{kind.name} {owner.name}: {problem}"
-    return await _explain_workload_label(client, workload.metadata, levels - 1)
+async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) -> Sequence[templates.Workload]:
+    """Return the owners of a pod that are of known kinds and may be read, the closest first."""
+    workloads: list[templates.Workload] = []
+    while (owner := metadata.controller) is not None and len(workloads) < _MAX_OWNERS:
+        group, _, version = owner.api_version.rpartition("/")
+        kind = registry.find_kind(group, version, owner.kind)
+        if kind is None:
+            break
+        name = parse.quote(owner.name, safe="")
+        path = f"/apis/{kind.group}/{kind.version}/namespaces/{metadata.namespace}/{kind.plural}/{name}"
+        try:
+            workload = templates.read(kind, await client.get(path))
+        except (errors.ClusterError, templates.UnreadableError):
+            break  # without the right to read it, only what it owns is known
+        workloads.append(workload)
+        metadata = workload.metadata
+    return workloads
+
+
+def _explain_workload_label(workloads: Sequence[templates.Workload]) -> str:
+    """Return why the label of the closest workload does not reach a pod, and the fix; "" if no label is lost."""
+    for workload in workloads:
+        warnings = [warning.text for warning in keys.check_label(workload.kind, workload.label, workload.templates)]
+        for problem in filter(None, (keys.describe_uncopied(workload), *warnings)):
+            return f"{_format_workload(workload)}: {problem}"
+    return ""
+
+
+def _format_workload(workload: templates.Workload) -> str:
+    return f"{workload.kind.name} {workload.metadata.name}"
 
 
 async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
@@ -242,15 +253,14 @@ def print_text(record: PodRecord, explanation: Explanation | None) -> None:
 def _print_injection(record: PodRecord) -> None:
     rails = f", rails {', '.join(record.rails)}" if record.rails else ""
     fabric = f"fabric {record.fabric}, role {record.role}{rails}" if record.fabric else "did not opt in"
+    off = policy_sources.DISABLED if record.disabled else policy_sources.UNENFORCED if record.unenforced else ""
     if record.workload_label:
-        disabled = f"{policy_sources.DISABLED}; " if record.disabled else ""
-        fabric = f"not injected, because it has no label {names.FABRIC}; {disabled}{record.workload_label}"
+        first = f"{off}; " if off else ""
+        fabric = f"not injected, because it has no label {names.FABRIC}; {first}{record.workload_label}"
     if record.missed_label:
-        cause = (
-            policy_sources.DISABLED
-            if record.disabled
-            else "the label was set after the pod's creation, the webhook was not called, or the policy was in mode "
-            "warn; set the label in the pod template"
+        cause = off or (
+            "the label was set after the pod's creation, the webhook was not called, or the policy was in mode warn; "
+            "set the label in the pod template"
         )
         fabric = (
             f"label {names.FABRIC} {record.missed_label!r}, but not injected: {cause}, then delete the pod, so that "
@@ -394,8 +404,19 @@ async def _read(
     pod = await job_pods.read(client, namespace, name)
     record = build_record(pod)
     if names.FABRIC not in pod.metadata.labels and names.INJECTION not in pod.metadata.annotations:
-        record = msgspec.structs.replace(record, workload_label=await _explain_workload_label(client, pod.metadata))
+        workloads = await _read_workloads(client, pod.metadata)
+        about_keys = [
+            warning.locate(_format_workload(workload))
+            for workload in workloads
+            for warning in keys.check_workload(workload)
+        ]
+        record = msgspec.structs.replace(
+            record,
+            workload_label=_explain_workload_label(workloads),
+            warnings=(*record.warnings, *about_keys),
+        )
     if record.missed_label or record.workload_label:
+        record = msgspec.structs.replace(record, unenforced=await policy_sources.is_unenforced(client))
         with contextlib.suppress(errors.ClusterError):  # the pod is shown without this cause
             record = msgspec.structs.replace(record, disabled=await policy_sources.is_disabled(client))
     if record.is_uninjected:

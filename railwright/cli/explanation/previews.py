@@ -96,14 +96,13 @@ def preview_admission(
     template: templates.Template, policy: policies.Policy, caches: state.State, source: Source = POLICY_FILE
 ) -> AdmissionPreview:
     """Return the preview of a template. Raises UnreadableError if the template is not a valid pod."""
+    require_valid(template)
     body = build_review(template.pod, POD, template.namespace)
     cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
     try:
-        msgspec.convert(template.pod, views.Pod)  # its errors name the path in the pod
         answer = pods.handle(body, policy, lambda _: cluster, response_cache.ResponseCache())
-    except (reviews.MalformedError, msgspec.ValidationError) as error:
-        mismatch = object_files.describe_mismatch(error)
-        raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}") from None
+    except reviews.MalformedError as error:
+        raise _build_invalid(template, error) from None
     response, operations = _read_answer(answer.body)
     message = response.get("status", {}).get("message", "")
     unchanged = build_unchanged(template, answer.outcome, message, source)
@@ -113,6 +112,19 @@ def preview_admission(
         return preview
     after = jsonpatch.apply_patch(template.pod, operations)
     return add_changes(preview, after, operations, read_record(after))
+
+
+def require_valid(template: templates.Template) -> None:
+    """Raise UnreadableError with the path of a wrong value if the template is not a valid pod."""
+    try:
+        msgspec.convert(template.pod, views.Pod)
+    except msgspec.ValidationError as error:
+        raise _build_invalid(template, error) from None
+
+
+def _build_invalid(template: templates.Template, error: Exception) -> output.UnreadableError:
+    mismatch = object_files.describe_mismatch(error)
+    return output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}")
 
 
 def add_changes(
