@@ -42,6 +42,7 @@ class Node(msgspec.Struct, frozen=True):
     rejection: reasons.Reason | None = None  # why the pod may not go there
     fault: reasons.Reason | None = None  # why the node comes last
     reason: reasons.Reason | None = None
+    fits: bool = True  # False: too few of the requested devices are free
     rails: Sequence[reasons.Reason] = ()
     short: Sequence[reasons.Reason] = ()
     degradations: Sequence[reasons.Reason] = ()
@@ -50,8 +51,8 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def has_room(self) -> bool:
-        """True if the node is not refused, and has the pod's requested devices other than rails."""
-        return self.rejection is None and self.fault is None and not self.short
+        """True if the node is not refused, and has the pod's requested devices."""
+        return self.rejection is None and self.fault is None and self.fits
 
 
 class Explanation(msgspec.Struct, frozen=True):

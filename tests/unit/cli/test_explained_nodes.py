@@ -28,8 +28,9 @@ def render(capsys):
     return print_explanation
 
 
-def test_a_node_without_the_requested_devices_has_no_score(render):
-    nodes = [{"node": "node-a", "score": 29.5, "leaf": "leaf-1", "short": [SHORT], "terms": TERMS}]
+@pytest.mark.parametrize("key", ["short", "rails"])
+def test_a_node_without_the_requested_devices_has_no_score(render, key):
+    nodes = [{"node": "node-a", "score": 29.5, "leaf": "leaf-1", "fits": False, key: [SHORT], "terms": TERMS}]
     lines = render(candidate_nodes=1, nodes=nodes)
     assert lines[-2].split(maxsplit=2) == ["node-a", "leaf-1", SHORT["message"]]
     assert lines[-1] == "1 of 1 node: 0 fit, 1 rejected"

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 
 import coroutines
+import devices
 import extending
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from placing import LEAF, RESOURCES, build_node, build_pod, build_policy, change
 
 from extender import decoding, kube_scheduler
 from railwright.fabric import names, views
+from railwright.fabric.claims import objects
 from railwright.fabric.placement import decisions
 from railwright.fabric.placement.nodes import score_terms
 
@@ -178,7 +180,22 @@ def test_a_pod_is_explained_with_its_numbers():
     busy = next(row for row in explanation.nodes if row["node"] == "gpu-1")
     assert busy["rails"][0].message == "rail0 has 0 of 1 free, 1 needed, held by train/holder"
     assert "rejection" not in busy
+    assert {row["node"]: row.get("fits", True) for row in explanation.nodes} == {"gpu-0": True, "gpu-1": False}
     assert handlers.explain("other") is None
+
+
+@pytest.mark.parametrize(("resource", "fits"), [("example.com/other", False), (RESOURCES[0], True)])
+def test_a_node_without_a_rail_fits_only_if_a_device_class_may_offer_it(resource, fits):
+    handlers = Handlers(
+        build_policy(domains=[LEAF]), nodes=[build_node("gpu-0", rails_each=dict.fromkeys(RESOURCES[1:], 1))]
+    )
+    handlers.pods.upsert(build_pod("waiting"))
+    tree = devices.build_class("nics", "true", resource)
+    offered = [msgspec.convert(tree, objects.DeviceClass)]
+    handlers.state.cluster.change_devices(lambda changed: changed.class_sink.replace(offered))
+    (row,) = handlers.explain("waiting").nodes
+    assert row["rails"][0].message == "rail0 has 0 of 0 free, 1 needed"
+    assert row.get("fits", True) is fits
 
 
 def test_a_fabric_that_the_policy_lacks_is_the_reason_why_a_pod_is_not_explained():

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import text, topology
-from railwright.fabric.claims import inventory
 from railwright.fabric.placement import bandwidth, decisions
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import planner
@@ -42,7 +41,7 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
     leaves = {*plan.leaves, *decision.peers_by_leaf} - {topology.NO_DOMAIN}
     if not plan.is_complete:
         # with prior rights of other gangs, the capacity lacks the nodes that are kept for them
-        is_known = not decision.begun and not _has_uncounted(decision, cluster)
+        is_known = not decision.begun and not node_explainer.list_uncounted(decision.gang.planning_request, cluster)
         never_fits = is_known and _count_slots_without_others(decision) < _count_gang_slots(decision)
         devices_in_use = list(_list_devices_in_use(decision.planning_view, cluster))
         shortage = _explain_shortage(decision, devices_in_use, never_fits=never_fits)
@@ -217,7 +216,7 @@ def _diagnose_without_plan(decision: decisions.Decision, cluster: cluster_state.
         return Diagnosis()
     needed = _count_gang_slots(decision)
     of_empty = sum(_count_slots_of_empty_node(node_class) * nodes for node_class, nodes in totals.items())
-    never_fits = of_empty < needed and not _has_uncounted(decision, cluster)
+    never_fits = of_empty < needed and not node_explainer.list_uncounted(decision.gang.planning_request, cluster)
     never = [_describe_never(totals, needed, of_empty)] if never_fits else []
     blocked = _explain_blocked(totals, list(_list_devices_in_use(view, cluster)))
     return Diagnosis(never_fits, why=(*never, *blocked))
@@ -268,14 +267,6 @@ def _format_remaining(decision: decisions.Decision) -> str:
     if pods <= slots_needed:
         return text.format_count(slots_needed, "pod", "remains")
     return f"{pods} pods remain, which need as much as {slots_needed} of the largest"
-
-
-def _has_uncounted(decision: decisions.Decision, cluster: cluster_state.ClusterState) -> bool:
-    """True if kube-scheduler counts a requested resource by a DeviceClass, and no node reports it."""
-    classes = cluster.devices.class_sink.known.values()
-    names = [(known.spec.extended_resource_name, inventory.name_class(known.metadata.name)) for known in classes]
-    requested = decision.gang.planning_request.keys() & set(itertools.chain.from_iterable(names))
-    return any(not any(node.allocatable.get(name) for node in cluster.nodes.values()) for name in requested)
 
 
 def _count_gang_slots(decision: decisions.Decision) -> int:

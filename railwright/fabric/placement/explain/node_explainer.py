@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from railwright.fabric import resources, text, topology
+from railwright.fabric.claims import inventory
 from railwright.fabric.placement import bandwidth, decisions
 from railwright.fabric.placement.nodes import node_evaluation, score_terms
 from railwright.fabric.placement.state import cluster_state, pod_usage
@@ -105,6 +106,14 @@ def count_on_leaves(counts: Iterable[tuple[topology.Domain, int]]) -> str:
     return text.join_first([f"{topology.format_domain(leaf)} {count}" for leaf, count in counts], MAX_NAMED)
 
 
+def list_uncounted(requests: resources.Amounts, cluster: cluster_state.ClusterState) -> set[str]:
+    """Return the requested resources that kube-scheduler counts by a DeviceClass, and that no node reports."""
+    classes = cluster.devices.class_sink.known.values()
+    names = [(known.spec.extended_resource_name, inventory.name_class(known.metadata.name)) for known in classes]
+    requested = requests.keys() & set(itertools.chain.from_iterable(names))
+    return {name for name in requested if not any(node.allocatable.get(name) for node in cluster.nodes.values())}
+
+
 _UNKNOWN = reason.Reason(PlacementCode.NODE_UNKNOWN, "the cache does not contain this node yet: it scores 0")
 
 
@@ -125,6 +134,7 @@ def explain_nodes(
     chosen = dict.fromkeys(itertools.islice(dict.fromkeys(filter(offered.__contains__, names)), MAX_ROWS))
     chosen |= dict.fromkeys(itertools.islice(refusals, MAX_ROWS))
     scores = decision.score(list(chosen))
+    uncounted = list_uncounted(view.request.requests, cluster)
     rows = []
     for name in chosen:
         row: dict[str, Any] = {"node": name, "score": round(scores[name], 1)}
@@ -135,6 +145,8 @@ def explain_nodes(
             row["leaf"] = topology.format_domain(view.get_leaf(name))
             holders = pod_usage.list_holders(name, cluster, except_uid=view.request.uid)
             row |= _describe(node_class, refusals.get(name), holders)
+            if not uncounted.issuperset(list_short_resources(node_class)):
+                row["fits"] = False  # the score only ranks: kube-scheduler counts the devices
             if name not in refusals and not node_class.facts.broken:
                 row["terms"] = _explain_terms(node_class, view.get_leaf(name), decision)
         rows.append(row)
