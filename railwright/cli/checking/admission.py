@@ -190,14 +190,18 @@ def check_policy(snapshot: Snapshot) -> Assessment:
     return ok(f"{_CONFIGMAP}, {text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
 
 
-@row("kubectl label namespace NAME railwright.io/fabric=FABRIC --overwrite", after="policy")
+_LABEL_NAMESPACE = "kubectl label namespace {} railwright.io/fabric=FABRIC --overwrite"
+
+
+@row(_LABEL_NAMESPACE.format("NAME"), after="policy")
 def check_namespace_labels(snapshot: Snapshot) -> Assessment:
     """Opted-in namespaces name a fabric they may use.
 
     Otherwise all their pods with accelerators are rejected.
     """
     policy = snapshot.require_policy()
-    problems, opted_in = [], 0
+    problems: dict[str, str] = {}
+    opted_in = 0
     for namespace, labels in snapshot.namespace_labels.items():
         label = labels.get(names.FABRIC)
         if label is None or label == names.FABRIC_NONE:
@@ -205,14 +209,16 @@ def check_namespace_labels(snapshot: Snapshot) -> Assessment:
         opted_in += 1
         name = intent.resolve_default(label, policy)
         if not name:
-            problems.append(f"{namespace} names {label!r}, but the policy has no defaultFabric")
+            problems[namespace] = f"{namespace} names {label!r}, but the policy has no defaultFabric"
         elif name not in policy.fabrics:
-            problems.append(f"{namespace} names {label!r}, which is not a fabric of the policy")
+            problems[namespace] = f"{namespace} names {label!r}, which is not a fabric of the policy"
         elif not policy.fabrics[name].allows_namespace(labels):
-            problems.append(f"{namespace} may not use fabric {name}: its labels do not match `namespaces`")
+            problems[namespace] = f"{namespace} may not use fabric {name}: its labels do not match `namespaces`"
     good = text.format_count(opted_in, "opted-in namespace") if opted_in else "no namespace opts in as a whole"
     known = text.join_first(policy.fabrics, 5)
-    return assess_problems(problems, good, f"{{}}: its pods with accelerators are rejected; fabrics: {known}")
+    sentence = f"{{}}: its pods with accelerators are rejected; fabrics: {known}"
+    bad = functools.partial(fail, fix=_LABEL_NAMESPACE.format(" ".join(problems)))
+    return assess_problems(problems.values(), good, sentence, bad=bad)
 
 
 _INJECTED = f"{installed_names.INSTALLATION}-injected"  # manifests/base/admission-policy.yaml
@@ -278,10 +284,10 @@ def _is_ours(policy: Any) -> bool:
     return is_labelled or name.startswith("railwright") or name.endswith(names.DOMAIN)
 
 
-@row(
-    "set `mode: enforce`, or remove the key: {edit policy}. Until then let opted-in pods pass: {apply "
-    "admissionPolicy.mode=Warn}"
-)
+_ENFORCE = "set `mode: enforce`, or remove the key: {edit policy}"
+
+
+@row(_ENFORCE)
 def check_warn_mode(snapshot: Snapshot) -> Assessment:
     """The policy is enforced.
 
@@ -292,5 +298,8 @@ def check_warn_mode(snapshot: Snapshot) -> Assessment:
     if intent.is_enforced(snapshot.require_policy()):
         return ok()
     if "Deny" in _list_actions(snapshot).get(_INJECTED, ()):
-        return fail("the admission policies deny opted-in pods, because mode warn adds no record")
+        return fail(
+            "the admission policies deny opted-in pods, because mode warn adds no record",
+            f"{_ENFORCE}. Until then let opted-in pods pass: {{apply admissionPolicy.mode=Warn}}",
+        )
     return warn("opted-in pods are admitted unchanged, with a warning")

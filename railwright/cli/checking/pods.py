@@ -195,7 +195,7 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     """No pod was rejected recently.
 
     Warns about Events of the last hour for rejected pods (reason `FabricRefused`); the detail quotes the newest. Events
-    of owners that have got a pod since then do not count.
+    of owners that have got a pod since then, or have been deleted, do not count.
     """
     snapshot.require("refusals")
     newest_pods = _find_newest_pods(snapshot)
@@ -204,6 +204,7 @@ def check_refused(snapshot: Snapshot) -> Assessment:
         for event in snapshot.list_recent("refusals")
         for owner in (event.involved_object,)
         if newest_pods.get((owner.namespace, owner.kind, owner.name), "") <= (event.last_timestamp or "")
+        and not _is_deleted(snapshot, owner)
     ]
     if not recent:
         return ok("none in the last hour")
@@ -212,6 +213,20 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     return warn(
         f"{text.format_count(len(recent), 'rejection')} in the last hour, the newest of {named}: {recent[0].message}"
     )
+
+
+class _Owner(views.View, frozen=True):
+    metadata: views.ObjectMeta
+
+
+def _is_deleted(snapshot: Snapshot, owner: views.ObjectReference) -> bool:
+    """True if no workload of this kind has the name. False if not all such workloads could be read."""
+    sources = [source for source, kind in WORKLOADS.items() if kind.name == owner.kind]
+    if not sources or not snapshot.unread.keys().isdisjoint(sources):
+        return False
+    bodies = (body for source in sources for body in snapshot.peek(source))
+    stored = (msgspec.json.decode(body, type=_Owner).metadata for body in bodies)
+    return all((metadata.namespace, metadata.name) != (owner.namespace, owner.name) for metadata in stored)
 
 
 _NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})

@@ -566,6 +566,7 @@ def test_a_rejection_is_not_reported_once_its_owner_has_a_newer_pod(created, sta
     trees = installations.healthy()
     rejected = installations.NOW - dt.timedelta(seconds=600)
     owner = {"kind": "Job", "name": "llm"}
+    trees["jobs.v1.batch"].append(installations.build_workload("Job", "llm", {}))
     involved = {**owner, "namespace": "train"}
     stamp = f"{rejected:%Y-%m-%dT%H:%M:%SZ}"
     trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
@@ -573,3 +574,21 @@ def test_a_rejection_is_not_reported_once_its_owner_has_a_newer_pod(created, sta
     metadata |= {"namespace": "train", "ownerReferences": [{**owner, "controller": True}]}
     metadata["creationTimestamp"] = f"{rejected + dt.timedelta(seconds=created):%Y-%m-%dT%H:%M:%SZ}"
     assert find(trees, "refused").state is state
+
+
+@pytest.mark.parametrize(
+    ("kind", "unread", "state"),
+    [("Job", {}, rows.State.OK), ("Job", {"jobs.v1.batch": "403"}, rows.State.WARN), ("Other", {}, rows.State.WARN)],
+)
+def test_a_rejection_is_not_reported_once_its_owner_is_known_to_be_deleted(kind, unread, state):
+    trees = installations.healthy()
+    stamp = f"{installations.NOW - dt.timedelta(seconds=600):%Y-%m-%dT%H:%M:%SZ}"
+    involved = {"kind": kind, "namespace": "train", "name": "deleted"}
+    trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
+    assert find(trees, "refused", unread=unread).state is state
+
+
+def test_the_fix_for_a_namespace_that_names_no_fabric_has_its_name():
+    trees = installations.healthy()
+    find_named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
+    assert find(trees, "namespace-labels").hint.startswith("kubectl label namespace train railwright.io/fabric=")

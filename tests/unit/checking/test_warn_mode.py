@@ -5,11 +5,11 @@ import installations
 import pytest
 import yaml
 
-from railwright.cli.checking.rows import State
+from railwright.cli.checking.rows import Result, State
 from railwright.fabric import names
 
 
-def assess(mode: str, action: str = "Warn") -> dict[str, State]:
+def assess(mode: str, action: str = "Warn") -> dict[str, Result]:
     trees = installations.healthy()
     (config,) = trees["policy"]
     document = yaml.safe_load(config["data"]["policy.yaml"])
@@ -19,7 +19,7 @@ def assess(mode: str, action: str = "Warn") -> dict[str, State]:
     for binding in trees["admission-bindings"]:
         binding["spec"]["validationActions"] = [action]
     rows = broken_installations.assess_trees(trees)
-    return {row.check: row.state for row in rows if row.check in ("warn-mode", "uninjected")}
+    return {row.check: row for row in rows if row.check in ("warn-mode", "uninjected")}
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,6 @@ def assess(mode: str, action: str = "Warn") -> dict[str, State]:
     ],
 )
 def test_mode_warn_is_reported_and_its_pods_do_not_count_as_missed(mode, action, warned, uninjected):
-    assert assess(mode, action) == {"warn-mode": warned, "uninjected": uninjected}
+    results = assess(mode, action)
+    assert {check: row.state for check, row in results.items()} == {"warn-mode": warned, "uninjected": uninjected}
+    assert ("Until then let opted-in pods pass" in results["warn-mode"].hint) == (action == "Deny")
