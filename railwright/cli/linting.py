@@ -133,6 +133,8 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
     with contextlib.suppress(errors.ClusterError):
         if await policy_sources.is_disabled(client):
             notes.append(policy_sources.DISABLED)
+        elif not await policy_sources.has_webhooks(client):
+            notes.append(policy_sources.NO_WEBHOOKS)
     return _Context(policy, dict(zip(asked, labels, strict=True)), notes)
 
 

@@ -283,7 +283,7 @@ async def test_a_pod_of_a_policy_in_mode_warn_is_unchanged_with_its_warning(run,
 async def test_lint_takes_the_policy_of_the_cluster(run):
     env = [{"name": "NCCL_IB_HCA", "value": "mlx5_9"}]
     pod = {**POD, "spec": {"containers": [{**POD["spec"]["containers"][0], "env": env}]}}
-    code, out, err = await run(refuse(403, "no dry run is needed"), pod, "lint", policy=POLICY)
+    code, out, err = await run(refuse(403, "no dry run is needed"), pod, "lint", policy=POLICY, objects=WEBHOOKS)
     assert (code, "error N15 NCCL_IB_HCA=mlx5_9: " in out) == (1, True)
     source = "ConfigMap railwright-system/railwright-policy"
     assert err == f"railwright: the fabric's rules come from the policy in {source}\n"
@@ -333,8 +333,13 @@ async def test_lint_says_that_it_reads_the_labels_of_some_namespaces_only(run):
 async def test_lint_says_that_railwright_is_disabled(run):
     code, _, err = await run(refuse(403, ""), POD, "lint", policy=POLICY, objects=DISABLED)
     assert "railwright: railwright is disabled (`railwright disable`), so " in err
-    again, _, err = await run(refuse(403, ""), POD, "lint", policy=POLICY)
-    assert (again, "disabled" in err) == (code, False)
+    again, _, err = await run(refuse(403, ""), POD, "lint", policy=POLICY, objects=WEBHOOKS)
+    assert (again, "disabled" in err, "webhooks are not" in err) == (code, False, False)
+
+
+async def test_lint_says_that_the_webhooks_are_gone_while_the_policy_remains(run):
+    _, _, err = await run(refuse(403, ""), POD, "lint", policy=POLICY)
+    assert "railwright: the policy is there, but railwright's webhooks are not, so " in err
 
 
 async def test_lint_prints_each_error_of_an_invalid_policy_in_a_line_of_its_own(run):
