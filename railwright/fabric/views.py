@@ -402,6 +402,7 @@ class NetworkAttachmentDefinition(View, frozen=True):
 class ObjectReference(View, frozen=True):
     """Object that an Event is about."""
 
+    api_version: str = ""
     kind: str = ""
     namespace: str = ""
     name: str = ""

@@ -172,7 +172,7 @@ def edit_nodes(change):
 
 
 def add_refusal(trees):
-    about = {"kind": "Job", "namespace": "train", "name": "llm"}
+    about = {"apiVersion": "batch/v1", "kind": "Job", "namespace": "train", "name": "llm"}
     when = f"{NOW - dt.timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
     trees["jobs.v1.batch"].append(installations.build_workload("Job", "llm", {}))
     trees["refusals"].append({"involvedObject": about, "lastTimestamp": when, "message": "rail9 is no rail"})

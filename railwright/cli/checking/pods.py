@@ -221,7 +221,8 @@ class _Owner(views.View, frozen=True):
 
 def _is_deleted(snapshot: Snapshot, owner: views.ObjectReference) -> bool:
     """True if no workload of this kind has the name. False if not all such workloads could be read."""
-    sources = [source for source, kind in WORKLOADS.items() if kind.name == owner.kind]
+    group = owner.api_version.rpartition("/")[0]
+    sources = [source for source, kind in WORKLOADS.items() if (kind.group, kind.name) == (group, owner.kind)]
     if not sources or not snapshot.unread.keys().isdisjoint(sources):
         return False
     bodies = (body for source in sources for body in snapshot.peek(source))

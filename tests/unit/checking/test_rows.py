@@ -567,7 +567,7 @@ def test_a_rejection_is_not_reported_once_its_owner_has_a_newer_pod(created, sta
     rejected = installations.NOW - dt.timedelta(seconds=600)
     owner = {"kind": "Job", "name": "llm"}
     trees["jobs.v1.batch"].append(installations.build_workload("Job", "llm", {}))
-    involved = {**owner, "namespace": "train"}
+    involved = {**owner, "apiVersion": "batch/v1", "namespace": "train"}
     stamp = f"{rejected:%Y-%m-%dT%H:%M:%SZ}"
     trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
     metadata = trees["pods"][0]["metadata"]
@@ -577,13 +577,17 @@ def test_a_rejection_is_not_reported_once_its_owner_has_a_newer_pod(created, sta
 
 
 @pytest.mark.parametrize(
-    ("kind", "unread", "state"),
-    [("Job", {}, rows.State.OK), ("Job", {"jobs.v1.batch": "403"}, rows.State.WARN), ("Other", {}, rows.State.WARN)],
+    ("version", "unread", "state"),
+    [
+        ("batch/v1", {}, rows.State.OK),
+        ("batch/v1", {"jobs.v1.batch": "403"}, rows.State.WARN),
+        ("example.com/v1", {}, rows.State.WARN),
+    ],
 )
-def test_a_rejection_is_not_reported_once_its_owner_is_known_to_be_deleted(kind, unread, state):
+def test_a_rejection_is_not_reported_once_its_owner_is_known_to_be_deleted(version, unread, state):
     trees = installations.healthy()
     stamp = f"{installations.NOW - dt.timedelta(seconds=600):%Y-%m-%dT%H:%M:%SZ}"
-    involved = {"kind": kind, "namespace": "train", "name": "deleted"}
+    involved = {"apiVersion": version, "kind": "Job", "namespace": "train", "name": "deleted"}
     trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
     assert find(trees, "refused", unread=unread).state is state
 
