@@ -42,7 +42,12 @@ def describe_fabric() -> dict:
 
 
 def describe_rank(name: str, **options) -> dict:
-    return pods.describe(name, FABRIC, **options)
+    """Return a pod of the fabric, with a grace period, so that it exists until kubelet has stopped it.
+
+    kubelet's DRA manager releases, once a minute, the claims of pods that no longer exist. If their sandboxes still
+    run, dranet no longer knows the interfaces when they stop, and these are deleted with the network namespace.
+    """
+    return pods.describe(name, FABRIC, terminationGracePeriodSeconds=1, **options)
 
 
 async def set_up_interfaces(site) -> None:
@@ -213,7 +218,7 @@ async def test_a_second_pod_gets_the_rails_after_the_first(installed, driver, ra
 
 
 async def test_the_node_gets_its_interfaces_back(installed, driver):
-    await installed.plane.remove_pods(rails.NAMESPACE)
+    await installed.plane.api.delete("Pod", "second", rails.NAMESPACE)
 
     async def are_back() -> bool:
         links = await list_interfaces(installed.site)
