@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -199,13 +200,15 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     """
     snapshot.require("refusals")
     newest_pods = _find_newest_pods(snapshot)
-    recent = [
-        event
-        for event in snapshot.list_recent("refusals")
-        for owner in (event.involved_object,)
-        if newest_pods.get((owner.namespace, owner.kind, owner.name), "") <= (event.last_timestamp or "")
-        and not _is_deleted(snapshot, owner)
-    ]
+    list_stored = functools.cache(functools.partial(_list_stored, snapshot))  # read once, for thousands of Events
+    recent = []
+    for event in snapshot.list_recent("refusals"):
+        owner = event.involved_object
+        stored = list_stored(owner.api_version.rpartition("/")[0], owner.kind)
+        is_deleted = stored is not None and (owner.namespace, owner.name) not in stored
+        newest_pod = newest_pods.get((owner.namespace, owner.kind, owner.name), "")
+        if newest_pod <= (event.last_timestamp or "") and not is_deleted:
+            recent.append(event)
     if not recent:
         return ok("none in the last hour")
     owner = recent[0].involved_object
@@ -219,15 +222,14 @@ class _Owner(views.View, frozen=True):
     metadata: views.ObjectMeta
 
 
-def _is_deleted(snapshot: Snapshot, owner: views.ObjectReference) -> bool:
-    """True if no workload of this kind has the name. False if not all such workloads could be read."""
-    group = owner.api_version.rpartition("/")[0]
-    sources = [source for source, kind in WORKLOADS.items() if (kind.group, kind.name) == (group, owner.kind)]
+def _list_stored(snapshot: Snapshot, group: str, kind: str) -> set[tuple[str, str]] | None:
+    """Return namespace and name of each workload of a kind; None if it is not known, or not all could be read."""
+    sources = [source for source, known in WORKLOADS.items() if (known.group, known.name) == (group, kind)]
     if not sources or not snapshot.unread.keys().isdisjoint(sources):
-        return False
+        return None
     bodies = (body for source in sources for body in snapshot.peek(source))
     stored = (msgspec.json.decode(body, type=_Owner).metadata for body in bodies)
-    return all((metadata.namespace, metadata.name) != (owner.namespace, owner.name) for metadata in stored)
+    return {(metadata.namespace, metadata.name) for metadata in stored}
 
 
 _NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
