@@ -33,7 +33,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
     ) -> dict[topology.Domain, int]:
         """Return the number of slots of each leaf on these rails at this bandwidth, on nodes of one shape if given.
 
-        With `only_used`, only partly used nodes count that need not split the pod over NUMA nodes.
+        With `only_used`, count only partly used nodes that hold the pod without a split over NUMA nodes.
         """
         slots = {
             node_class: node_class.capacity.count_slots(rails, min_bandwidth)

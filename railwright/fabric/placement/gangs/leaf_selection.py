@@ -61,7 +61,7 @@ class LeafCost(NamedTuple):
     leaves: int = 0
     spines: int = 0
     distance: int = 0  # to the previous and next peer in rank order
-    pods_on_other_nodes: int = 0  # than partly used ones
+    pods_on_other_nodes: int = 0  # pods that do not fit on the partly used nodes
     slots: tuple[int, ...] = ()  # of the leaves, of their spines, and of the domains of each level above
 
     @property
