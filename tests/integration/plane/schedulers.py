@@ -68,16 +68,16 @@ class Schedulers:
         await waiting.wait(have_ended, seconds=seconds, describe="a Volcano scheduling session to end")
 
     async def kube(self, *extenders: Mapping[str, Any], plugins: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders, unless it has them.
+        """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders, unless it runs with them.
 
         `plugins` are arguments by plugin; those of the others are the defaults.
         """
         text = _dump(self._kube_conf([dict(extender) for extender in extenders], plugins))
-        if self._in_force.get("kube") == text:
+        process = self._running["kube-scheduler"]
+        if self._in_force.get("kube") == text and process.running:
             return
         self._changed.add("kube")
         self._in_force.pop("kube", None)
-        process = self._running["kube-scheduler"]
         await process.stop()
         self._write(self._parts.kube_scheduler_conf, text)
         process.start(components.ENVIRONMENT)
