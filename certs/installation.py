@@ -155,20 +155,20 @@ async def read_state(
     return ClusterState(namespace, secrets, configurations, hosts)
 
 
-async def _write(client: clients.Client, state: ClusterState, changes: rotation.Changes) -> None:
-    """Apply `changes`, object by object. Raises ApiError 409 or 422 if an object has changed since it was read.
+async def _write(client: clients.Client, state: ClusterState, step: rotation.Step) -> None:
+    """Write the objects of a step, one by one. Raises ApiError 409 or 422 if an object has changed since it was read.
 
     If a caBundle cannot be written, everything else is written before the error is raised.
     """
     refusals: list[errors.ApiError] = []
-    if changes.keyring is not None:
-        await _write_secret(client, state, inventory.CA, _format_keyring(changes.keyring))
-    for kind in KINDS if changes.bundle is not None else ():
+    if step.keyring is not None:
+        await _write_secret(client, state, inventory.CA, _format_keyring(step.keyring))
+    for kind in KINDS if step.bundle is not None else ():
         try:
-            await _fill_bundles(client, state, kind, changes.bundle or b"")
+            await _fill_bundles(client, state, kind, step.bundle or b"")
         except errors.ApiError as error:
             refusals.append(error)
-    for name, stored in changes.certificates.items():
+    for name, stored in step.certificates.items():
         if stored.pair is not None:
             await _write_secret(client, state, name, {**_format_pair(stored.pair), "ca.crt": stored.trusted})
     for refusal in refusals:
@@ -273,9 +273,8 @@ class Rotator:
         )
         result = rotation.plan(situation)
         if isinstance(result, rotation.Step):
-            changes = rotation.build_changes(result, situation)
             try:
-                await _write(self._client, state, changes)
+                await _write(self._client, state, result)
             except errors.ClusterError:
                 self._fingerprint = None  # it is unknown which writes succeeded
                 raise

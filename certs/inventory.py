@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cryptography import x509
 
-from certs import pki
+from certs import pki, schedules
 from railwright.cluster import installed_names
 
 CA = "ca"  # name of the CA among the certificates
@@ -23,8 +23,9 @@ class CertificateSpec:
     usage: pki.Usage
     hosts: tuple[str, ...] = ()
 
-    def issue(self, ca: pki.Pair, *, now: dt.datetime, lifetime: dt.timedelta) -> pki.Pair:
+    def issue(self, ca: pki.Pair, *, now: dt.datetime) -> pki.Pair:
         """Return a new certificate. Raises ValueError for hosts that are not allowed in one."""
+        lifetime = schedules.CLIENT_VALIDITY if self.usage is pki.Usage.CLIENT else schedules.SERVING_VALIDITY
         return pki.issue_certificate(
             ca, common_name=self.common_name, hosts=self.hosts, usages={self.usage}, now=now, lifetime=lifetime
         )

@@ -70,11 +70,18 @@ class Observed:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A change to make now, and its reason. `names` are the certificates to RENEW."""
+    """A change to make now, and its reason. `names` are the certificates to RENEW.
+
+    The other fields are the objects to write, in this order. None and absent names mean no change. They are not
+    compared, so that a repeated step equals the earlier one.
+    """
 
     action: Action
     reason: str
     names: tuple[str, ...] = ()
+    keyring: Keyring | None = dataclasses.field(default=None, compare=False)
+    bundle: bytes | None = dataclasses.field(default=None, compare=False)  # for each caBundle that calls railwright
+    certificates: Mapping[str, StoredCertificate] = dataclasses.field(default_factory=dict, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +132,10 @@ class Situation:
 
 
 def plan(situation: Situation) -> Step | Wait:
-    """Return the next step, or a wait until the next one is due."""
+    """Return the next step, or a wait until the next one is due.
+
+    Raises ValueError for hosts that are not allowed in a certificate.
+    """
     waits: list[Wait] = []
     for rule in _RULES:
         due = rule(situation)
@@ -139,25 +149,33 @@ def _plan_new_ca(situation: Situation) -> Step | None:
     """Create a CA if none can sign, or if the bundle lacks the issuer of a certificate in use."""
     keyring = situation.keyring
     if not set(situation.list_issuers()) <= set(keyring.trusted):
-        return Step(Action.BOOTSTRAP, "a certificate in use was issued by a CA that is not in the bundle")
-    if keyring.next_ca is not None and not _is_usable(keyring.next_ca, keyring, situation.now):
-        return Step(Action.BOOTSTRAP, "the next CA is not usable")
-    if keyring.next_ca is None and not situation.can_sign:
-        return Step(Action.BOOTSTRAP, "no CA can sign")
-    return None
+        reason = "a certificate in use was issued by a CA that is not in the bundle"
+    elif keyring.next_ca is not None and not _is_usable(keyring.next_ca, keyring, situation.now):
+        reason = "the next CA is not usable"
+    elif keyring.next_ca is None and not situation.can_sign:
+        reason = "no CA can sign"
+    else:
+        return None
+    return Step(Action.BOOTSTRAP, reason, keyring=_build_keyring(situation))
 
 
 def _plan_next_ca(situation: Situation) -> Step | Wait | None:
-    if situation.keyring.next_ca is not None or situation.keyring.active_ca is None:
+    keyring, now = situation.keyring, situation.now
+    if keyring.next_ca is not None or keyring.active_ca is None:
         return None
-    ca = pki.load_certificate(situation.keyring.active_ca)
+    ca = pki.load_certificate(keyring.active_ca)
     if ca is None:
         return None  # handled by the first rule
-    if situation.renew_ca:
-        return Step(Action.PREPARE, "requested by the operator")
-    if inventory.is_due(ca, situation.now):
-        return Step(Action.PREPARE, f"the CA expires at {ca.not_valid_after_utc:%Y-%m-%d %H:%M}")
-    return Wait(inventory.get_renewal_time(ca), "the CA is due for replacement")
+    if not situation.renew_ca and not inventory.is_due(ca, now):
+        return Wait(inventory.get_renewal_time(ca), "the CA is due for replacement")
+    expiry = f"the CA expires at {ca.not_valid_after_utc:%Y-%m-%d %H:%M}"
+    new = pki.issue_ca(_NAME_OF_CA, now=now, lifetime=schedules.CA_VALIDITY)
+    trusted = (*pki.split_bundle(new.certificate_pem), *keyring.trusted)
+    return Step(
+        Action.PREPARE,
+        "requested by the operator" if situation.renew_ca else expiry,
+        keyring=dataclasses.replace(keyring, next_ca=new, trusted=trusted),
+    )
 
 
 def _list_outdated(situation: Situation) -> list[str]:
@@ -180,27 +198,38 @@ def _plan_renewal(situation: Situation) -> Step | Wait | None:
     needed = [pem for name, pem in observed.bundles.items() if name.startswith(MUTATING)]
     is_trusted = all(pki.split_bundle(ca.certificate_pem)[0] in pki.split_bundle(pem) for pem in needed)
     wait = _wait_until_steady(situation, situation.schedule.settle)
-    due_names, waits = [], []
+    due: dict[str, StoredCertificate] = {}
+    waits: list[Wait] = []
     for spec in situation.specs:
         pair = observed.certificates.get(spec.name, StoredCertificate()).pair
         certificate = None if pair is None else pki.load_certificate(pair)
         if pair is not None and certificate and inventory.satisfies(pair, spec, ca=ca, now=now):
             waits.append(Wait(inventory.get_renewal_time(certificate), "the next certificate is due for renewal"))
-        elif pair is None or not pki.is_presentable(pair, now):
-            due_names += [spec.name] if is_trusted else []
+            continue
+        if pair is None or not pki.is_presentable(pair, now):
+            may_replace = is_trusted
         elif pki.find_issuer(pair.certificate_pem, [ca.certificate_pem]) is not None:
-            due_names.append(spec.name)
-        elif not _list_outdated(situation):
-            due_names += [] if wait else [spec.name]
+            may_replace = True
+        elif _list_outdated(situation):
+            may_replace = False
+        else:
+            may_replace = wait is None
             waits += [wait] if wait else []
-    if due_names:
-        return Step(Action.RENEW, "missing, about to expire, or issued by another CA", tuple(due_names))
+        if may_replace:
+            due[spec.name] = StoredCertificate(spec.issue(ca, now=now), situation.keyring.bundle)
+    if due:
+        reason = "missing, about to expire, or issued by another CA"
+        return Step(Action.RENEW, reason, tuple(due), certificates=due)
     return min(waits, key=lambda wait: wait.until, default=None)
 
 
 def _plan_bundle(situation: Situation) -> Step | None:
-    outdated = _list_outdated(situation)
-    return Step(Action.PUBLISH, f"outdated CA bundle in {', '.join(outdated)}") if outdated else None
+    outdated, pem, stored = _list_outdated(situation), situation.keyring.bundle, situation.observed.certificates
+    if not outdated:
+        return None
+    certificates = {name: dataclasses.replace(stored[name], trusted=pem) for name in outdated if name in stored}
+    reason = f"outdated CA bundle in {', '.join(outdated)}"
+    return Step(Action.PUBLISH, reason, bundle=pem, certificates=certificates)
 
 
 def _plan_switch(situation: Situation) -> Step | Wait | None:
@@ -208,8 +237,9 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
     keyring, schedule = situation.keyring, situation.schedule
     if keyring.next_ca is None:
         return None
+    switched = dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None)
     if len(keyring.trusted) == 1 and not situation.list_live():
-        return Step(Action.ACTIVATE, "no certificate is in use yet")
+        return Step(Action.ACTIVATE, "no certificate is in use yet", keyring=switched)
     certificate = (
         pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.can_sign else None
     )
@@ -220,7 +250,9 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
     # the servers verify clients by ca.crt as well, and it takes as long to reach them as a certificate does
     has_clients = any(spec.usage is pki.Usage.CLIENT for spec in situation.specs)
     needed = max(schedule.settle, schedule.propagation) if has_clients else schedule.settle
-    return _wait_until_steady(situation, needed) or Step(Action.ACTIVATE, "every client trusts the next CA")
+    return _wait_until_steady(situation, needed) or Step(
+        Action.ACTIVATE, "every client trusts the next CA", keyring=switched
+    )
 
 
 def _plan_removal(situation: Situation) -> Step | Wait | None:
@@ -237,8 +269,9 @@ def _plan_removal(situation: Situation) -> Step | Wait | None:
     until = max(issued) + schedule.overlap
     if situation.now < until:
         return Wait(until, "the old CA stays trusted", soon=until - situation.now <= schedule.propagation)
+    alone = dataclasses.replace(keyring, trusted=pki.split_bundle(keyring.active_ca.certificate_pem))
     return _wait_until_steady(situation, schedule.propagation) or Step(
-        Action.PRUNE, "no certificate in use was issued by the old CA"
+        Action.PRUNE, "no certificate in use was issued by the old CA", keyring=alone
     )
 
 
@@ -257,59 +290,6 @@ def _is_usable(pair: pki.Pair | None, keyring: Keyring, now: dt.datetime) -> boo
     return pki.split_bundle(pair.certificate_pem)[0] in keyring.trusted
 
 
-# In order of precedence: the first rule that returns a step wins. Trust is established before it is needed.
-_RULES: tuple[Callable[[Situation], Step | Wait | None], ...] = (
-    _plan_new_ca,
-    _plan_next_ca,
-    _plan_renewal,
-    _plan_bundle,
-    _plan_switch,
-    _plan_removal,
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Changes:
-    """The objects to write, in this order. None and absent names mean no change."""
-
-    keyring: Keyring | None = None
-    bundle: bytes | None = None  # for every caBundle that calls railwright
-    certificates: Mapping[str, StoredCertificate] = dataclasses.field(default_factory=dict)
-
-
-def build_changes(step: Step, situation: Situation) -> Changes:
-    """Return the writes of `step`. Raises ValueError for hosts that are not allowed in a certificate."""
-    observed, keyring, now = situation.observed, situation.keyring, situation.now
-    match step.action:
-        case Action.BOOTSTRAP:
-            return Changes(_build_keyring(situation))
-        case Action.PREPARE:
-            new = pki.issue_ca(_NAME_OF_CA, now=now, lifetime=schedules.CA_VALIDITY)
-            trusted = (*pki.split_bundle(new.certificate_pem), *keyring.trusted)
-            return Changes(dataclasses.replace(keyring, next_ca=new, trusted=trusted))
-        case Action.PUBLISH:
-            pem = keyring.bundle
-            outdated = [name for name in _list_outdated(situation) if name in observed.certificates]
-            stored = {name: dataclasses.replace(observed.certificates[name], trusted=pem) for name in outdated}
-            return Changes(None, pem, stored)
-        case Action.ACTIVATE:
-            return Changes(dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None))
-        case Action.RENEW:
-            if keyring.active_ca is None:
-                raise ValueError("there is no CA to sign with")
-            certificates: dict[str, StoredCertificate] = {}
-            for spec in [spec for spec in situation.specs if spec.name in step.names]:
-                is_client = spec.usage is pki.Usage.CLIENT
-                lifetime = schedules.CLIENT_VALIDITY if is_client else schedules.SERVING_VALIDITY
-                pair = spec.issue(keyring.active_ca, now=now, lifetime=lifetime)
-                certificates[spec.name] = StoredCertificate(pair, keyring.bundle)
-            return Changes(certificates=certificates)
-        case Action.PRUNE:
-            if keyring.active_ca is None:
-                raise ValueError("there is no CA to keep")
-            return Changes(dataclasses.replace(keyring, trusted=pki.split_bundle(keyring.active_ca.certificate_pem)))
-
-
 def _build_keyring(situation: Situation) -> Keyring:
     """Return a keyring that trusts every CA that may be in use and switches to the newest CA that can sign.
 
@@ -325,3 +305,14 @@ def _build_keyring(situation: Situation) -> Keyring:
     # expired ones too: another host's clock may be behind
     others = [part for pem in pems for part in pki.split_bundle(pem) if pki.is_ca(x509.load_pem_x509_certificate(part))]
     return Keyring(None, target, tuple(dict.fromkeys([*pki.split_bundle(target.certificate_pem), *others])))
+
+
+# In order of precedence: the first rule that returns a step wins. Trust is established before it is needed.
+_RULES: tuple[Callable[[Situation], Step | Wait | None], ...] = (
+    _plan_new_ca,
+    _plan_next_ca,
+    _plan_renewal,
+    _plan_bundle,
+    _plan_switch,
+    _plan_removal,
+)

@@ -88,11 +88,6 @@ def test_an_invalid_host_is_refused_by_name(authority):
             leaf(authority, hosts=[host])
 
 
-def test_a_server_without_a_host_is_refused(authority):
-    with pytest.raises(ValueError, match="no host"):
-        leaf(authority, hosts=[])
-
-
 def test_a_key_is_never_in_a_representation(authority):
     assert b"PRIVATE" not in repr(authority).encode()
     assert "key_pem" not in repr(authority)

@@ -86,7 +86,7 @@ class World:
                 pair = held.content.pair
                 held.forgotten |= pair is not None and pki.find_issuer(pair.certificate_pem, known) is None
 
-    def write(self, writes: rotation.Changes, versions, crash_after=99) -> bool:
+    def write(self, writes: rotation.Step, versions, crash_after=99) -> bool:
         """Write in order, but nothing over a newer version, as the API server would. Return True if all was written."""
         changes = {} if writes.keyring is None else {"keyring": writes.keyring}
         if writes.bundle is not None:
@@ -109,8 +109,7 @@ class World:
         outcome = rotation.plan(situation)
         if isinstance(outcome, rotation.Step):
             self.done.append(outcome.action)
-            writes = rotation.build_changes(outcome, situation)
-            if not self.write(writes, self.versions(), crash_after):
+            if not self.write(outcome, self.versions(), crash_after):
                 self.crash()
         return outcome
 
@@ -225,8 +224,7 @@ class Rotating(RuleBasedStateMachine):
         situation = rotation.Situation(world.seen(), world.specs, world.now, world.schedule, 0 * SECOND)
         outcome = rotation.plan(situation)
         if isinstance(outcome, rotation.Step):
-            writes = rotation.build_changes(outcome, situation)
-            self.stale = writes, world.versions()
+            self.stale = outcome, world.versions()
 
     @rule(crash_after=st.sampled_from([1, 99]))
     def and_writes_late(self, crash_after):
