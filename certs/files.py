@@ -1,4 +1,4 @@
-"""Reads and writes certificate files, and the configuration files for client certificates of API server and scheduler.
+"""Writes certificates, and the configuration by which an API server presents its client certificate to webhooks.
 
 A certificate is `NAME.crt` and `NAME.key` in one directory. Files are written atomically, with their modes.
 """
@@ -7,7 +7,7 @@ import contextlib
 import os
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import yaml
 
@@ -18,28 +18,25 @@ KEY_MODE = 0o600  # a private key is readable by its owner only
 CERTIFICATE_MODE = 0o644  # certificates are public
 
 
-def read(folder: pathlib.Path, name: str) -> pki.Pair | None:
-    """Return the pair `name` in `folder`, or None if a file is missing. Raises OSError if one is unreadable."""
-    try:
-        return pki.Pair(
-            certificate_pem=(folder / f"{name}.crt").read_bytes(),
-            key_pem=(folder / f"{name}.key").read_bytes(),
-        )
-    except FileNotFoundError:
-        return None
+def name_files(name: str, pair: pki.Pair) -> dict[str, bytes]:
+    """Return the files of a pair. The key comes first, because a server reloads when the certificate changes."""
+    return {f"{name}.key": pair.key_pem, f"{name}.crt": pair.certificate_pem}
 
 
-def write(folder: pathlib.Path, name: str, pair: pki.Pair) -> None:
-    """Write both files of `pair`, each by rename. Create `folder` (mode 0700) if it is missing.
+def write_changed(folder: pathlib.Path, contents: Mapping[str, bytes]) -> list[str]:
+    """Write the files whose content differs, in this order, and return their names. Raises OSError.
 
-    The key is written first, because a server reloads when the certificate changes.
+    Create `folder` (mode 0700) if it is missing.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace(folder / f"{name}.key", pair.key_pem, KEY_MODE)
-    replace(folder / f"{name}.crt", pair.certificate_pem, CERTIFICATE_MODE)
+    paths = {folder / name: content for name, content in contents.items()}
+    changed = {path: content for path, content in paths.items() if not path.exists() or path.read_bytes() != content}
+    for path, content in changed.items():
+        _replace(path, content, KEY_MODE if path.suffix == ".key" else CERTIFICATE_MODE)
+    return [path.name for path in changed]
 
 
-def replace(path: pathlib.Path, content: bytes, mode: int) -> None:
+def _replace(path: pathlib.Path, content: bytes, mode: int) -> None:
     """Write `content` to `path` atomically: readers see the old file or the new one."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp sets mode 0600
     try:

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import functools
-import pathlib
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -41,27 +40,19 @@ async def write_admission_configuration(arguments: argparse.Namespace, client: c
             f"no certificate in Secret {' and '.join(missing)} of namespace {arguments.namespace}; "
             "issue them with railwright certs rotate --clients"
         )
-    out: pathlib.Path = arguments.out
-    changed = [name for name, pair in pairs.items() if files.read(out, name) != pair]
-    for name in changed:
-        files.write(out, name, pairs[name])
     users = [files.format_user(arguments.namespace), *arguments.user]
-    texts = {
-        "ca.crt": state.observed.keyring.bundle.decode(),
-        files.ADMISSION: files.build_configuration(files.DIRECTORY),
-        files.KUBECONFIG: files.build_kubeconfig(
-            users, files.DIRECTORY / "apiserver.crt", files.DIRECTORY / "apiserver.key"
-        ),
+    certificate, key = (files.DIRECTORY / f"apiserver.{suffix}" for suffix in ("crt", "key"))
+    contents = {
+        **{file: pem for name, pair in pairs.items() for file, pem in files.name_files(name, pair).items()},
+        "ca.crt": state.observed.keyring.bundle,
+        files.ADMISSION: files.build_configuration(files.DIRECTORY).encode(),
+        files.KUBECONFIG: files.build_kubeconfig(users, certificate, key).encode(),
     }
-    for name, text in texts.items():
-        path = out / name
-        if not path.exists() or path.read_text() != text:
-            files.replace(path, text.encode(), files.CERTIFICATE_MODE)
-            changed.append(name)
+    changed = files.write_changed(arguments.out, contents)
     if formats.is_document(arguments.output):
-        formats.print_document({"out": str(out), "changed": changed, "users": users}, arguments.output)
+        formats.print_document({"out": str(arguments.out), "changed": changed, "users": users}, arguments.output)
     else:
-        print(f"{out}: {', '.join(changed) if changed else 'nothing'} changed")
+        print(f"{arguments.out}: {', '.join(changed) if changed else 'nothing'} changed")
     return output.OK
 
 

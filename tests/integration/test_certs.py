@@ -91,7 +91,12 @@ async def test_admission_config_writes_the_callers_files(plane, namespace, confi
     capsys.readouterr()
     assert await run(f"--out={out}", *common, "--user=127.0.0.1:9443", "-o", "json", action="admission-config") == 0
     written = {path.name for path in out.iterdir()}
-    assert set(json.loads(capsys.readouterr().out)["changed"]) >= {"apiserver", "scheduler", "ca.crt", "admission.yaml"}
+    assert set(json.loads(capsys.readouterr().out)["changed"]) >= {
+        "apiserver.crt",
+        "scheduler.key",
+        "ca.crt",
+        "admission.yaml",
+    }
     assert written >= {"apiserver.crt", "apiserver.key", "scheduler.key", "ca.crt", "admission.yaml", "kubeconfig.yaml"}
     assert await run(f"--out={out}", *common, "--user=127.0.0.1:9443", action="admission-config") == 0
     assert "nothing changed" in capsys.readouterr().out

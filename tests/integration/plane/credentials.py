@@ -25,7 +25,7 @@ class Credentials:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         self.authority = pki.issue_ca("railwright-tests", now=_now(), lifetime=_LIFETIME)
-        files.write(folder, "ca", self.authority)
+        files.write_changed(folder, files.name_files("ca", self.authority))
         self.ca = folder / "ca.crt"
         self.server("plane", ("kubernetes.default.svc",))
         self.client("admin", "admin", ("system:masters",))
@@ -54,9 +54,8 @@ class Credentials:
             "clusters": [{"name": "plane", "cluster": {"server": server, "certificate-authority": str(self.ca)}}],
             "users": [{"name": user, "user": {"client-certificate": certificate, "client-key": key}}],
         }
-        path = self.folder / f"{name}.kubeconfig"
-        files.replace(path, yaml.safe_dump(document).encode(), files.KEY_MODE)
-        return path
+        files.write_changed(self.folder, {f"{name}.kubeconfig": yaml.safe_dump(document).encode()})
+        return self.folder / f"{name}.kubeconfig"
 
     def context(self, *, anonymous: bool = False) -> ssl.SSLContext:
         """Return the TLS context of a client that trusts the CA and, unless anonymous, is the admin."""
@@ -83,7 +82,7 @@ class Credentials:
             now=_now(),
             lifetime=_LIFETIME,
         )
-        files.write(self.folder, name, pair)
+        files.write_changed(self.folder, files.name_files(name, pair))
         return self.paths(name)
 
     def _write_service_account_keys(self) -> None:
@@ -92,8 +91,7 @@ class Credentials:
         public = private.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        files.replace(self.folder / "sa.key", pair.key_pem, files.KEY_MODE)
-        files.replace(self.folder / "sa.pub", public, files.CERTIFICATE_MODE)
+        files.write_changed(self.folder, {"sa.key": pair.key_pem, "sa.pub": public})
 
 
 def sign_token(key: pathlib.Path, claims: Mapping[str, Any]) -> str:

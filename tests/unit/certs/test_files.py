@@ -9,44 +9,40 @@ import yaml
 
 from certs import files, pki
 
-PAIR = pki.Pair(b"certificate", b"key")
-
-
-def test_a_pair_comes_back_as_written(tmp_path):
-    files.write(tmp_path / "new" / "folder", "webhook", PAIR)
-    assert files.read(tmp_path / "new" / "folder", "webhook") == PAIR
+PAIR = files.name_files("webhook", pki.Pair(b"certificate", b"key"))
 
 
 def test_only_the_owner_reads_a_key_under_any_umask(tmp_path):
     old = os.umask(0)
     try:
-        files.write(tmp_path / "out", "webhook", PAIR)
+        files.write_changed(tmp_path / "new" / "out", PAIR)
     finally:
         os.umask(old)
-    assert stat.S_IMODE((tmp_path / "out" / "webhook.key").stat().st_mode) == 0o600
-    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
-    assert stat.S_IMODE((tmp_path / "out" / "webhook.crt").stat().st_mode) == 0o644
+    out = tmp_path / "new" / "out"
+    assert (out / "webhook.crt").read_bytes() == b"certificate"
+    assert stat.S_IMODE((out / "webhook.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700
+    assert stat.S_IMODE((out / "webhook.crt").stat().st_mode) == 0o644
 
 
-def test_a_certificate_without_its_key_is_not_read(tmp_path):
-    files.write(tmp_path, "webhook", PAIR)
-    (tmp_path / "webhook.key").unlink()
-    assert files.read(tmp_path, "webhook") is None
-
-
-def test_an_open_file_keeps_its_old_content(tmp_path):
-    files.write(tmp_path, "webhook", PAIR)
+def test_only_changed_files_are_written_and_an_open_one_keeps_its_old_content(tmp_path):
+    assert files.write_changed(tmp_path, PAIR) == ["webhook.key", "webhook.crt"]
+    assert files.write_changed(tmp_path, PAIR) == []
     with (tmp_path / "webhook.key").open("rb") as reader:
-        files.write(tmp_path, "webhook", pki.Pair(b"certificate 2", b"key 2"))
+        assert files.write_changed(tmp_path, {**PAIR, "webhook.key": b"key 2"}) == ["webhook.key"]
         assert reader.read() == b"key"
-    assert files.read(tmp_path, "webhook") == pki.Pair(b"certificate 2", b"key 2")
+    assert (tmp_path / "webhook.key").read_bytes() == b"key 2"
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_key_in_a_temporary_one(tmp_path):
-    (tmp_path / "webhook.key").mkdir()  # a rename onto a folder fails
+def test_a_failed_write_leaves_the_old_file_and_no_key_in_a_temporary_one(tmp_path, monkeypatch):
+    def fail(source, target):
+        raise OSError(28, "No space left on device", str(target))
+
+    files.write_changed(tmp_path, PAIR)
+    monkeypatch.setattr(pathlib.Path, "replace", fail)
     with pytest.raises(OSError, match=r"webhook\.key"):
-        files.write(tmp_path, "webhook", PAIR)
-    assert [path.name for path in tmp_path.iterdir()] == ["webhook.key"]
+        files.write_changed(tmp_path, {**PAIR, "webhook.key": b"key 2"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == PAIR
 
 
 PLACE = pathlib.PurePosixPath("/etc/kubernetes/railwright")
