@@ -23,7 +23,6 @@ from railwright.cli import output
 from railwright.cli.__main__ import main
 from railwright.cli.checking import command, reader, rows
 from railwright.cluster import client as clients
-from railwright.fabric import names
 from railwright.serving import metrics
 
 FIRST = b"\xe2\x88\x9a API server answers: http://127.0.0.1:"  # √
@@ -115,6 +114,13 @@ async def test_a_missing_installation_ends_the_run_with_the_command(installation
     ]
 
 
+async def test_the_requested_namespace_is_checked_and_named_in_fixes(installation):
+    code, out, _ = await processes.finish(await start(installation, "-n", "elsewhere"))
+    assert code == 1
+    assert "namespace elsewhere does not exist" in out
+    assert "helm install railwright CHART -n elsewhere --create-namespace" in out
+
+
 async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installation):
     statuses = [deployment.pop("status") for deployment in installation.trees["deployments"]]
     process = await start(installation, "--wait", "60", "-v")
@@ -159,7 +165,7 @@ async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp
     picture = installations.ROOT / "docs" / "check.svg" if pictures else tmp_path / "check.svg"
     installation.trees["networks"].pop()
     client = await clients.connect(installation.kubeconfig)
-    snapshot = await reader.read(client, "railwright-system")
+    snapshot = await reader.read(client)
     await client.close()
     lines = command.format_report([*rows.run(command.select_rows(), snapshot)])
     screen = console.Console(record=True, highlight=False, width=140, file=io.StringIO())
@@ -198,7 +204,7 @@ async def test_an_unreadable_source_has_a_reason_and_stops_nothing(cluster, tmp_
     cluster.stored["/version"] = {"gitVersion": "v1.35.0"}
     cluster.fault = lambda asked: 403 if asked.method == "POST" else FAULTS.get(asked.path.rpartition("/")[2])
     async with api_stub.connected(tmp_path, cluster.port) as client:
-        seen = await reader.read(client, "railwright-system")
+        seen = await reader.read(client)
     assert seen.unread["own-pods"] == "you may not list pods -n railwright-system (403 Forbidden)"
     assert "list pods -A" in seen.forbidden
     assert "answers 500 Internal Server Error: no; " in seen.unread["kube-system"]
@@ -253,7 +259,7 @@ async def test_the_requests_that_the_extenders_pods_have_answered_are_read_throu
     }
     client = await clients.connect(installation.kubeconfig)
     try:
-        seen = await reader.read(client, names.NAMESPACE)
+        seen = await reader.read(client)
     finally:
         await client.close()
     assert seen.scheduler_requests == {"railwright-extender-0": 2}

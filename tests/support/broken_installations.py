@@ -236,7 +236,7 @@ def add_preflights(failing, *, phase="Failed", passing=0, hours=0, label="roce")
             is_passed = index >= failing
             pod["status"] = {"phase": "Running" if is_passed else phase, "startTime": start}
             pod["status"]["initContainerStatuses"] = [status]
-            trees["failed-pods" if pod["status"]["phase"] == "Failed" else "pods"].append(pod)
+            trees["pods"].append(pod)
 
     return change
 
@@ -261,25 +261,25 @@ BREAKS = {
     "another release": (set_image, "images", "warn", "0.0.9"),
     "no secret": (clear(f"{WEBHOOK}-secret"), "webhook-certificate", "fail", "railwright-webhook-tls does not exist"),
     "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "webhook-certificate", "fail",
-               "is not a certificate"),
-    "another key": (mix_pair, "webhook-certificate", "fail", "not the key"),
+               "is no certificate"),
+    "another key": (mix_pair, "webhook-certificate", "fail", "not its key"),
     "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
         data=installations.secret(installations.pair("localhost")[0])["data"]), "extender-certificate", "fail",
         "railwright-extender.railwright-system.svc"),
     "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "entries-match",
                         "fail",
-                        "calls Service railwright-system/rw"),
+                        "Service is railwright-system/rw, expected railwright-system/railwright-webhook"),
     "another host": (certify_another_host, "webhook-certificate", "fail", f"{WEBHOOK}.railwright-system.svc"),
     "expired": (issue_certificate(days=30, left=-1), "webhook-certificate", "fail", "expired"),
     "a future": (issue_certificate(days=30, left=31), "webhook-certificate", "fail", "valid only from"),
     "soon": (issue_certificate(days=90, left=20), "webhook-certificate", "warn", "20 days left of 90 days"),
     "no extender secret": (clear(f"{EXTENDER}-secret"), "extender-certificate", "fail", "does not exist"),
     "extender's other key": (lambda t: t[f"{EXTENDER}-secret"][0]["data"].update(
-        {"tls.key": t[f"{WEBHOOK}-secret"][0]["data"]["tls.key"]}), "extender-certificate", "fail", "not the key"),
+        {"tls.key": t[f"{WEBHOOK}-secret"][0]["data"]["tls.key"]}), "extender-certificate", "fail", "not its key"),
     "extender soon": (issue_certificate(EXTENDER, days=90, left=20), "extender-certificate", "warn", "20 days"),
     "another authority": (set_foreign_bundle, "ca-bundle", "fail", "namespaced-workloads.railwright.io"),
     "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
-                        "no caBundle"),
+                        "caBundle is empty"),
     "the authority ends": (issue_old_authority, "ca-bundle", "warn", "20 days"),
     "another writer": (overwrite, "ca-bundle", "warn", "MutatingWebhookConfiguration: cainjector overwrites"),
     "no configuration": (clear("mutating"), "entries-complete", "fail", "does not call the webhook"),
@@ -291,7 +291,7 @@ BREAKS = {
         "x.railwright.io"),
     "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "entries-match",
                      "fail",
-                     "/mutate, not /mutate/pods"),
+                     "path is /mutate, expected /mutate/pods"),
     "a rule short": (put_hook("workloads.railwright.io", [], "rules"), "entries-match", "fail",
                      "CREATE apps/deployments"),
     "a wide selector": (put_hook("pods.railwright.io", {}, "objectSelector"), "entries-match", "fail", "empty"),
@@ -301,10 +301,11 @@ BREAKS = {
                     "kube-system and railwright-system"),
     "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "entries-match", "warn", "Ignore"),
     "closed": (put_hook("namespaced-workloads.railwright.io", "Fail", "failurePolicy"), "entries-match", "warn",
-               "also blocks pods"),
-    "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "entries-match", "warn", "timeoutSeconds 30"),
+               "failurePolicy is Fail, expected Ignore"),
+    "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "entries-match", "warn",
+                    "timeoutSeconds is 30, expected 5 to 10"),
     "never again": (put_hook("pods.railwright.io", "Never", "reinvocationPolicy"), "entries-match",
-                    "fail", "changes by later webhooks are missed"),
+                    "fail", "reinvocationPolicy is Never, expected IfNeeded"),
     "no policy": (clear("policy"), "policy", "fail", "does not exist"),
     "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy", "fail", "it has x"),
     "a bad policy": (edit_policy("transport: roce", "transport: rocev2"), "policy", "fail",

@@ -114,7 +114,7 @@ def build_snapshot(trees: Trees, **more: Any) -> snapshots.Snapshot:
     objects = {
         name: [_convert(item, snapshots.SOURCES[name].view) for item in listed] for name, listed in trees.items()
     }
-    whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
+    whole = snapshots.Snapshot(NOW, "https://cluster:6443", objects=objects, **more)
     if not whole.dry_runs:
         whole.dry_runs = {fabric: _went_through(whole, fabric) for fabric in whole.fabrics}
     return whole

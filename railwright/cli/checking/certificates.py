@@ -5,17 +5,25 @@ Without permission to read Secrets, only the caBundle is checked.
 
 import base64
 import datetime as dt
-import itertools
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from cryptography import x509
 
 from certs import inventory, pki
 from railwright.cli.checking import installation, snapshots
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
-from railwright.cli.checking.snapshots import EXTENDER, WEBHOOK, Snapshot, find_named, get_path, read_options, require
+from railwright.cli.checking.snapshots import (
+    CERTS,
+    EXTENDER,
+    NAMESPACE,
+    WEBHOOK,
+    Snapshot,
+    find_named,
+    get_path,
+    read_options,
+    require,
+)
 from railwright.fabric import text
 
 GROUP = "certificates"
@@ -23,9 +31,8 @@ GROUP = "certificates"
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
 _WEBHOOK_SECRET = f"{WEBHOOK}-secret"
 _WAIT = "just after an installation, wait for the certificates first: railwright check --wait; otherwise: "
-_ROTATE = "railwright certs rotate (cert-manager: kubectl -n {namespace} describe certificates)"
-_READ_LOG = "railwright certs rotate; the log says why rotation failed: kubectl -n {namespace} logs deployment/{certs}"
-_Chain = Sequence[x509.Certificate]  # of a Secret: the serving certificate first, then its issuers
+_ROTATE = f"railwright certs rotate (cert-manager: kubectl -n {NAMESPACE} describe certificates)"
+_READ_LOG = f"railwright certs rotate; the log says why rotation failed: kubectl -n {NAMESPACE} logs deployment/{CERTS}"
 
 
 @row(_ROTATE)
@@ -43,7 +50,7 @@ def check_webhook_certificate(snapshot: Snapshot) -> Assessment:
     """
     urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks or ({},)]
     # the API server sends the Service's DNS name by SNI; the row entries-match reports other Services
-    service = f"{WEBHOOK}.{snapshot.namespace}.svc"
+    service = f"{WEBHOOK}.{NAMESPACE}.svc"
     return _check_certificate(
         snapshot, WEBHOOK, [urllib.parse.urlsplit(url).hostname or url if url else service for url in urls]
     )
@@ -58,22 +65,19 @@ def check_extender_certificate(snapshot: Snapshot) -> Assessment:
     """
     options = read_options(installation.get_deployment(snapshot, EXTENDER))
     require("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
-    return _check_certificate(snapshot, EXTENDER, [f"{EXTENDER}.{snapshot.namespace}.svc"])
+    return _check_certificate(snapshot, EXTENDER, [f"{EXTENDER}.{NAMESPACE}.svc"])
 
 
 def _check_certificate(snapshot: Snapshot, server: str, hosts: Iterable[str]) -> Assessment:
     secret, name = snapshot.find(f"{server}-secret"), snapshots.SECRETS[server]
-    if secret is None:
-        return fail(f"Secret {name} does not exist in namespace {snapshot.namespace}", _WAIT + _ROTATE)
-    try:
-        certificate = _parse(secret, "data", "tls.crt")[0]
-        is_pair = pki.is_key_of(certificate, _decode(secret, "data", "tls.key"))
-    except (ValueError, TypeError) as error:
-        return fail(f"Secret {name}: {error}")
-    if not is_pair:
+    pair = secret.read_pair() if secret else None
+    if pair is None:
+        return fail(f"Secret {name} does not exist in namespace {NAMESPACE}, or is empty", _WAIT + _ROTATE)
+    certificate = pki.load_certificate(pair)
+    if certificate is None:
         return fail(
-            "tls.key is not the key of tls.crt: the server cannot load it",
-            f"kubectl -n {snapshot.namespace} delete secret {name}, then: railwright certs rotate",
+            f"Secret {name}: tls.crt is no certificate, or tls.key is not its key: the server cannot load them",
+            f"kubectl -n {NAMESPACE} delete secret {name}, then: railwright certs rotate",
         )
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if snapshot.now >= end:
@@ -115,17 +119,15 @@ def check_ca_bundle(snapshot: Snapshot) -> Assessment:
     snapshot.require("mutating", "validating")
     hooks, secret = snapshot.hooks, find_named(snapshot.peek(_WEBHOOK_SECRET))
     require(hooks, "there is no webhook configuration of railwright")
-    chain = _parse(secret, "data", "tls.crt") if secret else ()
+    pair = secret and secret.read_pair()
     problems, ends = [], []
     for hook in hooks:
-        try:
-            signer = _find_signer(chain, _parse(hook, "clientConfig", "caBundle"))
-        except ValueError as error:
-            problems.append(f"{hook.get('name')}: {error}")
-            continue
-        if signer is not None:
-            ends.append(signer.not_valid_after_utc)
-        elif chain:
+        trusted = pki.split_bundle(base64.b64decode(get_path(hook, "clientConfig", "caBundle") or ""))
+        if not trusted:
+            problems.append(f"{hook.get('name')}: its caBundle is empty, or no certificate in PEM format")
+        elif pair and (issuer := pki.find_issuer(pair.certificate_pem, trusted)):
+            ends.append(x509.load_pem_x509_certificate(issuer).not_valid_after_utc)
+        elif pair:
             problems.append(f"{hook.get('name')}: its caBundle does not verify the webhook's certificate")
     writers = [f"{event.involved_object.kind}: {event.message}" for event in snapshot.list_recent("overwritten")[:1]]
     if problems:
@@ -141,40 +143,9 @@ def check_ca_bundle(snapshot: Snapshot) -> Assessment:
     return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {end:%Y-%m-%d}")
 
 
-def _find_signer(chain: _Chain, ca_bundle: _Chain) -> x509.Certificate | None:
-    """Return the CA certificate in a caBundle that verifies a chain; None if there is none."""
-    if not chain or not all(pki.is_signed_by(certificate, issuer) for certificate, issuer in itertools.pairwise(chain)):
-        return None
-    last = chain[-1]
-    return next((issuer for issuer in ca_bundle if last == issuer or pki.is_signed_by(last, issuer)), None)
-
-
 def _covers(certificate: x509.Certificate, host: str) -> bool:
-    try:
-        subject_names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return False
-    covered = {str(name.value) for name in subject_names}
+    covered = {str(name.value) for name in pki.find_extension(certificate, x509.SubjectAlternativeName) or ()}
     return host in covered or f"*.{host.partition('.')[2]}" in covered
-
-
-def _parse(tree: Mapping[str, Any], *path: str) -> _Chain:
-    """Return the certificates in a field. Raise ValueError with the problem as its text."""
-    pem = _decode(tree, *path)
-    try:
-        return x509.load_pem_x509_certificates(pem)
-    except ValueError:
-        raise ValueError("is not a certificate in PEM format") from None
-
-
-def _decode(tree: Any, *path: str) -> bytes:
-    encoded = get_path(tree, *path)
-    if not encoded:
-        raise ValueError(f"has no {path[-1]}")
-    try:
-        return base64.b64decode(encoded)
-    except ValueError:
-        raise ValueError("is not base64") from None
 
 
 def _format_duration(time: dt.timedelta) -> str:

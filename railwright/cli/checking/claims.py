@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, assess_problems, fail, row, warn
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import text
@@ -16,7 +17,7 @@ from railwright.fabric.policy import claimed_rails
 GROUP = "claims"
 
 _CREATE_CLASS = (
-    "install the driver with its class, or correct claims.deviceClass: kubectl get deviceclasses; {edit policy}"
+    f"install the driver with its class, or correct claims.deviceClass: kubectl get deviceclasses; {rows.EDIT_POLICY}"
 )
 
 
@@ -37,7 +38,7 @@ def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.Cl
 
 
 @row(
-    "correct what identifies the rail: kubectl get resourceslices -o yaml; {edit policy}",
+    f"correct what identifies the rail: kubectl get resourceslices -o yaml; {rows.EDIT_POLICY}",
     after="policy",
     each=_list_claimed_fabrics,
 )
@@ -119,7 +120,7 @@ def _find_rail_problem(rail: claim_templates.ClaimedRail, offer: _Offer, devices
 
 
 @row(
-    "pair by an attribute that both drivers publish: {edit policy}",
+    f"pair by an attribute that both drivers publish: {rows.EDIT_POLICY}",
     after="policy claim-devices",
     each=_list_claimed_fabrics,
 )

@@ -27,6 +27,7 @@ from railwright.cli.checking import (
     scheduling,
 )
 from railwright.cli.checking.rows import PROBLEMS, Result, Row, State
+from railwright.cli.checking.snapshots import NAMESPACE
 from railwright.cli.output import Line
 from railwright.cluster import client as clients
 from railwright.fabric import text, version
@@ -136,28 +137,23 @@ def explain(anchor: str) -> int:
         raise output.UnreadableError(f"--explain: there is no row {anchor};{suggestion}")
     item = found[anchor]
     output.print_styled((anchor, "bold"), (f": {item.name}", ""))
-    print(f"\n{item.text}\n\nFix: {format_fix(item)}".replace("`", ""))
+    print(f"\n{item.text}\n\nFix: {rows.fill_placeholders(item.fix)}".replace("`", ""))
     return output.OK
-
-
-def format_fix(item: rows.Row) -> str:
-    """Return the fix of a row for an installation by the manifests."""
-    return rows.fill_placeholders(item.fix, rows.EXAMPLE)
 
 
 # --- the command --------------------------------------------------------------------------------------------
 
 
-async def check(client: clients.Client, arguments: argparse.Namespace, namespace: str, problem: str) -> int:
+async def check(client: clients.Client, arguments: argparse.Namespace, problem: str) -> int:
     """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read.
 
-    Without --allow-unread, 2 also if the caller may not read some objects. `namespace` is that of the
-    installation. `problem` is the error of a request that has just failed, so the first check sends none.
+    Without --allow-unread, 2 also if the caller may not read some objects. `problem` is the error of a
+    request that has just failed, so the first check sends none.
     """
-    results = await _run_until_passed(client, arguments, namespace, problem)
+    results = await _run_until_passed(client, arguments, problem)
     code = get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
     if formats.is_document(arguments.output):
-        document = build_document(results, server=client.host, namespace=namespace, good=code == output.OK)
+        document = build_document(results, server=client.host, good=code == output.OK)
         formats.print_document(document, arguments.output)
     else:
         output.print_lines(format_report(results, verbose=arguments.verbose))
@@ -189,15 +185,13 @@ def _is_unreachable(results: Sequence[Result]) -> bool:
     return any(result.unread and result.state is State.FAIL for result in results)
 
 
-async def _run_until_passed(
-    client: clients.Client, arguments: argparse.Namespace, namespace: str, problem: str
-) -> list[Result]:
+async def _run_until_passed(client: clients.Client, arguments: argparse.Namespace, problem: str) -> list[Result]:
     """Run the checks and return the results. With --wait, repeat them until none fails or the time is up."""
     end, status, told = time.monotonic() + arguments.wait, f"reading {client.host}", ""
     probing, before = arguments.namespace_for_probe, arguments.pre
     while True:
         with output.show_progress(status):
-            snapshot = await reader.read(client, namespace, probing=probing, before=before, problem=problem)
+            snapshot = await reader.read(client, probing=probing, before=before, problem=problem)
         results = [*rows.run(select_rows(before=before), snapshot)]
         if time.monotonic() >= end or not _has_failures(results, strict=arguments.strict):
             return results
@@ -213,13 +207,13 @@ async def _run_until_passed(
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
 
 
-def build_document(results: Sequence[Result], *, server: str, namespace: str, good: bool) -> Any:
+def build_document(results: Sequence[Result], *, server: str, good: bool) -> Any:
     """Return the output of `-o json`, as docs/reference/check.md has it. Fields are added, never renamed or removed."""
     counts = collections.Counter(result.state for result in results)
     return {
         "version": version.VERSION,
         "server": server,
-        "namespace": namespace,
+        "namespace": NAMESPACE,
         "ok": good,
         "counts": {state.value: counts[state] for state in State},
         "checks": list(results),

@@ -9,6 +9,7 @@ from railwright.cli.checking.rows import Assessment, State, fail, ok, row, skip,
 from railwright.cli.checking.snapshots import (
     CERTS,
     EXTENDER,
+    NAMESPACE,
     WEBHOOK,
     Snapshot,
     find_named,
@@ -25,7 +26,7 @@ GROUP = "installation"
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
 _INSTALL = (
-    "helm install railwright CHART -n {namespace} --create-namespace, or kubectl apply -k FOLDER (with your "
+    f"helm install railwright CHART -n {NAMESPACE} --create-namespace, or kubectl apply -k FOLDER (with your "
     "kustomization.yaml). If it is in another namespace: railwright check -n NAMESPACE"
 )
 
@@ -68,27 +69,27 @@ def check_installed(snapshot: Snapshot) -> Assessment:
     checked. CHART is the chart of the release, `manifests/chart` in its source. FOLDER is a folder of your own, whose
     `kustomization.yaml` names `manifests/base` as a resource and sets the image.
     """
-    manifest = find_named(snapshot.peek("namespaces"), snapshot.namespace)
+    manifest = find_named(snapshot.peek("namespaces"), NAMESPACE)
     if manifest is None and "namespaces" not in snapshot.unread:
-        return fail(f"namespace {snapshot.namespace} does not exist")
+        return fail(f"namespace {NAMESPACE} does not exist")
     if get_path(manifest, "metadata", "deletionTimestamp"):
-        namespace = f"namespace {snapshot.namespace}"
+        namespace = f"namespace {NAMESPACE}"
         fix = f"wait until the namespace is gone (kubectl get {namespace}), then install again: {_INSTALL}"
         return fail(f"{namespace} is being deleted", fix)
     if not any(snapshot.find("deployments", name) for name in (WEBHOOK, EXTENDER, CERTS)):
-        return fail(f"namespace {snapshot.namespace} has none of its Deployments")
+        return fail(f"namespace {NAMESPACE} has none of its Deployments")
     if snapshot.find("deployments", WEBHOOK) is None:
         return fail(
-            f"Deployment {WEBHOOK} does not exist in namespace {snapshot.namespace}",
+            f"Deployment {WEBHOOK} does not exist in namespace {NAMESPACE}",
             "apply the Deployment again: {apply}",
         )
-    if (snapshot.namespace, installed_names.POLICY) == (names.NAMESPACE, names.POLICY_CONFIGMAP):
-        return ok(snapshot.namespace)
-    variables = f"RAILWRIGHT_NAMESPACE={snapshot.namespace} RAILWRIGHT_INSTALLATION={installed_names.INSTALLATION}"
-    return ok(f"{snapshot.namespace}; other commands find this namespace by: export {variables}")
+    if (NAMESPACE, installed_names.POLICY) == (names.NAMESPACE, names.POLICY_CONFIGMAP):
+        return ok(NAMESPACE)
+    variables = f"RAILWRIGHT_NAMESPACE={NAMESPACE} RAILWRIGHT_INSTALLATION={installed_names.INSTALLATION}"
+    return ok(f"{NAMESPACE}; other commands find this namespace by: export {variables}")
 
 
-@row("kubectl -n {namespace} logs deployment/{webhook}")
+@row(f"kubectl -n {NAMESPACE} logs deployment/{WEBHOOK}")
 def check_webhook_replicas(snapshot: Snapshot) -> Assessment:
     """Webhook is ready, with at least two replicas.
 
@@ -102,7 +103,7 @@ def check_webhook_replicas(snapshot: Snapshot) -> Assessment:
     if (get_path(deployment, "spec", "replicas") or 1) < 2:
         return warn(
             "1 replica: opted-in pods cannot be created while the webhook restarts or its node is drained",
-            "kubectl -n {namespace} scale deployment {webhook} --replicas=2",
+            f"kubectl -n {NAMESPACE} scale deployment {WEBHOOK} --replicas=2",
         )
     return ok(readiness.detail)
 
@@ -137,15 +138,12 @@ def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:
     desired = 1 if desired is None else int(desired)
     ready = int(get_path(deployment, "status", "readyReplicas") or 0)
     if desired == 0:
-        return fail("scaled to 0", f"kubectl -n {snapshot.namespace} scale deployment {name} --replicas=2")
+        return fail("scaled to 0", f"kubectl -n {NAMESPACE} scale deployment {name} --replicas=2")
     if ready >= desired:
         return ok(f"{ready} of {desired}")
-    labels = get_map(deployment, "spec", "selector", "matchLabels")
     reasons = [
         f"{get_path(pod, 'metadata', 'name')}: {why}"
-        for pod in snapshot.peek("own-pods")
-        if labels.items() <= get_map(pod, "metadata", "labels").items()
-        and not get_path(pod, "metadata", "deletionTimestamp")
+        for pod in snapshot.list_server_pods(name)
         for why in _find_reasons(pod)
     ]
     detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
@@ -153,8 +151,9 @@ def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:
     if not has_policy and name in (WEBHOOK, EXTENDER):
         missing = f"ConfigMap {snapshots.POLICY} does not exist"
         return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
+    labels = get_map(deployment, "spec", "selector", "matchLabels")
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
-    return fail(detail, f"kubectl -n {snapshot.namespace} describe pods -l {selector}")
+    return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}")
 
 
 def _find_reasons(pod: Any) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, assess_problems, fail, ok, row, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path, require
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
@@ -102,7 +103,7 @@ def check_accelerators(snapshot: Snapshot) -> Assessment:
 
 
 @row(
-    "create it, or correct its name in the policy: kubectl get net-attach-def -A; {edit policy}",
+    f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {rows.EDIT_POLICY}",
     after="policy multus",
     each=list_fabrics,
 )
@@ -135,7 +136,7 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         for rail, network in own.items()
         if _get_pool(network) not in (None, rail.resource) and not fabric.claims
     )
-    equal = f"set both to the same value: {{edit policy}}, or annotation {names.NAD_RESOURCE_NAME} of the network"
+    equal = f"set both to the same value: {rows.EDIT_POLICY}, or annotation {names.NAD_RESOURCE_NAME} of the network"
     return assess_problems(different, text.format_count(len(rails), "network"), bad=functools.partial(fail, fix=equal))
 
 
@@ -171,7 +172,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     if unbound and not has_devices and fabric.transport not in _WITHOUT_POOLS:
         return warn(
             f"no device pool for {text.join_first(unbound, 5)}, and /dev/infiniband is not mounted",
-            "set `resource` of the rails, or `mounts.devInfiniband`: {edit policy}",
+            f"set `resource` of the rails, or `mounts.devInfiniband`: {rows.EDIT_POLICY}",
         )
     pools, nodes = require(_list_pools(fabric), "no rail has a device pool"), snapshot.cluster.nodes.values()
     counts = {name: sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools}
@@ -236,7 +237,7 @@ def check_broken_rails(snapshot: Snapshot) -> Assessment:
 
 
 @row(
-    "correct `nodeShapes[].match`: {edit policy}; to list labels: kubectl get nodes --show-labels",
+    f"correct `nodeShapes[].match`: {rows.EDIT_POLICY}; to list labels: kubectl get nodes --show-labels",
     after="policy",
 )
 def check_node_shapes(snapshot: Snapshot) -> Assessment:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from railwright.cli.checking import snapshots
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
-from railwright.cli.checking.snapshots import CERTS, EXTENDER, WEBHOOK, Snapshot, find_named, get_path
+from railwright.cli.checking.snapshots import CERTS, EXTENDER, NAMESPACE, WEBHOOK, Snapshot, find_named, get_path
 from railwright.cluster import errors, installed_names
 from railwright.cluster.errors import Permission
 from railwright.fabric import text
@@ -42,7 +42,7 @@ def list_permissions(server: str, snapshot: Snapshot) -> Iterator[Permission]:
     for rule in json.loads(content.replace("{installation}", installed_names.INSTALLATION))[server]:
         if rule.get("claims") and not has_claims:
             continue
-        namespace = snapshot.namespace if rule["namespaced"] else ""
+        namespace = NAMESPACE if rule["namespaced"] else ""
         for group, item, name in itertools.product(
             rule["apiGroups"], rule["resources"], rule.get("resourceNames", ("",))
         ):
@@ -72,7 +72,7 @@ def check_server_permissions(snapshot: Snapshot) -> Assessment:
     denied = {(permission.verb, permission.resource) for permission in itertools.chain(*snapshot.denied.values())}
     if ("create", "resourceclaimtemplates") in denied:  # of the webhook alone; the extender reads by its own role
         fix = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}; if others are lacking too, {fix}"
-    user = errors.format_user(snapshot.namespace, account)
+    user = errors.format_user(NAMESPACE, account)
     return fail("; ".join(lacking), f"{fix}; to verify: kubectl auth can-i {first} --as={user}")
 
 

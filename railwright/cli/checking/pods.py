@@ -14,6 +14,8 @@ from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
     NAME_LABEL,
+    NAMESPACE,
+    WEBHOOK,
     WORKLOADS,
     DryRun,
     SkipError,
@@ -46,8 +48,7 @@ def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
     allowed = [
         (labels.get(NAME_LABEL) != "default", namespace)  # `default` exists in every cluster, so it is the first
         for namespace, labels in snapshot.namespace_labels.items()
-        if snapshot.fabrics[fabric].allows_namespace(labels)
-        and namespace not in {"kube-system", snapshot.namespace, *deleted}
+        if snapshot.fabrics[fabric].allows_namespace(labels) and namespace not in {"kube-system", NAMESPACE, *deleted}
     ]
     require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
     if given and given not in [namespace for _, namespace in allowed]:
@@ -55,7 +56,7 @@ def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
             cause = f"namespace {given} does not exist"
         elif given in deleted:
             cause = f"namespace {given} is being deleted"
-        elif given in {"kube-system", snapshot.namespace}:
+        elif given in {"kube-system", NAMESPACE}:
             cause = f"railwright injects no pods in namespace {given}"
         else:
             cause = f"the labels of namespace {given} do not match `namespaces` of fabric {fabric}"
@@ -82,8 +83,8 @@ def _list_dry_runs(snapshot: Snapshot) -> Mapping[str, DryRun]:
 
 
 @row(
-    "the detail is the API server's error; the webhook's log has more: kubectl -n {namespace} logs "
-    "deployment/{webhook}",
+    f"the detail is the API server's error; the webhook's log has more: kubectl -n {NAMESPACE} logs "
+    f"deployment/{WEBHOOK}",
     each=_list_dry_runs,
     after="webhook-replicas webhook-certificate ca-bundle entries-complete entries-match policy rail-networks",
 )
@@ -119,8 +120,8 @@ def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
         return ok(f"{location}, by policy {expected[:15]}")
     return fail(
         f"the webhook uses {digest[:15] or 'an unknown policy'}, the ConfigMap has {expected[:15]}",
-        "a new policy takes effect within a second; if this persists, read the webhook's log: kubectl -n {namespace} "
-        "logs deployment/{webhook}",
+        f"a new policy takes effect within a second; if this persists, read the webhook's log: kubectl -n {NAMESPACE} "
+        f"logs deployment/{WEBHOOK}",
     )
 
 
@@ -143,7 +144,7 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
     so many annotations (over 48,000 characters) that the record may not have fit.
     """
     labels, accelerators = snapshot.namespace_labels, snapshot.policy.accelerators if snapshot.policy else ()
-    excluded, all_pods = snapshot.excluded_namespaces, snapshot.get_all("pods")
+    excluded, all_pods = snapshot.excluded_namespaces, snapshot.live_pods
     injected = sum(names.INJECTION in pod.metadata.annotations for pod in all_pods)
     missing = [
         pod.metadata.full_name
@@ -159,8 +160,8 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
 
 
 @row(
-    "put the fabric back under its old name: {edit policy}; or label the workloads with a fabric of the policy, and "
-    "create their pods again",
+    f"put the fabric back under its old name: {rows.EDIT_POLICY}; or label the workloads with a fabric of the policy, "
+    "and create their pods again",
     after="policy",
 )
 def check_pod_fabrics(snapshot: Snapshot) -> Assessment:
@@ -173,7 +174,7 @@ def check_pod_fabrics(snapshot: Snapshot) -> Assessment:
     policy, excluded = snapshot.require_policy(), snapshot.excluded_namespaces
     fabrics = [
         (intent.find_fabric_name(pod, policy), pod.metadata.namespace)
-        for pod in snapshot.get_all("pods")
+        for pod in snapshot.live_pods
         if pod.metadata.namespace not in excluded
         and pod.metadata.deletion_timestamp is None
         and opt_in.MIRROR not in pod.metadata.annotations
@@ -247,7 +248,7 @@ def check_preflight_image(snapshot: Snapshot) -> Assessment:
     """
     waiting = [
         (pod.metadata.full_name, container.image)
-        for pod in snapshot.get_all("pods")
+        for pod in snapshot.live_pods
         for status in pod.status.init_container_statuses or ()
         if status.name == names.PREFLIGHT_CONTAINER and get_path(status.state, "waiting", "reason") in _NOT_PULLED
         for container in pod.spec.init_containers or ()
@@ -264,7 +265,7 @@ def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]
     policy = snapshot.require_policy()
     pods: dict[str, list[job_pods.Pod]] = defaultdict(list)
     begin = f"{snapshot.now - dt.timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
-    for pod in (*snapshot.get_all("pods"), *snapshot.get_all("failed-pods")):
+    for pod in snapshot.get_all("pods"):
         if (
             any(container.name == names.PREFLIGHT_CONTAINER for container in pod.spec.init_containers or ())
             and pod.metadata.deletion_timestamp is None
@@ -275,7 +276,7 @@ def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]
 
 
 @row(
-    "the message names the rail and what it lacks on the node: correct the fabric ({edit policy}) or the node; "
+    f"the message names the rail and what it lacks on the node: correct the fabric ({rows.EDIT_POLICY}) or the node; "
     "railwright explain pod/NAME -n NAMESPACE shows the node and the rails of a pod; then create the job again",
     each=_list_preflights,
     after="policy",
@@ -304,7 +305,7 @@ def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Assessm
 def _find_newest_pods(snapshot: Snapshot) -> Mapping[tuple[str, str, str], str]:
     """Return the creation time of the newest pod of each owner."""
     newest: dict[tuple[str, str, str], str] = {}
-    for pod in snapshot.get_all("pods"):
+    for pod in snapshot.live_pods:
         if owner := pod.metadata.controller:
             key = pod.metadata.namespace, owner.kind, owner.name
             newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")

@@ -9,13 +9,22 @@ import datetime as dt
 import functools
 import re
 from typing import Any
-from urllib import parse
 
 import msgspec
 
 from railwright.cli import cluster_access
 from railwright.cli.checking import permissions, pods
-from railwright.cli.checking.snapshots import SOURCES, DryRun, SkipError, Snapshot, get_list, get_path
+from railwright.cli.checking.snapshots import (
+    EXTENDER,
+    NAMESPACE,
+    OWN,
+    SOURCES,
+    DryRun,
+    SkipError,
+    Snapshot,
+    get_list,
+    get_path,
+)
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 
@@ -27,15 +36,13 @@ _ANSWERED = re.compile(
 )
 
 
-async def read(
-    client: clients.Client, namespace: str, *, probing: str = "", before: bool = False, problem: str = ""
-) -> Snapshot:
+async def read(client: clients.Client, *, probing: str = "", before: bool = False, problem: str = "") -> Snapshot:
     """Return a snapshot of a cluster. Sources that cannot be read are in `unread`; nothing is raised.
 
     `probing` is the namespace for dry runs ("" for the first that may use the fabric). With `before` (--pre), objects
     of the installation are not read. With `problem`, the error of the connection, nothing is read.
     """
-    snapshot = Snapshot(namespace, dt.datetime.now(dt.UTC), client.host)
+    snapshot = Snapshot(dt.datetime.now(dt.UTC), client.host)
     if problem:
         snapshot.unread["version"] = problem
     else:
@@ -47,23 +54,25 @@ async def read(
     if not before:
         await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot, probing), snapshot.fabrics)
         await _review_servers(client, snapshot)
-        await cluster_access.gather(functools.partial(_count_requests, client, snapshot), snapshot.extender_pods)
+        await cluster_access.gather(
+            functools.partial(_count_requests, client, snapshot), snapshot.list_server_pods(EXTENDER)
+        )
     return snapshot
 
 
 async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
-    source, namespace = SOURCES[name], parse.quote(snapshot.namespace, safe="")
-    path = source.path.format(namespace=namespace)
+    source = SOURCES[name]
     try:
         if source.is_single:
-            snapshot.objects[name] = [watch_wire.decode_object(client, path, await client.get(path), source.view)]
+            body = await client.get(source.path)
+            snapshot.objects[name] = [watch_wire.decode_object(client, source.path, body, source.view)]
         else:
-            snapshot.objects[name] = await watch_wire.list_objects(client, path, source.view, source.query)
+            snapshot.objects[name] = await watch_wire.list_objects(client, source.path, source.view, source.query)
     except errors.ClusterError as error:
         if error.status == 404 and name != "version":
             snapshot.unknown |= set() if source.is_single else {name}
             return
-        _record(snapshot, name, source.right.format(namespace=snapshot.namespace), error)
+        _record(snapshot, name, source.right, error)
 
 
 def _record(snapshot: Snapshot, name: str, right: str, error: errors.ClusterError) -> None:
@@ -79,7 +88,7 @@ async def _review_servers(client: clients.Client, snapshot: Snapshot) -> None:
     try:
         for server, account in permissions.list_accounts(snapshot).items():
             needed = [*permissions.list_permissions(server, snapshot)]
-            review = functools.partial(cluster_access.review_access, client, snapshot.namespace, account)
+            review = functools.partial(cluster_access.review_access, client, NAMESPACE, account)
             answers = await cluster_access.gather(review, needed)
             denied = [permission for permission, allowed in zip(needed, answers, strict=True) if allowed is False]
             snapshot.denied |= {account: denied} if denied else {}
@@ -94,7 +103,7 @@ async def _count_requests(client: clients.Client, snapshot: Snapshot, pod: Any) 
     ports = [port for container in containers for port in get_list(container, "ports") if port.get("name") == "ops"]
     for port in ports:
         target = f"http:{name}:{port.get('containerPort')}"
-        path = f"/api/v1/namespaces/{parse.quote(snapshot.namespace, safe='')}/pods/{target}/proxy/metrics"
+        path = f"/api/v1/{OWN}/pods/{target}/proxy/metrics"
         with contextlib.suppress(errors.ClusterError, TimeoutError):
             async with asyncio.timeout(_METRICS_SECONDS):
                 metrics = await client.get(path)

@@ -1,11 +1,10 @@
 """Defines the rows of `railwright check` and runs them in order.
 
 A row is a function of a snapshot of the cluster with the decorator `row`. Its docstring is the explanation that
-`--explain` and docs/reference/check.md print; its fix has the names and the commands of the installation. A failed row
+`--explain` and docs/reference/check.md print; its fix has the commands of the installation. A failed row
 skips the rows that name it in `after`; a failed fatal row skips all others.
 """
 
-import datetime as dt
 import enum
 import functools
 import inspect
@@ -16,7 +15,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import snapshots
-from railwright.cli.checking.snapshots import CERTS, EXTENDER, POLICY, WEBHOOK, SkipError, get_map, get_path
+from railwright.cli.checking.snapshots import CERTS, EXTENDER, NAMESPACE, POLICY, WEBHOOK, SkipError, get_map, get_path
 from railwright.cluster import installed_names
 from railwright.fabric import text
 
@@ -61,7 +60,7 @@ class Row(msgspec.Struct, frozen=True):
 
     anchor: str
     name: str  # states the healthy condition
-    fix: str  # how to fix a failure, with the command; `fill_placeholders` replaces its placeholders
+    fix: str  # how to fix a failure, with the command, for `fill_placeholders`
     text: str  # explanation in Markdown
     assess: Callable[..., Assessment]  # of the snapshot, and with `each` of one subject
     each: Callable[[snapshots.Snapshot], Mapping[str, Any]] | None  # lists the subjects by name; None: there is one
@@ -109,6 +108,7 @@ Groups = Mapping[str, Sequence[Row]]
 
 def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
     """Yield the results of all rows in order, at least one for each row."""
+    deployments = snapshot.peek("deployments")
     blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first
     for group, item in ((group, item) for group, rows in groups.items() for item in rows):
         blocker = next((blocked_by[anchor] for anchor in (*FATAL, *item.after) if anchor in blocked_by), "")
@@ -116,7 +116,7 @@ def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
         if blocker or any(assessment.state is State.FAIL for _, assessment in assessments):
             blocked_by[item.anchor] = blocker or item.anchor
         for subject, outcome in assessments:
-            hint = fill_placeholders(outcome.fix or item.fix, snapshot) if outcome.state in PROBLEMS else ""
+            hint = fill_placeholders(outcome.fix or item.fix, deployments) if outcome.state in PROBLEMS else ""
             yield Result(
                 group, item.anchor, item.name, subject, outcome.state, outcome.detail, hint, outcome.unread, blocker
             )
@@ -140,9 +140,10 @@ def _assess(item: Row, snapshot: snapshots.Snapshot) -> Iterator[tuple[str, Asse
 
 # --- fixes, by how railwright was installed -----------------------------------------------------------------
 
+EDIT_POLICY = f"kubectl -n {NAMESPACE} edit configmap {POLICY}"
 CREATE_POLICY = (
-    "describe your rails in policy.yaml (railwright policy schema has every key), then: kubectl -n {namespace} create "
-    "configmap {policy} --from-file=policy.yaml"
+    f"describe your rails in policy.yaml (railwright policy schema has every key), then: kubectl -n {NAMESPACE} create "
+    f"configmap {POLICY} --from-file=policy.yaml"
 )
 DISABLED = (  # detail of rows about what `railwright disable` has deleted, with the fix
     f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
@@ -153,8 +154,7 @@ COPY_LEFT = (
     "enabled railwright again"
 )
 ENABLE = "railwright enable"
-EXAMPLE = snapshots.Snapshot(installed_names.NAMESPACE, dt.datetime.fromtimestamp(0, dt.UTC))  # names the installation
-_PLACEHOLDER = re.compile(r"\{(namespace|webhook|extender|certs|policy|configuration|edit policy|apply)(?: ([^}]+))?\}")
+_APPLY = re.compile(r"\{apply(?: ([^}]+))?\}")
 # Labels and annotations that GitOps tools write on what they deploy, with the kind whose name is their value. Argo CD's
 # tracking-id is APPLICATION:GROUP/KIND:NAMESPACE/NAME. (Its docs: resource tracking; Flux's: spec.commonMetadata.)
 _DEPLOYERS: Mapping[str, tuple[str, str]] = {
@@ -165,30 +165,21 @@ _DEPLOYERS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def fill_placeholders(fix: str, snapshot: snapshots.Snapshot) -> str:
-    """Return a fix with its placeholders replaced by the names and commands of an installation.
+def fill_placeholders(fix: str, deployments: Iterable[Any] = ()) -> str:
+    """Return a fix with the instructions to apply the installation of these Deployments again.
 
-    `{edit policy}` is the command that edits the policy. `{apply}` applies the installation again with the tool that
-    installed it, and `{apply KEY=VALUE}` also sets a value of the chart. `{webhook}` and the like are names of objects.
+    `{apply}` stands for them, and `{apply KEY=VALUE}` for those that also set a value of the chart. Without
+    Deployments they are those for the manifests.
     """
-    words = {
-        "namespace": snapshot.namespace,
-        "webhook": WEBHOOK,
-        "extender": EXTENDER,
-        "certs": CERTS,
-        "policy": POLICY,
-        "configuration": installed_names.INSTALLATION,
-        "edit policy": f"kubectl -n {snapshot.namespace} edit configmap {POLICY}",
-    }
-    return _PLACEHOLDER.sub(lambda match: words.get(match[1]) or _format_apply(snapshot, match[2] or ""), fix)
+    return _APPLY.sub(lambda match: _format_apply(deployments, match[1] or ""), fix)
 
 
-def _format_apply(snapshot: snapshots.Snapshot, setting: str) -> str:
+def _format_apply(deployments: Iterable[Any], setting: str) -> str:
     """Return the instruction to apply the installation again, with a GitOps tool, Helm or kubectl.
 
     `setting` (KEY=VALUE) is a value of the chart to set, because Helm would keep the previous one.
     """
-    for deployment in snapshot.peek("deployments"):
+    for deployment in deployments:
         if get_path(deployment, "metadata", "name") not in (WEBHOOK, EXTENDER, CERTS):
             continue
         labels, annotations = (get_map(deployment, "metadata", key) for key in ("labels", "annotations"))
@@ -198,5 +189,5 @@ def _format_apply(snapshot: snapshots.Snapshot, setting: str) -> str:
         if labels.get("app.kubernetes.io/managed-by") == "Helm":
             release = annotations.get("meta.helm.sh/release-name", "railwright")
             value = f" --set {setting}" if setting else ""
-            return f"helm upgrade {release} CHART -n {snapshot.namespace} --reset-then-reuse-values{value}"
+            return f"helm upgrade {release} CHART -n {NAMESPACE} --reset-then-reuse-values{value}"
     return "kubectl apply -k FOLDER (with your kustomization.yaml)"

@@ -13,6 +13,7 @@ from railwright.cli.checking import installation, nodes
 from railwright.cli.checking.rows import Assessment, State, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
     EXTENDER,
+    NAMESPACE,
     Snapshot,
     find_named,
     get_list,
@@ -44,7 +45,7 @@ _UNREACHED = (
 _COMPARED = ("filterVerb", "prioritizeVerb", "nodeCacheCapable", "ignorable")  # of a KubeSchedulerConfiguration
 
 
-@row("kubectl -n {namespace} logs deployment/{extender}")
+@row(f"kubectl -n {NAMESPACE} logs deployment/{EXTENDER}")
 def check_extender_replicas(snapshot: Snapshot) -> Assessment:
     """Extender is installed and ready.
 
@@ -103,7 +104,7 @@ def check_volcano_configuration(snapshot: Snapshot) -> Assessment:
 def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) -> Iterator[str]:
     options = read_options(find_named(snapshot.peek("deployments"), EXTENDER))
     url, scheme = str(arguments.get("extender.urlPrefix", "")), "http" if "--plain-http" in options else "https"
-    expected_url = f"{scheme}://{EXTENDER}.{snapshot.namespace}.svc:{8715 if _VOLCANO_LISTEN in options else 8713}"
+    expected_url = f"{scheme}://{EXTENDER}.{NAMESPACE}.svc:{8715 if _VOLCANO_LISTEN in options else 8713}"
     if "/volcano" not in url or (EXTENDER in url and not url.startswith(expected_url)):
         yield f"extender.urlPrefix is {url or 'missing'}, not {expected_url}/volcano"
     if "--client-ca" in options and _VOLCANO_LISTEN not in options:
@@ -222,7 +223,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     pool = {node.name for node in nodes.list_nodes(snapshot, fabric)}
     pods = [
         pod
-        for pod in snapshot.get_all("pods")
+        for pod in snapshot.live_pods
         if pod.spec.node_name in pool
         and accelerators.has_accelerator(accelerators.list_all_requested(pod.spec.containers), snapshot.accelerators)
     ]
@@ -260,10 +261,11 @@ def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> s
 
     Also "" unless the metrics of all its pods could be read.
     """
-    answered = [snapshot.scheduler_requests.get(get_path(pod, "metadata", "name")) for pod in snapshot.extender_pods]
+    asked = snapshot.list_server_pods(EXTENDER)
+    answered = [snapshot.scheduler_requests.get(get_path(pod, "metadata", "name")) for pod in asked]
     ready = [
         str(condition.get("lastTransitionTime"))
-        for pod in snapshot.extender_pods
+        for pod in asked
         for condition in get_list(pod, "status", "conditions")
         if (condition.get("type"), condition.get("status")) == ("Ready", "True")
     ]

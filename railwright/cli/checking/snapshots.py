@@ -9,10 +9,11 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+from urllib import parse
 
 import msgspec
 
-from certs import inventory
+from certs import installation, inventory
 from railwright.cli import job_pods
 from railwright.cluster import errors, installed_names, policies, resources
 from railwright.fabric import hypernodes, label_selectors, names, node_views, views
@@ -21,6 +22,7 @@ from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import claimed_rails, model
 from railwright.fabric.workloads import frameworks, registry
 
+NAMESPACE = installed_names.NAMESPACE
 WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
 CONFIGURATION, POLICY = installed_names.INSTALLATION, installed_names.POLICY
 SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
@@ -93,10 +95,7 @@ def list_image_versions(deployment: Any) -> Mapping[str, str]:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Objects to read: all of a kind, those of a namespace, or one. Status 404 means that no object exists.
-
-    {namespace} in the path is railwright's namespace.
-    """
+    """Objects to read: all of a kind, those of a namespace, or one. Status 404 means that no object exists."""
 
     path: str
     view: Any = Any  # type of the decoded objects
@@ -119,7 +118,8 @@ class Version(views.View, frozen=True):
     git_version: str
 
 
-_OWN, _ADMISSION = "namespaces/{namespace}", "/apis/admissionregistration.k8s.io/v1"
+OWN = f"namespaces/{parse.quote(NAMESPACE, safe='')}"  # path of the installation's namespace
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {
     f"{kind.plural}.{kind.version}.{kind.group}": kind for kind in registry.KINDS
 }
@@ -127,22 +127,24 @@ SOURCES: Mapping[str, Source] = {
     "version": Source("/version", Version),
     "namespaces": Source("/api/v1/namespaces"),
     "nodes": Source("/api/v1/nodes", node_views.Node),
-    "deployments": Source(f"/apis/apps/v1/{_OWN}/deployments"),
-    "own-pods": Source(f"/api/v1/{_OWN}/pods", query={"labelSelector": "app.kubernetes.io/part-of=railwright"}),
-    **{f"{server}-secret": Source(f"/api/v1/{_OWN}/secrets/{secret}") for server, secret in SECRETS.items()},
+    "deployments": Source(f"/apis/apps/v1/{OWN}/deployments"),
+    "own-pods": Source(f"/api/v1/{OWN}/pods", query={"labelSelector": "app.kubernetes.io/part-of=railwright"}),
+    **{
+        f"{server}-secret": Source(f"/api/v1/{OWN}/secrets/{secret}", installation.Secret)
+        for server, secret in SECRETS.items()
+    },
     "mutating": Source(f"{_ADMISSION}/mutatingwebhookconfigurations"),
     "validating": Source(f"{_ADMISSION}/validatingwebhookconfigurations"),
     "admission-policies": Source(f"{_ADMISSION}/validatingadmissionpolicies"),
     "admission-bindings": Source(f"{_ADMISSION}/validatingadmissionpolicybindings"),
-    "policy": Source(f"/api/v1/{_OWN}/configmaps/{POLICY}"),
-    "disabled": Source(f"/api/v1/{_OWN}/configmaps/{installed_names.DISABLED}"),  # the copy of `railwright disable`
+    "policy": Source(f"/api/v1/{OWN}/configmaps/{POLICY}"),
+    "disabled": Source(f"/api/v1/{OWN}/configmaps/{installed_names.DISABLED}"),  # the copy of `railwright disable`
     "networks": Source(resources.NADS.path),
     "hypernodes": Source(resources.HYPER_NODES.path, hypernodes.HyperNode),
     "kueue-topologies": Source("/apis/kueue.x-k8s.io/v1beta2/topologies"),
     "device-classes": Source(resources.DEVICE_CLASSES.path, objects.DeviceClass),
     "device-slices": Source(resources.RESOURCE_SLICES.path, objects.ResourceSlice),
-    "pods": Source("/api/v1/pods", job_pods.Pod, {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),
-    "failed-pods": Source("/api/v1/pods", job_pods.Pod, {"fieldSelector": "status.phase=Failed"}),
+    "pods": Source("/api/v1/pods", job_pods.Pod, {"fieldSelector": "status.phase!=Succeeded"}),
     "refusals": Source("/api/v1/events", views.Event, {"fieldSelector": "reason=FabricRefused"}),
     "overwritten": Source("/api/v1/events", views.Event, {"fieldSelector": f"reason={installed_names.OVERWRITTEN}"}),
     "volcano": Source(resources.VOLCANO_CONFIGURATION),
@@ -188,7 +190,6 @@ def require(value: _Value | None, reason: str) -> _Value:
 class Snapshot:
     """Snapshot of a cluster, which `reader` fills. `now` is the caller's clock."""
 
-    namespace: str
     now: dt.datetime
     server: str = ""
     objects: dict[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
@@ -263,11 +264,9 @@ class Snapshot:
         cluster.replace_nodes(self.get_all("nodes"))
         return cluster
 
-    @property
-    def extender_pods(self) -> Sequence[Any]:
-        """The pods of the extender that are not being deleted, as far as they can be read."""
-        extender = find_named(self.peek("deployments"), EXTENDER)
-        labels = get_map(extender, "spec", "selector", "matchLabels")
+    def list_server_pods(self, server: str) -> Sequence[Any]:
+        """Return the pods of a server that are not being deleted, as far as they can be read."""
+        labels = get_map(find_named(self.peek("deployments"), server), "spec", "selector", "matchLabels")
         return [
             pod
             for pod in self.peek("own-pods")
@@ -275,6 +274,11 @@ class Snapshot:
             and labels.items() <= get_map(pod, "metadata", "labels").items()
             and not get_path(pod, "metadata", "deletionTimestamp")
         ]
+
+    @functools.cached_property
+    def live_pods(self) -> Sequence[job_pods.Pod]:
+        """The pods that have not ended. Raises SkipError."""
+        return [pod for pod in self.get_all("pods") if not pod.status.has_ended]
 
     @property
     def has_copy(self) -> bool:
@@ -301,7 +305,7 @@ class Snapshot:
     def excluded_namespaces(self) -> frozenset[str]:
         """The namespaces that the webhook configuration excludes."""
         own = next((hook for hook in self.hooks if hook.get("name") == "pods.railwright.io"), {})
-        return list_namespaces(own, "NotIn") | {"kube-system", installed_names.NAMESPACE, self.namespace}
+        return list_namespaces(own, "NotIn") | {"kube-system", NAMESPACE}
 
 
 def _get_event_time(event: views.Event) -> dt.datetime:

@@ -5,6 +5,7 @@ The checks name the objects of the installation in constants.
 
 import argparse
 import asyncio
+import os
 
 from railwright.cli import cluster_access, options, output
 from railwright.cluster import errors
@@ -23,13 +24,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _check(arguments: argparse.Namespace) -> int:
     async with cluster_access.connect(options.get_cluster(arguments), call_seconds=_CALL_SECONDS) as client:
-        namespace, problem = arguments.namespace, ""
+        problem = ""
         with output.show_progress("finding the installation"):
             try:
                 if not arguments.pre:  # before the installation there is none to find
-                    namespace = await cluster_access.select_installation(client, namespace)
+                    await cluster_access.select_installation(client, arguments.namespace)
             except errors.UnreachableError as error:
                 problem = error.sentence
+            if arguments.namespace:
+                os.environ["RAILWRIGHT_NAMESPACE"] = arguments.namespace
             from railwright.cli.checking import command
-            from railwright.cluster import installed_names
-        return await command.check(client, arguments, namespace or installed_names.NAMESPACE, problem)
+        return await command.check(client, arguments, problem)

@@ -92,7 +92,7 @@ def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(name):
 
 def list_rights(server: str, *, has_extender: bool = True) -> set[str]:
     deployments = [{"metadata": {"name": "railwright-extender"}}] if has_extender else []
-    snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": deployments})
+    snapshot = snapshots.Snapshot(None, objects={"deployments": deployments})
     return {str(item) for item in permissions.list_permissions(server, snapshot)}
 
 
@@ -117,7 +117,7 @@ def test_the_webhook_needs_rights_for_claims_only_under_a_policy_that_uses_claim
         fabric = f"transport: efa\n    gpusPerNode: 8\n    {key}\n    rails: [{{name: a, device: mlx5_0}}]"
         text = f"apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    {fabric}\n    placement: {{domains: [c]}}\n"
         policy = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: text}}
-        snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"policy": [policy]})
+        snapshot = snapshots.Snapshot(None, objects={"policy": [policy]})
         assert snapshot.policy is not None
         return {str(item) for item in permissions.list_permissions("railwright-webhook", snapshot)}
 

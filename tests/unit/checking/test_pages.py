@@ -1,30 +1,20 @@
 """Hints of rows, and the sections of the page that explain them."""
 
-import dataclasses
 import re
 
 import installations
 import msgspec
-from broken_installations import assess_trees, run_checks
+from broken_installations import assess_trees
 
 from railwright.cli import output
 from railwright.cli.checking import command
-from railwright.fabric import names
 
 PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
 
 
-def test_hints_name_the_requested_namespace():
-    trees = installations.healthy()
-    trees["deployments"].clear()
-    elsewhere = dataclasses.replace(installations.build_snapshot(trees), namespace="fabric")
-    results = run_checks(elsewhere)
-    assert not [result.hint for result in results if f"-n {names.NAMESPACE}" in result.hint]
-
-
 def test_the_fields_of_the_json_answer_are_the_documented_ones():
     results = assess_trees(installations.healthy())
-    answer = msgspec.to_builtins(command.build_document(results, server="s", namespace="n", good=True))
+    answer = msgspec.to_builtins(command.build_document(results, server="s", good=True))
     documented = set(re.findall(r"`(\w+|checks\[\]\.\w+)`", PAGE[PAGE.index("## JSON") : PAGE.index("## The checks")]))
     fields = set(answer) | {f"checks[].{field}" for field in answer["checks"][0]} | set(answer["counts"])
     assert documented == fields

@@ -269,7 +269,7 @@ def test_every_row_has_a_test_that_breaks_it():
 
 def test_without_an_answer_of_the_api_server_all_other_rows_are_skipped():
     unread = dict.fromkeys(snapshots.SOURCES, "no answer")
-    results = run_checks(snapshots.Snapshot(names.NAMESPACE, NOW, unread=unread))
+    results = run_checks(snapshots.Snapshot(NOW, unread=unread))
     assert [result.check for result in results if result.state is rows.State.FAIL] == ["api-reachable"]
     assert {result.detail for result in results[1:]} == {"fix api-reachable first"}
 
