@@ -11,7 +11,6 @@ from extender import (
     app,
     cluster_reports,
     decider,
-    explanations,
     gang_tracker,
 )
 from extender import state as states
@@ -88,11 +87,10 @@ async def serve(options: settings.Settings) -> int:
         post = access.limit_reviews(client.post)
         last = last_policy.LastPolicy(client, origin.store, writes=False)
         tasks += [poster.run, last.run]
-    explainer = explanations.Explanations(state, assessor)
     has_volcano_port = options.volcano_listen is not None
     extender_server = server.Server(
         options,
-        app.build_application(deciding, explainer, post, counters, with_volcano=not has_volcano_port),
+        app.build_application(deciding, assessor, post, counters, with_volcano=not has_volcano_port),
         checks,
         counters,
         volcano=app.build_volcano_application(deciding, counters) if has_volcano_port else None,

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from aiohttp import hdrs, web
 
-from extender import access, decider, decoding, kube_scheduler, volcano
-from extender import explanations as explaining
+from extender import access, decider, decoding, explanations, kube_scheduler, volcano
 from railwright.fabric import names
+from railwright.fabric.overview import gang_assessment
 from railwright.serving import application, metrics
 
 _MAX_BODY = 256 << 20  # bytes: Volcano's prioritize has every node with every task; 5,000 make tens of MiB
@@ -22,7 +22,7 @@ _Answer = Callable[..., bytes]
 
 def build_application(
     deciding: decider.Decider,
-    explanations: explaining.Explanations,
+    assessor: gang_assessment.Assessor,
     post: access.Post | None,
     counters: metrics.Metrics | None,
     *,
@@ -36,7 +36,7 @@ def build_application(
     routes = [
         web.post("/scheduler/filter", _build_handler(kube.filter, _MAX_KUBE_BODY, _KUBE_SCHEDULER_FIX)),
         web.post("/scheduler/prioritize", _build_handler(kube.prioritize, _MAX_KUBE_BODY, _KUBE_SCHEDULER_FIX)),
-        web.get(_EXPLAIN, _build_explain(explanations, post)),
+        web.get(_EXPLAIN, _build_explain(assessor, post)),
     ]
     rules = _build_rules(counters)
     # people call it with a token, through the API server's proxy, which presents no certificate
@@ -92,7 +92,7 @@ def _list_volcano_routes(deciding: decider.Decider) -> Sequence[web.RouteDef]:
 
 
 def _build_explain(
-    explanations: explaining.Explanations, post: access.Post | None
+    assessor: gang_assessment.Assessor, post: access.Post | None
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def explain(request: web.Request) -> web.Response:
         namespace, pod, headers = request.match_info["namespace"], request.match_info["pod"], request.headers
@@ -100,9 +100,9 @@ def _build_explain(
         denial = await access.check_pod_access(authorization, namespace, request.remote or "", post)
         if denial is not None:
             raise application.HttpError(*denial)
-        explanation = explanations.explain(namespace, pod)
-        if explanation is None:
-            raise application.HttpError(404, explanations.describe_unexplained(namespace, pod))
+        explanation = explanations.explain(f"{namespace}/{pod}", assessor)
+        if isinstance(explanation, str):
+            raise application.HttpError(404, explanation)
         return application.reply(msgspec.json.encode(explanation))
 
     return explain

@@ -100,6 +100,7 @@ async def test_explain_shows_the_running_servers_patch_for_every_manifest(stage,
 async def test_explain_shows_the_running_servers_patch_for_a_captured_pod(stage, explained, tmp_path, path, label):
     review = json.loads(path.read_text())
     request = review["request"]
+    request["object"]["spec"].pop("nodeSelector", None)  # which no node of the snapshot matches
     if label != "as captured":
         request["object"]["metadata"].setdefault("labels", {})["railwright.io/fabric"] = label
     file = tmp_path / "pod.yaml"

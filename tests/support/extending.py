@@ -13,7 +13,7 @@ from extender import access, app, decider, explanations, gang_tracker, kube_sche
 from extender import state as states
 from railwright.cluster import events
 from railwright.fabric import node_views, views
-from railwright.fabric.overview import gang_assessment
+from railwright.fabric.overview import gang_assessment, overview_types
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import volcano as volcano_workloads
 
@@ -39,13 +39,12 @@ class Extender:
         self.decider = decider.Decider(known, policy, count_rejected=count_rejected, **options)
         self.kube = kube_scheduler.KubeScheduler(self.decider)
         self.volcano = volcano.Volcano(self.decider)
-        assessor = gang_assessment.Assessor(known.cluster, policy, known.pools, self.decider.engine)
-        self.gangs = gang_tracker.Gangs(known, assessor)
-        self.explanations = explanations.Explanations(known, assessor)
+        self.assessor = gang_assessment.Assessor(known.cluster, policy, known.pools, self.decider.engine)
+        self.gangs = gang_tracker.Gangs(known, self.assessor)
 
     def build_application(self, post: access.Post | None = None) -> web.Application:
         """Return the application with the paths of both schedulers and of explanations."""
-        return app.build_application(self.decider, self.explanations, post, None, with_volcano=True)
+        return app.build_application(self.decider, self.assessor, post, None, with_volcano=True)
 
     def find(self, verb: str):
         """Return the handler of a verb; those of Volcano begin with volcano_."""
@@ -73,7 +72,7 @@ class Site:
         for known in pods:
             self.pods.upsert(known)
         self.verbs = Extender(self.state, lambda: self.policy, clock=lambda: self.now, **options)
-        self.gangs, self.explanations = self.verbs.gangs, self.verbs.explanations
+        self.gangs = self.verbs.gangs
 
     def add_gang(self, pods: Sequence[views.Pod], group: str) -> None:
         """Create the pods of a gang and Volcano's PodGroup."""
@@ -112,9 +111,9 @@ class Site:
         """End a session of Volcano."""
         self.verbs.volcano.close_session(b"{}", scope)
 
-    def explain(self, name: str) -> explanations.Explanation | None:
-        """Explain a pod as it is now."""
-        return self.explanations.explain("train", name)
+    def explain(self, name: str) -> overview_types.Explanation | str:
+        """Explain a pod as it is now, or return why not."""
+        return explanations.explain(f"train/{name}", self.verbs.assessor)
 
 
 def build_body(pod: views.Pod, names: Sequence[str], **spec: Any) -> bytes:

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
 
 import msgspec
 
 from railwright.fabric import names, node_views, resources, views
 from railwright.fabric.placement import decisions, engine, scheduling_request
-from railwright.fabric.placement.explain import node_explainer
+from railwright.fabric.placement.explain import node_explainer, node_explanation
 from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import model
@@ -220,17 +219,17 @@ def score_once(
 class ExplainedNode:
     """One node of a decision: its score, why it comes last, and the terms of its score, each with value and message."""
 
-    def __init__(self, decision: decisions.Decision, row: Mapping[str, Any]) -> None:
-        self.node, self.fault = row["node"], row.get("fault")
+    def __init__(self, decision: decisions.Decision, row: node_explanation.NodeExplanation) -> None:
+        self.node, self.fault = row.node, row.fault
         self.score = decision.score([self.node])[self.node]
         self.node_class = decision.view.get_class(self.node)
-        self.terms = {name: (term["value"], term["message"]) for name, term in row.get("terms", {}).items()}
+        self.terms = {name: (term.value, term.message) for name, term in row.terms.items()}
 
 
 def explain(decision: decisions.Decision) -> dict[str, ExplainedNode]:
     """Return the explained nodes of a decision by name."""
     rows = node_explainer.explain_nodes(decision, cluster_state.ClusterState(), {})
-    return {row["node"]: ExplainedNode(decision, row) for row in rows}
+    return {row.node: ExplainedNode(decision, row) for row in rows}
 
 
 def list_with_slots(

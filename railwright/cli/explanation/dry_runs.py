@@ -4,7 +4,7 @@ The API server runs its whole admission, calls our webhook and stores nothing. T
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jsonpatch
@@ -18,6 +18,7 @@ from railwright.fabric import names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.workloads import frameworks
 from webhook import reviews
 
 Tree = dict[str, Any]
@@ -37,6 +38,10 @@ _SERVER_FIELDS = ("uid", "creationTimestamp", "managedFields", "generation", "re
 _REJECTIONS = frozenset({400, 403, 409, 422})  # by admission, validation or another object of the same name
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)  # a warning of railwright
 _KUBERNETES = "Kubernetes"  # code of a warning that is not railwright's
+_UNENFORCED_OUTCOMES = {  # by the code of a warning
+    AdmissionCode.WOULD_REJECT: reviews.WOULD_REFUSE,
+    AdmissionCode.WOULD_INJECT: reviews.WOULD_PATCH,
+}
 _MAX_GENERATE_NAME = 58  # characters before the five that the API server appends
 
 
@@ -47,60 +52,50 @@ class Unanswered(msgspec.Struct, frozen=True):
 
 
 async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview | Unanswered:
-    """Dry-run the pod of a template. Raise ClusterError without an answer."""
-    pod, source = template.pod, previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}")
+    """Dry-run the pod of a template. Raise ClusterError without an answer.
+
+    The webhook does not get every pod, so a dry run has no warning about a misspelt label: it is added here.
+    """
+    pod, text = template.pod, f"a dry run in namespace {template.namespace}"
+    source = previews.Source(previews.DRY_RUN, text)
     try:
-        body, warnings = await _create(client, pod)
+        body, lines = await _create(client, pod)
     except errors.ApiError as error:
         answer = _describe_error(error, template.namespace)
         if _NOT_INJECTED.search(error.message) and await policy_sources.is_unenforced(client):
             answer = _UNENFORCED
         if isinstance(answer, Unanswered):
             return answer
-        return previews.build_unchanged(template, reviews.REFUSED, answer, source)
-    after = _decode_comparable(body, pod, client.host)
-    given = [_read_warning(line) for line in warnings]
+        return previews.build_preview(template, reviews.REFUSED, source, message=answer)
+    before = after = _decode_comparable(body, pod, client.host)
+    warnings = [_read_warning(line) for line in lines]
+    codes = {warning.code for warning in warnings}
+    label = (after["metadata"].get("labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
     if names.INJECTION in (after["metadata"].get("annotations") or {}):
         before = await _complete_without_us(client, pod)
-        return _describe_admitted(template, before, after, given, source)
-    label = (after["metadata"].get("labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
-    unenforced = (AdmissionCode.WOULD_INJECT, AdmissionCode.WOULD_REJECT)
-    is_explained = any(names.INJECTION in warning.text or warning.code in unenforced for warning in given)
-    if label == names.FABRIC_NONE or is_explained:
-        return _describe_admitted(template, after, after, given, source)
-    return previews.build_unchanged(template, reviews.ALLOWED, _UNCALLED, source)
-
-
-def _describe_admitted(
-    template: templates.Template,
-    before: Tree,
-    after: Tree,
-    given: Sequence[reason.Reason],
-    source: previews.Source,
-) -> previews.AdmissionPreview:
-    """Return the preview of a pod that would be created. `before` is that pod without railwright.
-
-    The webhook does not get every pod, so a dry run has no warning about a misspelt label.
-    """
-    record = previews.read_record(after)
-    if record.policy:
-        source = previews.Source(source.kind, f"{source.text}, policy {record.policy}")
+        if policy := previews.read_record(after).policy:
+            source = previews.Source(source.kind, f"{text}, policy {policy}")
+    elif (
+        label != names.FABRIC_NONE
+        and codes.isdisjoint(_UNENFORCED_OUTCOMES)
+        and not any(names.INJECTION in warning.text for warning in warnings)
+    ):
+        return previews.build_preview(template, reviews.ALLOWED, source, message=_UNCALLED)
     operations = jsonpatch.make_patch(before, after).patch
-    codes = {warning.code for warning in given}
-    if AdmissionCode.WOULD_REJECT in codes:
-        outcome = reviews.WOULD_REFUSE
-    elif AdmissionCode.WOULD_INJECT in codes:
-        outcome = reviews.WOULD_PATCH
-    else:
-        outcome = reviews.PATCHED if operations else reviews.ALLOWED
-    about_keys = keys.check_pod(msgspec.convert(template.pod["metadata"], views.ObjectMeta))
-    others = [warning for warning in given if warning.code not in keys.CODES]
-    unchanged = previews.build_unchanged(template, outcome, "", source)
-    warnings = (*template.warnings, *about_keys, *others)
-    preview = msgspec.structs.replace(
-        unchanged, fabric=record.fabric, role=record.role, warnings=warnings, before=before
+    outcomes = [outcome for code, outcome in _UNENFORCED_OUTCOMES.items() if code in codes]
+    outcomes.append(reviews.PATCHED if operations else reviews.ALLOWED)
+    return previews.build_preview(
+        template,
+        outcomes[0],
+        source,
+        warnings=(
+            *keys.check_pod(msgspec.convert(pod["metadata"], views.ObjectMeta)),
+            *(warning for warning in warnings if warning.code not in keys.CODES),
+        ),
+        before=before,
+        after=after,
+        operations=operations,
     )
-    return previews.add_changes(preview, after, operations, record)
 
 
 def _read_warning(line: str) -> reason.Reason:
@@ -173,22 +168,15 @@ def _describe_error(error: errors.ApiError, namespace: str) -> str | Unanswered:
     raise error
 
 
-# --- the topology that a workload asks for ----------------------------------------------------------------
+def admit_by_dry_run(client: clients.Client) -> previews.Admit:
+    """Return a function that creates workloads by dry runs."""
 
-
-async def ask_topologies(
-    client: clients.Client, pod_templates: Sequence[templates.Template]
-) -> Mapping[str, previews.Topology]:
-    """Return the topology of each workload by its title, from a dry run. A workload without an answer is left out."""
-    by_title: dict[str, previews.Topology] = {}
-    for title, workload in previews.list_workloads(pod_templates).items():
-        kind = workload.kind
-        path = f"/apis/{kind.group}/{kind.version}/namespaces/{workload.namespace}/{kind.plural}?dryRun=All"
+    async def admit(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> bytes | None:
+        path = f"/apis/{kind.group}/{kind.version}/namespaces/{namespace}/{kind.plural}?dryRun=All"
         try:
-            body, _ = await client.create(path, workload.tree)
+            body, _ = await client.create(path, tree)
         except errors.ApiError:
-            continue  # no right, no such kind, or rejected, which its pods show
-        topology = previews.read_topology(kind, body)
-        if topology is not None:
-            by_title[title] = topology
-    return by_title
+            return None  # no right, no such kind, or rejected, which its pods show
+        return body
+
+    return admit

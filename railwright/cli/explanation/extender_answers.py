@@ -10,8 +10,9 @@ import msgspec
 
 from railwright.cli import output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names
+from railwright.cluster import errors, installed_names, watch_wire
 from railwright.fabric import names
+from railwright.fabric.overview import overview_types
 
 _SERVICES = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services"
 _SERVICE = f"{_SERVICES}/{installed_names.EXTENDER}"
@@ -27,6 +28,7 @@ _PROXY_ERRORS = {  # of the API server, which has not asked the extender
     "allows it",
     404: f"no extender is installed in namespace {installed_names.NAMESPACE}",
 }
+_PROXY = "the API server's proxy"
 _NO_ENDPOINTS = "no endpoints available"
 _BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the backend does not respond by that scheme
 
@@ -39,12 +41,11 @@ class _ErrorDetail(msgspec.Struct):
     reason: str = ""
 
 
-class _Answer(msgspec.Struct):
-    """An error of the extender or of the API server, or an explanation."""
+class _Failure(msgspec.Struct):
+    """An error of the extender or of the API server."""
 
     error: _ErrorDetail | None = None
     message: str = ""
-    pod: str = ""  # of an explanation
 
 
 def read_token(path: str) -> str:
@@ -55,48 +56,46 @@ def read_token(path: str) -> str:
         raise output.UnreadableError(f"--token-file {error}") from error
 
 
-async def ask(client: clients.Client, namespace: str, name: str, given: str) -> bytes:
-    """Return the JSON of an explanation. Uses the token `given`, otherwise the kubeconfig's. Raises NoExtenderError."""
+async def ask(client: clients.Client, namespace: str, name: str, given: str) -> overview_types.Explanation:
+    """Return the explanation of a pod. Uses the token `given`, otherwise the kubeconfig's. Raises NoExtenderError."""
     path = f"/explain/{parse.quote(namespace, safe='')}/{parse.quote(name, safe='')}"
     token = given or await client.get_token()
     if not token:
         raise NoExtenderError(f"this kubeconfig has no token, and the extender requires one; {_IDENTIFY}")
-    status, body = 0, b""
+    cause = ""
     for scheme in ("https", "http"):  # the default of the manifests, and plain HTTP for Volcano
         proxy = f"{_SERVICES}/{scheme}:{installed_names.EXTENDER}:{names.EXTENDER_PORT}/proxy{path}"
         try:
             body = await client.get(proxy, headers={names.PROXIED_AUTHORIZATION: f"Bearer {token}"})
-            status = 200
         except errors.ApiError as error:
-            status, body = error.status, error.body
-        if status not in _BAD_GATEWAY or _read_error(body)[1]:
-            break
-    return _read_answer(status, body)
+            reason, is_own = _read_failure(error.body)
+            cause = _describe_failure(error.status, reason, is_own=is_own)
+            if error.status in _BAD_GATEWAY and not is_own:
+                continue
+        else:
+            with contextlib.suppress(*watch_wire.UNREADABLE):
+                return msgspec.json.decode(body, type=overview_types.Explanation)
+            cause = f"{_PROXY} responds, but not as railwright's extender does; check `server:` in the kubeconfig"
+        break
+    raise NoExtenderError(cause)
 
 
-def _read_error(body: bytes) -> tuple[str, bool]:
+def _read_failure(body: bytes) -> tuple[str, bool]:
     """Return the message of an error, and True if it is the extender's and not the proxy's."""
-    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        answer = msgspec.json.decode(body, type=_Answer)
-        return errors.quote_message(answer.error.reason if answer.error else answer.message), answer.error is not None
+    with contextlib.suppress(*watch_wire.UNREADABLE):
+        failure = msgspec.json.decode(body, type=_Failure)
+        text = failure.error.reason if failure.error else failure.message
+        return errors.quote_message(text), failure.error is not None
     return "", False
 
 
-def _read_answer(status: int, body: bytes) -> bytes:
-    where = "the API server's proxy"
-    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        if status == 200 and msgspec.json.decode(body, type=_Answer).pod:
-            return body
-    reason, is_own = _read_error(body)
-    if not is_own and reason and status in _PROXY_ERRORS:
-        raise NoExtenderError(_PROXY_ERRORS[status])
-    if status == 200:
-        cause = f"{where} responds, but not as railwright's extender does; check `server:` in the kubeconfig"
-    elif is_own:
-        cause = f"{where}: {reason or 'no explanation'} (status {status})"
-    elif reason and status in _BAD_GATEWAY:
-        problem = "no extender is ready" if _NO_ENDPOINTS in reason else f"{where} cannot reach the extender: {reason}"
-        cause = f"{problem}; to see why: railwright check"
-    else:
-        cause = errors.ApiError(status, "", reason, f"{_SERVICE}/proxy", where=where, foreign=not reason).sentence
-    raise NoExtenderError(f"{cause}{_FIXES.get(status, '') if is_own else ''}")
+def _describe_failure(status: int, reason: str, *, is_own: bool) -> str:
+    """Return the cause and the fix for an error of the extender (`is_own`) or of the API server's proxy."""
+    if is_own:
+        return f"{_PROXY}: {reason or 'no explanation'} (status {status}){_FIXES.get(status, '')}"
+    if reason and status in _PROXY_ERRORS:
+        return _PROXY_ERRORS[status]
+    if reason and status in _BAD_GATEWAY:
+        problem = f"{_PROXY} cannot reach the extender: {reason}"
+        return f"{'no extender is ready' if _NO_ENDPOINTS in reason else problem}; to see why: railwright check"
+    return errors.ApiError(status, "", reason, f"{_SERVICE}/proxy", where=_PROXY, foreign=not reason).sentence

@@ -6,6 +6,7 @@ Prints each preview as a coloured diff of the pod's YAML, the reason for each ch
 """
 
 import argparse
+import asyncio
 import difflib
 import functools
 import itertools
@@ -83,14 +84,12 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
 def _preview_by_file(
     pod_templates: Sequence[templates.Template], policy: model.Policy, caches: state.State, source: previews.Source
 ) -> Sequence[AdmissionPreview]:
-    topology_by_title = previews.preview_topologies(pod_templates, policy, caches)
     made = []
     with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
         for template in pod_templates:
-            preview = previews.preview_admission(template, policy, caches, source)
-            made.append(msgspec.structs.replace(preview, topology=topology_by_title.get(preview.object)))
+            made.append(previews.preview_admission(template, policy, caches, source))
             advance()
-    return made
+    return asyncio.run(previews.add_topologies(pod_templates, made, previews.admit_here(policy, caches)))
 
 
 def _preview_by_cluster(
@@ -107,21 +106,13 @@ def _preview_by_cluster(
         with output.show_progress("dry runs", total=len(pod_templates)) as advance:
             ask = functools.partial(dry_runs.ask, client)
             answers = await cluster_access.gather(ask, pod_templates, advance=advance)
-        is_unclear = any(isinstance(one, dry_runs.Unanswered) or previews.is_uninjected(one) for one in answers)
-        policy = await _fetch_policy(client, answers) if is_unclear else None
-        is_disabled = is_unclear and await policy_sources.is_disabled(client)
-        topology_by_title = await dry_runs.ask_topologies(client, pod_templates)
-        made = [
-            answer if policy is None else _apply_policy(template, answer, policy)
-            for template, answer in zip(pod_templates, answers, strict=True)
-        ]
-        shown: Sequence[AdmissionPreview] = [
-            msgspec.structs.replace(
-                _disable(preview) if is_disabled else preview, topology=topology_by_title.get(preview.object)
-            )
-            for preview in made
-            if isinstance(preview, AdmissionPreview)  # an unanswered one has the policy
-        ]
+        if any(isinstance(answer, dry_runs.Unanswered) or previews.is_uninjected(answer) for answer in answers):
+            policy = await _fetch_policy(client, answers)
+            is_disabled = await policy_sources.is_disabled(client)
+            pairs = zip(pod_templates, answers, strict=True)
+            answers = [_complete(template, answer, policy, is_disabled=is_disabled) for template, answer in pairs]
+        made = [answer for answer in answers if isinstance(answer, AdmissionPreview)]  # all: the others have the policy
+        shown = await previews.add_topologies(pod_templates, made, dry_runs.admit_by_dry_run(client))
         if any(preview.rails for preview in shown):
             from railwright.cli.explanation import fitting  # imports the placement, which few calls need
 
@@ -152,36 +143,34 @@ async def _fetch_policy(
         raise output.UnreadableError(f"{reasons}; and the policy cannot be read: {error}") from None
 
 
-def _apply_policy(
-    template: templates.Template, answer: AdmissionPreview | dry_runs.Unanswered, policy: model.Policy
-) -> AdmissionPreview:
-    """Return the dry run's preview, otherwise the policy's. A pod without injection also gets the policy's intent."""
-    if isinstance(answer, dry_runs.Unanswered):
+def _complete(
+    template: templates.Template,
+    answer: AdmissionPreview | dry_runs.Unanswered,
+    policy: model.Policy | None,
+    *,
+    is_disabled: bool,
+) -> AdmissionPreview | dry_runs.Unanswered:
+    """Return the dry run's preview, otherwise the policy's. A pod without injection also gets the policy's intent.
+
+    While railwright is disabled, a pod that opted in is created without injection.
+    """
+    if isinstance(answer, AdmissionPreview):
+        if not previews.is_uninjected(answer):
+            return answer
+        source, message = answer.source, answer.message
+    else:
         where = f"the policy in {policy_sources.CONFIG_MAP}, because {answer.reason}"
-        source = previews.Source(previews.CONFIG_MAP, where)
-        return previews.preview_admission(template, policy, state.State(), source)
-    if not previews.is_uninjected(answer):
-        return answer
-    enforced = previews.preview_admission(template, policy, state.State(), answer.source)
+        source, message = previews.Source(previews.CONFIG_MAP, where), ""
+    if is_disabled:
+        message = policy_sources.DISABLED
+    uninjected = previews.build_preview(template, reviews.ALLOWED, source, message=message)
+    if policy is None:
+        return uninjected
+    enforced = previews.preview_admission(template, policy, state.State(), source)
+    if not message or not (enforced.fabric or is_rejected(enforced)):
+        return enforced
     intended = {name: getattr(enforced, name) for name in ("fabric", "role", "rails", "warnings")}
-    return msgspec.structs.replace(answer, **intended)
-
-
-def _disable(preview: AdmissionPreview) -> AdmissionPreview:
-    """Return the preview of an opted-in pod as the API server creates it while railwright is disabled."""
-    by_policy = preview.source.kind == previews.CONFIG_MAP and (preview.fabric or is_rejected(preview))
-    if not by_policy and not previews.is_uninjected(preview):
-        return preview
-    return msgspec.structs.replace(
-        preview,
-        outcome=reviews.ALLOWED,
-        message=policy_sources.DISABLED,
-        operations=(),
-        changes=(),
-        unchanged={},
-        skipped={},
-        after=preview.before,
-    )
+    return msgspec.structs.replace(uninjected, **intended)
 
 
 def _print_previews(form: str, results: Sequence[AdmissionPreview]) -> None:
@@ -216,13 +205,12 @@ def _print_preview(preview: AdmissionPreview) -> None:
         for line in itertools.islice(difference, 2, None):  # the first two name files
             output.print_styled((line, _DIFFERENCES.get(line[:1], "dim")))
         print()
-        recorded.print_changes(preview.changes)
+        recorded.print_changes(preview)
     if preview.topology is not None:
         decision = f"{preview.topology.scheduler} decides where the gang runs; {preview.topology.reason.line}"
         output.print_styled((f"topology: {decision}", "cyan"))
-    for warning in preview.warnings:
-        output.print_styled((f"warning: {warning.line}", "yellow"))
-    recorded.print_untouched(preview.unchanged, preview.skipped)
+    recorded.print_warnings(preview)
+    recorded.print_untouched(preview)
     print()
 
 

@@ -20,62 +20,10 @@ from railwright.cluster import errors, kubeconfigs, resources, watch_wire
 from railwright.fabric import admission, intent, names, text, views
 from railwright.fabric.injection import init_containers, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
+from railwright.fabric.placement.explain import node_explanation
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.workloads import membership, registry
-
-# --- what the extender answers ------------------------------------------------------------------------------
-
-
-class Term(msgspec.Struct, frozen=True):
-    """A term of a node's score."""
-
-    message: str
-
-
-class Node(msgspec.Struct, frozen=True):
-    """The present score and devices of a node for the pod."""
-
-    node: str
-    score: float | None = None
-    leaf: str = ""
-    rejection: reasons.Reason | None = None  # why the pod may not go there
-    fault: reasons.Reason | None = None  # why the node comes last
-    reason: reasons.Reason | None = None
-    fits: bool = True  # False: too few of the requested devices are free
-    rails: Sequence[reasons.Reason] = ()
-    short: Sequence[reasons.Reason] = ()
-    degradations: Sequence[reasons.Reason] = ()
-    broken: Sequence[reasons.Reason] = ()
-    terms: dict[str, Term] = {}
-
-    @property
-    def has_room(self) -> bool:
-        """True if the node is not refused, and has the pod's requested devices."""
-        return self.rejection is None and self.fault is None and self.fits
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """The fields of GET /explain that are printed."""
-
-    pod: str
-    gang: overview_types.Gang
-    node: str = ""
-    scheduler: str = ""
-    fabric: str = ""
-    needs: Sequence[str] = ()
-    devices: Sequence[pod_usage.HeldRail] = ()
-    candidate_nodes: int = 0
-    nodes: Sequence[Node] = ()
-
-
-def read_explanation(body: bytes) -> Explanation:
-    """Return the explanation in a response. Raises UnreadableError if it is not one."""
-    try:
-        return msgspec.json.decode(body, type=Explanation)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise output.UnreadableError(f"the response is not an explanation: {error}") from None
-
 
 # --- what the pod's namespace shows -------------------------------------------------------------------------
 
@@ -95,38 +43,31 @@ class Report(msgspec.Struct, frozen=True):
     last: str
 
 
-class PodRecord(msgspec.Struct, frozen=True):
-    """The facts about a pod in its own object and in Events."""
+class PodRecord(recorded.Injection, frozen=True, kw_only=True):
+    """The facts about a pod in its own object, in Events, and in the extender's answer."""
 
     pod: str
     node: str
     state: str  # of its gang by the extender's answer; without one, what is known of the pod alone: a key of _STATES
-    fabric: str
-    role: str
-    rails: Sequence[str]
-    changes: Sequence[recorded.Change]
-    kept: dict[str, Sequence[str]]  # the user's own settings, by container
-    skipped: dict[str, reasons.Reason]
     waiting: str  # the scheduler's reason
-    events: Sequence[Report]
-    missed_label: str = ""  # of a pod that is not injected
+    phase: str
+    preflight_failure: str  # the message of the init container that has stopped it
+    preflight_running: bool
+    finds_rails: bool  # an init container finds its devices
+    topology: reasons.Reason | None  # what its workload asks of the scheduler, or why it asks for nothing
+    decided_by: str  # the scheduler that reads it
+    missed_label: str  # of a pod that is not injected
     workload_label: str = ""  # why the label of its workload does not reach the pod
     disabled: bool = False  # asked of pods that are not injected although they or their workloads have the label
     unenforced: bool = False  # the policy is in mode warn; asked as `disabled`
-    warnings: Sequence[reasons.Reason] = ()  # about keys of railwright that have no effect, and of lint
-    topology: reasons.Reason | None = None  # what its workload asks of the scheduler, or why it asks for nothing
-    decided_by: str = ""  # the scheduler that reads it
-    phase: str = ""
-    preflight_failure: str = ""  # the message of the init container that has stopped it
-    preflight_running: bool = False
-    finds_rails: bool = False  # an init container finds its devices
     unasked: str = ""  # why its scheduler does not ask the extender about it; "" if it does, or if that is not known
-    placement: msgspec.Raw = msgspec.Raw(b"null")  # the extender's answer
+    events: Sequence[Report] = ()
+    placement: overview_types.Explanation | None = None  # the extender's answer
 
     @property
-    def is_uninjected(self) -> bool:
-        """True for a pod that was not injected. The extender would explain it as if it had its rails."""
-        return bool(self.missed_label or self.workload_label) or not self.fabric
+    def is_missed(self) -> bool:
+        """True if the pod or its workload opted in, and it was not injected."""
+        return bool(self.missed_label or self.workload_label)
 
 
 def build_record(pod: job_pods.Pod) -> PodRecord:
@@ -139,26 +80,20 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
         if (condition.type, condition.status) == ("PodScheduled", "False")
     ]
     is_missed = intent.has_fabric_label(pod) and opt_in.is_uninjected(pod)
+    warnings = (*keys.check_pod(pod.metadata), *init_containers.warn_of_readers(pod))
     return PodRecord(
+        **(msgspec.structs.asdict(recorded.describe(pod, injection)) | {"warnings": warnings}),
         pod=pod.metadata.full_name,
         node=node,
         state=_ENDED if pod.status.has_ended else _SCHEDULED if node else _UNSCHEDULED,
-        fabric=injection.fabric,
-        role=injection.role,
-        rails=injection.rails or (),
-        changes=tuple(recorded.list_changes(pod, injection)),
-        kept=dict(injection.user_values),
-        skipped=dict(injection.skipped),
+        waiting="" if node else "; ".join(unscheduled),
         phase=pod.status.phase,
         preflight_failure=pod.preflight_failure,
         preflight_running=pod.is_preflight_running,
         finds_rails="found" in injection.added,
-        waiting="" if node else "; ".join(unscheduled),
-        events=(),
-        missed_label=pod.metadata.labels[names.FABRIC] if is_missed else "",
-        warnings=(*keys.check_pod(pod.metadata), *init_containers.warn_of_readers(pod)),
         topology=topology.reason,
         decided_by=topology.scheduler,
+        missed_label=pod.metadata.labels[names.FABRIC] if is_missed else "",
     )
 
 
@@ -242,13 +177,13 @@ _STYLES = {
 }
 
 
-def print_text(record: PodRecord, explanation: Explanation | None) -> None:
+def print_text(record: PodRecord) -> None:
     """Print the injection, then the extender's explanation, otherwise the state of the pod."""
     _print_injection(record)
-    if explanation is None:
+    if record.placement is None:
         _print_pod_state(record)
     else:
-        _print_placement(explanation)
+        _print_placement(record.placement)
 
 
 def _print_injection(record: PodRecord) -> None:
@@ -273,11 +208,11 @@ def _print_injection(record: PodRecord) -> None:
         output.print_styled((record.preflight_failure, "bold red"))
     elif record.preflight_running:
         output.print_styled(("its preflight is running: the containers start once it has passed", "yellow"))
-    for warning in [*(warning.line for warning in record.warnings), *filter(None, [record.unasked])]:
-        output.print_styled((f"warning: {warning}", "yellow"))
-    if record.changes:
-        recorded.print_changes(record.changes)
-    recorded.print_untouched(record.kept, record.skipped)
+    recorded.print_warnings(record)
+    if record.unasked:
+        output.print_styled((f"warning: {record.unasked}", "yellow"))
+    recorded.print_changes(record)
+    recorded.print_untouched(record)
     if record.finds_rails and record.phase == "Running":  # in other phases no container accepts commands
         namespace, _, name = record.pod.partition("/")
         command = f"kubectl exec -n {namespace} {name} -- cat {names.RAILS_PATH}/rails.json"
@@ -298,7 +233,7 @@ def _print_pod_state(record: PodRecord) -> None:
         output.print_styled((f"Event {event.reason}{times} at {event.last}: {event.message}", ""))
 
 
-def _print_placement(explanation: Explanation) -> None:
+def _print_placement(explanation: overview_types.Explanation) -> None:
     gang, style = explanation.gang, _STYLES.get(explanation.gang.state, "")
     output.print_styled(
         (f"{gang.state}: {_describe_gang(gang, explanation.pod)}, scheduler {explanation.scheduler}", style)
@@ -334,7 +269,7 @@ _COLUMNS = (
 )
 
 
-def _print_nodes(explanation: Explanation) -> None:
+def _print_nodes(explanation: overview_types.Explanation) -> None:
     fitting = [node for node in explanation.nodes if node.has_room]
     refused = [node for node in explanation.nodes if not node.has_room]
     listed = [*fitting[:_MAX_NODES], *refused[:_MAX_NODES]]
@@ -343,7 +278,7 @@ def _print_nodes(explanation: Explanation) -> None:
     rows = [
         (
             f"{node.node} *" if node.node == explanation.node else node.node,
-            f"{node.score:.1f}" if node.has_room and node.score is not None else "",
+            f"{node.score:.1f}" if node.has_room else "",
             node.leaf,
             _explain_node(node),
         )
@@ -356,12 +291,12 @@ def _print_nodes(explanation: Explanation) -> None:
     output.print_styled((f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim"))
 
 
-def _explain_node(node: Node) -> str:
-    """Return the missing devices and their users, and for a node that fits the reason of each score term."""
-    shortages = [*node.rails, *node.short]
+def _explain_node(node: node_explanation.NodeExplanation) -> str:
+    """Return what the node lacks, and for a node that fits the reason of each score term."""
+    shortages = [*filter(None, [node.reason]), *node.rails, *node.short]
     if not node.has_room:
         return reasons.join_texts([*(shortages or filter(None, [node.rejection, node.fault])), *node.broken])
-    causes = [*shortages, *node.degradations, *node.broken, *filter(None, [node.reason])]
+    causes = [*shortages, *node.degradations, *node.broken]
     return "; ".join([*(cause.text for cause in causes), *(term.message for term in node.terms.values())])
 
 
@@ -378,29 +313,26 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     namespace = namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
     token = extender_answers.read_token(arguments.token_file)
 
-    async def read(client: clients.Client) -> tuple[PodRecord, Explanation | None, str]:
+    async def read(client: clients.Client) -> tuple[PodRecord, str]:
         chosen = await _choose_pod(client, namespace, form, name) if form else name
         return await _read(client, namespace, chosen, token)
 
-    record, explanation, note = cluster_access.run(options.get_cluster(arguments), read)
+    record, note = cluster_access.run(options.get_cluster(arguments), read)
     if formats.is_document(arguments.output):
         formats.print_document(record, arguments.output)
     else:
-        print_text(record, explanation)
+        print_text(record)
     if note:
         output.print_note(note)
-    is_missed = bool(record.missed_label or record.workload_label)
-    is_worse = explanation is not None and explanation.gang.state in (overview_types.NEVER, overview_types.SPREAD)
-    return output.FINDINGS if is_missed or is_worse or record.preflight_failure else output.OK
+    is_worse = record.state in (overview_types.NEVER, overview_types.SPREAD)
+    return output.FINDINGS if record.is_missed or is_worse or record.preflight_failure else output.OK
 
 
-async def _read(
-    client: clients.Client, namespace: str, name: str, token: str
-) -> tuple[PodRecord, Explanation | None, str]:
-    """Return the pod's record, the extender's explanation, and why there is none. Raise UnreadableError or
-    ClusterError.
+async def _read(client: clients.Client, namespace: str, name: str, token: str) -> tuple[PodRecord, str]:
+    """Return the pod's record, and why it lacks the extender's answer. Raise UnreadableError and ClusterError.
 
-    The extender is not asked about pods that are not injected or have ended.
+    The extender is not asked about pods that are not injected, which it would explain as if they had their rails, or
+    that have ended.
     """
     pod = await job_pods.read(client, namespace, name)
     record = build_record(pod)
@@ -416,27 +348,25 @@ async def _read(
             workload_label=_explain_workload_label(workloads),
             warnings=(*record.warnings, *about_keys),
         )
-    if record.missed_label or record.workload_label:
+    if record.is_missed:
         record = msgspec.structs.replace(record, unenforced=await policy_sources.is_unenforced(client))
         with contextlib.suppress(errors.ClusterError):  # the pod is shown without this cause
             record = msgspec.structs.replace(record, disabled=await policy_sources.is_disabled(client))
-    if record.is_uninjected:
-        return record, None, ""
-    warnings = (*record.warnings, *admission.lint_recorded(pod, await policy_sources.find_readable(client)))
-    record, note = msgspec.structs.replace(record, warnings=warnings), ""
+    if record.is_missed or not record.fabric:
+        return record, ""
+    note, warnings = "", admission.lint_recorded(pod, await policy_sources.find_readable(client))
+    record = msgspec.structs.replace(record, warnings=(*record.warnings, *warnings))
     if not pod.status.has_ended:
         record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
         try:
-            body = await extender_answers.ask(client, namespace, name, token)
+            answer = await extender_answers.ask(client, namespace, name, token)
         except extender_answers.NoExtenderError as error:
             note = f"without scores of nodes: {error}"
         else:
-            explanation = read_explanation(body)
-            explained = msgspec.structs.replace(record, state=explanation.gang.state, placement=msgspec.Raw(body))
-            return explained, explanation, ""
+            return msgspec.structs.replace(record, state=answer.gang.state, placement=answer), ""
     with contextlib.suppress(errors.ClusterError):  # the pod is shown without Events
         record = msgspec.structs.replace(record, events=await _read_events(client, pod))
-    return record, None, note
+    return record, note
 
 
 async def _choose_pod(client: clients.Client, namespace: str, form: str, name: str) -> str:

@@ -4,10 +4,9 @@ For a pod: the patch, and a reason for each change. For a workload: its topology
 `webhook.pods` and `webhook.workloads` respond to bytes as on a socket, and the reasons are those of the pod's record.
 """
 
-import asyncio
 import base64
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import jsonpatch
 import msgspec
@@ -46,23 +45,16 @@ class Topology(msgspec.Struct, frozen=True):
     reason: reason.Reason
 
 
-class AdmissionPreview(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionPreview(recorded.Injection, frozen=True, kw_only=True):
     """Effect of admission on the pods of one template."""
 
     object: str
     template: str
     pods: int | None
     outcome: str  # as in metrics: patched, allowed, refused; in mode warn would-patch, would-refuse
-    fabric: str = ""
-    role: str = ""
-    rails: Sequence[str] = ()
+    message: str  # why the pod is rejected, or created without railwright
     operations: Sequence[Any] = ()
-    changes: Sequence[recorded.Change] = ()
-    warnings: Sequence[reason.Reason]
-    unchanged: Mapping[str, Any] = msgspec.field(default_factory=dict, name="kept")  # the user's own, by container
-    skipped: Mapping[str, reason.Reason] = {}
     topology: Topology | None = None  # of its workload
-    message: str
     before: Tree
     after: Tree
     source: Source
@@ -104,14 +96,19 @@ def preview_admission(
     except reviews.MalformedError as error:
         raise _build_invalid(template, error) from None
     response, operations = _read_answer(answer.body)
-    message = response.get("status", {}).get("message", "")
-    unchanged = build_unchanged(template, answer.outcome, message, source)
-    warnings = (*template.warnings, *answer.warnings)
-    preview = msgspec.structs.replace(unchanged, fabric=answer.fabric, role=answer.role, warnings=warnings)
-    if not answer.fabric or answer.outcome not in (reviews.PATCHED, reviews.ALLOWED):
-        return preview
-    after = jsonpatch.apply_patch(template.pod, operations)
-    return add_changes(preview, after, operations, read_record(after))
+    after = None
+    if answer.fabric and answer.outcome in (reviews.PATCHED, reviews.ALLOWED):
+        after = jsonpatch.apply_patch(template.pod, operations)
+    preview = build_preview(
+        template,
+        answer.outcome,
+        source,
+        message=response.get("status", {}).get("message", ""),
+        warnings=answer.warnings,
+        after=after,
+        operations=operations,
+    )
+    return msgspec.structs.replace(preview, fabric=answer.fabric, role=answer.role)
 
 
 def require_valid(template: templates.Template) -> None:
@@ -127,32 +124,36 @@ def _build_invalid(template: templates.Template, error: Exception) -> output.Unr
     return output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}")
 
 
-def add_changes(
-    preview: AdmissionPreview, after: Tree, operations: Sequence[Any], record: intent.Record
+def build_preview(  # noqa: PLR0913 - one argument for each field
+    template: templates.Template,
+    outcome: str,
+    source: Source,
+    *,
+    message: str = "",
+    warnings: Sequence[reason.Reason] = (),
+    before: Tree | None = None,
+    after: Tree | None = None,
+    operations: Sequence[Any] = (),
 ) -> AdmissionPreview:
-    """Return a preview with what admission has made of the pod, and the reasons of its injection record."""
-    return msgspec.structs.replace(
-        preview,
-        rails=record.rails or (),
-        operations=operations,
-        changes=list(recorded.list_changes(msgspec.convert(after, views.Pod), record)) if operations else (),
-        unchanged=record.user_values,
-        skipped=record.skipped,
-        after=after,
-    )
+    """Return the preview of a template whose pods admission turns from `before` into `after`, by these operations.
 
-
-def build_unchanged(template: templates.Template, outcome: str, message: str, source: Source) -> AdmissionPreview:
-    """Return the preview of pods that admission does not change: they are rejected, or created without railwright."""
+    Without `after` admission does not change them: they are rejected, or created without railwright.
+    """
+    before = template.pod if before is None else before
+    injection = recorded.Injection()
+    if after is not None:
+        injection = recorded.describe(msgspec.convert(after, views.Pod), read_record(after))
+    own = {"warnings": (*template.warnings, *warnings), "changes": injection.changes if operations else ()}
     return AdmissionPreview(
+        **(msgspec.structs.asdict(injection) | own),
         object=template.owner,
         template=template.part,
         pods=template.pods,
         outcome=outcome,
-        warnings=template.warnings,
         message=message,
-        before=template.pod,
-        after=template.pod,
+        operations=operations,
+        before=before,
+        after=before if after is None else after,
         source=source,
     )
 
@@ -191,49 +192,39 @@ def read_record(pod: Tree) -> intent.Record:
 
 # --- the topology that a workload asks for ----------------------------------------------------------------
 
+Admit = Callable[[frameworks.WorkloadKind, Tree, str], Awaitable[bytes | None]]
+"""(kind, workload, namespace) -> the workload in JSON as admission changes it; None if that is unknown."""
 
-def preview_topologies(
-    pod_templates: Sequence[templates.Template], policy: policies.Policy, caches: state.State
-) -> Mapping[str, Topology]:
-    """Return the topology of each workload by its title."""
-    by_title: dict[str, Topology] = {}
-    for title, workload in list_workloads(pod_templates).items():
-        kind, tree = workload.kind, workload.tree
+
+def admit_here(policy: policies.Policy, caches: state.State) -> Admit:
+    """Return a function that applies the webhook's code to workloads."""
+
+    async def admit(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> bytes | None:
+        review = build_review(tree, reviews.GroupVersionKind(kind.group, kind.version, kind.name), namespace)
         try:
-            review = build_review(
-                tree, reviews.GroupVersionKind(kind.group, kind.version, kind.name), workload.namespace
-            )
-            answer = asyncio.run(workloads.handle(review, policy, caches.build_facts))
+            answer = await workloads.handle(review, policy, caches.build_facts)
         except reviews.MalformedError:
-            continue
-        patched = jsonpatch.apply_patch(tree, _read_answer(answer.body)[1])
-        topology = read_topology(kind, msgspec.json.encode(patched))
-        if topology is not None:
-            by_title[title] = topology
-    return by_title
+            return None
+        return msgspec.json.encode(jsonpatch.apply_patch(tree, _read_answer(answer.body)[1]))
+
+    return admit
 
 
-class MutatedWorkload(NamedTuple):
-    """An object of a file that admission mutates, in the namespace of its pods."""
-
-    kind: frameworks.WorkloadKind
-    tree: Tree
-    namespace: str
-
-
-def list_workloads(pod_templates: Sequence[templates.Template]) -> Mapping[str, MutatedWorkload]:
-    """Return the workloads that admission mutates, by their titles."""
-    by_title = {}
+async def add_topologies(
+    pod_templates: Sequence[templates.Template], shown: Sequence[AdmissionPreview], admit: Admit
+) -> Sequence[AdmissionPreview]:
+    """Return the previews with the topology that admission writes into the workload of each."""
+    by_title: dict[str, Topology | None] = {}
     for template in pod_templates:
-        if template.workload is not None:
+        if template.workload is not None and template.owner not in by_title:
             group, _, version = str(template.workload.get("apiVersion", "")).rpartition("/")
             kind = registry.find_injected(group, version, str(template.workload.get("kind")))
-            if kind is not None:
-                by_title[template.owner] = MutatedWorkload(kind, template.workload, template.namespace)
-    return by_title
+            body = await admit(kind, template.workload, template.namespace) if kind else None
+            by_title[template.owner] = _read_topology(kind, body) if kind and body else None
+    return [msgspec.structs.replace(preview, topology=by_title.get(preview.object)) for preview in shown]
 
 
-def read_topology(kind: frameworks.WorkloadKind, body: bytes) -> Topology | None:
+def _read_topology(kind: frameworks.WorkloadKind, body: bytes) -> Topology | None:
     """Return the topology in the record of the first template that has one."""
     try:
         records = [intent.read_topology(template.pod) for template in stored.read(kind, body).templates]

@@ -1,7 +1,4 @@
-"""Lists the changes that injection made to a pod, and their reasons, from the pod's record and spec.
-
-Prints it for `explain FILE` and `explain pod`.
-"""
+"""Tells what injection made of a pod, and why, from the pod's record and spec. Prints it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -47,7 +44,31 @@ class Change(msgspec.Struct, frozen=True):
     reason: str
 
 
-def list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
+class Injection(msgspec.Struct, frozen=True, kw_only=True):
+    """What injection made of a pod."""
+
+    fabric: str = ""
+    role: str = ""
+    rails: Sequence[str] = ()
+    changes: Sequence[Change] = ()
+    kept: Mapping[str, Sequence[str]] = {}  # the user's own settings, by container
+    skipped: Mapping[str, reason.Reason] = {}
+    warnings: Sequence[reason.Reason] = ()
+
+
+def describe(pod: views.Pod, record: intent.Record) -> Injection:
+    """Return what the record of a pod says, with the pod's values."""
+    return Injection(
+        fabric=record.fabric,
+        role=record.role,
+        rails=record.rails or (),
+        changes=tuple(_list_changes(pod, record)),
+        kept=record.user_values,
+        skipped=record.skipped,
+    )
+
+
+def _list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
     """Yield the changes in the record, with the pod's values; and the limit for which schedulers call the extender."""
     for entry in record.added:
         kind, _, name = entry.partition(".")
@@ -79,18 +100,25 @@ def _list_values(pod: views.Pod, record: intent.Record, name: str) -> Iterator[s
 _COLUMNS = (formats.Column("change"), formats.Column("why", wrap=True))
 
 
-def print_changes(changes: Sequence[Change]) -> None:
+def print_changes(injection: Injection) -> None:
     """Print the table of changes with their reasons."""
-    formats.print_table(_COLUMNS, [(change.change, change.reason) for change in changes])
+    if injection.changes:
+        formats.print_table(_COLUMNS, [(change.change, change.reason) for change in injection.changes])
 
 
-def print_untouched(kept: Mapping[str, Sequence[str]], skipped: Mapping[str, reason.Reason]) -> None:
+def print_warnings(injection: Injection) -> None:
+    """Print the warnings."""
+    for warning in injection.warnings:
+        output.print_styled((f"warning: {warning.line}", "yellow"))
+
+
+def print_untouched(injection: Injection) -> None:
     """Print the pod's own settings by container, then the omitted entries.
 
     Values from the init container are not omitted: the reason of that entry only names libraries that do not read it.
     """
-    for container, own in kept.items():
+    for container, own in injection.kept.items():
         output.print_styled((f"kept: {container}: {', '.join(own)} (the pod's own)", "cyan"))
-    for entry, why in skipped.items():
+    for entry, why in injection.skipped.items():
         prefix = "note" if entry.partition(".")[0] == "found" else f"skipped: {entry}"
         output.print_styled((f"{prefix}: {why.text}", "dim"))

@@ -13,7 +13,7 @@ import msgspec
 from railwright.fabric import intent, names, text, topology
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.explain import node_explainer, placement_result
+from railwright.fabric.placement.explain import node_explainer, node_explanation, placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import cluster_state, object_info
@@ -136,13 +136,23 @@ class Assessor:
         placement_engine: engine.PlacementEngine | None = None,
     ) -> None:
         """`networks`: the resource of each network, by (namespace, name)."""
-        self._cluster, self._policy, self._networks = cluster, policy, networks
+        self.cluster, self._policy, self._networks = cluster, policy, networks
         self.engine = placement_engine or engine.PlacementEngine(cluster)
+
+    def find_pod(self, key: str) -> object_info.PodInfo | None:
+        """Return the pod of this name (namespace/name); None if it does not exist or has ended."""
+        return next((pod for pod in self.cluster.pods.values() if pod.key == key), None)
+
+    def explain_nodes(
+        self, request: scheduling_request.SchedulingRequest, first: str
+    ) -> list[node_explanation.NodeExplanation]:
+        """Explain some nodes for the pod of a request: the node `first`, unless it is "", then the planned ones."""
+        return self.engine.explain_nodes(self.engine.score(request), first=[first] if first else ())
 
     def list_members(self, pod: object_info.PodInfo) -> GangMembers:
         """Return the gang of a pod; a pod without one is alone in it."""
         if pod.gang:
-            return list_members(pod.gang, self._cluster)
+            return list_members(pod.gang, self.cluster)
         member = Member(pod.uid, pod.key, rank=0, node=pod.node, assumed=False)
         return GangMembers(key=membership.GangKey(pod.key), size=1, members=(member,))
 
@@ -150,10 +160,11 @@ class Assessor:
         """Return a request for a pod with all nodes as candidates; None if no rails are planned for it."""
         if pod.reduced is None:
             return None
-        nodes = tuple(self._cluster.nodes)
-        return scheduling_request.build_request(
+        nodes = tuple(self.cluster.nodes)
+        request = scheduling_request.build_request(
             pod.reduced, self._policy(), self._networks, nodes, requests=pod.requests
         )
+        return request and msgspec.structs.replace(request, is_filtered=False)
 
     def describe_undefined_fabric(self, pod: object_info.PodInfo | None) -> reason.Reason | None:
         """Return the reason for a pod whose fabric the policy lacks; None if the policy has it."""
@@ -180,7 +191,7 @@ class Assessor:
         elif gang.placed < len(gang.members):
             assessment = _assess_waiting(gang, request, self.engine)
         else:
-            assessment = _assess_placed(gang, request, self.engine, self._cluster)
+            assessment = _assess_placed(gang, request, self.engine, self.cluster)
         missing, mixture = _describe_missing_pods(gang), self.describe_mixture(gang.key)
         why = (*((mixture,) if mixture else ()), *missing, *assessment.why)
         return msgspec.structs.replace(assessment, why=why[:_MAX_REASONS])
@@ -193,7 +204,7 @@ class Assessor:
         colour: int = 0,
     ) -> overview_types.Gang:
         """Return the gang with its assessment, as shown to users."""
-        policy, placed, pods = self._policy(), gang.placed >= gang.size, self._cluster.pods
+        policy, placed, pods = self._policy(), gang.placed >= gang.size, self.cluster.pods
         infos = [pods[member.uid] for member in gang.members if member.uid in pods]
         known = [pod.reduced for pod in infos if pod.reduced is not None]
         bound_at = [pod.bound_at for pod in infos]
@@ -216,7 +227,7 @@ class Assessor:
         policy = self._policy()
         accelerators = policy.document.accelerators if policy else ()
         waiting = [member for member in gang.members if not member.node]
-        known = self._cluster.pods
+        known = self.cluster.pods
         pods = [known[member.uid] for member in waiting or gang.members if member.uid in known]
         return max(pods, key=lambda pod: sum(pod.requests.get(name, 0) for name in accelerators), default=None)
 
@@ -226,7 +237,7 @@ class Assessor:
         Their injected settings may differ. Scores do not change: placement uses the current policy for all pods.
         """
         pods_by_policy: dict[str, list[object_info.PodInfo]] = defaultdict(list)
-        injected = (pod for pod in self._cluster.get_gang(gang).values() if pod.policy)
+        injected = (pod for pod in self.cluster.get_gang(gang).values() if pod.policy)
         for pod in sorted(injected, key=lambda pod: pod.rank):
             pods_by_policy[pod.policy].append(pod)
         if len(pods_by_policy) < 2:
@@ -272,7 +283,8 @@ def _assess_placed(
     without_gang = {
         pod.node: index.get_class(pod.node_class.facts) for pod in placed_pods if pod.node_class is not None
     }
-    capacity = gang_capacity.build_on(index, index.count_classes(), without_gang)
+    overrides = index.exclude(index.unselected) | without_gang
+    capacity = gang_capacity.build_on(index, index.count_classes(), overrides)
     segment = max(1, min(request.segment, len(workers)))
     plan = planner.solve(len(workers), msgspec.structs.replace(capacity, segment=segment))
     is_spread = plan.is_complete and (

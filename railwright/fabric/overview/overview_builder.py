@@ -77,13 +77,13 @@ class OverviewBuilder:
         request = self._assessor.build_request(pod) if pod is not None else None
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
-        rows = self._assessor.engine.explain_nodes(self._assessor.engine.score(request), first=(node,))
-        return {"pod": pod.key, "here": pod.node == node, **rows[0]}
+        row = self._assessor.explain_nodes(request, node)[0]
+        return {"pod": pod.key, "here": pod.node == node, **msgspec.to_builtins(row)}
 
     def _find_pod(self, subject: membership.GangKey, node: str) -> object_info.PodInfo | None:
         gang = self._members.get(subject)
         if gang is None:
-            return next((pod for pod in self._cluster.pods.values() if pod.key == subject), None)
+            return self._assessor.find_pod(subject)
         chosen = min(gang.members, key=lambda member: (member.node != node, bool(member.node), member.rank))
         return self._cluster.pods.get(chosen.uid)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from railwright.fabric.placement.explain import node_explanation
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import reason
 
@@ -105,6 +106,20 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     why: tuple[reason.Reason, ...] = ()  # why it waits, or is not better
     created_at: str = ""  # RFC 3339: creation of its first pod; "" if unknown
     placed_at: str = ""  # RFC 3339: binding of its last pod; "" unless all have nodes
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The explanation of a pod, as in `/explain`: why it is on its node, or why its gang waits."""
+
+    pod: str  # namespace/name
+    gang: Gang  # without its ranks; a pod without a gang is alone in it
+    node: str = ""  # "" while it waits
+    scheduler: str = ""
+    fabric: str = ""
+    needs: Sequence[str] = ()
+    devices: Sequence[pod_usage.HeldRail] = ()  # of the rails that its claims hold now
+    candidate_nodes: int = 0
+    nodes: Sequence[node_explanation.NodeExplanation] = ()  # some of them, best first, those that are refused last
 
 
 class Overview(msgspec.Struct, frozen=True):

@@ -13,11 +13,10 @@ needs.
 
 import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
 
 from railwright.fabric import bounded_cache, resources
 from railwright.fabric.placement import decisions, scheduling_request
-from railwright.fabric.placement.explain import diagnosis, node_explainer
+from railwright.fabric.placement.explain import diagnosis, node_explainer, node_explanation
 from railwright.fabric.placement.gangs import gang_memory, segments
 from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, object_info
@@ -102,7 +101,9 @@ class PlacementEngine:
         """Explain why a plan is no better. The cluster state must not have changed since the decision."""
         return diagnosis.diagnose(decision, self._cluster)
 
-    def explain_nodes(self, decision: decisions.Decision, first: Iterable[str] = ()) -> list[dict[str, Any]]:
+    def explain_nodes(
+        self, decision: decisions.Decision, first: Iterable[str] = ()
+    ) -> list[node_explanation.NodeExplanation]:
         """Return the explanations of some candidate nodes, `first` and planned ones first.
 
         The cluster state must not have changed since the decision.

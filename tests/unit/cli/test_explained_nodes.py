@@ -6,6 +6,7 @@ import pytest
 from railwright.cli import job_pods
 from railwright.cli.explanation import pod
 from railwright.fabric import names
+from railwright.fabric.overview import overview_types
 
 SHORT = {"code": "DeviceShortage", "message": "nvidia.com/gpu has 8 of 8 free, 16 needed"}
 TERMS = {"rails": {"value": 1.0, "message": "4 of 4 rails free"}}
@@ -22,7 +23,9 @@ def render(capsys):
         record = {names.INJECTION: '{"fabric": "roce", "role": "worker"}'}
         metadata = {"name": "llm-0", "namespace": "train", "annotations": record}
         tree = {"metadata": metadata, "spec": {"nodeName": explanation.get("node", "")}}
-        pod.print_text(pod.build_record(msgspec.convert(tree, job_pods.Pod)), pod.read_explanation(body))
+        record = pod.build_record(msgspec.convert(tree, job_pods.Pod))
+        answer = msgspec.json.decode(body, type=overview_types.Explanation)
+        pod.print_text(msgspec.structs.replace(record, placement=answer))
         return capsys.readouterr().out.splitlines()
 
     return print_explanation
@@ -45,7 +48,7 @@ def test_the_node_of_a_placed_pod_is_marked(render):
     assert lines[-1] == "2 of 2 nodes: 2 fit, 0 rejected; * node-b runs the pod"
 
 
-REJECTED = {"node": "gpu-1", "rejection": {"code": "NoRails", "message": "rail0 has 0 of 1 free"}}
+REJECTED = {"node": "gpu-1", "score": 0.0, "rejection": {"code": "NoRails", "message": "rail0 has 0 of 1 free"}}
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder():
     )
     explained = site.explain("g-0")
     assert (explained.gang.state, messages(explained.gang.why)) == (overview_types.WAITING, why)
-    rows = {row["node"]: row for row in explained.nodes}
+    rows = {row.node: row for row in explained.nodes}
     assert "rail1 has 0 of 1 free, 1 needed, held by train/holder" in str(rows["n1"])
 
 

@@ -12,7 +12,7 @@ import pytest
 from admitting import WIRE
 from hypothesis import given as given_
 from hypothesis import strategies as st
-from placing import LEAF, RESOURCES, build_node, build_pod, build_policy, change_fabric, change_pod
+from placing import GPU, LEAF, RESOURCES, build_node, build_pod, build_pod_with, build_policy, change_fabric, change_pod
 
 from extender import decoding, kube_scheduler
 from railwright.fabric import names, views
@@ -177,11 +177,11 @@ def test_a_pod_is_explained_with_its_numbers():
     for created in (build_pod("holder", on="gpu-1", gpus=1), build_pod("waiting")):
         handlers.pods.upsert(created)
     explanation = handlers.explain("waiting")
-    busy = next(row for row in explanation.nodes if row["node"] == "gpu-1")
-    assert busy["rails"][0].message == "rail0 has 0 of 1 free, 1 needed, held by train/holder"
-    assert "rejection" not in busy
-    assert {row["node"]: row.get("fits", True) for row in explanation.nodes} == {"gpu-0": True, "gpu-1": False}
-    assert handlers.explain("other") is None
+    busy = next(row for row in explanation.nodes if row.node == "gpu-1")
+    assert busy.rails[0].message == "rail0 has 0 of 1 free, 1 needed, held by train/holder"
+    assert busy.rejection is None
+    assert {row.node: row.fits for row in explanation.nodes} == {"gpu-0": True, "gpu-1": False}
+    assert handlers.explain("other") == "no opted-in pod train/other is known here"
 
 
 @pytest.mark.parametrize(("resource", "fits"), [("example.com/other", False), (RESOURCES[0], True)])
@@ -194,17 +194,38 @@ def test_a_node_without_a_rail_fits_only_if_a_device_class_may_offer_it(resource
     offered = [msgspec.convert(tree, objects.DeviceClass)]
     handlers.state.cluster.change_devices(lambda changed: changed.class_sink.replace(offered))
     (row,) = handlers.explain("waiting").nodes
-    assert row["rails"][0].message == "rail0 has 0 of 0 free, 1 needed"
-    assert row.get("fits", True) is fits
+    assert row.rails[0].message == "rail0 has 0 of 0 free, 1 needed"
+    assert row.fits is fits
+
+
+INELIGIBLE = "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity"
+
+
+@pytest.mark.parametrize(
+    ("pool", "cpu", "unschedulable", "reason"),
+    [
+        ("training", 1, True, INELIGIBLE),
+        ("other", 1, False, INELIGIBLE),
+        ("training", 200, False, "too little CPU or memory, or too many pods"),
+        ("training", 1, False, ""),
+    ],
+    ids=["cordoned", "not selected", "too little CPU", "free"],
+)
+def test_a_node_that_takes_no_pod_does_not_fit_although_its_devices_are_free(pool, cpu, unschedulable, reason):
+    node = build_node("gpu-0", labels={"pool": pool}, unschedulable=unschedulable)
+    handlers = Handlers(build_policy(domains=[LEAF]), nodes=[node])
+    waiting = build_pod_with("waiting", {GPU: "8", "cpu": str(cpu)})
+    handlers.pods.upsert(change_pod(waiting, spec={"node_selector": {"pool": "training"}}))
+    (row,) = handlers.explain("waiting").nodes
+    assert (row.reason.text if row.reason else "", row.fits) == (reason, not reason)
 
 
 def test_a_fabric_that_the_policy_lacks_is_the_reason_why_a_pod_is_not_explained():
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0")])
     handlers.pods.upsert(build_pod("old", label="renamed"))
-    assert handlers.explain("old") is None
-    cause = handlers.explanations.describe_unexplained("train", "old")
-    assert cause.startswith("the current policy has no fabric 'renamed', which these pods name, so no plan is made; ")
-    assert handlers.explanations.describe_unexplained("train", "x") == "no opted-in pod train/x is known here"
+    assert handlers.explain("old").startswith(
+        "the current policy has no fabric 'renamed', which these pods name, so no plan is made; "
+    )
 
 
 def test_a_pod_that_is_created_again_is_explained_by_its_own_object():
@@ -213,11 +234,11 @@ def test_a_pod_that_is_created_again_is_explained_by_its_own_object():
     handlers.pods.upsert(first)
     assert handlers.explain("again").node == ""
     handlers.pods.remove(first)
-    assert handlers.explain("again") is None
+    assert handlers.explain("again") == "no opted-in pod train/again is known here"
     handlers.pods.upsert(change_pod(second, spec={"node_name": "gpu-1"}))
     explanation = handlers.explain("again")
     assert explanation.node == "gpu-1"
-    scores = {row["node"]: row["score"] for row in explanation.nodes}
+    scores = {row.node: row.score for row in explanation.nodes}
     assert scores["gpu-1"] == scores["gpu-0"], "what the pod itself takes counts as free"
 
 
@@ -265,8 +286,8 @@ def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
     handlers.pods.upsert(build_pod("waiting", gpus=1, rails=0))
 
     def count_busy() -> int:
-        rows = {row["node"]: row for row in handlers.explain("waiting").nodes}
-        return len(rows["gpu-1"].get("rails", ()))
+        rows = {row.node: row for row in handlers.explain("waiting").nodes}
+        return len(rows["gpu-1"].rails)
 
     assert count_busy() == 0, "nothing says what to count"
     feed = handlers.state.networks

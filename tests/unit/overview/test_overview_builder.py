@@ -171,6 +171,26 @@ def test_a_waiting_gang_is_shown_with_the_reason():
     assert "the cluster has slots for 1" in assessed.why[0].message
 
 
+@pytest.mark.parametrize("placement", [{}, {"domains": [], "oversubscription": []}], ids=["domains", "no domains"])
+def test_a_gang_is_assessed_by_the_nodes_that_its_node_selector_matches(placement):
+    nodes = [*placing.build_leaves(a=2), *(placing.build_node(f"b-{i}", "b", labels={"pool": "x"}) for i in range(2))]
+    members = [placing.change_pod(pod, spec={"node_selector": {"pool": "x"}}) for pod in gang("", "")]
+    others = [placing.build_pod(f"other-{i}", on=f"b-{i}") for i in range(2)]
+    assessed = Cluster(nodes, [*members, *others], policy=placing.build_policy(**placement)).gang()
+    assert assessed.state == overview_types.WAITING
+    messages = [why.message for why in assessed.why]
+    assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in messages[1]
+    assert messages[-1].endswith("nvidia.com/gpu on b-1 is used by train/other-1")
+    assert Cluster(nodes[:3], members, policy=placing.build_policy(**placement)).gang().state == overview_types.NEVER
+
+
+def test_a_placed_gang_is_not_called_spread_for_nodes_that_its_node_selector_excludes():
+    nodes = [*placing.build_leaves(a=2), *(placing.build_node(f"{x}-0", x, labels={"pool": "x"}) for x in "bc")]
+    members = [placing.change_pod(pod, spec={"node_selector": {"pool": "x"}}) for pod in gang("b-0", "c-0")]
+    assert Cluster(nodes, gang("b-0", "c-0")).gang().state == overview_types.SPREAD
+    assert Cluster(nodes, members).gang().state == overview_types.PLACED
+
+
 @pytest.mark.parametrize(("pods", "placed"), [(("a-00", ""), 1), (("a-00", "a-01"), 2)])
 def test_a_gang_with_missing_pods_has_a_reason(pods, placed):
     assessed = Cluster(placing.build_leaves(a=4), gang(*pods), {"train/g": 3}).gang()
@@ -209,7 +229,7 @@ def test_the_explanation_of_a_node_says_why_a_gang_does_not_use_it():
     cluster = Cluster(placing.build_leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-00")
-    assert "held by train/o-0" in explanation["rails"][0].message
+    assert "held by train/o-0" in explanation["rails"][0]["message"]
     free = cluster.builder.explain("train/g", "b-00")
     assert "locality" in free["terms"]
     assert cluster.builder.explain("train/g", "nowhere") is None

@@ -300,7 +300,7 @@ def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
 
 def _list_devices_in_use(view: node_index.RequestView, cluster: cluster_state.ClusterState) -> Iterable[str]:
     """Return the pods that use the missing accelerator or rail, for a few nodes."""
-    class_of_node = view.index.class_of_node
+    class_of_node = {**view.index.class_of_node, **view.overrides}
     lacking = {
         node_class: names[0]
         for node_class in set(class_of_node.values())

@@ -2,11 +2,11 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from railwright.fabric import resources, text, topology
 from railwright.fabric.claims import inventory
 from railwright.fabric.placement import bandwidth, decisions
+from railwright.fabric.placement.explain import node_explanation
 from railwright.fabric.placement.nodes import node_evaluation, score_terms
 from railwright.fabric.placement.state import cluster_state, pod_usage
 from railwright.fabric.reasons import reason
@@ -15,20 +15,21 @@ from railwright.fabric.reasons.codes import PlacementCode
 # --- what limits a node ---------------------------------------------------------------------------------------
 
 CLOSE = 1e-6  # bandwidth (0..1); smaller differences are rounding
+_INELIGIBLE = reason.Reason(
+    PlacementCode.NODE_INELIGIBLE, "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity"
+)
+_OTHER_RESOURCES = reason.Reason(PlacementCode.OTHER_RESOURCES, "too little CPU or memory, or too many pods")
 
 
 def find_blocking_reason(node_class: node_evaluation.NodeClass) -> reason.Reason:
     """Return why nodes of this class have no slot."""
     if not node_class.facts.eligible:
-        return reason.Reason(
-            PlacementCode.NODE_INELIGIBLE,
-            "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity",
-        )
+        return _INELIGIBLE
     if lacking := list_short_resources(node_class):
         return describe_shortage(node_class, lacking[0])
     if node_class.facts.broken:
         return node_class.facts.broken[0].describe()
-    return reason.Reason(PlacementCode.OTHER_RESOURCES, "too little CPU or memory, or too many pods")
+    return _OTHER_RESOURCES
 
 
 def list_short_resources(node_class: node_evaluation.NodeClass) -> list[str]:
@@ -122,8 +123,8 @@ def explain_nodes(
     cluster: cluster_state.ClusterState,
     refusals: Mapping[str, reason.Reason],
     first: Iterable[str] = (),
-) -> list[dict[str, Any]]:
-    """Return the explanations of up to MAX_ROWS candidate nodes and up to MAX_ROWS refused ones, as in `/explain`.
+) -> list[node_explanation.NodeExplanation]:
+    """Return the explanations of up to MAX_ROWS candidate nodes and up to MAX_ROWS refused ones.
 
     The nodes `first` come first, then those of the target leaf and of the planned leaves.
     """
@@ -135,46 +136,38 @@ def explain_nodes(
     chosen |= dict.fromkeys(itertools.islice(refusals, MAX_ROWS))
     scores = decision.score(list(chosen))
     uncounted = list_uncounted(view.request.requests, cluster)
-    rows = []
-    for name in chosen:
-        row: dict[str, Any] = {"node": name, "score": round(scores[name], 1)}
-        node_class = view.get_class(name)
+
+    def explain(name: str) -> node_explanation.NodeExplanation:
+        node_class, score = view.get_class(name), round(scores[name], 1)
         if node_class is None:
-            row["reason"] = _UNKNOWN
-        else:
-            row["leaf"] = topology.format_domain(view.get_leaf(name))
-            holders = pod_usage.list_holders(name, cluster, except_uid=view.request.uid)
-            row |= _describe(node_class, refusals.get(name), holders)
-            if not uncounted.issuperset(list_short_resources(node_class)):
-                row["fits"] = False  # the score only ranks: kube-scheduler counts the devices
-            if name not in refusals and not node_class.facts.broken:
-                row["terms"] = _explain_terms(node_class, view.get_leaf(name), decision)
-        rows.append(row)
-    return rows
+            return node_explanation.NodeExplanation(node=name, score=score, reason=_UNKNOWN)
+        refusal, leaf = refusals.get(name), view.get_leaf(name)
+        broken = [rail.describe() for rail in node_class.facts.broken]
+        first_cause = refusal or next(iter(broken), None)
+        other = None if node_class.facts.fits_by_other_resources else _OTHER_RESOURCES
+        obstacle = other if node_class.facts.eligible else _INELIGIBLE
+        holders = pod_usage.list_holders(name, cluster, except_uid=view.request.uid)
+        pools = {pool.need.resource for pool in node_class.pools}
+        lacking = list_short_resources(node_class)
+        return node_explanation.NodeExplanation(
+            node=name,
+            score=score,
+            leaf=topology.format_domain(leaf),
+            rejection=refusal,
+            fault=None if refusal else first_cause,
+            reason=obstacle,
+            # the score only ranks: kube-scheduler counts the devices
+            fits=obstacle is None and uncounted.issuperset(lacking),
+            rails=tuple([_describe_pool(pool, holders) for pool in node_class.pools if not pool.is_sufficient]),
+            short=tuple([describe_shortage(node_class, resource) for resource in lacking if resource not in pools]),
+            degradations=tuple(
+                [cause for cause in list_degradations(node_class) if cause.code != PlacementCode.DEVICE_SHORTAGE]
+            ),
+            broken=tuple([cause for cause in broken if cause != first_cause]),
+            terms={} if first_cause else _explain_terms(node_class, leaf, decision),
+        )
 
-
-def _describe(
-    node_class: node_evaluation.NodeClass, refusal: reason.Reason | None, holders: Sequence[pod_usage.Holder]
-) -> dict[str, Any]:
-    """Return why a node is refused or comes last, and its missing, broken and slower devices."""
-    row: dict[str, Any] = {}
-    broken = [rail.describe() for rail in node_class.facts.broken]
-    if refusal is not None:
-        row["rejection"] = refusal
-    elif broken:
-        row["fault"] = broken[0]
-    pools = {pool.need.resource for pool in node_class.pools}
-    others = [name for name in list_short_resources(node_class) if name not in pools]
-    lists = {
-        "rails": [_describe_pool(pool, holders) for pool in node_class.pools if not pool.is_sufficient],
-        "short": [describe_shortage(node_class, name) for name in others],
-        # rails that are in use are among the shortages already
-        "degradations": [
-            cause for cause in list_degradations(node_class) if cause.code is not PlacementCode.DEVICE_SHORTAGE
-        ],
-        "broken": [cause for cause in broken if cause not in row.values()],
-    }
-    return row | {key: tuple(reasons) for key, reasons in lists.items() if reasons}
+    return [explain(name) for name in chosen]
 
 
 def _describe_pool(pool: node_evaluation.PoolAvailability, holders: Sequence[pod_usage.Holder]) -> reason.Reason:
@@ -189,14 +182,14 @@ def _describe_pool(pool: node_evaluation.PoolAvailability, holders: Sequence[pod
 
 def _explain_terms(
     node_class: node_evaluation.NodeClass, leaf: topology.Domain, decision: decisions.Decision
-) -> dict[str, Any]:
-    """Return the terms of a node's score by name, each with its value and why."""
+) -> dict[str, node_explanation.Term]:
+    """Return the terms of a node's score by name."""
     terms = {term.name: (term.score(node_class), term.explain(node_class)) for term in score_terms.TERMS}
     if decision.has_domains:
         tier = decisions.rank_leaves([leaf], decision).get(leaf, decisions.ELSEWHERE)
         value, why = decisions.rate(tier, node_class.capacity, decision)
         terms = {"locality": (value, why or _describe_tier(value, leaf, decision)), **terms}
-    return {name: {"value": round(value, 3), "message": message} for name, (value, message) in terms.items()}
+    return {name: node_explanation.Term(round(value, 3), message) for name, (value, message) in terms.items()}
 
 
 def _describe_tier(tier: float, leaf: topology.Domain, decision: decisions.Decision) -> str:

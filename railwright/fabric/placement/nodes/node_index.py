@@ -201,6 +201,13 @@ class NodeIndex:
             self._unselected = version, {name for name, node in nodes if not eligibility.selects(node, spec)}
         return self._unselected[1]
 
+    def exclude(self, names: Iterable[str]) -> "Overrides":
+        """Return the classes of these nodes as if they took no pod, without nodes that the cache does not have."""
+        known = ((name, self.find_class(name)) for name in names)
+        return {
+            name: self.get_class(node_class.facts._replace(eligible=False)) for name, node_class in known if node_class
+        }
+
 
 # --- the index as one request sees it -------------------------------------------------------------------------
 
@@ -252,11 +259,8 @@ def find_overrides(
     Peers of the requesting pod share its NICs. The pod's own old allocation never counts against it (docs/interface.md
     7.7).
     """
-    overrides: Overrides = {}
-    unselected = {name for name in index.unselected if name not in request.offered}
-    for name in unselected:
-        if (known := index.find_class(name)) is not None:
-            overrides[name] = index.get_class(known.facts._replace(eligible=False))
+    unselected = {name for name in index.unselected if not (request.is_filtered and name in request.offered)}
+    overrides = index.exclude(unselected)
     changed_nodes = {*pod_usage.list_nodes(cluster, request.uid)}
     if (assumed_pod := cluster.assumed.get(request.uid)) is not None:
         changed_nodes.add(assumed_pod.node)
