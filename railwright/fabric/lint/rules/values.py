@@ -1,6 +1,7 @@
 """Rules about values: numbers, words, quotes and blanks, and values that NCCL or the vendor should choose."""
 
 import contextlib
+import functools
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 
@@ -106,14 +107,19 @@ def _check_subsystems(text: str, _: RankContext) -> Iterator[str]:
         yield f"{', '.join(unknown[:4])}: no such subsystem, and one unknown word drops the whole list; correct it"
 
 
+@functools.lru_cache(maxsize=256)  # nearly always the policy's range
+def _read_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    _, slash, bits = text.partition("/")
+    if slash and bits.isascii() and bits.isdigit() and "%" not in text:
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_network(text, strict=False)
+    return None
+
+
 def _check_range(text: str, ranks: RankContext) -> Iterator[str]:
     if ranks.fabric_context.transport in WITHOUT_GIDS or ranks.is_on_efa:
         return
-    _, slash, bits = text.partition("/")
-    network = None
-    if slash and bits.isascii() and bits.isdigit() and "%" not in text:
-        with contextlib.suppress(ValueError):
-            network = ipaddress.ip_network(text, strict=False)
+    network = _read_network(text)
     family = ranks.get_setting(_FAMILY)
     looked_for = 6 if family is not None and family.value == _FAMILIES[6] else 4  # unknown words mean AF_INET
     if network is None:
