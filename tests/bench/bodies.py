@@ -44,7 +44,7 @@ def node_info(name: str, *, padded: bool) -> bytes:
 
 @functools.cache
 def _task_text(opted: bool) -> str:  # noqa: FBT001 - told by its name there
-    tree = json.loads(json.dumps(clusters.captured("volcano-allocate.json")["task"]))
+    tree = json.loads(json.dumps(clusters.captured("volcano.json")["task"]))
     pod = tree["Pod"]
     names = {"name": "@gang@-@rank@", "namespace": "train", "uid": "uid-@gang@-@rank@"}
     tree |= {"UID": names["uid"], "Name": names["name"], "Namespace": "train", "Job": "train/@gang@"}
@@ -63,7 +63,7 @@ def _task_text(opted: bool) -> str:  # noqa: FBT001 - told by its name there
 
 @functools.cache
 def _node_info_text(padded: bool) -> str:  # noqa: FBT001 - told by its name there
-    tree: dict[str, Any] = json.loads(json.dumps(clusters.captured("volcano-prioritize.json")["nodes"][0]))
+    tree: dict[str, Any] = json.loads(json.dumps(clusters.captured("volcano.json")["node"]))
     tree["Name"] = "@name@"
     for amounts in ("Idle", "Allocatable", "Capacity"):
         tree[amounts]["ScalarResources"] |= _ROOM

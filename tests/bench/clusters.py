@@ -174,7 +174,7 @@ def compact(tree: Any) -> str:
 
 @functools.cache
 def _pod_text(devices: bool, label: str, bound: bool, claiming: bool) -> str:  # noqa: FBT001 - named there
-    tree = json.loads(json.dumps(captured("volcano-allocate.json")["task"]["Pod"]))
+    tree = json.loads(json.dumps(captured("volcano.json")["task"]["Pod"]))
     metadata, spec = tree["metadata"], tree["spec"]
     metadata |= {"name": "@name@", "namespace": "train", "uid": "uid-@name@"}
     metadata["labels"] = {"railwright.io/fabric": "roce", "volcano.sh/task-index": "@rank@"} if devices else {}

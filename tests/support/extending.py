@@ -1,9 +1,11 @@
 """The extender over some nodes, called like both schedulers call it, without a server."""
 
+import copy
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import admitting
 import coroutines
 import msgspec
 import placing
@@ -17,6 +19,8 @@ from railwright.fabric.overview import gang_assessment, overview_types
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import volcano as volcano_workloads
 
+# A task of Volcano and a node, as captured: the request of a predicate.
+PREDICATE: dict[str, Any] = json.loads((admitting.WIRE / "volcano.json").read_bytes())
 ALLOCATED, PIPELINED = 2, 4  # status of a Volcano task
 SOFT_SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
 PREFERRING = {"topologySpreadConstraints": [SOFT_SPREAD]}  # filter leaves all feasible nodes to pods with preferences
@@ -141,3 +145,16 @@ def build_task(pod: views.Pod) -> dict[str, Any]:
         "InitResreq": {"ScalarResources": {name: int(amount) * 1000 for name, amount in requests.items()}},
         "Pod": tree,
     }
+
+
+def build_prioritize(*names: str) -> dict[str, Any]:
+    """Return Volcano's request about the captured task, with the captured node under each of these names."""
+    nodes = [json.loads(json.dumps(PREDICATE["node"]).replace('"gpu-0"', f'"{name}"')) for name in names]
+    return {"task": copy.deepcopy(PREDICATE["task"]), "nodes": nodes}
+
+
+def build_event(node: str) -> dict[str, Any]:
+    """Return Volcano's event that it has allocated the captured task to a node."""
+    task = copy.deepcopy(PREDICATE["task"]) | {"NodeName": node, "Status": ALLOCATED}
+    task["Pod"]["spec"]["nodeName"] = node
+    return {"task": task}

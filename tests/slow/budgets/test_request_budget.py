@@ -20,11 +20,9 @@ from placing import LEAF, build_leaves, build_pod, build_policy
 from extender import decoding, state, volcano_wire
 from railwright.fabric import scheduling_views
 
-PRIORITIZE, EVENT, FILTER = (
-    json.loads((WIRE / f"{name}.json").read_bytes())
-    for name in ("volcano-prioritize", "volcano-allocate", "kube-scheduler")
-)
-PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
+FILTER = json.loads((WIRE / "kube-scheduler.json").read_bytes())
+PREDICATE, PRIORITIZE = extending.PREDICATE, extending.build_prioritize("gpu-0", "gpu-5", "gpu-6")
+EVENT = extending.build_event("gpu-5")
 
 
 class Arguments(msgspec.Struct, rename="pascal"):

@@ -3,12 +3,12 @@
 import json
 
 import coroutines
+import extending
 import pytest
-from admitting import WIRE
 
 from extender import decoding, kube_scheduler, volcano_wire
 
-PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
+PRIORITIZE = extending.build_prioritize("gpu-0")
 TASK = json.dumps(PRIORITIZE["task"], separators=(",", ":"))
 
 

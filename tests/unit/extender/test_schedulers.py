@@ -9,7 +9,6 @@ import devices
 import extending
 import msgspec
 import pytest
-from admitting import WIRE
 from hypothesis import given as given_
 from hypothesis import strategies as st
 from placing import GPU, LEAF, RESOURCES, build_node, build_pod, build_pod_with, build_policy, change_fabric, change_pod
@@ -38,10 +37,6 @@ class Handlers(extending.Site):
 @pytest.fixture
 def handlers():
     return Handlers()
-
-
-def body(name: str, **changes) -> dict:
-    return json.loads((WIRE / f"{name}.json").read_bytes()) | changes
 
 
 def raw(tree) -> bytes:
@@ -85,7 +80,7 @@ def prioritize(site, asked: bytes) -> bytes:
 
 
 def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
-    request_body = body("volcano-prioritize")
+    request_body = extending.build_prioritize("gpu-0", "gpu-6")
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
     request_body["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
     assert set(handlers.ask_volcano("prioritize", request_body)["nodeScore"].values()) == {0.0}
@@ -95,7 +90,7 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
 
 
 def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
-    event, scored = body("volcano-allocate"), body("volcano-prioritize")
+    event, scored = extending.build_event("gpu-5"), extending.build_prioritize("gpu-0", "gpu-6")
     assert event["task"]["NodeName"] == "gpu-5"
     scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
     before = handlers.ask_volcano("prioritize", scored)["nodeScore"]
@@ -109,7 +104,7 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
 
 def test_the_watch_confirms_an_allocation(handlers):
     pods = handlers.pods
-    event = body("volcano-allocate")
+    event = extending.build_event("gpu-5")
     handlers.verbs.volcano.allocate(raw(event), "")
     pods.upsert(change_pod(build_pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]}))
     assert len(handlers.state.assumed) == 0
@@ -244,7 +239,7 @@ def test_a_pod_that_is_created_again_is_explained_by_its_own_object():
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
-    handlers.verbs.volcano.allocate(raw(body("volcano-allocate")), "")
+    handlers.verbs.volcano.allocate(raw(extending.build_event("gpu-5")), "")
     (entry,) = handlers.state.assumed
     ended = msgspec.convert({"metadata": {"name": "x", "uid": entry.uid}, "status": {"phase": phase}}, views.Pod)
     handlers.pods.upsert(ended)
@@ -252,7 +247,7 @@ def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
 
 
 def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
-    event = body("volcano-allocate")
+    event = extending.build_event("gpu-5")
     running = change_pod(build_pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]})
     handlers.pods.upsert(running)
     used = dict(handlers.state.cluster.get_used("gpu-5"))
@@ -264,7 +259,7 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
 
 
 def test_many_dry_runs_leave_no_assumed_pods(handlers):
-    event, scored = body("volcano-allocate"), body("volcano-prioritize")
+    event, scored = extending.build_event("gpu-5"), extending.build_prioritize("gpu-0", "gpu-6")
     before = coroutines.complete(handlers.verbs.find("volcano_prioritize")(raw(scored)))
     for i in range(300):
         event["task"] |= {"UID": f"uid-{i % 7}", "NodeName": f"gpu-{i % 5}", "Status": 2 if i % 3 else 4}

@@ -1,20 +1,16 @@
 """Volcano's bodies as it sends them, with fields we do not know and with null where Go may send it."""
 
 import copy
-import json
 import math
 from collections.abc import Iterator
 
 import extending
-from admitting import WIRE
 from hypothesis import given
 from hypothesis import strategies as st
 from placing import build_node
 
-PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
-EVENT = json.loads((WIRE / "volcano-allocate.json").read_bytes())
-PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
-NAMES = [node["Name"] for node in PRIORITIZE["nodes"]]
+PREDICATE, NAMES = extending.PREDICATE, ["gpu-0", "gpu-5", "gpu-6"]
+PRIORITIZE, EVENT = extending.build_prioritize(*NAMES), extending.build_event("gpu-5")
 Path_ = tuple[str | int, ...]
 # Maps of Go: a name in them is data, not a field; to add one is another matter.
 MAPS = {"labels", "annotations", "PodAnnotations", "ScalarResources", "requests", "limits", "allocatable", "capacity"}

@@ -14,7 +14,7 @@ FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, schedu
 
 def pods() -> list[bytes]:
     """Return pods of both schedulers and the API server, and one with every field that placement reads."""
-    wire = [json.loads((WIRE / name).read_text()) for name in ("volcano-allocate.json", "kube-scheduler.json")]
+    wire = [json.loads((WIRE / name).read_text()) for name in ("volcano.json", "kube-scheduler.json")]
     review = json.loads((WIRE / "admission-pods-bench.json").read_text())["request"]["object"]
     made = {
         "metadata": {"name": "w-3", "namespace": "train", "uid": "u", "labels": {"a": "b"}},
