@@ -1,7 +1,7 @@
 """Jobs through their real controllers: the pods that they create without railwright, and with one label.
 
-The former are recorded in `tests/data/pods`, which the unit tests of roles and gangs read; RAILWRIGHT_RECORD=1 writes
-these files again.
+The former are recorded in `tests/data/pods.yaml`, which the unit tests of roles and gangs read; RAILWRIGHT_RECORD=1
+writes them again.
 """
 
 import json
@@ -10,12 +10,13 @@ import pathlib
 
 import pytest
 import pytest_asyncio
+import yaml
 from plane import comparable_pods, conditions, jobs, manifests
 from plane.manifests import RAILS
 
 FABRIC, INJECTION = (f"railwright.io/{key}" for key in ("fabric", "injection"))
 POLICY = manifests.policy({"ib": manifests.fabric(2, security={"capabilities": ["IPC_LOCK"]})})
-DATA = pathlib.Path(__file__).parents[1] / "data" / "pods"
+RECORDED = pathlib.Path(__file__).parents[1] / "data" / "pods.yaml"
 NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
 
 
@@ -34,7 +35,7 @@ def gpus(pod: dict) -> str:
 
 
 BOTH = jobs.mpi_job("mpi-both", workers=1, launcher_limits={"nvidia.com/gpu": 1}, runLauncherAsWorker=True)
-CASES = {  # the job, its pods with their GPUs, and the files of some of them
+CASES = {  # the job, its pods with their GPUs, and those that are recorded
     "MPIJob": (
         jobs.mpi_job("mpi"),
         {"mpi-launcher-xxxxx": "0", "mpi-worker-0": "1", "mpi-worker-1": "1"},
@@ -70,7 +71,7 @@ CASES = {  # the job, its pods with their GPUs, and the files of some of them
 
 @pytest.mark.parametrize("case", CASES)
 async def test_the_controller_makes_the_recorded_pods(plane, home, case):
-    job, expected, files = CASES[case]
+    job, expected, recorded = CASES[case]
     this, name = jobs.KINDS[job["kind"]], job["metadata"]["name"]
     await plane.controllers.start(this.controller)
     await plane.api.create(job, namespace=NAMESPACE)
@@ -80,11 +81,11 @@ async def test_the_controller_makes_the_recorded_pods(plane, home, case):
     if job is BOTH:
         env = {variable["name"] for variable in pods["mpi-both-launcher-xxxxx"]["spec"]["containers"][0]["env"]}
         assert "NVIDIA_VISIBLE_DEVICES" not in env
-    for file, title in files.items():
-        path, pod = DATA / f"{file}.json", comparable_pods.strip_changing_parts(pods[title])
-        if os.environ.get("RAILWRIGHT_RECORD"):
-            path.write_text(json.dumps(pod, indent=1, sort_keys=True) + "\n")
-        assert pod == json.loads(path.read_text())
+    today = {entry: comparable_pods.strip_common_parts(pods[title]) for entry, title in recorded.items()}
+    if os.environ.get("RAILWRIGHT_RECORD"):
+        RECORDED.write_text(yaml.safe_dump(yaml.safe_load(RECORDED.read_text()) | today, width=120))
+    before = yaml.safe_load(RECORDED.read_text())
+    assert today == {entry: before[entry] for entry in recorded}
 
 
 # --- with one label ---------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
     for pod in listed:
         await conditions.wait_gone(plane.api, "Pod", pod["metadata"]["name"], namespace)
     listed = json.loads(RUN.sub("", json.dumps(listed)))
-    portrayed = [comparable_pods.strip_changing_parts(pod) for pod in listed]
+    portrayed = [comparable_pods.strip_common_parts(pod) for pod in listed]
     for pod in portrayed:
         for label in HASHES:
             pod["metadata"].get("labels", {}).pop(label, None)

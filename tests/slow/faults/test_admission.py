@@ -5,6 +5,7 @@ import json
 
 import admitting
 import jsonpatch
+import yaml
 
 POLICY = f"""
 apiVersion: railwright.io/v1alpha1
@@ -30,7 +31,7 @@ def write_files(folder) -> tuple[str, ...]:
 
 def list_pods() -> list[dict]:
     """Return the pods of real controllers, opted in, and generated ones."""
-    recorded = [json.loads(path.read_text()) for path in sorted((admitting.ROOT / "tests/data/pods").glob("*.json"))]
+    recorded = [*yaml.safe_load((admitting.ROOT / "tests" / "data" / "pods.yaml").read_text()).values()]
     for pod in recorded:
         pod["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "f"
         pod["metadata"]["namespace"] = "prod"

@@ -1,15 +1,16 @@
 """Role, gang and rank of the pods of job controllers, and the changes that each pod gets.
 
-`tests/data/pods` has pods of the real controllers. tests/integration/test_controllers.py compares them with the pods
-that the controllers create today. Pods of controllers that the control plane cannot run are written after their code.
+`tests/data/pods.yaml` has pods of the real controllers. tests/integration/test_controllers.py compares them with the
+pods that the controllers create today. Pods of controllers that the control plane cannot run are written after their
+code.
 """
 
 import dataclasses
-import json
 import pathlib
 
 import admitting
 import pytest
+import yaml
 from admitting import (
     OF_OPEN_MPI,
     OPEN_MPI,
@@ -30,16 +31,12 @@ from railwright.fabric.injection import accelerators, context
 from railwright.fabric.workloads import membership
 from railwright.fabric.workloads import roles as shown_roles
 
-DATA = pathlib.Path(__file__).parents[2] / "data" / "pods"
+RECORDED = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "pods.yaml").read_text())
 KUBEFLOW, JOBSET, RAY = "training.kubeflow.org", "jobset.sigs.k8s.io", "ray.io"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 DEVICES = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
 FIRST, OTHER = 0, 1  # Rank.role
 GPU = "nvidia.com/gpu"
-
-
-def read_recorded(name: str) -> dict:
-    return json.loads((DATA / f"{name}.json").read_text())
 
 
 def build_pod(
@@ -84,43 +81,43 @@ LAUNCHER_INIT = [{"name": "kubectl-delivery", "image": "k"}]
 CASES = {
     # --- pods of the real controllers ---------------------------------------------------------------------
     "mpi-operator v2beta1: launcher": (
-        read_recorded("mpi-operator-launcher"),
+        RECORDED["mpi-operator-launcher"],
         Expected("launcher", False, True, "recorded/kubeflow-job/mpi/mpi-operator", (FIRST, membership._NO_INDEX)),
     ),
     "mpi-operator v2beta1: worker": (
-        read_recorded("mpi-operator-worker"),
+        RECORDED["mpi-operator-worker"],
         Expected("worker", True, False, "recorded/kubeflow-job/mpi/mpi-operator", (OTHER, 1)),
     ),
     "mpi-operator v2beta1: runLauncherAsWorker": (
-        read_recorded("mpi-operator-launcher-as-worker"),
+        RECORDED["mpi-operator-launcher-as-worker"],
         Expected("launcher", True, True, "recorded/kubeflow-job/mpi-both/mpi-operator", (FIRST, membership._NO_INDEX)),
     ),
     "PyTorchJob: master": (
-        read_recorded("training-operator-pytorch-master"),
+        RECORDED["training-operator-pytorch-master"],
         Expected("worker", True, False, "recorded/kubeflow-job/torch/pytorchjob-controller", (FIRST, 0)),
     ),
     "PyTorchJob: worker": (
-        read_recorded("training-operator-pytorch-worker"),
+        RECORDED["training-operator-pytorch-worker"],
         Expected("worker", True, False, "recorded/kubeflow-job/torch/pytorchjob-controller", (OTHER, 1)),
     ),
     "TFJob: chief": (
-        read_recorded("training-operator-tf-chief"),
+        RECORDED["training-operator-tf-chief"],
         Expected("worker", True, False, "recorded/kubeflow-job/flow/tfjob-controller", (FIRST, 0)),
     ),
     "JobSet: driver without GPUs": (
-        read_recorded("jobset-driver"),
+        RECORDED["jobset-driver"],
         Expected("excluded", False, False, "recorded/jobset/set/0", (FIRST, 0)),
     ),
     "JobSet: worker": (
-        read_recorded("jobset-worker"),
+        RECORDED["jobset-worker"],
         Expected("worker", True, False, "recorded/jobset/set/0", (OTHER, 1)),
     ),
     "LeaderWorkerSet: leader": (
-        read_recorded("lws-leader"),
+        RECORDED["lws-leader"],
         Expected("worker", True, False, "recorded/leader-worker-set/group/0", (FIRST, 0)),
     ),
     "LeaderWorkerSet: worker": (
-        read_recorded("lws-worker"),
+        RECORDED["lws-worker"],
         Expected("worker", True, False, "recorded/leader-worker-set/group/0", (OTHER, 2)),
     ),
     # --- as their code makes them -------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """The number of pods of a gang: its sources in their order (interface.md 7.1), for the pods of this gang only."""
 
-import json
 import pathlib
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ from railwright.fabric import views
 from railwright.fabric.placement.state import cluster_state, declared_sizes
 from railwright.fabric.workloads import frameworks, membership
 
-PODS = pathlib.Path(__file__).parents[2] / "data" / "pods"
+RECORDED = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "pods.yaml").read_text())
 KINDS = {kind.name: kind for kind in membership.SIZE_KINDS}
 JOBS = KINDS["jobs.batch"]
 STATEFUL_SETS = KINDS["statefulsets.apps"]
@@ -34,7 +34,7 @@ JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index
 
 def read_recorded(name: str) -> views.Pod:
     """Return a pod as a real controller made it."""
-    return msgspec.convert(json.loads((PODS / f"{name}.json").read_text()), views.Pod)
+    return msgspec.convert(RECORDED[name], views.Pod)
 
 
 def pod(labels=None, annotations=None, spec=None, owner=None, name="p-0") -> views.Pod:
