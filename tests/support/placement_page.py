@@ -1,7 +1,7 @@
-"""Places one gang in one cluster state by each policy of the simulator, and writes the results into docs/placement.md.
+"""Places one gang in one cluster state in several ways, and writes the results into docs/placement.md.
 
-Owns the scene: which nodes are busy, and the size of the gang. The simulator places; `railwright` is the real code.
-Every number is modelled, none is measured. The picture is SVG, deterministic, and needs no fonts, scripts or other
+Owns the scene: which nodes are busy, and the size of the gang. `railwright` is the real code. Every number is modelled
+by `small_clusters`, none is measured. The picture is SVG, deterministic, and needs no fonts, scripts or other
 files. Its colours work on light and dark pages, and no information depends on colour alone.
 """
 
@@ -15,24 +15,17 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 import msgspec
-from simulator import cluster, policies, simulation
+import scheduling_loop
+import small_clusters as small
 
 from documentation import markdown
 from railwright.cli.demo import objects
 from railwright.fabric import text
 
 DOCS = markdown.ROOT / "docs"
-TITLES = {
-    "none": "no extender",
-    "binpack": "binpack",
-    "greedy": "greedy near peers",
-    "railwright": "railwright",
-    "optimum": "exact optimum",
-}
-SPINES, RATIO = objects.UNEVEN_64.spines, 7.0  # the hardest published leaves for a gang; 7:1 oversubscribed uplinks
-BUSY, GANG = 30, 8  # nodes in use by other jobs, pods of the gang
+RATIO = 7.0  # oversubscription of the uplinks of leaves, as in Meta's RoCE clusters (SIGCOMM'24)
+BUSY, GANG = 30, small.Job(8)  # nodes in use by other jobs, and pods of the gang
 DRAWS, DRAWN = range(1, 13), 3  # random choices of these nodes, and the one in the picture, not a favourable one
-JOBS, LOAD, SEED = 800, 0.9, 1  # of the stream
 _WIDTH, _CELL = 480, 22  # pixels: the width of a fabric, and the side of a node
 _GAP = 6  # pixels between leaves
 _TEXT = 'font-family="sans-serif" fill="#1f2937"'
@@ -44,19 +37,14 @@ _STYLES = {
 
 
 class GangPlacement(msgspec.Struct, frozen=True):
-    """The placement of the gang by one policy."""
+    """The placement of the gang by one scheduler."""
 
-    policy: str
+    title: str
     bandwidth: float  # modelled, relative to an ideal placement
     leaves: int
     crossings: int  # ring edges between leaves
     hosts: tuple[int, ...]  # of each rank
     busy: tuple[int, ...]  # nodes of other jobs
-
-    @property
-    def title(self) -> str:
-        """Return the scheduler that placed the gang."""
-        return TITLES[self.policy]
 
     @property
     def result(self) -> str:
@@ -67,76 +55,79 @@ class GangPlacement(msgspec.Struct, frozen=True):
 def list_files() -> Mapping[pathlib.Path, str]:
     """Return the text of the page and of the picture."""
     page = DOCS / "placement.md"
-    filled = page.read_text()
-    for name, table in (("scene", format_scene()), ("study", format_study())):
-        block = re.compile(f"<!-- simulated: {name} -->\n.*?<!-- end of simulated -->", re.DOTALL)
-        filled, count = block.subn(f"<!-- simulated: {name} -->\n\n{table}\n\n<!-- end of simulated -->", filled)
-        assert count == 1, name
+    block = re.compile("<!-- computed: scene -->\n.*?<!-- end of computed -->", re.DOTALL)
+    scene = f"<!-- computed: scene -->\n\n{format_scene()}\n\n<!-- end of computed -->"
+    filled, count = block.subn(scene, page.read_text())
+    assert count == 1
     return {page: filled, DOCS / "placement-compared.svg": draw_comparison()}
 
 
 def format_scene() -> str:
     """Return the table of the gang, in Markdown."""
     rows = [
-        (row.title, str(row.leaves), str(row.crossings), f"{row.bandwidth:.2f}", f"{mean(row.policy):.2f}")
+        (row.title, str(row.leaves), str(row.crossings), f"{row.bandwidth:.2f}", f"{mean(row.title):.2f}")
         for row in place_gang()
     ]
+    rows.append(
+        ("exact optimum", "-", "-", f"{find_optimum(DRAWN):.2f}", f"{statistics.fmean(map(find_optimum, DRAWS)):.2f}")
+    )
     columns = ("placed by", "leaves", "ring edges between leaves", "modelled bandwidth", "mean of 12 examples")
     return markdown.format_table(columns, rows)
 
 
-def format_study() -> str:
-    """Return the table of a stream of jobs, in Markdown."""
-    jobs = list(simulation.draw_jobs(len(_build_cluster().hosts) * cluster.GPUS, load=LOAD, count=JOBS, seed=SEED))
-    summaries = {
-        policy: simulation.summarize(simulation.Simulation(_build_cluster(), policies.POLICIES[policy]).run(jobs))
-        for policy in TITLES
-    }
-    rows = [
-        (
-            TITLES[policy],
-            f"{row.share:.2f}",
-            f"{row.worst_gang:.2f}",
-            f"{row.leaves_of_fewest:.2f}",
-            str(row.avoidable_crossings),
-        )
-        for policy, row in summaries.items()
-    ]
-    columns = ("placed by", "bandwidth / optimum", "worst gang", "leaves / fewest possible", "avoidable crossings")
-    return f"{markdown.format_table(columns, rows)}\n\n{summaries['none'].gangs} gangs in {JOBS} jobs."
-
-
 @functools.cache
 def place_gang(draw: int = DRAWN) -> tuple[GangPlacement, ...]:
-    """Place the gang by each policy of the simulator, on the same free nodes."""
-    return tuple(_place_by(policy, list_busy_nodes(draw)) for policy in TITLES)
-
-
-def mean(policy: str) -> float:
-    """Return the mean modelled bandwidth of the gang under one policy, over all draws."""
-    return statistics.fmean(
-        placement.bandwidth for draw in DRAWS for placement in place_gang(draw) if placement.policy == policy
+    """Place the gang on the same free nodes: on any of them, near its peers, and by railwright."""
+    cluster, busy = build_scene(draw)
+    order = random.Random(draw).sample(range(len(cluster.hosts)), len(cluster.hosts))  # noqa: S311 - to be repeatable
+    free = [host for host in order if small.count_room(cluster, host, GANG)]
+    shuffled = small.Cluster(
+        tuple(cluster.hosts[host] for host in order), cluster.ratios, tuple(cluster.taken[host] for host in order)
+    )
+    others = [(host, small.Job(1)) for host in busy]
+    placements = {
+        "no extender": free[: GANG.pods],
+        "greedy near peers": [order[host] for host in small.place_greedily(shuffled, GANG)],
+        "railwright": scheduling_loop.place_gang(scheduling_loop.build_loop(cluster, others), cluster, GANG, "g"),
+    }
+    return tuple(
+        GangPlacement(
+            title,
+            small.compute_bandwidth(cluster, GANG, hosts),
+            len({cluster.hosts[host].chain[0] for host in hosts}),
+            small.count_leaving_edges(cluster, hosts, 0).total(),
+            tuple(hosts),
+            busy,
+        )
+        for title, hosts in placements.items()
     )
 
 
-def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
-    sim_cluster = _build_cluster()
-    run = simulation.Simulation(sim_cluster, policies.POLICIES[policy])
-    for number, host in enumerate(busy, 1):
-        run.start(policies.Job(-number, 0.0, 9e9, 1, cluster.GPUS), [host])
-    placed = run.run([policies.Job(0, 1.0, 60.0, GANG, cluster.GPUS)])[0]
-    actual = placed.actual
-    return GangPlacement(policy, actual.value, actual.leaves, actual.crossings, tuple(placed.hosts), tuple(busy))
+def mean(title: str) -> float:
+    """Return the mean modelled bandwidth of the gang under one scheduler, over all draws."""
+    return statistics.fmean(
+        placement.bandwidth for draw in DRAWS for placement in place_gang(draw) if placement.title == title
+    )
 
 
-def _build_cluster() -> cluster.Cluster:
-    return cluster.Cluster(SPINES, (RATIO,))
+@functools.cache
+def find_optimum(draw: int) -> float:
+    """Return the highest modelled bandwidth that the gang can have."""
+    return small.find_best_bandwidth(build_scene(draw)[0], GANG) or 0.0
 
 
-def list_busy_nodes(draw: int) -> tuple[int, ...]:
-    """Return the nodes that other jobs use."""
-    nodes = range(len(_build_cluster().hosts))
-    return tuple(random.Random(draw).sample(nodes, BUSY))  # noqa: S311 - a scene has to be repeatable, not secret
+def build_scene(draw: int) -> tuple[small.Cluster, tuple[int, ...]]:
+    """Return the cluster, and its nodes that other jobs use."""
+    hosts: list[small.Host] = []
+    leaves = 0
+    for spine, sizes in objects.UNEVEN_64.spines.items():  # the hardest published leaves for a gang
+        for size in sizes:
+            leaf = f"leaf-{leaves:02}"
+            hosts += [small.Host(f"{leaf}-{index:02}", (leaf, spine)) for index in range(size)]
+            leaves += 1
+    busy = tuple(random.Random(draw).sample(range(len(hosts)), BUSY))  # noqa: S311 - to be repeatable
+    idle = small.Cluster(tuple(hosts), (RATIO, 1.0), ((0, {}),) * len(hosts))
+    return small.take_hosts(idle, small.Job(1), busy), busy
 
 
 # --- the picture ------------------------------------------------------------------------------------------
@@ -147,7 +138,7 @@ def draw_comparison() -> str:
 
     Leaves are boxes of nodes, below their spine. Grey nodes run other jobs; blue nodes show a rank's number.
     """
-    gangs = [gang for gang in place_gang() if gang.policy in {"none", "railwright"}]
+    gangs = [gang for gang in place_gang() if gang.title in {"no extender", "railwright"}]
     drawn = [_draw_fabric(gang) for gang in gangs]
     parts = [
         part
@@ -183,11 +174,10 @@ def _draw_fabric(gang: GangPlacement) -> tuple[int, list[str]]:
 
 def _group_leaves() -> tuple[dict[str, list[int]], dict[str, str]]:
     """Return (leaf -> nodes, leaf -> spine)."""
-    sim_cluster = _build_cluster()
     leaves: dict[str, list[int]] = {}
     spines: dict[str, str] = {}
-    for index, host in enumerate(sim_cluster.hosts):
-        leaf, spine = (sim_cluster.domains[number].name for number in host.chain)
+    for index, host in enumerate(build_scene(DRAWN)[0].hosts):
+        leaf, spine = host.chain
         leaves.setdefault(leaf, []).append(index)
         spines[leaf] = spine
     return leaves, spines

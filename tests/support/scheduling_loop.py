@@ -6,6 +6,7 @@ The decisions are the project's own. Feasible nodes are counted here, like a sch
 from collections.abc import Callable, Mapping, Sequence
 
 import placing
+import small_clusters
 from placing import (
     RememberingEngine,
     build_assumed_pod,
@@ -22,6 +23,8 @@ from railwright.fabric.policy import model
 from railwright.fabric.workloads import volcano
 
 Pods = Sequence[views.Pod]
+LEVELS = (placing.LEAF, placing.SPINE, "fabric.topograph.run/tier-2")
+PRODUCT = "nvidia.com/gpu.product"
 
 
 class Loop:
@@ -108,3 +111,39 @@ class Loop:
 def gang(size: int, make: Callable[..., views.Pod], *, group: str = "g", **options: object) -> list[views.Pod]:
     """Return the pods of a gang, by rank."""
     return [make(f"{group}-{rank}", group=group, **options) for rank in range(size)]
+
+
+# --- small_clusters in the form of the loop ---------------------------------------------------------------------
+
+
+def build_loop(
+    cluster: small_clusters.Cluster, others: Sequence[tuple[int, small_clusters.Job]], *, announces: bool = True
+) -> Loop:
+    """Return the same cluster in the form of the loop."""
+    nodes = []
+    for host in cluster.hosts:
+        labels = {PRODUCT: host.product, **dict(zip(LEVELS, host.chain, strict=False))}
+        devices = {placing.RESOURCES[rail]: host.devices for rail in host.rails}
+        nodes.append(placing.build_node(host.name, rails_each=devices, spine="", labels=labels))
+    policy = placing.build_policy(
+        domains=list(LEVELS[: len(cluster.ratios)]),
+        oversubscription=list(cluster.ratios),
+    )
+    pods = [build_pod(job, f"other-{number}", on=cluster.hosts[at].name) for number, (at, job) in enumerate(others)]
+    return Loop(nodes, pods, policy, announces=announces)
+
+
+def build_pod(job: small_clusters.Job, name: str, *, group: str = "", on: str = ""):
+    """Return a pod of a job; without requests for rails, its annotation has their number."""
+    rails = placing.RESOURCES[: job.rails] if job.requests_devices else ()
+    pod = placing.build_pod_with(name, {placing.GPU: str(job.gpus), **dict.fromkeys(rails, "1")}, group=group, on=on)
+    annotations = {**pod.metadata.annotations, "railwright.io/rails": str(job.rails)}
+    return placing.change_pod(pod, metadata={"annotations_or_none": annotations})
+
+
+def place_gang(loop: Loop, cluster: small_clusters.Cluster, job: small_clusters.Job, group: str) -> list[int]:
+    """Return the hosts of a gang, by rank."""
+    pods = [build_pod(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
+    loop.submit(pods, group=group)
+    names = {host.name: index for index, host in enumerate(cluster.hosts)}
+    return [names[name] for name in loop.place(pods)]

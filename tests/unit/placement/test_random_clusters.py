@@ -12,46 +12,13 @@ import exploration
 import placing
 import pytest
 import small_clusters as small
-from scheduling_loop import Loop
+from scheduling_loop import Loop, build_loop, build_pod, place_gang
 
 pytestmark = pytest.mark.examples
 CLOSE = 1e-6
-LEVELS = (placing.LEAF, placing.SPINE, "fabric.topograph.run/tier-2")
-PRODUCT = "nvidia.com/gpu.product"
 FIRST, _, LAST = os.environ.get("RAILWRIGHT_CLUSTERS", "").partition(":")
 SEEDS = range(int(FIRST or 0), int(LAST or exploration.choose(30, 1000)))
 CHUNKS = [SEEDS[start : start + 10] for start in range(0, len(SEEDS), 10)]
-
-
-def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], *, announces: bool = True) -> Loop:
-    """Return the same cluster in the form of railwright's scheduling loop."""
-    nodes = []
-    for host in cluster.hosts:
-        labels = {PRODUCT: host.product, **dict(zip(LEVELS, host.chain, strict=False))}
-        devices = {placing.RESOURCES[rail]: host.devices for rail in host.rails}
-        nodes.append(placing.build_node(host.name, rails_each=devices, spine="", labels=labels))
-    policy = placing.build_policy(
-        domains=list(LEVELS[: len(cluster.ratios)]),
-        oversubscription=list(cluster.ratios),
-    )
-    pods = [build_pod(job, f"other-{number}", on=cluster.hosts[at].name) for number, (at, job) in enumerate(others)]
-    return Loop(nodes, pods, policy, announces=announces)
-
-
-def build_pod(job: small.Job, name: str, *, group: str = "", on: str = ""):
-    """Return a pod of a job; without requests for rails, its annotation has their number."""
-    rails = placing.RESOURCES[: job.rails] if job.requests_devices else ()
-    pod = placing.build_pod_with(name, {placing.GPU: str(job.gpus), **dict.fromkeys(rails, "1")}, group=group, on=on)
-    annotations = {**pod.metadata.annotations, "railwright.io/rails": str(job.rails)}
-    return placing.change_pod(pod, metadata={"annotations_or_none": annotations})
-
-
-def place_gang(loop: Loop, cluster: small.Cluster, job: small.Job, group: str) -> list[int]:
-    """Return the hosts of a gang, by rank."""
-    pods = [build_pod(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
-    loop.submit(pods, group=group)
-    names = {host.name: index for index, host in enumerate(cluster.hosts)}
-    return [names[name] for name in loop.place(pods)]
 
 
 def let_wait(loop: Loop, job: small.Job, group: str) -> None:
