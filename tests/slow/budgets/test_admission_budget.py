@@ -24,7 +24,6 @@ from railwright.fabric import names, views
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import frameworks
-from railwright.serving import metrics
 from webhook import __main__ as webhook_main
 from webhook import claim_templates, pods, response_cache, reviews, state, workloads
 
@@ -360,9 +359,6 @@ async def watch(kind, body):
     await asyncio.gather(running, return_exceptions=True)
     await asyncio.sleep(0)
     watched_objects.remove(source)
-
-
-COUNTERS = metrics.WebhookMetrics()
 
 
 def test_a_pod_that_names_thousands_of_templates_takes_no_longer_than_any_other():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from railwright.fabric.nccl import integers, lists
 
-VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "data" / "nccl" / "vectors.json").read_text())
+VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "data" / "nccl-vectors.json").read_text())
 DEVICES = VECTORS["hca_filter"]["devices"]
 
 

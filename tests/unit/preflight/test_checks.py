@@ -356,7 +356,7 @@ def test_an_interface_counts_only_while_packets_can_pass(tmp_path, flags, state,
         assert run(tmp_path, "--transport=roce", f"--rail={rail}").code == (not ready)
 
 
-VECTORS = json.loads((ROOT / "tests/data/nccl-hca.json").read_text())
+VECTORS = json.loads((ROOT / "tests/data/nccl-vectors.json").read_text())["hca_filter"]
 
 
 def test_an_hca_list_selects_the_devices_that_nccl_selects():
