@@ -70,9 +70,7 @@ class Webhook:
     async def validate_policy(self, request: web.Request) -> web.Response:
         """Handle POST /validate/policy."""
         state, current, api = self._state, self._get_policy(), self._api
-        nodes = state.nodes
-        cluster = shortcomings.Cluster(state.networks.by_key, state.subnets.by_key, nodes.offered, nodes.devices)
-        answer, document = policy_validation.handle(request[application.BODY], cluster)
+        answer, document = policy_validation.handle(request[application.BODY], state.cluster)
         if document is None:
             return self._reply(answer)
         if lost := fabric_users.list_lost(current.document, document) if current is not None else ():

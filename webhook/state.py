@@ -12,6 +12,7 @@ from railwright.fabric import bounded_cache, names, node_views, quantity, views
 from railwright.fabric.claims import claim_templates, objects
 from railwright.fabric.injection import facts
 from railwright.fabric.multus import ipam
+from railwright.fabric.policy import shortcomings
 from webhook import file_keys
 
 
@@ -209,6 +210,11 @@ class State:
     def set_file_keys(self, known: bool) -> None:  # noqa: FBT001 - called with the answer alone
         """Record whether the API server stores `fileKeyRef`."""
         self.file_keys = known
+
+    @property
+    def cluster(self) -> shortcomings.Cluster:
+        """What the shortcomings of a policy are searched in."""
+        return shortcomings.Cluster(self.networks.by_key, self.subnets.by_key, self.nodes.offered, self.nodes.devices)
 
     def build_facts(self, namespace: str) -> facts.ClusterFacts:
         """Return the current facts. Valid until the caller's next await, because the maps are not copied."""

@@ -16,6 +16,8 @@ _MAX_PODS = 4096
 # reasons of Events about rejected pods: of railwright's webhook, and of controllers
 _REJECTIONS = ("FabricRefused", "FailedCreate")
 
+_NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
+
 
 class _PodSpec(views.PodSpec, frozen=True):
     hostname: str = ""  # as its processes see that of the host
@@ -27,6 +29,7 @@ class _Condition(views.PodCondition, frozen=True):
 
 class _ContainerStatus(views.View, frozen=True):
     name: str = ""
+    image: str = ""
     state: dict[str, Any] | None = None
     last_state: dict[str, Any] | None = None  # before it was restarted
 
@@ -45,13 +48,17 @@ class Pod(views.Pod, frozen=True):
 
     @property
     def preflight_failure(self) -> str:
-        """Return why railwright's init container failed, also while it is retried; "" if it did not.
+        """Return why railwright's init container failed or has no image, also while it is retried; "" otherwise.
 
         The message is that of the preflight, otherwise its exit code.
         """
         for status in self.status.init_container_statuses or ():
             if status.name == names.PREFLIGHT_CONTAINER:
                 state = status.state or {}
+                waiting = state.get("waiting") or {}
+                if (reason := waiting.get("reason")) in _NOT_PULLED:
+                    cause = waiting.get("message") or reason
+                    return f"image {status.image} of init container {status.name} cannot be pulled: {cause}"
                 ended = state.get("terminated") or (status.last_state or {}).get("terminated") or {}
                 if code := ended.get("exitCode"):
                     default = f"init container {status.name} failed with exit code {code}, {ended.get('reason', '')}"

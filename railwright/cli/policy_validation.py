@@ -67,14 +67,11 @@ async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocum
             if error.status != 404 or not kind.optional:
                 raise
             sink.replace([])
-    cluster = shortcomings.Cluster(
-        known.networks.by_key, known.subnets.by_key, known.nodes.offered, known.nodes.devices
-    )
     current = await policy_sources.find(client)
     compared = []
     may_read_templates = await _may_read_templates(client) if any(d.needs_claim_templates for d in documents) else True
     for document in documents:
-        found = list(shortcomings.find(document, cluster))
+        found = list(shortcomings.find(document, known.cluster))
         lost = fabric_users.list_lost(current.document, document) if isinstance(current, model.Policy) else ()
         if lost:
             users = fabric_users.Users(await labelled_pods.list_pods(client, lost), known.namespaces.by_key or {})

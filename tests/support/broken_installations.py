@@ -215,8 +215,9 @@ def place(name, scheduler, *requests, injected=True):
 def add_unpulled_preflight(trees):
     pod = installations.pod("new", {names.FABRIC: "roce"}, {names.INJECTION: "{}"})
     pod.setdefault("spec", {})["initContainers"] = [{"name": "railwright-preflight", "image": "site/railwright:1"}]
-    waiting = {"name": "railwright-preflight", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
-    pod["status"] = {"phase": "Pending", "initContainerStatuses": [waiting]}
+    waiting = {"name": "railwright-preflight", "image": "site/railwright:1"}
+    waiting["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}}
+    pod["status"] = {"phase": "Pending", "initContainerStatuses": [waiting], "startTime": "2026-01-01T00:00:00Z"}
     trees["pods"].append(pod)
 
 
@@ -313,14 +314,15 @@ BREAKS = {
     "a namespace's typing": (refuse_pods, "namespace-labels", "fail", "'nvlink'"),
     "no GPUs": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
                 "accelerators", "warn", "none of 3 nodes"),
-    "no network": (drop("networks", "rail1"), "rail-networks", "fail", "rail1: prod/rail1"),
+    "no network": (drop("networks", "rail1"), "rail-networks", "fail",
+                   "NetworkAttachmentDefinition prod/rail1 does not exist"),
     "no json": (put("networks", "rail0", "{", "spec", "config"), "rail-networks", "fail", "prod/rail0"),
     "another pool": (put("networks", "rail0", {names.NAD_RESOURCE_NAME: "intel.com/x"}, "metadata", "annotations"),
                      "rail-networks", "fail", "intel.com/x"),
     "nowhere": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity", "allocatable")]),
                 "rail-offered", "fail", "nvidia.com/mlx5_0"),
     "no pool": (edit_policy("    - {name: rail0, resource: nvidia.com/mlx5_0}\n", "    - {name: rail0}\n"),
-                "rail-offered", "warn", "no device pool for rail0"),
+                "rail-offered", "warn", "no device is requested for rail0"),
     "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
              "gpu-1: nvidia.com/mlx5_1 0 of 1"),
     "a broken rail of nobody": (
@@ -412,7 +414,8 @@ BREAKS = {
         "placed without the extender, because they request no managed resource: train/rank-1"),
     "mode warn": (edit_policy("fabrics:", "mode: warn\nfabrics:"),
                   "warn-mode", "fail", "the admission policies deny opted-in pods"),
-    "no image": (add_unpulled_preflight, "preflight-image", "fail", "site/railwright:1: "),
+    "no image": (add_unpulled_preflight, "preflight", "fail",
+                 "image site/railwright:1 of init container railwright-preflight cannot be pulled: back-off (pod"),
     "failed preflights": (
         add_preflights(2), "preflight", "fail",
         "failed their preflight: railwright preflight failed: rail1: no device mlx5_1 (pod train/rank-0)"),

@@ -7,18 +7,17 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, assess_problems, fail, ok, row, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path, require
-from railwright.fabric import hypernodes, intent, names, resources, text, topology
+from railwright.cli.checking.snapshots import Snapshot, get_list, get_path, require
+from railwright.fabric import hypernodes, intent, resources, text, topology
 from railwright.fabric.placement.state import object_info
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import model, presets, shortcomings
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.codes import AdmissionCode as Code
 
 GROUP = "nodes and rails"
-
-_WITHOUT_POOLS = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN})
 
 
 def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
@@ -29,19 +28,11 @@ def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
     fabrics = {name: item for name, item in snapshot.require_policy().fabrics.items() if item.rails}
     if any(rail.network and not rail.resource for fabric in fabrics.values() for rail in fabric.rails):
         snapshot.require("networks")
-    networks = {
-        (get_path(item, "metadata", "namespace"), get_path(item, "metadata", "name")): _get_pool(item)
-        for item in snapshot.peek("networks")
-    }
     return {
-        name: intent.fill_resources(name, fabric, networks)
+        name: intent.fill_resources(name, fabric, snapshot.facts.networks or {})
         for name, fabric in fabrics.items()
         if fabric.transport is not model.Transport.TCP
     }
-
-
-def _get_pool(network: Any) -> Any:
-    return get_map(network, "metadata", "annotations").get(names.NAD_RESOURCE_NAME)
 
 
 def _list_pools(fabric: model.Fabric) -> list[str]:
@@ -103,56 +94,53 @@ def check_accelerators(snapshot: Snapshot) -> Assessment:
 
 
 @row(
-    f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {rows.EDIT_POLICY}",
+    f"correct the network (kubectl get net-attach-def -A) or the policy ({rows.EDIT_POLICY}), as the message says",
     after="policy multus",
     each=list_fabrics,
 )
 def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    """Each rail's network is valid and names its device pool.
+    """Each rail's network is valid and fits the policy.
 
     The NetworkAttachmentDefinition of every rail exists under its `namespace/name`. Pods are rejected while one is
     missing. Its `spec.config` is JSON that names a plugin, or empty: Multus then reads the file of that name on the
     node.
 
     Where both the policy (`rails[].resource`) and the network (annotation `k8s.v1.cni.cncf.io/resourceName`) name a
-    device pool, both are equal.
+    device pool, both are equal. Warns if no network gives addresses of `nccl.addressRange`: NCCL finds no GID then.
     """
-    rails = require([rail for rail in fabric.rails if rail.network], "no rail has a network")
-    networks = {get_name(network): network for network in snapshot.get_all("networks")}
-    if missing := text.join_first(
-        (f"{item.name}: {item.network}" for item in rails if item.network not in networks), 4
-    ):
-        return fail(f"there is no NetworkAttachmentDefinition for {missing}: pods are rejected")
-    own = {rail: networks[str(rail.network)] for rail in rails}
-    problems = (
-        f"{rail.network}: {problem}"
-        for rail, network in own.items()
-        if (problem := _find_configuration_problem(network))
-    )
-    if listed := text.join_first(problems, 4):
-        return fail(listed, "kubectl -n NAMESPACE edit net-attach-def NAME")
-    different = (
-        f"{rail.name}: the policy has {rail.resource}, {rail.network} has {_get_pool(network)}"
-        for rail, network in own.items()
-        if _get_pool(network) not in (None, rail.resource) and not fabric.claims
-    )
-    equal = f"set both to the same value: {rows.EDIT_POLICY}, or annotation {names.NAD_RESOURCE_NAME} of the network"
-    return assess_problems(different, text.format_count(len(rails), "network"), bad=functools.partial(fail, fix=equal))
+    named = {rail.network_key for rail in fabric.rails if rail.network_key}
+    require(named, "no rail has a network")
+    found = _find_shortcomings(snapshot, fabric)
+    wrong = [found[code].text for code in (Code.NETWORK_MISSING, Code.RAIL_RESOURCES_DIFFER) if code in found]
+    wrong += [
+        f"{network.metadata.namespace}/{network.metadata.name}: {problem}"
+        for network in snapshot.get_all("networks")
+        if network.metadata.key in named
+        if (problem := _find_configuration_problem(network.spec and network.spec.config))
+    ]
+    if not wrong and (differing := found.get(Code.ADDRESSES_DIFFER)):
+        return warn(differing.text)
+    return assess_problems(wrong, text.format_count(len(named), "network"))
 
 
-def _find_configuration_problem(network: Any) -> str:
+def _find_shortcomings(snapshot: Snapshot, fabric: model.Fabric) -> Mapping[str, reasons.Reason]:
+    """Return what the fabric needs and the cluster lacks by code, as the webhook warns of it. One of each code."""
+    found = shortcomings.find_in_fabric(fabric, snapshot.accelerators, snapshot.facts)
+    return {reason.code: reason for reason in found}
+
+
+def _find_configuration_problem(configuration: str | None) -> str:
     """Return the problem of spec.config, or "". An empty one is valid: Multus then reads the CNI file on the node."""
-    configuration = get_path(network, "spec", "config")
     try:
         tree = json.loads(configuration) if configuration else {"type": "that of the file"}
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         return f"spec.config is not JSON: {error}"
     plugins = get_list(tree, "plugins") or [tree]
     return "" if all(get_path(plugin, "type") for plugin in plugins) else "spec.config names no plugin (`type`)"
 
 
 @row(
-    "check the device plugin's pods and configuration: kubectl describe node NODE",
+    f"check the device plugin's pods and configuration (kubectl describe node NODE), or {rows.EDIT_POLICY}",
     after="policy rail-networks",
     each=list_fabrics,
 )
@@ -164,20 +152,16 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
     Warns about nodes with accelerators that lack the device pool of a rail. Nodes with rails of another fabric only are
     left out. Pods go there last. Also warns about rails without a device pool, unless `/dev/infiniband` is mounted, the
-    containers are privileged, or the transport needs none.
+    containers are privileged, or the transport needs none, and about a `gpusPerNode` that no node has.
     """
     require(not fabric.claims, "the rails come as claims: see claim-devices")
-    unbound = [rail.name for rail in fabric.rails if not rail.resource]
-    has_devices = fabric.mounts.dev_infiniband or fabric.security.privileged
-    if unbound and not has_devices and fabric.transport not in _WITHOUT_POOLS:
-        return warn(
-            f"no device pool for {text.join_first(unbound, 5)}, and /dev/infiniband is not mounted",
-            f"set `resource` of the rails, or `mounts.devInfiniband`: {rows.EDIT_POLICY}",
-        )
-    pools, nodes = require(_list_pools(fabric), "no rail has a device pool"), snapshot.cluster.nodes.values()
-    counts = {name: sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools}
-    if unavailable := [name for name in pools if not counts[name]]:
-        return fail(f"no node offers {text.join_first(unavailable, 4)}: pods stay Pending")
+    nodes, found = snapshot.cluster.nodes.values(), _find_shortcomings(snapshot, fabric)
+    if absent := found.get(Code.DEVICES_NOT_OFFERED):
+        return fail(absent.message)
+    if wrong := found.get(Code.RAIL_WITHOUT_RESOURCE) or found.get(Code.GPUS_EXCEED_NODE):
+        return warn(wrong.text, rows.EDIT_POLICY)
+    pools = require(_list_pools(fabric), "no rail has a device pool")
+    counts = [sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools]
     others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
     accelerated = [node for node in _list_accelerated(snapshot) if _has_any(node, pools) or not _has_any(node, others)]
     if missing := {
@@ -192,7 +176,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
             f"{text.format_count(len(accelerated), 'node', part=len(missing))} with accelerators: {listed}",
             "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
         )
-    fewest, most = min(counts.values()), max(counts.values())
+    fewest, most = min(counts), max(counts)
     number = fewest if fewest == most else f"{fewest} to {most}"
     return ok(f"on {number} of {text.format_count(len(nodes), 'node')}")
 

@@ -1,10 +1,8 @@
 """Rows about pods and workloads: a dry run, missed and rejected pods, and keys without effect."""
 
-import contextlib
 import datetime as dt
-import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -201,12 +199,14 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     """
     snapshot.require("refusals")
     newest_pods = _find_newest_pods(snapshot)
-    list_stored = functools.cache(functools.partial(_list_stored, snapshot))  # read once, for thousands of Events
+    unread = {(kind.group, kind.name) for source, kind in WORKLOADS.items() if source in snapshot.unread}
+    known = {(kind.group, kind.name) for kind in WORKLOADS.values()} - unread
+    stored = {(kind.group, kind.name, *found.metadata.key) for kind, found, _ in snapshot.workloads}
     recent = []
     for event in snapshot.list_recent("refusals"):
         owner = event.involved_object
-        stored = list_stored(owner.api_version.rpartition("/")[0], owner.kind)
-        is_deleted = stored is not None and (owner.namespace, owner.name) not in stored
+        kind = owner.api_version.rpartition("/")[0], owner.kind
+        is_deleted = kind in known and (*kind, owner.namespace, owner.name) not in stored
         newest_pod = newest_pods.get((owner.namespace, owner.kind, owner.name), "")
         if newest_pod <= (event.last_timestamp or "") and not is_deleted:
             recent.append(event)
@@ -217,47 +217,6 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     return warn(
         f"{text.format_count(len(recent), 'rejection')} in the last hour, the newest of {named}: {recent[0].message}"
     )
-
-
-class _Owner(views.View, frozen=True):
-    metadata: views.ObjectMeta
-
-
-def _list_stored(snapshot: Snapshot, group: str, kind: str) -> set[tuple[str, str]] | None:
-    """Return namespace and name of each workload of a kind; None if it is not known, or not all could be read."""
-    sources = [source for source, known in WORKLOADS.items() if (known.group, known.name) == (group, kind)]
-    if not sources or not snapshot.unread.keys().isdisjoint(sources):
-        return None
-    bodies = (body for source in sources for body in snapshot.peek(source))
-    stored = (msgspec.json.decode(body, type=_Owner).metadata for body in bodies)
-    return {(metadata.namespace, metadata.name) for metadata in stored}
-
-
-_NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
-
-
-@row(
-    "let the nodes pull the image: name a Secret for its registry in imagePullSecrets of the pods or of their "
-    "ServiceAccount, or another image in `preflight.image` of the fabric"
-)
-def check_preflight_image(snapshot: Snapshot) -> Assessment:
-    """The image of the preflight can be pulled in the namespaces of users.
-
-    Fails for pods whose init container `railwright-preflight` waits for its image: they never start. The image is the
-    webhook's, which needs a Secret in its own namespace only.
-    """
-    waiting = [
-        (pod.metadata.full_name, container.image)
-        for pod in snapshot.live_pods
-        for status in pod.status.init_container_statuses or ()
-        if status.name == names.PREFLIGHT_CONTAINER and get_path(status.state, "waiting", "reason") in _NOT_PULLED
-        for container in pod.spec.init_containers or ()
-        if container.name == names.PREFLIGHT_CONTAINER
-    ]
-    if not waiting:
-        return ok("no pod waits for the image of the preflight")
-    images = ", ".join(dict.fromkeys(image for _, image in waiting))
-    return fail(f"{images}: {text.join_first([name for name, _ in waiting], 5)}")
 
 
 def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]:
@@ -276,7 +235,9 @@ def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]
 
 
 @row(
-    f"the message names the rail and what it lacks on the node: correct the fabric ({rows.EDIT_POLICY}) or the node; "
+    "the message names the image or the rail. An image that cannot be pulled: name a Secret for its registry in "
+    "imagePullSecrets of the pods or of their ServiceAccount, or another image in `preflight.image` of the fabric. A "
+    f"rail that lacks something on the node: correct the fabric ({rows.EDIT_POLICY}) or the node; "
     "railwright explain pod/NAME -n NAMESPACE shows the node and the rails of a pod; then create the job again",
     each=_list_preflights,
     after="policy",
@@ -285,9 +246,12 @@ def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Assessm
     """Preflights pass.
 
     For each fabric, of the pods that started in the last hour, and of older ones whose preflight is retried. Fails if
-    the init container `railwright-preflight` failed in all of them, and warns if it failed in some; the detail quotes
-    the newest. Pods that have succeeded are not read: until an hour has passed, only running pods show that preflights
-    pass again. To leave out failed pods at once, delete them.
+    the init container `railwright-preflight` failed in all of them or its image could not be pulled, and warns if this
+    happened in some; the detail quotes the newest. The image is the webhook's, which needs a Secret in its own
+    namespace only.
+
+    Pods that have succeeded are not read: until an hour has passed, only running pods show that preflights pass again.
+    To leave out failed pods at once, delete them.
     """
     if not pods:
         return ok("no pod has started with a preflight in the last hour")
@@ -313,7 +277,6 @@ def _find_newest_pods(snapshot: Snapshot) -> Mapping[tuple[str, str, str], str]:
 
 
 _MAX_LINES = 10  # findings in the detail
-_FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
 
 
 @row("each line says what to do in the manifest; pods that exist do not change, so create them again")
@@ -331,10 +294,15 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
         metadata = msgspec.convert(get_path(namespace, "metadata"), views.ObjectMeta)
         if metadata.name not in excluded:
             lines += [f"Namespace {metadata.name}: {message.line}" for message in keys.check_namespace(metadata)]
-    for workload in _list_workloads(snapshot):
-        metadata = workload.metadata
-        if metadata.namespace in excluded or metadata.controller is not None or metadata.deletion_timestamp is not None:
+    for kind, found, body in snapshot.workloads:
+        metadata = found.metadata
+        is_left_out = metadata.namespace in excluded or metadata.controller or metadata.deletion_timestamp
+        if is_left_out or found.has_finished:
             continue
+        try:
+            workload = templates.read(kind, body)
+        except templates.UnreadableError:
+            continue  # its controller cannot read it either
         uncopied = keys.describe_uncopied(workload) if _is_enforced(snapshot) else ""
         problems = [*([uncopied] if uncopied else ()), *(message.line for message in keys.check_stored(workload))]
         lines += [f"{workload.kind.name} {metadata.full_name}: {problem}" for problem in problems]
@@ -344,22 +312,3 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
     if unread := [snapshot.unread[source] for source in WORKLOADS if source in snapshot.unread]:
         raise SkipError("; ".join(dict.fromkeys(unread)), unread=True)
     return ok(text.format_count(sum(len(snapshot.peek(source)) for source in WORKLOADS), "workload"))
-
-
-class _Status(views.View, frozen=True):
-    conditions: list[views.PodCondition] | None = None
-
-
-class _Stored(views.View, frozen=True):
-    status: _Status | None = None
-
-
-def _list_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:
-    """Yield the workloads that have not finished. Unreadable ones are left out: controllers cannot read them either."""
-    for source, kind in WORKLOADS.items():
-        for body in snapshot.peek(source):
-            with contextlib.suppress(msgspec.DecodeError, templates.UnreadableError):
-                status = msgspec.json.decode(body, type=_Stored).status
-                conditions = (status and status.conditions) or ()
-                if not any(item.type in _FINISHED and item.status == "True" for item in conditions):
-                    yield templates.read(kind, body)

@@ -3,6 +3,7 @@
 Makes no calls: see `reader`.
 """
 
+import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -19,8 +20,9 @@ from railwright.cluster import errors, installed_names, policies, resources
 from railwright.fabric import hypernodes, label_selectors, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
-from railwright.fabric.policy import claimed_rails, model
+from railwright.fabric.policy import claimed_rails, model, shortcomings
 from railwright.fabric.workloads import frameworks, registry
+from webhook import state
 
 NAMESPACE = installed_names.NAMESPACE
 WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
@@ -139,7 +141,7 @@ SOURCES: Mapping[str, Source] = {
     "admission-bindings": Source(f"{_ADMISSION}/validatingadmissionpolicybindings"),
     "policy": Source(f"/api/v1/{OWN}/configmaps/{POLICY}"),
     "disabled": Source(f"/api/v1/{OWN}/configmaps/{installed_names.DISABLED}"),  # the copy of `railwright disable`
-    "networks": Source(resources.NADS.path),
+    "networks": Source(resources.NADS.path, views.NetworkAttachmentDefinition),
     "hypernodes": Source(resources.HYPER_NODES.path, hypernodes.HyperNode),
     "kueue-topologies": Source("/apis/kueue.x-k8s.io/v1beta2/topologies"),
     "device-classes": Source(resources.DEVICE_CLASSES.path, objects.DeviceClass),
@@ -166,6 +168,25 @@ class DryRun(msgspec.Struct, frozen=True):
     pod: Any = None
     refusal: str = ""
     forbidden: bool = False  # the caller lacks permission to create pods there
+
+
+_FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
+
+
+class _Status(views.View, frozen=True):
+    conditions: list[views.PodCondition] | None = None
+
+
+class Stored(views.View, frozen=True):
+    """A workload of any kind."""
+
+    metadata: views.ObjectMeta
+    status: _Status = _Status()
+
+    @property
+    def has_finished(self) -> bool:
+        """True for a job that has ended."""
+        return any(item.type in _FINISHED and item.status == "True" for item in self.status.conditions or ())
 
 
 class SkipError(Exception):
@@ -227,6 +248,16 @@ class Snapshot:
         return [event for _, event in sorted(recent, key=lambda pair: pair[0], reverse=True)]
 
     @functools.cached_property
+    def workloads(self) -> Sequence[tuple[frameworks.WorkloadKind, Stored, msgspec.Raw]]:
+        """The workloads that can be read, each with its kind and its JSON."""
+        workloads = []
+        for source, kind in WORKLOADS.items():
+            for body in self.peek(source):
+                with contextlib.suppress(msgspec.DecodeError):  # its controller cannot read it either
+                    workloads.append((kind, msgspec.json.decode(body, type=Stored), body))
+        return workloads
+
+    @functools.cached_property
     def policy_result(self) -> model.Policy | policies.Rejected | None:
         """The policy in the ConfigMap, or its errors; None if it is missing."""
         text = get_path(find_named(self.peek("policy")), "data", names.POLICY_KEY)
@@ -251,6 +282,17 @@ class Snapshot:
     def accelerators(self) -> Sequence[str]:
         """The resource names that identify a training container: those of the policy, or their default."""
         return self.policy.accelerators if self.policy else ("nvidia.com/gpu",)
+
+    @functools.cached_property
+    def facts(self) -> shortcomings.Cluster:
+        """Networks and nodes as the webhook sees them when it reviews a policy, as far as they can be read."""
+        known = state.State()
+        if "networks" not in self.unread:
+            known.networks.replace(self.peek("networks"))
+            known.subnets.replace(self.peek("networks"))
+        if "nodes" not in self.unread:
+            known.nodes.replace(self.peek("nodes"))
+        return known.cluster
 
     @functools.cached_property
     def cluster(self) -> cluster_state.ClusterState:

@@ -35,30 +35,37 @@ NOTHING_KNOWN = Cluster()
 
 
 def find(document: model.PolicyDocument, cluster: Cluster = NOTHING_KNOWN) -> tuple[reasons.Reason, ...]:
-    """Return a reason for each shortcoming of the document and of each fabric.
-
-    Rails in claims need no resource.
-    """
-    networks, offered = cluster.networks, cluster.offered
-    shortcomings: list[reasons.Reason] = [] if offered is None else [*_check_accelerators(document, offered)]
+    """Return a reason for each shortcoming of the document and of each fabric."""
+    shortcomings = [] if cluster.offered is None else [*_check_accelerators(document, cluster.offered)]
     for name, fabric in document.fabrics.items():
-        if fabric.transport is not model.Transport.TCP:
-            path = f"fabrics.{name}.rails"
-            network_resources = {rail.name: _find_network_resource(rail, networks or {}) for rail in fabric.rails}
-            if networks is not None:
-                shortcomings += _check_networks(path, fabric, networks)
-            if cluster.subnets is not None:
-                shortcomings += _check_addresses(name, fabric, cluster.subnets)
-            if fabric.claims is not None:
-                continue
-            if networks is not None:
-                shortcomings += _check_resources(path, fabric, networks)
-            shortcomings += _check_conflicts(path, fabric, network_resources)
-            if offered is not None:
-                shortcomings += _check_nodes(path, fabric, network_resources, offered)
-            if cluster.node_devices is not None:
-                shortcomings += _check_gpus(name, fabric, document.accelerators, cluster.node_devices)
+        shortcomings += find_in_fabric(fabric, document.accelerators, cluster, f"fabrics.{name}.")
     return tuple(shortcomings)
+
+
+def find_in_fabric(
+    fabric: model.Fabric, accelerators: Sequence[str], cluster: Cluster, path: str = ""
+) -> Iterator[reasons.Reason]:
+    """Yield a reason for each shortcoming of a fabric. Rails in claims need no resource.
+
+    `path` stands before the keys in messages, such as `fabrics.NAME.`.
+    """
+    networks, offered, rails = cluster.networks, cluster.offered, f"{path}rails"
+    if fabric.transport is model.Transport.TCP:
+        return
+    if networks is not None:
+        yield from _check_networks(rails, fabric, networks)
+    if cluster.subnets is not None:
+        yield from _check_addresses(path, fabric, cluster.subnets)
+    if fabric.claims is not None:
+        return
+    network_resources = {rail.name: _find_network_resource(rail, networks or {}) for rail in fabric.rails}
+    if networks is not None:
+        yield from _check_resources(rails, fabric, networks)
+    yield from _check_conflicts(rails, fabric, network_resources)
+    if offered is not None:
+        yield from _check_nodes(rails, fabric, network_resources, offered)
+    if cluster.node_devices is not None:
+        yield from _check_gpus(path, fabric, accelerators, cluster.node_devices)
 
 
 def find_missing_rights(document: model.PolicyDocument) -> Iterator[reasons.Reason]:
@@ -103,7 +110,7 @@ def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iter
         )
 
 
-def _check_addresses(name: str, fabric: model.Fabric, subnets: Subnets) -> Iterator[reasons.Reason]:
+def _check_addresses(path: str, fabric: model.Fabric, subnets: Subnets) -> Iterator[reasons.Reason]:
     """Yield a reason if no rail's network gives addresses of `addressRange`, so that NCCL would find no GID."""
     if fabric.nccl.address_range is None:
         return
@@ -118,21 +125,21 @@ def _check_addresses(name: str, fabric: model.Fabric, subnets: Subnets) -> Itera
     found = text.join_fitting(f"{network} has {', '.join(map(str, networks))}" for network, networks in stated.items())
     yield reasons.Reason(
         AdmissionCode.ADDRESSES_DIFFER,
-        f"fabrics.{name}.nccl.addressRange: {wanted} has no address of the rails' networks ({found}), so NCCL finds no "
+        f"{path}nccl.addressRange: {wanted} has no address of the rails' networks ({found}), so NCCL finds no "
         "GID there",
         fix="correct it, or the IPAM of the networks",
     )
 
 
 def _check_gpus(
-    name: str, fabric: model.Fabric, accelerators: Sequence[str], nodes: Collection[Mapping[str, int]]
+    path: str, fabric: model.Fabric, accelerators: Sequence[str], nodes: Collection[Mapping[str, int]]
 ) -> Iterator[reasons.Reason]:
     """Yield a reason if no node has as many GPUs as the fabric says."""
     counts = sorted({devices[resource] for devices in nodes for resource in accelerators if resource in devices})
     if fabric.gpus_per_node is not None and counts and fabric.gpus_per_node not in counts:
         yield reasons.Reason(
             AdmissionCode.GPUS_EXCEED_NODE,
-            f"fabrics.{name}.gpusPerNode: {fabric.gpus_per_node}, but nodes have {', '.join(map(str, counts))} of "
+            f"{path}gpusPerNode: {fabric.gpus_per_node}, but nodes have {', '.join(map(str, counts))} of "
             f"{text.join_fitting(accelerators)}",
             fix="set it to the number of GPUs of a node",
         )
@@ -141,7 +148,8 @@ def _check_gpus(
 def _check_resources(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
     usable = [rail for rail in fabric.rails if not rail.network or rail.network_key in networks]
     missing = [rail.name for rail in usable if not rail.resource and not _find_network_resource(rail, networks)]
-    if missing and not fabric.mounts.dev_infiniband and fabric.transport not in TRANSPORTS_WITHOUT_RESOURCE:
+    has_devices = fabric.mounts.dev_infiniband or fabric.security.privileged
+    if missing and not has_devices and fabric.transport not in TRANSPORTS_WITHOUT_RESOURCE:
         yield reasons.Reason(
             AdmissionCode.RAIL_WITHOUT_RESOURCE,
             f"{path}: no device is requested for {text.join_fitting(missing, _MAX_LIST_LENGTH)}: neither the rail's "
