@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import output
+from railwright.cli import cluster_access, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 from railwright.fabric import names, text, views
-from railwright.fabric.workloads import membership
+from railwright.fabric.workloads import frameworks, membership, registry
 
 _MAX_PODS = 4096
 # reasons of Events about rejected pods: of railwright's webhook, and of controllers
@@ -113,7 +113,7 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
     if not members:
         raise output.UnreadableError(
             f"{form}/{name}: no pod in namespace {namespace} belongs to it; "
-            f"{await _explain_absence(client, namespace, name)}"
+            f"{await _explain_absence(client, namespace, form, name)}"
         )
     if len(members) > _MAX_PODS:
         pods_text = text.format_count(len(members), "pod")
@@ -123,8 +123,10 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
     return sorted(members, key=membership.find_rank)
 
 
-async def _explain_absence(client: clients.Client, namespace: str, name: str) -> str:
-    """Return the newest rejection of pods of a job or gang, otherwise how to find out why it has no pods."""
+async def _explain_absence(client: clients.Client, namespace: str, form: str, name: str) -> str:
+    """Return the newest rejection of pods of a job or gang, otherwise that the workload does not exist, otherwise how
+    to find out why it has no pods.
+    """
     last = name.rpartition("/")[2]
     query, events = {"fieldSelector": "type=Warning"}, []
     with contextlib.suppress(errors.ClusterError):  # many who may read pods may not read Events
@@ -141,11 +143,34 @@ async def _explain_absence(client: clients.Client, namespace: str, name: str) ->
         found = output.escape_controls(f"Event {event.reason} at {time} of {owner}: {event.message}")
         other = f"if {owner} is another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing"
         return found if is_own else f"{found}; {output.escape_controls(other)}"
+    if form != "gang" and await _is_absent(client, namespace, form, last):
+        return (
+            f"no workload {last} of a kind that railwright knows exists there. Check the name, or select another "
+            "namespace with -n NAMESPACE"
+        )
     return (
         "if its pods were rejected, an Event says why: kubectl get events --field-selector type=Warning -n "
         f"{namespace}; those of a finished job may be deleted. `kubectl get pods --show-labels` shows what there is; "
         "-n NAMESPACE selects another namespace"
     )
+
+
+async def _is_absent(client: clients.Client, namespace: str, form: str, name: str) -> bool:
+    """True if no workload has this name: of the kind `form`, or of any kind if that names none, as `job` does.
+
+    False also if the caller may not read one of these kinds.
+    """
+
+    async def is_absent(kind: frameworks.WorkloadKind) -> bool:
+        api = f"/apis/{kind.group}" if kind.group else "/api"
+        try:
+            await client.get(f"{api}/{kind.version}/namespaces/{namespace}/{kind.plural}/{parse.quote(name, safe='')}")
+        except errors.ClusterError as error:
+            return error.status == 404  # also of a kind that the API server does not serve
+        return False
+
+    kinds = [kind for kind in registry.KINDS if form != "job" and form in (kind.name.lower(), kind.plural)]
+    return all(await cluster_access.gather(is_absent, kinds or registry.KINDS))
 
 
 def _is_member(pod: Pod, namespace: str, name: str) -> bool:

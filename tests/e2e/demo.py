@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -83,7 +84,8 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
         rank = first["metadata"]["name"]
         print(await plane.kubectl("get", "pods", "--all-namespaces", "--output=wide"))
         print(await release.run("gangs", "--output=wide"))
-        print(f"interfaces of {rank}:\n{await running.execute(rails.NAMESPACE, rank, 'ip', '-o', '-4', 'addr')}")
+        addresses = await running.execute(rails.NAMESPACE, rank, "ip", "-o", "-4", "addr")
+        print(f"interfaces of {rank}:", re.sub(r"\\.*", "", addresses), sep="\n")  # `ip -o` writes \ between lines
         if keep:
             await _wait_for_interrupt(running, rank)
 

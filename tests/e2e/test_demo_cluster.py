@@ -105,6 +105,7 @@ async def test_output_shows_gangs_ranks_and_interfaces(demo):
     assert sorted(nodes) == list(layout.NODES), demo.output
     gangs = re.findall(rf"^{rails.NAMESPACE} +(\S+) +(\S+) +(\d/\d) ", demo.output, re.MULTILINE)
     assert [(state, placed) for _, state, placed in gangs] == [("placed", "2/2"), ("waiting", "0/2")], demo.output
+    assert "\\" not in demo.output
     interfaces = re.findall(r"^\d+: (net\d) +inet (\d+\.\d+\.\d+)\.", demo.output, re.MULTILINE)
     assert interfaces == [(f"net{rail + 1}", f"192.168.{rail + 2}") for rail in range(layout.RAILS)]
 

@@ -560,8 +560,23 @@ async def test_of_a_job_without_pods_the_newest_rejection_is_shown(cluster, run,
         "another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing\n"
     )
     cluster.fault = lambda request: 403 if request.path == EVENTS else None  # no right to read them
+    cluster.stored["/apis/jobset.x-k8s.io/v1alpha2/namespaces/prod/jobsets/llm"] = {"metadata": {"name": "llm"}}
     _, _, err = await run(*words, "-n", "prod")
     assert "belongs to it; if its pods were rejected, an Event says why: kubectl get events --field-selector" in err
+
+
+@pytest.mark.parametrize("words", [("explain", "job/llm"), ("verify", "job/llm"), ("explain", "deployment/llm")])
+async def test_a_workload_that_does_not_exist_is_told_from_one_without_pods(cluster, run, words):
+    cluster.lists[PODS] = cluster.lists[EVENTS] = []
+    code, _, err = await run(*words, "-n", "prod")
+    kind = words[1].removesuffix("/llm")
+    said = f"railwright: {kind}/llm: no pod in namespace prod belongs to it"
+    assert (code, err.startswith(f"{said}; no workload llm of a kind that railwright knows exists there.")) == (2, True)
+    cluster.stored["/apis/batch/v1/namespaces/prod/jobs/llm"] = {"metadata": {"name": "llm"}}
+    _, _, err = await run(*words, "-n", "prod")
+    assert ("no workload llm" in err) == (kind == "deployment")
+    cluster.fault = lambda request: 403 if request.path.endswith("/llm") else None  # no right to read workloads
+    assert "no workload llm" not in (await run(*words, "-n", "prod"))[2]
 
 
 @pytest.mark.parametrize("state", ["running", "waiting"])

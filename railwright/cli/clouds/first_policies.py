@@ -30,7 +30,10 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 GKE_INTERFACES = "networking.gke.io/interfaces"
 _HEAD = "apiVersion: railwright.io/v1alpha1"
 _INTRO = "A first policy, by `railwright policy init`. Read the comments. When it is installed: railwright check"
-_ADVICE = "begin with the policy of a site that is like yours (docs/policies.md), or with a profile: --cloud NAME, of"
+_ADVICE = (
+    "begin with the policy of a site that is like yours (docs/policies.md), or with a profile; to list the profiles: "
+    "railwright policy init"
+)
 _PLUGIN = re.compile(r'"type"\s*:\s*"([\w.-]{1,63})"')
 _INFINIBAND = frozenset({"ib-sriov", "ipoib"})  # types of CNI plugins
 _MOVING = re.compile(r"sriov|host-device")  # in the types of plugins that give each pod a device of its own
@@ -128,7 +131,8 @@ class _Section(NamedTuple):
 def print_policy(arguments: argparse.Namespace) -> int:
     """Print the policy of a profile or of a cluster and return 0. Raise UnreadableError or ClusterError."""
     if not arguments.cloud and not arguments.from_cluster:
-        raise output.UnreadableError(f"give --from-cluster, or --cloud NAME, of {profiles.format_names()}")
+        listed = profiles.format_list()
+        raise output.UnreadableError(f"give --from-cluster, or --cloud NAME with one of these profiles:\n{listed}")
     chosen = [profiles.find(arguments.cloud)] if arguments.cloud else profiles.list_profiles()
     if arguments.from_cluster:
         cluster = cluster_access.run(options.get_cluster(arguments), read, "a profile: --cloud NAME")
@@ -168,27 +172,29 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
         if match is not None:
             matched.setdefault((match.profile.name, match.shape.fabric), []).append((node, match))
         elif _count_accelerators(node) or _list_uncounted(node, cluster):
-            rails = [f"{network.metadata.full_name} {resource}" for network, resource in _list_rails(node, cluster)]
+            rails = [
+                f"{network.metadata.full_name} {resource}"
+                for form in _list_forms(node, cluster)
+                for network, resource in form
+            ]
             key = (str(_count_accelerators(node)), *(rails or _list_resources(node)))
             others.setdefault(key, []).append(node)
     sections = [_write_shape(members) for members in matched.values()]
-    sections += [_write_networks(nodes, cluster) for nodes in others.values() if _list_rails(nodes[0], cluster)]
+    for nodes in others.values():
+        sections += _write_networks(nodes, cluster)
     gaps = [f"NOT READ, because you may not list them: {', '.join(sorted(cluster.unread))}."] if cluster.unread else []
-    gaps += [_describe_unknown(nodes, cluster) for nodes in others.values() if not _list_rails(nodes[0], cluster)]
+    gaps += [_describe_unknown(nodes, cluster) for nodes in others.values() if not _list_forms(nodes[0], cluster)]
     if not sections:
         count = text.format_count(len(cluster.objects[Kind.NODE]), "node")
         none = f"None of {count} has {' or '.join(ACCELERATORS)}; list others in `accelerators` of a policy."
         is_counted = not others or any(_count_accelerators(nodes[0]) for nodes in others.values())
         install = "Install the device plugin or DRA driver of the NICs, or" if is_counted else "Or"
-        raise output.UnreadableError(
-            f"the cluster shows no fabric. {' '.join(gaps or [none])} {install} {_ADVICE} {profiles.format_names()}"
-        )
+        raise output.UnreadableError(f"the cluster shows no fabric. {' '.join(gaps or [none])} {install} {_ADVICE}")
     result = "".join(f"{line}\n" for line in _format_policy(sections, gaps))
     document = policies.read(result)
     if isinstance(document, policies.Rejected):
         raise output.UnreadableError(
-            f"the policy that the cluster shows is not valid: {'; '.join(map(str, document.errors[:3]))}; {_ADVICE} "
-            f"{profiles.format_names()}"
+            f"the policy that the cluster shows is not valid: {'; '.join(map(str, document.errors[:3]))}; {_ADVICE}"
         )
     return result
 
@@ -263,31 +269,54 @@ def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
 # --- nodes that no profile fits -----------------------------------------------------------------------------
 
 
-def _list_rails(node: node_views.Node, cluster: Cluster) -> list[tuple[Network, str]]:
-    """Return network and resource of each rail of a node; the resource is "" if no device plugin counts the devices.
+_Rails = Sequence[tuple[Network, str]]
+"""Network and resource of each rail; the resource is "" if no device plugin counts the devices."""
 
-    A network whose plugin moves devices into the pod is returned once for each device. A node with more than two
-    devices for each accelerator has virtual functions: its networks are returned once for each accelerator.
+
+def _list_forms(node: node_views.Node, cluster: Cluster) -> list[_Rails]:
+    """Return the rails of a node: by shared devices, and by devices that each belong to one pod.
+
+    Devices belong to one pod if the network's plugin moves them into the pod. Such a network is returned once for each
+    device. A node with more than two of them for each accelerator has virtual functions: its networks are returned once
+    for each accelerator.
     """
     gpus = _count_accelerators(node)
     networks = [(network, resource) for network, resource in cluster.networks if not _is_storage(network, resource)]
     pooled = [(network, resource) for network, resource in networks if _count(node, resource)]
-    amounts = {
-        resource: _count(node, resource) for network, resource in pooled if any(map(_MOVING.search, network.plugins))
-    }
+    moved = [row for row in pooled if any(map(_MOVING.search, row[0].plugins))]
+    amounts = {resource: _count(node, resource) for _, resource in moved}
     if sum(amounts.values()) > 2 * gpus:
-        amounts = dict.fromkeys(amounts, max(1, gpus // len(pooled)))
-    repeated = [row for row in pooled for _ in range(amounts.get(row[1], 1))]
-    return repeated or [(network, "") for network, resource in networks if gpus and not resource]
+        amounts = dict.fromkeys(amounts, max(1, gpus // len(moved)))
+    forms = [
+        [row for row in pooled if row not in moved],
+        [row for row in moved for _ in range(amounts[row[1]])],
+        [(network, "") for network, resource in networks if gpus and not resource and not pooled],
+    ]
+    return [form for form in forms if form]
 
 
 def _is_storage(network: Network, resource: str) -> bool:
     return bool(_STORAGE.search(network.metadata.name) or _STORAGE.search(resource))
 
 
-def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> _Section:
-    """Return the section for nodes without a matching profile: a rail for each of their networks and devices."""
-    rails, gpus = _list_rails(nodes[0], cluster), _count_accelerators(nodes[0])
+def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> list[_Section]:
+    """Return the sections for nodes without a matching profile: one, or one for each form of their devices."""
+    forms = _list_forms(nodes[0], cluster)
+    if len(forms) < 2:
+        return [_write_rails("rdma", nodes, rails, cluster) for rails in forms]
+    choice = (
+        "These nodes offer devices in two forms, perhaps of the same NICs: those of `shared` serve several pods at a "
+        "time, each of `exclusive` one pod. Remove the fabric that you do not use."
+    )
+    shared, exclusive = (
+        _write_rails(name, nodes, rails, cluster) for name, rails in zip(("shared", "exclusive"), forms, strict=True)
+    )
+    return [shared._replace(comments=[choice, *shared.comments]), exclusive]
+
+
+def _write_rails(name: str, nodes: Sequence[node_views.Node], rails: _Rails, cluster: Cluster) -> _Section:
+    """Return a section with a rail for each network and device."""
+    gpus = _count_accelerators(nodes[0])
     requested = collections.Counter(resource for _, resource in rails)
     offered = {resource: _count(nodes[0], resource) for resource in requested}
     plugins = {plugin for network, _ in rails for plugin in network.plugins}
@@ -332,7 +361,7 @@ def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> _Sect
         fabric["placement"] = {"preset": preset}
     else:
         comments.append("Not known: placement.domains, the labels that name the switches of a node, closest first.")
-    return _Section("rdma", "networks", nodes, fabric, comments)
+    return _Section(name, "networks", nodes, fabric, comments)
 
 
 def _list_resources(node: node_views.Node) -> list[str]:

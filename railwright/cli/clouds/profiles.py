@@ -79,6 +79,7 @@ def find(name: str) -> Profile:
     return next(profile for profile in list_profiles() if profile.name == name)
 
 
-def format_names() -> str:
-    """Return the names of all profiles."""
-    return ", ".join(profile.name for profile in list_profiles())
+def format_list() -> str:
+    """Return a line for each profile: its name, cloud and network."""
+    width = max(len(profile.name) for profile in list_profiles())
+    return "\n".join(f"  {profile.name:<{width}}  {profile.cloud}: {profile.network}" for profile in list_profiles())

@@ -93,12 +93,11 @@ def test_a_profile_has_a_fabric_for_each_shape():
         assert [shape.fabric for shape in profile.shapes] == list(profile.policy.document.fabrics)
 
 
-@pytest.mark.parametrize(
-    ("options", "listed"), [((), "aks-h100, eks-efa, eks-efa-claims"), (("--cloud", "eks"), "'eks-efa', ")]
-)
-def test_without_a_cloud_or_cluster_the_profiles_are_listed(options, listed, capsys):
-    assert command_line.main(["policy", "init", *options]) == output.UNUSABLE
-    assert listed in capsys.readouterr().err
+@pytest.mark.parametrize("words", [(), ("--cloud", "list"), ("--cloud", "eks")])
+def test_without_the_name_of_a_profile_each_is_listed_in_a_line(words, capsys):
+    assert command_line.main(["policy", "init", *words]) == output.UNUSABLE
+    listed = [line.split("  ")[1] for line in capsys.readouterr().err.splitlines() if re.match("  [a-z]", line)]
+    assert listed == [profile.name for profile in profiles.list_profiles()]
 
 
 # --- clusters with profiles ---------------------------------------------------------------------------------
@@ -267,6 +266,19 @@ def test_a_pool_behind_one_network_becomes_a_rail_for_each_moved_device(resource
     assert fabric.rails_per_pod == ("proportional" if rails > 1 else None)
     said = f"gets a part of the devices: {rails} of {amount} {resource}." in flatten(text)
     assert said == (amount > rails)
+    assert {row for row, state in assess(text, trees) if state == "fail"} == set()
+
+
+def test_nodes_with_shared_devices_and_virtual_functions_get_a_fabric_for_each_form_shared_first():
+    networks = [network("a-functions", "example.com/vf", "sriov"), network("lan0", "rdma/shared", "macvlan")]
+    trees = objects(nodes(**{"example.com__vf": 64, "rdma__shared": 63}), NETWORK=networks)
+    document = read(text := write(trees))
+    assert {name: {rail.network for rail in fabric.rails} for name, fabric in document.fabrics.items()} == {
+        "shared": {"prod/lan0"},
+        "exclusive": {"prod/a-functions"},
+    }
+    assert (document.default_fabric, len(document.fabrics["exclusive"].rails)) == ("shared", 8)
+    assert "those of `shared` serve several pods at a time, each of `exclusive` one pod" in flatten(text)
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
 
 
