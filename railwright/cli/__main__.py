@@ -34,6 +34,7 @@ def end_on_interrupt() -> None:
 handle_as_pid_1()  # first, because a signal during the imports would be lost
 end_on_interrupt()  # otherwise the imports end with a traceback
 
+import contextlib
 import errno
 import gc
 import io
@@ -42,6 +43,7 @@ from typing import TextIO
 
 from railwright.cli import output, programs
 
+_INTERRUPTED = 130  # exit code of shells for SIGINT
 _PIPE_CLOSED = 141  # exit code of shells for SIGPIPE, as with `| head`
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _COLLECTION = 50_000  # new objects until the next garbage collection: imports create many, and hardly any garbage
@@ -68,11 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.discard(sys.stdout)  # the interpreter flushes its buffer again at exit
         print(f"railwright: cannot write the output: {error.strerror}; free disk space", file=sys.stderr)
         return output.UNUSABLE
-    except KeyboardInterrupt as interrupt:
-        if argv is None:  # the process ends; a thread that waits for a credential plugin may still report its end
-            output.discard(sys.stderr)
-        _discard_frames(interrupt)
-        return 130  # exit code of shells for SIGINT
+    except KeyboardInterrupt:
+        if argv is None:  # without the interpreter's cleanup, which ends a running credential plugin with tracebacks
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+            os._exit(_INTERRUPTED)
+        return _INTERRUPTED
     return code
 
 
@@ -90,22 +93,6 @@ def _allow_all_characters(stream: TextIO) -> None:
     """
     if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
         stream.reconfigure(errors="replace")
-
-
-def _discard_frames(interrupt: BaseException) -> None:
-    """Release the frames of the interrupted functions without a traceback.
-
-    Otherwise the process of a credential plugin prints one, because its event loop is closed.
-    """
-    import traceback  # needed here only
-
-    previous, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    error: BaseException | None = interrupt
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__context__
-    gc.collect()
-    sys.unraisablehook = previous
 
 
 def _run(words: Sequence[str]) -> int:

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import datetime as dt
 import logging
-import signal
 import sys
 
 import prometheus_client
@@ -106,29 +105,18 @@ class Watcher:
         self._gauges = Gauges()
         self._events = events.Events(client, installed_names.CERTS, now=lambda: dt.datetime.now(dt.UTC))
         self._repeats = Repeats()
-        self._stop = asyncio.Event()
         self._last_success, self._last_error = certificates.read_uptime(), ""
         self._checks = probes.Probes()
         self._checks.add("rotation", self._find_rotation_problem)
 
     async def run(self, listen: settings.Address) -> int:
         """Rotate and answer probes until SIGTERM or SIGINT. Return the exit code."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+
+        def announce(address: settings.Address) -> None:
+            print(f"ops listening on {address}", file=sys.stderr, flush=True)
+
         app = self._checks.build_application(lambda: exposition.generate_latest(self._gauges.registry))
-        async with ports.open_port(listen, app) as address:
-            sys.stderr.write(f"ops listening on {address}\n")
-            sys.stderr.flush()
-            tasks = [asyncio.create_task(task) for task in (self._rotate(), self._events.run(), self._stop.wait())]
-            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task in ended:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                _LOG.critical("a task failed, so this process ends", exc_info=error)
-                return output.FINDINGS
+        await ports.serve(listen, app, (self._rotate, self._events.run), announce)
         return output.OK
 
     async def _rotate(self) -> None:

@@ -34,7 +34,6 @@ def _configure_explain(parser: Parser) -> None:
         " job/NAME finds a job of any kind. KIND NAME is the same as KIND/NAME.",
     )
     options.add_filenames(parser)
-    options.require_file(parser, "files", ", - for standard input, pod/NAME or KIND/NAME")
     options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: that of the context).")
     options.add_output(parser)
     manifest = parser.add_group("options for a manifest")
@@ -54,7 +53,7 @@ def _configure_explain(parser: Parser) -> None:
 
 
 def _configure_lint(parser: Parser) -> None:
-    options.add_files(parser, "Manifest of any workload, or nccl.conf file.", instead="--rules")
+    options.add_files(parser, "Manifest of any workload, or nccl.conf file.")
     parser.add_value(
         "--policy FILE",
         "Policy or its ConfigMap, for the rules that need the fabric (default: the policy of the cluster). With a "
@@ -80,10 +79,9 @@ def _configure_verify_job(parser: Parser) -> None:
 
 def _configure_verify_log(parser: Parser) -> None:
     parser.add_argument(
-        "words", metavar="FILE", nargs="*", help="Logs of all pods, in one or many files; - for standard input."
+        "files", metavar="FILE", nargs="*", help="Logs of all pods, in one or many files; - for standard input."
     )
     options.add_filename(parser)
-    options.require_file(parser, "words")
     _add_rails(parser, "unknown, so the result never confirms that all were used")
     options.add_output(parser)
 

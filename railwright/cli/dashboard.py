@@ -6,10 +6,8 @@ Listens on loopback only, because everyone who can connect has the user's view o
 import argparse
 import asyncio
 import contextlib
-import functools
 import logging
 import pathlib
-import signal
 import sys
 import webbrowser
 from collections.abc import Sequence
@@ -22,8 +20,6 @@ from railwright.cluster import sources
 from railwright.dashboard import application
 from railwright.fabric.overview import overview_builder
 from railwright.serving import ports, settings
-
-_POLL_SECONDS = 1.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,18 +70,7 @@ async def open_view(given: options.Sources, client: clients.Client | None, sourc
     origin.store.subscribe(lambda store: state.apply_policy(store.current))
     builder = overview_builder.OverviewBuilder(state.cluster, lambda: origin.store.current, state.pools)
     feed = application.Feed(builder, source=source, list_problems=origin.list_problems)
-    return View(feed, (*origin.tasks, functools.partial(_report, origin)))
-
-
-async def _report(origin: sources.Sources) -> None:
-    """Print when the cluster becomes unreadable and readable again."""
-    reported = ""
-    while True:
-        if (outage := origin.find_outage()) != reported:
-            reported = outage
-            text = output.escape_controls(outage or "the cluster answers again")
-            print(f"railwright dashboard: {text}", file=sys.stderr)
-        await asyncio.sleep(_POLL_SECONDS)
+    return View(feed, origin.tasks)
 
 
 async def _serve(given: options.Sources, at: settings.Address, *, browser: bool) -> int:
@@ -101,18 +86,15 @@ async def _serve(given: options.Sources, at: settings.Address, *, browser: bool)
 
 async def serve_view(view: View, at: settings.Address, *, browser: bool) -> None:
     """Serve a view until SIGINT or SIGTERM. Prints the URL, and opens it in a browser if wanted."""
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with application.open_port(at, view.feed, _allow_everyone) as where, asyncio.TaskGroup() as group:
-        url = f"http://{where}/"
+
+    def announce(address: settings.Address) -> None:
+        url = f"http://{address}/"
         print(f"dashboard: {url}  (Ctrl-C to stop)", flush=True)
         if browser and not webbrowser.open(url):
             print(f"railwright dashboard: no browser found; open {url}", file=sys.stderr)
-        running = [group.create_task(task()) for task in view.tasks]
-        await stopped.wait()
-        for task in running:
-            task.cancel()
+
+    app = application.build_application(view.feed, _allow_everyone, loopback=at.is_loopback)
+    await ports.serve(at, app, view.tasks, announce)
 
 
 async def _allow_everyone(_authorization: str, _peer: str) -> None:

@@ -3,6 +3,7 @@
 Recognizes the kind of a file, applies a policy, and links launchers to the templates of their ranks.
 """
 
+import contextlib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -71,6 +72,7 @@ class Object(msgspec.Struct, frozen=True):
     path: Path  # in the document
     tree: dict[str, Any]
     namespace: str
+    templates: tuple[workloads.Template, ...] = ()  # of pods, also of kinds that railwright does not know
     pods: tuple[_CreatedPod, ...] = ()  # that its controller creates
     warnings: tuple[tuple[Path, reason.Reason], ...] = ()  # about keys of railwright, with their places
     note: str = ""  # where the label goes if another controller makes its pods
@@ -84,12 +86,11 @@ class Object(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A document of a manifest, as kubectl reads it. `workloads` have the pod templates of any kind of object."""
+    """A document of a manifest, as kubectl reads it."""
 
     file: str
     document: documents.Document
     objects: tuple[Object, ...]
-    workloads: tuple[workloads.Workload, ...]
 
 
 class File(msgspec.Struct, frozen=True):
@@ -150,17 +151,11 @@ def _looks_like_conf(text: str) -> bool:
 
 def _read_manifest(file: str, document: documents.Document, namespace: str) -> Manifest:
     tree = documents.remove_nulls(document.tree, names.FABRIC)
-    try:
-        read = tuple(workloads.read(tree, namespace))
-    except msgspec.ValidationError as error:
-        mismatch = object_files.describe_mismatch(error)
-        place = f"{file}:{document.find_line(())}"
-        raise output.UnreadableError(f"{place}: is not a valid Kubernetes manifest: {mismatch}") from None
     for problem in document.problems:
         if problem.first_line is None:
             raise output.UnreadableError(f"{file}:{problem.line}: {problem.message}")
     objects = tuple(_read_object(file, document, path, item, namespace) for path, item in workloads.list_objects(tree))
-    return Manifest(file, document, objects, read)
+    return Manifest(file, document, objects)
 
 
 def _read_object(
@@ -168,17 +163,20 @@ def _read_object(
 ) -> Object:
     """Return an object, without pods and warnings if the API server rejects it.
 
-    Raises UnreadableError for an invalid claim.
+    Raises UnreadableError for an invalid pod template or claim.
     """
     metadata = frameworks.get_mapping(tree, "metadata")
     namespace = str(metadata.get("namespace") or default_namespace)
     try:
-        templates = pod_templates.expand(tree, namespace) or ()
-        pods = tuple((one, _read_pod(one.pod)) for one in templates)
+        item = Object(path, tree, namespace, workloads.read_templates(tree, path))
+    except msgspec.ValidationError as error:
+        mismatch = object_files.describe_mismatch(error)
+        place = f"{file}:{document.find_line(())}"
+        raise output.UnreadableError(f"{place}: is not a valid Kubernetes manifest: {mismatch}") from None
+    with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
+        pods = tuple((one, _read_pod(one.pod)) for one in pod_templates.expand(tree, namespace) or ())
         note = "" if pods else pod_templates.locate_label(tree)
-        item = Object(path, tree, namespace, pods, tuple(_list_key_warnings(tree, pods)), note)
-    except (output.UnreadableError, msgspec.ValidationError):
-        item = Object(path, tree, namespace)
+        item = msgspec.structs.replace(item, pods=pods, warnings=tuple(_list_key_warnings(tree, pods)), note=note)
     kind = tree["kind"]
     if str(tree.get("apiVersion")).partition("/")[0] != _GROUP or kind not in claim_rules.KINDS:
         return item
@@ -196,7 +194,7 @@ def _read_object(
 
 def _read_pod(tree: dict[str, Any]) -> views.Pod:
     """Return a pod with the values of its containers as text; one without a list of containers as it is."""
-    return next((read.templates[0].pod for read in workloads.read(tree)), None) or msgspec.convert(tree, views.Pod)
+    return next((read.pod for read in workloads.read_templates(tree)), None) or msgspec.convert(tree, views.Pod)
 
 
 def _list_key_warnings(tree: dict[str, Any], pods: Iterable[_CreatedPod]) -> Iterator[tuple[Path, reason.Reason]]:
@@ -227,12 +225,8 @@ def check(
         if file.conf is not None:
             _check_conf(file.path, file.conf, policy, report)
         for manifest in file.manifests:
-            created = {
-                (*item.path, *pod[0].path): pod for item in manifest.objects for pod in item.pods if policy
-            }  # the last if a template has several
-            for read in manifest.workloads:
-                workload = msgspec.structs.replace(read, namespace_labels=namespace_labels.get(read.namespace))
-                _check_workload(manifest, workload, created, policy, report)
+            for item in manifest.objects:
+                _check_templates(manifest, item, policy, namespace_labels.get(item.namespace), report)
             _check_claims(manifest, report)
             _check_unquoted(manifest, report)
             _check_keys(manifest, report)
@@ -268,7 +262,8 @@ def _check_claims(manifest: Manifest, report: Report) -> None:
 def _check_unquoted(manifest: Manifest, report: Report) -> None:
     """Report each variable with a number or boolean as value. Lint reads it as text."""
     document = manifest.document
-    for name, value in workloads.find_unquoted(document.tree, manifest.workloads):
+    templates = [template for item in manifest.objects for template in item.templates]
+    for name, value in workloads.find_unquoted(document.tree, templates):
         message = (
             f"{name}: the value {document.get_source_text(value)} is not text, so the API server rejects the pod; put "
             "it in quotes"
@@ -363,22 +358,23 @@ def _find_variable(change: drafts.Change) -> tuple[int, str] | None:
 def _inject(
     template: workloads.Template,
     created: _CreatedPod | None,
-    workload: workloads.Workload,
+    item: Object,
     policy: model.Policy | None,
+    namespace_labels: Mapping[str, str] | None,
 ) -> _InjectedTemplate:
     pod = template.pod
     is_mislabelled = names.FABRIC not in pod.metadata.labels and keys.has_wrong_key(pod.metadata)
     if policy is None:
         return _InjectedTemplate(template, pod, fabric_context.FabricUse(awaits_correction=is_mislabelled), None)
     document = policy.document
-    known = facts.ClusterFacts(workload.namespace, workload.namespace_labels)
+    known = facts.ClusterFacts(item.namespace, namespace_labels)
     if created is not None:
         expanded, from_controller = created
         known = expanded.add_facts(known, document.accelerators)
         labels = {**pod.metadata.labels, **from_controller.metadata.labels}  # also one that the kind does not pass
         metadata = msgspec.structs.replace(from_controller.metadata, labels_or_none=labels)
         pod = msgspec.structs.replace(from_controller, metadata=metadata)
-    outcome = plan.plan(pod, policy, known, workload.title)
+    outcome = plan.plan(pod, policy, known, item.title)
     if isinstance(outcome, plan.Injection):
         return _InjectedTemplate(template, outcome.pod, admission.find_use(outcome, document), outcome)
     is_refused = isinstance(outcome, plan.Refusal)
@@ -388,23 +384,26 @@ def _inject(
     return _InjectedTemplate(template, pod, use, outcome)
 
 
-def _check_workload(
+def _check_templates(
     manifest: Manifest,
-    workload: workloads.Workload,
-    created: Mapping[Path, _CreatedPod],
+    item: Object,
     policy: model.Policy | None,
+    namespace_labels: Mapping[str, str] | None,
     report: Report,
 ) -> None:
     document = manifest.document
-    prepared = [_inject(template, created.get(template.path), workload, policy) for template in workload.templates]
+    created = {(*item.path, *pod[0].path): pod for pod in item.pods}  # the last if a template has several
+    prepared = [
+        _inject(template, created.get(template.path), item, policy, namespace_labels) for template in item.templates
+    ]
     for one in prepared:
         for answer in one.list_answers():
             line = _find_answer_line(document, one.template.path, answer.message)
-            report.add(manifest.file, line, answer, workload.title)
+            report.add(manifest.file, line, answer, item.title)
     launchers = [one for one in prepared if rank_contexts.starts_ranks(one.pod)]
     for one in prepared:
         others = [launcher for launcher in launchers if launcher is not one]
-        job, injected = _build_job_context(one, prepared, others, workload), one.list_injected()
+        job, injected = _build_job_context(one, prepared, others, item), one.list_injected()
         for index in rank_contexts.select_containers(one.pod, one.use.accelerators):
             ranks = rank_contexts.build(one.pod, index, job)
             for finding in engine.check(ranks):
@@ -424,13 +423,13 @@ def _build_job_context(
     one: _InjectedTemplate,
     prepared: Sequence[_InjectedTemplate],
     launchers: Sequence[_InjectedTemplate],
-    workload: workloads.Workload,
+    item: Object,
 ) -> rank_contexts.JobContext:
     """Return the job of a template's ranks. `launchers` are other templates whose mpirun starts ranks."""
     return rank_contexts.JobContext(
         use=one.use,
-        networks=fabric_context.parse_networks(one.pod, workload.namespace),
-        title=" ".join(filter(None, (workload.title, one.template.part))),
+        networks=fabric_context.parse_networks(one.pod, item.namespace),
+        title=" ".join(filter(None, (item.title, one.template.part))),
         passed=tuple(
             msgspec.structs.replace(setting, where=f"{_LAUNCHER}{setting.where}")
             for launcher in launchers

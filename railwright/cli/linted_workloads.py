@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli.explanation import templates as pod_templates
 from railwright.fabric import names, views
 from railwright.fabric.workloads import frameworks, grove, registry
 
@@ -34,15 +33,6 @@ class Template(msgspec.Struct, frozen=True):
         return self.path if self.containers is None else (*self.containers, index)
 
 
-class Workload(msgspec.Struct, frozen=True):
-    """An object and its templates."""
-
-    title: str  # "Job prod/llm"
-    namespace: str
-    templates: tuple[Template, ...]
-    namespace_labels: Mapping[str, str] | None = None  # None: not known
-
-
 def list_objects(tree: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield the objects of a document with their paths, also those in Lists."""
     if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
@@ -55,18 +45,11 @@ def list_objects(tree: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, A
         yield from list_objects(item, (*path, "items", index))
 
 
-def read(root: Any, namespace: str = pod_templates.DEFAULT_NAMESPACE) -> Iterator[Workload]:
-    """Yield the workloads of a document, also those in a List; in `namespace` if they name none.
-
-    Raises msgspec.ValidationError for a wrong type.
-    """
-    for path, tree in list_objects(root):
-        row = _CONTAINERS.get(tree["kind"])
-        templates = () if row is None else tuple(_read_container(row, tree, path))
-        templates += tuple(_find_templates(tree, path, ()))
-        if templates:
-            own = str(frameworks.get_mapping(tree, "metadata").get("namespace") or namespace)
-            yield Workload(pod_templates.format_title(tree), own, templates)
+def read_templates(tree: Mapping[str, Any], path: Path = ()) -> tuple[Template, ...]:
+    """Return the templates of an object at `path` of its document. Raises msgspec.ValidationError for a wrong type."""
+    row = _CONTAINERS.get(tree["kind"])
+    container = () if row is None else _read_container(row, tree, path)
+    return (*container, *_find_templates(tree, path, ()))
 
 
 def _find_templates(node: Any, path: Path, above: tuple[Any, ...]) -> Iterator[Template]:
@@ -138,9 +121,9 @@ def _format_value(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def find_unquoted(tree: Any, workloads: Iterable[Workload]) -> Iterator[tuple[str, Path]]:
-    """Yield name and path of each value of env in a document that is a number or boolean, not text."""
-    for template in (template for workload in workloads for template in workload.templates):
+def find_unquoted(tree: Any, templates: Iterable[Template]) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of each value of env in templates of a document that is a number or boolean, not text."""
+    for template in templates:
         for index in range(len(template.pod.spec.containers)):
             container = template.container(index)
             entries = functools.reduce(lambda node, step: node[step], container, tree).get("env")

@@ -28,7 +28,6 @@ _STYLES = {"error": "bold red", "warning": "bold yellow"}
 _NOT_CHECKED = "rules that need the fabric were not checked"
 _FROM_FILE = "give the policy in a file: --policy FILE"
 _SECONDS = 10.0  # for a request: most rules need no cluster
-_MOST_NAMESPACES = 50  # whose labels are read
 
 
 class _Context(msgspec.Struct, frozen=True):
@@ -86,7 +85,8 @@ def _find_context(arguments: argparse.Namespace, files: Sequence[linted_files.Fi
     if cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
         from railwright.cli import cluster_access  # imports the HTTP client, which takes 0.2 s
 
-        namespaces = {one.namespace for file in files for manifest in file.manifests for one in manifest.workloads}
+        objects = [item for file in files for manifest in file.manifests for item in manifest.objects]
+        namespaces = {item.namespace for item in objects if item.templates}
         ask = functools.partial(_read_cluster, namespaces - opt_in.ALWAYS_EXCLUDED)
         try:
             return cluster_access.run(cluster, ask, call_seconds=_SECONDS)
@@ -110,7 +110,6 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
     from railwright.cluster import resources, watch_wire
 
     policy = await policy_sources.fetch(client)
-    asked = sorted(namespaces)[:_MOST_NAMESPACES]
     unread: set[str] = set()
 
     async def read_labels(name: str) -> Mapping[str, str] | None:
@@ -122,20 +121,17 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
             return None
         return None if found is None else found.metadata.labels
 
-    labels = await cluster_access.gather(read_labels, asked)
+    labels = await cluster_access.gather(read_labels, namespaces)
     notes = [f"the fabric's rules come from the policy in {policy_sources.CONFIG_MAP}"]
     if unread:
         unknown = output.escape_controls(text.join_first(sorted(unread), 5))
         notes.append(f"the labels of namespace {unknown} cannot be read; lint assumes that it has none of railwright's")
-    if left := len(namespaces) - len(asked):
-        left_text = text.format_count(left, "namespace")
-        notes.append(f"the labels of {left_text} were not read, because lint reads those of {_MOST_NAMESPACES} at most")
     with contextlib.suppress(errors.ClusterError):
         if await policy_sources.is_disabled(client):
             notes.append(policy_sources.DISABLED)
         elif not await policy_sources.has_webhooks(client):
             notes.append(policy_sources.NO_WEBHOOKS)
-    return _Context(policy, dict(zip(asked, labels, strict=True)), notes)
+    return _Context(policy, dict(zip(namespaces, labels, strict=True)), notes)
 
 
 def _print_text(report: linted_files.Report) -> None:

@@ -78,7 +78,6 @@ class Parser(Options):
         """Take an empty `parser` that was created with add_help=False. `path` has the words that name the command."""
         super().__init__([], parser)
         self.command, self.path = command, path
-        self.requirements: list[Callable[[argparse.Namespace], str]] = []  # return what is missing, or ""
         self.children: dict[str, Parser] = {}
         self.argparser = parser
         self.add_argument("-h", "--help", action="help", help="Show this help.")
@@ -162,9 +161,6 @@ class Parser(Options):
             word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
             kind = "unknown option" if word.startswith("-") else "unexpected argument"
             self.argparser.error(f"{kind} {word}{suggest(word, self._list_options()) if word.startswith('--') else ''}")
-        for find_problem in self.requirements:
-            if problem := find_problem(arguments):
-                self.argparser.error(problem)
         return arguments
 
 
@@ -256,24 +252,10 @@ def get_sources(arguments: argparse.Namespace) -> Sources:
     return Sources(cluster, arguments.snapshot, arguments.policy)
 
 
-def add_files(parser: Parser, text: str, *, instead: str = "") -> None:
-    """Add FILE, -f and -R, at least one file. `find_files` returns the files that they name.
-
-    With the option `instead` no file is required.
-    """
+def add_files(parser: Parser, text: str) -> None:
+    """Add FILE, -f and -R. `find_files` returns the files that they name."""
     parser.add_argument("files", metavar="FILE", nargs="*", help=f"{text} A folder, or - for standard input.")
     add_filenames(parser)
-    require_file(parser, "files", f", or - for standard input{f', or {instead}' if instead else ''}", instead)
-
-
-def require_file(parser: Parser, dest: str, others: str = ", or - for standard input", instead: str = "") -> None:
-    """Require a word at `dest`, -f, or the option `instead`. `others` lists alternatives for the message."""
-
-    def find_problem(arguments: argparse.Namespace) -> str:
-        is_enough = any(getattr(arguments, name, False) for name in (dest, "filename", instead.strip("-")))
-        return "" if is_enough else f"the following arguments are required: FILE{others}"
-
-    parser.requirements.append(find_problem)
 
 
 def add_filename(parser: Options) -> None:
@@ -287,17 +269,24 @@ def add_filenames(parser: Options) -> None:
     parser.add_flag("-R, --recursive", "Search the folders in a folder too.")
 
 
+def list_paths(arguments: argparse.Namespace) -> list[str]:
+    """Return the paths that FILE and -f name. Raise UnreadableError without any, and if standard input comes twice."""
+    paths = [*arguments.files, *arguments.filename]
+    if not paths:
+        raise output.UnreadableError("give FILE, or - for standard input; --help has all forms of the command")
+    if paths.count(_STDIN) > 1:
+        raise output.UnreadableError("- (standard input) can be read only once")
+    return paths
+
+
 def find_files(arguments: argparse.Namespace, endings: Sequence[str] = MANIFESTS) -> list[str]:
     """Return the files that FILE and -f name; of a folder those with these endings, sorted. `-` is standard input.
 
-    Raises UnreadableError for a folder without any, and if standard input is named twice.
+    Raises UnreadableError as `list_paths`, and for a folder without any.
     """
-    names = [*arguments.files, *arguments.filename]
-    if names.count(_STDIN) > 1:
-        raise output.UnreadableError("- (standard input) can be read only once")
     files = [
         path
-        for name in names
+        for name in list_paths(arguments)
         for path in (_search(name, endings, is_recursive=arguments.recursive) if os.path.isdir(name) else [name])  # noqa: PTH112 - pathlib would change the path in messages
     ]
     return list(dict.fromkeys(files))
@@ -311,14 +300,10 @@ def _search(folder: str, endings: Sequence[str], *, is_recursive: bool) -> list[
             break
         folders.sort()
     if not files:
+        named = ", ".join(f"*{ending}" for ending in endings)
         deeper = "" if is_recursive else "; -R searches the folders in it too"
-        raise output.UnreadableError(f"{folder}: this folder contains no file named {_join(endings)}{deeper}")
+        raise output.UnreadableError(f"{folder}: this folder contains no file named {named}{deeper}")
     return files
-
-
-def _join(endings: Sequence[str]) -> str:
-    *first, last = [f"*{ending}" for ending in endings]
-    return f"{', '.join(first)} or {last}" if first else last
 
 
 # --- what is printed --------------------------------------------------------------------------------------

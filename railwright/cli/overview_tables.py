@@ -241,11 +241,9 @@ def _list_rows(
         if dead_only and not nodes:
             continue
         above = tuple(reversed(leaf.above))
-        shared = 0
-        while shared < min(len(above), len(before)) and above[shared] == before[shared]:
-            shared += 1
-        for depth in range(shared, len(above)):
-            yield ((f"{'  ' * depth}{above[depth]}", "", "", "", "", ""), "bold")
+        for depth, domain in enumerate(above):
+            if above[: depth + 1] != before[: depth + 1]:
+                yield ((f"{'  ' * depth}{domain}", "", "", "", "", ""), "bold")
         before = above
         depth = len(above)
         name = leaf.name or "(no leaf)"

@@ -33,10 +33,8 @@ def report_log(arguments: argparse.Namespace) -> int:
 
     Raises UnreadableError.
     """
-    paths = [*arguments.words, *arguments.filename]
-    if paths.count("-") > 1:
-        raise output.UnreadableError("verify log: - (standard input) can be read once")
     expected = _build_expectation(arguments)
+    paths = options.list_paths(arguments)
     files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in paths]
     with output.show_progress("reading the log"):
         assessment = report.assess_logs([(name, _read_log(path)) for name, path in files], expected)
@@ -143,7 +141,7 @@ async def _read_expectations(
                 found = found_rails.read((await client.get(path, query)).decode(errors="replace"))
         if found.rails:
             devices = {rail.device: rail.name for rail in found.rails if rail.device}
-            return report.Expected(len(found.rails), found.expected.transport, devices)
+            return report.Expected(len(found.rails), devices)
         return report.Expected(len(intent.read_record(pod).rails or ()) or None)
 
     by_pod: dict[str, report.Expected] = {}

@@ -7,9 +7,11 @@ import asyncio
 import contextlib
 import logging
 import resource
+import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any
 
 from aiohttp import http, web
 
@@ -67,6 +69,27 @@ async def open_port(
             await runner.cleanup()
             # a client that has not received the end of TLS when the process ends may lose its last answer
             await _wait_while(lambda: any(one.fileno() >= 0 for _, one in rules.connections), _CLOSE_SECONDS)
+
+
+async def serve(
+    at: settings.Address,
+    app: web.Application,
+    tasks: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+    announce: Callable[[settings.Address], None],
+) -> None:
+    """Serve an application until SIGINT or SIGTERM, with `tasks` in the background.
+
+    `announce` is called with the actual address. Raises ListenError, and ExceptionGroup if a task fails.
+    """
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with open_port(at, app) as address, asyncio.TaskGroup() as group:
+        announce(address)
+        running = [group.create_task(task()) for task in tasks]
+        await stopped.wait()
+        for task in running:
+            task.cancel()
 
 
 def _bind(at: settings.Address) -> socket.socket:

@@ -13,17 +13,10 @@ class FoundRail(msgspec.Struct, frozen=True):
     pci: str | None = None
 
 
-class ExpectedRails(msgspec.Struct, frozen=True):
-    """The part of rails.json that repeats the policy."""
-
-    transport: str = ""
-
-
 class FoundRails(msgspec.Struct, frozen=True):
     """The rails of a container. `rails` is () if there is no file."""
 
     rails: tuple[FoundRail, ...] = ()
-    expected: ExpectedRails = ExpectedRails()
 
 
 def read(text: str) -> FoundRails:

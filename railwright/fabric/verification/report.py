@@ -26,10 +26,9 @@ _MAX_NAMES = 3  # largest number of pods or reasons in the line
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """Rails and transport that the log of a pod should show. `rails` is None if their number is unknown."""
+    """The rails that the log of a pod should show. `rails` is None if their number is unknown."""
 
     rails: int | None = None
-    transport: str = ""  # "" if it is not known
     devices: Mapping[str, str] = {}  # names of the rails by device, as the preflight found them
 
 
@@ -156,24 +155,10 @@ _TCP_PROVIDERS = {"tcp", "sockets", "udp", "net"}  # of libfabric; also as `tcp;
 _PROVIDERS = {"efa": "EFA", "cxi": "Slingshot"}
 _NAMES_BY_LINK = {"IB": "InfiniBand", "RoCE": "RoCE"}
 _DEVICES = (("erdma", "eRDMA"), ("vmw_pvrdma", "PVRDMA"))  # by prefix; their link layer would say RoCE
-_EXPECTED = {  # transport in the policy -> names in the log; udev renames PVRDMA devices
-    "roce": {"RoCE"},
-    "infiniband": {"InfiniBand"},
-    "erdma": {"eRDMA"},
-    "pvrdma": {"PVRDMA", "RoCE", "InfiniBand"},
-    "efa": {"EFA"},
-}
 
 
 def _find_transport(port: logs.Port) -> str:
     return next((kind for prefix, kind in _DEVICES if port.name.startswith(prefix)), _NAMES_BY_LINK[port.link])
-
-
-def _matches(expected: str, observed: str) -> bool:
-    """True if the observed transport is the expected one, or one of them is unknown."""
-    kinds = observed.partition(" by plugin ")[0]
-    is_unknown = expected not in _EXPECTED or kinds.startswith("plugin ") or kinds == "IB"
-    return is_unknown or set(kinds.split("+")) <= _EXPECTED[expected]
 
 
 def _count_rails(evidence: _Evidence) -> tuple[int | None, int | None]:
@@ -211,7 +196,7 @@ class _State(NamedTuple):
     missing: tuple[str, ...] = ()  # rails or ports
 
 
-def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> _State:  # noqa: C901 - a list of cases
+def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> _State:
     opened, used = _count_rails(evidence)
     failures = sorted({failure for process in evidence.processes for failure in process.failures})
     if evidence.is_tcp:
@@ -222,8 +207,6 @@ def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> _
     if not evidence.opened and not all(map(_RDMA.match, evidence.networks)):
         networks = ", ".join(sorted(evidence.networks))
         return _State(UNKNOWN, (f"network {networks} is unknown to railwright, so it may not be RDMA",))
-    if not _matches(expected.transport, evidence.transport):
-        return _State(PARTIAL, (f"the fabric is {expected.transport}, and the job ran over {evidence.transport}",))
     if failures:
         return _State(FAILED, tuple(failures[:1]))
     if rails is not None and opened is not None and opened < rails:

@@ -78,8 +78,7 @@ def test_explain_shows_the_pods_as_the_controller_creates_them():
 
 
 def test_lint_finds_its_templates():
-    (linted_mission,) = linted.read(mission())
-    assert [template.part for template in linted_mission.templates] == ["pilot", "flyer"]
+    assert [template.part for template in linted.read_templates(mission())] == ["pilot", "flyer"]
 
 
 @pytest.mark.parametrize(("label", "same"), [("acme.example/index", True), ("acme.example/role", False)])

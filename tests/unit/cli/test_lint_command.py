@@ -200,7 +200,7 @@ def test_a_repeated_key_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint)
 @pytest.mark.parametrize(
     ("arguments", "files", "reason"),
     [
-        ([], {}, "arguments are required: FILE, or - for standard input, or --rules"),
+        ([], {}, "give FILE, or - for standard input; --help has all forms"),
         (["no/such/file"], {}, "No such file"),
         ([], {"a_dot_yaml": "kind: [\n"}, "is not YAML"),
         ([], {"a_dot_yaml": "- 1\n- 2\n"}, "is neither a Kubernetes manifest nor lines NAME=VALUE"),

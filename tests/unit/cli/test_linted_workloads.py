@@ -17,9 +17,8 @@ PARALLEL = {"spec": {"parallelism": 3, "template": POD}}
 
 
 def read(kind, spec, **more):
-    (workload,) = workloads.read({"kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec, **more})
-    assert workload.title == f"{kind} ns/n"
-    return [(template.part, template.container(0)) for template in workload.templates]
+    templates = workloads.read_templates({"kind": kind, "metadata": {"name": "n"}, "spec": spec, **more})
+    return [(template.part, template.container(0)) for template in templates]
 
 
 def locate(*path):
@@ -83,8 +82,8 @@ def test_the_templates_of_a_kind_are_found_with_their_place(kind, spec, template
 
 
 def test_an_object_of_kind_pod_template_is_read():
-    (workload,) = workloads.read({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
-    assert workload.templates[0].path == ("template",)
+    (template,) = workloads.read_templates({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
+    assert template.path == ("template",)
 
 
 trees = st.recursive(
@@ -101,4 +100,5 @@ trees = st.recursive(
 
 @given(trees)
 def test_no_tree_of_plain_data_makes_reading_fail(tree):
-    list(workloads.read(tree))
+    for path, item in workloads.list_objects(tree):
+        workloads.read_templates(item, path)

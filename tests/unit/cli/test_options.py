@@ -129,9 +129,9 @@ def test_files_folders_and_f_are_one_list_in_order_without_repetition(folder):
 
 
 def test_an_empty_folder_and_standard_input_twice_are_errors(folder):
-    with pytest.raises(output.UnreadableError, match=r"contains no file named .* or \*\.json; -R searches"):
+    with pytest.raises(output.UnreadableError, match=r"contains no file named .*, \*\.json; -R searches"):
         options.find_files(parse(f"{folder}/empty"))
-    with pytest.raises(output.UnreadableError, match=r"contains no file named .* or \*\.json$"):
+    with pytest.raises(output.UnreadableError, match=r"contains no file named .*, \*\.json$"):
         options.find_files(parse(f"{folder}/empty", "-R"))
     with pytest.raises(output.UnreadableError, match="standard input"):
         options.find_files(parse("-", "-f", "-"))

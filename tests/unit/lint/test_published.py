@@ -36,8 +36,8 @@ def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
 
 
 def check_example(site, name):
-    (workload,) = linted_workloads.read(yaml.safe_load((EXAMPLES / site / name).read_text()))
-    for template in workload.templates:
+    tree = yaml.safe_load((EXAMPLES / site / name).read_text())
+    for template in linted_workloads.read_templates(tree):
         networks = fabric_context.parse_networks(template.pod, "prod")
         job = rank_contexts.JobContext(networks=networks)
         yield engine.check(rank_contexts.build(template.pod, 0, job))

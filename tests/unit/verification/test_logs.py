@@ -164,12 +164,6 @@ REPORTS = {  # the logs, what is expected, the state, and words of the line
         "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1",
     ),
     "fewer rails than expected": ((GOOD, ALSO), {"rails": 4}, report.PARTIAL, "2 of 4 rails"),
-    "another fabric": (
-        (GOOD, ALSO),
-        {"transport": "infiniband"},
-        report.PARTIAL,
-        "the fabric is infiniband, and the job ran over RoCE",
-    ),
     "ranks without logs": (
         (FEW_RANKS,),
         {},

@@ -27,11 +27,11 @@ def test_admission_lint_and_explain_read_the_same_templates_and_labels_of_every_
         job["template"]["metadata"] = {"labels": {FABRIC: "g"}}
     labels = [template.label for template in working.read(row, tree).templates]
     assert set(labels) == ({"g"} if row.name == "JobSet" else {"f"})
-    (linted_workload,) = linted.read(tree)
-    assert ["/" + "/".join(map(str, template.path)) for template in linted_workload.templates] == [
+    linted_templates = linted.read_templates(tree)
+    assert ["/" + "/".join(map(str, template.path)) for template in linted_templates] == [
         template.pointer for template in working.read(row, tree).templates
     ]
-    assert [template.pod.metadata.labels[FABRIC] for template in linted_workload.templates] == labels
+    assert [template.pod.metadata.labels[FABRIC] for template in linted_templates] == labels
     pods = [expanded.pod for expanded in explained.expand(tree, "prod")]
     assert [pod["metadata"]["labels"][FABRIC] for pod in pods] == labels
     for template, pod in zip(working.read(row, tree).templates, pods, strict=True):
