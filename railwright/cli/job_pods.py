@@ -158,19 +158,27 @@ async def _explain_absence(client: clients.Client, namespace: str, form: str, na
 async def _is_absent(client: clients.Client, namespace: str, form: str, name: str) -> bool:
     """True if no workload has this name: of the kind `form`, or of any kind if that names none, as `job` does.
 
-    False also if the caller may not read one of these kinds.
+    False also if the caller may not read one of these kinds. Kinds that the API server does not serve are not asked
+    for, because most callers may not read them.
     """
 
     async def is_absent(kind: frameworks.WorkloadKind) -> bool:
         api = f"/apis/{kind.group}" if kind.group else "/api"
+        path = f"{api}/{kind.version}/namespaces/{namespace}/{kind.plural}/{parse.quote(name, safe='')}"
         try:
-            await client.get(f"{api}/{kind.version}/namespaces/{namespace}/{kind.plural}/{parse.quote(name, safe='')}")
+            await client.get(path)
         except errors.ClusterError as error:
-            return error.status == 404  # also of a kind that the API server does not serve
+            return error.status == 404
         return False
 
+    try:
+        discovery = await watch_wire.find_object(client, "/apis", dict[str, Any])
+    except errors.ClusterError:
+        return False
+    served = {"", *(group["name"] for group in frameworks.get_list(discovery, "groups"))}
     kinds = [kind for kind in registry.KINDS if form != "job" and form in (kind.name.lower(), kind.plural)]
-    return all(await cluster_access.gather(is_absent, kinds or registry.KINDS))
+    asked = [kind for kind in kinds or registry.KINDS if kind.group in served]
+    return all(await cluster_access.gather(is_absent, asked))
 
 
 def _is_member(pod: Pod, namespace: str, name: str) -> bool:

@@ -540,6 +540,9 @@ def build_event(reason: str, kind: str, name: str, minute: int, message: str) ->
     return {"metadata": {"name": f"{name}.{minute}"}, "involvedObject": {"kind": kind, "name": name}, **event}
 
 
+SERVED = {"kind": "APIGroupList", "groups": [{"name": "apps"}, {"name": "batch"}]}
+
+
 @pytest.mark.parametrize("words", [("explain", "job/llm"), ("verify", "job/llm"), ("explain", "gang/job/llm")])
 async def test_of_a_job_without_pods_the_newest_rejection_is_shown(cluster, run, words):
     refusal = "Job prod/llm: label railwright.io/fabric 'g' is not a fabric"
@@ -560,7 +563,7 @@ async def test_of_a_job_without_pods_the_newest_rejection_is_shown(cluster, run,
         "another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing\n"
     )
     cluster.fault = lambda request: 403 if request.path == EVENTS else None  # no right to read them
-    cluster.stored["/apis/jobset.x-k8s.io/v1alpha2/namespaces/prod/jobsets/llm"] = {"metadata": {"name": "llm"}}
+    cluster.stored |= {"/apis": SERVED, "/apis/batch/v1/namespaces/prod/jobs/llm": {"metadata": {"name": "llm"}}}
     _, _, err = await run(*words, "-n", "prod")
     assert "belongs to it; if its pods were rejected, an Event says why: kubectl get events --field-selector" in err
 
@@ -568,6 +571,8 @@ async def test_of_a_job_without_pods_the_newest_rejection_is_shown(cluster, run,
 @pytest.mark.parametrize("words", [("explain", "job/llm"), ("verify", "job/llm"), ("explain", "deployment/llm")])
 async def test_a_workload_that_does_not_exist_is_told_from_one_without_pods(cluster, run, words):
     cluster.lists[PODS] = cluster.lists[EVENTS] = []
+    cluster.stored["/apis"] = SERVED
+    cluster.fault = lambda request: 403 if "/apis/kubeflow.org/" in request.path else None  # not served
     code, _, err = await run(*words, "-n", "prod")
     kind = words[1].removesuffix("/llm")
     said = f"railwright: {kind}/llm: no pod in namespace prod belongs to it"
