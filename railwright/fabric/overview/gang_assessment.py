@@ -114,17 +114,6 @@ def assign_colours(
 # --- the assessment -----------------------------------------------------------------------------------------
 
 
-class Assessment(msgspec.Struct, frozen=True):
-    """The assessment of one gang. Bandwidths are modelled, 0..1; None if they cannot be computed."""
-
-    state: str  # one of overview_types.STATES
-    bandwidth: float | None = None
-    best: float | None = None
-    leaves: int = 0
-    min_leaves: int = 0
-    why: tuple[reason.Reason, ...] = ()
-
-
 class Assessor:
     """Assesses gangs by the present state of a cluster and the policy in force."""
 
@@ -182,12 +171,14 @@ class Assessor:
         fix += ", or label the pods with another fabric and recreate them"
         return reason.Reason(PlacementCode.FABRIC_UNDEFINED, f"{message}, so no plan is made", fix)
 
-    def assess(self, gang: GangMembers) -> Assessment:
+    def assess(self, gang: GangMembers) -> overview_types.Assessment:
         """Assess a gang."""
         chosen = self._choose_member(gang)
         request = self.build_request(chosen) if chosen is not None else None
         if request is None:
-            assessment = Assessment(state=gang.state, why=(self.describe_undefined_fabric(chosen) or _POLICY_WARNS,))
+            assessment = overview_types.Assessment(
+                state=gang.state, why=(self.describe_undefined_fabric(chosen) or _POLICY_WARNS,)
+            )
         elif gang.placed < len(gang.members):
             assessment = _assess_waiting(gang, request, self.engine)
         else:
@@ -199,7 +190,7 @@ class Assessor:
     def describe(
         self,
         gang: GangMembers,
-        assessment: Assessment,
+        assessment: overview_types.Assessment,
         *,
         colour: int = 0,
     ) -> overview_types.Gang:
@@ -266,7 +257,7 @@ def _assess_placed(
     request: scheduling_request.SchedulingRequest,
     placement_engine: engine.PlacementEngine,
     cluster: cluster_state.ClusterState,
-) -> Assessment:
+) -> overview_types.Assessment:
     index = placement_engine.get_index(request)
     members = [
         msgspec.structs.replace(pod, node=member.node)  # the cluster state does not have the node of an assumed pod
@@ -279,7 +270,7 @@ def _assess_placed(
     bandwidth = round(placement.bandwidth, 3) or None  # 0 if they have none of the rails that the policy now names
     if not request.domains or bandwidth is None:
         why = (*(() if request.domains else (_DOMAINS_UNDEFINED,)), *placement.causes)
-        return Assessment(state=gang.state, bandwidth=bandwidth, why=why)
+        return overview_types.Assessment(state=gang.state, bandwidth=bandwidth, why=why)
     without_gang = {
         pod.node: index.get_class(pod.node_class.facts) for pod in placed_pods if pod.node_class is not None
     }
@@ -292,13 +283,13 @@ def _assess_placed(
         or (plan.bandwidth >= placement.bandwidth - _MIN_DIFFERENCE and len(plan.leaves) < len(placement.leaves))
     )
     leaves = len(placement.leaves)
-    return Assessment(
+    return overview_types.Assessment(
         state=overview_types.SPREAD if is_spread and gang.state == overview_types.PLACED else gang.state,
         bandwidth=bandwidth,
         best=round(max(placement.bandwidth, plan.bandwidth if is_spread else 0.0), 3),
         leaves=leaves,
         min_leaves=min(leaves, len(plan.leaves)) if is_spread else leaves,
-        why=(*((_describe_better(placement, plan),) if is_spread else ()), *_merge_peer_causes(placement.causes)),
+        why=(*((_describe_better(placement, plan),) if is_spread else ()), *placement.causes),
     )
 
 
@@ -313,15 +304,6 @@ def _describe_better(placement: placement_result.PlacementResult, plan: planner.
         f"{_format_leaves(plan.leaves)}"
     )
     return reason.Reason(PlacementCode.BETTER_PLAN, message)
-
-
-def _merge_peer_causes(causes: Sequence[reason.Reason]) -> Sequence[reason.Reason]:
-    """Return the causes. Those about rails that peers lack are merged into one, because the others are more useful."""
-    others = [cause for cause in causes if cause.code is not PlacementCode.PEER_RAIL_MISSING]
-    if not (peers := len(causes) - len(others)):
-        return others
-    message = f"{text.format_count(peers, 'more member')}: a rail is missing on another pod's node"
-    return [*others, reason.Reason(PlacementCode.PEER_RAIL_MISSING, message)]
 
 
 def _format_leaves(leaves: Sequence[topology.Domain]) -> str:
@@ -385,37 +367,28 @@ def _assess_waiting(
     gang: GangMembers,
     request: scheduling_request.SchedulingRequest,
     placement_engine: engine.PlacementEngine,
-) -> Assessment:
-    decision = placement_engine.score(request)
-    plan = decision.plan
+) -> overview_types.Assessment:
     refusals = placement_engine.find_refusals(request)
     if refusals and len(refusals) == len(request.nodes):
-        return Assessment(state=gang.state, why=tuple(dict.fromkeys(refusals.values()))[:_MAX_REFUSALS])
-    diagnosis = placement_engine.diagnose(decision)
-    state = overview_types.NEVER if diagnosis.never_fits else gang.state
+        return overview_types.Assessment(state=gang.state, why=tuple(dict.fromkeys(refusals.values()))[:_MAX_REFUSALS])
+    decision = placement_engine.score(request)
+    diagnosis, plan = placement_engine.diagnose(decision), decision.plan
+    if not diagnosis.fits:
+        state = overview_types.NEVER if diagnosis.never_fits else gang.state
+        return overview_types.Assessment(state=state, min_leaves=diagnosis.min_leaves, why=diagnosis.why)
+    where = f", on {_format_leaves(plan.leaves)}" if decision.has_domains else ""
+    message = f"the {decision.gang.unplaced} that remain fit now{where}; the scheduler has not placed them"
+    why = (reason.Reason(PlacementCode.FITS_NOW, message), *diagnosis.why)
     if not decision.has_domains:
-        classes = decision.view.find_classes(request.nodes)
-        fit = sum(1 for known in classes if known is not None and known.capacity.slot_numa_factors)
-        message = f"{fit} of {text.format_count(len(request.nodes), 'node')} could take one of its pods now"
-        fits_now = reason.Reason(PlacementCode.FITS_NOW, message)
-        return Assessment(
-            state=state, why=(*diagnosis.why, fits_now) if diagnosis.never_fits else (fits_now, *diagnosis.why)
-        )
-    if not plan.is_complete:
-        return Assessment(state=state, min_leaves=diagnosis.min_leaves, why=diagnosis.why)
+        return overview_types.Assessment(state=gang.state, why=why)
     peer_leaves = (leaf for leaf, peers in decision.peers_by_leaf.items() if peers and leaf)
     leaves = dict.fromkeys((*peer_leaves, *plan.leaves))
-    fits_now = reason.Reason(
-        PlacementCode.FITS_NOW,
-        f"the {decision.gang.unplaced} that remain fit now, on {_format_leaves(plan.leaves)}; the scheduler has not "
-        "placed them",
-    )
-    return Assessment(
+    return overview_types.Assessment(
         state=gang.state,
         best=round(plan.bandwidth, 3),
         leaves=len(leaves),
         min_leaves=diagnosis.min_leaves or len(leaves),
-        why=(fits_now, *diagnosis.why),
+        why=why,
     )
 
 

@@ -30,7 +30,7 @@ class _Assessed(NamedTuple):
 
     version: int  # of the sources
     gang: gang_assessment.GangMembers
-    assessment: gang_assessment.Assessment
+    assessment: overview_types.Assessment
 
 
 class OverviewBuilder:
@@ -161,7 +161,7 @@ class OverviewBuilder:
 
     def _describe_gang(self, gang: gang_assessment.GangMembers) -> overview_types.Gang:
         assessed = self._assessments.get(gang.key)  # None: it is assessed soon
-        assessment = assessed.assessment if assessed else gang_assessment.Assessment(state=gang.state)
+        assessment = assessed.assessment if assessed else overview_types.Assessment(state=gang.state)
         described = self._assessor.describe(gang, assessment, colour=self._colours[gang.key])
         view = self._views.get(described.fabric)
         ranks = tuple(self._describe_rank(member, view) for member in gang.members[:MAX_RANKS])

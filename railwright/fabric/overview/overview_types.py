@@ -87,7 +87,18 @@ class Rank(msgspec.Struct, frozen=True, omit_defaults=True):
     rails: tuple[pod_usage.HeldRail, ...] = ()  # that its claims hold; () if its rails do not come as claims
 
 
-class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
+class Assessment(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The assessment of one gang. Bandwidths are modelled, 0..1; None if they cannot be computed."""
+
+    state: str  # one of STATES
+    bandwidth: float | None = None  # at the present nodes
+    best: float | None = None  # the best possible now, on free nodes and its own
+    leaves: int = 0  # leaves that it uses, or would use if it were placed now
+    min_leaves: int = 0  # fewest leaves that give `best`
+    why: tuple[reason.Reason, ...] = ()  # why it waits, or is not better
+
+
+class Gang(Assessment, frozen=True, omit_defaults=True, kw_only=True):
     """Pods that train together."""
 
     key: str
@@ -95,15 +106,9 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str
     fabric: str
     colour: int  # the lowest number that was unused when the gang appeared; constant afterwards
-    state: str  # one of STATES
     size: int
     placed: int
     ranks: tuple[Rank, ...] = ()  # truncated; `size` is the full count
-    bandwidth: float | None = None  # modelled, at the present nodes; None if it cannot be computed
-    best: float | None = None  # the best possible now, on free nodes and its own
-    leaves: int = 0  # leaves that it uses, or would use if it were placed now
-    min_leaves: int = 0  # fewest leaves that give `best`
-    why: tuple[reason.Reason, ...] = ()  # why it waits, or is not better
     created_at: str = ""  # RFC 3339: creation of its first pod; "" if unknown
     placed_at: str = ""  # RFC 3339: binding of its last pod; "" unless all have nodes
 

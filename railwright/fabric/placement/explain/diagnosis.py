@@ -13,19 +13,19 @@ import msgspec
 from railwright.fabric import text, topology
 from railwright.fabric.placement import bandwidth, decisions
 from railwright.fabric.placement.explain import node_explainer
-from railwright.fabric.placement.gangs import planner
+from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import cluster_state, pod_usage
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
 
 _MAX_SEARCHED = 200  # nodes, for pods that use their missing devices; each takes some microseconds
-_MAX_CANDIDATES = 3  # leaves for which a plan on this leaf alone is tried
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
     """The explanation of a plan."""
 
+    fits: bool = True  # False: too few nodes have a free slot
     never_fits: bool = False  # the cluster has too few slots even if no other pod ran
     min_leaves: int = 0  # fewest leaves for the gang, its placed peers included, at any bandwidth
     why: tuple[reason.Reason, ...] = ()  # most important first; () if the plan is optimal
@@ -35,9 +35,14 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
     """Explain a plan with all nodes as candidates; without domains, explain why too few nodes fit."""
     plan = decision.plan
     if not decision.has_domains:
-        return _diagnose_without_plan(decision, cluster)
+        capacity = gang_capacity.build(decision.planning_view, on_all_leaves=True)
+        decision = msgspec.structs.replace(decision, capacity=capacity)
+        if _count_free_slots(decision) >= decision.gang.remaining_slots:
+            return Diagnosis()
     peer_leaves = {decision.planning_view.get_leaf(peer.node) for peer in decision.gang.placed_workers}
-    min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity, peer_leaves)
+    min_leaves = 0
+    if decision.has_domains:
+        min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity, peer_leaves)
     leaves = {*plan.leaves, *decision.peers_by_leaf} - {topology.NO_DOMAIN}
     if not plan.is_complete:
         # with prior rights of other gangs, the capacity lacks the nodes that are kept for them
@@ -45,7 +50,7 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
         never_fits = is_known and _count_slots_without_others(decision) < _count_gang_slots(decision)
         devices_in_use = list(_list_devices_in_use(decision.planning_view, cluster))
         shortage = _explain_shortage(decision, devices_in_use, never_fits=never_fits)
-        return Diagnosis(never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
+        return Diagnosis(False, never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
     if len(leaves) <= 1 and plan.bandwidth >= bandwidth.FULL:
         return Diagnosis(min_leaves=min_leaves)
     if decision.planning_view.index.signature.is_single_pod:
@@ -110,20 +115,12 @@ def _explain_slower_choice(decision: decisions.Decision) -> Iterable[reason.Reas
     if not 0 < min_leaves < len(plan.leaves):
         return
     slots_by_leaf = _count_slots_by_leaf(decision, 0, 0.0)
-    order = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))
-    choices = [order[:min_leaves]]
-    if min_leaves == 1:
-        choices = [[leaf] for leaf in order[:_MAX_CANDIDATES] if slots_by_leaf[leaf] >= decision.gang.remaining_slots]
-    if not choices:
-        return  # only the nodes without a topology label are enough
-    nodes = decision.capacity.nodes
-    capacities = [
-        msgspec.structs.replace(decision.capacity, nodes={leaf: nodes[leaf] for leaf in choice}) for choice in choices
-    ]
-    values = [planner.solve(decision.gang.remaining_slots, capacity).bandwidth for capacity in capacities]
-    value, chosen = max(zip(values, choices, strict=True), key=lambda rated: rated[0])
-    if value > plan.bandwidth - node_explainer.CLOSE:
-        return
+    chosen = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[:min_leaves]
+    nodes = {leaf: decision.capacity.nodes[leaf] for leaf in chosen}
+    alternative = planner.solve(decision.gang.remaining_slots, msgspec.structs.replace(decision.capacity, nodes=nodes))
+    value = alternative.bandwidth
+    if not alternative.is_complete or value > plan.bandwidth - node_explainer.CLOSE:
+        return  # with too few slots, the nodes without a topology label would have to help
     weak: list[str] = []
     if len(chosen) > 1:
         weak = _list_weak_uplinks(decision, chosen, value + node_explainer.CLOSE)
@@ -180,7 +177,7 @@ def _list_lost_rails(decision: decisions.Decision) -> list[str]:
 def _explain_shortage(
     decision: decisions.Decision, devices_in_use: Sequence[str], *, never_fits: bool
 ) -> Iterable[reason.Reason]:
-    """Yield why the gang does not fit. `devices_in_use` names the users of missing devices on a few nodes."""
+    """Yield which resources nodes without a slot lack. `devices_in_use` names their users on a few nodes."""
     totals: Counter[node_evaluation.NodeClass] = Counter()
     for class_counts in decision.capacity.nodes.values():
         totals.update(class_counts)
@@ -188,13 +185,16 @@ def _explain_shortage(
         yield _describe_never(totals, _count_gang_slots(decision), _count_slots_without_others(decision))
     rails = next((node_explainer.list_rail_names(node_class) for node_class in decision.capacity.classes), [])
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
-    slots = sum(decision.capacity.count_slots().values())
     each = "" if decision.gang.unplaced == 1 else "each "
     yield reason.Reason(
         PlacementCode.CAPACITY_INSUFFICIENT,
-        f"{_format_remaining(decision)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for {slots}",
+        f"{_format_remaining(decision)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for "
+        f"{_count_free_slots(decision)}",
     )
-    yield from _explain_blocked(totals, devices_in_use)
+    if blocked := _count_causes(totals, _find_present_cause):
+        yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
+    if devices_in_use:
+        yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
 
 def _describe_never(totals: Mapping[node_evaluation.NodeClass, int], needed: int, slots: int) -> reason.Reason:
@@ -205,31 +205,6 @@ def _describe_never(totals: Mapping[node_evaluation.NodeClass, int], needed: int
         f"the {'pod' if needed == 1 else 'gang'} never fits{f' ({too_small})' if too_small else ''}: it needs "
         f"{text.format_count(needed, 'slot')}, and without any other pod the eligible nodes have {slots}",
     )
-
-
-def _diagnose_without_plan(decision: decisions.Decision, cluster: cluster_state.ClusterState) -> Diagnosis:
-    """Explain why nodes have no slot, if all nodes together have too few. Used if the policy names no domains."""
-    view = decision.planning_view
-    totals = Counter(known for known in view.find_classes(view.request.nodes) if known is not None)
-    slots = sum(len(node_class.capacity.slot_numa_factors) * nodes for node_class, nodes in totals.items())
-    if slots >= decision.gang.remaining_slots:
-        return Diagnosis()
-    needed = _count_gang_slots(decision)
-    of_empty = sum(_count_slots_of_empty_node(node_class) * nodes for node_class, nodes in totals.items())
-    never_fits = of_empty < needed and not node_explainer.list_uncounted(decision.gang.planning_request, cluster)
-    never = [_describe_never(totals, needed, of_empty)] if never_fits else []
-    blocked = _explain_blocked(totals, list(_list_devices_in_use(view, cluster)))
-    return Diagnosis(never_fits, why=(*never, *blocked))
-
-
-def _explain_blocked(
-    totals: Mapping[node_evaluation.NodeClass, int], devices_in_use: Sequence[str]
-) -> Iterable[reason.Reason]:
-    """Yield which resources nodes without a slot lack, and who uses them. `totals`: number of nodes of each class."""
-    if blocked := _count_causes(totals, _find_present_cause):
-        yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
-    if devices_in_use:
-        yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
 
 def _count_causes(
@@ -325,6 +300,10 @@ def _list_devices_in_use(view: node_index.RequestView, cluster: cluster_state.Cl
 
 
 # --- numbers ------------------------------------------------------------------------------------------------
+
+
+def _count_free_slots(decision: decisions.Decision) -> int:
+    return sum(decision.capacity.count_slots().values())
 
 
 def _count_slots_by_leaf(

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from railwright.fabric import topology
+from railwright.fabric import text, topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.nodes import node_evaluation
@@ -72,22 +72,18 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_evaluation.Bandw
         for capacity in capacities
     ]
     worst = min(values, default=1.0)
-    degraded = [
-        _describe_member(pod.node, pod.node_class)
-        for pod, value in zip(pods, values, strict=True)
-        if pod.node_class and value <= worst + _TOLERANCE
-    ]
-    return worst, degraded
-
-
-def _describe_member(node: str, node_class: node_evaluation.NodeClass) -> reason.Reason:
-    """Return the degradations of a slow pod's node. If it has none, a peer's node lacks a rail."""
-    degradations = node_explainer.list_degradations(node_class)
-    if not degradations:
-        message = f"{node}: a rail is missing on another pod's node"
-        return reason.Reason(PlacementCode.PEER_RAIL_MISSING, message)
-    causes = ", ".join([degradation.text for degradation in degradations])
-    return reason.Reason(PlacementCode.NODES_BLOCKED, f"{node}: {causes}")
+    causes, others = [], 0
+    for pod, value in zip(pods, values, strict=True):
+        if pod.node_class and value <= worst + _TOLERANCE:
+            degradations = [cause.text for cause in node_explainer.list_degradations(pod.node_class)]
+            if degradations:
+                message = f"{pod.node}: {', '.join(degradations)}"
+                causes.append(reason.Reason(PlacementCode.NODES_BLOCKED, message))
+            others += not degradations
+    if others:  # one reason for all, because those with a cause of their own are more useful
+        message = f"{text.format_count(others, 'more member')}: a rail is missing on another pod's node"
+        causes.append(reason.Reason(PlacementCode.PEER_RAIL_MISSING, message))
+    return worst, causes
 
 
 def _find_slowest_crossing(
