@@ -8,9 +8,9 @@ import difflib
 import functools
 import itertools
 import json
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
@@ -61,13 +61,13 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
 
 def _describe(violation: Violation, path: Path, written: str | None) -> str:
     """Return the message about a value at `path`. `written` is the text of the value in the document."""
-    value, allowed = violation.instance, _resolve(violation.schema)
+    value, allowed = violation.instance, violation.schema
     expected, shown = _describe_allowed(allowed), _format_value(value)
     match violation.validator:
         case "required":
             return f"is missing; it must be {expected}"
         case "additionalProperties":
-            return _describe_unknown(path)
+            return _describe_unknown(path, allowed)
         case "minItems" | "minProperties":
             return "is empty; it needs at least one entry"
         case "maxItems" | "maxProperties":
@@ -77,7 +77,7 @@ def _describe(violation: Violation, path: Path, written: str | None) -> str:
         case "type" | "enum" if value is None:
             return f"has no value; it must be {expected}"
         case "type":
-            return _describe_type(value, path, written, allowed)
+            return _describe_type(violation, path, written)
         case "enum" if isinstance(value, bool) and written is not None:
             return f"YAML reads {written} as true or false; it must be {expected}"
         case "enum":
@@ -88,11 +88,10 @@ def _describe(violation: Violation, path: Path, written: str | None) -> str:
             return f"{shown} is out of range; it must be {expected}"
 
 
-def _describe_unknown(path: Path) -> str:
-    key, section = path[-1], _resolve(_find_schema(path[:-1]))
-    known, definitions = _list_keys(section), _build_validator().schema["$defs"]
+def _describe_unknown(path: Path, section: Schema) -> str:
+    key, known = path[-1], section["properties"]
     nearest = _find_nearest(key, known, _CLOSE)
-    places = [_describe_place(name) for name, other in definitions.items() if key in _list_keys(other)]
+    places = dict.fromkeys(_list_places(key, _build_validator().schema))
     if nearest is None and not places:
         nearest = _find_nearest(key, known)
     if nearest is not None:
@@ -101,44 +100,39 @@ def _describe_unknown(path: Path) -> str:
         advice = f"it belongs {' or '.join(places)}"
     else:
         advice = f"remove it, or use one of: {', '.join(known)}"
-    if section == definitions["Nccl"]:
+    if path[2:-1] == ("nccl",):
         advice += "; env of the fabric sets variables of NCCL that have no key"
     return f"is not a known key; {advice}"
 
 
-def _describe_place(section: str) -> str:
-    """Return where a section is in the document: "under nccl", "at the top level"."""
-    reference = json.dumps(f"#/$defs/{section}")
-    for definition in _build_validator().schema["$defs"].values():
-        for key, value in _list_keys(definition).items():
-            if reference in json.dumps(value):
-                return f"under {key}"
-    return "at the top level"
+def _list_places(key: str | int, value: Schema, place: str = "at the top level") -> Iterator[str]:
+    """Yield the places of a key in a value, such as "under nccl"."""
+    known: Mapping[str, Schema] = value.get("properties", {})
+    if key in known:
+        yield place
+    for name, below in known.items():
+        for part in (below, below.get("items"), below.get("additionalProperties")):
+            yield from _list_places(key, part or {}, f"under {name}")
 
 
-def _describe_type(value: Any, path: Path, written: str | None, allowed: Schema) -> str:
+def _describe_type(violation: Violation, path: Path, written: str | None) -> str:
     """Return the message about a value of the wrong YAML type."""
+    value, allowed = violation.instance, violation.schema
     kinds, shown, expected = _list_types(allowed), _format_value(value), _describe_allowed(allowed)
     if "string" in kinds and isinstance(value, bool | int | float) and written is not None:
         noun = "true or false" if isinstance(value, bool) else "a number"
         return f"YAML reads {written} as {noun}, but text is expected; quote it: {json.dumps(written)}"
-    if isinstance(value, str) and _is_readable_as(kinds, value):
-        return f"{shown} is text; it must be {expected}: remove the quotes"
+    if isinstance(value, str) and kinds.isdisjoint(("array", "object")):
+        return f"{shown} is text; it must be {expected}, without quotes"
     if "array" in kinds and not isinstance(value, dict):
         return f"{shown} is not a list; write [{shown.strip(chr(34))}]"
     message = f"{shown} is not {expected}"
-    parent = _find_schema(path[:-1])
+    steps = [*violation.absolute_schema_path][:-2]
+    parent: Schema = functools.reduce(operator.getitem, steps, _build_validator().schema)
     if isinstance(value, dict | list) and "examples" in parent:  # of a map: one level too many, such as matchLabels
         return f"{message}; write the entries of {path[-2]} directly, such as {json.dumps(parent['examples'][0])}"
-    examples = _find_schema(path).get("examples", ()) if kinds & {"array", "object"} else ()
+    examples = allowed.get("examples") if kinds & {"array", "object"} else None
     return f"{message}; write one such as {json.dumps(examples[0])}" if examples else message
-
-
-def _is_readable_as(kinds: AbstractSet[str], text: str) -> bool:
-    if "boolean" in kinds:
-        return text.lower() in ("true", "false", "yes", "no", "on", "off")
-    number = r"[+-]?\d+(\.\d+)?" if "number" in kinds else r"[+-]?\d+"
-    return not kinds.isdisjoint({"integer", "number"}) and re.fullmatch(number, text) is not None
 
 
 def _describe_allowed(allowed: Schema) -> str:
@@ -170,25 +164,6 @@ def _find_nearest(word: Any, allowed: Iterable[str], cutoff: float = _FAR) -> st
 # --- the schema -------------------------------------------------------------------------------------------
 
 
-def _find_schema(path: Path) -> Schema:
-    """Return the schema of the value at a path of keys that are known."""
-    found: Schema = _build_validator().schema
-    for step in path:
-        section = _resolve(found)
-        below = section["items"] if isinstance(step, int) else _list_keys(section).get(step)
-        found = section["additionalProperties"] if below is None else below
-    return found
-
-
-def _resolve(value: Schema) -> Schema:
-    """Return the definition that a schema refers to, also if the value may be null."""
-    reference = value.get("$ref") or value.get("anyOf", [{}])[0].get("$ref")
-    if reference is None:
-        return value
-    definition: Schema = _build_validator().schema["$defs"][reference.rpartition("/")[2]]
-    return definition
-
-
 def _list_words(value: Schema) -> list[str]:
     return [str(word) for word in value.get("enum", ()) if word is not None]
 
@@ -196,11 +171,6 @@ def _list_words(value: Schema) -> list[str]:
 def _list_types(value: Schema) -> set[str]:
     kinds = value.get("type", "string")
     return {kinds} if isinstance(kinds, str) else set(kinds)
-
-
-def _list_keys(definition: Schema) -> Mapping[str, Schema]:
-    keys: Mapping[str, Schema] = definition.get("properties", {})
-    return keys
 
 
 def _check_required(_: Any, required: Iterable[str], value: Any, section: Schema) -> Iterator[Violation]:
@@ -230,14 +200,10 @@ def _check_pattern(_: Any, pattern: str, value: Any, __: Schema) -> Iterator[Vio
         yield exceptions.ValidationError("")
 
 
-def _check_section(validator: Any, choices: Iterable[Schema], value: Any, _: Schema) -> Iterator[Violation]:
-    if value is not None:
-        yield from validator.descend(value, next(iter(choices)))  # the other is null
-
-
 @functools.cache
 def _build_validator() -> Any:
     """Return jsonschema's validator, with an error for each path instead of one for all keys of a mapping."""
+    published = schema.build()
     checker = validators.Draft202012Validator.TYPE_CHECKER.redefine(
         "integer",
         lambda _, value: isinstance(value, int) and not isinstance(value, bool),  # msgspec rejects 3.0
@@ -247,7 +213,20 @@ def _build_validator() -> Any:
         "additionalProperties": _check_others,
         "propertyNames": _check_keys,
         "pattern": _check_pattern,
-        "anyOf": _check_section,
     }
     extended: Any = validators.extend(validators.Draft202012Validator, functions, type_checker=checker)  # type: ignore[no-untyped-call]
-    return extended(schema.build())
+    return extended(_inline(published, published["$defs"]))
+
+
+def _inline(part: Any, sections: Mapping[str, Schema]) -> Any:
+    """Return a part of the schema with the sections in place of the references to them."""
+    if isinstance(part, list):
+        return [_inline(item, sections) for item in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        return _inline(sections[part["$ref"].rpartition("/")[2]], sections)
+    if "anyOf" in part:  # a section or null
+        section = _inline(part["anyOf"][0], sections)
+        return {**section, "type": ["object", "null"], **{key: part[key] for key in part if key != "anyOf"}}
+    return {key: _inline(value, sections) for key, value in part.items()}
