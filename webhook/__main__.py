@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, events, labelled_pods, last_policy, reflector, resources, sinks, sources
+from railwright.cluster import errors, events, last_policy, reflector, resources, sinks, sources, watch_wire
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import shortcomings
@@ -87,7 +87,7 @@ async def _list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_us
     """Return the pods with these labels; None if the API server does not list them in time."""
     try:
         async with asyncio.timeout(_LIST_SECONDS):
-            return await labelled_pods.list_pods(client, labels)
+            return await watch_wire.list_labelled_pods(client, labels)
     except (errors.ClusterError, TimeoutError):
         return None
 

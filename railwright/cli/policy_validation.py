@@ -10,7 +10,7 @@ import msgspec
 from railwright.cli import cluster_access, formats, options, output, policies, policy_sources
 from railwright.cli import scheduler_configuration as configuration
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, labelled_pods, resources, watch_wire
+from railwright.cluster import errors, installed_names, resources, watch_wire
 from railwright.cluster import policies as policy_reader
 from railwright.fabric import intent, names, text
 from railwright.fabric.lint import policy_values
@@ -74,7 +74,7 @@ async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocum
         found = list(shortcomings.find(document, known.cluster))
         lost = fabric_users.list_lost(current.document, document) if isinstance(current, model.Policy) else ()
         if lost:
-            users = fabric_users.Users(await labelled_pods.list_pods(client, lost), known.namespaces.by_key or {})
+            users = fabric_users.Users(await watch_wire.list_labelled_pods(client, lost), known.namespaces.by_key or {})
             found += fabric_users.describe(lost, users)
         if not may_read_templates:
             found += shortcomings.find_missing_rights(document)

@@ -4,14 +4,17 @@ Objects stay undecoded here: each kind has its own view.
 """
 
 import asyncio
+import math
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from railwright.cluster import client as clients
 from railwright.cluster import errors
+from railwright.fabric import names, views
+from railwright.fabric.workloads import fabric_users
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,6 +68,8 @@ T = TypeVar("T")
 GONE = 410  # status of pages that took longer than the API server keeps a version
 _NOT_FOUND = 404
 _PAGE = "500"  # objects per page, as kubectl requests
+_METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}  # a kilobyte for each pod
+_MAX_LABELLED = 2000  # pods that are read
 _LEVELS = (
     100  # levels that are decoded of a page or event that nests too deeply; our views need fewer than half of them
 )
@@ -85,10 +90,12 @@ async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
         return decode(await asyncio.to_thread(flatten, text))
 
 
-async def read_pages(client: clients.Client, path: str, query: Mapping[str, str]) -> AsyncGenerator[List, None]:
+async def read_pages(
+    client: clients.Client, path: str, query: Mapping[str, str], headers: Mapping[str, str] | None = None
+) -> AsyncGenerator[List, None]:
     """Yield the pages of a list. Raises ClusterError, also if the response is not a list."""
     while True:
-        body = await client.get(path, query)
+        body = await client.get(path, query, headers)
         try:
             page = await decode(decode_list, body)
         except UNREADABLE as error:
@@ -117,18 +124,38 @@ def decode_object(client: clients.Client, path: str, body: bytes, view: type[T])
         raise errors.build_foreign(client.host, path, str(error)) from None
 
 
-async def list_objects(
-    client: clients.Client, path: str, view: Any, query: Mapping[str, str] | None = None
+async def list_objects(  # noqa: PLR0913 - the parts of a request, by name
+    client: clients.Client,
+    path: str,
+    view: Any,
+    query: Mapping[str, str] | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    most: float = math.inf,
 ) -> list[Any]:
-    """Return all objects of `path`, decoded as `view`.
+    """Return the objects of `path`, decoded as `view`: all, or those of the first pages that have `most`.
 
     Raises ClusterError, also for a response that is no list, and for an object that cannot be decoded.
     """
-    read, pages = msgspec.json.Decoder(view).decode, read_pages(client, path, {**(query or {}), "limit": _PAGE})
+    read, objects = msgspec.json.Decoder(view).decode, list[Any]()
     try:
-        return [read(item) async for page in pages for item in page.items or ()]
+        async for page in read_pages(client, path, {**(query or {}), "limit": _PAGE}, headers):
+            objects += map(read, page.items or ())
+            if len(objects) >= most:
+                break
     except UNREADABLE as error:
         raise errors.build_undecoded(path, str(error)) from None
+    return objects
+
+
+async def list_labelled_pods(client: clients.Client, labels: Sequence[str]) -> fabric_users.LabelledPods:
+    """Return the metadata of pods that have one of these fabrics' labels and have not ended. Raises ClusterError."""
+    query = {
+        "labelSelector": f"{names.FABRIC} in ({','.join(labels)})",
+        "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
+    }
+    pods = await list_objects(client, "/api/v1/pods", views.Pod, query, headers=_METADATA, most=_MAX_LABELLED)
+    return fabric_users.LabelledPods(pods, is_complete=len(pods) < _MAX_LABELLED)
 
 
 def flatten(text: bytes) -> bytes:

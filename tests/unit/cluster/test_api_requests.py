@@ -1,55 +1,45 @@
 """Requests to the API server: pages of lists, and the message about a missing right."""
 
-import asyncio
-
 import msgspec
 import pytest
 
 from railwright.cluster import errors, resources, watch_wire
 
-# --- pages of a list: the next is on its way while the caller processes one -----------------------------------
 
-
-PAGE = b'{"metadata":{"resourceVersion":"5","continue":"%b"},"items":[]}'
-
-
-class Pages:
-    """Serves two pages, and answers a request for one only when the test allows it."""
+class Client:
+    """Answers every request with one body."""
 
     host = "http://127.0.0.1"
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.cancelled = 0
-        self.let = asyncio.Event()
+    def __init__(self, body: bytes) -> None:
+        self.body = body
 
-    async def get(self, _: str, query: dict[str, str]) -> bytes:
-        self.asked.append(query.get("continue", ""))
-        try:
-            await self.let.wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        return PAGE % (b"" if "continue" in query else b"second")
+    async def get(self, *_: object) -> bytes:
+        return self.body
 
 
 @pytest.mark.parametrize("page", [b"<html>", b"[]", b'{"items": 7}', b'{"items": []} more', b"\xff"])
-async def test_a_page_without_a_list_is_reported_as_another_programs(page, monkeypatch):
-    monkeypatch.setattr(Pages, "get", lambda *_: asyncio.sleep(0, page))
+async def test_a_page_without_a_list_is_reported_as_another_programs(page):
     with pytest.raises(errors.ForeignError, match="not as a Kubernetes API server does"):
-        await watch_wire.list_objects(Pages(), "/nodes", msgspec.Raw)
+        await watch_wire.list_objects(Client(page), "/nodes", msgspec.Raw)
 
 
-async def test_an_object_that_cannot_be_decoded_is_named_by_its_kind(monkeypatch):
-    page = b'{"metadata": {}, "items": [{"metadata": {"name": 7}}]}'
-    monkeypatch.setattr(Pages, "get", lambda *_: asyncio.sleep(0, page))
-    kind = resources.NODES
+async def test_an_object_that_cannot_be_decoded_is_named_by_its_kind():
+    client, kind = Client(b'{"metadata": {}, "items": [{"metadata": {"name": 7}}]}'), resources.NODES
     with pytest.raises(errors.ForeignError) as raised:
-        await watch_wire.list_objects(Pages(), kind.path, kind.view)
+        await watch_wire.list_objects(client, kind.path, kind.view)
     assert raised.value.sentence == (
         "one of the nodes cannot be decoded: Expected `str`, got `int` - at `$.metadata.name`; to list them: "
         "kubectl get nodes -A"
     )
+
+
+@pytest.mark.parametrize(("limit", "is_complete"), [(1, False), (2, True)])
+async def test_of_labelled_pods_a_limited_number_is_read(limit, is_complete, monkeypatch):
+    monkeypatch.setattr(watch_wire, "_MAX_LABELLED", limit)
+    page = b'{"metadata": {"continue": "%b"}, "items": [{"metadata": {"name": "a"}}]}'
+    labelled = await watch_wire.list_labelled_pods(Client(page % (b"" if is_complete else b"x")), ["roce"])
+    assert ([pod.metadata.name for pod in labelled.pods], labelled.is_complete) == (["a"], is_complete)
 
 
 def test_a_view_has_the_identity_of_its_object():
