@@ -64,7 +64,7 @@ class Client:
         self._call_seconds = call_seconds
         self._api: Any = None  # kubernetes_asyncio.client.ApiClient
         self._basis: list[object] = []  # of its connections
-        self._answers: set[aiohttp.ClientResponse] = set()  # those that are read
+        self._connections = contextlib.AsyncExitStack()  # one more after each change of the certificates
         self._access: kubeconfigs.Access
         self._renewal: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -80,7 +80,7 @@ class Client:
                 return self
             access = await kubeconfigs.load(*self._selection)
             try:
-                await self._connect(access)
+                self._connect(access)
             except OSError as error:  # of OpenSSL
                 reason = "its CA or client certificate cannot be used: PEM is expected"
                 raise kubeconfigs.build_error(self._selection[0], reason) from error
@@ -90,8 +90,11 @@ class Client:
             self._renewal = asyncio.create_task(access.renew_token(RENEW_SECONDS))
         return self
 
-    async def _connect(self, access: kubeconfigs.Access) -> None:
-        """Use these credentials. New certificates need new connections, because open ones keep theirs."""
+    def _connect(self, access: kubeconfigs.Access) -> None:
+        """Use these credentials. New certificates need new connections, because open ones keep theirs.
+
+        A watch on an old connection goes on until it ends.
+        """
         from kubernetes_asyncio.client import ApiClient  # noqa: PLC0415 - takes 0.3 s, and many commands need no cluster
 
         given, basis = access.configuration, _read_connection_inputs(access)
@@ -109,11 +112,8 @@ class Client:
         api.rest_client.pool_manager.detach()
         api.rest_client.pool_manager = aiohttp.ClientSession(connector=connector, headers=access.impersonation)
         api.user_agent = USER_AGENT
-        replaced, self._api, self._basis = self._api, api, basis
-        if replaced is not None:
-            for answer in self._answers:  # aiohttp wakes no reader when it closes a connection
-                answer.content.set_exception(aiohttp.ServerDisconnectedError())
-            await replaced.close()
+        self._connections.push_async_callback(api.close)
+        self._api, self._basis = api, basis
 
     @property
     def host(self) -> str:
@@ -218,8 +218,7 @@ class Client:
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
-        if self._api is not None:
-            await self._api.close()
+        await self._connections.aclose()
 
     async def _call(self, method: str, path: str, **parts: Any) -> tuple[bytes, tuple[str, ...]]:
         """Return the body of the answer, and its warnings. `parts` are query, body and headers."""
@@ -251,7 +250,6 @@ class Client:
                 _preload_content=False,  # the answer as aiohttp has it, also one with an error status
                 _request_timeout=timeout,
             )
-        self._answers.add(response)
         try:
             if not 200 <= response.status < 300:
                 self._is_doubted = self._is_doubted or response.status == 401
@@ -259,7 +257,6 @@ class Client:
                     raise self._build_api_error(response, await response.read(), path)
             yield response
         finally:
-            self._answers.discard(response)
             response.release()
 
     @contextlib.contextmanager
@@ -272,9 +269,6 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._is_doubted = self._is_doubted or isinstance(error, aiohttp.ClientConnectorCertificateError)
             raise errors.build_unreachable(self.host, path, error) from error
-        except RuntimeError as error:  # of aiohttp: `open` has closed the session since the request began
-            closed = ConnectionError("the connection was replaced by one with newer credentials")
-            raise errors.build_unreachable(self.host, path, closed) from error
         except (ValueError, TypeError) as error:  # a login in the address, an address that is no text
             raise self._build_address_error() from error
 
