@@ -27,21 +27,15 @@ _INTERVAL = 0.25  # seconds between polls: two polls and a read fit into the sec
 
 
 class WatchedFile:
-    """Calls `apply` with the text of a file whenever the file changes.
+    """Calls `apply` whenever a file changes, with its text, or "" and why it cannot be read.
 
-    `apply` returns the problem of the text, or "". After a problem the last valid content stays. `report_loss` gets the
-    reason whenever the file becomes unreadable.
+    `apply` returns the problem, or "". After a problem the last valid content stays.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        apply: Callable[[str], str],
-        report_loss: Callable[[str], None] = lambda _reason: None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], apply: Callable[[str, str], str]) -> None:
         self.path = pathlib.Path(path)
         self.synced = asyncio.Event()
-        self._apply, self._report_loss = apply, report_loss
+        self._apply = apply
         self._stamp: tuple[int, ...] = ()
         self._problem = ""
 
@@ -52,18 +46,20 @@ class WatchedFile:
             await asyncio.sleep(_INTERVAL)
 
     def _poll(self) -> None:
+        content, problem = "", ""
         try:
             stamp = _read_stamp(self.path)
             if stamp == self._stamp:
                 return
             self._stamp = stamp
-            problem = self._apply(self.path.read_bytes().decode())
-        except (OSError, UnicodeDecodeError) as error:
+            content = self.path.read_bytes().decode()
+        except UnicodeDecodeError:
             problem = "is not UTF-8 text"
-            if isinstance(error, OSError):
-                self._stamp, problem = (), f"cannot be read: {error.strerror or type(error).__name__}"
-            if problem != self._problem:
-                self._report_loss(problem)
+        except OSError as error:
+            self._stamp, problem = (), f"cannot be read: {error.strerror or type(error).__name__}"
+        if problem and problem == self._problem:
+            return
+        problem = self._apply(content, problem)
         if problem and problem != self._problem:  # one line for each state of the file, not for each poll
             consequence = "the last valid content stays" if self.synced.is_set() else "nothing valid loaded yet"
             _LOG.warning("%s: %s; %s", self.path, problem, consequence)
@@ -83,24 +79,24 @@ def _read_stamp(path: pathlib.Path) -> tuple[int, ...]:
 def watch_policy(path: str | os.PathLike[str], store: policies.PolicyStore) -> WatchedFile:
     """Return the source of `--policy FILE`: a policy or its ConfigMap, passed to the store whenever it changes."""
 
-    def apply(content: str) -> str:
-        result = policies.read_manifest(content)
+    def apply(content: str, problem: str) -> str:
+        unreadable = policies.Rejected((policies.PolicyError("", None, problem),))
+        result = unreadable if problem else policies.read_manifest(content)
         store.take(result)
         if not isinstance(result, policies.Rejected):
             return ""
         more = len(result.errors) - 1
         return f"{result.errors[0]}" + (f" (and {text.format_count(more, 'more error')})" if more else "")
 
-    def report_loss(reason: str) -> None:
-        store.take(policies.Rejected((policies.PolicyError("", None, reason),)))
-
-    return WatchedFile(path, apply, report_loss)
+    return WatchedFile(path, apply)
 
 
 def watch_snapshot(path: str | os.PathLike[str], sinks: Mapping[str, sinks.Sink[Any]]) -> WatchedFile:
     """Return the source of `--snapshot FILE`: replaces the objects of each sink whenever the file changes."""
 
-    def apply(content: str) -> str:
+    def apply(content: str, problem: str) -> str:
+        if problem:
+            return problem
         try:
             result = snapshots.read(content)
         except snapshots.SnapshotError as error:
