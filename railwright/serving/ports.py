@@ -25,6 +25,7 @@ _, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
 # An API server keeps 25 idle ones, Volcano opens 16 at a time; 256 descriptors are for watches, probes and files. An
 # idle one with TLS takes 50 KiB: without a limit, 9,000 of one caller would exceed the memory of the webhook's pod.
 MAX_CONNECTIONS = 4096 if _most == resource.RLIM_INFINITY else min(4096, _most - 256)
+_HANDSHAKES_SECONDS = 0.5  # for handshakes in progress when the port closes: a few round trips
 _TLS_CLOSE_SECONDS = 2.0  # asyncio's default of 30 s would delay the exit if the client is gone
 _CUT_SECONDS = 0.1  # for requests that are cut off at the end
 _CLOSE_SECONDS = 0.2  # a client that is there closes within a round trip; SIGTERM must end the process within a second
@@ -61,9 +62,9 @@ async def open_port(
         try:
             yield settings.Address(*bound.getsockname()[:2])  # with the port that the system chose for port 0
         finally:
-            accepting.cancel()
-            await asyncio.gather(accepting, return_exceptions=True)
-            bound.close()
+            for _ in range(2):  # the second time ends handshakes, which a client can leave unfinished
+                accepting.cancel()
+                await asyncio.wait([accepting], timeout=_HANDSHAKES_SECONDS)
             # aiohttp waits for handlers too, but receives no body meanwhile
             await _wait_while(lambda: rules.in_flight > 0, FINISH_SECONDS)
             await runner.cleanup()
@@ -105,28 +106,29 @@ def _bind(at: settings.Address) -> socket.socket:
 
 
 async def _accept(bound: socket.socket, runner: web.AppRunner, certificate: tls.Certificate | None) -> None:
-    """Accept connections until cancelled, which also ends TLS handshakes.
+    """Accept connections until cancelled, then end when all TLS handshakes have ended.
 
     One address gets at most as many connections as are free for others, so at most half of all; two get a third each.
     API servers may share one address. Connections in a TLS handshake count toward the limit.
     """
     loop, rules = asyncio.get_running_loop(), runner.app[application.RULES]
     async with asyncio.TaskGroup() as handshakes:
-        while True:
-            try:
-                connection, (peer, *_) = await loop.sock_accept(bound)
-            except OSError:  # no descriptor is left, or the client has hung up
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
-            rules.connections = [(address, one) for address, one in rules.connections if one.fileno() >= 0]
-            own = sum(address == peer for address, _ in rules.connections)
-            if own >= MAX_CONNECTIONS - len(rules.connections):
-                connection.close()
-                if rules.counters is not None:
-                    rules.counters.requests.labels("", "503").inc()
-                continue
-            rules.connections.append((peer, connection))
-            handshakes.create_task(_start(connection, runner.server, certificate))
+        with bound, contextlib.suppress(asyncio.CancelledError):
+            while True:
+                try:
+                    connection, (peer, *_) = await loop.sock_accept(bound)
+                except OSError:  # no descriptor is left, or the client has hung up
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                    continue
+                rules.connections = [(address, one) for address, one in rules.connections if one.fileno() >= 0]
+                own = sum(address == peer for address, _ in rules.connections)
+                if own >= MAX_CONNECTIONS - len(rules.connections):
+                    connection.close()
+                    if rules.counters is not None:
+                        rules.counters.requests.labels("", "503").inc()
+                    continue
+                rules.connections.append((peer, connection))
+                handshakes.create_task(_start(connection, runner.server, certificate))
 
 
 async def _start(connection: socket.socket, server: web.Server | None, certificate: tls.Certificate | None) -> None:

@@ -141,6 +141,27 @@ async def test_a_caller_that_never_finishes_the_handshake_is_disconnected(tmp_pa
         assert await running.read_serial(authority.context())
 
 
+async def test_a_handshake_in_progress_when_the_port_closes_is_finished_and_its_request_answered(tmp_path):
+    authority, received, sent = shell.Authority(tmp_path), ssl.MemoryBIO(), ssl.MemoryBIO()
+    connection = authority.context().wrap_bio(received, sent, server_hostname="localhost")
+    async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
+        caller = await running.open()
+        with pytest.raises(ssl.SSLWantReadError):
+            connection.do_handshake()
+        await caller.send(sent.read())
+        flight = await caller.reader.read(1 << 16)
+        running.shell.stop()
+        await shell.until(lambda: running.rules.closing)
+        await asyncio.sleep(0.05)  # so that the port is closing
+        received.write(flight)
+        connection.do_handshake()
+        connection.write(shell.head(1) + b"1")
+        await caller.send(sent.read())
+        received.write(await caller.reader.read(1 << 16))
+        assert connection.read().startswith(b"HTTP/1.1 200")
+        await caller.close()
+
+
 async def test_callers_that_never_finish_the_handshake_do_not_keep_others_out(tmp_path, monkeypatch):
     monkeypatch.setattr(ports, "MAX_CONNECTIONS", 20)
     authority = shell.Authority(tmp_path)
