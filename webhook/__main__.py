@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, events, last_policy, reflector, resources, sinks, sources, watch_wire
+from railwright.cluster import errors, events, last_policy, reflector, resources, sinks, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import shortcomings
 from railwright.fabric.workloads import fabric_users
 from railwright.serving import logs, metrics, probes, server, settings
-from webhook import app, claim_templates, file_keys, object_events
+from webhook import app, claim_templates, file_keys, object_events, policy_validation
 from webhook import state as states
 
 _LIST_SECONDS = 2.0  # of the five that the API server waits for a review
@@ -87,7 +87,7 @@ async def _list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_us
     """Return the pods with these labels; None if the API server does not list them in time."""
     try:
         async with asyncio.timeout(_LIST_SECONDS):
-            return await watch_wire.list_labelled_pods(client, labels)
+            return await policy_validation.list_labelled_pods(client, labels)
     except (errors.ClusterError, TimeoutError):
         return None
 

@@ -9,17 +9,21 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.cluster import installed_names, policies
+from railwright.cluster import client as clients
+from railwright.cluster import installed_names, policies, watch_wire
 from railwright.fabric import names, views
 from railwright.fabric import text as texts
 from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model, shortcomings
+from railwright.fabric.workloads import fabric_users
 from webhook import reviews
 
 _DECODER = msgspec.json.Decoder(reviews.Review[reviews.Request[views.ConfigMap]])
 _KIND = reviews.GroupVersionKind("", "v1", "ConfigMap")
 _BAD_REQUEST = 400
 _MAX_MESSAGE = 16 * 1024  # characters of listed errors; more is unreadable in a terminal
+_METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}  # a kilobyte for each pod
+_MAX_LABELLED = 2000  # pods that are read
 
 _Request = reviews.Request[views.ConfigMap]
 
@@ -48,6 +52,18 @@ def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNO
     missing = shortcomings.find(result.document, cluster)
     warnings = (*missing, *policy_values.list_warnings(result.document))
     return Validated(reviews.allow(request, warnings), result.document)
+
+
+async def list_labelled_pods(client: clients.Client, labels: Sequence[str]) -> fabric_users.LabelledPods:
+    """Return the metadata of pods that have one of these fabrics' labels and have not ended. Raises ClusterError."""
+    query = {
+        "labelSelector": f"{names.FABRIC} in ({','.join(labels)})",
+        "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
+    }
+    pods = await watch_wire.list_objects(
+        client, "/api/v1/pods", views.Pod, query, headers=_METADATA, most=_MAX_LABELLED
+    )
+    return fabric_users.LabelledPods(pods, is_complete=len(pods) < _MAX_LABELLED)
 
 
 def _is_policy(request: _Request) -> bool:

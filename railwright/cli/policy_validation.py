@@ -56,7 +56,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
 async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocument]) -> list[list[str]]:
     """Return warnings about each policy: missing objects in the cluster, and removed fabrics that are in use."""
-    from webhook import state
+    from webhook import policy_validation, state
 
     known = state.State()
     sinks = ((resources.NODES, known.nodes), (resources.NADS, known.networks), (resources.NADS, known.subnets))
@@ -74,7 +74,9 @@ async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocum
         found = list(shortcomings.find(document, known.cluster))
         lost = fabric_users.list_lost(current.document, document) if isinstance(current, model.Policy) else ()
         if lost:
-            users = fabric_users.Users(await watch_wire.list_labelled_pods(client, lost), known.namespaces.by_key or {})
+            users = fabric_users.Users(
+                await policy_validation.list_labelled_pods(client, lost), known.namespaces.by_key or {}
+            )
             found += fabric_users.describe(lost, users)
         if not may_read_templates:
             found += shortcomings.find_missing_rights(document)

@@ -6,15 +6,13 @@ Objects stay undecoded here: each kind has its own view.
 import asyncio
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from railwright.cluster import client as clients
 from railwright.cluster import errors
-from railwright.fabric import names, views
-from railwright.fabric.workloads import fabric_users
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -68,8 +66,6 @@ T = TypeVar("T")
 GONE = 410  # status of pages that took longer than the API server keeps a version
 _NOT_FOUND = 404
 _PAGE = "500"  # objects per page, as kubectl requests
-_METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}  # a kilobyte for each pod
-_MAX_LABELLED = 2000  # pods that are read
 _LEVELS = (
     100  # levels that are decoded of a page or event that nests too deeply; our views need fewer than half of them
 )
@@ -146,16 +142,6 @@ async def list_objects(  # noqa: PLR0913 - the parts of a request, by name
     except UNREADABLE as error:
         raise errors.build_undecoded(path, str(error)) from None
     return objects
-
-
-async def list_labelled_pods(client: clients.Client, labels: Sequence[str]) -> fabric_users.LabelledPods:
-    """Return the metadata of pods that have one of these fabrics' labels and have not ended. Raises ClusterError."""
-    query = {
-        "labelSelector": f"{names.FABRIC} in ({','.join(labels)})",
-        "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
-    }
-    pods = await list_objects(client, "/api/v1/pods", views.Pod, query, headers=_METADATA, most=_MAX_LABELLED)
-    return fabric_users.LabelledPods(pods, is_complete=len(pods) < _MAX_LABELLED)
 
 
 def flatten(text: bytes) -> bytes:

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from railwright.cluster import errors, resources, watch_wire
+from webhook import policy_validation
 
 
 class Client:
@@ -36,9 +37,9 @@ async def test_an_object_that_cannot_be_decoded_is_named_by_its_kind():
 
 @pytest.mark.parametrize(("limit", "is_complete"), [(1, False), (2, True)])
 async def test_of_labelled_pods_a_limited_number_is_read(limit, is_complete, monkeypatch):
-    monkeypatch.setattr(watch_wire, "_MAX_LABELLED", limit)
+    monkeypatch.setattr(policy_validation, "_MAX_LABELLED", limit)
     page = b'{"metadata": {"continue": "%b"}, "items": [{"metadata": {"name": "a"}}]}'
-    labelled = await watch_wire.list_labelled_pods(Client(page % (b"" if is_complete else b"x")), ["roce"])
+    labelled = await policy_validation.list_labelled_pods(Client(page % (b"" if is_complete else b"x")), ["roce"])
     assert ([pod.metadata.name for pod in labelled.pods], labelled.is_complete) == (["a"], is_complete)
 
 
