@@ -5,6 +5,8 @@ paths and commands in which such pods differ. Pods with equal excerpts have equa
 fields; a test varies every field of a pod. Rejections are not cached, because their messages name the pod.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from railwright.fabric import bounded_cache, names, views
@@ -16,10 +18,12 @@ from railwright.fabric.workloads import registry, roles
 from webhook import reviews
 
 _MAX_RESPONSES = 256  # a few KiB each; covers the jobs, roles and sizes that start within minutes
+_MAX_NAMES = 4096  # labels, annotations and variables of which it is known whether they are read
+_MAX_NAME = 320  # characters of one; the API server accepts no longer labels and annotations
 _MAX_POD = 64 << 10  # bytes of a pod that may have an excerpt; longer ones are not worth the memory
 _ROWS = registry.FRAMEWORKS
 LABELS = frozenset(name for row in _ROWS for name in (*row.roles, *row.role_labels, *row.operator_labels))
-_GANG_LABELS = frozenset(gang.label for row in _ROWS for gang in row.gang_labels)  # of which only the presence is read
+_ONLY_PRESENT = frozenset(gang.label for row in _ROWS for gang in row.gang_labels) - LABELS  # whose values are unread
 _DEVICES = names.DEV_INFINIBAND.rpartition("/")[2]  # the preflight container gets the mount that has these devices
 _UNREAD_VARIABLE, _UNREAD_VOLUME = views.EnvVar(), views.Volume(name="?")  # which no volume is called
 
@@ -52,25 +56,32 @@ class Read:
         self.variables = {environment.LIBRARY_PATH, *derive.NAMES, *roles.VARIABLES}
         self.variables.update(*[fabric.env for fabric in fabrics])
         self.has_script = any(fabric.source_script for fabric in fabrics)  # which is put before commands
+        self.reads_annotation = _Verdicts(lambda key: key in self.annotations or _is_own(key))
+        self.reads_variable = _Verdicts(lambda name: name in self.variables or commands.is_relevant(name))
+
+
+class _Verdicts(dict[str, bool]):
+    """Whether plans read what has a name. A pod has dozens of names, and most pods of a cluster the same ones."""
+
+    def __init__(self, is_read: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._is_read = is_read
+
+    def __missing__(self, name: str) -> bool:
+        is_read = self._is_read(name)
+        if len(self) >= _MAX_NAMES:
+            self.clear()
+        if len(name) <= _MAX_NAME:
+            self[name] = is_read
+        return is_read
 
 
 def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
     """Return a pod with only the fields that plans read. List entries keep their positions for the patches."""
-    spec, volumes = pod.spec, pod.spec.volumes
+    spec, volumes, reads_variable = pod.spec, pod.spec.volumes, read.reads_variable
     words = [word for item in spec.containers for part in (item.command, item.args) for word in part or ()]
     has_read_words = read.has_script or any(map("".join(words).__contains__, commands.HINTS))
-    read_volumes = {one.name for one in volumes if _is_read(one)}
-    unread_volumes = {one.name for one in volumes} - read_volumes
-
-    def reduce_variable(entry: views.EnvVar) -> views.EnvVar:
-        is_read = (
-            commands.is_relevant(entry.name) or entry.name in read.variables or "fileKeyRef" in (entry.value_from or {})
-        )
-        return entry if is_read else _UNREAD_VARIABLE
-
-    def reduce_mount(mount: views.VolumeMount) -> views.VolumeMount:
-        is_read = mount.name not in unread_volumes or _DEVICES in mount.mount_path
-        return mount if is_read else views.VolumeMount(name=_UNREAD_VOLUME.name, mount_path=mount.mount_path)
+    unread_volumes = {one.name for one in volumes} - {one.name for one in volumes if _is_read(one)}
 
     def reduce(container: views.Container) -> views.Container:
         has_read_command = has_read_words or container.name == names.PREFLIGHT_CONTAINER
@@ -78,8 +89,20 @@ def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
             container,
             command=container.command if has_read_command else None,
             args=container.args if has_read_command else None,
-            env_or_none=container.env_or_none and [*map(reduce_variable, container.env)],
-            volume_mounts_or_none=container.volume_mounts_or_none and [*map(reduce_mount, container.volume_mounts)],
+            env_or_none=container.env_or_none
+            and [
+                entry
+                if reads_variable[entry.name] or (entry.value_from is not None and "fileKeyRef" in entry.value_from)
+                else _UNREAD_VARIABLE
+                for entry in container.env_or_none
+            ],
+            volume_mounts_or_none=container.volume_mounts_or_none
+            and [
+                mount
+                if mount.name not in unread_volumes or _DEVICES in mount.mount_path
+                else views.VolumeMount(name=_UNREAD_VOLUME.name, mount_path=mount.mount_path)
+                for mount in container.volume_mounts_or_none
+            ],
         )
 
     return views.Pod(
@@ -87,8 +110,8 @@ def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
         spec=msgspec.structs.replace(
             spec,
             scheduling_group=None,
-            containers_or_none=[*map(reduce, spec.containers)],
-            init_containers=spec.init_containers and [*map(reduce, spec.init_containers)],
+            containers_or_none=[reduce(one) for one in spec.containers],
+            init_containers=spec.init_containers and [reduce(one) for one in spec.init_containers],
             volumes_or_none=spec.volumes_or_none
             and [_UNREAD_VOLUME if one.name in unread_volumes else one for one in volumes],
         ),
@@ -99,15 +122,11 @@ def _reduce_metadata(metadata: views.ObjectMeta, read: Read, *, keeps_labels: bo
     """Return the metadata that plans read. `keeps_labels`: keep all, because any may name the job of an ssh volume."""
     labels, annotations = metadata.labels_or_none, metadata.annotations_or_none
     if labels and not keeps_labels:
-        labels = {
-            key: value if key not in _GANG_LABELS or key in LABELS else ""
-            for key, value in labels.items()
-            if key in LABELS or key in _GANG_LABELS or _is_own(key)
-        }
+        labels = {key: value if key not in _ONLY_PRESENT else "" for key, value in labels.items() if _READS_LABEL[key]}
     return views.ObjectMeta(
         labels_or_none=labels,
         annotations_or_none=annotations
-        and {key: value for key, value in annotations.items() if key in read.annotations or _is_own(key)},
+        and {key: value for key, value in annotations.items() if read.reads_annotation[key]},
     )
 
 
@@ -115,6 +134,14 @@ def _is_own(key: str) -> bool:
     return key.startswith(keys.PREFIX) or key.endswith(keys.ENDINGS)
 
 
+_READS_LABEL = _Verdicts(lambda key: key in LABELS or key in _ONLY_PRESENT or _is_own(key))
+
+
 def _is_read(volume: views.Volume) -> bool:
-    sources = (volume.empty_dir, volume.host_path, volume.secret, volume.downward_api)
-    return any(source is not None for source in sources) or volume.name.startswith(names.VOLUME_PREFIX)
+    return (
+        volume.empty_dir is not None
+        or volume.host_path is not None
+        or volume.secret is not None
+        or volume.downward_api is not None
+        or volume.name.startswith(names.VOLUME_PREFIX)
+    )

@@ -248,7 +248,8 @@ def reject_too_large(body: bytes, limit: int) -> tuple[Request[_Object], Respons
 
     Raises MalformedError for a body that is not a review.
     """
-    if len(body) <= limit or (count := body.count(b",")) <= limit:  # most bodies are short, and need no count
+    # between two commas is at least one character, so most bodies are too short to need a count
+    if len(body) <= 2 * limit or (count := body.count(b",")) <= limit:
         return None
     request = decode(_REQUESTS, body)
     tree = request.object or _Object()

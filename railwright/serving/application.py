@@ -5,6 +5,7 @@ JSON: {"error": {"code": 400, "reason": "..."}}.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
@@ -96,11 +97,12 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
     A client that does not read the response is disconnected.
     """
     rules, body, outcome = request.app[RULES], bytearray(), "cancelled"  # by the caller, whose own time is over
+    path = get_path(request)
     rules.in_flight += 1
     try:
         async with asyncio.timeout(rules.request_seconds):
             try:
-                response = await _run(request, handler, rules, body)
+                response = await _run(request, handler, rules, path, body)
                 outcome = response.get(OUTCOME, "") or ("ok" if response.status < 400 else str(response.status))
             except HttpError as error:
                 response, outcome = error.response, error.outcome
@@ -108,7 +110,7 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
                 rules.bodies -= len(body)
                 request.pop(BODY, None)  # the connection keeps the request until the next one
                 if rules.counters is not None:
-                    rules.counters.requests.labels(get_path(request), outcome).inc()
+                    rules.counters.requests.labels(path, outcome).inc()
             if rules.closing:
                 response.force_close()
             await response.prepare(request)
@@ -124,9 +126,9 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
     return web.Response(status=400)  # nobody receives it
 
 
-def _check(request: web.Request, rules: Rules) -> None:
+def _check(request: web.Request, rules: Rules, path: str) -> None:
     """Raise HttpError if there is no such path, or if its client lacks a certificate with one of the names."""
-    unrouted, path = request.match_info.http_exception, get_path(request)
+    unrouted = request.match_info.http_exception
     if isinstance(unrouted, web.HTTPMethodNotAllowed):
         verbs = ", ".join(sorted(unrouted.allowed_methods))
         raise HttpError(405, f"this path accepts {verbs} only", Allow=verbs)
@@ -142,13 +144,15 @@ def _check(request: web.Request, rules: Rules) -> None:
         raise HttpError(403, f"{path} requires a client certificate: {shown}; see --client-ca and --client-names")
 
 
-async def _run(request: web.Request, handler: typedefs.Handler, rules: Rules, body: bytearray) -> web.StreamResponse:
+async def _run(
+    request: web.Request, handler: typedefs.Handler, rules: Rules, path: str, body: bytearray
+) -> web.StreamResponse:
     """Return the response of the handler, after the body has arrived. Raises HttpError for any error."""
-    _check(request, rules)
+    _check(request, rules, path)
     if request.method == hdrs.METH_POST:
         await _receive(body, request, rules)
     request[BODY] = cast("bytes", body)  # nobody changes it, or asks for its class
-    start, path = time.perf_counter(), get_path(request)
+    start = time.perf_counter()
     try:
         return await handler(request)
     except HttpError:
@@ -177,7 +181,8 @@ async def _receive(body: bytearray, request: web.Request, rules: Rules) -> None:
         raise HttpError(415, "compressed bodies are not accepted: send the body without Content-Encoding")
     size = request.content_length or 0
     try:
-        async with asyncio.timeout(rules.body_seconds):
+        # most bodies are there as a whole, and need no deadline
+        async with contextlib.nullcontext() if request.content.is_eof() else asyncio.timeout(rules.body_seconds):
             while size <= rules.max_body and (chunk := await request.content.readany()):
                 body += chunk
                 rules.bodies += len(chunk)
