@@ -197,7 +197,7 @@ def _plan_renewal(situation: Situation) -> Step | Wait | None:
         return None
     needed = [pem for name, pem in observed.bundles.items() if name.startswith(MUTATING)]
     is_trusted = all(pki.split_bundle(ca.certificate_pem)[0] in pki.split_bundle(pem) for pem in needed)
-    wait = _wait_until_steady(situation, situation.schedule.settle)
+    wait = _wait_until_steady(situation)
     due: dict[str, StoredCertificate] = {}
     waits: list[Wait] = []
     for spec in situation.specs:
@@ -240,19 +240,14 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
     switched = dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None)
     if len(keyring.trusted) == 1 and not situation.list_live():
         return Step(Action.ACTIVATE, "no certificate is in use yet", keyring=switched)
-    certificate = (
-        pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.can_sign else None
-    )
-    is_urgent = certificate is None or situation.now > inventory.get_renewal_time(certificate, schedules.URGENT)
-    until = pki.get_issue_time(keyring.next_ca) + schedule.overlap
-    if situation.now < until and not is_urgent:
-        return Wait(until, "clients need time to read the next CA", soon=until - situation.now <= schedule.settle)
-    # the servers verify clients by ca.crt as well, and it takes as long to reach them as a certificate does
-    has_clients = any(spec.usage is pki.Usage.CLIENT for spec in situation.specs)
-    needed = max(schedule.settle, schedule.propagation) if has_clients else schedule.settle
-    return _wait_until_steady(situation, needed) or Step(
-        Action.ACTIVATE, "every client trusts the next CA", keyring=switched
-    )
+    ca = pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.can_sign else None
+    if ca is not None:
+        overlapped = pki.get_issue_time(keyring.next_ca) + schedule.overlap
+        until = min(overlapped, inventory.get_renewal_time(ca, schedules.URGENT))
+        if situation.now < until:
+            is_soon = until - situation.now <= schedule.propagation
+            return Wait(until, "clients need time to read the next CA", soon=is_soon)
+    return _wait_until_steady(situation) or Step(Action.ACTIVATE, "every client trusts the next CA", keyring=switched)
 
 
 def _plan_removal(situation: Situation) -> Step | Wait | None:
@@ -270,16 +265,17 @@ def _plan_removal(situation: Situation) -> Step | Wait | None:
     if situation.now < until:
         return Wait(until, "the old CA stays trusted", soon=until - situation.now <= schedule.propagation)
     alone = dataclasses.replace(keyring, trusted=pki.split_bundle(keyring.active_ca.certificate_pem))
-    return _wait_until_steady(situation, schedule.propagation) or Step(
+    return _wait_until_steady(situation) or Step(
         Action.PRUNE, "no certificate in use was issued by the old CA", keyring=alone
     )
 
 
-def _wait_until_steady(situation: Situation, needed: dt.timedelta) -> Wait | None:
-    """Wait until the state has been unchanged for `needed`, by the monotonic clock."""
-    if situation.unchanged_for >= needed:
+def _wait_until_steady(situation: Situation) -> Wait | None:
+    """Wait until the state has been unchanged for `propagation`, by the monotonic clock."""
+    left = situation.schedule.propagation - situation.unchanged_for
+    if left <= dt.timedelta():
         return None
-    until = situation.now + needed - situation.unchanged_for
+    until = situation.now + left
     return Wait(until, "the stored state needs time to reach every server and client", soon=True)
 
 

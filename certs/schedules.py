@@ -14,8 +14,8 @@ class Schedule:
     """Waiting times between steps. Raises ValueError for an overlap that cannot work."""
 
     overlap: dt.timedelta = dt.timedelta(days=30)  # for copies of the bundle that are read once or maintained by hand
-    settle: dt.timedelta = dt.timedelta(seconds=10)  # API servers watch the webhook configurations
-    # kubelets poll Secrets every 60 to 120 s, servers their files every 5 s
+    # Until stored objects have reached everybody: kubelets poll Secrets every 60 to 120 s, servers their files every
+    # 5 s, and API servers watch the webhook configurations.
     propagation: dt.timedelta = dt.timedelta(seconds=180)
 
     def __post_init__(self) -> None:

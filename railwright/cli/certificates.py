@@ -84,7 +84,7 @@ def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> inst
 
 def build_schedule(arguments: argparse.Namespace) -> schedules.Schedule:
     """Return the schedule of the options. Raises ValueError for a combination that cannot work."""
-    return schedules.Schedule(arguments.overlap, arguments.settle, arguments.propagation)
+    return schedules.Schedule(arguments.overlap, arguments.propagation)
 
 
 async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> int:

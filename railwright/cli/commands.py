@@ -297,8 +297,7 @@ def _configure_rotate(parser: Parser) -> None:
     parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])
     for name, meaning in (
         ("overlap", "Time for which both CAs are trusted before the new one is used, and again after (default: 30d)."),
-        ("settle", "Time from a change of a caBundle until every API server has read it (default: 10s)."),
-        ("propagation", "Time from a change of a Secret until every server presents it (default: 3m)."),
+        ("propagation", "Time from a change of Secrets or caBundles until every server has read it (default: 3m)."),
     ):
         parser.add_value(f"--{name} TIME", meaning, type=parse_duration, default=getattr(_SCHEDULE, name))
     parser.add_value(
