@@ -13,7 +13,7 @@ from railwright.cluster import reflector, resources, sinks
 from railwright.fabric import names, scheduling_views, views
 from railwright.fabric.claims import inventory
 from railwright.fabric.placement.state import cluster_state
-from railwright.fabric.policy import claimed_rails, model
+from railwright.fabric.policy import compiled, model
 from railwright.fabric.workloads import membership
 
 
@@ -34,7 +34,7 @@ class State:
     def apply_policy(self, policy: model.Policy | None) -> None:
         """Name the devices of claims by the rails of a policy. Without a policy the last one stays."""
         if policy is not None:
-            fabrics = policy.compile_once(claimed_rails.list_fabrics)
+            fabrics = policy.compile_once(compiled.list_claimed_fabrics)
             self.cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))
 
 

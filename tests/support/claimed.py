@@ -13,7 +13,7 @@ from railwright.fabric import names, node_views, views
 from railwright.fabric.claims import inventory, objects
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import cluster_state
-from railwright.fabric.policy import claimed_rails, model
+from railwright.fabric.policy import compiled, model
 
 FABRIC = "roce"
 RAILS = tuple(f"rail{number}" for number in range(4))
@@ -47,9 +47,9 @@ def policy(**placement: object) -> model.Policy:
 
 def build_requests(rails: Sequence[int], *, gpus: int) -> dict[str, Any]:
     """Return `devices` of a claim: a request for each rail and GPU. Rails are paired with GPUs while there are any."""
-    compiled = claimed_rails.compile_claims(FABRIC, policy().document)
-    assert compiled is not None
-    selectors = {rail: [{"cel": {"expression": compiled.rails[rail].expression}}] for rail in RAILS}
+    fabric = compiled.compile_claims(FABRIC, policy().document)
+    assert fabric is not None
+    selectors = {rail: [{"cel": {"expression": fabric.rails[rail].expression}}] for rail in RAILS}
     requests = [{"name": f"gpu{number}", "exactly": {"deviceClassName": GPU_CLASS}} for number in range(gpus)]
     requests += [
         {"name": RAILS[rail], "exactly": {"deviceClassName": NIC_CLASS, "selectors": selectors[RAILS[rail]]}}
@@ -155,14 +155,14 @@ def name_devices(cluster: cluster_state.ClusterState) -> None:
     """Add the device classes, and count devices by the rails of the policy."""
     classes = devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS)
     cluster.change_devices(lambda known: known.class_sink.replace(classes))
-    fabrics = claimed_rails.list_fabrics(policy().document)
+    fabrics = compiled.list_claimed_fabrics(policy().document)
     cluster.change_devices(lambda known: known.replace_fabrics(fabrics))
 
 
 def build_inventory(*nodes: str) -> inventory.Inventory:
     """Return the devices of these nodes, counted by the rails of the policy."""
     known = devices.build_inventory(*nodes)
-    known.replace_fabrics(claimed_rails.list_fabrics(policy().document))
+    known.replace_fabrics(compiled.list_claimed_fabrics(policy().document))
     return known
 
 

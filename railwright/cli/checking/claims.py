@@ -12,7 +12,7 @@ from railwright.cli.checking.rows import Assessment, assess_problems, fail, row,
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import text
 from railwright.fabric.claims import claim_templates, inventory, objects, selectors, slices
-from railwright.fabric.policy import claimed_rails
+from railwright.fabric.policy import compiled
 
 GROUP = "claims"
 
@@ -31,7 +31,7 @@ class _Offer(NamedTuple):
 
 
 def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.ClaimedFabric]:
-    claimed = {claims.name: claims for claims in claimed_rails.list_fabrics(snapshot.require_policy())}
+    claimed = {claims.name: claims for claims in compiled.list_claimed_fabrics(snapshot.require_policy())}
     require(claimed, "no rails come as claims")
     snapshot.require("device-classes", "device-slices")
     return claimed

@@ -20,7 +20,7 @@ from railwright.cluster import errors, installed_names, policies, resources
 from railwright.fabric import hypernodes, label_selectors, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
-from railwright.fabric.policy import claimed_rails, model, shortcomings
+from railwright.fabric.policy import compiled, model, shortcomings
 from railwright.fabric.workloads import frameworks, registry
 from webhook import state
 
@@ -301,7 +301,7 @@ class Snapshot:
         cluster.change_devices(lambda devices: devices.class_sink.replace(self.peek("device-classes")))
         cluster.change_devices(lambda devices: devices.slice_sink.replace(self.peek("device-slices")))
         if self.policy is not None:
-            fabrics = claimed_rails.list_fabrics(self.policy)
+            fabrics = compiled.list_claimed_fabrics(self.policy)
             cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))
         cluster.replace_nodes(self.get_all("nodes"))
         return cluster

@@ -10,13 +10,13 @@ import difflib
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from railwright.fabric import names, quantity, text, topology, views
 from railwright.fabric.claims import objects
-from railwright.fabric.policy import claimed_rails, model, presets
+from railwright.fabric.policy import compiled, model, presets
 
 Path = tuple[str | int, ...]
 Shapes = Sequence[model.NodeShape]
@@ -476,14 +476,14 @@ def _find_topology_problem(placement: model.Placement) -> str:
 
 def _check_pairs(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> Iterator[Finding]:
     if claims.accelerator_class is None:
-        if claims.pair_by not in ("pcieRoot", claimed_rails.NO_PAIRS):  # the default cannot be told from pcieRoot
+        if claims.pair_by not in ("pcieRoot", compiled.NO_PAIRS):  # the default cannot be told from pcieRoot
             message = (
                 "has no effect: only GPUs of the same claim can be paired with rails; "
                 "add acceleratorClass, the DeviceClass of the GPUs, or remove the key"
             )
             yield Finding(("claims", "pairBy"), message)
         return
-    if claims.pair_by == claimed_rails.NO_PAIRS:
+    if claims.pair_by == compiled.NO_PAIRS:
         return
     if fabric.gpus_per_node is None:
         message = (
@@ -503,7 +503,7 @@ def _check_size(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> 
         )
         yield Finding(("devicesPerRail",), message)
         return
-    if claims.accelerator_class is None or claims.pair_by == claimed_rails.NO_PAIRS or gpus is None or not rails:
+    if claims.accelerator_class is None or claims.pair_by == compiled.NO_PAIRS or gpus is None or not rails:
         return
     groups = min(gpus, rails)
     devices = gpus // groups + -(-rails // groups) * fabric.devices_per_rail
@@ -540,10 +540,10 @@ def _check_identities(fabric: model.Fabric, claims: model.Claims, shapes: Shapes
         if isinstance(rail.claim, int) and not -(2**63) <= rail.claim < 2**63:
             message = f"{rail.claim} needs more than 64 bits; write a smaller number, or quote it"
             yield Finding((*path, "claim"), message)
-        if not claimed_rails.list_values(rail, shapes):
+        if not compiled.list_values(rail, shapes):
             message = (
                 f"is missing: nothing identifies the devices of rail {_quote(rail.name)}; set device, such as mlx5_0, "
-                f"or claim to the value of {claimed_rails.find_rail_attribute(claims)}"
+                f"or claim to the value of {claims.rail_attribute}"
             )
             yield Finding((*path, "claim"), message)
 
@@ -552,30 +552,17 @@ def _check_ambiguity(fabric: model.Fabric, _claims: model.Claims, shapes: Shapes
     """Check that no device is selected by two rails."""
     rail_by_value: dict[object, model.Rail] = {}
     for index, rail in enumerate(fabric.rails):
-        for value in claimed_rails.list_values(rail, shapes):
+        for value in compiled.list_values(rail, shapes):
             earlier = rail_by_value.setdefault(value, rail)
             if earlier.name != rail.name:
-                message = _describe_ambiguity(rail, earlier, value, shapes)
+                message = (
+                    f"{_quote(value)} identifies both rail {_quote(earlier.name)} and {_quote(rail.name)}, by their "
+                    "own keys or in nodeShapes, so that each could get the other's device: one claim serves nodes of "
+                    "all shapes; identify them by an attribute that is equal on all nodes, or use a fabric for each "
+                    "shape"
+                )
                 yield Finding(("rails", index), message)
                 break
-
-
-def _describe_ambiguity(rail: model.Rail, earlier: model.Rail, value: object, shapes: Shapes) -> str:
-    pair = f"rails {_quote(earlier.name)} and {_quote(rail.name)}"
-    places = [_find_place(either, value, shapes) for either in (earlier, rail)]
-    if places[0] == places[1]:
-        return f"{pair} are both identified by {_quote(value)}, so that each could get the other's device"
-    return (
-        f"{pair} are ambiguous: {_quote(value)} is the device of {_quote(earlier.name)} {places[0]} "
-        f"and of {_quote(rail.name)} {places[1]}, and one claim serves nodes of all shapes; identify them by "
-        "an attribute that is equal on all nodes, or use a fabric for each shape"
-    )
-
-
-def _find_place(rail: model.Rail, value: object, shapes: Shapes) -> str:
-    of_shape: Mapping[str, str | None] = {shape.name: shape.devices.get(rail.name) for shape in shapes}
-    shape = next((name for name, device in of_shape.items() if device == value), None)
-    return "by its own key" if shape is None else f"on nodes of shape {_quote(shape)}"
 
 
 # --- messages --------------------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 Call `policy.compile_once(compiled.compile_policy)`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from railwright.fabric import names
 from railwright.fabric.claims import claim_templates
-from railwright.fabric.policy import claimed_rails, model
+from railwright.fabric.policy import model
 
 Network = tuple[str, str]
 """Namespace and name of a NetworkAttachmentDefinition."""
@@ -71,9 +72,55 @@ def resolve_rail(rail: model.Rail, claim: claim_templates.ClaimedRail | None = N
 
 def _compile_fabric(name: str, document: model.PolicyDocument) -> CompiledFabric:
     fabric = document.fabrics[name]
-    claims = claimed_rails.compile_claims(name, document)
+    claims = compile_claims(name, document)
     return CompiledFabric(
         fabric=fabric,
         claims=claims,
         rails={rail.name: resolve_rail(rail, claims.rails[rail.name] if claims else None) for rail in fabric.rails},
     )
+
+
+# --- rails that come as claims ------------------------------------------------------------------------------
+
+NO_PAIRS = "none"  # the word of `pairBy` that stands for no attribute
+_PAIR_ATTRIBUTES = {name: f"resource.kubernetes.io/{name}" for name in ("pcieRoot", "numaNode")} | {NO_PAIRS: ""}
+
+
+def compile_claims(name: str, document: model.PolicyDocument) -> claim_templates.ClaimedFabric | None:
+    """Return the claims of a fabric of a valid document in derived form; None if it has no claims."""
+    fabric = document.fabrics[name]
+    claims = fabric.claims
+    if claims is None:
+        return None
+    return claim_templates.ClaimedFabric(
+        name=name,
+        device_class=claims.device_class,
+        rails={
+            rail.name: claim_templates.ClaimedRail(
+                name=rail.name,
+                position=position,
+                attribute=claims.rail_attribute,
+                values=list_values(rail, document.node_shapes),
+                resource=names.claim_resource(name, rail.name),
+                interface=rail.interface or "",
+            )
+            for position, rail in enumerate(fabric.rails)
+        },
+        accelerators=fabric.gpus_per_node or len(fabric.rails),
+        devices_per_rail=fabric.devices_per_rail,
+        accelerator_class=claims.accelerator_class or "",
+        accelerator_resource=document.accelerators[0],
+        pair_attribute=_PAIR_ATTRIBUTES.get(claims.pair_by, claims.pair_by) if claims.accelerator_class else "",
+    )
+
+
+def list_values(rail: model.Rail, shapes: Sequence[model.NodeShape]) -> tuple[str | int, ...]:
+    """Return the attribute values of a rail's devices on nodes of all shapes; none if nothing identifies the rail."""
+    devices = [rail.device, *(shape.devices.get(rail.name) for shape in shapes)]
+    values = devices if rail.claim is None else [rail.claim]
+    return tuple(dict.fromkeys(value for value in values if value is not None))
+
+
+def list_claimed_fabrics(document: model.PolicyDocument) -> tuple[claim_templates.ClaimedFabric, ...]:
+    """Return the fabrics of a valid document with rails in claims."""
+    return tuple([fabric for name in document.fabrics if (fabric := compile_claims(name, document)) is not None])

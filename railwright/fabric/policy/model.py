@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeVar, cast
 import msgspec
 
 from railwright.fabric import label_selectors
+from railwright.fabric.claims import objects
 
 T = TypeVar("T")
 
@@ -203,11 +204,6 @@ class Rail(Section, frozen=True):
         namespace, _, name = self.network.partition("/")
         return namespace, name
 
-    def list_devices(self, shapes: "Iterable[NodeShape]") -> tuple[str, ...]:
-        """Return the names of the rail's RDMA device on nodes of all shapes, each once."""
-        devices = (self.device, *(shape.devices.get(self.name) for shape in shapes))
-        return tuple(dict.fromkeys(device for device in devices if device is not None))
-
 
 class Mounts(Section, frozen=True):
     """Mounts added to the target containers. A path where a container mounts something else is left unchanged."""
@@ -384,14 +380,14 @@ class Claims(Section, frozen=True):
         describe("DeviceClass of the NICs. Their driver is dranet, such as GKE's managed one.", "dranet.net"),
     ]
     rail_attribute: Annotated[
-        AttributeName | None,
+        AttributeName,
         describe(
-            "Device attribute whose value identifies a rail. If unset, `dra.net/rdmaDevice`, which dranet 1.4 and "
-            "older publish only for devices without a network interface. dranet withdraws `dra.net/ifName` and "
-            "addresses while a pod holds the device.",
+            "Device attribute whose value identifies a rail. dranet 1.4 and older publish `dra.net/rdmaDevice` only "
+            "for devices without a network interface. dranet withdraws `dra.net/ifName` and addresses while a pod "
+            "holds the device.",
             "resource.kubernetes.io/pcieRoot",
         ),
-    ] = None
+    ] = objects.RDMA_DEVICE
     accelerator_class: Annotated[
         DeviceClassName | None,
         describe(

@@ -9,7 +9,7 @@ import pytest
 from claimed import FABRIC, GPU, RAIL, RAILS, build_claim, build_template, policy
 
 from railwright.fabric.claims import inventory, objects
-from railwright.fabric.policy import claimed_rails
+from railwright.fabric.policy import compiled
 
 NIC = "pci-0000-10-1b-0"
 HELD = ("dra.net", "n1", NIC)
@@ -117,8 +117,8 @@ def test_a_pod_requests_the_rails_of_its_template_before_its_claim_exists_and_af
 
 
 def test_the_templates_that_railwright_writes_count_by_their_rails(known):
-    compiled = claimed_rails.compile_claims(FABRIC, policy().document)
-    [tree] = compiled.plan(RAILS[1:3], 4).build_templates("train")
+    fabric = compiled.compile_claims(FABRIC, policy().document)
+    [tree] = fabric.plan(RAILS[1:3], 4).build_templates("train")
     known.template_sink.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
     key = inventory.PodKey("u", "train", (), (f"train/{tree['metadata']['name']}",))
     assert count_requests(known, key) == {RAIL[1]: 1, RAIL[2]: 1, GPU: 4}

@@ -10,7 +10,7 @@ import pytest
 from railwright.cluster import policies
 from railwright.fabric import names, node_views, views
 from railwright.fabric.overview import overview_builder, overview_types
-from railwright.fabric.policy import claimed_rails, model
+from railwright.fabric.policy import compiled, model
 
 POLICY = placing.build_policy(oversubscription=[8])
 
@@ -72,7 +72,7 @@ def build_claimed(**slices) -> Cluster:
     policy = read_claims_policy()
     cluster = Cluster([placing.build_node("a-0", "a")], policy=policy)
     offered = devices.build_slices("a-0", **slices)
-    fabrics = claimed_rails.list_fabrics(policy.document)
+    fabrics = compiled.list_claimed_fabrics(policy.document)
     cluster.state.change_devices(lambda known: known.class_sink.replace(devices.read_classes(devices.NIC_CLASS)))
     cluster.state.change_devices(lambda known: known.slice_sink.replace(devices.read_slices(*offered)))
     cluster.state.change_devices(lambda known: known.replace_fabrics(fabrics))
