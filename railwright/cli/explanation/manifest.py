@@ -167,7 +167,8 @@ def _complete(
     if policy is None:
         return uninjected
     enforced = previews.preview_admission(template, policy, state.State(), source)
-    if not message or not (enforced.fabric or is_rejected(enforced)):
+    is_opted_in = isinstance(answer, AdmissionPreview) or enforced.fabric or is_rejected(enforced)
+    if not (message and is_opted_in):
         return enforced
     intended = {name: getattr(enforced, name) for name in ("fabric", "role", "rails", "warnings")}
     return msgspec.structs.replace(uninjected, **intended)
@@ -205,12 +206,7 @@ def _print_preview(preview: AdmissionPreview) -> None:
         for line in itertools.islice(difference, 2, None):  # the first two name files
             output.print_styled((line, _DIFFERENCES.get(line[:1], "dim")))
         print()
-        recorded.print_changes(preview)
-    if preview.topology is not None:
-        decision = f"{preview.topology.scheduler} decides where the gang runs; {preview.topology.reason.line}"
-        output.print_styled((f"topology: {decision}", "cyan"))
-    recorded.print_warnings(preview)
-    recorded.print_untouched(preview)
+    recorded.print_text(preview)
     print()
 
 
@@ -247,9 +243,8 @@ def _format_outcome(preview: AdmissionPreview) -> str:
         return f"rejected: {preview.message}"
     if preview.outcome in _UNENFORCED:
         return "mode warn: admitted unchanged; the warning says what enforcing would do"
-    rails = f", rails {', '.join(preview.rails)}" if preview.rails else ""
     if previews.is_uninjected(preview):
-        intended = f"; the policy says: fabric {preview.fabric}, role {preview.role}{rails}" if preview.fabric else ""
+        intended = f"; the policy says: {preview.summary}" if preview.fabric else ""
         return f"not injected: {preview.message}{intended}"
     if not preview.fabric:
         return "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
@@ -257,7 +252,7 @@ def _format_outcome(preview: AdmissionPreview) -> str:
     if _is_only_recorded(preview):
         cause = preview.skipped.get("rails")
         effect = f"nothing is injected{f': {cause.message}' if cause else ''}; only the record is written"
-    return f"{effect}: fabric {preview.fabric}, role {preview.role}{rails}"
+    return f"{effect}: {preview.summary}"
 
 
 def _is_only_recorded(preview: AdmissionPreview) -> bool:

@@ -54,8 +54,6 @@ class PodRecord(recorded.Injection, frozen=True, kw_only=True):
     preflight_failure: str  # the message of the init container that has stopped it
     preflight_running: bool
     finds_rails: bool  # an init container finds its devices
-    topology: reasons.Reason | None  # what its workload asks of the scheduler, or why it asks for nothing
-    decided_by: str  # the scheduler that reads it
     missed_label: str  # of a pod that is not injected
     workload_label: str = ""  # why the label of its workload does not reach the pod
     disabled: bool = False  # asked of pods that are not injected although they or their workloads have the label
@@ -72,8 +70,7 @@ class PodRecord(recorded.Injection, frozen=True, kw_only=True):
 
 def build_record(pod: job_pods.Pod) -> PodRecord:
     """Return the record of a pod from its own object."""
-    injection, topology = intent.read_record(pod), intent.read_topology(pod)
-    node = pod.spec.node_name or ""
+    injection, node = intent.read_record(pod), pod.spec.node_name or ""
     unscheduled = [
         condition.message or ""
         for condition in pod.status.conditions or ()
@@ -91,8 +88,6 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
         preflight_failure=pod.preflight_failure,
         preflight_running=pod.is_preflight_running,
         finds_rails="found" in injection.added,
-        topology=topology.reason,
-        decided_by=topology.scheduler,
         missed_label=pod.metadata.labels[names.FABRIC] if is_missed else "",
     )
 
@@ -187,8 +182,7 @@ def print_text(record: PodRecord) -> None:
 
 
 def _print_injection(record: PodRecord) -> None:
-    rails = f", rails {', '.join(record.rails)}" if record.rails else ""
-    fabric = f"fabric {record.fabric}, role {record.role}{rails}" if record.fabric else "did not opt in"
+    fabric = record.summary if record.fabric else "did not opt in"
     off = policy_sources.DISABLED if record.disabled else policy_sources.UNENFORCED if record.unenforced else ""
     if record.workload_label:
         first = f"{off}; " if off else ""
@@ -208,18 +202,13 @@ def _print_injection(record: PodRecord) -> None:
         output.print_styled((record.preflight_failure, "bold red"))
     elif record.preflight_running:
         output.print_styled(("its preflight is running: the containers start once it has passed", "yellow"))
-    recorded.print_warnings(record)
+    recorded.print_text(record)
     if record.unasked:
         output.print_styled((f"warning: {record.unasked}", "yellow"))
-    recorded.print_changes(record)
-    recorded.print_untouched(record)
     if record.finds_rails and record.phase == "Running":  # in other phases no container accepts commands
         namespace, _, name = record.pod.partition("/")
         command = f"kubectl exec -n {namespace} {name} -- cat {names.RAILS_PATH}/rails.json"
         output.print_styled((f"devices of the rails: {command}", ""))
-    if record.topology is not None:
-        scheduler = record.decided_by or "unknown scheduler"
-        output.print_styled((f"topology, for {scheduler}: {record.topology.line}", ""))
 
 
 def _print_pod_state(record: PodRecord) -> None:

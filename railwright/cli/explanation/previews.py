@@ -38,13 +38,6 @@ POD = reviews.GroupVersionKind("", "v1", "Pod")
 POLICY_FILE = Source(FILE, "the policy in a file")
 
 
-class Topology(msgspec.Struct, frozen=True):
-    """The scheduler that places a gang, and why a topology was or was not written for it."""
-
-    scheduler: str
-    reason: reason.Reason
-
-
 class AdmissionPreview(recorded.Injection, frozen=True, kw_only=True):
     """Effect of admission on the pods of one template."""
 
@@ -54,7 +47,6 @@ class AdmissionPreview(recorded.Injection, frozen=True, kw_only=True):
     outcome: str  # as in metrics: patched, allowed, refused; in mode warn would-patch, would-refuse
     message: str  # why the pod is rejected, or created without railwright
     operations: Sequence[Any] = ()
-    topology: Topology | None = None  # of its workload
     before: Tree
     after: Tree
     source: Source
@@ -214,7 +206,7 @@ async def add_topologies(
     pod_templates: Sequence[templates.Template], shown: Sequence[AdmissionPreview], admit: Admit
 ) -> Sequence[AdmissionPreview]:
     """Return the previews with the topology that admission writes into the workload of each."""
-    by_title: dict[str, Topology | None] = {}
+    by_title: dict[str, intent.TopologyRecord | None] = {}
     for template in pod_templates:
         if template.workload is not None and template.owner not in by_title:
             group, _, version = str(template.workload.get("apiVersion", "")).rpartition("/")
@@ -224,11 +216,8 @@ async def add_topologies(
     return [msgspec.structs.replace(preview, topology=by_title.get(preview.object)) for preview in shown]
 
 
-def _read_topology(kind: frameworks.WorkloadKind, body: bytes) -> Topology | None:
-    """Return the topology in the record of the first template that has one."""
+def _read_topology(kind: frameworks.WorkloadKind, body: bytes) -> intent.TopologyRecord | None:
     try:
-        records = [intent.read_topology(template.pod) for template in stored.read(kind, body).templates]
+        return recorded.find_topology(template.pod for template in stored.read(kind, body).templates)
     except stored.UnreadableError:
         return None
-    written = [Topology(record.scheduler, record.reason) for record in records if record.reason]
-    return written[0] if written else None

@@ -1,6 +1,6 @@
 """Tells what injection made of a pod, and why, from the pod's record and spec. Prints it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -54,6 +54,13 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
     kept: Mapping[str, Sequence[str]] = {}  # the user's own settings, by container
     skipped: Mapping[str, reason.Reason] = {}
     warnings: Sequence[reason.Reason] = ()
+    topology: intent.TopologyRecord | None = None  # what its workload asks of the scheduler, or why it asks for nothing
+
+    @property
+    def summary(self) -> str:
+        """Return fabric, role and rails in one line."""
+        rails = f", rails {', '.join(self.rails)}" if self.rails else ""
+        return f"fabric {self.fabric}, role {self.role}{rails}"
 
 
 def describe(pod: views.Pod, record: intent.Record) -> Injection:
@@ -65,7 +72,13 @@ def describe(pod: views.Pod, record: intent.Record) -> Injection:
         changes=tuple(_list_changes(pod, record)),
         kept=record.user_values,
         skipped=record.skipped,
+        topology=find_topology([pod]),
     )
+
+
+def find_topology(pods: Iterable[views.Pod]) -> intent.TopologyRecord | None:
+    """Return the record of the topology of the first of these pods or templates that has one."""
+    return next((topology for pod in pods if (topology := intent.read_topology(pod)).reason), None)
 
 
 def _list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
@@ -100,23 +113,18 @@ def _list_values(pod: views.Pod, record: intent.Record, name: str) -> Iterator[s
 _COLUMNS = (formats.Column("change"), formats.Column("why", wrap=True))
 
 
-def print_changes(injection: Injection) -> None:
-    """Print the table of changes with their reasons."""
-    if injection.changes:
-        formats.print_table(_COLUMNS, [(change.change, change.reason) for change in injection.changes])
-
-
-def print_warnings(injection: Injection) -> None:
-    """Print the warnings."""
-    for warning in injection.warnings:
-        output.print_styled((f"warning: {warning.line}", "yellow"))
-
-
-def print_untouched(injection: Injection) -> None:
-    """Print the pod's own settings by container, then the omitted entries.
+def print_text(injection: Injection) -> None:
+    """Print the changes with their reasons, the topology, warnings, what the pod had itself, and omitted entries.
 
     Values from the init container are not omitted: the reason of that entry only names libraries that do not read it.
     """
+    if injection.changes:
+        formats.print_table(_COLUMNS, [(change.change, change.reason) for change in injection.changes])
+    if (topology := injection.topology) is not None and topology.reason is not None:
+        decision = f"{topology.scheduler or 'an unknown scheduler'} decides where the gang runs; {topology.reason.line}"
+        output.print_styled((f"topology: {decision}", "cyan"))
+    for warning in injection.warnings:
+        output.print_styled((f"warning: {warning.line}", "yellow"))
     for container, own in injection.kept.items():
         output.print_styled((f"kept: {container}: {', '.join(own)} (the pod's own)", "cyan"))
     for entry, why in injection.skipped.items():

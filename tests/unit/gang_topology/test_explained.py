@@ -60,4 +60,7 @@ def test_explain_pod_shows_the_record(capsys):
     metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/topology": json.dumps(record)}}
     made = pod_explanations.build_record(msgspec.convert({"metadata": metadata}, job_pods.Pod))
     pod_explanations.print_text(made)
-    assert "topology, for Volcano: TopologyNotWritten: with spec.minAvailable" in capsys.readouterr().out
+    assert (
+        "topology: Volcano decides where the gang runs; TopologyNotWritten: with spec.minAvailable"
+        in capsys.readouterr().out
+    )
