@@ -1,8 +1,8 @@
 """Keeps the last valid policy in a second ConfigMap, so that a restart does not lose it.
 
-The webhook's replicas write it. A replica that sees a change late may store the older policy, but then sees the newer
-one and stores that. A server that starts while the policy is invalid uses the copy, and says so. As soon as the policy
-is valid, the copy has no effect. Without the ConfigMap, which is part of the installation, nothing is stored.
+The webhook's replicas write it; the newest version of the policy wins. A server that starts while the policy is invalid
+uses the copy, and says so. As soon as the policy is valid, the copy has no effect. Without the ConfigMap, which is part
+of the installation, nothing is stored.
 """
 
 import asyncio
@@ -13,7 +13,11 @@ from railwright.cluster import errors, installed_names, policies, watch_wire
 from railwright.fabric import names, views
 
 _PATH = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.LAST_POLICY}"
+# annotations of the copy: resourceVersion and UID of the policy. Versions are compared within one UID only: those of a
+# backup are another cluster's, or of an object that was deleted since.
+_VERSION, _UID = f"{names.DOMAIN}/policy-version", f"{names.DOMAIN}/policy-uid"
 _RETRY_SECONDS = 30.0
+_CONFLICT = 409
 _MERGE = "application/merge-patch+json"
 _LOG = logging.getLogger(__name__)
 
@@ -54,10 +58,30 @@ class LastPolicy:
         copy = await watch_wire.find_object(self._client, _PATH, views.ConfigMap)
         if copy is None or self._changed.is_set():  # the policy has changed meanwhile: compare again
             return
-        if not is_valid:
+        if is_valid:
+            await self._store_copy(present, copy)
+        else:
             self._restore(copy)
-        elif (text := (present.data or {}).get(names.POLICY_KEY, "")) != (copy.data or {}).get(names.POLICY_KEY):
-            await self._client.patch(_PATH, {"data": {names.POLICY_KEY: text}}, _MERGE)
+
+    async def _store_copy(self, present: views.ConfigMap, copy: views.ConfigMap) -> None:
+        """Store the policy, unless the copy is of a newer version of the same object."""
+        version, text = present.metadata.resource_version, (present.data or {}).get(names.POLICY_KEY, "")
+        uid, annotations = present.metadata.uid, copy.metadata.annotations
+        copied = annotations.get(_VERSION, "")
+        are_versions = copied.isdecimal() and version.isdecimal()
+        if annotations.get(_UID) == uid and are_versions and int(copied) > int(version):
+            fields = {"version": version, "copied": copied, "copy": installed_names.LAST_POLICY}
+            _LOG.info("the copy of the policy is newer and stays", extra={"fields": fields})
+            return
+        if (copy.data or {}).get(names.POLICY_KEY) == text:
+            return
+        metadata = {"resourceVersion": copy.metadata.resource_version, "annotations": {_VERSION: version, _UID: uid}}
+        try:
+            await self._client.patch(_PATH, {"metadata": metadata, "data": {names.POLICY_KEY: text}}, _MERGE)
+        except errors.ApiError as error:
+            if error.status != _CONFLICT:
+                raise
+            self._changed.set()  # the other replica was first: compare again
 
     def _restore(self, copy: views.ConfigMap) -> None:
         text = (copy.data or {}).get(names.POLICY_KEY)
@@ -70,4 +94,5 @@ class LastPolicy:
         else:
             self._store.restore(result)
         fields = {"copy": installed_names.LAST_POLICY, "errors": list(map(str, invalid))}
+        fields["version"] = copy.metadata.annotations.get(_VERSION, "")
         _LOG.warning(message, extra={"fields": fields})
