@@ -92,14 +92,28 @@ async def test_a_missing_right_is_reported_once_with_its_fix(stub, watch, caplog
     assert "you may not list nodes" in fields[0]["fix"]
 
 
-@pytest.mark.parametrize("events", [[], [event("ADDED", {"metadata": 5})]], ids=["closed", "unreadable"])
-async def test_retries_after_a_closed_connection_or_an_unreadable_event_have_growing_pauses(stub, watch, events):
-    stub.lists.append(listing(version=5))
-    stub.watches.append(events)
-    _, cache, _ = watch(longest_pause_seconds=1.0)
-    await cache.until(lambda: cache.replaced == 1)
-    await asyncio.sleep(1.0)  # what is measured is how much happens in it
+FAILURES = {
+    "closed": [],
+    "unreadable": [event("ADDED", {"metadata": 5})],
+    "403": [event("ERROR", status(403, "broken"))],
+    "500": [event("ERROR", status(500, "broken"))],
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_watch_that_fails_keeps_the_cache_and_is_tried_again_with_growing_pauses(stub, watch, caplog, failure):
+    stub.lists.append(listing(node("a"), version=5))
+    stub.watches.append(FAILURES[failure])
+    with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
+        _, cache, restarts = watch(longest_pause_seconds=1.0)
+        await cache.until(lambda: cache.replaced == 1)
+        await asyncio.sleep(1.0)  # what is measured is how much happens in it
     assert len(stub.watched_from()) < 10
+    assert set(cache.objects) == {"a"}
+    alarms = [record.fields for record in caplog.records if "broken" in record.fields.get("error", "")]
+    if failure.isdigit():
+        assert set(restarts) == {failure}
+        assert [bool(alarm["fix"]) for alarm in alarms] == [True], "logged once, with its fix"
 
 
 async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog):

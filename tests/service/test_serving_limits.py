@@ -148,6 +148,23 @@ async def test_a_chunked_body_within_the_limit_is_taken(plain):
     assert (await caller.answer()).body == b"[1,2]"
 
 
+async def test_a_chunked_body_that_does_not_end_gets_413_at_the_limit(plain):
+    for _ in range(2):
+        caller = await plain.open()
+        await caller.send(CHUNKED_HEAD)
+        answering, sent = asyncio.ensure_future(caller.answer()), 0
+        while not answering.done() and sent < 32 << 20:
+            await caller.send(b"100\r\n" + b"x" * 256 + b"\r\n")
+            await asyncio.sleep(0)
+            sent += 256
+        answer = await answering
+        assert (answer.status, bool(reason(answer))) == (413, True)
+        assert sent < 1 << 20
+        await caller.close()
+    await shell.until(lambda: plain.rules.bodies == 0)
+    assert await still_answers(plain)
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -182,7 +199,8 @@ async def test_dripping_one_byte_at_a_time_does_not_move_the_deadline(hasty):
 HALF = b"POST /echo HTT"
 SHORT = shell.head(4) + b"\r\n\r\n"
 WAITING = SHORT.replace(b"/echo", b"/waiting")  # the handler waits
-CHUNKED = SHORT[: SHORT.index(b"Content-Length")] + b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n"
+CHUNKED_HEAD = SHORT[: SHORT.index(b"Content-Length")] + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNKED = CHUNKED_HEAD + b"1\r\n1\r\n0\r\n\r\n"
 WITHOUT_BODY = b"GET /explain/a/b HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\n\r\n"
 
 

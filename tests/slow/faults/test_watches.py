@@ -1,7 +1,5 @@
 """Faults of connections to the API server: streams that are cut, fall silent or do not open; over real sockets."""
 
-import asyncio
-import logging
 import pathlib
 import time
 
@@ -12,29 +10,6 @@ from api_stub import event, listing, node, status
 from proxy import Proxy
 
 from railwright.cluster import reflector
-
-
-def list_errors(caplog) -> list[dict]:
-    return [record.fields for record in caplog.records if record.name == "railwright.cluster"]
-
-
-@pytest.mark.parametrize("code", [403, 500])
-async def test_11_another_error_keeps_the_cache_and_is_reported(fault, stub, watch, caplog, code):
-    broken = [event("ERROR", status(code, "broken"))]
-    stub.lists.extend([listing(node("a"), version=5), listing(node("a"), version=5)])
-    stub.watches.append(broken)
-    with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
-        _, cache, restarts = watch(longest_pause_seconds=30.0)
-        await shell.until(lambda: len(restarts) >= 3)
-        before = len(stub.asked)
-        await asyncio.sleep(1.0)  # what is counted is how much happens in it
-        asked = len(stub.asked) - before
-    assert set(restarts) == {str(code)}
-    assert asked <= 14, "pauses do not grow"
-    assert set(cache.objects) == {"a"}
-    (alarm,) = [record for record in list_errors(caplog) if "broken" in record["error"]]
-    assert alarm["fix"]
-    fault.saw(f"{code}: cache kept, logged once with its fix, {len(restarts)} failures counted, {asked} calls in 1 s")
 
 
 async def test_13_a_half_open_connection_is_noticed_by_its_silence(fault, stub, watch_by):
