@@ -5,24 +5,11 @@ import json
 from plane import api, audit_log, manifests
 from plane import site as sites
 
-INJECTION = "railwright.io/injection"
-
-
-def policy(marker: str) -> str:
-    security = {"capabilities": ["IPC_LOCK"]}
-    return manifests.policy({"ib": manifests.fabric(security=security, env={"MARKER": marker})})
-
-
-POLICY = policy("1")
+POLICY = manifests.policy({"ib": manifests.fabric(security={"capabilities": ["IPC_LOCK"]})})
 
 
 def pod(name: str, *, label: str = "") -> dict:
-    env = [{"name": "A", "value": "1"}]
-    return manifests.pod(name, label, container={"env": env}, schedulerName="nobody")
-
-
-def env(created: dict) -> dict:
-    return {variable["name"]: variable.get("value") for variable in created["spec"]["containers"][0].get("env", [])}
+    return manifests.pod(name, label, schedulerName="nobody")
 
 
 def timeless(created: dict) -> str:
@@ -45,25 +32,6 @@ async def test_a_pod_without_the_label_is_unchanged_and_causes_no_call(plane, na
     without = await plane.api.create(pod("plain"), namespace=namespace)
     await installed.register(namespace)
     assert timeless(with_webhook) == timeless(without)
-
-
-async def test_an_opted_in_pod_is_injected_once(plane, namespace, installed):
-    created = await plane.api.create(pod("in", label="ib"), namespace=namespace)
-    container = created["spec"]["containers"][0]
-    assert container["resources"]["limits"]["nvidia.com/mlx5_0"] == "1"
-    assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
-    assert env(created)["MARKER"] == "1"
-    record = json.loads(created["metadata"]["annotations"][INJECTION])
-    assert record["policy"].startswith("sha256:")
-    # Made again from what it has become: nothing is added twice.
-    container_without_mounts = {
-        key: value for key, value in container.items() if key != "volumeMounts"
-    }  # the token's mount gets a new name each time
-    again = pod("again", label="ib") | {"spec": {**pod("again")["spec"], "containers": [container_without_mounts]}}
-    again["metadata"]["annotations"] = {INJECTION: created["metadata"]["annotations"][INJECTION]}
-    recreated = await plane.api.create(again, namespace=namespace)
-    assert recreated["spec"]["containers"][0]["env"] == container["env"]
-    assert recreated["spec"]["containers"][0]["resources"] == container["resources"]
 
 
 async def test_the_audit_log_has_changes_and_refusals(plane, namespace, installed):

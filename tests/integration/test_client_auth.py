@@ -6,21 +6,22 @@ import asyncio
 
 import aiohttp
 import pytest
-from plane import conditions, gangs
+from plane import conditions, gangs, manifests
 from plane import site as sites
-from test_admission import INJECTION, pod, policy
-from test_kube_scheduler import POLICY, deployment
+from test_admission import POLICY, pod
+
+from railwright.fabric import names
 
 
 async def test_only_the_api_servers_certificate_is_accepted(plane, namespace, site):
     """The plane's API server has the configuration of `railwright certs admission-config`."""
-    await site.policy(policy("1"))
+    await site.policy(POLICY)
     port = plane.parts.port["webhook-with-client-auth"]
     ca = f"--client-ca={plane.certificates.ca}"
     running = await site.start_webhook(f"--listen=127.0.0.1:{port}", ca, "--client-names=kube-apiserver")
     await site.register(namespace)
     made_pod = await plane.api.create(pod("p", label="ib"), namespace=namespace, dry_run=True)
-    assert INJECTION in made_pod["metadata"]["annotations"]
+    assert names.INJECTION in made_pod["metadata"]["annotations"]
 
     url = f"https://127.0.0.1:{port}/mutate/pods"
     with pytest.raises(aiohttp.ClientError):  # without a certificate: a reset, an alert or an end
@@ -32,7 +33,7 @@ async def test_only_the_api_servers_certificate_is_accepted(plane, namespace, si
 
 async def test_each_certificate_opens_only_the_paths_of_its_owner(plane, namespace, nodes, site):
     await nodes.make("free-0", rails=gangs.ONE_EACH)
-    await site.policy(POLICY)
+    await site.policy(gangs.policy())
     certificates = plane.certificates
     callers = (f"--client-ca={certificates.ca}", "--client-names=kube-scheduler", "--volcano-listen=127.0.0.1:0")
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender(*callers, has_tls=True))
@@ -41,7 +42,8 @@ async def test_each_certificate_opens_only_the_paths_of_its_owner(plane, namespa
     entry = gangs.entry(f"https://127.0.0.1:{extender.port}")
     tls = {"caFile": str(certificates.ca), "certFile": str(certificate), "keyFile": str(key)}
     await plane.schedulers.kube({**entry, "enableHTTPS": True, "tlsConfig": tls})
-    await plane.api.create(deployment(1), namespace=namespace)
+    pod = manifests.pod(fabric="rails", limits={"nvidia.com/gpu": 1, "cpu": 1})
+    await plane.api.create(manifests.workload("Deployment", pod, name="serve"), namespace=namespace)
 
     (running,) = await conditions.wait_running(plane.api, namespace, "app=serve", 1)
     answered = await sites.metric(extender, "railwright_requests_total", path="/scheduler/filter", outcome="ok")

@@ -1,4 +1,7 @@
-"""kube-scheduler with the configurations that railwright writes: for kubeadm, and of the chart's own scheduler."""
+"""kube-scheduler with the configurations that railwright writes: for kubeadm, and of the chart's own scheduler.
+
+The shipped example is written as that for kubeadm.
+"""
 
 import base64
 import contextlib

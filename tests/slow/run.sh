@@ -63,7 +63,7 @@ interpreters() {
 
 # What may differ between versions of Kubernetes and Volcano; then all of it that needs no claims, without their API.
 oldest() {
-	local everywhere="check gang kube_scheduler"
+	local everywhere="check gang scheduler_configuration"
 	local more="admission chart claim_shapes claim_templates explain kube_gangs policy rbac seeds workloads"
 	test_release oldest "$everywhere $more" && test_release oldest-without-claims "$everywhere"
 }

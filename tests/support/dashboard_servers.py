@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import api_stub
+import objects_stub
 import processes
 import shell
 import varied_clusters
@@ -86,58 +87,33 @@ def write_small(folder: pathlib.Path) -> "ApiServer":
     """Write a cluster of eight nodes with a gang into a folder, and return an API server with its objects."""
     vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(folder)
-    return ApiServer(vista.objects())
+    return ApiServer(vista.get_lists())
 
 
-_PLURALS = {"Node": "nodes", "Pod": "pods", "PodGroup": "podgroups"}
-
-
-class ApiServer:
+class ApiServer(objects_stub.Objects):
     """An API server with lists, watches without events, and the users in PEOPLE."""
 
-    def __init__(self, objects: list[dict]) -> None:
-        self.by_plural: dict[str, list[dict]] = {}
-        for item in objects:
-            self.by_plural.setdefault(_PLURALS[item["kind"]], []).append(item)
+    def __init__(self, lists: dict[str, list[dict]]) -> None:
+        super().__init__(is_strict=True)
+        self.lists = lists
         self.reviews: list[dict] = []
-        self.forbidden: set[str] = set()
-        self.silent: set[str] = set()  # plurals whose lists are never answered
 
-    async def _get(self, request: web.Request) -> web.StreamResponse:
-        plural = request.path.rpartition("/")[2]
-        if plural in self.forbidden:
-            return api_stub.refuse(403, "Forbidden", f"may not list {plural}")
-        if plural in self.silent:
-            await asyncio.Event().wait()
-        if plural == "podgroups" and "volcano" not in request.path:
-            return api_stub.refuse(404, "NotFound")
-        if "watch" in request.query:
-            answer = web.StreamResponse()
-            await answer.prepare(request)
-            await asyncio.Event().wait()
-        items = self.by_plural.get(plural, [])
-        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
-
-    async def _token(self, request: web.Request) -> web.Response:
-        user = PEOPLE.get((await request.json())["spec"]["token"], "")
-        return web.json_response({"status": {"authenticated": bool(user), "user": {"username": user}}})
-
-    async def _access(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if not request.path.endswith("reviews"):
+            return await super().answer(request)
         spec = (await request.json())["spec"]
+        if request.path.endswith("/tokenreviews"):
+            user = PEOPLE.get(spec["token"], "")
+            return web.json_response({"status": {"authenticated": bool(user), "user": {"username": user}}})
         self.reviews.append(spec)
         may = spec["user"] == "ann" and spec.get("nonResourceAttributes") == {"path": "/dashboard", "verb": "get"}
         return web.json_response({"status": {"allowed": may}})
 
     @contextlib.asynccontextmanager
-    async def open(self, folder: pathlib.Path, port: int = 0) -> AsyncIterator[str]:
+    async def open(self, folder: pathlib.Path) -> AsyncIterator[str]:
         """Serve during a `with` block; yield a kubeconfig."""
-        routes = (
-            web.post("/apis/authentication.k8s.io/v1/tokenreviews", self._token),
-            web.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", self._access),
-            web.get("/{path:.*}", self._get),
-        )
-        async with api_stub.serve_routes(*routes, port=port) as served:
-            yield api_stub.kubeconfig(folder, served)
+        async with objects_stub.serving(self):
+            yield api_stub.kubeconfig(folder, self.port)
 
 
 async def read_until(session: aiohttp.ClientSession, url: str, is_settled: Callable[[dict], Any]) -> dict:

@@ -1,15 +1,15 @@
 """Parsers compared with recorded results of NCCL's libraries and of its extracted sources."""
 
-import json
 import pathlib
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.nccl import integers, lists
 
-VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "data" / "nccl-vectors.json").read_text())
+VECTORS = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "nccl-vectors.yaml").read_text())
 DEVICES = VECTORS["hca_filter"]["devices"]
 
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import sysfs_trees
+import yaml
 from admitting import ROOT
 from preflights import name_rails, read_conf, read_env, run
 
@@ -356,7 +357,7 @@ def test_an_interface_counts_only_while_packets_can_pass(tmp_path, flags, state,
         assert run(tmp_path, "--transport=roce", f"--rail={rail}").code == (not ready)
 
 
-VECTORS = json.loads((ROOT / "tests/data/nccl-vectors.json").read_text())["hca_filter"]
+VECTORS = yaml.safe_load((ROOT / "tests/data/nccl-vectors.yaml").read_text())["hca_filter"]
 
 
 def test_an_hca_list_selects_the_devices_that_nccl_selects():
