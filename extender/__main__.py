@@ -14,7 +14,7 @@ from extender import (
     gang_tracker,
 )
 from extender import state as states
-from railwright.cluster import errors, events, last_policy, sources
+from railwright.cluster import errors, events, sources
 from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.dashboard import application
 from railwright.fabric.overview import gang_assessment, overview_builder, overview_types
@@ -85,8 +85,7 @@ async def serve(options: settings.Settings) -> int:
             client, "railwright-extender", on_result=lambda outcome: counters.events.labels(outcome).inc()
         )
         post = access.limit_reviews(client.post)
-        last = last_policy.LastPolicy(client, origin.store, writes=False)
-        tasks += [poster.run, last.run]
+        tasks.append(poster.run)
     has_volcano_port = options.volcano_listen is not None
     extender_server = server.Server(
         options,

@@ -68,8 +68,8 @@ async def serve(options: settings.Settings) -> int:
             functools.partial(_list_pods, client),
             functools.partial(_may_read_templates, client),
         )
-        last = last_policy.LastPolicy(client, origin.store, writes=True)
-        tasks += [poster.run, controller.run, support.run, last.run]
+        keep_policy = functools.partial(last_policy.write, client, origin.store)
+        tasks += [poster.run, controller.run, support.run, keep_policy]
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", origin.cache_problem)
     service = app.Webhook(state, lambda: origin.store.current, counters, api).build_application()

@@ -53,8 +53,6 @@ class PolicyEvents:
                 self._poster.post(involved, warning=False, reason=IN_FORCE, message="the policy is valid again")
             self._is_invalid = False
             return
-        if store.awaits_copy and config_map is not None:
-            return  # the store reports again once it is known whether a policy is in force
         self._is_invalid = True
         effect = "the last valid policy stays in force" if store.current else "there is no policy in force"
         error_list = "; ".join(str(error) for error in store.errors)

@@ -133,7 +133,7 @@ class PolicyStore:
         self.config_map: views.ConfigMap | None = None
         self.valid = False
         self.errors: tuple[PolicyError, ...] = ()
-        self.awaits_copy = False  # an earlier process may have kept a valid policy, which is not read yet
+        self.last_valid: model.Policy | None = None  # of an earlier process
         self._callbacks: list[Callable[[PolicyStore], None]] = []
 
     def subscribe(self, callback: Callable[["PolicyStore"], None]) -> None:
@@ -141,24 +141,18 @@ class PolicyStore:
         self._callbacks.append(callback)
 
     def take(self, result: model.Policy | Rejected) -> None:
-        """Put a valid policy in force. For a rejected one the last valid policy stays, and `valid` is False."""
+        """Put a valid policy in force. For a rejected one the last valid policy stays, and `valid` is False.
+
+        That of an earlier process counts only for a policy that exists.
+        """
         if isinstance(result, Rejected):
             self.valid, self.errors = False, result.errors
+            if self.current is None and self.config_map is not None:
+                self.current = self.last_valid
         else:
             self.current, self.valid, self.errors = result, True, ()
-        self._notify()
-
-    def restore(self, policy: model.Policy) -> None:
-        """Put the last valid policy of an earlier process in force, if there is none and the present one is invalid."""
-        if self.current is None and not self.valid:
-            self.current = policy
-            self._notify()
-
-    def end_wait_for_copy(self) -> None:
-        """Record that the copy was read, or that it cannot be. Call the subscribers if the policy is invalid."""
-        self.awaits_copy = False
-        if not self.valid:
-            self._notify()
+        for callback in self._callbacks:
+            callback(self)
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
         """Take the ConfigMap, or record that there is none: the last valid policy stays, and `valid` is False."""
@@ -177,10 +171,6 @@ class PolicyStore:
     def remove(self, _: views.ConfigMap) -> None:
         """Record that the ConfigMap was deleted."""
         self.replace([])
-
-    def _notify(self) -> None:
-        for callback in self._callbacks:
-            callback(self)
 
 
 # --- manifests of a policy ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from railwright.cluster import client as clients
-from railwright.cluster import policies, resources, sinks, snapshots
+from railwright.cluster import last_policy, policies, resources, sinks, snapshots
 from railwright.cluster import reflector as reflectors
 from railwright.fabric import text
 
@@ -203,6 +203,8 @@ class Sources:
     async def _watch(self, spec: reflectors.WatchSpec, count_failure: reflectors.CountFailure) -> None:
         """Watch a kind while the policy in force needs it. Afterwards its objects are removed."""
         assert self.client is not None  # noqa: S101 - only called with a client
+        if spec.kind is resources.POLICY:  # before the policy: if that is invalid, a server needs both
+            self.store.last_valid = await last_policy.read(self.client)
         changed = asyncio.Event()
         self.store.subscribe(lambda _: changed.set())
 

@@ -10,23 +10,25 @@ from railwright.fabric import views
 from webhook import object_events
 
 GOOD = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp}}\n"
-BAD = GOOD.replace("tcp", "tpc")
+BAD, OTHER = GOOD.replace("tcp", "tpc"), GOOD.replace("f:", "g:")
 
 
 class ApiServer:
-    """The ConfigMap with the copy, None without one."""
+    """The ConfigMap with the copy. `refused` are the errors of the next requests to read it."""
 
-    def __init__(self, text: str = "", version: str = "", uid: str = "u") -> None:
-        stated = {"railwright.io/policy-version": version, "railwright.io/policy-uid": uid}
-        annotations = stated if version else {}
+    host = "http://127.0.0.1"
+
+    def __init__(self, text: str = "", version: str = "", uid: str = "u", refused: tuple[int, ...] = ()) -> None:
+        annotations = {"railwright.io/policy-version": version, "railwright.io/policy-uid": uid} if version else {}
         data = {"policy.yaml": text} if text else None
-        self.copy: dict | None = {"metadata": {"resourceVersion": "1", "annotations": annotations}, "data": data}
+        self.copy: dict = {"metadata": {"resourceVersion": "1", "annotations": annotations}, "data": data}
+        self.refused = list(refused)
         self.written: list[tuple[str, str]] = []
         self.conflicts = 0
 
     async def get(self, path: str) -> bytes:
-        if self.copy is None:
-            raise errors.ApiError(404, "NotFound", "", path)
+        if self.refused:
+            raise errors.ApiError(self.refused.pop(0), "", "", path)
         return json.dumps(self.copy).encode()
 
     async def patch(self, path: str, body: dict, content_type: str) -> bytes:
@@ -42,32 +44,44 @@ class ApiServer:
         return b"{}"
 
 
-class Server:
-    """A server that watches the policy."""
+def build_config_map(text: str, version: str = "9", uid: str = "u") -> views.ConfigMap:
+    metadata = views.ObjectMeta(name="railwright-policy", uid=uid, resource_version=version)
+    return views.ConfigMap(metadata=metadata, data={"policy.yaml": text})
 
-    def __init__(self, cluster: ApiServer, *, writes: bool = True) -> None:
-        self.store = policies.PolicyStore()
-        self.last = last_policy.LastPolicy(cluster, self.store, writes=writes)
 
-    async def see(self, text: str | None, version: str = "9", uid: str = "u") -> None:
-        """Pass a version of the policy to the copier, and run it."""
-        metadata = views.ObjectMeta(name="railwright-policy", uid=uid, resource_version=version)
-        self.store.replace([] if text is None else [views.ConfigMap(metadata=metadata, data={"policy.yaml": text})])
-        task = asyncio.create_task(self.last.run())
-        for _ in range(20):
-            await asyncio.sleep(0)
-        task.cancel()
+async def start(cluster: ApiServer, text: str | None) -> policies.PolicyStore:
+    """Return the store of a server that has started while the policy has this text; None without a policy."""
+    store = policies.PolicyStore()
+    store.last_valid = await last_policy.read(cluster)
+    store.replace([] if text is None else [build_config_map(text)])
+    return store
 
 
 async def test_a_server_that_starts_with_an_invalid_policy_uses_the_last_valid_one():
-    server = Server(ApiServer(GOOD, "7"), writes=False)
-    await server.see(BAD)
-    assert server.store.current.digest == policies.read(GOOD).digest
-    assert not server.store.valid
-    assert "f.transport" in str(server.store.errors[0]), "what is wrong is still told"
-    other = GOOD.replace("f:", "g:")
-    await server.see(other)
-    assert (server.store.current.digest, server.store.valid) == (policies.read(other).digest, True)
+    store = await start(ApiServer(GOOD), BAD)
+    assert store.current.digest == policies.read(GOOD).digest
+    assert not store.valid
+    assert "f.transport" in str(store.errors[0]), "what is wrong is still told"
+    store.upsert(build_config_map(OTHER))
+    assert (store.current.digest, store.valid) == (policies.read(OTHER).digest, True)
+
+
+@pytest.mark.parametrize("text", [None, OTHER])
+async def test_the_copy_is_not_used_for_a_policy_that_was_deleted_or_is_valid(text):
+    store = await start(ApiServer(GOOD), text)
+    assert store.current is None if text is None else "g" in store.current.document.fabrics
+
+
+@pytest.mark.parametrize(
+    "cluster", [ApiServer(), ApiServer(BAD), ApiServer(GOOD, refused=(404,)), ApiServer(GOOD, refused=(403,))]
+)
+async def test_without_a_valid_copy_that_can_be_read_no_policy_is_in_force(cluster):
+    assert (await start(cluster, BAD)).current is None
+
+
+async def test_the_copy_is_read_again_until_the_api_server_answers(monkeypatch):
+    monkeypatch.setattr(last_policy, "_READ_AGAIN_SECONDS", 0.0)
+    assert (await start(ApiServer(GOOD, refused=(503, 429)), BAD)).current is not None
 
 
 class Poster:
@@ -85,76 +99,54 @@ class Poster:
     [(GOOD, "the last valid policy stays in force"), (BAD, "there is no policy in force")],
 )
 async def test_after_a_restart_an_invalid_policy_has_one_event_which_says_what_is_in_force(copy, effect):
-    server, poster = Server(ApiServer(copy, "7")), Poster()
-    object_events.PolicyEvents(poster, server.store)
-    await server.see(BAD)
+    store, poster = policies.PolicyStore(), Poster()
+    store.last_valid = await last_policy.read(ApiServer(copy))
+    object_events.PolicyEvents(poster, store)
+    store.upsert(build_config_map(BAD))
     assert poster.messages == [effect]
 
 
-@pytest.mark.parametrize("status", [404, 403])
-async def test_without_a_copy_that_can_be_read_an_invalid_policy_has_one_event(status):
-    class Unreadable(ApiServer):
-        async def get(self, path: str) -> bytes:
-            raise errors.ApiError(status, "", "", path)
-
-    server, poster = Server(Unreadable()), Poster()
-    object_events.PolicyEvents(poster, server.store)
-    await server.see(BAD)
-    assert poster.messages == ["there is no policy in force"]
-
-
-@pytest.mark.parametrize("text", [None, GOOD])
-async def test_the_copy_is_not_used_for_a_policy_that_was_deleted_or_is_valid(text):
-    server = Server(ApiServer(GOOD.replace("f:", "old:"), "7"))
-    await server.see(text)
-    assert server.store.current is None if text is None else "f" in server.store.current.document.fabrics
+async def write(cluster: ApiServer, *seen: views.ConfigMap) -> None:
+    """Run a webhook that sees these versions of the policy."""
+    store = policies.PolicyStore()
+    writing = asyncio.create_task(last_policy.write(cluster, store))
+    for config_map in seen:
+        store.upsert(config_map)
+        for _ in range(20):
+            await asyncio.sleep(0)
+    writing.cancel()
 
 
-async def test_a_policy_that_becomes_valid_while_the_copy_is_read_is_not_called_invalid(caplog):
-    class Corrected(ApiServer):
-        async def get(self, path: str) -> bytes:
-            if not server.store.valid:
-                metadata = views.ObjectMeta(name="railwright-policy", uid="u", resource_version="10")
-                server.store.upsert(views.ConfigMap(metadata=metadata, data={"policy.yaml": GOOD}))
-            return await super().get(path)
-
-    cluster = Corrected(GOOD.replace("f:", "old:"), "7")
-    server = Server(cluster)
-    await server.see(BAD)
-    assert caplog.records == []
-    assert cluster.written == [("10", GOOD)]
-
-
-async def test_a_valid_policy_is_stored_once_and_an_invalid_one_never():
-    cluster = ApiServer()
-    await Server(cluster).see(GOOD, "9")
+async def test_a_valid_policy_is_stored_once_and_an_invalid_one_never(monkeypatch):
+    monkeypatch.setattr(last_policy, "_WRITE_AGAIN_SECONDS", 0.0)
+    cluster = ApiServer(refused=(503,))
+    await write(cluster, build_config_map(GOOD, "9"))
     assert cluster.written == [("9", GOOD)]
     cluster.copy["metadata"]["resourceVersion"] = "2"
-    await Server(cluster).see(GOOD, "10")
-    await Server(cluster).see(BAD, "11")
-    await Server(cluster, writes=False).see(GOOD.replace("f:", "g:"), "12")
+    await write(cluster, build_config_map(GOOD, "10"), build_config_map(BAD, "11"))
     assert len(cluster.written) == 1
 
 
 async def test_a_replica_that_lags_behind_does_not_replace_a_newer_copy():
     cluster = ApiServer(GOOD, "100")
-    await Server(cluster).see(GOOD.replace("f:", "g:"), "99")
+    await write(cluster, build_config_map(OTHER, "99"))
     assert cluster.written == []
-    await Server(cluster).see(GOOD.replace("f:", "g:"), "101")
+    await write(cluster, build_config_map(OTHER, "101"))
     assert [version for version, _ in cluster.written] == ["101"]
 
 
 async def test_a_copy_of_another_object_is_replaced_whatever_its_version():
     for uid in ("of-a-backup", ""):
         cluster = ApiServer(GOOD, "90000000", uid)
-        await Server(cluster).see(GOOD.replace("f:", "g:"), "99", uid="now")
-        assert cluster.written == [("99", GOOD.replace("f:", "g:"))]
-        await Server(cluster).see(GOOD, "98", uid="now")
+        await write(cluster, build_config_map(OTHER, "99", "now"))
+        assert cluster.written == [("99", OTHER)]
+        cluster.copy["metadata"]["resourceVersion"] = "2"
+        await write(cluster, build_config_map(GOOD, "98", "now"))
         assert len(cluster.written) == 1
 
 
 async def test_a_replica_whose_write_conflicts_compares_again():
     cluster = ApiServer()
     cluster.conflicts = 1
-    await Server(cluster).see(GOOD)
+    await write(cluster, build_config_map(GOOD))
     assert len(cluster.written) == 1
