@@ -142,7 +142,7 @@ async def test_a_healthy_installation_passes(installed):
     answer = await installed.until(set())
     assert answer["ok"] is True
     states = {row["check"]: row["state"] for row in answer["checks"]}
-    examined = {"dry-run", "ca-bundle", "webhook-replicas", "volcano-configuration", "uninjected"}
+    examined = {"dry-run", "ca-bundle", "replicas", "volcano-configuration", "uninjected"}
     assert {states[check] for check in examined} == {"ok"}
     skipped = {check for check, state in states.items() if state == "skip"}
     not_here = {"kube-scheduler-configuration", "node-shapes"}

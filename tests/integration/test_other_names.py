@@ -11,7 +11,7 @@ NAMESPACE, NAME = "fabrics", "net"
 # No scheduler is configured for it, nodes have no labels of leaves, and each server has one replica on the plane.
 UNRELATED = {
     "volcano-configuration",
-    "webhook-replicas",
+    "replicas",
 }
 POLICY = manifests.policy({"ib": manifests.fabric()}, defaultFabric="ib")
 LABELS = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/component": "webhook"}
@@ -63,7 +63,7 @@ async def test_an_installation_under_another_name_works(plane, nodes, tmp_path):
         unexpected = {name: row for name, row in rows.items() if row["state"] in ("warn", "fail")}
         assert not unexpected.keys() - UNRELATED, unexpected
         assert code == 0, unexpected
-        for name in ("installed", "ca-bundle", "extender-replicas"):
+        for name in ("installed", "ca-bundle", "replicas"):
             assert rows[name]["state"] == "ok", rows[name]
         assert rows["dry-run"]["state"] in ("ok", "skip"), rows["dry-run"]
         code, by_labels = await commands.check(plane)

@@ -125,13 +125,13 @@ async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installa
     statuses = [deployment.pop("status") for deployment in installation.trees["deployments"]]
     process = await start(installation, "--wait", "60", "-v")
     async with asyncio.timeout(shell.PATIENCE):
-        assert await process.stderr.readline() == b"railwright: waiting for webhook-replicas, extender-replicas\n"
+        assert await process.stderr.readline() == b"railwright: waiting for replicas\n"
     for deployment, status in zip(installation.trees["deployments"], statuses, strict=True):
         deployment["status"] = status
     code, out, _ = await processes.finish(process)
     assert code == 0
     assert out.count("√ API server answers") == 1
-    assert "Webhook is ready, with at least two replicas" in out
+    assert "Webhook and extender are ready" in out
     assert "failed" not in out
 
 

@@ -5,7 +5,7 @@ import importlib.resources
 import json
 import re
 import urllib.parse
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import rows
@@ -26,7 +26,9 @@ from railwright.cli.checking.snapshots import (
     require,
 )
 from railwright.cluster import installed_names, policies
-from railwright.fabric import intent, names, text
+from railwright.fabric import intent, names, text, views
+from railwright.fabric.injection import facts, opt_in
+from railwright.fabric.reasons import reason as reasons
 
 GROUP = "admission"
 
@@ -153,16 +155,17 @@ def _list_fields(hook: _Hook) -> Mapping[str, set[str]]:
 
 
 _CONFIGMAP = f"ConfigMap {POLICY}"
+_ENFORCE = f"set `mode: enforce`, or remove the key: {rows.EDIT_POLICY}"
 _MAX_ERRORS = 20  # errors printed; a user with more fixes these first
 
 
 @row(rows.CREATE_POLICY)
 def check_policy(snapshot: Snapshot) -> Assessment:
-    """Policy exists and is valid.
+    """Policy exists, is valid and is enforced.
 
     You create ConfigMap `railwright-policy` with the key `policy.yaml`; no installation method includes one. Without it
     no server becomes ready, and opted-in pods are rejected. Servers never use an invalid policy: they keep the last
-    valid one, which ConfigMap `railwright-last-policy` has for those that restart.
+    valid one, which ConfigMap `railwright-last-policy` has for those that restart. Warns in mode `warn`.
     """
     configmap, result = snapshot.find("policy"), snapshot.policy_result
     if configmap is None:
@@ -174,6 +177,8 @@ def check_policy(snapshot: Snapshot) -> Assessment:
     if isinstance(result, policies.Rejected):
         validate = f"{rows.EDIT_POLICY}; to validate it first: railwright policy validate FILE"
         return fail("\n".join(map(str, result.errors[:_MAX_ERRORS])), validate)
+    if not intent.is_enforced(result.document):
+        return warn("it is in mode warn: opted-in pods are admitted unchanged, with a warning", _ENFORCE)
     fabrics = snapshot.fabrics
     return ok(f"{_CONFIGMAP}, {text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
 
@@ -188,25 +193,19 @@ def check_namespace_labels(snapshot: Snapshot) -> Assessment:
     Otherwise all their pods with accelerators are rejected.
     """
     policy = snapshot.require_policy()
-    problems: dict[str, str] = {}
-    opted_in = 0
+    resources = views.ResourceRequirements(limits_or_none={snapshot.accelerators[0]: "1"})
+    pod = views.Pod(spec=views.PodSpec(containers_or_none=[views.Container(name="any", resources=resources)]))
+    opted_in, problems = 0, {}
     for namespace, labels in snapshot.namespace_labels.items():
-        label = labels.get(names.FABRIC)
-        if label is None or label == names.FABRIC_NONE:
-            continue
-        opted_in += 1
-        name = intent.resolve_default(label, policy)
-        if not name:
-            problems[namespace] = f"{namespace} names {label!r}, but the policy has no defaultFabric"
-        elif name not in policy.fabrics:
-            problems[namespace] = f"{namespace} names {label!r}, which is not a fabric of the policy"
-        elif not policy.fabrics[name].allows_namespace(labels):
-            problems[namespace] = f"{namespace} may not use fabric {name}: its labels do not match `namespaces`"
+        try:
+            fabric = opt_in.find_fabric(pod, policy, facts.ClusterFacts(namespace, labels))
+        except reasons.RefusedError as error:
+            problems[namespace] = error.message
+        else:
+            opted_in += fabric is not None
     good = text.format_count(opted_in, "opted-in namespace") if opted_in else "no namespace opts in as a whole"
-    known = text.join_first(policy.fabrics, 5)
-    sentence = f"{{}}: its pods with accelerators are rejected; fabrics: {known}"
-    bad = functools.partial(fail, fix=_LABEL_NAMESPACE.format(" ".join(problems)))
-    return assess_problems(problems.values(), good, sentence, bad=bad)
+    fix = _LABEL_NAMESPACE.format(" ".join(problems))
+    return assess_problems(problems.values(), good, bad=functools.partial(fail, fix=fix))
 
 
 _INJECTED = f"{installed_names.INSTALLATION}-injected"  # manifests/base/admission-policy.yaml
@@ -221,6 +220,9 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
 
     The ValidatingAdmissionPolicies that reject opted-in pods without an injection record are bound with `Deny`, and
     list the policy's accelerators. An installation may leave them out (`admissionPolicy.mode: Off`).
+
+    Fails if they are bound with `Deny` while the policy is in mode `warn`: opted-in pods have no injection record then.
+    Instead of the chart's value, the label `railwright.io/uninjected: warn` lets the pods of one namespace pass.
     """
     own = {get_name(policy): policy for policy in snapshot.get_all("admission-policies") if _is_ours(policy)}
     if not own:
@@ -228,8 +230,17 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
             "no ValidatingAdmissionPolicy of railwright (chart value admissionPolicy.mode): labelled pods run without "
             "their network while webhooks are removed or set to `failurePolicy: Ignore`"
         )
-    snapshot.require("admission-bindings")
-    actions = _list_actions(snapshot)
+    actions: dict[str, set[str]] = {}  # of each policy that has a binding
+    for binding in snapshot.get_all("admission-bindings"):
+        policy_actions = actions.setdefault(str(get_path(binding, "spec", "policyName")), set())
+        policy_actions.update(get_list(binding, "spec", "validationActions"))
+    if snapshot.policy and not intent.is_enforced(snapshot.policy):
+        if any("Deny" in actions.get(name, ()) for name in own):
+            return fail(
+                "the admission policies deny opted-in pods, because mode warn adds no record",
+                f"{_ENFORCE}. Until then let opted-in pods pass: {{apply admissionPolicy.mode=Warn}}",
+            )
+        return ok("opted-in pods pass, as mode warn needs it")
     unbound = text.join_first((name for name in own if name not in actions), 5)
     if unbound and snapshot.has_copy:
         return fail(rows.DISABLED if snapshot.is_disabled else rows.COPY_LEFT, rows.ENABLE)
@@ -238,15 +249,6 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")
     return _compare_accelerators(snapshot, own.get(_BY_NAMESPACE)) or ok(text.join_first(own, 5))
-
-
-def _list_actions(snapshot: Snapshot) -> Mapping[str, Collection[str]]:
-    """Return the actions of each ValidatingAdmissionPolicy that has a binding."""
-    actions: dict[str, set[str]] = {}
-    for binding in snapshot.peek("admission-bindings"):
-        policy_actions = actions.setdefault(str(get_path(binding, "spec", "policyName")), set())
-        policy_actions.update(get_list(binding, "spec", "validationActions"))
-    return actions
 
 
 def _compare_accelerators(snapshot: Snapshot, guard: Any) -> Assessment | None:
@@ -270,24 +272,3 @@ def _is_ours(policy: Any) -> bool:
     name, labels = get_name(policy), get_map(policy, "metadata", "labels")
     is_labelled = labels.get("app.kubernetes.io/part-of") == "railwright"
     return is_labelled or name.startswith("railwright") or name.endswith(names.DOMAIN)
-
-
-_ENFORCE = f"set `mode: enforce`, or remove the key: {rows.EDIT_POLICY}"
-
-
-@row(_ENFORCE)
-def check_warn_mode(snapshot: Snapshot) -> Assessment:
-    """The policy is enforced.
-
-    Warns in mode `warn`. Fails if the ValidatingAdmissionPolicies are bound with `Deny`: they reject an opted-in pod
-    without an injection record, and in this mode a pod has none. Instead of the chart's value, the label
-    `railwright.io/uninjected: warn` lets the pods of one namespace pass.
-    """
-    if intent.is_enforced(snapshot.require_policy()):
-        return ok()
-    if "Deny" in _list_actions(snapshot).get(_INJECTED, ()):
-        return fail(
-            "the admission policies deny opted-in pods, because mode warn adds no record",
-            f"{_ENFORCE}. Until then let opted-in pods pass: {{apply admissionPolicy.mode=Warn}}",
-        )
-    return warn("opted-in pods are admitted unchanged, with a warning")

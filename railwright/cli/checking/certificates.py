@@ -6,7 +6,6 @@ Without permission to read Secrets, only the caBundle is checked.
 import base64
 import datetime as dt
 import urllib.parse
-from collections.abc import Iterable
 
 from cryptography import x509
 
@@ -35,40 +34,29 @@ _ROTATE = f"railwright certs rotate (cert-manager: kubectl -n {NAMESPACE} descri
 _READ_LOG = f"railwright certs rotate; the log says why rotation failed: kubectl -n {NAMESPACE} logs deployment/{CERTS}"
 
 
-@row(_ROTATE)
-def check_webhook_certificate(snapshot: Snapshot) -> Assessment:
-    """Webhook certificate is valid.
+@row(_ROTATE, each=lambda _: {WEBHOOK: WEBHOOK, EXTENDER: EXTENDER})
+def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
+    """Certificates of webhook and extender are valid.
 
-    The Secret `railwright-webhook-tls` exists and contains a certificate and its private key. A key of another
-    certificate comes from manual edits or from two writers; servers keep the last valid pair until they restart.
+    The Secrets `railwright-webhook-tls` and `railwright-extender-tls` exist and contain a certificate and its private
+    key. A key of another certificate comes from manual edits or from two writers; servers keep the last valid pair
+    until they restart. Skipped for an extender that serves plain HTTP for Volcano.
 
-    The certificate covers the host that the API server calls: `railwright-webhook.NAMESPACE.svc`, or the host of the
-    URL. Otherwise every call fails with `x509: certificate is valid for ...`.
+    A certificate covers the host that callers use: `railwright-webhook.NAMESPACE.svc`, or the host of the URL that the
+    API server calls, and `railwright-extender.NAMESPACE.svc`. Otherwise every call fails with `x509: certificate is
+    valid for ...`.
 
-    The certificate is valid now. Warns if less than a third of its validity is left: rotation should have renewed it by
+    A certificate is valid now. Warns if less than a third of its validity is left: rotation should have renewed it by
     then.
     """
-    urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks or ({},)]
+    urls = [""]
+    if server == EXTENDER:
+        options = read_options(installation.get_deployment(snapshot, EXTENDER))
+        require("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
+    elif snapshot.hooks:
+        urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks]
     # the API server sends the Service's DNS name by SNI; the row entries-match reports other Services
-    service = f"{WEBHOOK}.{NAMESPACE}.svc"
-    return _check_certificate(
-        snapshot, WEBHOOK, [urllib.parse.urlsplit(url).hostname or url if url else service for url in urls]
-    )
-
-
-@row(_ROTATE)
-def check_extender_certificate(snapshot: Snapshot) -> Assessment:
-    """Extender certificate is valid.
-
-    As webhook-certificate, for `railwright-extender-tls` and the host `railwright-extender.NAMESPACE.svc`. Skipped if
-    the extender serves plain HTTP for Volcano.
-    """
-    options = read_options(installation.get_deployment(snapshot, EXTENDER))
-    require("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
-    return _check_certificate(snapshot, EXTENDER, [f"{EXTENDER}.{NAMESPACE}.svc"])
-
-
-def _check_certificate(snapshot: Snapshot, server: str, hosts: Iterable[str]) -> Assessment:
+    hosts = [urllib.parse.urlsplit(url).hostname or url if url else f"{server}.{NAMESPACE}.svc" for url in urls]
     secret, name = snapshot.find(f"{server}-secret"), snapshots.SECRETS[server]
     pair = secret.read_pair() if secret else None
     if pair is None:
@@ -103,7 +91,7 @@ def _check_certificate(snapshot: Snapshot, server: str, hosts: Iterable[str]) ->
 @row(
     f"{_WAIT}railwright certs rotate (it fills caBundle and replaces a CA in two steps; with cert-manager, cainjector "
     "fills caBundle)",
-    after="webhook-certificate",
+    after=f"certificates/{WEBHOOK}",
 )
 def check_ca_bundle(snapshot: Snapshot) -> Assessment:
     """Every caBundle verifies the webhook certificate.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from railwright.cli.checking import rows, snapshots
-from railwright.cli.checking.rows import Assessment, State, fail, ok, row, skip, warn
+from railwright.cli.checking.rows import Assessment, fail, ok, row, skip, warn
 from railwright.cli.checking.snapshots import (
     CERTS,
     EXTENDER,
@@ -89,23 +89,46 @@ def check_installed(snapshot: Snapshot) -> Assessment:
     return ok(f"{NAMESPACE}; other commands find this namespace by: export {variables}")
 
 
-@row(f"kubectl -n {NAMESPACE} logs deployment/{WEBHOOK}")
-def check_webhook_replicas(snapshot: Snapshot) -> Assessment:
-    """Webhook is ready, with at least two replicas.
+@row(f"kubectl -n {NAMESPACE} describe pods", each=lambda _: {WEBHOOK: WEBHOOK, EXTENDER: EXTENDER})
+def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
+    """Webhook and extender are ready, the webhook with at least two replicas.
 
     The detail quotes kubelet or the scheduler. A running pod that is not ready reports the reason on `/readyz` and in
-    its log. Warns about one replica: opted-in pods cannot be created while it restarts or its node is drained.
+    its log. Warns about one replica of the webhook: opted-in pods cannot be created while it restarts or its node is
+    drained. Without the extender pods are still injected, but the scheduler alone places them.
     """
-    deployment = get_deployment(snapshot, WEBHOOK)
-    readiness = check_replicas(snapshot, deployment)
-    if readiness.state is not State.OK:
-        return readiness
-    if (get_path(deployment, "spec", "replicas") or 1) < 2:
-        return warn(
-            "1 replica: opted-in pods cannot be created while the webhook restarts or its node is drained",
-            f"kubectl -n {NAMESPACE} scale deployment {WEBHOOK} --replicas=2",
-        )
-    return ok(readiness.detail)
+    deployment = get_deployment(snapshot, server)
+    desired = get_path(deployment, "spec", "replicas")
+    desired = 1 if desired is None else int(desired)
+    ready = int(get_path(deployment, "status", "readyReplicas") or 0)
+    scale = f"kubectl -n {NAMESPACE} scale deployment {server} --replicas=2"
+    if desired == 0:
+        return fail("scaled to 0", scale)
+    if ready < desired:
+        pods = snapshot.list_server_pods(server)
+        reasons = [f"{get_path(pod, 'metadata', 'name')}: {why}" for pod in pods for why in _find_reasons(pod)]
+        detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
+        if not snapshot.peek("policy") and "policy" not in snapshot.unread:
+            missing = f"ConfigMap {snapshots.POLICY} does not exist"
+            return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
+        labels = get_map(deployment, "spec", "selector", "matchLabels")
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}")
+    if desired == 1 and server == WEBHOOK:
+        return warn("1 replica: opted-in pods cannot be created while it restarts or its node is drained", scale)
+    return ok(f"{ready} of {desired}")
+
+
+def _find_reasons(pod: Any) -> Iterator[str]:
+    """Yield the reasons why a pod is not ready, as kubelet or the scheduler reports them."""
+    for container in get_list(pod, "status", "containerStatuses"):
+        if waiting := get_path(container, "state", "waiting"):
+            yield ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+    for condition in get_list(pod, "status", "conditions"):
+        is_false = condition.get("type") in ("PodScheduled", "Ready") and condition.get("status") == "False"
+        if is_false and condition.get("message"):
+            yield str(condition["message"])
+            return
 
 
 @row("install the CLI of the cluster's release, or upgrade the cluster: {apply}")
@@ -130,39 +153,3 @@ def get_deployment(snapshot: Snapshot, server: str) -> Any:
     """Return the Deployment of a server. Raise SkipError if it does not exist, or could not be read."""
     effect = ": gangs are placed without railwright" if server == EXTENDER else ""
     return require(snapshot.find("deployments", server), f"Deployment {server} is not installed{effect}")
-
-
-def check_replicas(snapshot: Snapshot, deployment: Any) -> Assessment:
-    """Check that all replicas are ready. The detail names the reasons in the status of their pods."""
-    name, desired = get_path(deployment, "metadata", "name"), get_path(deployment, "spec", "replicas")
-    desired = 1 if desired is None else int(desired)
-    ready = int(get_path(deployment, "status", "readyReplicas") or 0)
-    if desired == 0:
-        return fail("scaled to 0", f"kubectl -n {NAMESPACE} scale deployment {name} --replicas=2")
-    if ready >= desired:
-        return ok(f"{ready} of {desired}")
-    reasons = [
-        f"{get_path(pod, 'metadata', 'name')}: {why}"
-        for pod in snapshot.list_server_pods(name)
-        for why in _find_reasons(pod)
-    ]
-    detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
-    has_policy = snapshot.peek("policy") or "policy" in snapshot.unread
-    if not has_policy and name in (WEBHOOK, EXTENDER):
-        missing = f"ConfigMap {snapshots.POLICY} does not exist"
-        return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
-    labels = get_map(deployment, "spec", "selector", "matchLabels")
-    selector = ",".join(f"{key}={value}" for key, value in labels.items())
-    return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}")
-
-
-def _find_reasons(pod: Any) -> Iterator[str]:
-    """Yield the reasons why a pod is not ready, as kubelet or the scheduler reports them."""
-    for container in get_list(pod, "status", "containerStatuses"):
-        if waiting := get_path(container, "state", "waiting"):
-            yield ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-    for condition in get_list(pod, "status", "conditions"):
-        is_false = condition.get("type") in ("PodScheduled", "Ready") and condition.get("status") == "False"
-        if is_false and condition.get("message"):
-            yield str(condition["message"])
-            return

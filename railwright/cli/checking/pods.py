@@ -84,7 +84,7 @@ def _list_dry_runs(snapshot: Snapshot) -> Mapping[str, DryRun]:
     f"the detail is the API server's error; the webhook's log has more: kubectl -n {NAMESPACE} logs "
     f"deployment/{WEBHOOK}",
     each=_list_dry_runs,
-    after="webhook-replicas webhook-certificate ca-bundle entries-complete entries-match policy rail-networks",
+    after=f"replicas/{WEBHOOK} certificates/{WEBHOOK} ca-bundle entries-complete entries-match policy rail-networks",
 )
 def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
     """A dry-run pod gets its network, by the policy in force.
@@ -149,7 +149,7 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
         for pod in all_pods
         if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
     ]
-    if missing and _is_enforced(snapshot):  # otherwise the row warn-mode says so
+    if missing and _is_enforced(snapshot):  # otherwise the row policy says so
         return fail(
             f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}",
             f"{rows.ENABLE}; then {_CREATE_AGAIN}" if snapshot.is_disabled else "",

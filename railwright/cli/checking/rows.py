@@ -77,7 +77,7 @@ def row(
 ) -> Callable[[Callable[..., Assessment]], Row]:
     """Turn a function `check_ANCHOR` into a row, named by the first line of its docstring.
 
-    The names in `after` are separated by blanks.
+    The names in `after` are separated by blanks. ANCHOR/SUBJECT waits for one subject of a row.
     """
 
     def build(assess: Callable[..., Assessment]) -> Row:
@@ -113,8 +113,10 @@ def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
     for group, item in ((group, item) for group, rows in groups.items() for item in rows):
         blocker = next((blocked_by[anchor] for anchor in (*FATAL, *item.after) if anchor in blocked_by), "")
         assessments = [("", skip(f"fix {blocker} first"))] if blocker else [*_assess(item, snapshot)]
-        if blocker or any(assessment.state is State.FAIL for _, assessment in assessments):
+        failed = [subject for subject, assessment in assessments if assessment.state is State.FAIL]
+        if blocker or failed:
             blocked_by[item.anchor] = blocker or item.anchor
+        blocked_by |= {f"{item.anchor}/{subject}": item.anchor for subject in failed}
         for subject, outcome in assessments:
             hint = fill_placeholders(outcome.fix or item.fix, deployments) if outcome.state in PROBLEMS else ""
             yield Result(

@@ -45,15 +45,6 @@ _UNREACHED = (
 _COMPARED = ("filterVerb", "prioritizeVerb", "nodeCacheCapable", "ignorable")  # of a KubeSchedulerConfiguration
 
 
-@row(f"kubectl -n {NAMESPACE} logs deployment/{EXTENDER}")
-def check_extender_replicas(snapshot: Snapshot) -> Assessment:
-    """Extender is installed and ready.
-
-    Each replica answers schedulers. Without it pods are still injected, but the scheduler alone places them.
-    """
-    return installation.check_replicas(snapshot, installation.get_deployment(snapshot, EXTENDER))
-
-
 def _find_unmanaged(snapshot: Snapshot, managed: Sequence[str]) -> str:
     """Return the policy's resources that are missing in a list of managed resources, "" if none is."""
     fabrics = {name: fabric for name, fabric in nodes.list_fabrics(snapshot).items() if not fabric.claims}

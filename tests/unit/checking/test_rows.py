@@ -205,7 +205,7 @@ OUTCOMES = [
     (guard_another_accelerator, "admission-policy", "warn", "lists nvidia.com/gpu, which is no accelerator"),
     (edit_policy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
      "admission-policy", "warn", "amd.com/gpu"),
-    (drop("deployments", EXTENDER), "extender-replicas", "skip", "gangs are placed without railwright"),
+    (drop("deployments", EXTENDER), "replicas", "skip", "gangs are placed without railwright"),
     (installations.add_claims, "claim-devices", "ok", "3 nodes, 2 rails"),
     (installations.add_claims, "claim-pairs", "ok", "3 nodes, by resource.kubernetes.io/pcieRoot"),
     (lambda trees: trees["pods"].append(
@@ -297,7 +297,7 @@ def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_sk
     for source in forbidden:
         trees[source].clear()
     by_check = {result.check: result for result in assess_trees(trees, unread=forbidden)}
-    assert by_check["webhook-certificate"].state is rows.State.SKIP
+    assert by_check["certificates"].state is rows.State.SKIP
     assert (by_check["ca-bundle"].state, by_check["ca-bundle"].unread) == (rows.State.SKIP, True)
     assert by_check["ca-bundle"].detail == "you may not get secrets"
     find_hook(trees, "pods.railwright.io")["clientConfig"]["caBundle"] = "eA=="
@@ -328,14 +328,12 @@ def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, sta
     assert list_failed(results) == ({check} if state == "fail" else set())
 
 
-@pytest.mark.parametrize(("name", "check"), [("no secret", "webhook-certificate"), ("an empty bundle", "ca-bundle")])
+@pytest.mark.parametrize(("name", "check"), [("no secret", "certificates"), ("an empty bundle", "ca-bundle")])
 def test_the_fix_for_certificates_of_a_new_installation_is_to_wait_first(name, check):
     trees = installations.healthy()
     BREAKS[name][0](trees)
-    assert (
-        "wait for the certificates first: railwright check --wait; otherwise: railwright certs rot"
-        in find(trees, check).hint
-    )
+    [hint] = [result.hint for result in assess_trees(trees) if result.check == check and result.hint]
+    assert "wait for the certificates first: railwright check --wait; otherwise: railwright certs rot" in hint
 
 
 def test_permissions_that_servers_lack_are_named_with_the_command_that_verifies_one():
@@ -467,6 +465,34 @@ def test_the_names_of_unknown_fabrics_are_bounded():
     assert result.state == "warn"
     assert result.detail.endswith("and 45 more")
     assert len(result.detail) < 2000
+
+
+@pytest.mark.parametrize(
+    ("mode", "action", "expected"),
+    [
+        ("enforce", "Warn", {"admission-policy": "warn", "uninjected": "fail"}),
+        ("warn", "Warn", {"policy": "warn"}),
+        ("warn", "Deny", {"policy": "warn", "admission-policy": "fail"}),
+    ],
+)
+def test_mode_warn_is_reported_and_its_pods_do_not_count_as_missed(mode, action, expected):
+    trees = installations.healthy()
+    edit_policy("fabrics:", f"mode: {mode}\nfabrics:")(trees)
+    trees["pods"] = [installations.pod("a", {names.FABRIC: "default"}, {}, gpus=8)]
+    for binding in trees["admission-bindings"]:
+        binding["spec"]["validationActions"] = [action]
+    problems = {result.check: result for result in assess_trees(trees) if result.hint}
+    assert {check: result.state for check, result in problems.items()} == expected
+    if action == "Deny":
+        assert "Until then let opted-in pods pass" in problems["admission-policy"].hint
+
+
+def test_a_server_that_is_not_ready_skips_only_the_rows_that_wait_for_it():
+    trees = installations.healthy()
+    put("deployments", EXTENDER, 0, "status", "readyReplicas")(trees)
+    assert not [result for result in assess_trees(trees) if result.waits_for]
+    put("deployments", WEBHOOK, 0, "status", "readyReplicas")(trees)
+    assert {result.check for result in assess_trees(trees) if result.waits_for == "replicas"} == {"dry-run"}
 
 
 def test_rails_with_networks_need_multus_and_others_do_not():
