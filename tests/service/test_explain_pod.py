@@ -102,13 +102,6 @@ def explain(running, tmp_path, capsys):
     return call
 
 
-async def test_a_waiting_gang_is_no_finding(running, explain):
-    code, out, _ = await explain("train/w-0")
-    assert code == 0
-    assert "waiting: 0 of 4 pods of gang g placed, 1 leaf, 1 possible, modelled bandwidth 1.00 possible" in out
-    assert "because: the 4 that remain fit now, on 1 leaf (a in s-a); the scheduler has not placed them" in out
-
-
 @contextlib.asynccontextmanager
 async def api_server(running, tmp_path, seen):
     """Yield an API server that forwards calls to Services like a real one, without the Authorization header."""
@@ -138,11 +131,12 @@ async def api_server(running, tmp_path, seen):
         yield api_stub.kubeconfig(tmp_path, port)
 
 
-async def test_the_api_server_proxies_the_call_with_the_token_of_the_kubeconfig(explain):
+async def test_a_waiting_gang_is_asked_for_with_the_token_of_the_kubeconfig_and_is_no_finding(explain):
     seen: list = []
     code, out, err = await explain("train/w-0", seen=seen)
     assert code == 0, err
-    assert "waiting: 0 of 4 pods" in out
+    assert "waiting: 0 of 4 pods of gang g placed, 1 leaf, 1 possible, modelled bandwidth 1.00 possible" in out
+    assert "because: the 4 that remain fit now, on 1 leaf (a in s-a); the scheduler has not placed them" in out
     assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
     assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
 
@@ -467,7 +461,15 @@ CRON_JOB = {**build_owned("nightly", None, LABEL), "spec": {"jobTemplate": {"spe
 @pytest.mark.parametrize(
     ("pod_labels", "objects", "said"),
     [
-        (LABEL, {}, "label railwright.io/fabric 'roce', but not injected: the label was set after the pod's creation"),
+        (
+            LABEL,
+            {},
+            (
+                "label railwright.io/fabric 'roce', but not injected: the label was set after the pod's creation, the "
+                "webhook was not called, or the policy was in mode warn; set the label in the pod template, then "
+                "delete the pod, so that its controller creates it again\n"
+            ),
+        ),
         (
             {},
             {"/apis/batch/v1/namespaces/prod/jobs/late": {**build_owned("late", None, LABEL), **JOB}},

@@ -282,11 +282,12 @@ def _print_nodes(explanation: overview_types.Explanation) -> None:
 
 def _explain_node(node: node_explanation.NodeExplanation) -> str:
     """Return what the node lacks, and for a node that fits the reason of each score term."""
-    shortages = [*filter(None, [node.reason]), *node.rails, *node.short]
+    shortages: list[reasons.Reason | None] = [*node.rails, *node.short]
     if not node.has_room:
-        return reasons.join_texts([*(shortages or filter(None, [node.rejection, node.fault])), *node.broken])
-    causes = [*shortages, *node.degradations, *node.broken]
-    return "; ".join([*(cause.text for cause in causes), *(term.message for term in node.terms.values())])
+        causes = [node.reason, *(shortages or [node.rejection, node.fault]), *node.broken]
+        return reasons.join_texts(filter(None, causes))
+    texts = [cause.text for cause in (node.reason, *shortages, *node.degradations, *node.broken) if cause]
+    return "; ".join([*texts, *(term.message for term in node.terms.values())])
 
 
 # --- the command --------------------------------------------------------------------------------------------

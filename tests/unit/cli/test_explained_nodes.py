@@ -39,6 +39,15 @@ def test_a_node_without_the_requested_devices_has_no_score(render, key):
     assert lines[-1] == "1 of 1 node: 0 fit, 1 rejected"
 
 
+def test_of_a_node_that_takes_no_pod_every_cause_is_named(render):
+    causes = {
+        "reason": {"code": "NodeIneligible", "message": "cordoned"},
+        "rejection": {"code": "RailBroken", "message": "rail0 is broken"},
+    }
+    lines = render(candidate_nodes=1, nodes=[{"node": "node-a", "score": 29.5, "fits": False, **causes}])
+    assert lines[-2].split(maxsplit=1) == ["node-a", "cordoned; rail0 is broken"]
+
+
 def test_the_node_of_a_placed_pod_is_marked(render):
     nodes = [{"node": name, "score": 100.0, "terms": TERMS} for name in ("node-a", "node-b")]
     lines = render("placed", 4, candidate_nodes=2, nodes=nodes, node="node-b", scheduler="volcano")

@@ -4,9 +4,10 @@ Alternatives, such as fewer leaves, are planned by the planner itself, so that e
 bandwidths are modelled. A gang on one leaf at full bandwidth needs no explanation.
 """
 
+import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -48,8 +49,7 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
         # with prior rights of other gangs, the capacity lacks the nodes that are kept for them
         is_known = not decision.begun and not node_explainer.list_uncounted(decision.gang.planning_request, cluster)
         never_fits = is_known and _count_slots_without_others(decision) < _count_gang_slots(decision)
-        devices_in_use = list(_list_devices_in_use(decision.planning_view, cluster))
-        shortage = _explain_shortage(decision, devices_in_use, never_fits=never_fits)
+        shortage = _explain_shortage(decision, cluster, never_fits=never_fits)
         return Diagnosis(False, never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
     if len(leaves) <= 1 and plan.bandwidth >= bandwidth.FULL:
         return Diagnosis(min_leaves=min_leaves)
@@ -175,9 +175,9 @@ def _list_lost_rails(decision: decisions.Decision) -> list[str]:
 
 
 def _explain_shortage(
-    decision: decisions.Decision, devices_in_use: Sequence[str], *, never_fits: bool
+    decision: decisions.Decision, cluster: cluster_state.ClusterState, *, never_fits: bool
 ) -> Iterable[reason.Reason]:
-    """Yield which resources nodes without a slot lack. `devices_in_use` names their users on a few nodes."""
+    """Yield which resources nodes without a slot lack, and who uses them on a few nodes."""
     totals: Counter[node_evaluation.NodeClass] = Counter()
     for class_counts in decision.capacity.nodes.values():
         totals.update(class_counts)
@@ -193,7 +193,7 @@ def _explain_shortage(
     )
     if blocked := _count_causes(totals, _find_present_cause):
         yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
-    if devices_in_use:
+    if devices_in_use := list(_list_devices_in_use(decision.planning_view, cluster)):
         yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
 
@@ -275,16 +275,11 @@ def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
 
 def _list_devices_in_use(view: node_index.RequestView, cluster: cluster_state.ClusterState) -> Iterable[str]:
     """Return the pods that use the missing accelerator or rail, for a few nodes."""
-    class_of_node = {**view.index.class_of_node, **view.overrides}
-    lacking = {
-        node_class: names[0]
-        for node_class in set(class_of_node.values())
-        if node_class.facts.eligible
-        and not node_class.capacity.slot_numa_factors
-        and (names := node_explainer.list_short_resources(node_class))
-    }
+    lacking = functools.cache(node_explainer.list_short_resources)
     rows = (
-        (node, node_class, lacking[node_class]) for node, node_class in class_of_node.items() if node_class in lacking
+        (node, node_class, lacking(node_class)[0])
+        for node, node_class in {**view.index.class_of_node, **view.overrides}.items()
+        if node_class.facts.eligible and lacking(node_class)
     )
 
     def list_users(node: str, resource: str) -> list[str]:
