@@ -110,12 +110,13 @@ class Need(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A shape that fits a node, the unmet needs of its fabric, and the number of met needs."""
+    """A shape that fits a node, the unmet needs of its fabric, the number of met needs, and shapes that fit as well."""
 
     profile: profiles.Profile
     shape: profiles.Shape
     missing: Sequence[Need]
     present: int
+    others: Sequence[str] = ()  # profile and title
 
 
 class _Section(NamedTuple):
@@ -230,7 +231,9 @@ def find_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[pro
             ]
             if shape.instances or (gpus and not missing):
                 matches.append(Match(profile, shape, missing, len(needs) - len(missing)))
-    return min(matches, key=lambda match: (len(match.missing), -match.present), default=None)
+    best = min(matches, key=lambda match: (len(match.missing), -match.present), default=None)
+    others = [f"{one.profile.name}, {one.shape.title}" for one in matches if one is not best and not one.missing]
+    return best and best._replace(others=others)
 
 
 def list_needs(fabric: model.Fabric) -> list[Need]:
@@ -258,6 +261,7 @@ def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
             f"railwright policy init --cloud {match.profile.name}"
         ),
         *match.profile.describe(),
+        *(f"These nodes also have what another form needs: profile {other}." for other in match.others),
     ]
     for need, count in missing.items():
         where = "" if count == len(nodes) else " on " + text.format_count(len(nodes), "node", part=count)

@@ -159,6 +159,19 @@ def test_devices_networks_and_classes_decide_between_shapes_of_one_instance_type
     assert read(write(build((profile, fabric)))).fabrics == {fabric: find(profile, fabric).fabric}
 
 
+def test_another_form_that_fits_the_nodes_is_named():
+    rows = [("aks-h100", "ib"), ("aks-h100", "shared")]
+    trees, shared = (simulated_clouds.build(find(*row)) for row in rows)
+    for node, other in zip(trees[Kind.NODE], shared[Kind.NODE], strict=True):
+        for amounts in ("capacity", "allocatable"):
+            node["status"][amounts] |= other["status"][amounts]
+    trees[Kind.NETWORK] += shared[Kind.NETWORK]
+    text = write(trees)
+    assert list(read(text).fabrics) == ["ib"]
+    assert "These nodes also have what another form needs: profile aks-h100, shared devices" in flatten(text)
+    assert "another form" not in write(build(rows[0]))
+
+
 def test_forbidden_kinds_are_named_and_count_as_neither_met_nor_missing():
     trees = simulated_clouds.build(find("oke-h100-vf", "roce")) | {Kind.NETWORK: []}
     text = write(trees, unread=frozenset({Kind.NETWORK}))
