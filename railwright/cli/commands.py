@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from certs import schedules
 from railwright.cli import options, output
-from railwright.cli.options import Command, Options, Parser
+from railwright.cli.options import Command, Parser
 
 # --- before a job is submitted ----------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ _USAGE = """%(prog)s FILE... [options]
 
 
 def _configure_explain(parser: Parser) -> None:
-    parser.argparser.usage = _USAGE
+    parser.usage = _USAGE
     parser.add_argument(
         "files",
         metavar="FILE",
@@ -36,18 +36,22 @@ def _configure_explain(parser: Parser) -> None:
     options.add_filenames(parser)
     options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: that of the context).")
     options.add_output(parser)
-    manifest = parser.add_group("options for a manifest")
-    manifest.add_value(
-        "--policy FILE",
-        "Policy, or the ConfigMap that contains it (default: ask the cluster by a dry run, which stores nothing).",
-        default=None,
+    manifest = parser.add_argument_group("options for a manifest")
+    manifest.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="Policy, or the ConfigMap that contains it (default: ask the cluster by a dry run, which stores nothing).",
     )
-    manifest.add_value("--snapshot FILE", "File with Namespaces, networks and Nodes, as for the servers.", default=None)
-    pod = parser.add_group("options for a pod")
-    pod.add_value(
-        "--token-file FILE",
-        "File with the token of an account that may get pods in the namespace, or - for standard input (default: that "
-        "of the kubeconfig).",
+    manifest.add_argument(
+        "--snapshot", metavar="FILE", help="File with Namespaces, networks and Nodes, as for the servers."
+    )
+    pod = parser.add_argument_group("options for a pod")
+    pod.add_argument(
+        "--token-file",
+        metavar="FILE",
+        default="",
+        help="File with the token of an account that may get pods in the namespace, or - for standard input (default: "
+        "that of the kubeconfig).",
     )
     options.add_cluster(parser)
 
@@ -86,7 +90,7 @@ def _configure_verify_log(parser: Parser) -> None:
     options.add_output(parser)
 
 
-def _add_rails(parser: Options, default: str) -> None:
+def _add_rails(parser: Parser, default: str) -> None:
     parser.add_value("--rails N", f"Rails that each pod should use (default: {default}).", default=None, type=int)
 
 

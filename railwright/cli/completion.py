@@ -30,7 +30,7 @@ def answer_shell(build: Callable[[Sequence[str]], options.Parser]) -> None:
     `build` returns the parser with the command that the words name, or with all if they name none.
     """
     root = build(os.environ["COMP_LINE"].split()[1:2])
-    finders.CompletionFinder()(root.argparser, always_complete_options=False, default_completer=_Files())
+    finders.CompletionFinder()(root, always_complete_options=False, default_completer=_Files())
 
 
 class _Files(completers.BaseCompleter):

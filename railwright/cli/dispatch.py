@@ -33,7 +33,7 @@ def run(words: Sequence[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
     try:
         # the imports take longer than people like to wait
-        is_slow = leaf.command.is_slow or leaf.has_option("--kubeconfig")
+        is_slow = leaf.command.is_slow or "kubeconfig" in arguments
         with output.show_progress("starting") if is_slow else contextlib.nullcontext():
             function = load(leaf.command.run)
         return programs.call(function, arguments)
@@ -62,20 +62,16 @@ def build_parser(words: Collection[str] = ()) -> options.Parser:
     """Return the parser of the program with the commands that `words` name; with all commands if they name none."""
     children = {name: command for name, command in COMMANDS.items() if name in words} or COMMANDS
     is_plugin = os.path.basename(sys.argv[0]) == "kubectl-railwright"  # noqa: PTH119 - only its name matters
-    program = argparse.ArgumentParser(
+    root = options.Parser(
+        command=options.Command(_PURPOSE, metavar="COMMAND", children=children),
         prog="kubectl railwright" if is_plugin else "railwright",
+        usage="%(prog)s COMMAND [options]",
         description="\n".join([_PURPOSE, *_list_groups(children)]),
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-        allow_abbrev=False,
     )
-    return options.Parser(program, options.Command(_PURPOSE, _configure, metavar="COMMAND", children=children))
-
-
-def _configure(root: options.Parser) -> None:
-    root.argparser.usage = "%(prog)s COMMAND [options]"
     root.add_argument("--version", action="version", version=f"railwright {version.VERSION}", help="Show the version.")
+    return root
 
 
 def _list_groups(names: Collection[str]) -> Iterator[str]:

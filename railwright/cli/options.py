@@ -1,15 +1,13 @@
 """Builds argument parsers, and defines the options that several commands share.
 
-The parsers list their options and subcommands, for completion, generated pages and suggestions, because argparse has no
-public function for that. The shared options have the same names, values and help as kubectl's. Imports the standard
-library only, because completion and --help must not wait for libraries.
+The shared options have the same names, values and help as kubectl's. Imports the standard library only, because
+completion and --help must not wait for libraries.
 """
 
 import argparse
-import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from railwright.cli import output
@@ -22,27 +20,6 @@ _STDIN = "-"
 
 
 # --- parsers -----------------------------------------------------------------------------------------------
-
-
-class Options:
-    """The options of a parser, or of a group in its help; `arguments` has those of all groups."""
-
-    def __init__(self, arguments: list[argparse.Action], parser: Any) -> None:
-        self.arguments = arguments
-        self._add_argument: Callable[..., argparse.Action] = parser.add_argument
-
-    def add_argument(self, *names: str, **settings: Any) -> None:
-        """Add an argument, as `argparse.ArgumentParser.add_argument` does."""
-        self.arguments.append(self._add_argument(*names, **settings))
-
-    def add_value(self, usage: str, text: str, *, default: Any = "", **settings: Any) -> None:
-        """Add an option with a value by its usage, such as `-n, --namespace NAME`, and its help text."""
-        names, _, metavar = usage.rpartition(" ")
-        self.add_argument(*names.split(", "), metavar=metavar, help=text, default=default, **settings)
-
-    def add_flag(self, usage: str, text: str) -> None:
-        """Add an option without a value by its usage, such as `-v, --verbose`, and its help text."""
-        self.add_argument(*usage.split(", "), action="store_true", help=text)
 
 
 class Command(NamedTuple):
@@ -71,50 +48,35 @@ class Command(NamedTuple):
         return "\n".join(["examples:", *(f"  {line}" for line in self.examples), "", "exit codes:", *codes])
 
 
-class Parser(Options):
+class Parser(argparse.ArgumentParser):
     """The parser of a command, and those of its subcommands."""
 
-    def __init__(self, parser: argparse.ArgumentParser, command: Command, path: tuple[str, ...] = ()) -> None:
-        """Take an empty `parser` that was created with add_help=False. `path` has the words that name the command."""
-        super().__init__([], parser)
-        self.command, self.path = command, path
+    def __init__(self, *, command: Command, **settings: Any) -> None:
+        """`settings` are those of `argparse.ArgumentParser`; a description replaces the list of subcommands."""
+        formatter = argparse.RawDescriptionHelpFormatter if command.examples else argparse.HelpFormatter
+        own = {"description": command.summary, "epilog": command.format_epilog(), "formatter_class": formatter}
+        super().__init__(add_help=False, allow_abbrev=False, **(own | settings))
+        self.command = command
         self.children: dict[str, Parser] = {}
-        self.argparser = parser
         self.add_argument("-h", "--help", action="help", help="Show this help.")
         if command.configure is not None:
             command.configure(self)
         if command.children:
-            self._add_children(command.metavar, command.children)
-
-    def _add_children(self, metavar: str, children: Mapping[str, Command]) -> None:
-        help_of_choice = None if self.path else argparse.SUPPRESS  # the description of the program lists its commands
-        subparsers = self.argparser.add_subparsers(
-            prog=self.name, dest=metavar.lower(), metavar=metavar, required=True, help=help_of_choice
-        )
-        for name, child in children.items():
-            parser = subparsers.add_parser(
-                name,
-                help=child.summary,
-                description=child.summary,
-                epilog=child.format_epilog(),
-                add_help=False,
-                allow_abbrev=False,
-                formatter_class=argparse.RawDescriptionHelpFormatter if child.examples else argparse.HelpFormatter,
+            metavar, text = command.metavar, argparse.SUPPRESS if "description" in settings else None
+            subparsers = self.add_subparsers(
+                prog=self.prog, dest=metavar.lower(), metavar=metavar, required=True, help=text
             )
-            self.children[name] = Parser(parser, child, (*self.path, name))
+            for name, child in command.children.items():
+                self.children[name] = subparsers.add_parser(name, command=child, help=child.summary)
 
-    @property
-    def name(self) -> str:
-        """The words that start this command, such as `railwright verify log`."""
-        return self.argparser.prog
+    def add_value(self, usage: str, text: str, *, default: Any = "", **settings: Any) -> None:
+        """Add an option with a value by its usage, such as `-n, --namespace NAME`, and its help text."""
+        names, _, metavar = usage.rpartition(" ")
+        self.add_argument(*names.split(", "), metavar=metavar, help=text, default=default, **settings)
 
-    def add_group(self, title: str) -> Options:
-        """Return a group whose arguments are listed under `title` in the help."""
-        return Options(self.arguments, self.argparser.add_argument_group(title))
-
-    def has_option(self, name: str) -> bool:
-        """True if the command itself has this option."""
-        return any(name in argument.option_strings for argument in self.arguments)
+    def add_flag(self, usage: str, text: str) -> None:
+        """Add an option without a value by its usage, such as `-v, --verbose`, and its help text."""
+        self.add_argument(*usage.split(", "), action="store_true", help=text)
 
     def get_leaves(self) -> "list[Parser]":
         """Return the parsers without subcommands: this one, or those below it."""
@@ -128,47 +90,21 @@ class Parser(Options):
         Raises SystemExit after --help and for wrong usage, which it prints with the usage of that subcommand.
         """
         if not self.children:
-            return self, self._parse_options(words)
-        metavar = self.command.metavar
+            return self, self.parse_intermixed_args(words)
         word, slash, name = words[0].partition("/") if words else ("", "", "")
-        if slash and word in self.children and self.children[word].command.is_kind:
+        kinds = [kind for kind, child in self.children.items() if child.command.is_kind]
+        if slash and word in kinds:
             return self.parse([word, name, *words[1:]])  # as kubectl writes it: job/NAME
-        if words and words[0] in self.children:
-            leaf, arguments = self.children[words[0]].parse(words[1:])
-            setattr(arguments, metavar.lower(), words[0])
+        if word in self.children and not slash:
+            leaf, arguments = self.children[word].parse(words[1:])
+            setattr(arguments, self.command.metavar.lower(), word)
             return leaf, arguments
-        if words and not words[0].startswith("-"):
-            kinds = [kind for kind, child in self.children.items() if child.command.is_kind]
-            if name and kinds and word.isalpha():
-                known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
-                self.argparser.error(f"the kinds are {known}, not {word}; give {kinds[0]}/{name} for a job of any kind")
-            fix = suggest(words[0], self.children) or f"; {self.name} --help lists all"
-            self.argparser.error(f"unknown command {words[0]}{fix}")
-        if not words:
-            self.argparser.error(f"the following arguments are required: {metavar}; {self.name} --help lists all")
-        if self.has_option(words[0]):
-            self.argparser.parse_args(words[:1])  # prints help or a version, and exits
-        if fix := suggest(words[0], self._list_options()):
-            self.argparser.error(f"unknown option {words[0]}{fix}")
-        return self.argparser.error(f"give options after the command: {self.name} {metavar} {words[0]}")
-
-    def _list_options(self) -> list[str]:
-        return [name for argument in self.arguments for name in argument.option_strings]
-
-    def _parse_options(self, words: Sequence[str]) -> argparse.Namespace:
-        arguments, unknown = self.argparser.parse_known_intermixed_args(words)
-        if unknown:
-            word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
-            kind = "unknown option" if word.startswith("-") else "unexpected argument"
-            self.argparser.error(f"{kind} {word}{suggest(word, self._list_options()) if word.startswith('--') else ''}")
-        return arguments
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean X?` with the closest known word, "" if none is close."""
-    names = {name.lstrip("-"): name for name in known}  # dashes make any two options alike
-    matches = difflib.get_close_matches(word.lstrip("-"), names, n=1)
-    return f"; did you mean {names[matches[0]]}?" if matches else ""
+        if name and kinds and word.isalpha():
+            known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+            self.error(f"the kinds are {known}, not {word}; give {kinds[0]}/{name} for a job of any kind")
+        if words:
+            self.parse_args(words)  # prints help, the version, or what is wrong
+        return self.error(f"give a {self.command.metavar} first: {', '.join(self.children)}")
 
 
 # --- which cluster, which objects -------------------------------------------------------------------------
@@ -191,16 +127,16 @@ class ClusterOptions(NamedTuple):
 
 def add_cluster(parser: Parser) -> None:
     """Add the options of a connection to a cluster; `get_cluster` returns their values."""
-    group = parser.add_group("options for the cluster")
-    group.add_value("--kubeconfig FILE", "Kubeconfig of the cluster (default: as for kubectl).")
-    group.add_value("--context NAME", "Context of the kubeconfig.", default=None)
-    group.add_value("--as USER", "Act as this user, with the right to impersonate.", dest="as_user")
-    group.add_value("--as-group GROUP", "Act as this group too; repeatable.", action="append", default=[])
-    group.add_value(
-        "--request-timeout TIME",
-        "Longest time for one request to the API server, such as 5s, 2m or 0 for no limit (default: 30s).",
+    add = parser.add_argument_group("options for the cluster").add_argument
+    add("--kubeconfig", metavar="FILE", default="", help="Kubeconfig of the cluster (default: as for kubectl).")
+    add("--context", metavar="NAME", help="Context of the kubeconfig.")
+    add("--as", metavar="USER", dest="as_user", default="", help="Act as this user, with the right to impersonate.")
+    add("--as-group", metavar="GROUP", action="append", default=[], help="Act as this group too; repeatable.")
+    add(
+        "--request-timeout",
+        metavar="TIME",
         type=parse_seconds,
-        default=None,
+        help="Longest time for one request to the API server, such as 5s, 2m or 0 for no limit (default: 30s).",
     )
 
 
@@ -215,12 +151,12 @@ def get_cluster(arguments: argparse.Namespace) -> ClusterOptions:
     )
 
 
-def add_namespace(parser: Options, text: str, default: str = "") -> None:
+def add_namespace(parser: Parser, text: str, default: str = "") -> None:
     """Add -n, with its help text."""
     parser.add_value("-n, --namespace NAME", text, default=default)
 
 
-def add_policy(parser: Options) -> None:
+def add_policy(parser: Parser) -> None:
     """Add --policy."""
     parser.add_value("--policy FILE", "Policy or its ConfigMap, from a file (default: the policy of the cluster).")
 
@@ -258,12 +194,12 @@ def add_files(parser: Parser, text: str) -> None:
     add_filenames(parser)
 
 
-def add_filename(parser: Options) -> None:
+def add_filename(parser: Parser) -> None:
     """Add -f."""
     parser.add_value("-f, --filename FILE", "The same as FILE; repeatable.", action="append", default=[])
 
 
-def add_filenames(parser: Options) -> None:
+def add_filenames(parser: Parser) -> None:
     """Add -f and -R."""
     add_filename(parser)
     parser.add_flag("-R, --recursive", "Search the folders in a folder too.")
@@ -309,7 +245,7 @@ def _search(folder: str, endings: Sequence[str], *, is_recursive: bool) -> list[
 # --- what is printed --------------------------------------------------------------------------------------
 
 
-def add_output(parser: Options, *more: str) -> None:
+def add_output(parser: Parser, *more: str) -> None:
     """Add -o with `text`, the formats `more`, and the documents, which `formats` prints."""
     note = ": wide prints all columns" if output.WIDE in more else ""
     forms = (output.TEXT, *more, output.JSON, output.YAML)

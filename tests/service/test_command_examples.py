@@ -131,12 +131,12 @@ def write(path, line):
 @pytest.mark.parametrize(("leaf", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
 async def test_an_example_of_the_page_runs_unchanged(place, leaf, line, monkeypatch, capsys):
     folder, environment = place
-    if leaf.name == "railwright dashboard":
+    if leaf.prog == "railwright dashboard":
         (folder / "policy.yaml").write_text(varied_clusters.POLICY)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
-    if leaf.name == "railwright certs admission-config":
+    if leaf.prog == "railwright certs admission-config":
         await asyncio.to_thread(command_line.main, ["certs", "rotate", "--clients"])
         capsys.readouterr()
     is_served = line.startswith("railwright dashboard")

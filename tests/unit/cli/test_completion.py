@@ -16,13 +16,13 @@ PARSER = dispatch.build_parser()
 
 def test_every_command_has_two_examples_that_its_parser_accepts():
     leaves = [leaf for leaf in PARSER.get_leaves() if leaf.command.examples]
-    assert {leaf.name.split()[1] for leaf in leaves} == set(dispatch.COMMANDS) - set(programs.PROGRAMS)
+    assert {leaf.prog.split()[1] for leaf in leaves} == set(dispatch.COMMANDS) - set(programs.PROGRAMS)
     for leaf in leaves:
-        assert len(leaf.command.examples) == 2, leaf.name
+        assert len(leaf.command.examples) == 2, leaf.prog
         for line in leaf.command.examples:
             parts = re.split(r"\||>", line.replace("<(", "| ").rstrip(")"))
             words = next(part.split() for part in parts if part.split()[0] == "railwright")
-            assert " ".join(words).startswith(leaf.name)
+            assert " ".join(words).startswith(leaf.prog)
             assert PARSER.parse(words[1:])[0] is leaf
 
 

@@ -1,4 +1,4 @@
-"""The options that commands share: equal in all, as for kubectl, with suggestions for misspelt ones."""
+"""The options that commands share: equal in all, as for kubectl."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from railwright.cli import dispatch, options, output, programs
 from railwright.cli.__main__ import main
 
 PARSER = dispatch.build_parser()
-LEAVES = {leaf.name.removeprefix("railwright "): leaf for leaf in PARSER.get_leaves() if leaf.command.examples}
+LEAVES = {leaf.prog.removeprefix("railwright "): leaf for leaf in PARSER.get_leaves() if leaf.command.examples}
 CLUSTER = ("--kubeconfig", "--context", "--as", "--as-group", "--request-timeout")
 SHORT = {
     "-n": "--namespace",
@@ -22,11 +22,11 @@ CONF = "NCCL_DEBUG=WARN\n"
 
 
 def list_options(name):
-    return {option for argument in LEAVES[name].arguments for option in argument.option_strings}
+    return {option for argument in LEAVES[name]._actions for option in argument.option_strings}
 
 
 def find(name, option):
-    return next(argument for argument in LEAVES[name].arguments if option in argument.option_strings)
+    return next(argument for argument in LEAVES[name]._actions if option in argument.option_strings)
 
 
 def test_a_command_that_uses_a_cluster_has_every_option_of_a_connection():
@@ -59,34 +59,28 @@ def test_every_command_is_in_one_group_and_servers_have_their_own():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["gang"], "unknown command gang; did you mean gangs?"),
-        (["lnt", "job.yaml"], "unknown command lnt; did you mean lint?"),
-        (["verify"], "the following arguments are required"),
-        (["zzzzzz"], "unknown command zzzzzz; railwright --help lists all"),
-        (["verify", "lgo"], "unknown command lgo; did you mean log?"),
+        (["gang"], "argument COMMAND: invalid choice: 'gang' (choose from "),
+        (["verify"], "give a FORM first: log, job, gang, pod\n"),
+        ([], "give a COMMAND first: certs, check, "),
         (
             ["verify", "jobset/llm"],
-            "verify: error: the kinds are job, gang and pod, not jobset; give job/llm for a job of any kind\n",
+            "the kinds are job, gang and pod, not jobset; give job/llm for a job of any kind\n",
         ),
-        (["verify", "./run.log"], "unknown command ./run.log; railwright verify --help lists all"),
-        (["gangs", "--namspace", "x"], "unknown option --namspace; did you mean --namespace?"),
-        (["gangs", "--snapshots=x"], "unknown option --snapshots; did you mean --snapshot?"),
-        (["certs", "rotate", "--renew-cas"], "unknown option --renew-cas; did you mean --renew-ca?"),
-        (["dashboard", "--port", "1"], "error: unknown option --port\n"),
-        (["fabric", "a", "b"], "unexpected argument b"),
-        (["gangs", "--names", "x"], "unknown option --names"),
-        (["--vresion"], "unknown option --vresion; did you mean --version?"),
-        (["--waiting", "gangs"], "give options after the command: railwright COMMAND --waiting"),
+        (["verify", "./run.log"], "argument FORM: invalid choice: './run.log' (choose from "),
+        (["gangs", "--namspace", "x"], "unrecognized arguments: --namspace\n"),
+        (["gangs", "--names", "x"], "unrecognized arguments: --names\n"),
+        (["certs", "rotate", "--renew-cas"], "unrecognized arguments: --renew-cas\n"),
+        (["fabric", "a", "b"], "unrecognized arguments: b\n"),
+        (["--waiting", "gangs"], "unrecognized arguments: --waiting\n"),
     ],
 )
-def test_a_misspelt_option_gets_a_suggestion_and_the_usage(words, said, capsys):
+def test_wrong_usage_is_named_after_the_usage_of_the_command(words, said, capsys):
     assert main(words) == 2
     stderr = capsys.readouterr().err
-    assert said in stderr
-    known = [word for word in words if word in ("gangs", "fabric", "dashboard", "verify", "certs", "rotate", "lint")]
-    path = " ".join(["railwright", *known]) if not words[0].startswith("-") else "railwright"
+    known = [word for word in words if word in ("gangs", "fabric", "verify", "certs", "rotate")]
+    path = " ".join(["railwright", *known]) if words[:1] != ["--waiting"] else "railwright"
     assert stderr.startswith(f"usage: {path}")
-    assert stderr.splitlines()[-1].startswith(f"{path}: error: ")
+    assert f"\n{path}: error: {said}" in stderr
 
 
 def test_options_of_the_connection_may_precede_the_command_as_for_kubectl(tmp_path, capsys):

@@ -103,9 +103,13 @@ def test_every_command_is_in_the_help_and_can_be_loaded(capsys):
     assert all(any(line.split()[:1] == [name] for line in stdout.splitlines()) for name in dispatch.COMMANDS)
 
 
+def find_output(leaf):
+    return [argument for argument in leaf._actions if "-o" in argument.option_strings]
+
+
 def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the_default():
-    leaves = {leaf.name: leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples}
-    without = {name for name, leaf in leaves.items() if not leaf.has_option("-o")}
+    leaves = {leaf.prog: leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples}
+    without = {name for name, leaf in leaves.items() if not find_output(leaf)}
     assert without == {
         "railwright completion",
         "railwright dashboard",
@@ -116,7 +120,7 @@ def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the
         "railwright policy schema",
     }
     for name in leaves.keys() - without:
-        (option,) = [argument for argument in leaves[name].arguments if "-o" in argument.option_strings]
+        (option,) = find_output(leaves[name])
         assert option.default == "text"
         assert option.choices[0] == "text"
         assert option.choices[-2:] == ("json", "yaml")
