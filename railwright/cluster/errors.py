@@ -137,13 +137,6 @@ def build_foreign(host: str, path: str, detail: str = "") -> ForeignError:
     return ForeignError(f"{path}: {reason}{f': {detail}' if detail else ''}", reason=reason, fix=_FOREIGN)
 
 
-def build_undecoded(path: str, detail: str) -> ForeignError:
-    """Return the error for an object in a list that cannot be decoded as its kind."""
-    plural, cause = path.rpartition("/")[2], quote_message(detail)
-    reason = f"one of the {plural} cannot be decoded{cause and f': {cause}'}"
-    return ForeignError(f"{path}: {detail}", reason=reason, fix=f"to list them: kubectl get {plural} -A")
-
-
 def format_place(url: str) -> str:
     """Return scheme, host and port of a URL, which are safe to print."""
     try:

@@ -66,13 +66,7 @@ class Values(Generic[T, V]):
 def combine(*several: Sink[T]) -> Functions[T]:
     """Return a sink that forwards every call to several ones, in this order."""
 
-    def forward(name: str) -> Callable[[Any], None]:
-        calls = [getattr(sink, name) for sink in several]
-
-        def call_each(given: Any) -> None:
-            for call in calls:
-                call(given)
-
-        return call_each
+    def forward(name: str) -> Callable[[Any], object]:
+        return lambda given: [getattr(sink, name)(given) for sink in several]
 
     return Functions(forward("replace"), forward("upsert"), forward("remove"))

@@ -119,13 +119,15 @@ _SILENT_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than 
 class Sources:
     """The running sources of one server."""
 
-    def __init__(self, store: policies.PolicyStore, client: clients.Client | None) -> None:
+    def __init__(
+        self, store: policies.PolicyStore, client: clients.Client | None, snapshot: WatchedFile | None = None
+    ) -> None:
         self.store = store
         self.client = client  # None if files replace the cluster
-        self.tasks: list[Task] = []
+        self.tasks: list[Task] = [snapshot.run] if snapshot else []
         self._specs: list[reflectors.WatchSpec] = []  # also of kinds that no policy needs now
         self._reflectors: dict[str, reflectors.Reflector] = {}
-        self._snapshot: WatchedFile | None = None
+        self._snapshot = snapshot
 
     def find_policy_problem(self) -> str:
         """Return the readiness problem of the policy; "" once any policy has been in force."""
@@ -228,11 +230,6 @@ class Sources:
         current = self.store.current
         return spec.is_needed is None or (current is not None and spec.is_needed(current.document))
 
-    def read(self, path: pathlib.Path, sinks_by_kind: Mapping[str, sinks.Sink[Any]]) -> None:
-        """Feed sinks from a snapshot file."""
-        self._snapshot = watch_snapshot(path, sinks_by_kind)
-        self.tasks.append(self._snapshot.run)
-
 
 async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     *,
@@ -247,17 +244,17 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
 
     `client` is used in place of a new one for `kubeconfig`.
     """
-    offline = snapshot is not None
-    if client is None and not offline:
-        client = await clients.connect(kubeconfig)
-    sources = Sources(policies.PolicyStore(), client)
-    if policy is not None:
-        sources.tasks.append(watch_policy(policy, sources.store).run)
-    elif client is not None:
-        sources.watch(reflectors.WatchSpec(resources.POLICY, sources.store), count_failure)
+    store, file = policies.PolicyStore(), None
     if snapshot is not None:
-        sources.read(snapshot, {watch.kind.snapshot_kind: watch.sink for watch in watches})
-    else:
-        for watch in watches:
-            sources.watch(watch, count_failure)
+        file = watch_snapshot(snapshot, {watch.kind.snapshot_kind: watch.sink for watch in watches})
+        watches = ()
+    elif client is None:
+        client = await clients.connect(kubeconfig)
+    sources = Sources(store, client, file)
+    if policy is not None:
+        sources.tasks.append(watch_policy(policy, store).run)
+    elif client is not None:
+        sources.watch(reflectors.WatchSpec(resources.POLICY, store), count_failure)
+    for watch in watches:
+        sources.watch(watch, count_failure)
     return sources

@@ -140,7 +140,10 @@ async def list_objects(  # noqa: PLR0913 - the parts of a request, by name
             if len(objects) >= most:
                 break
     except UNREADABLE as error:
-        raise errors.build_undecoded(path, str(error)) from None
+        plural, cause = path.rpartition("/")[2], errors.quote_message(str(error))
+        reason = f"one of the {plural} cannot be decoded{cause and f': {cause}'}"
+        fix = f"to list them: kubectl get {plural} -A"
+        raise errors.ForeignError(f"{path}: {error}", reason=reason, fix=fix) from None
     return objects
 
 
