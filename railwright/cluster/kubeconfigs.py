@@ -22,6 +22,8 @@ _NOTHING: Mapping[str, Any] = {}
 _FIX = "correct it (kubectl config view and kubectl config get-contexts show it), or fetch it again"
 _UNUSABLE = "is not a kubeconfig that can be used"
 READ_SECONDS = 60.0  # for credential plugins: one that waits for input would block a server forever
+_LOG = logging.getLogger("railwright.cluster")
+logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)  # it also logs the errors that it raises
 
 
 Headers = Sequence[tuple[str, str]]  # a name may occur several times
@@ -66,9 +68,6 @@ class Access(NamedTuple):
                 return
 
 
-_LOG = logging.getLogger("railwright.cluster")
-
-
 def find() -> str | None:
     """Return the existing files that kubectl would merge, joined by os.pathsep; None if none exists."""
     paths = (pathlib.Path(name).expanduser() for name in list_names())
@@ -90,7 +89,6 @@ def find_namespace(kubeconfig: str, context: str | None) -> str:
         return "default"
     from kubernetes_asyncio.config import kube_config  # noqa: PLC0415 - see the module's docstring
 
-    _silence_library()
     with contextlib.suppress(Exception):
         merger = kube_config.KubeConfigMerger(kubeconfig or find() or "")
         loader = kube_config.KubeConfigLoader(merger.config, active_context=context or _find_current(merger))
@@ -105,7 +103,6 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
     """
     from kubernetes_asyncio import client  # noqa: PLC0415 - see the module's docstring
 
-    _silence_library()
     configuration = client.Configuration(host="")
     try:
         if kubeconfig is None:
@@ -120,11 +117,6 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
         raise build_error(kubeconfig, reason, fix) from None
     except Exception as error:  # the library raises whatever a malformed file, a plugin or an identity provider causes
         raise build_error(kubeconfig, _describe(error)) from error
-
-
-def _silence_library() -> None:
-    """Stop the library from logging errors that it also raises, such as a missing file."""
-    logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)
 
 
 def _load_pod(configuration: Any, impersonation: Headers) -> Access:

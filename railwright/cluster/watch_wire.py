@@ -6,7 +6,7 @@ Objects stay undecoded here: each kind has its own view.
 import asyncio
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -152,20 +152,16 @@ def flatten(text: bytes) -> bytes:
 
     API servers accept 10,000 levels for kinds without a full schema; msgspec accepts 1,000.
     """
-    return b"null".join(_cut_deep_values(text))
-
-
-def _cut_deep_values(text: bytes) -> Iterator[bytes]:
-    """Yield the text in parts, without the values that are too deep."""
+    parts: list[bytes] = []
     depth = begin = 0
     for match in _BRACKETS.finditer(text):
         brackets = match[0]
         if brackets[0] in b"{[":
             if depth <= _LEVELS < depth + len(brackets):
-                yield text[begin : match.start() + _LEVELS - depth]
+                parts.append(text[begin : match.start() + _LEVELS - depth])
             depth += len(brackets)
         elif brackets[0] in b"}]":
             if depth - len(brackets) <= _LEVELS < depth:
                 begin = match.start() + depth - _LEVELS
             depth -= len(brackets)
-    yield text[begin:]
+    return b"null".join([*parts, text[begin:]])

@@ -1,6 +1,5 @@
 """Selection of kubeconfig files, context and namespace."""
 
-import logging
 import os
 
 import pytest
@@ -46,7 +45,6 @@ def test_without_an_option_the_namespace_is_that_of_the_users_kubeconfig(files, 
 )
 def test_a_file_that_is_no_kubeconfig_has_no_namespace(tmp_path, text, caplog):
     (tmp_path / "k").write_text(text)
-    logging.getLogger("kubernetes_asyncio").setLevel(logging.NOTSET)
     assert kubeconfigs.find_namespace(str(tmp_path / "k"), None) == "default"
     assert kubeconfigs.find_namespace(str(tmp_path / "none"), None) == "default"
     assert caplog.text == ""  # the library would log `Config not found`
