@@ -351,10 +351,10 @@ BREAKS = {
         ]})), "rail-dead", "warn", "gpu-0: claims.railwright.io/claimed.rail0 0 of 1"),
     "too few devices of a rail": (change_claims(edit_policy("gpusPerNode: 8", "gpusPerNode: 8\n    devicesPerRail: 2")),
                                   "claim-devices", "warn", "gpu-0: rail0 has 1 of 2 devices"),
-    "no pairs": (change_claims(set_roots("pci0008:00")), "claim-pairs", "fail",
+    "no pairs": (change_claims(set_roots("pci0008:00")), "claim-devices", "fail",
                  "gpu-0: resource.kubernetes.io/pcieRoot is never equal: GPUs have pci0008:00, NICs pci0000:10 and 3"),
     "no attribute of pairs": (change_claims(edit_policy("gpu.nvidia.com}", "gpu.nvidia.com, pairBy: numaNode}")),
-                              "claim-pairs", "fail",
+                              "claim-devices", "fail",
                               "gpu-0: resource.kubernetes.io/numaNode is never equal: GPUs have none, NICs "),
     "claims unseen by kube-scheduler": (
         lambda t: (installations.add_claims(t), replace_in("kube-system", names.RAILS, "example.com/other")(t)),

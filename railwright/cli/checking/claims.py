@@ -4,7 +4,7 @@ They run once for each such fabric; the subject of the assessment is the fabric.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from railwright.cli.checking import rows
@@ -43,7 +43,7 @@ def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.Cl
     each=_list_claimed_fabrics,
 )
 def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Assessment:
-    """Each node with slices has the devices of each rail.
+    """Each node with slices has the devices of each rail, which can be paired with GPUs.
 
     For fabrics with `claims`. The DeviceClasses that the policy names exist (Kubernetes serves resource.k8s.io/v1 from
     1.34), and each node with slices has `devicesPerRail` devices of each rail. The detail names the node, the rail, and
@@ -55,6 +55,10 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
 
     dranet 1.4 and older publish `dra.net/rdmaDevice` only for NICs without a network interface: identify RoCE rails
     there by `railAttribute: dra.net/pciAddress` and `claim`, the PCI address.
+
+    With `claims.acceleratorClass`, a GPU and a NIC of each node have an equal value of the attribute `claims.pairBy`.
+    On AKS ND GB300 and OKE GB200 the PCIe roots are never equal, because GPUs are on NVLink C2C and the virtual
+    functions have PCI domains of their own: use `pairBy: numaNode` where both drivers publish it, otherwise `none`.
     """
     if "device-classes" in snapshot.unknown:
         return fail("the API server does not serve resource.k8s.io/v1, which Kubernetes has from 1.34", _CREATE_CLASS)
@@ -76,14 +80,21 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
     offers = _list_offers(snapshot, claims)
     if not offers:
         return fail(f"no device of driver {objects.DRANET} is in DeviceClass {claims.device_class}")
-    problems = (
+    problems = [
         f"{offer.node}: {problem}"
         for offer in offers
         for rail in claims.rails.values()
         if (problem := _find_rail_problem(rail, offer, claims.devices_per_rail))
-    )
-    summary = f"{text.format_count(len(offers), 'node')}, {text.format_count(len(claims.rails), 'rail')}"
-    return assess_problems(problems, summary, bad=warn)
+    ]
+    if claims.pair_attribute and claims.accelerator_class:
+        if not any(offer.accelerators for offer in offers):
+            return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
+        if unpaired := [*_find_unpaired(claims.pair_attribute, offers)]:
+            pair = f"pair by an attribute that both drivers publish: {rows.EDIT_POLICY}"
+            listed = f"{text.join_first(unpaired, 4)}: pods that need a pair stay Pending there"
+            return fail("; ".join([listed, *problems[:4]]), pair)
+    counts = f"{text.format_count(len(offers), 'node')}, {text.format_count(len(claims.rails), 'rail')}"
+    return assess_problems(problems, f"{counts}, paired by {claims.pair_attribute or 'nothing'}", bad=warn)
 
 
 def _list_unread_classes(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> list[str]:
@@ -119,32 +130,12 @@ def _find_rail_problem(rail: claim_templates.ClaimedRail, offer: _Offer, devices
     return f"{missing}; there is {text.join_first(actual, 3) or 'no such attribute'}"
 
 
-@row(
-    f"pair by an attribute that both drivers publish: {rows.EDIT_POLICY}",
-    after="policy claim-devices",
-    each=_list_claimed_fabrics,
-)
-def check_claim_pairs(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Assessment:
-    """GPUs and NICs of a node can be paired.
-
-    For fabrics with `claims.acceleratorClass`: on each node, a GPU and a NIC have an equal value of an attribute.
-    `claims.pairBy` names the attribute. On AKS ND GB300 and OKE GB200 the PCIe roots are never equal, because GPUs are
-    on NVLink C2C and the virtual functions have PCI domains of their own: use `pairBy: numaNode` where both drivers
-    publish it, otherwise `none`.
-    """
-    require(claims.accelerator_class, "GPUs do not come in the claims, so that nothing can be paired")
-    attribute = require(claims.pair_attribute, "claims.pairBy is none")
-    require(not _list_unread_classes(snapshot, claims), "the devices of a DeviceClass do not count")
-    offers = [offer for offer in _list_offers(snapshot, claims) if offer.accelerators]
-    if not offers:
-        return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
-    problems = []
+def _find_unpaired(attribute: str, offers: list[_Offer]) -> Iterator[str]:
+    """Yield each node with GPUs and NICs that never have an equal value of the attribute."""
     for offer in offers:
         gpus, nics = (
             {device.get_value(attribute) for device in devices} for devices in (offer.accelerators, offer.nics)
         )
-        if not gpus & nics - {None}:
+        if offer.accelerators and not gpus & nics - {None}:
             gpu, nic = (text.join_first(sorted(map(str, values - {None})), 1) or "none" for values in (gpus, nics))
-            problems.append(f"{offer.node}: {attribute} is never equal: GPUs have {gpu}, NICs {nic}")
-    summary = f"{text.format_count(len(offers), 'node')}, by {attribute}"
-    return assess_problems(problems, summary, "{}: pods that need a pair stay Pending there")
+            yield f"{offer.node}: {attribute} is never equal: GPUs have {gpu}, NICs {nic}"

@@ -16,7 +16,7 @@ from railwright.cli.checking.snapshots import (
     get_list,
     get_map,
     get_path,
-    list_image_versions,
+    list_containers,
     require,
 )
 from railwright.cluster import installed_names
@@ -131,6 +131,9 @@ def _find_reasons(pod: Any) -> Iterator[str]:
             return
 
 
+_TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
+
+
 @row("install the CLI of the cluster's release, or upgrade the cluster: {apply}")
 def check_images(snapshot: Snapshot) -> Assessment:
     """CLI and server versions match.
@@ -138,13 +141,16 @@ def check_images(snapshot: Snapshot) -> Assessment:
     An image tag such as `latest` names no version: the row is then not ticked, because it is not known which release
     runs.
     """
-    images = {name: list_image_versions(snapshot.find("deployments", name)) for name in (WEBHOOK, EXTENDER, CERTS)}
-    versions = {image: release for versions in images.values() for image, release in versions.items()}
-    if len(versions) > 1:
-        return warn("; ".join(f"{name} runs {image}" for name, versions in images.items() for image in versions))
-    image, release = next(iter(versions.items()), ("", ""))
-    require(release, f"{image or 'the image'} names no version, so it is not known which release runs")
-    if release != version.VERSION:
+    images = {
+        name: str(get_path(container, "image"))
+        for name in (WEBHOOK, EXTENDER, CERTS)
+        for container in list_containers(snapshot.find("deployments", name))
+    }
+    if len({*images.values()}) > 1:
+        return warn("; ".join(f"{name} runs {image}" for name, image in images.items()))
+    image = next(iter(images.values()), "the image")
+    match = require(_TAG.search(image), f"{image} names no version, so it is not known which release runs")
+    if match[1] != version.VERSION:
         return warn(f"the cluster runs {image}, this command is {version.VERSION}: checks may not fit that release")
     return ok(image)
 

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import datetime as dt
 import functools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib import parse
@@ -82,15 +81,6 @@ def read_options(deployment: Any) -> Mapping[str, str]:
     """Return the options of all containers of a Deployment; "" is the value of an option without one."""
     arguments = [argument for container in list_containers(deployment) for argument in get_list(container, "args")]
     return dict(argument.partition("=")[::2] for argument in arguments)
-
-
-_TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
-
-
-def list_image_versions(deployment: Any) -> Mapping[str, str]:
-    """Return the version in the tag of each image of a Deployment; "" for a tag such as `latest`."""
-    images = [str(get_path(container, "image") or "") for container in list_containers(deployment)]
-    return {image: match[1] if (match := _TAG.search(image)) else "" for image in images if image}
 
 
 # --- what is read -------------------------------------------------------------------------------------------
@@ -243,8 +233,9 @@ class Snapshot:
 
     def list_recent(self, source: str) -> list[views.Event]:
         """Return the Events of the last hour, which is how long the API server keeps them, the newest first."""
-        events = [(_get_event_time(event), event) for event in self.peek(source)]
-        recent = [(time, event) for time, event in events if self.now - time < dt.timedelta(hours=1)]
+        begin = f"{self.now - dt.timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+        timed = [(event.last_timestamp or event.event_time or "", event) for event in self.peek(source)]
+        recent = [(time, event) for time, event in timed if time >= begin]
         return [event for _, event in sorted(recent, key=lambda pair: pair[0], reverse=True)]
 
     @functools.cached_property
@@ -348,12 +339,3 @@ class Snapshot:
         """The namespaces that the webhook configuration excludes."""
         own = next((hook for hook in self.hooks if hook.get("name") == "pods.railwright.io"), {})
         return list_namespaces(own, "NotIn") | {"kube-system", NAMESPACE}
-
-
-def _get_event_time(event: views.Event) -> dt.datetime:
-    try:
-        return dt.datetime.fromisoformat(
-            str(event.last_timestamp or event.event_time or event.metadata.creation_timestamp)
-        )
-    except ValueError:
-        return dt.datetime.fromtimestamp(0, dt.UTC)

@@ -206,8 +206,8 @@ OUTCOMES = [
     (edit_policy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
      "admission-policy", "warn", "amd.com/gpu"),
     (drop("deployments", EXTENDER), "replicas", "skip", "gangs are placed without railwright"),
-    (installations.add_claims, "claim-devices", "ok", "3 nodes, 2 rails"),
-    (installations.add_claims, "claim-pairs", "ok", "3 nodes, by resource.kubernetes.io/pcieRoot"),
+    (installations.add_claims, "claim-devices", "ok",
+     "3 nodes, 2 rails, paired by resource.kubernetes.io/pcieRoot"),
     (lambda trees: trees["pods"].append(
         installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})),
      "uninjected", "ok", "1 pod"),
