@@ -30,7 +30,7 @@ def read_manifest(text: str, file: str) -> list[Tree]:
                 elif tree is not None:
                     objects += snapshots.list_objects(tree)
                 advance()
-    except (documents.DocumentError, snapshots.SnapshotError) as error:
+    except documents.DocumentError as error:
         raise output.UnreadableError(f"{file}: {error}") from None
     if not objects and not has_policy:
         raise output.UnreadableError(f"{file}: contains no object; expected a pod or a workload")
@@ -41,7 +41,7 @@ def read_snapshot(path: str, *, needs: str = "") -> dict[str, list[Any]]:
     """Return views by kind. Raises UnreadableError for a file without any object, or without one of kind `needs`."""
     try:
         objects = snapshots.read(output.read_text(path))
-    except snapshots.SnapshotError as error:
+    except documents.DocumentError as error:
         raise output.UnreadableError(f"--snapshot {path}: {error}") from None
     if not any(objects.values()) or (needs and not objects[needs]):
         missing = needs or "Node, Pod or other object that railwright reads"

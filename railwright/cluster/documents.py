@@ -27,7 +27,7 @@ LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class DocumentError(ValueError):
-    """Raised if a text is not one acceptable document. `line` is 1-based, None if the problem has no line."""
+    """Raised if a text is not an acceptable document. `line` is 1-based, None if the problem has no line."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(problem if line is None else f"line {line}: {problem}")

@@ -36,16 +36,14 @@ _UNREADABLE = frozenset({"resource.k8s.io/v1alpha2", "resource.k8s.io/v1alpha3",
 _FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*KINDS])}
 
 
-class SnapshotError(ValueError):
-    """Raised if the text is not a snapshot. The message names the object and the reason."""
-
-
 def read(text: str) -> dict[str, list[Any]]:
-    """Return views by kind, with an entry for every kind of KINDS. Raises SnapshotError for any error."""
+    """Return views by kind, with an entry for every kind of KINDS. Raises DocumentError for any error."""
     views_by_kind: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     trees = [tree for tree in _read_trees(text) if tree is not None]  # None: an empty document between two separators
     if not trees:
-        raise SnapshotError("is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them")
+        raise documents.DocumentError(
+            "is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them"
+        )
     for obj in itertools.chain.from_iterable(map(list_objects, trees)):
         row = _find_row(obj)
         if row in KINDS:
@@ -69,25 +67,22 @@ def _read_trees(text: str) -> Iterator[Any]:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
             yield msgspec.json.decode(text)  # ten times faster than parsing it as YAML
             return
-    try:
-        yield from map(documents.build_tree, documents.parse(text))
-    except documents.DocumentError as error:
-        raise SnapshotError(str(error)) from None
+    yield from map(documents.build_tree, documents.parse(text))
 
 
 def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
     version, name = str(obj.get("apiVersion")), f"{obj['kind']} {format_name(obj)}"
     if version in _UNREADABLE:  # its devices would be missing
-        raise SnapshotError(
+        raise documents.DocumentError(
             f"{name}: apiVersion: {version} is not read; expected resource.k8s.io/v1, which kubectl get -o json writes "
             "on Kubernetes 1.34 and later"
         )
     try:
         return msgspec.convert(documents.remove_nulls(obj), KINDS[row].view)
     except msgspec.ValidationError as error:
-        raise SnapshotError(f"{name}: {error}") from None
+        raise documents.DocumentError(f"{name}: {error}") from None
     except RecursionError:
-        raise SnapshotError(f"{name}: is nested too deeply") from None
+        raise documents.DocumentError(f"{name}: is nested too deeply") from None
 
 
 def format_name(obj: Mapping[str, Any]) -> str:
@@ -99,7 +94,7 @@ def format_name(obj: Mapping[str, Any]) -> str:
 
 
 def list_objects(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a document, each with its kind, with Lists unfolded. Raises SnapshotError.
+    """Yield the objects of a document, each with its kind, with Lists unfolded. Raises DocumentError.
 
     Items of a typed list such as NodeList may lack kind and apiVersion.
     """
@@ -107,11 +102,11 @@ def list_objects(tree: Any) -> Iterator[dict[str, Any]]:
     while waiting:
         tree = waiting.pop()
         if not isinstance(tree, dict):
-            raise SnapshotError("expected an object with apiVersion, kind and metadata")
+            raise documents.DocumentError("expected an object with apiVersion, kind and metadata")
         kind, version = tree.get("kind"), tree.get("apiVersion")
         if not isinstance(kind, str) or not kind:
             name = format_name(tree)
-            raise SnapshotError(f"{name} has no kind; expected an object with apiVersion, kind and metadata")
+            raise documents.DocumentError(f"{name} has no kind; expected an object with apiVersion, kind and metadata")
         if not kind.endswith("List") or not isinstance(tree.get("items"), list | None):
             yield tree
             continue

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from railwright.cluster import client as clients
-from railwright.cluster import last_policy, policies, resources, sinks, snapshots
+from railwright.cluster import documents, last_policy, policies, resources, sinks, snapshots
 from railwright.cluster import reflector as reflectors
 from railwright.fabric import text
 
@@ -99,7 +99,7 @@ def watch_snapshot(path: str | os.PathLike[str], sinks: Mapping[str, sinks.Sink[
             return problem
         try:
             result = snapshots.read(content)
-        except snapshots.SnapshotError as error:
+        except documents.DocumentError as error:
             return str(error)
         for kind, sink in sinks.items():
             sink.replace(result[kind])

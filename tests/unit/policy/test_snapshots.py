@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from railwright.cluster import snapshots
+from railwright.cluster import documents, snapshots
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
 NODES = """\
@@ -66,7 +66,7 @@ def test_json_and_yaml_give_the_same_views():
     ],
 )
 def test_a_bad_snapshot_is_refused_with_the_object_or_line(text, says):
-    with pytest.raises(snapshots.SnapshotError, match=says.replace("[", r"\[")):
+    with pytest.raises(documents.DocumentError, match=says.replace("[", r"\[")):
         snapshots.read(text)
 
 
@@ -74,6 +74,6 @@ def test_a_bad_snapshot_is_refused_with_the_object_or_line(text, says):
 def test_an_object_in_a_version_with_other_fields_is_an_error_with_the_fix(kind):
     obj = {"apiVersion": "resource.k8s.io/v1beta1", "kind": kind, "metadata": {"name": "x"}}
     expected = r" 'x': apiVersion: resource.k8s.io/v1beta1 is not read; expected resource.k8s.io/v1, which kubectl get"
-    with pytest.raises(snapshots.SnapshotError, match=f"^{kind}{expected}"):
+    with pytest.raises(documents.DocumentError, match=f"^{kind}{expected}"):
         snapshots.read(json.dumps(obj))
     assert len(snapshots.read(json.dumps(obj | {"apiVersion": "resource.k8s.io/v1beta2"}))[kind]) == 1
