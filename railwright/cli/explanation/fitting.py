@@ -10,7 +10,7 @@ import msgspec
 
 from extender import state as states
 from railwright.cli import cluster_access, policy_sources
-from railwright.cli.explanation import previews, templates
+from railwright.cli.explanation import previews
 from railwright.cluster import client as clients
 from railwright.cluster import resources
 from railwright.fabric import views
@@ -27,7 +27,7 @@ Objects = Mapping[str, Sequence[Any]]  # by the kinds of a snapshot
 
 
 async def add_warnings_by_cluster(
-    client: clients.Client, pod_templates: Sequence[templates.Template], shown: Sequence[previews.AdmissionPreview]
+    client: clients.Client, shown: Sequence[previews.AdmissionPreview]
 ) -> Sequence[previews.AdmissionPreview]:
     """Add the warnings of `add_warnings` for the nodes and the policy of a cluster to the previews.
 
@@ -39,14 +39,11 @@ async def add_warnings_by_cluster(
         if not objects[resources.NODES.snapshot_kind]:
             return shown
     policy = await policy_sources.find_readable(client)
-    return shown if policy is None else add_warnings(pod_templates, shown, policy, objects)
+    return shown if policy is None else add_warnings(shown, policy, objects)
 
 
 def add_warnings(
-    pod_templates: Sequence[templates.Template],
-    shown: Sequence[previews.AdmissionPreview],
-    policy: model.Policy,
-    objects: Objects,
+    shown: Sequence[previews.AdmissionPreview], policy: model.Policy, objects: Objects
 ) -> Sequence[previews.AdmissionPreview]:
     """Return the previews, with a warning on the first of each object whose gang never fits.
 
@@ -59,18 +56,18 @@ def add_warnings(
         if spec.kind in _KINDS:
             spec.sink.replace(objects.get(spec.kind.snapshot_kind, ()))
     assessor = gang_assessment.Assessor(state.cluster, lambda: policy, state.pools)
-    pods: dict[str, list[views.Pod]] = {}
-    for template, preview in zip(pod_templates, shown, strict=True):
+    pods: dict[str, list[views.Pod]] = {}  # by their owners
+    for preview in shown:
         fabric = policy.document.fabrics.get(preview.fabric)
         is_injected = preview.outcome in (reviews.PATCHED, reviews.ALLOWED) and not preview.message
         if is_injected and fabric is not None and fabric.claims is None:
-            pods.setdefault(preview.object, []).extend(_build_pods(template, preview))
+            pods.setdefault(preview.template.owner, []).extend(_build_pods(preview))
     warnings: dict[str, Sequence[reason.Reason]] = {}
-    for title, created in pods.items():
+    for owner, created in pods.items():
         state.cluster.replace_pods(created)
         first_pods = {pod.gang: pod for pod in list(state.cluster.pods.values())[::-1]}
         assessments = [assessor.assess(assessor.list_members(pod)) for pod in first_pods.values()]
-        warnings[title] = [
+        warnings[owner] = [
             why
             for assessment in assessments
             if assessment.state == overview_types.NEVER
@@ -78,14 +75,14 @@ def add_warnings(
             if why.code is PlacementCode.CAPACITY_NEVER
         ]
     return [
-        msgspec.structs.replace(preview, warnings=(*preview.warnings, *warnings.pop(preview.object, ())))
+        msgspec.structs.replace(preview, warnings=(*preview.warnings, *warnings.pop(preview.template.owner, ())))
         for preview in shown
     ]
 
 
-def _build_pods(template: templates.Template, preview: previews.AdmissionPreview) -> Iterator[views.Pod]:
+def _build_pods(preview: previews.AdmissionPreview) -> Iterator[views.Pod]:
     """Yield the pods of one gang that the controller creates from a template, after admission."""
-    pod = msgspec.convert(preview.after, views.Pod)
+    pod, template = msgspec.convert(preview.after, views.Pod), preview.template
     owners = None
     if template.workload is not None and not membership.find_gang(pod):  # then its owner is the gang
         owners = [views.OwnerReference(kind=template.workload["kind"], name=template.owner, controller=True)]

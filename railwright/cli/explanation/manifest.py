@@ -12,6 +12,7 @@ import functools
 import itertools
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -55,7 +56,7 @@ def explain(arguments: argparse.Namespace) -> int:
         if objects:
             from railwright.cli.explanation import fitting  # imports the placement, which few calls need
 
-            results = fitting.add_warnings(pod_templates, results, policy, objects)
+            results = fitting.add_warnings(results, policy, objects)
     else:
         results = _preview_by_cluster(pod_templates, cluster)
     _print_previews(arguments.output, results)
@@ -89,7 +90,7 @@ def _preview_by_file(
         for template in pod_templates:
             made.append(previews.preview_admission(template, policy, caches, source))
             advance()
-    return asyncio.run(previews.add_topologies(pod_templates, made, previews.admit_here(policy, caches)))
+    return asyncio.run(previews.add_topologies(made, previews.admit_here(policy, caches)))
 
 
 def _preview_by_cluster(
@@ -112,12 +113,12 @@ def _preview_by_cluster(
             pairs = zip(pod_templates, answers, strict=True)
             answers = [_complete(template, answer, policy, is_disabled=is_disabled) for template, answer in pairs]
         made = [answer for answer in answers if isinstance(answer, AdmissionPreview)]  # all: the others have the policy
-        shown = await previews.add_topologies(pod_templates, made, dry_runs.admit_by_dry_run(client))
+        shown = await previews.add_topologies(made, dry_runs.admit_by_dry_run(client))
         if any(preview.rails for preview in shown):
             from railwright.cli.explanation import fitting  # imports the placement, which few calls need
 
             with output.show_progress("reading the nodes"):
-                shown = await fitting.add_warnings_by_cluster(client, pod_templates, shown)
+                shown = await fitting.add_warnings_by_cluster(client, shown)
         return shown
 
     try:
@@ -175,10 +176,8 @@ def _complete(
 
 
 def _print_previews(form: str, results: Sequence[AdmissionPreview]) -> None:
-    if formats.is_document(form):  # without the pods: the file has the original, and the operations yield the result
-        trees = [msgspec.to_builtins(preview) for preview in results]
-        documents = [{key: tree[key] for key in tree if key not in {"before", "after"}} for tree in trees]
-        formats.print_document(documents, form)
+    if formats.is_document(form):
+        formats.print_document([_build_document(preview) for preview in results], form)
         return
     sources = dict.fromkeys(preview.source.text for preview in results)
     for preview in results:
@@ -188,16 +187,24 @@ def _print_previews(form: str, results: Sequence[AdmissionPreview]) -> None:
     output.print_styled(_format_summary(results))
 
 
+def _build_document(preview: AdmissionPreview) -> dict[str, Any]:
+    """Return a preview as JSON, without the pods: the file has them, and the operations yield the admitted ones."""
+    template, fields = preview.template, msgspec.structs.asdict(preview)
+    own = {"object": template.owner, "template": template.part, "pods": template.pods}
+    return own | {name: fields[name] for name in fields if name not in {"template", "before", "after"}}
+
+
 _UNENFORCED = (reviews.WOULD_PATCH, reviews.WOULD_REFUSE)
 _DIFFERENCES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def _print_preview(preview: AdmissionPreview) -> None:
     """Print the output for one template."""
-    template = f", {preview.template}" if preview.template else ""
-    is_counted = preview.pods is not None and not preview.object.startswith("Pod ")
-    pods = f" ({text.format_count(preview.pods or 0, 'pod')})" if is_counted else ""
-    output.print_styled((f"{preview.object}{template}{pods}", "bold"))
+    template = preview.template
+    part = f", {template.part}" if template.part else ""
+    is_counted = template.pods is not None and template.workload is not None
+    pods = f" ({text.format_count(template.pods or 0, 'pod')})" if is_counted else ""
+    output.print_styled((f"{template.owner}{part}{pods}", "bold"))
     style = "bold red" if previews.is_finding(preview) else "green" if preview.operations else ""
     output.print_styled((_format_outcome(preview), style))
     if preview.operations:

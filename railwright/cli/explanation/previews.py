@@ -18,7 +18,7 @@ from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
-from railwright.fabric.workloads import frameworks, registry
+from railwright.fabric.workloads import frameworks
 from webhook import pods, response_cache, reviews, state, workloads
 
 Tree = object_files.Tree
@@ -41,9 +41,7 @@ POLICY_FILE = Source(FILE, "the policy in a file")
 class AdmissionPreview(recorded.Injection, frozen=True, kw_only=True):
     """Effect of admission on the pods of one template."""
 
-    object: str
-    template: str
-    pods: int | None
+    template: templates.Template
     outcome: str  # as in metrics: patched, allowed, refused; in mode warn would-patch, would-refuse
     message: str  # why the pod is rejected, or created without railwright
     operations: Sequence[Any] = ()
@@ -138,9 +136,7 @@ def build_preview(  # noqa: PLR0913 - one argument for each field
     own = {"warnings": (*template.warnings, *warnings), "changes": injection.changes if operations else ()}
     return AdmissionPreview(
         **(msgspec.structs.asdict(injection) | own),
-        object=template.owner,
-        template=template.part,
-        pods=template.pods,
+        template=template,
         outcome=outcome,
         message=message,
         operations=operations,
@@ -202,18 +198,15 @@ def admit_here(policy: policies.Policy, caches: state.State) -> Admit:
     return admit
 
 
-async def add_topologies(
-    pod_templates: Sequence[templates.Template], shown: Sequence[AdmissionPreview], admit: Admit
-) -> Sequence[AdmissionPreview]:
+async def add_topologies(shown: Sequence[AdmissionPreview], admit: Admit) -> Sequence[AdmissionPreview]:
     """Return the previews with the topology that admission writes into the workload of each."""
-    by_title: dict[str, intent.TopologyRecord | None] = {}
-    for template in pod_templates:
-        if template.workload is not None and template.owner not in by_title:
-            group, _, version = str(template.workload.get("apiVersion", "")).rpartition("/")
-            kind = registry.find_injected(group, version, str(template.workload.get("kind")))
-            body = await admit(kind, template.workload, template.namespace) if kind else None
-            by_title[template.owner] = _read_topology(kind, body) if kind and body else None
-    return [msgspec.structs.replace(preview, topology=by_title.get(preview.object)) for preview in shown]
+    by_owner: dict[str, intent.TopologyRecord | None] = {}
+    for template in (preview.template for preview in shown):
+        kind = template.mutated_kind
+        if template.workload is not None and kind is not None and template.owner not in by_owner:
+            body = await admit(kind, template.workload, template.namespace)
+            by_owner[template.owner] = _read_topology(kind, body) if body else None
+    return [msgspec.structs.replace(preview, topology=by_owner.get(preview.template.owner)) for preview in shown]
 
 
 def _read_topology(kind: frameworks.WorkloadKind, body: bytes) -> intent.TopologyRecord | None:

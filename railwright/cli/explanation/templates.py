@@ -35,6 +35,7 @@ class Template(msgspec.Struct, frozen=True):
     warnings: tuple[reason.Reason, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
     workload: Tree | None = None  # the object; None for a bare Pod
+    mutated_kind: frameworks.WorkloadKind | None = None  # of the object, if admission mutates it
     gang_pods: int | None = 1  # of each gang; None as for `pods`
 
     def add_facts(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
@@ -75,7 +76,8 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
         label = frameworks.get_mapping(metadata, "labels").get(names.FABRIC)
         warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))
         templates[0] = msgspec.structs.replace(templates[0], warnings=warnings)
-    return templates
+    mutated_kind = registry.find_injected(group, version, tree["kind"])
+    return [msgspec.structs.replace(template, mutated_kind=mutated_kind) for template in templates]
 
 
 _WITHOUT_PODS = re.compile(r"|apps|autoscaling|batch|policy|.+\.k8s\.io")  # groups of Kubernetes itself

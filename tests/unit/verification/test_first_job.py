@@ -17,7 +17,7 @@ def test_the_ranks_get_all_rails_and_log_which_network_they_take():
     caches = previews.fill_caches({})
     launcher, worker = (previews.preview_admission(pod, POLICY, caches) for pod in templates.expand(job, "prod"))
     assert (launcher.outcome, launcher.rails) == ("patched", ())
-    assert (worker.outcome, worker.pods) == ("patched", 2)
+    assert (worker.outcome, worker.template.pods) == ("patched", 2)
     assert list(worker.rails) == [rail.name for rail in POLICY.document.fabrics["roce"].rails]
     (container,) = launcher.after["spec"]["containers"]
     forwarded = {name for option, name in itertools.pairwise(container["command"]) if option == "-x"}
