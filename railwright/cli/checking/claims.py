@@ -86,7 +86,7 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
         for rail in claims.rails.values()
         if (problem := _find_rail_problem(rail, offer, claims.devices_per_rail))
     ]
-    if claims.pair_attribute and claims.accelerator_class:
+    if claims.pair_attribute:
         if not any(offer.accelerators for offer in offers):
             return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
         if unpaired := [*_find_unpaired(claims.pair_attribute, offers)]:
@@ -94,7 +94,8 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
             listed = f"{text.join_first(unpaired, 4)}: pods that need a pair stay Pending there"
             return fail("; ".join([listed, *problems[:4]]), pair)
     counts = f"{text.format_count(len(offers), 'node')}, {text.format_count(len(claims.rails), 'rail')}"
-    return assess_problems(problems, f"{counts}, paired by {claims.pair_attribute or 'nothing'}", bad=warn)
+    paired = f", paired by {claims.pair_attribute}" if claims.pair_attribute else ""
+    return assess_problems(problems, counts + paired, bad=warn)
 
 
 def _list_unread_classes(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> list[str]:

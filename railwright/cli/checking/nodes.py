@@ -158,24 +158,25 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     nodes, found = snapshot.cluster.nodes.values(), _find_shortcomings(snapshot, fabric)
     if absent := found.get(Code.DEVICES_NOT_OFFERED):
         return fail(absent.message)
-    if wrong := found.get(Code.RAIL_WITHOUT_RESOURCE) or found.get(Code.GPUS_EXCEED_NODE):
-        return warn(wrong.text, rows.EDIT_POLICY)
+    if unbound := found.get(Code.RAIL_WITHOUT_RESOURCE):
+        return warn(unbound.text, rows.EDIT_POLICY)
     pools = require(_list_pools(fabric), "no rail has a device pool")
     counts = [sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools]
     others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
     accelerated = [node for node in _list_accelerated(snapshot) if _has_any(node, pools) or not _has_any(node, others)]
-    if missing := {
-        node.name: lacking
+    missing = [
+        f"{node.name} lacks {text.join_first(lacking, 2)}"
         for node in accelerated
         if (lacking := [name for name in pools if not node.capacity.get(name)])
-    }:
-        listed = text.join_first(
-            (f"{node} lacks {text.join_first(lacking, 2)}" for node, lacking in missing.items()), 4
-        )
+    ]
+    if missing:
+        share = text.format_count(len(accelerated), "node", part=len(missing))
         return warn(
-            f"{text.format_count(len(accelerated), 'node', part=len(missing))} with accelerators: {listed}",
+            f"{share} with accelerators: {text.join_first(missing, 4)}",
             "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
         )
+    if differing := found.get(Code.GPUS_EXCEED_NODE):
+        return warn(differing.text, rows.EDIT_POLICY)
     fewest, most = min(counts), max(counts)
     number = fewest if fewest == most else f"{fewest} to {most}"
     return ok(f"on {number} of {text.format_count(len(nodes), 'node')}")

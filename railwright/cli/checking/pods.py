@@ -11,7 +11,6 @@ from railwright.cli import job_pods
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
-    NAME_LABEL,
     NAMESPACE,
     WEBHOOK,
     WORKLOADS,
@@ -19,6 +18,7 @@ from railwright.cli.checking.snapshots import (
     SkipError,
     Snapshot,
     get_map,
+    get_name,
     get_path,
     require,
 )
@@ -38,28 +38,24 @@ _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every na
 
 def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
     """Return the given namespace, or the first one that may use the fabric. Raise SkipError if there is none."""
-    deleted = {
-        get_path(item, "metadata", "name")
-        for item in snapshot.get_all("namespaces")
-        if get_path(item, "metadata", "deletionTimestamp")
-    }
-    allowed = [
-        (labels.get(NAME_LABEL) != "default", namespace)  # `default` exists in every cluster, so it is the first
-        for namespace, labels in snapshot.namespace_labels.items()
-        if snapshot.fabrics[fabric].allows_namespace(labels) and namespace not in {"kube-system", NAMESPACE, *deleted}
-    ]
-    require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
-    if given and given not in [namespace for _, namespace in allowed]:
-        if given not in snapshot.namespace_labels:
-            cause = f"namespace {given} does not exist"
-        elif given in deleted:
-            cause = f"namespace {given} is being deleted"
-        elif given in {"kube-system", NAMESPACE}:
-            cause = f"railwright injects no pods in namespace {given}"
-        else:
-            cause = f"the labels of namespace {given} do not match `namespaces` of fabric {fabric}"
+    obstacles = {get_name(item): _find_obstacle(snapshot, fabric, item) for item in snapshot.get_all("namespaces")}
+    if given and (cause := obstacles.get(given, f"namespace {given} does not exist")):
         raise SkipError(f"{cause}; give another namespace to --namespace-for-probe")
-    return given or min(allowed)[1]
+    allowed = [namespace for namespace, cause in obstacles.items() if not cause]
+    require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
+    return given or min(allowed, key=lambda namespace: (namespace != "default", namespace))
+
+
+def _find_obstacle(snapshot: Snapshot, fabric: str, item: Any) -> str:
+    """Return why a pod of a fabric cannot be created in a namespace; "" if it can."""
+    namespace = get_name(item)
+    if get_path(item, "metadata", "deletionTimestamp"):
+        return f"namespace {namespace} is being deleted"
+    if namespace in snapshot.excluded_namespaces:
+        return f"railwright injects no pods in namespace {namespace}"
+    if not snapshot.fabrics[fabric].allows_namespace(get_map(item, "metadata", "labels")):
+        return f"the labels of namespace {namespace} do not match `namespaces` of fabric {fabric}"
+    return ""
 
 
 def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:

@@ -255,17 +255,14 @@ def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> s
     asked = snapshot.list_server_pods(EXTENDER)
     answered = [snapshot.scheduler_requests.get(get_path(pod, "metadata", "name")) for pod in asked]
     ready = [
-        str(condition.get("lastTransitionTime"))
+        condition["lastTransitionTime"]
         for pod in asked
         for condition in get_list(pod, "status", "conditions")
-        if (condition.get("type"), condition.get("status")) == ("Ready", "True")
+        if (condition.get("type"), condition.get("status")) == ("Ready", "True") and condition.get("lastTransitionTime")
     ]
     if not answered or any(count != 0 for count in answered) or len(ready) < len(answered):
         return ""
-    try:
-        since = (dt.datetime.fromisoformat(max(ready)) + _REPLACED).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
-        return ""
+    since = (dt.datetime.fromisoformat(max(ready)) + _REPLACED).strftime("%Y-%m-%dT%H:%M:%SZ")
     placed = [pod.metadata.full_name for pod in injected if pod.status.bound_at > since]
     if not placed:
         return ""

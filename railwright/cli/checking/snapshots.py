@@ -334,7 +334,7 @@ class Snapshot:
         configurations = (find_named(self.peek(source), CONFIGURATION) for source in ("mutating", "validating"))
         return [hook for configuration in configurations for hook in get_list(configuration, "webhooks")]
 
-    @property
+    @functools.cached_property
     def excluded_namespaces(self) -> frozenset[str]:
         """The namespaces that the webhook configuration excludes."""
         own = next((hook for hook in self.hooks if hook.get("name") == "pods.railwright.io"), {})
