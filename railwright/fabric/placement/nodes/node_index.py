@@ -201,12 +201,12 @@ class NodeIndex:
             self._unselected = version, {name for name, node in nodes if not eligibility.selects(node, spec)}
         return self._unselected[1]
 
-    def exclude(self, names: Iterable[str]) -> "Overrides":
+    def exclude(self, names: Collection[str]) -> "Overrides":
         """Return the classes of these nodes as if they took no pod, without nodes that the cache does not have."""
-        known = ((name, self.find_class(name)) for name in names)
-        return {
-            name: self.get_class(node_class.facts._replace(eligible=False)) for name, node_class in known if node_class
-        }
+        classes = self.find_classes(names)
+        known = dict.fromkeys(node_class for node_class in classes if node_class)
+        excluded = {node_class: self.get_class(node_class.facts._replace(eligible=False)) for node_class in known}
+        return {name: excluded[node_class] for name, node_class in zip(names, classes, strict=True) if node_class}
 
 
 # --- the index as one request sees it -------------------------------------------------------------------------
