@@ -76,11 +76,14 @@ async def test_certificates_in_a_secret_volume_are_reloaded_when_kubelet_swaps_i
     for name in ("tls.crt", "tls.key"):
         (mount / name).symlink_to(f"..data/{name}")
     async with shell.running(shell.ECHO, *options(mount / "tls.crt", mount / "tls.key")) as running:
+        caller = await running.open(authority.context())
         (mount / "..new").symlink_to("..two")
         (mount / "..new").replace(mount / "..data")
         assert tls._POLL_SECONDS <= 0.5, "a change takes effect within a second: docs/interface.md 6"
         assert running.shell._certificate.reload()
         assert await running.read_serial(authority.context()) == shell.serial_of(second)
+        assert (await caller.ask(b"1")).status == 200, "open connections stay open"
+        assert caller.serial == shell.serial_of(first)
 
 
 async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_also_after_its_replacement(tmp_path):

@@ -1,14 +1,8 @@
 """Faults of nodes, devices and pods, with both real schedulers and the extender."""
 
-import json
-import time
-
 import pytest_asyncio
-from plane import conditions, gangs, waiting
+from plane import gangs, waiting
 from plane import site as sites
-
-RAIL0 = gangs.RAILS[0]
-RECORD = "railwright.io/injection"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -17,66 +11,13 @@ async def kube(plane):
         yield running
 
 
-async def make(plane, namespace: str, name: str, **kinds) -> dict:
-    return await plane.api.create(gangs.pod(name, labels={"name": name}, **kinds), namespace=namespace)
-
-
-async def test_24_a_gang_of_two_policy_versions_is_placed_whole(fault, plane, kube, nodes, namespace):
-    await gangs.make_leaves(nodes, a=3, b=4)
-    server = await kube.start_webhook()
-    await plane.register_webhook(server.port, namespaces=[namespace])
-    try:
-        gated = {"schedulingGates": [{"name": "test/queue"}]}
-        group = {gangs.GROUP: "train"}
-        admitted = [
-            await make_member(plane, namespace, 0, group, gated),
-            await make_member(plane, namespace, 1, group, gated),
-        ]
-        await kube.policy(gangs.POLICY.replace('"device": "mlx5_1"', '"device": "mlx5_7"'))
-
-        async def is_replaced():
-            made_pod = gangs.pod("dry-0", labels=group, **gated)
-            return read_record(await plane.api.create(made_pod, namespace=namespace, dry_run=True)) != read_record(
-                admitted[0]
-            )
-
-        await waiting.wait(is_replaced, describe="the new policy to be in force")
-        admitted += [await make_member(plane, namespace, index, group, gated) for index in (2, 3)]
-        versions = {read_record(pod) for pod in admitted}
-        assert len(versions) == 2
-        for pod in admitted:
-            await plane.api.patch("Pod", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
-        placed = await gangs.wait_bound(plane.api, namespace, 4, f"{gangs.GROUP}=train")
-        assert set(gangs.list_leaves(placed)) == {"b"}
-
-        words = (await conditions.wait_event(plane.api, namespace, "GangMixedPolicies"))["message"]
-        for version in versions:
-            assert version[:19] in words
-        assert "2 versions of the policy" in words
-        fault.saw("4 pods of a gang, 2 under each version: one Event names both and the pods, all 4 bound in one leaf")
-    finally:
-        await plane.unregister_webhook(namespaces=[namespace])
-        await server.stop()
-        kube.webhook = None
-        await kube.policy(gangs.POLICY)
-
-
-async def make_member(plane, namespace: str, index: int, labels: dict, spec: dict) -> dict:
-    return await plane.api.create(gangs.pod(f"train-{index}", labels=labels, **spec), namespace=namespace)
-
-
-def read_record(pod: dict) -> str:
-    digest: str = json.loads(pod["metadata"]["annotations"][RECORD])["policy"]
-    return digest
-
-
 async def test_43_a_recreated_node_has_its_new_leaf(fault, plane, kube, nodes, namespace):
     await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "old"})
     assert await gangs.place(plane.api, namespace, "holder", gpus=0) == "again"
     await nodes.remove("again")
     await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "new"})
     await gangs.wait_until_taken(kube, "again")
-    await make(plane, namespace, "next", gpus=0)
+    await plane.api.create(gangs.pod("next", labels={"name": "next"}, gpus=0), namespace=namespace)
     await gangs.wait_event(plane.api, namespace, "next", gangs.SHORT)
     await plane.api.delete("Pod", "holder", namespace, grace=0)
     assert await gangs.wait_for_node(plane.api, namespace, "next") == "again"
@@ -88,29 +29,6 @@ async def test_43_a_recreated_node_has_its_new_leaf(fault, plane, kube, nodes, n
     fault.saw(
         "1 pod kept the 2 rails of its node through the node's deletion; created again in another leaf, the "
         "node counts there"
-    )
-
-
-async def test_45_overcommitted_devices_are_reported(fault, plane, kube, nodes, namespace):
-    await nodes.make("only", rails=dict.fromkeys(gangs.RAILS, 2))
-    for name in ("first", "second"):
-        assert await gangs.place(plane.api, namespace, name, gpus=0) == "only"
-    await nodes.offer("only", {RAIL0: 1})
-    await gangs.wait_until_taken(kube, "only")
-    await make(plane, namespace, "third", gpus=0)
-    await gangs.wait_event(plane.api, namespace, "third", gangs.SHORT)
-    began = time.monotonic()
-    labels = {"fabric": "rails", "rail": "rail0", "state": "overcommitted"}
-    await sites.wait_metric(kube.extender, "railwright_rail_devices", 1, **labels)
-    seconds = time.monotonic() - began
-    await plane.api.delete("Pod", "first", namespace, grace=0)
-    await sites.wait_metric(kube.extender, "railwright_rail_devices", 0, state="overcommitted")
-    assert await gangs.list_full(kube, ["only"]) == {"only"}, "one is held of the one that is offered"
-    await plane.api.delete("Pod", "second", namespace, grace=0)
-    assert await gangs.wait_for_node(plane.api, namespace, "third") == "only"
-    fault.saw(
-        f"2 used, 1 offered: reported as 1 overcommitted within {seconds:.0f} s; a third pod was placed after "
-        "both had gone"
     )
 
 
