@@ -22,16 +22,15 @@ async def install(namespace, module_site):  # `namespace` first, so that it is d
 
 
 async def create_two_gangs(plane, namespace, shape, size=GANG):
-    """Create the pods of two gangs in turns; return the allocations of each gang."""
+    """Create the pods of two gangs in turns; return the devices of each pod."""
     pods = [
         claim_gangs.build_fabric_pod(f"{gang}-{rank}", gang, shape.pod_gpus)
         for rank in range(size)
         for gang in ("first", "second")
     ]
     await asyncio.gather(*(plane.api.create(pod, namespace=namespace) for pod in pods))
-    allocations = await claim_gangs.settle(plane, namespace, len(pods))
-    assert [allocation for allocation in allocations if not allocation.node] == []
-    return [[allocation for allocation in allocations if allocation.gang == gang] for gang in ("first", "second")]
+    await gangs.wait_bound(plane.api, namespace, len(pods), seconds=120)
+    return await claim_gangs.list_devices(plane.api, namespace)
 
 
 @pytest.mark.parametrize("name", ["eks-p5", "oke-gb200"])
@@ -39,10 +38,11 @@ async def test_each_pod_gets_true_pairs(plane, namespace, install, name):
     shape = shapes.load(name)
     await install(shape)
     async with claim_gangs.offer(plane, shape, NODES):
-        gangs = await create_two_gangs(plane, namespace, shape)
-        for gang in gangs:
-            assert all(shape.is_paired(allocation.devices) for allocation in gang), gang
-            assert {len(shapes.list_nics(allocation.devices)) for allocation in gang} == {shape.pod_nics}
+        devices = await create_two_gangs(plane, namespace, shape)
+        assert len(devices) == 2 * GANG
+        for held in devices.values():
+            assert shape.is_paired(held), held
+            assert len(shapes.list_nics(held)) == shape.pod_nics
         await plane.remove_pods(namespace)
 
 
@@ -51,8 +51,9 @@ async def test_claims_of_a_large_pod_are_split_between_pairs(plane, namespace, i
     await install(shape)
     async with claim_gangs.offer(plane, shape, 1):
         await plane.api.create(claim_gangs.build_fabric_pod("whole", "g", len(shape.gpus)), namespace=namespace)
-        (allocation,) = await claim_gangs.settle(plane, namespace, 1)
-        assert len(allocation.devices) == len(shape.gpus) + len(shape.nics)
+        await gangs.wait_bound(plane.api, namespace, 1, seconds=120)
+        devices = await claim_gangs.list_devices(plane.api, namespace)
+        assert len(devices["whole"]) == len(shape.gpus) + len(shape.nics)
         claims = await plane.api.list("ResourceClaim", namespace)
         held = [
             [result["device"] for result in claim["status"]["allocation"]["devices"]["results"]] for claim in claims
@@ -69,8 +70,8 @@ async def test_volcano_allocates_the_claims_of_a_gang(plane, namespace, install,
     async with claim_gangs.offer(plane, shape, NODES):
         job = gangs.volcano_job("v", GANG, gpus=shape.pod_gpus, rails={}, fabric="claimed")
         await plane.api.create(job, namespace=namespace)
-        pods = await gangs.wait_bound(plane.api, namespace, GANG, f"{gangs.VOLCANO_JOB}=v")
-        assert len(pods) == GANG
-        gang = await claim_gangs.list_allocations(plane.api, namespace)
-        assert all(shape.is_paired(allocation.devices) for allocation in gang), gang
+        await gangs.wait_bound(plane.api, namespace, GANG, f"{gangs.VOLCANO_JOB}=v")
+        devices = await claim_gangs.list_devices(plane.api, namespace)
+        assert len(devices) == GANG
+        assert all(map(shape.is_paired, devices.values())), devices
         await plane.remove_pods(namespace)

@@ -2,7 +2,7 @@
 
 import devices
 import pytest_asyncio
-from plane import conditions, gangs, manifests
+from plane import claim_gangs, conditions, gangs, manifests
 
 POLICY = manifests.policy({"efa": manifests.fabric_of_claims(transport="efa", railsPerPod="proportional")})
 CLASSES = (devices.GPU_CLASS, devices.NIC_CLASS)
@@ -35,14 +35,9 @@ def build_job(name, size, gpus):
 
 async def list_devices(plane, namespace, pod):
     """Return the devices of a bound pod by request."""
-    claims = [entry["resourceClaimName"] for entry in pod["status"]["resourceClaimStatuses"]]
-    held = {}
-    for name in claims:
-        claim = await plane.api.get("ResourceClaim", name, namespace)
-        for result in claim["status"]["allocation"]["devices"]["results"]:
-            assert result["pool"] == gangs.get_node(pod)
-            held[result["request"]] = result["device"]
-    return held
+    results = (await claim_gangs.list_results(plane.api, namespace))[pod["metadata"]["name"]]
+    assert {result["pool"] for result in results} == {gangs.get_node(pod)}
+    return {result["request"]: result["device"] for result in results}
 
 
 async def list_rails(plane, namespace, pods):

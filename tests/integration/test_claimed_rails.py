@@ -4,7 +4,7 @@ import claimed
 import devices
 import pytest_asyncio
 import yaml
-from plane import commands, gangs, site, waiting
+from plane import claim_gangs, commands, gangs, site, waiting
 
 GANGS, SIZE = 4, 10
 RAIL_BY_DEVICE = {f"pci-0000-{root}-1b-0": rail for rail, root in zip(claimed.RAILS, devices.ROOTS, strict=True)}
@@ -52,16 +52,6 @@ def build_pod(name, template, *, gang=""):
     return tree
 
 
-async def list_allocated(client, namespace):
-    """Return each pod's allocated devices by request, and its node."""
-    allocated = {}
-    for claim in await client.list("ResourceClaim", namespace):
-        results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
-        [owner] = claim["metadata"]["ownerReferences"]
-        allocated[owner["name"]] = {result["request"]: (result["pool"], result["device"]) for result in results}
-    return allocated
-
-
 async def test_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, nodes):
     await gangs.make_leaves(nodes, None, a=SIZE, b=SIZE)
     client = plane.api
@@ -76,16 +66,18 @@ async def test_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, no
         probe = build_probe(namespace, template)
         await gangs.wait_until_taken(claims, *map(gangs.get_node, bound), probe=probe)
     places = {pod["metadata"]["name"]: gangs.get_node(pod) for pod in await client.list("Pod", namespace)}
-    allocated = await list_allocated(client, namespace)
+    allocated = await claim_gangs.list_results(client, namespace)
     assert len(allocated) == GANGS * SIZE
     for pod, results in allocated.items():
         rails = TEMPLATES[sorted(TEMPLATES)[int(pod[1:].partition("-")[0]) % 2]]
-        assert {node for node, _ in results.values()} == {places[pod]}
+        assert {result["pool"] for result in results} == {places[pod]}
+        held = {result["request"]: result["device"] for result in results}
         for number, rail in enumerate(rails):
-            nic, gpu = results[claimed.RAILS[rail]][1], results[f"gpu{number}"][1]
+            nic, gpu = held[claimed.RAILS[rail]], held[f"gpu{number}"]
             assert RAIL_BY_DEVICE[nic] == claimed.RAILS[rail]
             assert ROOT_BY_DEVICE[nic] == ROOT_BY_DEVICE[gpu], (pod, results)
-    assert len({result for results in allocated.values() for result in results.values()}) == 4 * GANGS * SIZE
+    taken = {(result["pool"], result["device"]) for results in allocated.values() for result in results}
+    assert len(taken) == 4 * GANGS * SIZE
     for rail in claimed.RAILS:
         await site.wait_metric(
             claims.extender,

@@ -2,7 +2,7 @@
 
 import devices
 import pytest_asyncio
-from plane import gangs, waiting
+from plane import claim_gangs, gangs, waiting
 
 GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
 NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which runs before it asks an extender
@@ -34,26 +34,14 @@ async def two_nodes(nodes):
         await nodes.make_with_slices(name)
 
 
-async def list_allocated(plane, namespace):
-    """Return the devices that the claims of a namespace hold, by node and request."""
-    held = await plane.api.list("ResourceClaim", namespace)
-    results = [
-        result
-        for claim in held
-        for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
-    ]
-    return sorted((result["pool"], result["device"]) for result in results)
-
-
 async def test_extended_resources_of_device_classes_are_rails(plane, claims, namespace, two_nodes):
     client = plane.api
     places = {await gangs.place(client, namespace, f"p{number}", gpus=1) for number in range(2)}
     assert places == {"slices-0", "slices-1"}  # each node has one device a rail
-    held = await list_allocated(plane, namespace)
-    assert [device for node, device in held if node == "slices-0" and device.startswith("pci")] == [
-        "pci-0000-10-1b-0",
-        "pci-0000-20-1b-0",
-    ]
+    held = [result for results in (await claim_gangs.list_results(client, namespace)).values() for result in results]
+    assert sorted(
+        result["device"] for result in held if result["pool"] == "slices-0" and result["device"].startswith("pci")
+    ) == ["pci-0000-10-1b-0", "pci-0000-20-1b-0"]
     await client.create(gangs.pod("p2", gpus=1, labels={"name": "p2"}), namespace=namespace)
     await gangs.wait_event(client, namespace, "p2", NO_DEVICES)
     await client.delete("Pod", "p0", namespace, grace=0)

@@ -27,7 +27,7 @@ async def leaves(plane, nodes, namespace, device_classes):
     for name, count in HELD.items():
         if count:
             await hold(plane, namespace, name, count)
-    await claim_gangs.settle(plane, namespace, sum(map(bool, HELD.values())), until_bound=True)
+    await gangs.wait_bound(plane.api, namespace, sum(map(bool, HELD.values())), seconds=120)
     yield
     await plane.remove_pods(namespace)
 
@@ -95,12 +95,10 @@ async def run_pods(plane, namespace, extender):
 async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, called, run):
     pods = await run(plane, namespace, called)
     assert sorted(map(gangs.get_node, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
-    allocations = {
-        allocation.pod: allocation.devices for allocation in await claim_gangs.list_allocations(plane.api, namespace)
-    }
+    devices_of = await claim_gangs.list_devices(plane.api, namespace)
     nics = {}
     for pod in pods:
-        held = allocations[pod["metadata"]["name"]]
+        held = devices_of[pod["metadata"]["name"]]
         (nic,) = [device for device in held if device.startswith("pci")]
         assert (len(held), len({ROOT[device] for device in held})) == (3, 1), held
         nics.setdefault(gangs.get_node(pod), set()).add(nic)
