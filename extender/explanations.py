@@ -16,7 +16,7 @@ def explain(key: str, assessor: gang_assessment.Assessor) -> overview_types.Expl
     if pod is None or pod.reduced is None or request is None:
         undefined = assessor.describe_undefined_fabric(pod)
         return undefined.text if undefined else f"no opted-in pod {key} is known here"
-    rows = assessor.explain_nodes(request, pod.node)
+    rows = assessor.engine.explain_nodes(request, pod.node)
     members = assessor.list_members(pod)
     return overview_types.Explanation(
         pod=pod.key,

@@ -14,7 +14,7 @@ from railwright.cli.explanation import previews
 from railwright.cluster import client as clients
 from railwright.cluster import resources
 from railwright.fabric import views
-from railwright.fabric.overview import gang_assessment, overview_types
+from railwright.fabric.overview import gang_assessment
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
@@ -68,11 +68,7 @@ def add_warnings(
         first_pods = {pod.gang: pod for pod in list(state.cluster.pods.values())[::-1]}
         assessments = [assessor.assess(assessor.list_members(pod)) for pod in first_pods.values()]
         warnings[owner] = [
-            why
-            for assessment in assessments
-            if assessment.state == overview_types.NEVER
-            for why in assessment.why
-            if why.code is PlacementCode.CAPACITY_NEVER
+            why for assessment in assessments for why in assessment.why if why.code is PlacementCode.CAPACITY_NEVER
         ]
     return [
         msgspec.structs.replace(preview, warnings=(*preview.warnings, *warnings.pop(preview.template.owner, ())))

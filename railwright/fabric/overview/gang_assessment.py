@@ -13,7 +13,7 @@ import msgspec
 from railwright.fabric import intent, names, text, topology
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.explain import node_explainer, node_explanation, placement_result
+from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import cluster_state, object_info
@@ -131,12 +131,6 @@ class Assessor:
     def find_pod(self, key: str) -> object_info.PodInfo | None:
         """Return the pod of this name (namespace/name); None if it does not exist or has ended."""
         return next((pod for pod in self.cluster.pods.values() if pod.key == key), None)
-
-    def explain_nodes(
-        self, request: scheduling_request.SchedulingRequest, first: str
-    ) -> list[node_explanation.NodeExplanation]:
-        """Explain some nodes for the pod of a request: the node `first`, unless it is "", then the planned ones."""
-        return self.engine.explain_nodes(self.engine.score(request), first=[first] if first else ())
 
     def list_members(self, pod: object_info.PodInfo) -> GangMembers:
         """Return the gang of a pod; a pod without one is alone in it."""

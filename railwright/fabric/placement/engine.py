@@ -12,7 +12,7 @@ needs.
 """
 
 import functools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from railwright.fabric import bounded_cache, resources
 from railwright.fabric.placement import decisions, scheduling_request
@@ -102,14 +102,10 @@ class PlacementEngine:
         return diagnosis.diagnose(decision, self._cluster)
 
     def explain_nodes(
-        self, decision: decisions.Decision, first: Iterable[str] = ()
+        self, request: scheduling_request.SchedulingRequest, first: str = ""
     ) -> list[node_explanation.NodeExplanation]:
-        """Return the explanations of some candidate nodes, `first` and planned ones first.
-
-        The cluster state must not have changed since the decision.
-        """
-        refusals = self.find_refusals(decision.view.request)
-        return node_explainer.explain_nodes(decision, self._cluster, refusals, first)
+        """Return the explanations of some candidate nodes: `first`, unless it is "", then the planned ones."""
+        return node_explainer.explain_nodes(self.score(request), self._cluster, self.find_refusals(request), first)
 
     # --- what is known of the nodes ---------------------------------------------------------------------------
 

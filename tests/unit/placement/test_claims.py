@@ -61,8 +61,7 @@ def choose(cluster, pod, **placement):
 
 def list_holders(cluster, asked, on="n1"):
     """Return the holders of the rail that a pod lacks on a node, from its explanation."""
-    explaining = engine.PlacementEngine(cluster)
-    rows = {row.node: row for row in explaining.explain_nodes(explaining.score(asked))}
+    rows = {row.node: row for row in engine.PlacementEngine(cluster).explain_nodes(asked)}
     return {cause.text.partition(", held by ")[2] for cause in rows[on].rails}
 
 

@@ -122,16 +122,16 @@ def explain_nodes(
     decision: decisions.Decision,
     cluster: cluster_state.ClusterState,
     refusals: Mapping[str, reason.Reason],
-    first: Iterable[str] = (),
+    first: str = "",
 ) -> list[node_explanation.NodeExplanation]:
     """Return the explanations of up to MAX_ROWS candidate nodes and up to MAX_ROWS refused ones.
 
-    The nodes `first` come first, then those of the target leaf and of the planned leaves.
+    The node `first` comes first if it is one of them, then those of the target leaf and of the planned leaves.
     """
     view = decision.view
     offered, leaves = view.request.offered, view.index.nodes_by_leaf
     planned_leaves = dict.fromkeys((decision.target_leaf, *decision.plan.leaves))
-    names = itertools.chain(first, *[leaves.get(leaf, ()) for leaf in planned_leaves if leaf], view.request.nodes)
+    names = itertools.chain([first], *[leaves.get(leaf, ()) for leaf in planned_leaves if leaf], view.request.nodes)
     chosen = dict.fromkeys(itertools.islice(dict.fromkeys(filter(offered.__contains__, names)), MAX_ROWS))
     chosen |= dict.fromkeys(itertools.islice(refusals, MAX_ROWS))
     scores = decision.score(list(chosen))
