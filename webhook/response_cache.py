@@ -80,7 +80,7 @@ def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
     """Return a pod with only the fields that plans read. List entries keep their positions for the patches."""
     spec, volumes, reads_variable = pod.spec, pod.spec.volumes, read.reads_variable
     words = [word for item in spec.containers for part in (item.command, item.args) for word in part or ()]
-    has_read_words = read.has_script or any(map("".join(words).__contains__, commands.HINTS))
+    has_read_words = read.has_script or commands.has_hint(words)
     unread_volumes = {one.name for one in volumes} - {one.name for one in volumes if _is_read(one)}
 
     def reduce(container: views.Container) -> views.Container:

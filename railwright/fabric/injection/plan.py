@@ -28,6 +28,7 @@ from railwright.fabric.injection import (
     pod_fields,
 )
 from railwright.fabric.multus import network_selection
+from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -48,6 +49,7 @@ class Injection(msgspec.Struct, frozen=True):
     targets: tuple[int, ...]  # indexes of the containers that the fabric is for, also of a pod without rails
     has_rails: bool  # False for a role without rails
     resources: frozenset[str]  # of the rails
+    settings: tuple[derive.Variable, ...] = ()  # what the policy says of the ranks' environment
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -248,6 +250,7 @@ def _build_injection(
         targets=ctx.targets,
         has_rails=ctx.role.rails,
         resources=frozenset([rail.resource for rail in ctx.rails if rail.resource]),
+        settings=draft.rank_settings,
     )
 
 

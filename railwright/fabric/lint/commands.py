@@ -80,10 +80,14 @@ def is_relevant(name: str) -> bool:
     return name.startswith(RELEVANT)
 
 
+def has_hint(words: Sequence[str]) -> bool:
+    """False for a command line without settings."""
+    return any(map("".join(words).__contains__, HINTS))
+
+
 def read(words: Sequence[str], max_length: int = MAX_LENGTH) -> Commands:
     """Return the settings of a command line. A line of more than `max_length` characters has none. Never raises."""
-    line = "".join(words)
-    if len(line) > max_length or not any(map(line.__contains__, HINTS)):
+    if sum(map(len, words)) > max_length or not has_hint(words):
         return _NO_SETTINGS
     parser = _Parser()
     parser.parse_command(list(words), 0)
@@ -170,7 +174,7 @@ def _split_commands(script: str) -> Iterator[list[str]]:
     """Yield the words of each command of a script. Lines without a relevant word are skipped."""
     for line in script.replace("\\\n", " ").split("\n"):
         command: list[str] = []
-        for token in (*_tokenize(line), ";") if any(map(line.__contains__, HINTS)) else ():
+        for token in (*_tokenize(line), ";") if has_hint([line]) else ():
             if set(token) <= _SEPARATORS:
                 yield command
                 command = []

@@ -1,9 +1,10 @@
 """Runs the rules on the ranks of a container, and formats the findings as admission warnings."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from railwright.fabric.lint import rule_types
+from railwright.fabric import views
+from railwright.fabric.lint import commands, rule_types
 from railwright.fabric.lint.rules import containers, device_lists, interfaces, names, networks, values
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.reasons import reason
@@ -17,6 +18,20 @@ _RANK_RULES = tuple(rule for rule in RULES if not rule.settings)
 @functools.lru_cache(maxsize=1024)
 def _find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
     return tuple(rule for rule in RULES if rule.reads(variable))
+
+
+def may_report(container: views.Container, planned: Collection[tuple[str, str | None]]) -> bool:
+    """True if some rule may report a variable of a container; `planned` are names and values that its plan gives it.
+
+    A plan's own values are right, so without others only a variable that is missing can be reported.
+    """
+    env = container.env
+    return (
+        not any(entry.name == interfaces.SOCKET for entry in env)
+        or any((entry.name, entry.value) not in planned for entry in env if commands.is_relevant(entry.name))
+        or networks.IMAGE_WITH_PLUGIN in container.image
+        or commands.has_hint((*(container.command or ()), *(container.args or ())))
+    )
 
 
 def check(ranks: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:

@@ -16,9 +16,9 @@ from railwright.fabric.lint.rule_types import (
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
 
-_SOCKET = "NCCL_SOCKET_IFNAME"
+SOCKET = "NCCL_SOCKET_IFNAME"
 # The library that reads each variable: as a list in NCCL's grammar, or as plain names
-_NCCL_LISTS = {_SOCKET: "NCCL", "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "NVSHMEM"}
+_NCCL_LISTS = {SOCKET: "NCCL", "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "NVSHMEM"}
 _PLAIN_NAMES = {"GLOO_SOCKET_IFNAME": "Gloo", "TP_SOCKET_IFNAME": "TensorPipe"}
 _LOOPBACK = "lo"  # every network namespace has it
 
@@ -60,15 +60,15 @@ def check_rail(ranks: RankContext) -> Iterator[Violation]:
 
     Source: NVIDIA/nccl src/misc/socket.cc.
     """
-    setting, context = ranks.get_setting(_SOCKET), ranks.fabric_context
+    setting, context = ranks.get_setting(SOCKET), ranks.fabric_context
     primary = context.control_interface
     is_plugin = context.transport is policies.Transport.PLUGIN
     is_left_to_plugin = is_plugin and context.fabric is not None and not context.fabric.nccl.derive
     if setting is None and ranks.has_ranks and context.rail_interfaces and not is_left_to_plugin:
         yield Violation(
-            f"{_SOCKET} is not set, and the pod has {', '.join(context.rail_interfaces)}: NCCL may choose a rail for "
+            f"{SOCKET} is not set, and the pod has {', '.join(context.rail_interfaces)}: NCCL may choose a rail for "
             f"bootstrap; set it to ={primary}",
-            name=_SOCKET,
+            name=SOCKET,
         )
     if setting is not None and setting.value:
         rails = lists.select_interfaces(setting.text, context.rail_interfaces)
@@ -99,7 +99,7 @@ def check_plain(setting: Setting, ranks: RankContext) -> Iterator[str]:
 _POD_IDENTITY = "pod-id-link0"  # of EKS Pod Identity on each node, with the address 169.254.170.23
 
 
-@rule("N68", Severity.WARNING, settings=frozenset({_SOCKET}))
+@rule("N68", Severity.WARNING, settings=frozenset({SOCKET}))
 def check_link_local(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """NCCL_SOCKET_IFNAME also selects the interface of EKS Pod Identity.
 

@@ -127,7 +127,7 @@ def check_efa_reachable(ranks: RankContext) -> Iterator[Violation]:
         )
 
 
-_IMAGE_WITH_PLUGIN = "coreweave/nccl-tests"  # images whose environment names a network plugin
+IMAGE_WITH_PLUGIN = "coreweave/nccl-tests"  # images whose environment names a network plugin
 
 
 @rule("N70", Severity.WARNING)
@@ -141,9 +141,9 @@ def check_plugin_of_image(ranks: RankContext) -> Iterator[Violation]:
     Source: coreweave/nccl-tests pull request 100.
     """
     is_chosen = _PLUGIN in ranks.effective or _NET in ranks.effective
-    if not is_chosen and _IMAGE_WITH_PLUGIN in (ranks.image or "") and ranks.is_rdma_requested:
+    if not is_chosen and IMAGE_WITH_PLUGIN in (ranks.image or "") and ranks.is_rdma_requested:
         yield Violation(
-            f"{_PLUGIN} is not set, but images of {_IMAGE_WITH_PLUGIN} choose a network plugin themselves (spcx since "
+            f"{_PLUGIN} is not set, but images of {IMAGE_WITH_PLUGIN} choose a network plugin themselves (spcx since "
             "September 2026); set it to none, or to the plugin that you want",
             name=_PLUGIN,
         )
