@@ -99,7 +99,7 @@ def _lint(
         return _TOO_LARGE
     job = rank_contexts.JobContext(use=use, networks=networks, limited=True)
     warnings: dict[str, reason.Reason] = {}  # by line, because containers may share a name
-    planned = {(setting.name, setting.value) for setting in injected.settings}
+    planned: set[tuple[str, str | None]] = {(setting.name, setting.value) for setting in injected.settings}
     try:
         for index in injected.targets:
             container = pod.spec.containers[index]

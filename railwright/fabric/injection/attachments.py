@@ -17,7 +17,7 @@ _ANNOTATIONS = "metadata.annotations"  # of the pod, in `kept`; no container has
 def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Attach the pod to the networks of its rails. Raises RefusedError."""
     pod, annotations, existing = draft.pod, draft.pod.metadata.annotations, ctx.known.networks
-    user_value, is_on_host = annotations.get(names.NETWORKS, ""), pod.host_network
+    user_value, is_on_host = annotations.get(names.NETWORKS, ""), bool(pod.spec.host_network)
     gets_networks = not is_on_host and "networks" not in ctx.options.skip and ctx.role.rails
     rail_selections = ctx.selected.attachments if gets_networks else ()
     merged = network_selection.merge(user_value, pod.networks, rail_selections)
@@ -48,9 +48,13 @@ def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 def _list_warnings(
     ctx: context.InjectionContext, selections: Sequence[network_selection.Selection], *, is_on_host: bool
 ) -> Iterator[reasons.Reason]:
-    # Where the fabric has neither networks nor derived variables, the pod gets the same on the host's network.
-    loses_nothing = ctx.fabric.host_network or not (ctx.fabric.nccl.derive or any(rail.network for rail in ctx.rails))
-    if is_on_host and ctx.role.rails and not loses_nothing:
+    if (
+        is_on_host
+        and ctx.role.rails
+        and not ctx.fabric.host_network
+        # without networks and derived variables of the fabric, the pod gets the same on the host's network
+        and (ctx.fabric.nccl.derive or any(rail.network for rail in ctx.rails))
+    ):
         yield _explain_host_network(ctx)
     existing = ctx.known.networks
     for position, selection in enumerate(() if is_on_host else selections, start=1):

@@ -123,7 +123,7 @@ def find_role(pod: views.Pod, *, accelerated: bool, is_for_cpus: bool = False) -
 def build_selection(rails: Collection[compiled.ResolvedRail], fabric: compiled.CompiledFabric) -> RailSelection:
     """Return the selection of these rails of a fabric, in its order."""
     resources = [rail.resource for rail in rails if rail.resource is not None]
-    requested = Counter(rail.resource for rail in rails if rail.resource is not None and rail.claim is None)
+    requested = Counter([rail.resource for rail in rails if rail.resource is not None and rail.claim is None])
     return RailSelection(
         rails=tuple(rails),
         policy_rails=tuple([rail.rail for rail in rails]),

@@ -81,7 +81,7 @@ class _Pools(msgspec.Struct, frozen=True):
 def _find_pools(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> _Pools:
     """Return the pools of the rails, of the pod's networks, and of its own default network."""
     default: Sequence[Selection] = ()
-    if (value := pod.metadata.annotations.get(names.DEFAULT_NETWORK)) and not pod.host_network:
+    if (value := pod.metadata.annotations.get(names.DEFAULT_NETWORK)) and not pod.spec.host_network:
         with contextlib.suppress(network_selection.InvalidNetworksError):  # Multus reports the user's error
             default = network_selection.parse(value, names.MULTUS_NAMESPACE)[:1]
     attached = tuple([selection.key for selection in (*pod.attached, *default)])

@@ -41,11 +41,6 @@ class AppliedPod(views.Pod, frozen=True):
     networks: tuple[network_selection.Selection, ...] = ()  # of its networks annotation
 
     @property
-    def host_network(self) -> bool:
-        """True if the pod uses the host's network namespace."""
-        return bool(self.spec.host_network)
-
-    @property
     def attached(self) -> tuple[network_selection.Selection, ...]:
         """Return the networks that Multus attaches. It ignores pods on the host network."""
         return () if self.spec.host_network else self.networks

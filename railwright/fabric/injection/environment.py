@@ -136,7 +136,7 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         for index in ctx.targets:
             _set_in_container(draft, pod, ctx, index, route)
         for setting in route.in_file:
-            draft.add_entry(setting.entry, setting.code)
+            draft.add_entry(f"env.{setting.name}", setting.code)
         _deliver_file(draft, pod, ctx, route)
         if route.found:
             _explain_missed(draft, route)
@@ -157,7 +157,7 @@ def _set_in_container(
     used = libraries.detect([name for name, (_, entry) in existing.items() if not _is_ours(entry)])
     _, transports = existing.get(libraries.UCX_TRANSPORTS, (0, None))
     ucx_transports = env.get(libraries.UCX_TRANSPORTS) if transports is None else transports.value
-    may_use_rdma = libraries.may_use_rdma(ucx_transports)
+    may_use_rdma = ucx_transports is None or libraries.may_use_rdma(ucx_transports)
     if ucx_transports is not None and may_use_rdma:
         used |= {libraries.RDMA_OF_UCX}
     unusable = frozenset[str]() if may_use_rdma else libraries.UCX_DEVICE_VARIABLES
@@ -198,7 +198,7 @@ def _set_in_env(
     added: list[tuple[Mapping[str, Any], str]] = []
     user_values = []
     for variable in variables:
-        entry, is_read = variable.entry, not variable.value and variable.code is VariableCode.FOUND_IN_POD
+        entry, is_read = f"env.{variable.name}", not variable.value and variable.code is VariableCode.FOUND_IN_POD
         _, existing = container.env_by_name.get(variable.name, (0, None))
         if existing is None:
             if variable in left_out:
@@ -230,7 +230,6 @@ def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undeliver
 
 # No variable of Open MPI is derived: an include list in the environment and an exclude list on the command line of
 # mpirun abort the job ("Both TCP interface include and exclude lists were specified", Open MPI 4.1.4 and 5.0.11).
-_INCLUDE_OR_EXCLUDE = ("_if_include", "_if_exclude")
 
 
 def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> None:
@@ -256,7 +255,7 @@ def _names_interface_list(container: views.Container, fabric: policies.Fabric) -
     """True if the author names interfaces to include or exclude, on the command line or in a variable."""
     own = [entry.name for entry in container.env if fabric.env.get(entry.name) != entry.value]
     line = "\n".join((*(container.command or ()), *(container.args or ()), *own))
-    return any(mark in line for mark in _INCLUDE_OR_EXCLUDE)
+    return "_if_include" in line or "_if_exclude" in line
 
 
 def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: Iterable[derive.Variable]) -> None:
@@ -266,7 +265,7 @@ def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: It
         "kinds are set",
     )
     for setting in settings:
-        draft.skip(setting.entry, why)
+        draft.skip(f"env.{setting.name}", why)
 
 
 # --- delivery -------------------------------------------------------------------------------------------------
@@ -276,13 +275,14 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
     """Choose how the variables of a rank are delivered. Without `by_env`, kubelet reads none into the environment."""
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
     devices = None if by_claims else device_names.find_devices(pod, ctx.document, ctx.selected.policy_rails)
-    is_foreign, has_interface = pod.host_network != ctx.fabric.host_network, _has_primary_interface(draft, pod, ctx)
+    is_foreign = bool(pod.spec.host_network) != ctx.fabric.host_network
+    has_interface = _has_primary_interface(draft, pod, ctx)
     settings = ctx.policy.compile_once(compile_settings)(ctx.fabric_name, devices, is_foreign, has_interface)
     found_names = derive.list_found(ctx.fabric) if init_containers.finds_rails(pod, ctx) else ()
     found = tuple([derive.Variable(name, "", VariableCode.FOUND_IN_POD) for name in found_names])
     by_file, by_ssh = ctx.options.delivery == "file", workload_roles.is_started_by_ssh(pod)
-    may_read = by_env and not by_file and ctx.fabric.delivery == "auto" and _has_file_keys(ctx)
-    found_in_env = bool(found) and may_read and not _has_files(pod, ctx)
+    found_in_env = bool(found) and by_env and not by_file and ctx.fabric.delivery == "auto"
+    found_in_env = found_in_env and _has_file_keys(ctx) and not _has_files(pod, ctx)
     everywhere = by_file or by_ssh or (bool(found) and not found_in_env)
     groups = (settings.all, settings.optional_library_vars, found)
     receivers = [index for index in ctx.targets if everywhere or _env_from_may_set(pod.spec.containers[index], *groups)]
@@ -328,7 +328,7 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
         return {*network_selection.name_interfaces(attached), *others}
 
     name = ctx.fabric.primary_interface
-    if name == network_selection.CRI_INTERFACE or pod.host_network:
+    if name == network_selection.CRI_INTERFACE or pod.spec.host_network:
         return True
     fabric = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name]
     whole = context.build_selection(fabric.rails.values(), fabric)
@@ -395,9 +395,8 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
 
 def _has_files(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
     """True if an earlier admission of the pod chose files. Another webhook's change causes a second admission."""
-    names_file = {(setting.name, setting.value) for setting in _FILES}
     containers = [pod.spec.containers[index] for index in ctx.targets]
-    return any((entry.name, entry.value) in names_file for container in containers for entry in container.env)
+    return any((entry.name, entry.value) in _FILE_PATHS for container in containers for entry in container.env)
 
 
 def _select_files(
@@ -420,7 +419,7 @@ def _is_ours(entry: views.EnvVar) -> bool:
     reference = (entry.value_from or {}).get("fileKeyRef")
     if isinstance(reference, dict):
         return reference.get("volumeName") == mounts.RAILS
-    return any((entry.name, entry.value) == (setting.name, setting.value) for setting in _FILES)
+    return (entry.name, entry.value) in _FILE_PATHS
 
 
 def _explain_missed(draft: drafts.Draft, route: Route) -> None:
@@ -445,10 +444,8 @@ def _explain_missed(draft: drafts.Draft, route: Route) -> None:
 # Libraries that read no file, with the prefix of their variables; and that of UCX, which finds its file by a variable.
 _WITHOUT_FILE = {"NVSHMEM": "NVSHMEM_", "Mooncake": "MC_", "UCCL": "UCCL_", "MORI": "MORI_"}
 _BY_VARIABLE = "UCX_"
-_FILES = tuple(
-    derive.Variable(name, path, VariableCode.FOUND_IN_POD)
-    for name, path in (("NCCL_CONF_FILE", f"{names.RAILS_PATH}/nccl.conf"), ("UCX_CONFIG_DIR", names.RAILS_PATH))
-)
+_FILE_PATHS = (("NCCL_CONF_FILE", f"{names.RAILS_PATH}/nccl.conf"), ("UCX_CONFIG_DIR", names.RAILS_PATH))
+_FILES = tuple(derive.Variable(name, path, VariableCode.FOUND_IN_POD) for name, path in _FILE_PATHS)
 
 
 def _find_conflicting_mount(container: views.Container) -> str | None:
@@ -472,10 +469,7 @@ def _drop_overridden(
     Ranks started by ssh do not inherit the container's environment, so the file would override the user's value.
     """
     container_envs = [pod.spec.containers[index].env_by_name for index in mounted]
-    overridden = {
-        setting.entry for setting in file_vars if all(_is_overridden(entries, setting) for entries in container_envs)
-    }
-    return tuple([setting for setting in file_vars if setting.entry not in overridden]) if overridden else file_vars
+    return tuple([one for one in file_vars if not all(_is_overridden(entries, one) for entries in container_envs)])
 
 
 def _set_file(draft: drafts.Draft, pod: drafts.AppliedPod, text: str) -> None:
@@ -525,6 +519,7 @@ def _has_conflict(
 # Added at the end, without replacing what the container sets. The webhook does not see the value of the image, which an
 # entry of the container hides (docs/interface.md 3.3).
 LIBRARY_PATH = "LD_LIBRARY_PATH"
+_LIBRARY_ENTRY = f"env.{LIBRARY_PATH}"
 _LIBRARY_SETTING = derive.Variable(LIBRARY_PATH, "", VariableCode.LIBRARY_PATH)
 
 
@@ -549,15 +544,15 @@ def _extend_in_container(
             f"container {container.name} gets LD_LIBRARY_PATH from {source}, to which nothing can be added",
             fix=f"add {text.join_fitting(directories)} there",
         )
-        draft.skip(_LIBRARY_SETTING.entry, unknown)
+        draft.skip(_LIBRARY_ENTRY, unknown)
         draft.warn(unknown)
         return
     current = (entry.value if entry else "") or ""
     missing = [directory for directory in directories if f":{directory}:" not in f":{current}:"]
     if missing:
         value = ":".join([*([current] if current else []), *missing])
-        draft.container(index).set_env(LIBRARY_PATH, value, _LIBRARY_SETTING.entry, position)
-    draft.add_entry(_LIBRARY_SETTING.entry, _LIBRARY_SETTING.code)
+        draft.container(index).set_env(LIBRARY_PATH, value, _LIBRARY_ENTRY, position)
+    draft.add_entry(_LIBRARY_ENTRY, _LIBRARY_SETTING.code)
 
 
 # --- a script before the command --------------------------------------------------------------------------

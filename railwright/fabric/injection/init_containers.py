@@ -175,7 +175,7 @@ def _list_arguments(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> It
     nccl, preflight = ctx.fabric.nccl, ctx.fabric.preflight
     if nccl.gid_index is not None and nccl.gid_index >= 0:  # -1 leaves the choice to NCCL
         yield from ("--gid-index", str(nccl.gid_index))
-    if nccl.address_range is not None and pod.host_network == ctx.fabric.host_network:
+    if nccl.address_range is not None and bool(pod.spec.host_network) == ctx.fabric.host_network:
         yield from ("--address-range", nccl.address_range)
     if ctx.fabric.has_isolated_rails:
         yield "--isolated"

@@ -182,10 +182,26 @@ def plan(  # noqa: PLR0913 - options are given by name
         options = context.read_options(pod, [row.skip for row in rows if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         draft = drafts.Draft(drafts.read(pod, cluster.namespace), written)
-        return _build_injection(draft, pod.metadata, ctx, rows)
+        for row in rows:
+            row.mutate(draft, ctx)
+        _write_record(draft, ctx)
     except reason.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
         return Refusal(fabric, error.reason, message, _find_role(pod, policy.document, fabric), error.message)
+    return Injection(
+        fabric=name,
+        role=ctx.role.name,
+        containers=ctx.container_names,
+        rails=ctx.selected.names,
+        changes=tuple(draft.changes),
+        warnings=(*keys.check_pod(pod.metadata), *draft.warnings),
+        pod=draft.pod,
+        networks=draft.pod.networks,
+        targets=ctx.targets,
+        has_rails=ctx.role.rails,
+        resources=frozenset([rail.resource for rail in ctx.rails if rail.resource]),
+        settings=draft.rank_settings,
+    )
 
 
 def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ...]:
@@ -229,29 +245,6 @@ def _find_role(pod: views.Pod, document: policies.PolicyDocument, fabric: str) -
         return ""
     is_for_cpus = fabric in document.fabrics and document.fabrics[fabric].accelerators == ()
     return context.find_role(pod, accelerated=bool(accelerated), is_for_cpus=is_for_cpus).name
-
-
-def _build_injection(
-    draft: drafts.Draft, user_metadata: views.ObjectMeta, ctx: context.InjectionContext, rows: Sequence[Row]
-) -> Injection:
-    for row in rows:
-        row.mutate(draft, ctx)
-    _write_record(draft, ctx)
-    pod = draft.pod
-    return Injection(
-        fabric=ctx.fabric_name,
-        role=ctx.role.name,
-        containers=ctx.container_names,
-        rails=ctx.selected.names,
-        changes=tuple(draft.changes),
-        warnings=(*keys.check_pod(user_metadata), *draft.warnings),
-        pod=pod,
-        networks=pod.networks,
-        targets=ctx.targets,
-        has_rails=ctx.role.rails,
-        resources=frozenset([rail.resource for rail in ctx.rails if rail.resource]),
-        settings=draft.rank_settings,
-    )
 
 
 # --- the record (docs/interface.md 5), and the size of the annotations (1.5) ---------------------------------

@@ -1,7 +1,8 @@
 """Runs the rules on the ranks of a container, and formats the findings as admission warnings."""
 
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from railwright.fabric import views
 from railwright.fabric.lint import commands, rule_types
@@ -20,15 +21,15 @@ def _find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
     return tuple(rule for rule in RULES if rule.reads(variable))
 
 
-def may_report(container: views.Container, planned: Collection[tuple[str, str | None]]) -> bool:
+def may_report(container: views.Container, planned: AbstractSet[tuple[str, str | None]]) -> bool:
     """True if some rule may report a variable of a container; `planned` are names and values that its plan gives it.
 
     A plan's own values are right, so without others only a variable that is missing can be reported.
     """
-    env = container.env
+    settings = [(entry.name, entry.value) for entry in container.env if entry.name.startswith(commands.RELEVANT)]
     return (
-        not any(entry.name == interfaces.SOCKET for entry in env)
-        or any((entry.name, entry.value) not in planned for entry in env if commands.is_relevant(entry.name))
+        not planned.issuperset(settings)
+        or interfaces.SOCKET not in dict(settings)
         or networks.IMAGE_WITH_PLUGIN in container.image
         or commands.has_hint((*(container.command or ()), *(container.args or ())))
     )

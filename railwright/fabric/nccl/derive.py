@@ -20,11 +20,6 @@ class Variable(msgspec.Struct, frozen=True):
     value: str
     code: VariableCode
 
-    @property
-    def entry(self) -> str:
-        """The entry of the injection record."""
-        return f"env.{self.name}"
-
 
 class Case(msgspec.Struct, frozen=True):
     """Input of the derivation for a rank.

@@ -98,6 +98,19 @@ def test_settings_are_seen_with_the_networks_that_injection_adds():
     assert list_warnings(on_host, admitting.fabric()) == ()
 
 
+@pytest.mark.parametrize(
+    ("keys", "image", "expected"),
+    [
+        ("", "i", []),
+        ("", "ghcr.io/coreweave/nccl-tests:1", ["N70: container c: NCCL_NET_PLUGIN is not set"]),
+        ("    nccl: {derive: false}\n", "i", ["N18: container c: NCCL_SOCKET_IFNAME is not set"]),
+    ],
+)
+def test_a_variable_that_is_missing_is_reported_if_the_author_sets_none(keys, image, expected):
+    warnings = list_warnings(admitting.pod(gpus(image=image)), admitting.fabric(keys))
+    assert [warning.partition(",")[0] for warning in warnings] == expected
+
+
 def test_a_value_from_elsewhere_is_not_guessed():
     source = {"name": "NCCL_IB_TIMEOUT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     expanded = {"name": "NCCL_IB_RETRY_CNT", "value": "$(MY_COUNT)"}
