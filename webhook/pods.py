@@ -48,29 +48,19 @@ def handle(
     entry = cache.build_entry(pod, len(body), policy, cluster_facts) if cache is not None else None
     if cache is not None and entry is not None and (cached := cache.by_key.get(entry[0])) is not None:
         return _complete_answer(cached, request, pod)
-    planned, outcome = _plan(pod, entry, policy, cluster_facts)
+    title = f"Pod {plan.format_title(pod, request.namespace)}"
+    outcome = admission.plan(pod if entry is None else entry[1], policy, cluster_facts, title)
     is_enforced = intent.is_enforced(policy.document)
     if isinstance(outcome, plan.NotOptedIn):
         if not opt_in.awaits_namespace(pod, cluster_facts, policy.document.accelerators):
             return reviews.allow(request, outcome.warnings)
-        planned, outcome = pod, _build_namespace_refusal(request, pod)
+        outcome = _build_namespace_refusal(request, pod)
     if is_enforced and isinstance(outcome, plan.Refusal):
         return _reject(request, pod, outcome)
     answer = _build_injection(outcome) if isinstance(outcome, plan.Injection) and is_enforced else _warn(outcome)
-    if cache is not None and entry is not None and planned is entry[1]:
+    if cache is not None and entry is not None and isinstance(outcome, plan.Injection):
         cache.by_key.add(entry[0], answer)
     return _complete_answer(answer, request, pod)
-
-
-def _plan(
-    pod: views.Pod, entry: tuple[bytes, views.Pod] | None, policy: policies.Policy, cluster_facts: facts.ClusterFacts
-) -> tuple[views.Pod, plan.Outcome]:
-    """Return the pod that was planned (its excerpt, or all of it if it is rejected), and the outcome."""
-    if entry is not None:
-        outcome = admission.plan(entry[1], policy, cluster_facts)
-        if not isinstance(outcome, plan.Refusal):  # whose messages name the pod
-            return entry[1], outcome
-    return pod, admission.plan(pod, policy, cluster_facts)
 
 
 def _complete_answer(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:

@@ -25,9 +25,14 @@ _TOO_LONG = reason.Reason(
 )
 
 
-def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> injection.Outcome:
-    """Return the plan of a pod, with the warnings of lint. Never raises because of the pod's content."""
-    outcome = injection.plan(pod, policy, cluster)
+def plan(
+    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, display_name: str = ""
+) -> injection.Outcome:
+    """Return the plan of a pod, with the warnings of lint. Never raises because of the pod's content.
+
+    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used.
+    """
+    outcome = injection.plan(pod, policy, cluster, display_name)
     if not isinstance(outcome, injection.Injection):
         return outcome
     return _add_warnings(outcome, lint_injected(outcome, policy))
