@@ -98,18 +98,15 @@ def _add_fabric_annotations(draft: drafts.Draft, ctx: context.InjectionContext, 
         else:
             draft.keep(_ANNOTATIONS, [key])
             if not _list_items(value) <= _list_items(annotations[key]):
-                draft.warn(_explain_own_annotation(ctx, key, annotations[key], value))
+                own_annotation = reasons.Reason(
+                    AdmissionCode.NETWORK_MISSING,
+                    f"annotation {key} {text.quote(annotations[key])} of the pod is kept and lacks items of "
+                    f"{text.quote(value)} of fabric {ctx.fabric_name}: the pod gets no rails that these attach",
+                    fix="add the policy's items to the list, or remove the annotation",
+                )
+                draft.warn(own_annotation)
 
 
 def _list_items(value: str) -> set[str]:
     """Return the items of a comma-separated or JSON list, to compare two lists."""
     return {item.strip(" \t\n[]") for item in value.split(",")}
-
-
-def _explain_own_annotation(ctx: context.InjectionContext, key: str, own: str, value: str) -> reasons.Reason:
-    return reasons.Reason(
-        AdmissionCode.NETWORK_MISSING,
-        f"annotation {key} {text.quote(own)} of the pod is kept and lacks items of {text.quote(value)} of fabric "
-        f"{ctx.fabric_name}: the pod gets no rails that these attach",
-        fix="add the policy's items to the list, or remove the annotation",
-    )

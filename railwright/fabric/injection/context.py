@@ -146,7 +146,11 @@ def _select_rails(
         return _NO_RAILS
     annotation = pod.metadata.annotations.get(names.RAILS)
     every = compiled_fabric.rails
-    selected = every if annotation is None else _parse_rails(annotation, [*every])
+    try:
+        selected = every if annotation is None else intent.parse_rails(annotation, [*every])
+    except intent.InvalidRailsError as error:
+        value = f" {text.quote(annotation or '')}:" if (annotation or "").strip() else ""
+        raise reason.RefusedError("annotation", f"annotation {names.RAILS}{value} {error}") from None
     rails = [every[rail].with_resource(cluster.networks) for rail in selected]
     if annotation is None and (gpus := _count_gpus_of_node(pod, fabric, rails, policy.document, cluster)):
         rails = rails[: _count_proportional(pod, gpus, len(rails), policy.document)]
@@ -212,14 +216,6 @@ def _count_proportional(pod: views.Pod, gpus: int, rails: int, document: policie
         return rails
     accelerator_count = sum(accelerators.count_in_containers(pod, document.accelerators, document.accelerator_units))
     return max(1, min(-(-accelerator_count * rails // gpus), rails))
-
-
-def _parse_rails(annotation: str, rail_names: Sequence[str]) -> Collection[str]:
-    try:
-        return intent.parse_rails(annotation, rail_names)
-    except intent.InvalidRailsError as error:
-        value = f" {text.quote(annotation)}:" if annotation.strip() else ""
-        raise reason.RefusedError("annotation", f"annotation {names.RAILS}{value} {error}") from None
 
 
 # --- the author's options: docs/interface.md 1.1 and 1.3 -------------------------------------------------------

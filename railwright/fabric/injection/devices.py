@@ -214,9 +214,13 @@ def _explain_not_offered(resources: Sequence[str], users: Sequence[str], remedy:
 def check_capacity(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Warn of more accelerators than a node has. Such a pod is not rejected: a larger node type may be added."""
     requested = [name for name in ctx.document.accelerators if name in ctx.mentioned]
-    of_nodes, of_policy = _count_of_largest_node(requested, ctx), ctx.fabric.gpus_per_node
-    limit = of_policy or of_nodes
-    count = accelerators.count_at_once(draft.pod, requested, ctx.document.accelerator_units) if limit else 0
+    units, of_policy = ctx.document.accelerator_units, ctx.fabric.gpus_per_node
+    of_nodes = [
+        sum([devices.get(name, 0) // units.get(name, 1) for name in requested])
+        for devices in ctx.known.node_devices or ()
+    ]
+    limit = of_policy or max(of_nodes, default=0)
+    count = accelerators.count_at_once(draft.pod, requested, units) if limit else 0
     if count <= limit:
         return
     has = f"a node of fabric {ctx.fabric_name} has {limit}" if of_policy else f"no node has more than {limit}"
@@ -228,13 +232,3 @@ def check_capacity(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         "accelerator",
     )
     draft.warn(warning)
-
-
-def _count_of_largest_node(requested: Sequence[str], ctx: context.InjectionContext) -> int:
-    """Return the largest number of requested accelerators on a node; 0 if nodes are unknown or have none."""
-    units = ctx.document.accelerator_units
-    counts = [
-        sum(devices.get(name, 0) // units.get(name, 1) for name in requested)
-        for devices in ctx.known.node_devices or ()
-    ]
-    return max(counts, default=0)

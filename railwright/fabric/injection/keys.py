@@ -204,8 +204,8 @@ def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, valu
         if (metadata.labels if key_type == ANNOTATION else metadata.annotations).get(key) != value:
             yield _explain(key_type, key, value, _READ_AS[_TYPE_BY_KEY[key]], _MOVE)
     else:
-        suggestion = _suggest_key(key)
-        fix = f"did you mean {suggestion}?" if suggestion else _ALL_KEYS
+        meant = _find_similar(key.partition("/")[2], [candidate.removeprefix(PREFIX) for candidate in _TYPE_BY_KEY])
+        fix = f"did you mean {_TYPE_BY_KEY[PREFIX + meant]} {PREFIX}{meant}?" if meant else _ALL_KEYS
         yield _explain(key_type, key, value, "railwright has no such key", fix)
 
 
@@ -225,12 +225,6 @@ def _is_own_key(key: str) -> bool:
         and len(domain) <= _MAX_KEY
         and difflib.SequenceMatcher(None, domain, names.DOMAIN).ratio() >= _MIN_DOMAIN_SIMILARITY
     )
-
-
-def _suggest_key(key: str) -> str:
-    """Return the type and the name of the key that was probably meant, "" if none is similar."""
-    meant = _find_similar(key.partition("/")[2], [candidate.removeprefix(PREFIX) for candidate in _TYPE_BY_KEY])
-    return f"{_TYPE_BY_KEY[PREFIX + meant]} {PREFIX}{meant}" if meant else ""
 
 
 def _find_similar(key: str, candidates: Sequence[str]) -> str:

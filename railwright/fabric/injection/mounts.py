@@ -55,7 +55,7 @@ def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if settings.dev_infiniband and ctx.rails:
         _mount_infiniband(draft, ctx)
     if settings.shared_memory is not None:
-        _mount_shared_memory(draft, ctx, _build_shared_memory(str(settings.shared_memory)))
+        _mount_shared_memory(draft, ctx, str(settings.shared_memory))
     _check_host_paths(ctx)
     for kind, sources in (("host", settings.host_paths), ("config", settings.config_maps)):
         for path, source in sources.items():
@@ -108,11 +108,17 @@ def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> 
     return container.volume_by_path.get(fabric_volume.path) not in {None, fabric_volume.name}
 
 
-def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, memory: FabricVolume) -> None:
+def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, size: str) -> None:
     """Mount shared memory, unless the pod has the host's.
 
     NCCL treats ranks with different /dev/shm as ranks on different hosts.
     """
+    memory = FabricVolume(  # of NCCL's host buffers, for which the container runtime's default of 64 MiB is too small
+        entry=f"mounts.{names.DEV_SHM}",
+        volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": size}},
+        mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
+        is_ours=lambda volume: volume.empty_dir is not None,
+    )
     pod = draft.pod
     if pod.spec.host_ipc:
         shared = reasons.Reason(AdmissionCode.PATH_OCCUPIED, "spec.hostIPC is true: /dev/shm is the host's")
@@ -186,15 +192,6 @@ def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
         volume={"name": name, **volume},
         mount={"name": name, "mountPath": path, "readOnly": True},
         is_ours=lambda existing: (getattr(existing, field) or {}).get(key) == source,
-    )
-
-
-def _build_shared_memory(size: str) -> FabricVolume:
-    return FabricVolume(  # of NCCL's host buffers, for which the container runtime's default of 64 MiB is too small
-        entry=f"mounts.{names.DEV_SHM}",
-        volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": size}},
-        mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
-        is_ours=lambda volume: volume.empty_dir is not None,
     )
 
 

@@ -28,7 +28,7 @@ def may_report(container: views.Container, planned: AbstractSet[tuple[str, str |
     """
     settings = [(entry.name, entry.value) for entry in container.env if entry.name.startswith(commands.RELEVANT)]
     return (
-        not planned.issuperset(settings)
+        not set(settings) <= planned
         or interfaces.SOCKET not in dict(settings)
         or networks.IMAGE_WITH_PLUGIN in container.image
         or commands.has_hint((*(container.command or ()), *(container.args or ())))
