@@ -8,7 +8,6 @@ from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 
 RANGES = ("192.168.0.0/16", "fd00::/8")
-MAYBE = st.sampled_from([True, False, None])
 
 
 def maybe(least, most):
