@@ -238,7 +238,7 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
     if keyring.next_ca is None:
         return None
     switched = dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None)
-    if len(keyring.trusted) == 1 and not situation.list_live():
+    if not situation.list_live():
         return Step(Action.ACTIVATE, "no certificate is in use yet", keyring=switched)
     ca = pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.can_sign else None
     if ca is not None:

@@ -33,7 +33,8 @@ class Value:
     since: float
     content: object
     ours: bool = True
-    first: bool = False  # a leaf where nothing could be presented before: it may take until the bundle is known
+    # A leaf where nothing presentable was stored. Kubelet writes it later than API servers see the bundle before it.
+    first: bool = False
     forgotten: bool = False  # a leaf of a CA that others deleted from every object: nobody can trust it again
 
 
@@ -68,12 +69,12 @@ class World:
         return {name: len(values) for name, values in self.past.items()}
 
     def put(self, name, content, *, ours=True):
-        served = [
-            version.content
-            for version in self.visible(name, self.schedule.propagation)
-            if name not in ("keyring", *HOOKS) and not version.forgotten
-        ]
-        first = not any(held.pair and pki.is_presentable(held.pair, self.now) for held in served)
+        stored = self.past[name][-1]
+        first = False
+        if name not in ("keyring", *HOOKS):
+            held = stored.content.pair
+            is_same = content.pair == held and stored.first
+            first = is_same or stored.forgotten or not (held and pki.is_presentable(held, self.now))
         self.past[name].append(Value(self.time, content, ours, first))
         if not ours:
             self.mark_forgotten()
@@ -257,6 +258,19 @@ def test_the_first_run_issues_everything_at_once_and_then_rests():
     done = len(world.done)
     world.days(5)
     assert len(world.done) == done
+
+
+def test_an_installation_after_the_namespace_was_deleted_waits_for_nothing():
+    world = World()
+    world.settled()
+    for name in (spec.name for spec in SPECS):
+        world.put(name, rotation.StoredCertificate(), ours=False)
+    world.put("keyring", rotation.Keyring(), ours=False)  # the webhook configurations still have the old CA
+    world.time += 600
+    before = world.time
+    world.settled()
+    world.healthy()
+    assert [value.since for spec in SPECS for value in world.past[spec.name][-1:]] == [before, before]
 
 
 def test_certificates_and_ca_follow_their_own_schedules():
