@@ -173,10 +173,12 @@ class Assessor:
             assessment = overview_types.Assessment(
                 state=gang.state, why=(self.describe_undefined_fabric(chosen) or _POLICY_WARNS,)
             )
-        elif gang.placed < len(gang.members):
-            assessment = _assess_waiting(gang, request, self.engine)
         else:
-            assessment = _assess_placed(gang, request, self.engine, self.cluster)
+            request = self._ignore_mixed_selectors(gang, request)
+            if gang.placed < len(gang.members):
+                assessment = _assess_waiting(gang, request, self.engine)
+            else:
+                assessment = _assess_placed(gang, request, self.engine, self.cluster)
         missing, mixture = _describe_missing_pods(gang), self.describe_mixture(gang.key)
         why = (*((mixture,) if mixture else ()), *missing, *assessment.why)
         return msgspec.structs.replace(assessment, why=why[:_MAX_REASONS])
@@ -215,6 +217,19 @@ class Assessor:
         known = self.cluster.pods
         pods = [known[member.uid] for member in waiting or gang.members if member.uid in known]
         return max(pods, key=lambda pod: sum(pod.requests.get(name, 0) for name in accelerators), default=None)
+
+    def _ignore_mixed_selectors(
+        self, gang: GangMembers, request: scheduling_request.SchedulingRequest
+    ) -> scheduling_request.SchedulingRequest:
+        """Return the request for all nodes, whatever they are labelled, if pods of the gang select different nodes.
+
+        Kueue's topology-aware scheduling gives each pod a node selector of its own: no pod stands for the others then.
+        """
+        pods = [pod for member in gang.members if (pod := self.cluster.pods.get(member.uid)) is not None]
+        workers = placement_result.select_workers(pods, request.devices)
+        specs = [pod.reduced.spec for pod in workers if pod.reduced is not None]
+        selections = {msgspec.json.encode((spec.node_selector, spec.affinity)) for spec in specs}
+        return msgspec.structs.replace(request, is_filtered=len(selections) > 1)
 
     def describe_mixture(self, gang: membership.GangKey) -> reason.Reason | None:
         """Return the reason if the pods of a gang were admitted under several versions of the policy; else None.
@@ -268,7 +283,7 @@ def _assess_placed(
     without_gang = {
         pod.node: index.get_class(pod.node_class.facts) for pod in placed_pods if pod.node_class is not None
     }
-    overrides = index.exclude(index.unselected) | without_gang
+    overrides = index.exclude(() if request.is_filtered else index.unselected) | without_gang
     capacity = gang_capacity.build_on(index, index.count_classes(), overrides)
     segment = max(1, min(request.segment, len(workers)))
     plan = planner.solve(len(workers), msgspec.structs.replace(capacity, segment=segment))

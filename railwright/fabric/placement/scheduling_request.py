@@ -38,7 +38,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
     has_late_launcher: bool = False  # a launcher may be created after all other pods; only read with segments
     is_size_declared: bool = False  # by the pod's controller, though we may see the pod first; only read with segments
-    is_filtered: bool = True  # a scheduler has left out nodes that the pod's selector and affinity exclude
+    is_filtered: bool = True  # candidate nodes match the pod's selector and affinity, as those of a scheduler do
     is_announced: bool = False  # the scheduler announces what it places, and scores nodes to preempt: Volcano
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
 

@@ -184,6 +184,20 @@ def test_a_gang_is_assessed_by_the_nodes_that_its_node_selector_matches(placemen
     assert Cluster(nodes[:3], members, policy=placing.build_policy(**placement)).gang().state == overview_types.NEVER
 
 
+def test_a_gang_whose_pods_select_different_nodes_is_assessed_by_all_nodes():
+    """Kueue's topology-aware scheduling gives each pod the node selector of its place."""
+    nodes = [placing.build_node(f"a-{i}", "a", labels={"host": str(i)}) for i in range(2)]
+
+    def pin(*where):
+        members = enumerate(gang(*where))
+        return [placing.change_pod(pod, spec={"node_selector": {"host": str(rank)}}) for rank, pod in members]
+
+    waiting = Cluster(nodes, pin("", "")).gang()
+    assert (waiting.state, waiting.why[0].code, waiting.best) == (overview_types.WAITING, "FitsNow", 1.0)
+    assert Cluster(nodes, pin("a-0", "")).gang().why[0].code == "FitsNow"
+    assert Cluster(nodes, pin("a-0", "a-1")).gang().state == overview_types.PLACED
+
+
 def test_a_placed_gang_is_not_called_spread_for_nodes_that_its_node_selector_excludes():
     nodes = [*placing.build_leaves(a=2), *(placing.build_node(f"{x}-0", x, labels={"pool": "x"}) for x in "bc")]
     members = [placing.change_pod(pod, spec={"node_selector": {"pool": "x"}}) for pod in gang("b-0", "c-0")]
