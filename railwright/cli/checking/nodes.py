@@ -94,7 +94,7 @@ def check_accelerators(snapshot: Snapshot) -> Assessment:
 
 
 @row(
-    f"correct the network (kubectl get net-attach-def -A) or the policy ({rows.EDIT_POLICY}), as the message says",
+    f"correct the network or the policy: kubectl get net-attach-def -A; {rows.EDIT_POLICY}",
     after="policy multus",
     each=list_fabrics,
 )
