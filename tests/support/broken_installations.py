@@ -274,7 +274,6 @@ BREAKS = {
     "expired": (issue_certificate(days=30, left=-1), "certificates", "fail", "expired"),
     "a future": (issue_certificate(days=30, left=31), "certificates", "fail", "valid only from"),
     "soon": (issue_certificate(days=90, left=20), "certificates", "warn", "20 days left of 90 days"),
-    "no extender secret": (clear(f"{EXTENDER}-secret"), "certificates", "fail", "does not exist"),
     "another authority": (set_foreign_bundle, "ca-bundle", "fail", "namespaced-workloads.railwright.io"),
     "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
                         "caBundle is empty"),

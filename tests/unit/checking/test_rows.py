@@ -223,7 +223,6 @@ OUTCOMES = [
      "a/spine"),
     (ask_topology("domains: [a/leaf, a/spine], gangTopology: preferred", ["a/spine"], ["a/other"]), "gang-topology",
      "warn", "no Topology of Kueue has the level a/leaf, so Kueue never admits its jobs"),
-    (ask_topology("domains: [a/leaf], gangTopology: required"), "gang-topology", "warn", "has the level a/leaf"),
     (ask_topology("domains: [hypernode/level-1, hypernode/level-2], gangTopology: required"), "gang-topology", "warn",
      "no HyperNode has tier 2, which its jobs name; there is 1"),
     (ask_hyper_nodes(""), "gang-topology", "warn", "lacks the plugin network-topology-aware"),
