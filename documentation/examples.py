@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from documentation import markdown
-from railwright.cli import formats, object_files, policies
+from railwright.cli import formats, object_files
 from railwright.cli.clouds import profiles
 from railwright.cli.explanation import previews, templates
 
@@ -34,7 +34,7 @@ def preview_admission(manifest: str, policy: pathlib.Path) -> previews.Admission
     """Return admission's answer for the first pod template of a manifest."""
     tree, *_ = object_files.read_manifest(manifest, "manifest")
     pods = templates.expand(tree, templates.DEFAULT_NAMESPACE) or []
-    return previews.preview_admission(pods[0], policies.read_file(str(policy)), previews.fill_caches({}))
+    return previews.preview_admission(pods[0], object_files.read_policy(str(policy)), previews.fill_caches({}))
 
 
 # --- profiles of clouds ------------------------------------------------------------------------------------

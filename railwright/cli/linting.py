@@ -12,7 +12,7 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli import formats, linted_files, options, output, policies
+from railwright.cli import formats, linted_files, object_files, options, output
 from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import text, views
@@ -81,7 +81,7 @@ def _find_context(arguments: argparse.Namespace, files: Sequence[linted_files.Fi
         if cluster.is_given:
             given = "--policy" if arguments.policy else "--local"
             raise output.UnreadableError(f"{given} asks no cluster; remove it, or the options for the cluster")
-        return _Context(policies.read_file(arguments.policy) if arguments.policy else None)
+        return _Context(object_files.read_policy(arguments.policy) if arguments.policy else None)
     if cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
         from railwright.cli import cluster_access  # imports the HTTP client, which takes 0.2 s
 

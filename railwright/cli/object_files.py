@@ -1,4 +1,4 @@
-"""Reads the objects of a file for a command: a manifest, or a snapshot of a cluster.
+"""Reads the objects of a file for a command: a manifest, a policy, or a snapshot of a cluster.
 
 A manifest has YAML documents or JSON, with Lists unfolded. An empty file is an error, because its empty output would
 look like success.
@@ -8,8 +8,9 @@ import re
 from typing import Any
 
 from railwright.cli import output
-from railwright.cluster import documents, snapshots
+from railwright.cluster import documents, policies, snapshots
 from railwright.fabric import names
+from railwright.fabric.policy import model
 
 Tree = dict[str, Any]
 
@@ -35,6 +36,22 @@ def read_manifest(text: str, file: str) -> list[Tree]:
     if not objects and not has_policy:
         raise output.UnreadableError(f"{file}: contains no object; expected a pod or a workload")
     return objects
+
+
+def read_policy(path: str) -> model.Policy:
+    """Return the policy in a file, `-` for standard input. Raise UnreadableError with all its errors."""
+    fix = f"correct it and check it with railwright policy validate {path}"
+    return require_valid(policies.read_manifest(output.read_text(path)), path, fix)
+
+
+def require_valid(result: model.Policy | policies.Rejected, source: str, fix: str) -> model.Policy:
+    """Return a policy that was read. Raise UnreadableError with all errors of an invalid one, and `fix`."""
+    if not isinstance(result, policies.Rejected):
+        return result
+    first, *others = [output.escape_controls(error.format_in(source)) for error in result.errors]
+    if not others:
+        raise output.UnreadableError(f"{first}; {fix}")
+    raise output.UnreadableError("\n  ".join([f"the policy is invalid; {fix}:", first, *others]))
 
 
 def read_snapshot(path: str, *, needs: str = "") -> dict[str, list[Any]]:

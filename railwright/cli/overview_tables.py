@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 from extender import state as states
-from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
+from railwright.cli import cluster_access, formats, object_files, options, output, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, reflector, resources, watch_wire
 from railwright.fabric import text
@@ -281,7 +281,7 @@ def read(given: options.Sources) -> overview_types.Overview:
     watch_specs = states.list_watches(state)
     problems: list[str] = []
     if given.snapshot:
-        policy = policies.read_file(given.policy)
+        policy = object_files.read_policy(given.policy)
         objects = object_files.read_snapshot(given.snapshot, needs="Node")
         for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
             sink.replace(objects[kind])
@@ -300,7 +300,7 @@ async def _open_cluster(
     given: options.Sources, watch_specs: Sequence[reflector.WatchSpec]
 ) -> tuple[policy_model.Policy, list[str]]:
     async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
-        policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client, _ROLE)
+        policy = object_files.read_policy(given.policy) if given.policy else await policy_sources.fetch(client, _ROLE)
         with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             read = functools.partial(_read_kind, client)
             return policy, list(filter(None, await cluster_access.gather(read, watch_specs, advance=advance)))

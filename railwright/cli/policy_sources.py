@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import output, policies
+from railwright.cli import object_files, output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, resources, watch_wire
-from railwright.cluster import policies as policy_reader
+from railwright.cluster import errors, installed_names, policies, resources, watch_wire
 from railwright.fabric import intent, names, views
 from railwright.fabric.policy import model
 
@@ -55,14 +54,14 @@ async def fetch(client: clients.Client, role: str = f"Role {installed_names.USER
     if result is None:
         raise output.UnreadableError(f"{_NO_POLICY}. {_FROM_FILE}")
     fix = f"correct it with kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
-    return policies.require_valid(result, CONFIG_MAP, fix)
+    return object_files.require_valid(result, CONFIG_MAP, fix)
 
 
-async def find(client: clients.Client) -> model.Policy | policy_reader.Rejected | None:
+async def find(client: clients.Client) -> model.Policy | policies.Rejected | None:
     """Return the policy in the ConfigMap or its errors, None without a ConfigMap. Raise ClusterError."""
     path = f"{resources.POLICY.path}/{installed_names.POLICY}"
     config_map = await watch_wire.find_object(client, path, _ConfigMap)
-    return None if config_map is None else policy_reader.read((config_map.data or {}).get(names.POLICY_KEY, ""))
+    return None if config_map is None else policies.read((config_map.data or {}).get(names.POLICY_KEY, ""))
 
 
 async def find_readable(client: clients.Client) -> model.Policy | None:

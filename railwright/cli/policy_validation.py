@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, options, output, policies, policy_sources
+from railwright.cli import cluster_access, formats, object_files, options, output, policy_sources
 from railwright.cli import scheduler_configuration as configuration
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, resources, watch_wire
-from railwright.cluster import policies as policy_reader
+from railwright.cluster import errors, installed_names, policies, resources, watch_wire
 from railwright.fabric import intent, names, text
 from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model, schema, shortcomings
@@ -34,7 +33,7 @@ def validate(arguments: argparse.Namespace) -> int:
     cluster = options.get_cluster(arguments)
     if cluster.is_given and not arguments.from_cluster:
         raise output.UnreadableError("the options for the cluster need --from-cluster; add it, or remove them")
-    results = [(file, policy_reader.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
+    results = [(file, policies.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
     documents = {file: result.document for file, result in results if isinstance(result, model.Policy)}
     warnings = {
         file: [warning.line for warning in policy_values.list_warnings(document)]
@@ -50,7 +49,7 @@ def validate(arguments: argparse.Namespace) -> int:
     else:
         for row in rows:
             _print_result(*row)
-    is_rejected = any(isinstance(result, policy_reader.Rejected) for _, result in results)
+    is_rejected = any(isinstance(result, policies.Rejected) for _, result in results)
     return output.FINDINGS if is_rejected else output.OK
 
 
@@ -99,9 +98,9 @@ async def _may_read_templates(client: clients.Client) -> bool:
 
 
 def _build_document(
-    file: str, result: model.Policy | policy_reader.Rejected, warnings: Sequence[str]
+    file: str, result: model.Policy | policies.Rejected, warnings: Sequence[str]
 ) -> Mapping[str, object]:
-    if isinstance(result, policy_reader.Rejected):
+    if isinstance(result, policies.Rejected):
         errors = [{"line": error.line, "path": error.path, "message": error.message} for error in result.errors]
         return {"file": file, "valid": False, "digest": None, "fabrics": [], "errors": errors, "warnings": []}
     return {
@@ -114,8 +113,8 @@ def _build_document(
     }
 
 
-def _print_result(file: str, result: model.Policy | policy_reader.Rejected, warnings: Sequence[str]) -> None:
-    if not isinstance(result, policy_reader.Rejected):
+def _print_result(file: str, result: model.Policy | policies.Rejected, warnings: Sequence[str]) -> None:
+    if not isinstance(result, policies.Rejected):
         fabrics = ", ".join(result.document.fabrics)
         output.print_styled((f"{file}: valid", "bold green"), (f" (fabrics: {fabrics}; {result.digest})", ""))
         for warning in warnings:
@@ -144,7 +143,7 @@ def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
     the host network: kubeadm's static pod uses the host's resolver, which does not know the names of Services.
     """
     if arguments.policy:
-        document, extender = policies.read_file(arguments.policy).document, configuration.Extender()
+        document, extender = object_files.read_policy(arguments.policy).document, configuration.Extender()
     else:
         document, extender = cluster_access.run(
             options.get_cluster(arguments), _read_extender, "read the policy from a file: --policy FILE"

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, object_files, options, output, policies, policy_sources
+from railwright.cli import cluster_access, formats, object_files, options, output, policy_sources
 from railwright.cli.explanation import dry_runs, previews, recorded, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from railwright.cluster import client as clients
@@ -43,7 +43,7 @@ def explain(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError("--policy FILE asks no cluster; remove --policy, or the options for the cluster")
     if arguments.snapshot is not None and not is_local:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-    policy = policies.read_file(arguments.policy) if is_local else None
+    policy = object_files.read_policy(arguments.policy) if is_local else None
     objects = {} if arguments.snapshot is None else object_files.read_snapshot(arguments.snapshot)
     caches = previews.fill_caches(objects)
     namespace = arguments.namespace or (
