@@ -173,18 +173,16 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
         if match is not None:
             matched.setdefault((match.profile.name, match.shape.fabric), []).append((node, match))
         elif _count_accelerators(node) or _list_uncounted(node, cluster):
-            rails = [
-                f"{network.metadata.full_name} {resource}"
-                for form in _list_forms(node, cluster)
-                for network, resource in form
-            ]
-            key = (str(_count_accelerators(node)), *(rails or _list_resources(node)))
+            rails = [row for form in _list_forms(node, cluster) for row in form]
+            named = [f"{network.metadata.full_name} {resource}" for network, resource in rails]
+            key = (str(_count_accelerators(node)), *(named or _list_resources(node)))
             others.setdefault(key, []).append(node)
     sections = [_write_shape(members) for members in matched.values()]
-    for nodes in others.values():
-        sections += _write_networks(nodes, cluster)
     gaps = [f"NOT READ, because you may not list them: {', '.join(sorted(cluster.unread))}."] if cluster.unread else []
-    gaps += [_describe_unknown(nodes, cluster) for nodes in others.values() if not _list_forms(nodes[0], cluster)]
+    for nodes in others.values():
+        written = _write_networks(nodes, cluster)
+        sections += written
+        gaps += [] if written else [_describe_unknown(nodes, cluster)]
     if not sections:
         count = text.format_count(len(cluster.objects[Kind.NODE]), "node")
         none = f"None of {count} has {' or '.join(ACCELERATORS)}; list others in `accelerators` of a policy."
@@ -309,8 +307,8 @@ def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> list[
     if len(forms) < 2:
         return [_write_rails("rdma", nodes, rails, cluster) for rails in forms]
     choice = (
-        "These nodes offer devices in two forms, perhaps of the same NICs: those of `shared` serve several pods at a "
-        "time, each of `exclusive` one pod. Remove the fabric that you do not use."
+        "These nodes offer devices in two forms: those of `shared` serve several pods at a time, each of `exclusive` "
+        "one pod. If they are the same NICs, remove the fabric that you do not use. If not, join the rails of both."
     )
     shared, exclusive = (
         _write_rails(name, nodes, rails, cluster) for name, rails in zip(("shared", "exclusive"), forms, strict=True)
