@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from certs import files, installation, inventory, pki, rotation, schedules
-from railwright.cli import cluster_access, formats, options, output
+from railwright.cli import cluster_access, formats, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 
@@ -20,7 +20,7 @@ def run_action(
     try:
         for host in getattr(arguments, "host", ()):
             pki.build_general_name(host)
-        return cluster_access.run(options.get_cluster(arguments), functools.partial(action, arguments))
+        return cluster_access.run(arguments, functools.partial(action, arguments))
     except OSError as error:
         reason = ": ".join(map(str, filter(None, (error.filename, error.strerror)))) or str(error)
         raise output.UnreadableError(f"certs: {reason}") from None

@@ -5,6 +5,7 @@ Every command that uses a cluster gets its client here. The names of an installa
 not even indirectly.
 """
 
+import argparse
 import asyncio
 import logging
 import os
@@ -16,7 +17,6 @@ from urllib import parse
 import msgspec
 
 from railwright.cli import output
-from railwright.cli.options import ClusterOptions
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import views
@@ -28,9 +28,9 @@ SNAPSHOT = "read files: --snapshot FILE --policy FILE"  # alternative of the com
 
 @asynccontextmanager
 async def connect(
-    cluster: ClusterOptions, instead: str = "", *, call_seconds: float = clients.CALL_SECONDS
+    arguments: argparse.Namespace, instead: str = "", *, call_seconds: float = clients.CALL_SECONDS
 ) -> AsyncIterator[clients.Client]:
-    """Yield a client for the cluster, closed afterwards. Raise UnreadableError or ClusterError.
+    """Yield a client for the cluster of the options, closed afterwards. Raise UnreadableError or ClusterError.
 
     `instead` names an alternative for the message that there is no kubeconfig. `call_seconds` limits a request unless
     the user has given a limit.
@@ -38,11 +38,11 @@ async def connect(
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns if an interrupt ends a credential plugin later
     with output.show_progress("connecting to the cluster"):  # a credential plugin may take seconds
         client = await clients.connect(
-            choose_kubeconfig(cluster.kubeconfig, instead),
-            context=cluster.context,
-            call_seconds=call_seconds if cluster.timeout is None else cluster.timeout,
-            user=cluster.user,
-            groups=cluster.groups,
+            choose_kubeconfig(arguments.kubeconfig, instead),
+            context=arguments.context,
+            call_seconds=call_seconds if arguments.request_timeout is None else arguments.request_timeout,
+            user=arguments.as_user,
+            groups=tuple(arguments.as_group),
         )
     try:
         yield client
@@ -51,7 +51,7 @@ async def connect(
 
 
 def run(
-    cluster: ClusterOptions,
+    arguments: argparse.Namespace,
     use: Callable[[clients.Client], Awaitable[_Result]],
     instead: str = "",
     *,
@@ -60,7 +60,7 @@ def run(
     """Call `use` with a client of the cluster, and return its result; see `connect`."""
 
     async def connect_and_use() -> _Result:
-        async with connect(cluster, instead, call_seconds=call_seconds) as client:
+        async with connect(arguments, instead, call_seconds=call_seconds) as client:
             return await use(client)
 
     return asyncio.run(connect_and_use())

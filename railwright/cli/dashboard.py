@@ -24,14 +24,14 @@ from railwright.serving import ports, settings
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 when stopped, 2 if the cluster or the port is not available."""
-    given = options.get_sources(arguments)
-    if given.policy:
-        output.read_text(given.policy)
-    if given.snapshot:
-        object_files.read_snapshot(given.snapshot)
+    options.check_sources(arguments)
+    if arguments.policy:
+        output.read_text(arguments.policy)
+    if arguments.snapshot:
+        object_files.read_snapshot(arguments.snapshot)
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
-        return asyncio.run(_serve(given, _parse_address(arguments.listen), browser=arguments.open))
+        return asyncio.run(_serve(arguments, _parse_address(arguments.listen)))
     except ports.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
@@ -56,13 +56,13 @@ class View(NamedTuple):
     tasks: Sequence[sources.Task]
 
 
-async def open_view(given: options.Sources, client: clients.Client | None, source: str) -> View:
+async def open_view(arguments: argparse.Namespace, client: clients.Client | None, source: str) -> View:
     """Return the view of a cluster or, without a client, of the files. `source`: the origin that the page shows."""
     state = states.State()
     origin = await sources.connect(
         kubeconfig=None,
-        snapshot=pathlib.Path(given.snapshot) if given.snapshot else None,
-        policy=pathlib.Path(given.policy) if given.policy else None,
+        snapshot=pathlib.Path(arguments.snapshot) if arguments.snapshot else None,
+        policy=pathlib.Path(arguments.policy) if arguments.policy else None,
         watches=states.list_watches(state),
         client=client,
     )
@@ -73,14 +73,14 @@ async def open_view(given: options.Sources, client: clients.Client | None, sourc
     return View(feed, origin.tasks)
 
 
-async def _serve(given: options.Sources, at: settings.Address, *, browser: bool) -> int:
+async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:
     async with contextlib.AsyncExitStack() as stack:
-        client, source = None, f"snapshot {pathlib.Path(given.snapshot).name}"
-        if not given.snapshot:
-            client = await stack.enter_async_context(cluster_access.connect(given.cluster, cluster_access.SNAPSHOT))
+        client, source = None, f"snapshot {pathlib.Path(arguments.snapshot).name}"
+        if not arguments.snapshot:
+            client = await stack.enter_async_context(cluster_access.connect(arguments, cluster_access.SNAPSHOT))
             source = client.host
-        view = await open_view(given, client, source)
-        await serve_view(view, at, browser=browser)
+        view = await open_view(arguments, client, source)
+        await serve_view(view, at, browser=arguments.open)
     return output.OK
 
 

@@ -76,27 +76,26 @@ def _find_context(arguments: argparse.Namespace, files: Sequence[linted_files.Fi
 
     Raises UnreadableError if options name a cluster whose policy cannot be read.
     """
-    cluster = options.get_cluster(arguments)
     if arguments.policy or arguments.local:
-        if cluster.is_given:
+        if options.names_cluster(arguments):
             given = "--policy" if arguments.policy else "--local"
             raise output.UnreadableError(f"{given} asks no cluster; remove it, or the options for the cluster")
         return _Context(object_files.read_policy(arguments.policy) if arguments.policy else None)
-    if cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if arguments.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
         from railwright.cli import cluster_access  # imports the HTTP client, which takes 0.2 s
 
         objects = [item for file in files for manifest in file.manifests for item in manifest.objects]
         namespaces = {item.namespace for item in objects if item.templates}
         ask = functools.partial(_read_cluster, namespaces - opt_in.ALWAYS_EXCLUDED)
         try:
-            return cluster_access.run(cluster, ask, call_seconds=_SECONDS)
+            return cluster_access.run(arguments, ask, call_seconds=_SECONDS)
         except output.UnreadableError as error:  # its text names --policy
             cause = str(error)
         except errors.ClusterError as error:
             cause = f"{output.escape_controls(error.sentence)}. Or {_FROM_FILE}"
     else:
         cause = f"there is no kubeconfig; {_FROM_FILE}"
-    if cluster.is_given:
+    if options.names_cluster(arguments):
         raise output.UnreadableError(f"{_NOT_CHECKED}: {cause}")
     return _Context(notes=[f"{_NOT_CHECKED}: {cause}"])
 

@@ -110,23 +110,8 @@ class Parser(argparse.ArgumentParser):
 # --- which cluster, which objects -------------------------------------------------------------------------
 
 
-class ClusterOptions(NamedTuple):
-    """The cluster and account options of a command; "", None and () for options that were not given."""
-
-    kubeconfig: str = ""
-    context: str | None = None
-    user: str = ""  # to impersonate
-    groups: tuple[str, ...] = ()
-    timeout: float | None = None  # seconds for one request; 0 for no limit
-
-    @property
-    def is_given(self) -> bool:
-        """True if any option selects a cluster or an account."""
-        return bool(self.kubeconfig or self.context or self.user or self.groups)
-
-
 def add_cluster(parser: Parser) -> None:
-    """Add the options of a connection to a cluster; `get_cluster` returns their values."""
+    """Add the options with which `cluster_access` connects to a cluster."""
     add = parser.add_argument_group("options for the cluster").add_argument
     add("--kubeconfig", metavar="FILE", default="", help="Kubeconfig of the cluster (default: as for kubectl).")
     add("--context", metavar="NAME", help="Context of the kubeconfig.")
@@ -140,15 +125,9 @@ def add_cluster(parser: Parser) -> None:
     )
 
 
-def get_cluster(arguments: argparse.Namespace) -> ClusterOptions:
-    """Return the values of the options of `add_cluster`."""
-    return ClusterOptions(
-        arguments.kubeconfig,
-        arguments.context,
-        arguments.as_user,
-        tuple(arguments.as_group),
-        arguments.request_timeout,
-    )
+def names_cluster(arguments: argparse.Namespace) -> bool:
+    """True if any option of `add_cluster` selects a cluster or an account."""
+    return bool(arguments.kubeconfig or arguments.context or arguments.as_user or arguments.as_group)
 
 
 def add_namespace(parser: Parser, text: str, default: str = "") -> None:
@@ -161,31 +140,21 @@ def add_policy(parser: Parser) -> None:
     parser.add_value("--policy FILE", "Policy or its ConfigMap, from a file (default: the policy of the cluster).")
 
 
-class Sources(NamedTuple):
-    """The sources of objects and policy, as given by options; "" for options that were not given."""
-
-    cluster: ClusterOptions = ClusterOptions()
-    snapshot: str = ""
-    policy: str = ""
-
-
 def add_sources(parser: Parser) -> None:
-    """Add --snapshot, --policy and the options for the cluster; `get_sources` returns their values."""
+    """Add --snapshot, --policy and the options for the cluster; `check_sources` checks their values."""
     parser.add_value("--snapshot FILE", "Read objects from a file instead of a cluster; needs --policy.")
     add_policy(parser)
     add_cluster(parser)
 
 
-def get_sources(arguments: argparse.Namespace) -> Sources:
-    """Return the sources that the options of a command name. Raise UnreadableError if they exclude each other."""
-    cluster = get_cluster(arguments)
+def check_sources(arguments: argparse.Namespace) -> None:
+    """Raise UnreadableError if the options of `add_sources` exclude each other."""
     if arguments.snapshot and not arguments.policy:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-    if arguments.snapshot and cluster.is_given:
+    if arguments.snapshot and names_cluster(arguments):
         raise output.UnreadableError(
             "--snapshot excludes --kubeconfig, --context, --as and --as-group; remove --snapshot or the others"
         )
-    return Sources(cluster, arguments.snapshot, arguments.policy)
 
 
 def add_files(parser: Parser, text: str) -> None:

@@ -31,7 +31,8 @@ def show_gangs(arguments: argparse.Namespace) -> int:
     """Return 1 if a shown gang never fits, otherwise 0. Raise UnreadableError or ClusterError."""
     if arguments.namespace and arguments.all_namespaces:
         raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
-    overview = read(options.get_sources(arguments))
+    options.check_sources(arguments)
+    overview = read(arguments)
     gangs = [
         gang
         for gang in overview.gangs
@@ -190,7 +191,8 @@ _MANY_NODES = 64  # fabrics with more nodes show them only with --nodes
 
 def show_fabrics(arguments: argparse.Namespace) -> int:
     """Return 1 if a rail is dead or degraded, otherwise 0. Raise UnreadableError or ClusterError."""
-    overview = read(options.get_sources(arguments))
+    options.check_sources(arguments)
+    overview = read(arguments)
     fabrics = [fabric for fabric in overview.fabrics if arguments.name in ("", fabric.name)]
     if arguments.name and not fabrics:
         defined = ", ".join(fabric.name for fabric in overview.fabrics) or "none with rails"
@@ -272,7 +274,7 @@ _REQUIRED = frozenset(
 _ROLE = f"ClusterRole {installed_names.CLUSTER_ROLE}"
 
 
-def read(given: options.Sources) -> overview_types.Overview:
+def read(arguments: argparse.Namespace) -> overview_types.Overview:
     """Return the overview of a cluster or of files. Print problems on stderr.
 
     Raises UnreadableError or ClusterError.
@@ -280,13 +282,13 @@ def read(given: options.Sources) -> overview_types.Overview:
     state = states.State()
     watch_specs = states.list_watches(state)
     problems: list[str] = []
-    if given.snapshot:
-        policy = object_files.read_policy(given.policy)
-        objects = object_files.read_snapshot(given.snapshot, needs="Node")
+    if arguments.snapshot:
+        policy = object_files.read_policy(arguments.policy)
+        objects = object_files.read_snapshot(arguments.snapshot, needs="Node")
         for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
             sink.replace(objects[kind])
     else:
-        policy, problems = asyncio.run(_open_cluster(given, watch_specs))
+        policy, problems = asyncio.run(_open_cluster(arguments, watch_specs))
     state.apply_policy(policy)
     builder = overview_builder.OverviewBuilder(state.cluster, lambda: policy, state.pools)
     with output.show_progress("assessing gangs"):
@@ -297,10 +299,11 @@ def read(given: options.Sources) -> overview_types.Overview:
 
 
 async def _open_cluster(
-    given: options.Sources, watch_specs: Sequence[reflector.WatchSpec]
+    arguments: argparse.Namespace, watch_specs: Sequence[reflector.WatchSpec]
 ) -> tuple[policy_model.Policy, list[str]]:
-    async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
-        policy = object_files.read_policy(given.policy) if given.policy else await policy_sources.fetch(client, _ROLE)
+    async with cluster_access.connect(arguments, cluster_access.SNAPSHOT) as client:
+        file = arguments.policy
+        policy = object_files.read_policy(file) if file else await policy_sources.fetch(client, _ROLE)
         with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             read = functools.partial(_read_kind, client)
             return policy, list(filter(None, await cluster_access.gather(read, watch_specs, advance=advance)))

@@ -30,8 +30,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
     With `--from-cluster`, also print the webhook's warnings about the policy, and raise ClusterError.
     """
-    cluster = options.get_cluster(arguments)
-    if cluster.is_given and not arguments.from_cluster:
+    if options.names_cluster(arguments) and not arguments.from_cluster:
         raise output.UnreadableError("the options for the cluster need --from-cluster; add it, or remove them")
     results = [(file, policies.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
     documents = {file: result.document for file, result in results if isinstance(result, model.Policy)}
@@ -40,7 +39,7 @@ def validate(arguments: argparse.Namespace) -> int:
         for file, document in documents.items()
     }
     if arguments.from_cluster and documents:
-        compared = cluster_access.run(cluster, lambda client: _compare(client, list(documents.values())))
+        compared = cluster_access.run(arguments, lambda client: _compare(client, list(documents.values())))
         for file, lines in zip(documents, compared, strict=True):
             warnings[file] = [*lines, *warnings[file]]
     rows = [(file, result, warnings.get(file, [])) for file, result in results]
@@ -145,9 +144,7 @@ def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
     if arguments.policy:
         document, extender = object_files.read_policy(arguments.policy).document, configuration.Extender()
     else:
-        document, extender = cluster_access.run(
-            options.get_cluster(arguments), _read_extender, "read the policy from a file: --policy FILE"
-        )
+        document, extender = cluster_access.run(arguments, _read_extender, "read the policy from a file: --policy FILE")
     managed, is_volcano = configuration.list_resources(document), arguments.scheduler == "volcano"
     written = (
         configuration.format_volcano(managed) if is_volcano else configuration.format_kube_scheduler(managed, extender)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import cluster_access, options, output
+from railwright.cli import cluster_access, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 from railwright.fabric import text, views
@@ -198,7 +198,7 @@ def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[None]]
 
         await act(Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run))
 
-    cluster_access.run(options.get_cluster(arguments), select_and_act)
+    cluster_access.run(arguments, select_and_act)
     return output.OK
 
 

@@ -103,10 +103,9 @@ def verify_job(arguments: argparse.Namespace) -> int:
 
     Raises UnreadableError and ClusterError.
     """
-    cluster = options.get_cluster(arguments)
-    namespace = arguments.namespace or kubeconfigs.find_namespace(cluster.kubeconfig, cluster.context)
+    namespace = arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
     if arguments.counters:
-        return _verify_counters(arguments, cluster, namespace)
+        return _verify_counters(arguments, namespace)
     expected = _build_expectation(arguments)
 
     async def read(client: clients.Client) -> report.Report:
@@ -121,7 +120,7 @@ def verify_job(arguments: argparse.Namespace) -> int:
                 output.print_note(f"{arguments.form}/{arguments.name}: {source.name}: {source.problem}")
         return _assess(sources, expected, by_pod)
 
-    return _print_report(cluster_access.run(cluster, read), arguments)
+    return _print_report(cluster_access.run(arguments, read), arguments)
 
 
 async def _read_expectations(
@@ -264,7 +263,7 @@ async def _follow(
 # --- counters ---------------------------------------------------------------------------------------------
 
 
-def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOptions, namespace: str) -> int:
+def _verify_counters(arguments: argparse.Namespace, namespace: str) -> int:
     """Read the counters of each rank twice, and report the traffic in between. Exit codes as in `verify_job`."""
     if arguments.seconds < 1:
         raise output.UnreadableError(f"--seconds {arguments.seconds}: must be 1 or more")
@@ -288,7 +287,7 @@ def _verify_counters(arguments: argparse.Namespace, cluster: options.ClusterOpti
         unread = [pod.metadata.name for pod in pods if pod.metadata.name not in readings]
         return counters.assess(readings, expected, unread)
 
-    result = cluster_access.run(cluster, measure)
+    result = cluster_access.run(arguments, measure)
     code = _print_report(result, arguments)
     if not formats.is_document(arguments.output):
         for name in dict.fromkeys(traffic.rail for traffic in result.rails):

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from typing import Any
 
-from railwright.cli import cluster_access, formats, options, output, policy_sources
+from railwright.cli import cluster_access, formats, output, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import installed_names, policies, watch_wire
 from railwright.fabric import version
@@ -20,7 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
     versions: dict[str, str | None] = {"client": version.VERSION}  # None for what the cluster does not have
     try:
         if not arguments.client:
-            versions |= cluster_access.run(options.get_cluster(arguments), _read, _NO_CLUSTER)
+            versions |= cluster_access.run(arguments, _read, _NO_CLUSTER)
     finally:
         if formats.is_document(arguments.output):
             formats.print_document(versions, arguments.output)

@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import os
 
-from railwright.cli import cluster_access, options, output
+from railwright.cli import cluster_access, output
 from railwright.cluster import errors
 
 _CALL_SECONDS = 15.0  # per API call; a user is waiting
@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _check(arguments: argparse.Namespace) -> int:
-    async with cluster_access.connect(options.get_cluster(arguments), call_seconds=_CALL_SECONDS) as client:
+    async with cluster_access.connect(arguments, call_seconds=_CALL_SECONDS) as client:
         problem = ""
         with output.show_progress("finding the installation"):
             try:

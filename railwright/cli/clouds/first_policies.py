@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from railwright.cli import cluster_access, formats, options, output
+from railwright.cli import cluster_access, formats, output
 from railwright.cli.clouds import profiles
 from railwright.cluster import client as clients
 from railwright.cluster import policies, watch_wire
@@ -136,7 +136,7 @@ def print_policy(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError(f"give --from-cluster, or --cloud NAME with one of these profiles:\n{listed}")
     chosen = [profiles.find(arguments.cloud)] if arguments.cloud else profiles.list_profiles()
     if arguments.from_cluster:
-        cluster = cluster_access.run(options.get_cluster(arguments), read, "a profile: --cloud NAME")
+        cluster = cluster_access.run(arguments, read, "a profile: --cloud NAME")
         sys.stdout.write(write_cluster(cluster, chosen))
     else:
         sys.stdout.write(write_profile(chosen[0]))

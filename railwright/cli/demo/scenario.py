@@ -4,6 +4,7 @@ The webhook admits the job's pods, and the extender places the gang by Volcano's
 from the running servers over HTTP. Volcano is modelled.
 """
 
+import argparse
 import asyncio
 import base64
 import contextlib
@@ -22,7 +23,7 @@ import jsonpatch
 import msgspec
 import yaml
 
-from railwright.cli import options, overview_tables
+from railwright.cli import overview_tables
 from railwright.cli.demo import objects
 from railwright.cli.explanation import templates
 from railwright.fabric import text
@@ -97,9 +98,9 @@ def write(folder: pathlib.Path, cluster: Cluster, pods: Sequence[Tree] = ()) -> 
     (folder / "snapshot.json").write_text(json.dumps(tree), encoding="utf-8")
 
 
-def list_sources(folder: pathlib.Path) -> options.Sources:
-    """Return the paths of the files of `write`."""
-    return options.Sources(snapshot=str(folder / "snapshot.json"), policy=str(folder / "policy.yaml"))
+def list_sources(folder: pathlib.Path) -> argparse.Namespace:
+    """Return the files of `write` as options."""
+    return argparse.Namespace(snapshot=str(folder / "snapshot.json"), policy=str(folder / "policy.yaml"))
 
 
 async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], None]) -> Outcome:

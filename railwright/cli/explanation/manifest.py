@@ -37,9 +37,8 @@ _NO_CLUSTER = "give the policy in a file: --policy FILE"
 
 def explain(arguments: argparse.Namespace) -> int:
     """Print the admission of a manifest's pods. Return 0 if all are admitted, 1 if one is rejected or not injected."""
-    cluster = options.get_cluster(arguments)
     is_local = arguments.policy is not None
-    if is_local and cluster.is_given:
+    if is_local and options.names_cluster(arguments):
         raise output.UnreadableError("--policy FILE asks no cluster; remove --policy, or the options for the cluster")
     if arguments.snapshot is not None and not is_local:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
@@ -58,7 +57,7 @@ def explain(arguments: argparse.Namespace) -> int:
 
             results = fitting.add_warnings(results, policy, objects)
     else:
-        results = _preview_by_cluster(pod_templates, cluster)
+        results = _preview_by_cluster(pod_templates, arguments)
     _print_previews(arguments.output, results)
     sources = {preview.source.kind for preview in results} if arguments.snapshot is None else set()
     for note in [_NOTES[kind] for kind in _NOTES if kind in sources]:
@@ -94,7 +93,7 @@ def _preview_by_file(
 
 
 def _preview_by_cluster(
-    pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
+    pod_templates: Sequence[templates.Template], arguments: argparse.Namespace
 ) -> Sequence[AdmissionPreview]:
     """Return the preview of each template.
 
@@ -122,7 +121,7 @@ def _preview_by_cluster(
         return shown
 
     try:
-        return cluster_access.run(cluster, ask_all, _NO_CLUSTER)
+        return cluster_access.run(arguments, ask_all, _NO_CLUSTER)
     except errors.UnreachableError as error:
         raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
 

@@ -13,7 +13,7 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, job_pods, options, output, policy_sources, scheduler_configuration
+from railwright.cli import cluster_access, formats, job_pods, output, policy_sources, scheduler_configuration
 from railwright.cli.explanation import extender_answers, recorded
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, resources, watch_wire
@@ -307,7 +307,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
         chosen = await _choose_pod(client, namespace, form, name) if form else name
         return await _read(client, namespace, chosen, token)
 
-    record, note = cluster_access.run(options.get_cluster(arguments), read)
+    record, note = cluster_access.run(arguments, read)
     if formats.is_document(arguments.output):
         formats.print_document(record, arguments.output)
     else:

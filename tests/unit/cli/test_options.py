@@ -140,7 +140,7 @@ def test_an_empty_folder_and_standard_input_twice_are_errors(folder):
 )
 def test_a_timeout_is_written_as_for_kubectl(text, seconds):
     arguments = PARSER.parse(["gangs", "--request-timeout", text])[1]
-    assert options.get_cluster(arguments).timeout == seconds
+    assert arguments.request_timeout == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-1s", "1.s", "99999d", "5 s", "٣s"])
