@@ -9,10 +9,9 @@ from urllib import parse
 from railwright.cli import cluster_access, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
-from railwright.fabric import names, text, views
+from railwright.fabric import names, views
 from railwright.fabric.workloads import frameworks, membership, registry
 
-_MAX_PODS = 4096
 # reasons of Events about rejected pods: of railwright's webhook, and of controllers
 _REJECTIONS = ("FabricRefused", "FailedCreate")
 
@@ -114,11 +113,6 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
         raise output.UnreadableError(
             f"{form}/{name}: no pod in namespace {namespace} belongs to it; "
             f"{await _explain_absence(client, namespace, form, name)}"
-        )
-    if len(members) > _MAX_PODS:
-        pods_text = text.format_count(len(members), "pod")
-        raise output.UnreadableError(
-            f"{form}/{name} has {pods_text}, and at most {_MAX_PODS} are read: verify some of them, as pod/NAME"
         )
     return sorted(members, key=membership.find_rank)
 
