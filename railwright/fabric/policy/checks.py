@@ -9,7 +9,6 @@ import dataclasses
 import difflib
 import ipaddress
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -27,8 +26,6 @@ _MAX_NAMES = 20  # names in a list, for the same reason
 
 _RESERVED_NAMES = (names.FABRIC_DEFAULT, names.FABRIC_NONE)  # label values that are not names of fabrics
 _HUGE_PAGES = "hugepages-"
-# Names of accelerators' resources after the vendor's domain: nvidia.com/mig-1g.10gb, huawei.com/Ascend910
-_ACCELERATOR_NAME = re.compile(r"(gpu|gpu\.shared|mig-.+|gaudi\d*|ascend.*|neuron.*|npu|tpu)", re.IGNORECASE)
 _TRANSPORTS_WITH_ADDRESSES = frozenset({model.Transport.ROCE, model.Transport.ERDMA, model.Transport.PVRDMA})
 _NCCL_KEYS = {  # of `nccl`: the transports on which each has an effect
     "gidIndex": _TRANSPORTS_WITH_ADDRESSES,
@@ -212,14 +209,7 @@ def _check_rail_values(fabric: model.Fabric) -> Iterator[Finding]:
                 f"use a name such as rail{rail.name}",
             )
         if rail.resource is not None:
-            path: Path = ("rails", index, "resource")
-            yield from _check_extended_resource(path, rail.resource)
-            if _ACCELERATOR_NAME.fullmatch(rail.resource.partition("/")[2]):
-                message = (
-                    f"{_quote(rail.resource)} is an accelerator, of which pods would get more than they request; name "
-                    "the resource of the NICs' device plugin, such as nvidia.com/mlx5_0"
-                )
-                yield Finding(path, message)
+            yield from _check_extended_resource(("rails", index, "resource"), rail.resource)
 
 
 def _check_capabilities(fabric: model.Fabric) -> Iterator[Finding]:
@@ -363,7 +353,10 @@ def _check_resources(document: model.PolicyDocument) -> Iterator[Finding]:
         of_rails = {rail.resource: rail.name for rail in fabric.rails}
         for index, rail in enumerate(fabric.rails):
             if rail.resource in document.accelerators:
-                message = f"{_quote(rail.resource)} is one of `accelerators`; name the resource of the rail's NICs"
+                message = (
+                    f"{_quote(rail.resource)} is one of `accelerators`, of which pods would get more than they "
+                    "request; name the resource of the NICs' device plugin, such as nvidia.com/mlx5_0"
+                )
                 yield Finding(("fabrics", name, "rails", index, "resource"), message)
         for resource, amount in fabric.resources.items():
             path: Path = ("fabrics", name, "resources", resource)
