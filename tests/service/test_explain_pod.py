@@ -226,52 +226,62 @@ PODS, EVENTS = "/api/v1/namespaces/prod/pods", "/api/v1/namespaces/prod/events"
 RECORD = {"railwright.io/injection": json.dumps({"fabric": "roce", "role": "worker", "rails": ["rail0"]})}
 
 
-async def test_a_pod_that_the_extender_does_not_know_is_explained_by_its_own_objects(cluster, run):
-    tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}, "spec": {}}
-    cluster.keep(f"{PODS}/p", tree)
-    cluster.lists[EVENTS] = []
-    cluster.proxied = {"p": (404, {"error": {"reason": "no opted-in pod prod/p is known here"}})}
-    code, out, err = await run("explain", "pod/p", "-n", "prod")
-    assert code == 0
-    assert "Pod prod/p" in out
-    assert "without scores of nodes: the API server's proxy: no opted-in pod prod/p is known here (status 404)" in err
-    assert "token" not in err.partition("Or:")[0]
+def fail(message: str) -> dict:
+    """Return an error of the API server's proxy."""
+    return {"kind": "Status", "message": message}
 
 
 @pytest.mark.parametrize(
-    ("status", "cause"),
+    ("status", "answer", "cause"),
     [
-        (403, "you may not ask the extender; Role railwright-user of namespace railwright-system allows it"),
-        (404, "no extender is installed in namespace railwright-system"),
-    ],
-)
-async def test_a_user_without_access_to_the_extender_gets_one_short_sentence(cluster, run, status, cause):
-    tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}, "spec": {}}
-    cluster.keep(f"{PODS}/p", tree)
-    cluster.lists[EVENTS] = []
-    cluster.proxied = {"p": (status, {"kind": "Status", "message": 'services "https:railwright-extender:8713" ...'})}
-    code, _, err = await run("explain", "pod/p", "-n", "prod")
-    assert (code, err) == (0, f"railwright: without scores of nodes: {cause}\n")
-
-
-@pytest.mark.parametrize(
-    ("message", "cause"),
-    [
-        ('no endpoints available for service "http:railwright-extender:8713"', "no extender is ready"),
         (
-            "error trying to reach service: connection refused",
-            ("the API server's proxy cannot reach the extender: error trying to reach service: connection refused"),
+            404,
+            {"error": {"reason": "no opted-in pod prod/p is known here"}},
+            "the API server's proxy: no opted-in pod prod/p is known here (status 404)",
+        ),
+        (
+            403,
+            fail('services "https:railwright-extender:8713" is forbidden'),
+            "you may not ask the extender; Role railwright-user of namespace railwright-system allows it",
+        ),
+        (
+            404,
+            fail('services "https:railwright-extender:8713" not found'),
+            "no extender is installed in namespace railwright-system",
+        ),
+        (
+            503,
+            fail('no endpoints available for service "http:railwright-extender:8713"'),
+            "no extender is ready; to see why: railwright check",
+        ),
+        (
+            503,
+            fail("error trying to reach service: connection refused"),
+            (
+                "the API server's proxy cannot reach the extender: error trying to reach service: connection refused; "
+                "to see why: railwright check"
+            ),
+        ),
+        (
+            200,
+            {"pod": 7},
+            (
+                "the API server's proxy responds, but not as railwright's extender does; check `server:` in the "
+                "kubeconfig"
+            ),
         ),
     ],
 )
-async def test_an_extender_that_cannot_be_reached_is_left_to_check(cluster, run, message, cause):
+async def test_without_an_answer_the_pod_is_explained_by_its_own_objects_and_one_sentence_says_why(
+    cluster, run, status, answer, cause
+):
     tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", "annotations": RECORD}, "spec": {}}
     cluster.keep(f"{PODS}/p", tree)
     cluster.lists[EVENTS] = []
-    cluster.proxied = {"p": (503, {"kind": "Status", "message": message})}
-    code, _, err = await run("explain", "pod/p", "-n", "prod")
-    assert code == 0
-    assert err == f"railwright: without scores of nodes: {cause}; to see why: railwright check\n"
+    cluster.proxied = {"p": (status, answer)}
+    code, out, err = await run("explain", "pod/p", "-n", "prod")
+    assert (code, "Pod prod/p" in out) == (0, True)
+    assert err == f"railwright: without scores of nodes: {cause}\n"
 
 
 FAILURE = "railwright preflight failed: rail0 mlx5_9: device not found (found: mlx5_0)"
@@ -508,26 +518,28 @@ async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_kn
     assert "without scores" not in err
 
 
-@pytest.mark.parametrize("pod_labels", [LABEL, {}], ids=["pod", "job"])
-async def test_the_fix_for_a_pod_created_while_railwright_is_disabled_is_to_enable_it(cluster, run, pod_labels):
-    cluster.stored["/apis/batch/v1/namespaces/prod/jobs/late"] = {**build_owned("late", None, LABEL), **JOB}
-    cluster.keep(f"{PODS}/p", build_owned("p", OF_JOB, pod_labels))
-    cluster.keep("/api/v1/namespaces/railwright-system/configmaps/railwright-disabled", {"metadata": {"name": "copy"}})
-    code, out, _ = await run("explain", "job/late", "-n", "prod")
-    assert code == 1
-    assert f"{policy_sources.DISABLED}{', then delete the pod' if pod_labels else '; Job late: '}" in out
-    assert json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])["disabled"] is True
+CONFIG_MAPS = "/api/v1/namespaces/railwright-system/configmaps"
 
 
 @pytest.mark.parametrize("pod_labels", [LABEL, {}], ids=["pod", "job"])
-async def test_the_fix_for_a_pod_while_the_policy_is_in_mode_warn_is_to_enforce_it(cluster, run, pod_labels):
+@pytest.mark.parametrize(
+    ("name", "data", "key", "fix"),
+    [
+        ("railwright-disabled", {}, "disabled", policy_sources.DISABLED),
+        ("railwright-policy", {"policy.yaml": f"{POLICY}mode: warn\n"}, "unenforced", policy_sources.UNENFORCED),
+    ],
+    ids=["disabled", "mode warn"],
+)
+async def test_the_fix_for_a_pod_created_while_nothing_is_injected_is_to_enable_or_enforce_it(
+    cluster, run, pod_labels, name, data, key, fix
+):
     cluster.stored["/apis/batch/v1/namespaces/prod/jobs/late"] = {**build_owned("late", None, LABEL), **JOB}
     cluster.keep(f"{PODS}/p", build_owned("p", OF_JOB, pod_labels))
-    path = "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
-    cluster.keep(path, {"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": f"{POLICY}mode: warn\n"}})
+    cluster.keep(f"{CONFIG_MAPS}/{name}", {"metadata": {"name": name}, "data": data})
     code, out, _ = await run("explain", "job/late", "-n", "prod")
     assert code == 1
-    assert f"{policy_sources.UNENFORCED}{', then delete the pod' if pod_labels else '; Job late: '}" in out
+    assert f"{fix}{', then delete the pod' if pod_labels else '; Job late: '}" in out
+    assert json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])[key] is True
 
 
 async def test_a_pod_is_explained_although_it_cannot_be_read_whether_railwright_is_disabled(cluster, run):
