@@ -15,6 +15,7 @@ MAX_NODES = 20_000  # in one request; Kubernetes is tested with 5,000 (kubernete
 MAX_NAME = 253  # characters of a name or UID (k8s.io/apimachinery/pkg/util/validation, DNS1123SubdomainMaxLength)
 _MAX_OBJECT = 3 << 20  # bytes; the API server accepts no larger request (k8s.io/apiserver, MaxRequestBodyBytes)
 _MAX_VALUES = 100_000  # in an object, as sent
+_SEPARATORS = (b",", b"{", b"[")  # there is one before each value of JSON, or none
 _MAX_ANNOTATIONS = 256 << 10  # bytes (k8s.io/apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB)
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def decode_object(decode: Callable[[Buffer], T], raw: msgspec.Raw, title: str) -
             f"{title} has {len(text)} bytes: the API server stores no object of more than {_MAX_OBJECT}"
         )
     if len(text) > _MAX_VALUES:  # otherwise it has fewer values than bytes
-        check_count(title, sum(map(text.count, scheduling_views.SEPARATORS)), _MAX_VALUES, "values")
+        check_count(title, sum(map(text.count, _SEPARATORS)), _MAX_VALUES, "values")
     return decode_body(decode, text)
 
 
@@ -49,7 +50,8 @@ def check_pod(pod: scheduling_views.Pod) -> None:
     """Raise MalformedError for a pod that is too large to place in bounded time or for the API server."""
     metadata = pod.metadata
     check_names("the pod", (metadata.name, metadata.namespace, metadata.uid, pod.spec.scheduler_name))
-    check_count("the pod", scheduling_views.count_values(pod), scheduling_views.MAX_VALUES, "values in its spec")
+    read = msgspec.json.encode((pod.spec, pod.status, metadata.owner_references_or_none))
+    check_count("the pod", sum(map(read.count, _SEPARATORS)), scheduling_views.MAX_VALUES, "values in its spec")
     annotations = sum(map(len, metadata.annotations)) + sum(map(len, metadata.annotations.values()))
     check_count("the pod", annotations, _MAX_ANNOTATIONS, "bytes of annotations")
 

@@ -1,7 +1,7 @@
 """Answers kube-scheduler: filter and prioritize. Decodes, asks the decider, encodes.
 
 The protocol is k8s.io/kube-scheduler/extender/v1. Its Go types have no JSON tags, so the keys are spelled as in Go.
-kube-scheduler sends node names only, and announces nothing (`scored_pods`).
+kube-scheduler sends node names only, and announces nothing (`decider.ScoredPods`).
 
 For a pod of a gang that fits, filter returns the offered nodes in the pod's target leaf, and never none. kube-scheduler
 has found them feasible, and its plugins choose among them. All nodes are returned

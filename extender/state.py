@@ -82,7 +82,6 @@ def list_watches(state: State) -> list[reflector.WatchSpec]:
     nodes = sinks.Functions(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
-    hyper_nodes = sinks.Functions(cluster.replace_hyper_nodes, cluster.upsert_hyper_node, cluster.remove_hyper_node)
     topologies = sinks.Functions(
         cluster.replace_topologies,
         cluster.upsert_topology,
@@ -92,16 +91,16 @@ def list_watches(state: State) -> list[reflector.WatchSpec]:
         watch(resources.NODES, nodes, gradual=True),
         watch(resources.PLACED_PODS, Pods(state), gradual=True, excerpt=scheduling_views.complete),
         watch(resources.NADS, state.networks),
-        watch(resources.HYPER_NODES, hyper_nodes),
+        watch(resources.HYPER_NODES, cluster.hyper_nodes),
         watch(resources.NODE_TOPOLOGIES, topologies),
         *_list_device_watches(state),
         *(
             watch(
                 resources.GANG_SIZES[kind.name],
                 sinks.Functions(
-                    functools.partial(cluster.replace_sizes, kind),
-                    functools.partial(cluster.upsert_size, kind),
-                    functools.partial(cluster.remove_size, kind),
+                    functools.partial(cluster.sizes.replace, kind),
+                    functools.partial(cluster.sizes.upsert, kind),
+                    functools.partial(cluster.sizes.remove, kind),
                 ),
             )
             for kind in membership.SIZE_KINDS

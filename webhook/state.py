@@ -37,13 +37,12 @@ class Nodes:
         self.version = 0
         self._nodes: dict[str, _Resources] = {}
         self._of_all: tuple[frozenset[Any], ...] = ()  # each field over all nodes
-        self._interner = bounded_cache.StringInterner()
 
     def excerpt(self, node: node_views.Node) -> node_views.Node:
         """Return name, resources and kubelet of a node, interned, because most nodes share them."""
         status = node_views.NodeStatus(
-            capacity_or_none=self._interner.intern_mapping(node.status.capacity),
-            allocatable_or_none=self._interner.intern_mapping(node.status.allocatable),
+            capacity_or_none=bounded_cache.intern_strings(node.status.capacity),
+            allocatable_or_none=bounded_cache.intern_strings(node.status.allocatable),
             node_info=node.status.node_info,
         )
         return node_views.Node(metadata=views.ObjectMeta(name=node.metadata.name), status=status)

@@ -1,9 +1,10 @@
-"""A cache with a bounded number of values, and a table that stores equal strings once.
+"""A cache with a bounded number of values, and mappings whose equal strings are one object.
 
 Keys are values or versions, never identities of objects, so that equal inputs find equal results. Strings, such as
 names of labels, resources and namespaces, take most of a cache's memory, and thousands of nodes and pods share them.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
@@ -45,29 +46,9 @@ class BoundedCache(Generic[K, V]):
 
 
 Text = TypeVar("Text", str, str | int | float)
-MAX_STRINGS = 1 << 16  # strings; 6 MiB at 100 bytes each. Labels and values that nodes share are a few thousand.
 
 
-class StringInterner:
-    """String interner with a bounded table. On overflow the table is cleared; existing references stay valid."""
-
-    def __init__(self) -> None:
-        self._table: dict[str, str] = {}
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def intern(self, text: str) -> str:
-        """Return the first string that equals `text`."""
-        if len(self._table) >= MAX_STRINGS:
-            self._table.clear()
-        return self._table.setdefault(text, text)
-
-    def intern_mapping(self, mapping: Mapping[str, Text]) -> dict[str, Text]:
-        """Return a copy of the mapping with interned keys and values. Numbers stay as they are."""
-        if len(self._table) + 2 * len(mapping) > MAX_STRINGS:
-            self._table.clear()
-        share = self._table.setdefault
-        return {
-            share(key, key): share(value, value) if isinstance(value, str) else value for key, value in mapping.items()
-        }
+def intern_strings(mapping: Mapping[str, Text]) -> dict[str, Text]:
+    """Return a copy of the mapping with interned keys and values. Numbers stay as they are."""
+    intern = sys.intern
+    return {intern(key): intern(value) if isinstance(value, str) else value for key, value in mapping.items()}

@@ -76,29 +76,30 @@ def are_among(domains: tuple[str, ...]) -> bool:
 class Tree:
     """All HyperNodes, with an index of the HyperNodes of each node. A change rebuilds the index."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        """`on_change` is called after each change of a spec."""
+        self._on_change = on_change
         self._specs: dict[str, Spec] = {}
         self._index: _Index | None = None
         self._positions: dict[str, tuple[Labels, _Position]] = {}
 
-    def upsert(self, obj: HyperNode) -> bool:
-        """Add or update a HyperNode. Return False if its spec did not change."""
-        return self._store({**self._specs, obj.metadata.name: obj.spec})
+    def upsert(self, obj: HyperNode) -> None:
+        """Add or update a HyperNode."""
+        self._store({**self._specs, obj.metadata.name: obj.spec})
 
-    def remove(self, obj: HyperNode) -> bool:
-        """Remove a deleted HyperNode. Return False if there was none of that name."""
-        return self._store({name: spec for name, spec in self._specs.items() if name != obj.metadata.name})
+    def remove(self, obj: HyperNode) -> None:
+        """Remove a deleted HyperNode."""
+        self._store({name: spec for name, spec in self._specs.items() if name != obj.metadata.name})
 
-    def replace(self, objects: Sequence[HyperNode]) -> bool:
-        """Replace all HyperNodes. Return True if any spec changed."""
-        return self._store({obj.metadata.name: obj.spec for obj in objects})
+    def replace(self, objects: Sequence[HyperNode]) -> None:
+        """Replace all HyperNodes."""
+        self._store({obj.metadata.name: obj.spec for obj in objects})
 
-    def _store(self, specs: dict[str, Spec]) -> bool:
-        if specs == self._specs:
-            return False
-        self._specs, self._index = specs, None
-        self._positions.clear()
-        return True
+    def _store(self, specs: dict[str, Spec]) -> None:
+        if specs != self._specs:
+            self._specs, self._index = specs, None
+            self._positions.clear()
+            self._on_change()
 
     def forget(self, node: str) -> None:
         """Remove a deleted node."""

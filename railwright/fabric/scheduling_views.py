@@ -79,15 +79,8 @@ class BriefPod(views.View, frozen=True):
 
 
 MAX_VALUES = 10_000  # in the fields of a pod that placement reads; 256 containers have about 5,000
-SEPARATORS = (b",", b"{", b"[")
 _MAX_CLAIMS = 256  # of a pod with too many values
 _ZEROS = ("0", 0)  # amounts that need no node: a pod may name any number of resources so
-
-
-def count_values(pod: views.Pod) -> int:
-    """Return an upper bound of the number of values in the fields of a pod that placement reads, without metadata."""
-    read = msgspec.json.encode((pod.spec, pod.status, pod.metadata.owner_references_or_none))
-    return sum(map(read.count, SEPARATORS))
 
 
 def complete(pod: Pod | BriefPod) -> Pod:

@@ -80,7 +80,9 @@ class Site:
 
     def add_gang(self, pods: Sequence[views.Pod], group: str) -> None:
         """Create the pods of a gang and Volcano's PodGroup."""
-        self.state.cluster.upsert_size(volcano_workloads.POD_GROUPS, placing.build_pod_group("train", group, len(pods)))
+        self.state.cluster.sizes.upsert(
+            volcano_workloads.POD_GROUPS, placing.build_pod_group("train", group, len(pods))
+        )
         for peer in pods:
             self.pods.upsert(peer)
 

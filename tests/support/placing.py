@@ -158,7 +158,7 @@ def build_cluster(nodes, pods=(), least: Mapping[str, int] | None = None) -> clu
     state.replace_nodes(nodes)
     state.replace_pods(list(pods))
     for key, least_members in (least or {}).items():
-        state.upsert_size(volcano.POD_GROUPS, build_pod_group(*key.split("/"), least_members))
+        state.sizes.upsert(volcano.POD_GROUPS, build_pod_group(*key.split("/"), least_members))
     return state
 
 

@@ -57,7 +57,7 @@ class Loop:
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
         """Create the pods of a gang and its PodGroup."""
-        self.state.upsert_size(volcano.POD_GROUPS, build_pod_group("train", group, len(pods)))
+        self.state.sizes.upsert(volcano.POD_GROUPS, build_pod_group("train", group, len(pods)))
         for pod in pods:
             self.state.upsert_pod(pod)
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import intent, names, resources, text, topology
 from railwright.fabric.overview import overview_types
-from railwright.fabric.placement.nodes import facts_builder
 from railwright.fabric.placement.state import (
     assumed_pods,
     cluster_state,
@@ -115,7 +114,7 @@ class FabricView:
             for rail in self._rails
             if rail in node.broken_rails
         ]
-        free = facts_builder.compute_free(node.name, self._cluster)
+        free = pod_usage.compute_free(node.name, self._cluster)
         gpus = sum(node.allocatable.get(name, 0) for name in self._accelerators)
         return overview_types.Node(
             name=node.name,

@@ -351,7 +351,7 @@ def _evaluate_without_gang(
     """Evaluate a node as if the gang's pods on it, and those that are being deleted, did not exist."""
     ending = [pod for pod in cluster.list_pods_on(node) if pod.is_ending]
     absent = {pod.uid for pod in (*members, *ending)}
-    facts = index.facts.build(cluster.nodes[node], absent=absent)
+    facts = index.build_facts(node, absent=absent)
     return index.get_class(facts._replace(eligible=True))
 
 

@@ -95,11 +95,7 @@ class OverviewBuilder:
         Yields where the caller may run other work. Do not run two refreshes at once.
         """
         self._reload_policy()
-        inputs = (
-            self._policy_inputs,
-            self._cluster.version,
-            self._cluster.assumed.change_log.position,
-        )
+        inputs = self._policy_inputs, self._cluster.version, self._cluster.change_log.position
         assessed = {key: item.version for key, item in self._assessments.items()}
         if inputs == self._inputs and all(assessed.get(key) == self._version for key in self._members):
             return

@@ -38,10 +38,6 @@ class Uplinks(msgspec.Struct, frozen=True):
     oversubscription: Sequence[float]  # of the uplinks of a leaf, of its parent, and so on
     links_per_rail: float = 1.0  # uplinks for each rail that the gang uses
 
-    def count_nodes(self, domain: topology.Domain) -> int:
-        """Return the number of nodes of a domain."""
-        return self.domain_sizes.get(domain, 1)
-
     def get_ratio(self, level: int) -> float:
         """Return the oversubscription of the domains of a level; 0 is a leaf."""
         return self.oversubscription[level] if level < len(self.oversubscription) else 1.0
@@ -51,7 +47,7 @@ class Uplinks(msgspec.Struct, frozen=True):
         ratio = self.get_ratio(level)
         if ratio <= 1 or not domain or not domain[0]:
             return 1.0
-        return compute_uplink_bandwidth(self.count_nodes(domain), ratio, crossings, self.links_per_rail)
+        return compute_uplink_bandwidth(self.domain_sizes.get(domain, 1), ratio, crossings, self.links_per_rail)
 
     def select_carrying(
         self, domains: Collection[topology.Domain], level: int, *, least: float

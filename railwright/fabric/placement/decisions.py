@@ -114,11 +114,9 @@ def decide(
     if not request.domains:
         return Decision(gang, view, planning_view, memory)
     key = request.gang
-    unplaced = gang_memory.count_unplaced(memory, cluster)
-    memory = memory.drop_reservations([other for other, pods in unplaced.items() if not pods])
     devices = _list_devices(planning_view)
-    begun, waiting = gang_memory.list_others(key, devices, memory, cluster)
-    prior = gang_memory.sum_reserved(begun, memory, unplaced)
+    others = gang_memory.read_reservations(key, devices, memory, cluster)
+    memory = memory.drop_reservations(others.ended)
     preferred = _choose_nodes(planning_view) if planning_view.index.signature.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
     whole = preferred
@@ -126,11 +124,10 @@ def decide(
         is_on_all_leaves = segmented is not None and not request.is_confined
         whole = gang_capacity.build(planning_view, on_all_leaves=is_on_all_leaves)
     whole = whole if segmented is None else segmented.limit(whole)
-    capacity = gang_memory.exclude_reserved_nodes(whole, prior)
+    capacity = gang_memory.exclude_reserved_nodes(whole, others.prior)
     part = request.part if request.is_confined else ""
     if part and sum(whole.count_slots().values()) < gang.remaining_slots:
         gang = gang_status.build_status(request, cluster, part=part)
-    soft = gang_memory.sum_reserved(waiting, memory, unplaced)
     ring = rank_order.Ring(
         waiting=gang.slot_ranks,
         placed=[peer.rank for peer in gang.placed_workers],
@@ -140,7 +137,7 @@ def decide(
     bandwidth_of_placed = memory.get(key).get_bandwidth_of_placed(len(gang.placed))
     peers = _summarize_peers(gang, ring, planning_view, bandwidth_of_placed)
     plan = planner.solve(gang.remaining_slots, capacity, peers)
-    plan = gang_memory.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
+    plan = gang_memory.avoid_reserved(plan, others.waiting, gang.remaining_slots, capacity, peers)
     target_plan = plan
     if segmented is not None:
         target_leaf = segmented.find_target_leaf(plan)
@@ -166,7 +163,7 @@ def decide(
         memory=memory.record(key, remembered if plan.is_complete else None),
         plan=target_plan,
         capacity=capacity,
-        begun=begun if capacity is not whole else (),
+        begun=others.begun if capacity is not whole else (),
         target_leaf=target_leaf,
         max_fill_priority=_find_min_fill_priority(capacity, target_leaf, target_plan),
         fills_used_nodes=preferred is not None and not any(known.capacity.is_idle for known in preferred.classes),

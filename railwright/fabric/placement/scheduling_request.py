@@ -27,12 +27,9 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     requests: resources.FrozenAmounts
     fabric_name: str
     fabric: model.Fabric
-    domains: tuple[str, ...]
     needs: tuple[intent.Need, ...]
-    accelerators: tuple[str, ...]
     nodes: Sequence[str]  # each once
-    shapes: tuple[model.NodeShape, ...] = ()
-    policy: str = ""  # digest; cached evaluations of another policy are invalid
+    policy: model.Policy
     part: str = ""  # of the gang, placed as a unit; "" for the whole gang
     uncounted_rails: tuple[str, ...] = ()  # rails of the pod without a resource
     segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
@@ -46,6 +43,16 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     def key(self) -> str:
         """Return namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        """Return the resource names of accelerators."""
+        return self.policy.document.accelerators
+
+    @functools.cached_property
+    def domains(self) -> tuple[str, ...]:
+        """Return the keys of the fabric's domains, closest first."""
+        return presets.list_domain_keys(self.fabric.placement)
 
     @functools.cached_property
     def offered(self) -> frozenset[str]:
@@ -109,12 +116,9 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         requests=requests,
         fabric_name=fabric_name,
         fabric=fabric,
-        domains=presets.list_domain_keys(fabric.placement),
         needs=needs,
-        accelerators=policy.document.accelerators,
         nodes=nodes,
-        shapes=policy.document.node_shapes,
-        policy=policy.digest,
+        policy=policy,
         part=membership.find_part(pod),
         uncounted_rails=intent.find_uncounted(pod, fabric),
         segment=segment,

@@ -369,8 +369,8 @@ class Framework(msgspec.Struct, frozen=True):
     workload_kinds: tuple[WorkloadKind, ...] = ()
     pod_groups: tuple[SizeKind, ...] = ()  # objects without templates that state sizes
     # gang and rank
-    find_groups: tuple[Callable[[views.Pod], str], ...] = ()  # the pod's PodGroup, "" for none
-    gang_annotations: tuple[str, ...] = ()  # that `find_groups` reads
+    group_annotation: str = ""  # of pods: the name of their PodGroup
+    group_label: str = ""  # the same
     gang_labels: tuple[GangLabel, ...] = ()
     size_annotation: str = ""  # of pods: number of pods of their gang
     role_labels: tuple[str, ...] = ()  # of pods: the name of their task or replica type

@@ -40,11 +40,11 @@ def find_gang(pod: views.Pod, volcano_job: str = "") -> GangKey:
     """
     if volcano_job:
         return GangKey(volcano_job)
-    metadata = pod.metadata
-    for find_group in _FIND_GROUPS:
-        if group := find_group(pod):
-            return GangKey(f"{metadata.namespace}/{group}")
-    labels = metadata.labels
+    metadata, in_tree = pod.metadata, pod.spec.scheduling_group
+    labels, annotations = metadata.labels, metadata.annotations
+    names = [*map(annotations.get, GROUP_ANNOTATIONS), *map(labels.get, _GROUP_LABELS)]
+    if group := next(filter(None, names), in_tree and in_tree.pod_group_name):
+        return GangKey(f"{metadata.namespace}/{group}")
     for row in () if labels.keys().isdisjoint(_JOB_LABELS) else _GANG_LABELS:
         if job := labels.get(row.label):
             parts = (job, *(labels.get(label) for label in row.more))
@@ -105,9 +105,8 @@ def find_part(pod: views.Pod) -> str:
 
 
 _TEMPLATE_HASH = "pod-template-hash"  # label and end of the name of a Deployment's ReplicaSet
-_FIND_GROUPS: tuple[Callable[[views.Pod], str], ...] = tuple(
-    find_group for framework in registry.FRAMEWORKS for find_group in framework.find_groups
-)
+GROUP_ANNOTATIONS = tuple(row.group_annotation for row in registry.FRAMEWORKS if row.group_annotation)
+_GROUP_LABELS = tuple(row.group_label for row in registry.FRAMEWORKS if row.group_label)
 _GANG_LABELS = tuple(row for framework in registry.FRAMEWORKS for row in framework.gang_labels)
 _ROLE_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.role_labels)
 _LEADERS = tuple(framework.leader for framework in registry.FRAMEWORKS if framework.leader is not None)

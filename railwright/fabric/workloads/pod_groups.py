@@ -16,11 +16,6 @@ def _read_min_count(group: views.PodGroup) -> frameworks.SizeReport:
     return {frameworks.GangKey(group.metadata.full_name): policy.gang.min_count if policy and policy.gang else 0}
 
 
-def _find_group(pod: views.Pod) -> str:
-    group = pod.spec.scheduling_group
-    return group.pod_group_name if group else ""
-
-
 PLUGINS_POD_GROUPS = frameworks.SizeKind(
     "scheduling.x-k8s.io", "v1alpha1", "PodGroup", frameworks.SizeSource.PLUGINS, views.PodGroup, read_min_member
 )
@@ -30,5 +25,5 @@ POD_GROUPS = frameworks.SizeKind(  # Kubernetes 1.37
 
 FRAMEWORK = frameworks.Framework(
     pod_groups=(PLUGINS_POD_GROUPS, POD_GROUPS),
-    find_groups=(lambda pod: pod.metadata.labels.get(POD_GROUP, ""), _find_group),
+    group_label=POD_GROUP,
 )

@@ -151,7 +151,7 @@ def test_the_number_of_tracked_gangs_is_bounded(monkeypatch):
 def test_events_are_on_the_pod_group_or_else_on_the_pod():
     cluster, posting = cluster_state.ClusterState(), extending.Poster()
     group = msgspec.convert({"metadata": {"namespace": "train", "name": "g", "uid": "u-g"}}, views.PodGroup)
-    cluster.upsert_size(volcano.POD_GROUPS, group)
+    cluster.sizes.upsert(volcano.POD_GROUPS, group)
     for gang in (GANG, "train/other"):
         gang_tracker.post_event(
             posting, cluster, gang_tracker.Outcome(overview_types.NEVER, gang, read_pod("w-0"), WHY)
@@ -164,10 +164,10 @@ def test_events_are_on_the_pod_group_or_else_on_the_pod():
         (True, "GangNeverFits", "CapacityNever: the gang never fits: it needs 2 slots")
     }
     for forget in (
-        lambda: cluster.remove_size(volcano.POD_GROUPS, group),
-        lambda: cluster.replace_sizes(volcano.POD_GROUPS, []),
+        lambda: cluster.sizes.remove(volcano.POD_GROUPS, group),
+        lambda: cluster.sizes.replace(volcano.POD_GROUPS, []),
     ):
-        cluster.replace_sizes(volcano.POD_GROUPS, [group])
+        cluster.sizes.replace(volcano.POD_GROUPS, [group])
         assert cluster.sizes.find_pod_group(GANG) is not None
         forget()
         assert cluster.sizes.find_pod_group(GANG) is None

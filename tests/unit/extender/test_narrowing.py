@@ -4,7 +4,7 @@ import extending
 import pytest
 from placing import LEAF, build_leaves, build_node, build_pod, build_policy
 
-from extender import scored_pods
+from extender import decider
 from railwright.fabric.placement.state import assumed_pods
 
 A = [f"a-{number:02}" for number in range(3)]
@@ -138,7 +138,7 @@ def test_a_pod_counts_on_the_only_node_that_filter_returns(site):
 
 def test_a_pod_counts_for_two_seconds(site):
     node = ask(site, 0)
-    site.now += scored_pods.SECONDS
+    site.now += decider.SCORED_SECONDS
     site.verbs.decider.scored.end(site.now)
     assert site.list_counted() == {"w-0": node}
     site.now += 0.1

@@ -84,7 +84,7 @@ def apply(site: extending.Site, belief) -> None:
         case "asked":
             site.score(first, site.filter(first, second))
         case "size":
-            site.state.cluster.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", first, second))
+            site.state.cluster.sizes.upsert(volcano.POD_GROUPS, placing.build_pod_group("train", first, second))
         case "claim":
             tree = claimed.build_claim(f"claim-{second}", sorted(first), gpus=8, pod_uid="uid-g-0", on=second)
             site.state.cluster.change_devices(lambda known: known.claim_sink.upsert(devices.read_claim(tree)))

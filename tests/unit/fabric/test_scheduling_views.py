@@ -5,7 +5,7 @@ import json
 import msgspec
 from admitting import WIRE
 
-from railwright.fabric import bounded_cache, node_views, resources, scheduling_views, views
+from railwright.fabric import node_views, resources, scheduling_views, views
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.workloads import membership
 
@@ -73,13 +73,6 @@ def pod(name: str, **requests: str) -> dict:
         "metadata": {"name": name, "namespace": "team", "uid": name},
         "spec": {"nodeName": "node-1", "containers": [container]},
     }
-
-
-def test_the_memory_of_interned_texts_is_bounded():
-    known = bounded_cache.StringInterner()
-    for number in range(bounded_cache.MAX_STRINGS + 10):
-        known.intern(f"node-{number}")
-    assert len(known) <= bounded_cache.MAX_STRINGS
 
 
 def test_nodes_and_pods_share_equal_values():

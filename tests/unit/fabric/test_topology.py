@@ -90,7 +90,7 @@ def build_state(objects, labels=None) -> cluster_state.ClusterState:
     for name in ("n0", "n1", "n2", "n3"):
         tree = {"metadata": {"name": name, "labels": (labels or {}).get(name, {})}}
         state.upsert_node(msgspec.convert(tree, node_views.Node))
-    state.replace_hyper_nodes(objects)
+    state.hyper_nodes.replace(objects)
     return state
 
 
@@ -101,7 +101,7 @@ def places(state: cluster_state.ClusterState) -> dict[str, tuple[str, ...]]:
 
 
 def find_problems(state):
-    return state._tree.find_problems({name: known.labels for name, known in state.nodes.items()})
+    return state.hyper_nodes.find_problems({name: known.labels for name, known in state.nodes.items()})
 
 
 TREE = [
@@ -219,11 +219,11 @@ def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
 def test_only_a_change_of_the_tree_invalidates_plans():
     state = build_state(TREE)
     before = state.version
-    state.upsert_hyper_node(TREE[0])
-    state.replace_hyper_nodes(list(reversed(TREE)))
-    state.remove_hyper_node(build_hyper_node("never", 1))
+    state.hyper_nodes.upsert(TREE[0])
+    state.hyper_nodes.replace(list(reversed(TREE)))
+    state.hyper_nodes.remove(build_hyper_node("never", 1))
     assert state.version == before
-    state.remove_hyper_node(TREE[0])
+    state.hyper_nodes.remove(TREE[0])
     assert state.version > before
     assert places(state)["n0"] == ("l0",)
 
@@ -250,7 +250,7 @@ def test_the_order_of_hypernodes_does_not_matter(objects, order):
     for at in order:
         if at < len(objects):
             places(other)  # grown in between, too
-            other.upsert_hyper_node(objects[at])
+            other.hyper_nodes.upsert(objects[at])
     assert places(state) == places(other)
     assert set(find_problems(state)) == set(find_problems(other))
     tier = {item.metadata.name: item.spec.tier for item in objects}

@@ -104,7 +104,7 @@ def test_a_name_of_no_rail_breaks_none():
 
 
 def decide(cluster, by=POLICY, *, size=1):
-    cluster.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "gang", size))
+    cluster.sizes.upsert(volcano.POD_GROUPS, placing.build_pod_group("train", "gang", size))
     request = placing.build_request(placing.build_pod("job-worker-0", group="gang"), list(cluster.nodes), by)
     return placing.score_once(request, cluster)
 

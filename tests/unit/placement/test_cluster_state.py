@@ -39,7 +39,7 @@ def test_usage_is_the_sum_over_the_pods_that_are_bound_at_last(events):
     assert set(state.get_gang("train/g")) == gang
     unbound = {uid for uid in gang if not last[uid].spec.node_name}
     assert set(state.get_unbound("train/g")) == unbound
-    assert gang_status.has_placed("train/g", state) == bool(gang - unbound)
+    assert gang_status.count_unplaced("train/g", state) == len(unbound)
     for uid in sorted(gang)[:2]:  # bound or not
         state.assumed.assume(build_assumed_pod(last[uid], "n1"))
     assert gang_status.count_unplaced("train/g", state) == len(unbound.difference(sorted(gang)[:2]))
@@ -92,7 +92,7 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
-    assumed, expected = assumed_pods.AssumedPods(), {}
+    assumed, expected = assumed_pods.AssumedPods([].append), {}
     for event in events:
         match event:
             case ("assume", name, node, state):
@@ -111,7 +111,7 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
 
 
 def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
-    assumed = assumed_pods.AssumedPods()
+    assumed = assumed_pods.AssumedPods([].append)
     assumed.assume(build_assumed_pod(build_pod("a"), "n1", state=PIPELINED, scope="east"))
     assumed.assume(build_assumed_pod(build_pod("b"), "n1", state=PIPELINED, scope="west"))
     assumed.assume(build_assumed_pod(build_pod("c"), "n1", scope="east"))
@@ -123,7 +123,7 @@ def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
 
 
 def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
-    assumed = assumed_pods.AssumedPods()
+    assumed = assumed_pods.AssumedPods([].append)
     assumed.assume(build_assumed_pod(build_pod("a"), "n1", since=100.0))
     assert assumed.expire(130.0, 30) == ()
     assert [assumed_pod.uid for assumed_pod in assumed.expire(130.1, 30)] == ["uid-a"]
@@ -131,7 +131,7 @@ def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
 
 
 def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
-    assumed = assumed_pods.AssumedPods()
+    assumed = assumed_pods.AssumedPods([].append)
     assumed.assume(build_assumed_pod(build_pod("a"), "n1", since=0.0))
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=25.0)

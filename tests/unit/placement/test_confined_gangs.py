@@ -152,7 +152,7 @@ def test_segments_are_numbered_by_the_index_of_their_framework(indexed):
             placing.change_pod(one, metadata={"name": f"g-{letter}"}) for letter, one in zip("abcd", pods, strict=True)
         ]
     loop.submit([pods[1], pods[3]])
-    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 4))
+    loop.state.sizes.upsert(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 4))
     loop.place(pods[1:2])
     home = {loop.leaf_of(node) for node in loop.feasible(pods[3])}
     assert loop.decide(pods[3]).target_leaf[0] in home
@@ -184,7 +184,7 @@ def test_pods_that_come_after_all_others_have_room_in_their_segment(labels, exis
         for one, row in zip(gang(4, build_pod), labels, strict=True)
     ]
     loop.submit(pods[:existing])
-    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 4))
+    loop.state.sizes.upsert(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 4))
     assert loop.decide(pods[0]).target_leaf[0] in homes
 
 
@@ -198,7 +198,7 @@ def test_workers_do_not_wait_for_a_launcher_that_waits_for_them(labels):
         for one in gang(4, build_pod)
     ]
     loop.submit(pods)
-    loop.state.upsert_size(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 5))
+    loop.state.sizes.upsert(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 5))
     assert len(loop.try_all(pods)) == 4
 
 
@@ -269,7 +269,7 @@ class Trial:
         ]
         held = [placing.build_pod(f"held-{name}", on=name) for name in busy]
         self.cluster = placing.build_cluster(self.nodes, [*pods, *held])
-        self.cluster.upsert_size(volcano.POD_GROUPS, GANG)
+        self.cluster.sizes.upsert(volcano.POD_GROUPS, GANG)
         self.assumed = self.cluster.assumed
         self.engine = placing.RememberingEngine(self.cluster)
         self.pods = list(pods)

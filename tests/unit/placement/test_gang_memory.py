@@ -105,7 +105,7 @@ def test_a_gang_that_becomes_smaller_gets_another_plan():
     placement_engine = RememberingEngine(state)
     request = build_request(build_pod("job-0", group="g"), list(state.nodes), UNEVEN)
     assert placement_engine.score(request).target_leaf == ("a", "s-a")
-    state.upsert_size(volcano.POD_GROUPS, build_pod_group("train", "g", 8))
+    state.sizes.upsert(volcano.POD_GROUPS, build_pod_group("train", "g", 8))
     assert placement_engine.score(request).target_leaf == ("b", "s-b"), "the tightest leaf"
 
 

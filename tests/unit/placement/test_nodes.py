@@ -159,6 +159,17 @@ def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size,
 # --- the node index -------------------------------------------------------------------------------------------
 
 
+def test_nodes_are_current_after_the_resources_of_the_rails_have_changed_back():
+    state = build_cluster([build_node("n")])
+    indexes = engine.PlacementEngine(state)
+    request = build_request(build_pod_with("p", {GPU: "8"}), ["n"])
+    fabric = msgspec.structs.replace(request.fabric, rails=request.fabric.rails[:1])
+    for pod_request in (request, msgspec.structs.replace(request, fabric=fabric)):
+        assert indexes.get_index(pod_request).class_of_node["n"].capacity.slot_numa_factors
+    state.upsert_pod(build_pod_with("other", {GPU: "8"}, on="n"))
+    assert not indexes.get_index(request).class_of_node["n"].capacity.slot_numa_factors
+
+
 NODES = [f"n{number}" for number in range(500)]
 _MIB = 1024**2
 

@@ -12,8 +12,8 @@ from placing import GPU, RAILS, RESOURCES, TWO_SIDED, build_cluster, build_repor
 
 from extender import state as states
 from railwright.cluster import snapshots
-from railwright.fabric import node_views, views
-from railwright.fabric.placement.nodes import facts_builder, gpu_nic_pairs, node_evaluation, numa
+from railwright.fabric import node_views, resources, views
+from railwright.fabric.placement.nodes import gpu_nic_pairs, node_states, numa
 from railwright.fabric.policy import model
 
 POOL = "rdma/hca"
@@ -28,10 +28,8 @@ def node(rails=EACH, **more):
 
 def zones(*free):
     """Return zones with these devices: zones({GPU: 4, rail: 1}, ...)."""
-    made_zones = []
-    for number, amounts in enumerate(free):
-        made_zones.append(numa.Zone(number, tuple(sorted((name, count * 1000) for name, count in amounts.items()))))
-    return tuple(made_zones)
+    amounts = ({name: count * 1000 for name, count in here.items()} for here in free)
+    return tuple(numa.Zone(number, resources.freeze(here)) for number, here in enumerate(amounts))
 
 
 def want(gpus, *rails, pool=0):
@@ -46,7 +44,7 @@ def pod(gpus, *rails, pool=0):
 
 
 def count_free(free_zones, resource=GPU):
-    return [dict(zone.free).get(resource, -1000) // 1000 for zone in free_zones]
+    return [zone.free.get(resource, -1000) // 1000 for zone in free_zones]
 
 
 GONE = numa.build_zones_from_shape(TWO_SIDED, EACH, {GPU: 8000, **dict.fromkeys(RESOURCES[:3], 1000)}, [GPU])
@@ -70,7 +68,7 @@ def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node()
         ),
     )
     built_zones = numa.build_zones_from_shape(three_to_one, ONE_POOL, {**FULL, POOL: 7000}, [GPU])
-    assert [(zone.node, dict(zone.free)[POOL]) for zone in built_zones] == [(0, 5000), (1, 2000)]
+    assert [(zone.node, zone.free[POOL]) for zone in built_zones] == [(0, 5000), (1, 2000)]
 
 
 def test_a_dead_rail_is_listed_without_free_devices():
@@ -134,14 +132,13 @@ def test_the_charged_devices_are_the_requested_ones_in_any_order_of_pods(held, c
     )
     before = numa.build_zones_from_shape(shape, rails, {**FULL, POOL: 3000}, [GPU])
     before = tuple(
-        numa.Zone(zone.node, tuple(sorted({**dict(zone.free), POOL: 2000}.items()))) if zone.node else zone
-        for zone in before
+        numa.Zone(zone.node, resources.freeze({**zone.free, POOL: 2000})) if zone.node else zone for zone in before
     )
     after = numa.subtract_usage(before, held)
     for name in (GPU, POOL, *RESOURCES):
-        had, has = (sum(dict(zone.free).get(name, 0) for zone in node_zones) for node_zones in (before, after))
+        had, has = (sum(zone.free.get(name, 0) for zone in node_zones) for node_zones in (before, after))
         assert had - has == min(had, sum(grant.get(name, 0) for grant in held))
-    assert all(amount >= 0 for zone in after for _, amount in zone.free)
+    assert all(amount >= 0 for zone in after for amount in zone.free.values())
     mixed = list(held)
     chance.shuffle(mixed)
     assert numa.subtract_usage(before, mixed) == after
@@ -189,7 +186,7 @@ def test_members_are_placed_until_the_next_does_not_fit(free, gpus, limit):
 def test_numa_nodes_of_memory_alone_cost_nothing():
     """A GB200 node reports a NUMA node for every slice of its GPUs' memory."""
     free = [{GPU: 1000, RESOURCES[0]: 1000}, {GPU: 2000}, {GPU: 2000, RESOURCES[0]: 2000}, {GPU: 2000}, *[{}] * 8]
-    zones = tuple(numa.Zone(node, tuple(sorted(here.items()))) for node, here in enumerate(free))
+    zones = tuple(numa.Zone(node, resources.freeze(here)) for node, here in enumerate(free))
     want = numa.NumaDemand(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
     usage = [{GPU: 7000, RESOURCES[0]: 3000}]
     assert numa.assign(zones, want) == numa.assign(zones[:4], want)
@@ -223,10 +220,10 @@ def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU, absent=()):
             placing.build_assumed_pod(placing.build_pod(f"announced-{number}"), "n1", requests=requests)
         )
     request = placing.build_request(placing.build_pod("asked"), ["n1"])
-    signature = node_evaluation.build_signature(request, request.requests, is_single_pod=True)
     from_shape = numa.build_zones_from_shape(shape, RAIL, cluster.nodes["n1"].allocatable, [GPU]) if shape else ()
-    zones = facts_builder.FactsBuilder(signature, cluster).compute_free_zones("n1", from_shape, absent)
-    return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
+    states = node_states.NodeStates(cluster, request.fabric, request.policy.document)
+    zones = states.compute_free_zones("n1", from_shape, absent)
+    return [zone.free.get(resource, -1000) // 1000 for zone in zones]
 
 
 def build_reported_cluster(*pods, topology_report=None):

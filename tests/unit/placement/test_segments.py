@@ -40,7 +40,7 @@ def build_cluster(form: str, *, succeeded: int = 0):
             "spec": {"parallelism": 8, "completions": 8, "template": {"metadata": {}}},
             "status": {"succeeded": succeeded},
         }
-        state.upsert_size(JOBS, msgspec.convert(tree, kubernetes.Job))
+        state.sizes.upsert(JOBS, msgspec.convert(tree, kubernetes.Job))
     return state
 
 
@@ -98,7 +98,7 @@ def test_members_that_have_succeeded_are_not_waited_for(form):
         kind = next(kind for kind in membership.SIZE_KINDS if kind.name == "pytorchjobs.kubeflow.org")
         spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 8, "template": {}}}}
         tree = {"metadata": {"name": "g", "namespace": "train", "uid": "g"}, "spec": spec}
-        state.upsert_size(kind, msgspec.convert(tree, kind.view))
+        state.sizes.upsert(kind, msgspec.convert(tree, kind.view))
     for rank in range(6):
         state.upsert_pod(build(form, rank, on=find_node(rank), phase="Succeeded"))
     waiting = build(form, 6)

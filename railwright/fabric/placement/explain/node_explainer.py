@@ -81,7 +81,7 @@ def describe_uplinks(
     uplinks: bandwidth.Uplinks, domain: topology.Domain, level: int, crossings: int = 1
 ) -> reason.Reason:
     """Return the reason with the bandwidth, 0..1, of each ring edge over the domain's uplinks."""
-    size = f"{text.format_count(uplinks.count_nodes(domain), 'node')}, {uplinks.get_ratio(level):g}:1"
+    size = f"{text.format_count(uplinks.domain_sizes.get(domain, 1), 'node')}, {uplinks.get_ratio(level):g}:1"
     if uplinks.links_per_rail > 1:
         size += ", including the uplinks of rails that the gang does not use"
     carried = f"{uplinks.compute_bandwidth(domain, level, crossings):.2f}"

@@ -20,6 +20,7 @@ For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -95,45 +96,47 @@ EMPTY = PlacementMemory()
 # --- soft reservations ----------------------------------------------------------------------------------------
 
 
-def count_unplaced(memory: PlacementMemory, cluster: cluster_state.ClusterState) -> Mapping[membership.GangKey, int]:
-    """Return the number of unplaced pods of each gang with a reservation."""
-    reserving = [key for key, remembered in memory.gangs.items() if remembered.reserved]
-    return {key: gang_status.count_unplaced(key, cluster) for key in reserving}
+class Reservations(NamedTuple):
+    """The reservations of other gangs."""
+
+    begun: Sequence[membership.GangKey]  # gangs with a prior right
+    prior: ReservedNodes  # of these
+    waiting: ReservedNodes  # of the other gangs
+    ended: Sequence[membership.GangKey]  # gangs without unplaced pods
 
 
-def list_others(
+def read_reservations(
     gang: membership.GangKey,
     devices: frozenset[str],
     memory: PlacementMemory,
     cluster: cluster_state.ClusterState,
-) -> tuple[list[membership.GangKey], list[membership.GangKey]]:
-    """Return the other gangs with a reservation: those with a prior right, then those without.
+) -> Reservations:
+    """Return the nodes reserved for gangs other than `gang`, at most one for each of their unplaced pods.
 
     Only gangs that use any of `devices` have a prior right, because pods with other rails can share their nodes.
     """
     begun: list[membership.GangKey] = []
-    waiting: list[membership.GangKey] = []
+    ended: list[membership.GangKey] = []
+    prior: dict[topology.Domain, int] = {}
+    waiting: dict[topology.Domain, int] = {}
     for key, remembered in memory.gangs.items():
-        if key != gang and remembered.reserved:
+        if not remembered.reserved:
+            continue
+        left = gang_status.count_unplaced(key, cluster)
+        if not left:
+            ended.append(key)
+        elif key != gang:
             is_recent = memory.decisions - remembered.decision <= _MAX_DECISIONS
-            competes = is_recent and not devices.isdisjoint(remembered.devices)
-            has_begun = competes and gang_status.has_placed(key, cluster)
-            (begun if has_begun else waiting).append(key)
-    return begun, waiting
-
-
-def sum_reserved(
-    gangs: Sequence[membership.GangKey], memory: PlacementMemory, unplaced: Mapping[membership.GangKey, int]
-) -> ReservedNodes:
-    """Return the nodes reserved for these gangs, at most one for each of their unplaced pods."""
-    nodes: dict[topology.Domain, int] = {}
-    for key in gangs:
-        left = unplaced[key]
-        for leaf, count in memory.get(key).reserved.items():
-            taken = min(count, left)
-            left -= taken
-            nodes[leaf] = nodes.get(leaf, 0) + taken
-    return nodes
+            has_placed = bool(cluster.assumed.list_of_gang(key)) or left < len(cluster.get_gang(key))
+            has_begun = is_recent and has_placed and not devices.isdisjoint(remembered.devices)
+            if has_begun:
+                begun.append(key)
+            nodes = prior if has_begun else waiting
+            for leaf, count in remembered.reserved.items():
+                taken = min(count, left)
+                left -= taken
+                nodes[leaf] = nodes.get(leaf, 0) + taken
+    return Reservations(begun, prior, waiting, ended)
 
 
 def exclude_reserved_nodes(capacity: gang_capacity.GangCapacity, prior: ReservedNodes) -> gang_capacity.GangCapacity:

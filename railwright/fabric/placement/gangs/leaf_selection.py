@@ -36,7 +36,7 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def missing(self) -> int:
         """Return the number of pods that do not fit on the peers' leaves."""
-        return self.remaining - sum(self.slots.get(leaf, 0) for leaf in self.peer_leaves)
+        return self.remaining - sum([self.slots.get(leaf, 0) for leaf in self.peer_leaves])
 
     @functools.cached_property
     def candidates(self) -> Sequence[Slots]:
@@ -47,7 +47,16 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
     def near(self) -> frozenset[topology.Domain]:
         """Return the domains of the previous and the next peer in rank order, at any level."""
         neighbours = [leaf for leaf in (*self.peer_leaves[:1], self.next_leaf) if leaf]
-        return frozenset(leaf[level:] for leaf in neighbours for level in range(len(leaf)))
+        return frozenset([leaf[level:] for leaf in neighbours for level in range(len(leaf))])
+
+    @functools.cached_property
+    def above(self) -> Slots:
+        """Return the slots of each domain above the leaves."""
+        above: dict[topology.Domain, int] = {}
+        for leaf, slots in self.slots.items():
+            for level in range(1, len(leaf)):
+                above[leaf[level:]] = above.get(leaf[level:], 0) + slots
+        return above
 
     @property
     def fits(self) -> bool:
@@ -89,11 +98,7 @@ def choose_leaves(request: LeafRequest, used: Mapping[topology.Domain, int] = {}
         before = itertools.accumulate([request.slots[leaf] for leaf in peer_leaves], initial=0)
         needed = [leaf for leaf, held in zip(peer_leaves, before, strict=False) if held < request.remaining]
         return LeafChoice({leaf: request.slots[leaf] for leaf in needed}, LeafCost())
-    above: dict[topology.Domain, int] = {}  # slots of every domain above the leaves
-    for leaf, slots in request.slots.items():
-        for level in range(1, len(leaf)):
-            above[leaf[level:]] = above.get(leaf[level:], 0) + slots
-    choices = [_choose_fewest(candidates, request, used, above) for candidates in request.candidates]
+    choices = [_choose_fewest(candidates, request, used) for candidates in request.candidates]
     if not choices:
         return None
     cost, leaves = min(choices)
@@ -129,7 +134,7 @@ def _list_groups(request: LeafRequest) -> Iterator[Slots]:
 
 
 def _choose_fewest(
-    candidates: Slots, request: LeafRequest, used: Slots, above: Slots
+    candidates: Slots, request: LeafRequest, used: Slots
 ) -> tuple[LeafCost, tuple[topology.Domain, ...]]:
     """Return (cost, fewest leaves). If one is enough: the closest to the peers, the most used, the tightest."""
     order = sorted(candidates.values(), reverse=True)
@@ -138,36 +143,27 @@ def _choose_fewest(
     if count == 1:
         choices = [(leaf,) for leaf, slots in candidates.items() if slots >= request.missing]
     else:
-        choices = [_choose_by_spines(request.missing, count, candidates, request, above)]
-    return min((_compute_cost(chosen, candidates, request, used, above), chosen) for chosen in choices)
+        choices = [_choose_by_spines(count, candidates, request)]
+    return min([(_compute_cost(chosen, request, used), chosen) for chosen in choices])
 
 
-def _compute_cost(
-    chosen: Sequence[topology.Domain], candidates: Slots, request: LeafRequest, used: Slots, above: Slots
-) -> LeafCost:
-    return LeafCost(
-        len(chosen),
-        len({_get_spine(leaf) for leaf in (*chosen, *request.peer_leaves)}),
-        _compute_distance(chosen, request),
-        max(0, request.missing - sum(used.get(leaf, 0) for leaf in chosen)),
-        _sum_slots(chosen, candidates, above),
-    )
-
-
-def _compute_distance(chosen: Sequence[topology.Domain], request: LeafRequest) -> int:
-    """Return the distance of the leaves to the previous and next peer in rank order, because the ring crosses it."""
-    near = request.near
-    return sum(
+def _compute_cost(chosen: Sequence[topology.Domain], request: LeafRequest, used: Slots) -> LeafCost:
+    slots, near, above = request.slots, request.near, request.above
+    distances = [
         next((level for level in range(len(leaf)) if leaf[level] and leaf[level:] in near), len(leaf))
         for leaf in (chosen if near else ())
+    ]
+    higher_domains = [{leaf[level:] for leaf in chosen} for level in range(1, max(map(len, chosen)))]
+    return LeafCost(
+        leaves=len(chosen),
+        spines=len({*map(_get_spine, chosen), *map(_get_spine, request.peer_leaves)}),
+        distance=sum(distances),
+        pods_on_other_nodes=max(0, request.missing - sum([used.get(leaf, 0) for leaf in chosen])),
+        slots=(
+            sum([slots[leaf] for leaf in chosen]),
+            *[sum([above[domain] for domain in domains]) for domains in higher_domains],
+        ),
     )
-
-
-def _sum_slots(chosen: Sequence[topology.Domain], candidates: Slots, above: Slots) -> tuple[int, ...]:
-    """Return the slots of the leaves, and of the domains of each level above them."""
-    depth = max(map(len, chosen))
-    higher = [sum(above[domain] for domain in {leaf[level:] for leaf in chosen}) for level in range(1, depth)]
-    return (sum(candidates[leaf] for leaf in chosen), *higher)
 
 
 def _get_spine(leaf: topology.Domain) -> topology.Domain:
@@ -175,13 +171,12 @@ def _get_spine(leaf: topology.Domain) -> topology.Domain:
     return leaf[1:] if not leaf[1:] or leaf[1] else leaf
 
 
-def _choose_by_spines(
-    left: int, count: int, candidates: Slots, request: LeafRequest, above: Slots
-) -> tuple[topology.Domain, ...]:
-    """Return `count` leaves with at least `left` slots in the fewest spines.
+def _choose_by_spines(count: int, candidates: Slots, request: LeafRequest) -> tuple[topology.Domain, ...]:
+    """Return `count` leaves with slots for the missing pods in the fewest spines.
 
     Spines of placed peers are free.
     """
+    left = request.missing
     spines: dict[topology.Domain, list[topology.Domain]] = {}
     by_name = sorted(candidates)  # the order of leaves with equal slots, both ways
     for leaf in sorted(by_name, key=candidates.__getitem__, reverse=True):
@@ -216,13 +211,10 @@ def _choose_by_spines(
             )
             and sum([candidates[leaf] for leaf in inside[-count:]]) >= left
         )
-        best = min(
-            fitting,
-            key=lambda chosen: (_compute_distance(chosen, request), *_sum_slots(chosen, candidates, above)),
-            default=None,
-        )
+        costs = ((_compute_cost(chosen, request, {}), chosen) for chosen in fitting)
+        best = min(costs, key=lambda row: (row[0].distance, row[0].slots), default=None)
         if best is not None:
-            return best
+            return best[1]
     return _choose_tightest(left, count, ascending, candidates)
 
 

@@ -32,7 +32,6 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     spec: views.PodSpec  # only node selector, tolerations and affinity are used
     fabric: model.Fabric
     domains: tuple[str, ...]
-    shapes: tuple[model.NodeShape, ...]
     accelerators: tuple[str, ...]  # the policy's resource names
     needs: tuple[intent.Need, ...]
     uncounted_rails: tuple[str, ...]  # used without a resource
@@ -75,13 +74,12 @@ def build_signature(
     constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
     accelerators = tuple((name, requests[name]) for name in request.accelerators if requests.get(name, 0) > 0)
     demand = numa.NumaDemand(accelerators, pools=tuple((need.resource, need.amount) for need in needs))
-    fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.uncounted_rails, request.domains)
+    fabric_key = (request.policy.digest, request.fabric_name, request.fabric.rails, request.uncounted_rails)
     return SchedulingSignature(
         key=(*fabric_key, needs, tuple(sorted(requests.items())), constraints, is_single_pod),
         spec=spec,
         fabric=request.fabric,
         domains=request.domains,
-        shapes=request.shapes,
         accelerators=request.accelerators,
         needs=needs,
         uncounted_rails=request.uncounted_rails,

@@ -1,120 +1,30 @@
 """Finds the class of every node for pods with one scheduling signature.
 
-`NodeStates` follows the change logs. It has the leaf and the state of each node, which do not depend on the pod. Nodes
-in one state are equal for every pod. A `NodeIndex` evaluates each state once for its signature, and states with equal
-facts form one class. So the cost of a decision depends on the number of states, not of nodes. A `RequestView` adds the
-overrides of one request: nodes of peers, and the pod's own old node.
+`node_states` has the state of each node, which does not depend on the pod. A `NodeIndex` evaluates each state once for
+its signature, and states with equal facts form one class. So the cost of a decision depends on the number of states,
+not of nodes. A `RequestView` adds the overrides of one request: nodes of peers, and the pod's own old node.
 """
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import bounded_cache, resources, topology
+from railwright.fabric import resources, topology
 from railwright.fabric.placement import bandwidth, scheduling_request
-from railwright.fabric.placement.nodes import (
-    eligibility,
-    facts_builder,
-    node_evaluation,
-    score_terms,
-)
+from railwright.fabric.placement.nodes import eligibility, node_evaluation, node_states, score_terms
 from railwright.fabric.placement.state import cluster_state, gang_status, object_info, pod_usage
-from railwright.fabric.policy import model
-
-_MAX_STATES = 8192  # that no node is in any more, but of which the classes are known; 0.3 to 0.6 kB each
 
 
-class NodeState(msgspec.Struct, frozen=True, eq=False):
-    """The facts about nodes that are the same for every pod, without their labels."""
-
-    node: object_info.NodeInfo  # one of them
-    free: resources.FrozenAmounts | None  # None: the only node, of which pods see more, such as free NUMA nodes
-
-
-class NodeStates:
-    """The leaf and the state of each node, for the pods of one fabric."""
-
-    def __init__(
-        self,
-        cluster: cluster_state.ClusterState,
-        domains: tuple[str, ...],
-        rails: tuple[str, ...],
-        shapes: Sequence[model.NodeShape],
-    ) -> None:
-        self._cluster, self._domains, self._rails, self._shapes = cluster, domains, rails, shapes
-        self._positions = (-1, -1)  # in the change logs of the cluster state and of the assumed pods
-        self._states: bounded_cache.BoundedCache[Hashable, NodeState] = bounded_cache.BoundedCache(_MAX_STATES)
-        self._domain_sizes: dict[topology.Domain, int] = {}  # computed on demand
-        self.by_node: dict[str, NodeState] = {}
-        self.by_leaf: dict[topology.Domain, dict[NodeState, int]] = {}  # leaf -> state -> number of nodes
-        self.leaf_by_node: dict[str, topology.Domain] = {}
-        self.nodes_by_leaf: dict[topology.Domain, dict[str, None]] = {}  # leaf -> its nodes
-
-    def refresh(self) -> None:
-        """Update the nodes that changed since the last call."""
-        logs = self._cluster.change_log, self._cluster.assumed.change_log
-        changes = [log.read_since(position) for log, position in zip(logs, self._positions, strict=True)]
-        if None in changes:
-            changes = [dict.fromkeys([*self.by_node, *self._cluster.nodes])]
-        self._positions = logs[0].position, logs[1].position
-        for names in changes:
-            for name in names or ():
-                self._update(name)
-
-    def _update(self, name: str) -> None:
-        if (old := self.by_node.pop(name, None)) is not None:
-            states = self.by_leaf[self.leaf_by_node[name]]
-            states[old] -= 1
-            if not states[old]:
-                del states[old]
-        node = self._cluster.nodes.get(name)
-        leaf = None if node is None else self._cluster.find_leaf(node, self._domains, self._rails)
-        if (before := self.leaf_by_node.get(name)) != leaf:
-            self._domain_sizes = {}
-            if before is not None:
-                del self.leaf_by_node[name], self.nodes_by_leaf[before][name]
-                if not self.nodes_by_leaf[before]:
-                    del self.nodes_by_leaf[before], self.by_leaf[before]
-            if leaf is not None:
-                self.leaf_by_node[name] = leaf
-                self.nodes_by_leaf.setdefault(leaf, {})[name] = None
-        if node is not None:
-            state = self.by_node[name] = self._read_state(node)
-            states = self.by_leaf.setdefault(self.leaf_by_node[name], {})
-            states[state] = states.get(state, 0) + 1
-
-    @property
-    def domain_sizes(self) -> Mapping[topology.Domain, int]:
-        """Return the number of nodes of each domain at any level, free or not."""
-        if not self._domain_sizes:
-            sizes: Counter[topology.Domain] = Counter()
-            for leaf, names in self.nodes_by_leaf.items():
-                sizes.update(dict.fromkeys([leaf[level:] for level in range(len(leaf))], len(names)))
-            self._domain_sizes = sizes
-        return self._domain_sizes
-
-    def _read_state(self, node: object_info.NodeInfo) -> NodeState:
-        cluster, name = self._cluster, node.name
-        has_shape = self._shapes and model.find_shape(self._shapes, node.labels) is not None
-        if has_shape or name in cluster.topology_reports:
-            return NodeState(node, None)
-        free = resources.freeze(facts_builder.compute_free(name, cluster))
-        product = node.labels.get(facts_builder.GPU_PRODUCT, "")
-        taints = tuple([(taint.key, taint.value, taint.effect) for taint in node.taints])
-        key = product, free, node.allocatable, node.capacity, node.broken_rails, node.schedulable, taints
-        return self._states.find(key, lambda: NodeState(node, free))
-
-
-class _ClassByState(dict[NodeState | None, node_evaluation.NodeClass | None]):
+class _ClassByState(dict[node_states.NodeState | None, node_evaluation.NodeClass | None]):
     """The class of each state, evaluated when it is first asked for; None for a node without a state."""
 
-    def __init__(self, evaluate: Callable[[NodeState], node_evaluation.NodeClass]) -> None:
+    def __init__(self, evaluate: Callable[[node_states.NodeState], node_evaluation.NodeClass]) -> None:
         super().__init__({None: None})
         self._evaluate = evaluate
 
-    def __missing__(self, state: NodeState) -> node_evaluation.NodeClass:
+    def __missing__(self, state: node_states.NodeState) -> node_evaluation.NodeClass:
         node_class = self[state] = self._evaluate(state)
         return node_class
 
@@ -125,22 +35,33 @@ class NodeIndex:
     def __init__(
         self,
         signature: node_evaluation.SchedulingSignature,
-        states: NodeStates,
+        states: node_states.NodeStates,
         cluster: cluster_state.ClusterState,
     ) -> None:
         self.signature = signature
-        self.facts = facts_builder.FactsBuilder(signature, cluster)
         self._uplinks_per_rail = signature.count_uplinks_per_rail()
+        self._other_requests = [
+            (name, amount)
+            for name, amount in signature.requests.items()
+            if amount > 0 and name not in signature.devices
+        ]
+        # True: the free devices of a node do not show how many pods of the gang share its NICs
+        self.needs_peer_usage = bool(signature.unrequested) or any(
+            need.amount > signature.count_devices_of_nics(need) for need in signature.needs
+        )
+        needed = frozenset(signature.uncounted_rails).union(*[need.rails for need in signature.needs])
+        self._rails = [rail for rail in signature.fabric.rails if rail.name in needed]
         self._states, self._cluster = states, cluster
         self.leaf_by_node: Mapping[str, topology.Domain] = states.leaf_by_node
         self.nodes_by_leaf: Mapping[topology.Domain, Mapping[str, None]] = states.nodes_by_leaf
         self._class_by_facts: dict[node_evaluation.NodeFacts, node_evaluation.NodeClass] = {}
         self._class_by_state = _ClassByState(self._evaluate)
+        self._depends_on_labels = eligibility.depends_on_labels(signature.spec)
         self._unselected: tuple[int, Collection[str]] = (-1, ())  # at a version of the nodes
 
     def drop_past_states(self) -> None:
         """Clear the classes if most of them belong to states without nodes."""
-        if len(self._class_by_state) > _MAX_STATES + 2 * len(self._states.by_node):
+        if len(self._class_by_state) > node_states.MAX_STATES + 2 * len(self._states.by_node):
             self._class_by_state, self._class_by_facts = _ClassByState(self._evaluate), {}
 
     @property
@@ -175,8 +96,8 @@ class NodeIndex:
                     of_leaf[node_class] = of_leaf.get(node_class, 0) + nodes
         return counts
 
-    def _evaluate(self, state: NodeState) -> node_evaluation.NodeClass:
-        return self.get_class(self.facts.build(state.node, state.free))
+    def _evaluate(self, state: node_states.NodeState) -> node_evaluation.NodeClass:
+        return self.get_class(self._build_facts(state))
 
     def get_class(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
         """Return the class of nodes with these facts; add it if it is new."""
@@ -193,9 +114,9 @@ class NodeIndex:
     @property
     def unselected(self) -> Collection[str]:
         """Return the nodes whose labels the pod's node selector or affinity excludes."""
-        spec, version = self.signature.spec, self._cluster.nodes_version
-        if not eligibility.depends_on_labels(spec):
+        if not self._depends_on_labels:
             return ()
+        spec, version = self.signature.spec, self._cluster.nodes_version
         if self._unselected[0] != version:
             nodes = self._cluster.nodes.items()
             self._unselected = version, {name for name, node in nodes if not eligibility.selects(node, spec)}
@@ -207,6 +128,62 @@ class NodeIndex:
         known = dict.fromkeys(node_class for node_class in classes if node_class)
         excluded = {node_class: self.get_class(node_class.facts._replace(eligible=False)) for node_class in known}
         return {name: excluded[node_class] for name, node_class in zip(names, classes, strict=True) if node_class}
+
+    # --- the facts of a node ----------------------------------------------------------------------------------
+
+    def build_facts(
+        self, name: str, peer_requests: Sequence[resources.Amounts] = (), *, absent: Collection[str]
+    ) -> node_evaluation.NodeFacts:
+        """Return the facts of a node without the pods `absent` (UIDs), beside gang peers with these requests."""
+        return self._build_facts(self._states.read_state(name, absent), peer_requests)
+
+    def _build_facts(
+        self, state: node_states.NodeState, peer_requests: Sequence[resources.Amounts] = ()
+    ) -> node_evaluation.NodeFacts:
+        node = state.node
+        return node_evaluation.NodeFacts(
+            eligible=eligibility.admits(node, self.signature.spec),
+            shape=state.shape,
+            fits_by_other_resources=self._count_fitting_pods(state.free),
+            free=self._list_devices(state.free),
+            allocatable=self._list_devices(node.allocatable),
+            capacity=self._list_devices(node.capacity),
+            peer_usage=self._sum_peer_usage(peer_requests),
+            broken=object_info.find_broken(node, self._rails),
+            zones=state.zones,
+            allocatable_zones=state.allocatable_zones,
+        )
+
+    def replace_free(self, facts: node_evaluation.NodeFacts, free: resources.Amounts) -> node_evaluation.NodeFacts:
+        """Return the facts of a node with these free resources and free NUMA nodes, as if its pods were gone."""
+        return facts._replace(
+            free=self._list_devices(free),
+            fits_by_other_resources=self._count_fitting_pods(free),
+            eligible=True,
+            zones=facts.allocatable_zones,
+        )
+
+    def _sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
+        """Return the devices that peers use, including rails that they use without requesting them."""
+        unrequested = self.signature.unrequested
+        accelerated_pods = sum(
+            1 for requests in peer_requests if any(requests.get(name, 0) > 0 for name in self.signature.accelerators)
+        )
+        return tuple(
+            [
+                sum(requests.get(name, 0) for requests in peer_requests) or accelerated_pods * unrequested.get(name, 0)
+                for name in self.signature.devices
+            ]
+        )
+
+    def _list_devices(self, amounts: resources.Amounts) -> tuple[int, ...]:
+        """Return the amounts of the signature's devices, in its order."""
+        return tuple([amounts.get(name, 0) for name in self.signature.devices])
+
+    def _count_fitting_pods(self, amounts: resources.Amounts) -> int:
+        """Return how many pods fit by CPU, memory and other resources that are not devices."""
+        fits = [amounts.get(name, 0) // amount for name, amount in self._other_requests]
+        return max(0, min([node_evaluation.MAX_SLOTS_PER_NODE, *fits]))
 
 
 # --- the index as one request sees it -------------------------------------------------------------------------
@@ -248,13 +225,13 @@ class RequestView:
         return frozenset([leaf for leaf in leaves if leaf is not None])
 
 
-def find_overrides(
+def build_view(
     request: scheduling_request.SchedulingRequest,
     index: NodeIndex,
     gang: gang_status.GangStatus,
     cluster: cluster_state.ClusterState,
-) -> Overrides:
-    """Return the nodes whose class for this request differs from the index.
+) -> RequestView:
+    """Return the index with the nodes whose class for this request differs.
 
     Peers of the requesting pod share its NICs. The pod's own old allocation never counts against it (docs/interface.md
     7.7).
@@ -267,11 +244,12 @@ def find_overrides(
     peer_requests = _list_peer_requests(index, gang.placed)
     for name in sorted(changed_nodes | peer_requests.keys()):  # between equal plans, the order of classes decides
         if name in cluster.nodes:
-            facts = index.facts.build(cluster.nodes[name], None, peer_requests.get(name, ()), absent=[request.uid])
+            facts = index.build_facts(name, peer_requests.get(name, ()), absent=[request.uid])
             overrides[name] = index.get_class(facts._replace(eligible=False) if name in unselected else facts)
+    view = RequestView(request, index, overrides)
     if request.is_announced:
-        overrides |= _find_emptied(RequestView(request, index, overrides), cluster)
-    return overrides
+        overrides |= _find_emptied(view, cluster)
+    return view
 
 
 def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState) -> Overrides:
@@ -292,8 +270,8 @@ def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState) -> Ove
             if pod.uid != view.request.uid:
                 free.subtract(pod.requests)
         for device in cluster.list_claimable(name):
-            free[device] = facts_builder.compute_free(name, cluster).get(device, 0)
-        emptied[name] = index.get_class(index.facts.replace_free(node_class.facts, free))
+            free[device] = pod_usage.compute_free(name, cluster).get(device, 0)
+        emptied[name] = index.get_class(index.replace_free(node_class.facts, free))
     return emptied
 
 
@@ -306,6 +284,6 @@ def _list_peer_requests(
     """
     peer_requests: dict[str, list[resources.Amounts]] = {}
     for peer, known in zip(placed, index.find_classes([peer.node for peer in placed]), strict=True):
-        if known is not None and (known.capacity.slot_numa_factors or index.facts.needs_peer_usage):
+        if known is not None and (known.capacity.slot_numa_factors or index.needs_peer_usage):
             peer_requests.setdefault(peer.node, []).append(peer.requests)
     return peer_requests

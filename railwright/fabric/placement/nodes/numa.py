@@ -24,7 +24,7 @@ class Zone(msgspec.Struct, frozen=True):
     """Devices of one NUMA node: accelerators and rail resources. An amount of 0 means present, but in use or dead."""
 
     node: int
-    free: ResourceCounts
+    free: resources.FrozenAmounts
 
 
 Zones = tuple[Zone, ...]
@@ -52,7 +52,11 @@ class NumaAssignment(msgspec.Struct, frozen=True):
 
     local: int  # number of rail devices on the NUMA nodes of the accelerators that they serve
     taken: Zones  # devices of each NUMA node that the pod uses
-    zones: tuple[int, ...]  # numbers of these NUMA nodes
+
+    @property
+    def zones(self) -> tuple[int, ...]:
+        """Return the numbers of the NUMA nodes that the pod uses."""
+        return tuple(zone.node for zone in self.taken)
 
 
 # --- where devices are ------------------------------------------------------------------------------------
@@ -91,10 +95,11 @@ def read_allocatable_zones(report: node_views.NodeResourceTopology, names: Colle
 
 def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:
     """Add resources missing from `zones` using `other_zones`; exporters may omit some."""
-    names = {name for zone in zones for name, _ in zone.free}
+    names = {name for zone in zones for name in zone.free}
     free = {zone.node: dict(zone.free) for zone in zones}
     for zone in other_zones:
-        free.setdefault(zone.node, {}).update((name, amount) for name, amount in zone.free if name not in names)
+        missing = {name: amount for name, amount in zone.free.items() if name not in names}
+        free.setdefault(zone.node, {}).update(missing)
     return build_zones(free.items())
 
 
@@ -117,7 +122,7 @@ _NAME = re.compile(r"node-(\d{1,4})", re.ASCII)  # as NFD and the resource-topol
 
 def build_zones(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:
     """Return zones of (number, amounts); () if none has a resource."""
-    built = tuple(Zone(node, tuple(sorted(free.items()))) for node, free in sorted(zones, key=operator.itemgetter(0)))
+    built = tuple(Zone(node, resources.freeze(free)) for node, free in sorted(zones, key=operator.itemgetter(0)))
     return built if any(zone.free for zone in built) else ()
 
 
@@ -143,7 +148,7 @@ def subtract_usage(zones: Zones, requests: Iterable[resources.Amounts]) -> Zones
     NUMA nodes is charged aligned if possible, otherwise with the most local rails. Amounts never drop below 0. Pods
     with rails on one NUMA node only are charged first, then larger pods before smaller ones.
     """
-    names = {name for zone in zones for name, _ in zone.free}
+    names = {name for zone in zones for name in zone.free}
     pods = (
         tuple(sorted((name, amount) for name, amount in pod.items() if name in names and amount > 0))
         for pod in requests
@@ -155,7 +160,7 @@ def subtract_usage(zones: Zones, requests: Iterable[resources.Amounts]) -> Zones
 def _subtract_usage(zones: Zones, pods: tuple[ResourceCounts, ...]) -> Zones:
     homes: dict[str, int] = {}
     for zone in zones:
-        for name, _ in zone.free:
+        for name in zone.free:
             homes[name] = homes.get(name, 0) + 1
 
     def order(pod: ResourceCounts) -> tuple[bool, int]:
@@ -169,62 +174,66 @@ def _subtract_usage(zones: Zones, pods: tuple[ResourceCounts, ...]) -> Zones:
 
 def _find_usage(zones: Zones, pod: ResourceCounts) -> Zones:
     """Return the devices of each zone to charge to a pod, limited to those that are not charged to other pods."""
-    free = [dict(zone.free) for zone in zones]
-    there = [(name, min(amount, sum(here.get(name, 0) for here in free))) for name, amount in pod]
+    there = [(name, min(amount, sum(zone.free.get(name, 0) for zone in zones))) for name, amount in pod]
     there.sort(key=lambda usage: -usage[1])  # the resource with most devices counts as the accelerator: none is marked
-    order = _list_zones_with(free, there)
-    rows = _build_rows(free, order, there)
-    split = gpu_nic_pairs.find_best_split(rows[:1], rows[1:], len(order)) if order else None
-    return _build_taken([zones[at].node for at in order], there, split.allocation) if split else ()
+    assignment = assign(zones, NumaDemand(tuple(there[:1]), tuple(there[1:])), by_number=True)
+    return assignment.taken if assignment else ()
 
 
 def subtract_zones(zones: Zones, taken: Zones) -> Zones:
     """Subtract `taken` from the zones; amounts never drop below 0."""
-    by = {zone.node: dict(zone.free) for zone in taken}
+    by = {zone.node: zone.free for zone in taken}
     return tuple(
-        Zone(zone.node, tuple((name, max(0, amount - gone.get(name, 0))) for name, amount in zone.free))
-        if (gone := by.get(zone.node))
-        else zone
-        for zone in zones
+        [
+            Zone(
+                zone.node,
+                resources.FrozenAmounts(
+                    {name: max(0, amount - gone.get(name, 0)) for name, amount in zone.free.items()}
+                ),
+            )
+            if (gone := by.get(zone.node))
+            else zone
+            for zone in zones
+        ]
     )
 
 
 # --- where a pod goes -------------------------------------------------------------------------------------
 
 
-def assign(zones: Zones, demand: NumaDemand) -> NumaAssignment | None:
+def assign(zones: Zones, demand: NumaDemand, *, by_number: bool = False) -> NumaAssignment | None:
     """Return the best NUMA assignment of a pod, or None if its devices are not free.
 
     Aligned if possible, otherwise with the most local rails; then on the fewest NUMA nodes; then on those with the
-    least free devices, so that idle NUMA nodes stay idle. A pod without rails, or without accelerators, is aligned
-    wherever it fits. So is any pod if the layout is unknown.
+    least free devices, so that idle NUMA nodes stay idle, or on the first ones. A pod without rails, or without
+    accelerators, is aligned wherever it fits. So is any pod if the layout is unknown.
     """
-    free = [dict(zone.free) for zone in zones]
-    gpus, rails = _select_listed(free, demand.accelerators), _select_listed(free, demand.pools)
-    unlisted = _count_devices(demand.pools) - _count_devices(rails)
-    if not gpus and not rails:
-        return NumaAssignment(local=unlisted, taken=(), zones=())
-
-    def fullness(at: int) -> tuple[int, int, int]:
-        here = free[at]
-        return sum(here.get(name, 0) for name, _ in gpus), sum(here.get(name, 0) for name, _ in rails), at
-
-    demanded = gpus + rails
-    enough = [at for at, here in enumerate(free) if all(here.get(name, 0) >= amount for name, amount in demanded)]
-    if enough:  # an assignment to one NUMA node is always best
-        node = zones[min(enough, key=fullness) if len(enough) > 1 else enough[0]].node
-        alone = Zone(node, tuple(sorted(demanded)))
-        return NumaAssignment(local=_count_devices(demand.pools), taken=(alone,), zones=(node,))
-    order = sorted(_list_zones_with(free, demanded), key=fullness)
-    split = (
-        gpu_nic_pairs.find_best_split(_build_rows(free, order, gpus), _build_rows(free, order, rails), len(order))
-        if order
-        else None
+    listed = {name for zone in zones for name in zone.free}
+    gpus, rails = (
+        [(name, amount) for name, amount in side if amount > 0 and name in listed]
+        for side in (demand.accelerators, demand.pools)
     )
+    demanded, local = [*gpus, *rails], _count_devices(demand.pools)
+    if not demanded:
+        return NumaAssignment(local, taken=())
+    # most zones of a Grace-Blackwell node have only memory
+    order = [zone for zone in zones if any(zone.free.get(name, 0) > 0 for name, _ in demanded)]
+    if not by_number:
+        order.sort(key=lambda zone: [sum([zone.free.get(name, 0) for name, _ in side]) for side in (gpus, rails)])
+    for zone in order:  # an assignment to one NUMA node is always best
+        if all(zone.free.get(name, 0) >= amount for name, amount in demanded):
+            return NumaAssignment(local, taken=(Zone(zone.node, resources.FrozenAmounts(dict(demanded))),))
+    split = gpu_nic_pairs.find_best_split(_build_rows(order, gpus), _build_rows(order, rails), len(order))
     if split is None:
         return None
-    taken = _build_taken([zones[at].node for at in order], (*gpus, *rails), split.allocation)
-    return NumaAssignment(split.local + unlisted, taken, tuple(zone.node for zone in taken))
+    taken = (
+        {name: row[at] * resources.UNIT for (name, _), row in zip(demanded, split.allocation, strict=True) if row[at]}
+        for at in range(len(order))
+    )
+    return NumaAssignment(
+        local=split.local + local - _count_devices(rails),
+        taken=build_zones((zone.node, here) for zone, here in zip(order, taken, strict=True) if here),
+    )
 
 
 def assign_all(
@@ -239,43 +248,23 @@ def assign_all(
         assignments.append(assignment)
         taken = assignment.taken
         if unrequested:
-            taken = tuple(
-                [Zone(zone.node, tuple([item for item in zone.free if item[0] not in unrequested])) for zone in taken]
+            taken = build_zones(
+                (zone.node, {name: amount for name, amount in zone.free.items() if name not in unrequested})
+                for zone in taken
             )
         zones = subtract_zones(zones, taken)
     return tuple(assignments)
-
-
-def _select_listed(free: Sequence[Mapping[str, int]], demand: ResourceCounts) -> list[tuple[str, int]]:
-    """Return the demand for resources that at least one NUMA node lists."""
-    return [(name, amount) for name, amount in demand if amount > 0 and any(name in here for here in free)]
-
-
-def _list_zones_with(free: Sequence[Mapping[str, int]], demand: Sequence[tuple[str, int]]) -> list[int]:
-    """Return the indexes of zones with any of the demand. Most zones of a Grace-Blackwell node have only memory."""
-    return [at for at, here in enumerate(free) if any(here.get(name, 0) > 0 for name, _ in demand)]
 
 
 def _count_devices(demand: Iterable[tuple[str, int]]) -> int:
     return sum(-(-amount // resources.UNIT) for _, amount in demand)
 
 
-def _build_rows(
-    free: Sequence[Mapping[str, int]], order: Sequence[int], demand: Sequence[tuple[str, int]]
-) -> tuple[gpu_nic_pairs.DeviceRow, ...]:
+def _build_rows(order: Sequence[Zone], demand: Sequence[tuple[str, int]]) -> tuple[gpu_nic_pairs.DeviceRow, ...]:
     """Return demand and free devices of each resource as rows for `gpu_nic_pairs`, zones in the given order."""
     rows = []
     for name, amount in demand:
         devices = -(-amount // resources.UNIT)
-        caps = tuple([min(devices, free[at].get(name, 0) // resources.UNIT) for at in order])
+        caps = tuple([min(devices, zone.free.get(name, 0) // resources.UNIT) for zone in order])
         rows.append(gpu_nic_pairs.DeviceRow(devices, caps))
     return tuple(rows)
-
-
-def _build_taken(nodes: Sequence[int], demand: Sequence[tuple[str, int]], allocation: Sequence[Sequence[int]]) -> Zones:
-    zones = []
-    for at, node in enumerate(nodes):
-        here = [(name, row[at] * resources.UNIT) for (name, _), row in zip(demand, allocation, strict=True) if row[at]]
-        if here:
-            zones.append((node, tuple(sorted(here))))
-    return tuple(Zone(node, free) for node, free in sorted(zones))

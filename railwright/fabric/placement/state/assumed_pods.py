@@ -14,13 +14,12 @@ its gang, but uses no devices. It becomes an ordinary entry when the watch shows
 """
 
 import enum
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
 from railwright.fabric import resources
-from railwright.fabric.placement.state import change_log
 from railwright.fabric.workloads import membership
 
 DEFAULT_SCOPE = ""
@@ -56,12 +55,13 @@ class AssumedPod(msgspec.Struct, gc=False, frozen=True):
 class AssumedPods:
     """The assumed pods of all scopes, indexed by node and by gang."""
 
-    def __init__(self) -> None:
+    def __init__(self, record_change: Callable[[str], None]) -> None:
+        """`record_change` is called with the name of each node on which the entries change."""
         self._entries: dict[str, AssumedPod] = {}
         self._by_node: dict[str, dict[str, AssumedPod]] = {}
         self._by_gang: dict[membership.GangKey, dict[str, AssumedPod]] = {}
         self._unseen: dict[str, AssumedPod] = {}  # the oldest first; in no index but that of gangs
-        self.change_log = change_log.ChangeLog()
+        self._record_change = record_change
 
     def assume(self, assumed_pod: AssumedPod, known_pods: int = 0) -> None:
         """Assume a pod, and replace its entry. A pod that the watch has not shown expires after UNSEEN_SECONDS.
@@ -72,7 +72,7 @@ class AssumedPods:
         self.forget(uid)
         self._entries[uid] = assumed_pod
         self._by_gang.setdefault(assumed_pod.gang, {})[uid] = assumed_pod
-        self.change_log.record(assumed_pod.node)
+        self._record_change(assumed_pod.node)
         if assumed_pod.is_seen:
             self._by_node.setdefault(assumed_pod.node, {})[uid] = assumed_pod
             return
@@ -95,7 +95,7 @@ class AssumedPods:
             _remove(self._by_node, assumed_pod.node, uid)
         else:
             del self._unseen[uid]
-        self.change_log.record(assumed_pod.node)
+        self._record_change(assumed_pod.node)
         return True
 
     def forget_retried(self, uid: str) -> None:
@@ -114,7 +114,7 @@ class AssumedPods:
         """Record a change of the nodes on which these pods are assumed, because their claims were observed."""
         for uid in uids:
             if (assumed_pod := self._entries.get(uid)) is not None:
-                self.change_log.record(assumed_pod.node)
+                self._record_change(assumed_pod.node)
 
     def end_session(self, scope: str, now: float) -> None:
         """End a session of this scope: drop pipelined entries; the others wait for their binding to be observed."""

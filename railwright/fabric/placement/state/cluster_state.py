@@ -12,15 +12,47 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from railwright.fabric import bounded_cache, hypernodes, node_views, resources, topology, views
+from railwright.fabric import hypernodes, node_views, resources, topology, views
 from railwright.fabric.claims import inventory
-from railwright.fabric.placement.state import (
-    assumed_pods,
-    change_log,
-    declared_sizes,
-    object_info,
-)
-from railwright.fabric.workloads import frameworks, membership
+from railwright.fabric.placement.state import assumed_pods, declared_sizes, object_info
+from railwright.fabric.workloads import membership
+
+_MAX_CHANGES = 65536  # changes; for a reader further behind, recomputing all nodes is not slower
+
+
+class ChangeLog:
+    """The names of changed nodes, in order of change, so that caches recompute only these.
+
+    Each reader stores its own position. A reader that is too far behind has to recompute all nodes.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._start = 0
+
+    @property
+    def position(self) -> int:
+        """Return the position of a reader that is up to date."""
+        return self._start + len(self._names)
+
+    def record(self, node: str) -> None:
+        """Record a change of a node."""
+        self._names.append(node)
+        if len(self._names) > _MAX_CHANGES:
+            half = len(self._names) // 2
+            del self._names[:half]
+            self._start += half
+
+    def record_all(self) -> None:
+        """Record that any node may have changed."""
+        self._start = self.position + 1
+        self._names.clear()
+
+    def read_since(self, position: int) -> Collection[str] | None:
+        """Return the distinct nodes that changed after this position, or None if all nodes must be recomputed."""
+        if position < self._start:
+            return None
+        return dict.fromkeys(self._names[position - self._start :])
 
 
 class PodIndex:
@@ -116,7 +148,8 @@ class ClusterState:
         self._reported: dict[str, object_info.NodeInfo] = {}  # without the devices of slices
         self.nodes_with_broken_rails: set[str] = set()  # that may have some (`broken_rails`); most clusters have few
         self.devices = inventory.Inventory()
-        self.assumed = assumed_pods.AssumedPods()
+        self.change_log = ChangeLog()
+        self.assumed = assumed_pods.AssumedPods(self.change_log.record)
         self._offered: dict[str, inventory.NodeDevices] = {}  # of known nodes
         self._pods = PodIndex()
         self.pods: Mapping[str, object_info.PodInfo] = self._pods.by_uid  # that have not ended, by UID
@@ -125,13 +158,11 @@ class ClusterState:
         self.topology_reports: dict[str, node_views.NodeResourceTopology] = {}  # by node, of those that have one
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
         self._requests = resources.RequestReader(self._share)
-        self._interner = bounded_cache.StringInterner()
         self._reducer = object_info.PodReducer()
-        self.sizes = declared_sizes.Sizes()
-        self._tree = hypernodes.Tree()
+        self.sizes = declared_sizes.Sizes(self._record_size_change)
+        self.hyper_nodes = hypernodes.Tree(self._record_change_of_all)
         self.version = 0  # incremented by every change
         self.nodes_version = 0  # incremented by changes of nodes, which are rarer than those of pods
-        self.change_log = change_log.ChangeLog()
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -209,14 +240,14 @@ class ClusterState:
         """
         labels = node.labels
         if hypernodes.are_among(domains):
-            labels = {**labels, **self._tree.read_values(node.name, labels)}
+            labels = {**labels, **self.hyper_nodes.read_values(node.name, labels)}
         return topology.read_domains(labels, domains, rails)
 
     # --- events ---------------------------------------------------------------------------------------
 
     def upsert_node(self, node: node_views.Node) -> None:
         """Add or update a node."""
-        info = object_info.read_node(node, self._interner, self._share)
+        info = object_info.read_node(node, self._share)
         if info != self._reported.get(info.name):  # most updates are heartbeats, which must not invalidate plans
             self._reported[info.name] = info
             self._complete_nodes([info.name])
@@ -228,7 +259,7 @@ class ClusterState:
         self._claimable.pop(name, None)
         self._offered.pop(name, None)
         self.nodes_with_broken_rails.discard(name)
-        self._tree.forget(name)
+        self.hyper_nodes.forget(name)
         self.nodes_version += 1
         self._record_change(name)
 
@@ -241,7 +272,7 @@ class ClusterState:
             return
         container_requests = self._requests.compute(pod.spec)
         requests = self._add_claims(claims, container_requests)
-        info = object_info.read_pod(pod, claims, self._interner, requests, container_requests)
+        info = object_info.read_pod(pod, claims, requests, container_requests)
         if (reduced := self._reducer.reduce(pod)) is not None:
             info = msgspec.structs.replace(info, reduced=reduced)
         if pod.status.phase in _ENDED_PHASES:
@@ -279,33 +310,6 @@ class ClusterState:
             self._update_pods([pod for pod in self.pods.values() if pod.templates or pod.claim_names])
         self.version += 1
         return uids
-
-    def upsert_size(self, kind: frameworks.SizeKind, obj: declared_sizes.SizedObject) -> None:
-        """Add or update an object that declares a gang size. Most updates change only its status."""
-        self.version += self.sizes.upsert(kind, obj)
-
-    def remove_size(self, kind: frameworks.SizeKind, obj: declared_sizes.SizedObject) -> None:
-        """Remove an object that declares a gang size."""
-        self.version += self.sizes.remove(kind, obj.metadata.full_name)
-
-    def replace_sizes(self, kind: frameworks.SizeKind, objects: Sequence[declared_sizes.SizedObject]) -> None:
-        """Replace all objects of a kind that declares gang sizes."""
-        self.version += self.sizes.replace(kind, objects)
-
-    def upsert_hyper_node(self, obj: hypernodes.HyperNode) -> None:
-        """Add or update a HyperNode."""
-        if self._tree.upsert(obj):
-            self._record_change_of_all()
-
-    def remove_hyper_node(self, obj: hypernodes.HyperNode) -> None:
-        """Remove a HyperNode."""
-        if self._tree.remove(obj):
-            self._record_change_of_all()
-
-    def replace_hyper_nodes(self, objects: Sequence[hypernodes.HyperNode]) -> None:
-        """Replace all HyperNodes."""
-        if self._tree.replace(objects):
-            self._record_change_of_all()
 
     def upsert_topology(self, report: node_views.NodeResourceTopology) -> None:
         """Add or update a NodeResourceTopology, which has the name of its node."""
@@ -387,6 +391,9 @@ class ClusterState:
         """Return the requests of a pod: those of its containers and of its claims."""
         requests = self.devices.add_requests(claims, container_requests)
         return requests if requests is container_requests else self._share(requests)
+
+    def _record_size_change(self) -> None:
+        self.version += 1
 
     def _record_change_of_all(self) -> None:
         """Record that the topology of any node may have changed."""

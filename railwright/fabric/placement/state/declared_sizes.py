@@ -4,8 +4,8 @@ Stores what each source object declares, and which PodGroups exist. `workloads.m
 objects; `cluster_state` counts existing pods.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,7 +41,9 @@ class PodGroupReference(NamedTuple):
 class Sizes:
     """All declared sizes. An object is identified by kind and namespace/name."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        """`on_change` is called after each change."""
+        self._on_change = on_change
         self._objects: dict[str, dict[str, _Declaration]] = {}  # kind -> object -> what it declares
         # gang -> (kind, object) -> the declaration, of those that have its size
         self._by_gang: dict[frameworks.GangKey, dict[tuple[str, str], _Declaration]] = {}
@@ -53,12 +55,12 @@ class Sizes:
         pods, such as an MPIJob and its launcher's Job. A PodGroup without a number has the size of the object that
         controls it.
         """
-        if declarations := self._by_gang.get(key, {}).values():
-            source = min(declaration.kind.source for declaration in declarations)
+        if declarations := self._by_gang.get(key, {}):
+            source = min([declaration.kind.source for declaration in declarations.values()])
             by_kind: dict[str, list[_Declaration]] = {}
-            for declaration in declarations:
+            for (kind, _), declaration in declarations.items():
                 if declaration.kind.source == source:
-                    by_kind.setdefault(declaration.kind.name, []).append(declaration)
+                    by_kind.setdefault(kind, []).append(declaration)
             return max(
                 min(first.subtract(sum(row.sizes[key] for row in (first, *others)), ended), MAX_SIZE)
                 for first, *others in by_kind.values()
@@ -78,31 +80,32 @@ class Sizes:
         group = min(declarations, key=lambda declaration: declaration.kind.source)
         return PodGroupReference(f"{group.kind.group}/{group.kind.version}", group.uid)
 
-    def upsert(self, kind: frameworks.SizeKind, obj: Any) -> bool:
-        """Store the sizes that an added or changed object declares; return True if they changed."""
+    def upsert(self, kind: frameworks.SizeKind, obj: SizedObject) -> None:
+        """Add or update an object that declares sizes. Most updates change only its status."""
         declaration = _Declaration(kind, _limit(kind.read_sizes(obj)))
         if isinstance(obj, views.PodGroup):
             declaration = msgspec.structs.replace(
                 declaration, owner=_identify_owner(obj), is_confined=obj.spec.is_confined, uid=obj.metadata.uid
             )
-        return self._store(obj.metadata.full_name, declaration)
+        self._store(obj.metadata.full_name, declaration)
 
     def set_sizes(self, kind: frameworks.SizeKind, source_object: str, sizes: frameworks.SizeReport) -> None:
         """Replace the sizes that `source_object` declares."""
         self._store(source_object, _Declaration(kind, _limit(sizes)))
 
-    def remove(self, kind: frameworks.SizeKind, source_object: str) -> bool:
-        """Remove the sizes that an object declares; return True if it declared any."""
-        return self._store(source_object, _Declaration(kind, {}))
+    def remove(self, kind: frameworks.SizeKind, obj: SizedObject) -> None:
+        """Remove an object that declares sizes."""
+        self.set_sizes(kind, obj.metadata.full_name, {})
 
-    def replace(self, kind: frameworks.SizeKind, objects: Sequence[Any]) -> bool:
-        """Replace the objects of a kind by a full list; return True if anything changed."""
-        known = self._objects.get(kind.name, {}).keys() - {obj.metadata.full_name for obj in objects}
-        changes = [self.remove(kind, source) for source in known]
-        return any([*changes, *(self.upsert(kind, obj) for obj in objects)])
+    def replace(self, kind: frameworks.SizeKind, objects: Sequence[SizedObject]) -> None:
+        """Replace all objects of a kind that declares sizes."""
+        for source in self._objects.get(kind.name, {}).keys() - {obj.metadata.full_name for obj in objects}:
+            self.set_sizes(kind, source, {})
+        for obj in objects:
+            self.upsert(kind, obj)
 
-    def _store(self, source_object: str, declaration: _Declaration) -> bool:
-        """Store a declaration, or remove the object if it is empty; return True if that changed."""
+    def _store(self, source_object: str, declaration: _Declaration) -> None:
+        """Store a declaration, or remove the object if it is empty."""
         kind = declaration.kind
         objects = self._objects.setdefault(kind.name, {})
         before = objects.pop(source_object, _Declaration(kind, {}))
@@ -115,7 +118,8 @@ class Sizes:
             self._by_gang.setdefault(key, {})[label] = declaration
         if declaration != _Declaration(kind, {}):
             objects[source_object] = declaration
-        return declaration != before
+        if declaration != before:
+            self._on_change()
 
     def _get_declared_size(self, display_kind: str, source_object: str, *, ended: int) -> int:
         """Return the size that an object declares, or 0. Its keys, one for each release of its controller, share it."""

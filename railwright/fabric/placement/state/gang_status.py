@@ -52,11 +52,6 @@ def list_placed(
     return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
 
 
-def has_placed(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> bool:
-    """True if a pod of a gang is placed."""
-    return bool(cluster.assumed.list_of_gang(gang)) or count_unplaced(gang, cluster) < len(cluster.get_gang(gang))
-
-
 def count_unplaced(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> int:
     """Return the number of existing pods of a gang that are not placed."""
     unbound = cluster.get_unbound(gang)
@@ -117,7 +112,8 @@ def build_status(
     size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1
     missing = 0 if part else max(0, size - len(placed) - len(waiting) - 1)
     waiting = [pod for pod in waiting if pod.part == part] if part else waiting
-    devices = {*request.accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
+    accelerators = request.accelerators
+    devices = {*accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
     workers = _select_device_pods(waiting, devices)
     placed_workers = _select_device_pods(placed, devices)
 
@@ -129,7 +125,7 @@ def build_status(
         pods.insert(0, own)
     # that with the most accelerators, the own one on ties: a smaller pod would overestimate the slots
     distinct = dict.fromkeys({id(requests): requests for _, requests in pods}.values())  # most are one object
-    largest = max(distinct, key=lambda requests: sum([requests.get(name, 0) for name in request.accelerators]))
+    largest = max(distinct, key=lambda requests: sum([requests.get(name, 0) for name in accelerators]))
     if len(distinct) == 1:
         ranks = [rank for rank, _ in pods]
         if missing:

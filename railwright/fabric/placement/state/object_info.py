@@ -6,6 +6,7 @@ it, in any fabric. If some devices are allocatable, the rail is only ranked lowe
 several rails with one resource lacks its device.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from railwright.fabric.claims import inventory
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
-from railwright.fabric.workloads import membership, registry
+from railwright.fabric.workloads import membership
 
 _GATED = "SchedulingGated"  # reason of a condition (k8s.io/api/core/v1, PodReasonSchedulingGated)
 _MAX_TEXT, _MAX_NAMES = 4096, 64  # characters and names of an annotation of a node
@@ -35,13 +36,13 @@ class NodeInfo(msgspec.Struct, gc=False, frozen=True):
     broken_rails: tuple[str, ...] = ()  # names in its annotation
 
 
-def read_node(node: node_views.Node, interner: bounded_cache.StringInterner, share: Share) -> NodeInfo:
+def read_node(node: node_views.Node, share: Share) -> NodeInfo:
     """Return the fields of a node, with the amounts that kubelet reports."""
     conditions = node.status.conditions or ()
     is_ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
     return NodeInfo(
         name=node.metadata.name,
-        labels=interner.intern_mapping(node.metadata.labels),
+        labels=bounded_cache.intern_strings(node.metadata.labels),
         allocatable=share(resources.parse_amounts(node.status.allocatable)),
         capacity=share(resources.parse_amounts(node.status.capacity)),
         taints=tuple(node.spec.taints or ()),
@@ -138,12 +139,11 @@ _MAX_RAILS = 4096  # characters of the names in a record, which a forged one may
 def read_pod(
     pod: views.Pod,
     claims: inventory.PodKey,
-    interner: bounded_cache.StringInterner,
     requests: resources.FrozenAmounts,
     container_requests: resources.FrozenAmounts,
 ) -> PodInfo:
     """Return the fields of a pod with these claims and requests."""
-    metadata, spec, intern = pod.metadata, pod.spec, interner.intern
+    metadata, spec, intern = pod.metadata, pod.spec, sys.intern
     info = PodInfo(
         claims.uid,
         metadata.full_name,
@@ -171,13 +171,12 @@ def read_pod(
     )
 
 
-_MAX_RECORD = 500  # characters of a record that cannot be read
 _MAX_SPECS = 4096  # distinct scheduling constraints; all pods of a gang share one
 _ANNOTATIONS = (  # that placement reads
     names.FABRIC,
     names.INJECTION,
     names.RAILS,
-    *(key for framework in registry.FRAMEWORKS for key in framework.gang_annotations),
+    *membership.GROUP_ANNOTATIONS,
 )
 
 
@@ -194,7 +193,10 @@ class PodReducer:
         meta, slim = pod.metadata, _trim_spec(pod.spec)
         annotations = {key: meta.annotations[key] for key in _ANNOTATIONS if key in meta.annotations}
         if names.INJECTION in annotations:  # kilobytes, of which placement reads two fields
-            annotations[names.INJECTION] = _shorten_record(annotations[names.INJECTION])
+            record = intent.read_record(pod)
+            annotations[names.INJECTION] = msgspec.json.encode(
+                {"fabric": record.fabric, "rails": record.rails}
+            ).decode()
         return views.Pod(
             metadata=views.ObjectMeta(
                 name=meta.name,
@@ -207,15 +209,6 @@ class PodReducer:
             ),
             spec=self._specs.find(msgspec.json.encode(slim), lambda: slim),
         )
-
-
-def _shorten_record(record: str) -> str:
-    """Return an injection record with only the fields that placement reads; an unreadable one is truncated."""
-    try:
-        fields = intent.decode_record(record)
-    except intent.InvalidRecordError:
-        return record[:_MAX_RECORD]
-    return msgspec.json.encode({"fabric": fields.fabric, "rails": fields.rails}).decode()
 
 
 def _trim_spec(spec: views.PodSpec) -> views.PodSpec:

@@ -1,9 +1,10 @@
-"""Computes the resources that a pod uses on a node, the rest of an assumed pod's requests, and the users of devices.
+"""Computes what is free on a node, what a pod uses there, the rest of an assumed pod's requests, and who uses devices.
 
 The claims of a pod are allocated before it is bound, and stay allocated if its binding fails.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -12,6 +13,37 @@ from railwright.fabric import resources
 from railwright.fabric.claims import objects, slices
 from railwright.fabric.placement.state import assumed_pods, cluster_state, object_info
 from railwright.fabric.policy import model
+
+
+def compute_free(name: str, cluster: cluster_state.ClusterState, absent: Collection[str] = ()) -> resources.Amounts:
+    """Return allocatable minus bound minus assumed, without what the pods with the UIDs `absent` use.
+
+    The claims of an assumed pod may be allocated already. Its devices are then not subtracted twice.
+    """
+    free = cluster.get_free(name)
+    unobserved = list_unobserved(name, cluster, absent)
+    returned = [count_observed(cluster, uid, name) for uid in absent]
+    if not unobserved and not any(returned):
+        return free
+    result = Counter(free)
+    for requests in unobserved:
+        result.subtract(requests)
+    for requests in returned:
+        result.update(requests)
+    return result
+
+
+def list_unobserved(
+    name: str, cluster: cluster_state.ClusterState, absent: Collection[str] = ()
+) -> Sequence[resources.Amounts]:
+    """Return the requests of pods assumed on a node, without the part that the observed state already counts."""
+    pods = cluster.pods
+    on_node = [
+        pod
+        for pod in cluster.assumed.list_on_node(name)
+        if pod.uid not in absent and not ((known := pods.get(pod.uid)) and known.node)
+    ]
+    return [count_unobserved(cluster, pod.uid, name, pod.requests) for pod in on_node]
 
 
 def list_nodes(cluster: cluster_state.ClusterState, uid: str) -> AbstractSet[str]:
