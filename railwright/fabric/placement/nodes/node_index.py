@@ -231,7 +231,7 @@ def build_view(
     gang: gang_status.GangStatus,
     cluster: cluster_state.ClusterState,
 ) -> RequestView:
-    """Return the index with the nodes whose class for this request differs.
+    """Return the index as this request sees it: some nodes have another class.
 
     Peers of the requesting pod share its NICs. The pod's own old allocation never counts against it (docs/interface.md
     7.7).
