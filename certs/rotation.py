@@ -114,9 +114,10 @@ class Situation:
         return self.observed.keyring
 
     @property
-    def can_sign(self) -> bool:
-        """True if the active CA can sign now."""
-        return _is_usable(self.keyring.active_ca, self.keyring, self.now)
+    def signer(self) -> x509.Certificate | None:
+        """The certificate of the active CA, None if it cannot sign now."""
+        active = self.keyring.active_ca
+        return pki.load_certificate(active) if active and _is_usable(active, self.keyring, self.now) else None
 
     def list_live(self) -> list[bytes]:
         """Return the certificates that a server or client may present now."""
@@ -152,7 +153,7 @@ def _plan_new_ca(situation: Situation) -> Step | None:
         reason = "a certificate in use was issued by a CA that is not in the bundle"
     elif keyring.next_ca is not None and not _is_usable(keyring.next_ca, keyring, situation.now):
         reason = "the next CA is not usable"
-    elif keyring.next_ca is None and not situation.can_sign:
+    elif keyring.next_ca is None and situation.signer is None:
         reason = "no CA can sign"
     else:
         return None
@@ -160,12 +161,9 @@ def _plan_new_ca(situation: Situation) -> Step | None:
 
 
 def _plan_next_ca(situation: Situation) -> Step | Wait | None:
-    keyring, now = situation.keyring, situation.now
-    if keyring.next_ca is not None or keyring.active_ca is None:
+    keyring, now, ca = situation.keyring, situation.now, situation.signer
+    if keyring.next_ca is not None or ca is None:
         return None
-    ca = pki.load_certificate(keyring.active_ca)
-    if ca is None:
-        return None  # handled by the first rule
     if not situation.renew_ca and not inventory.is_due(ca, now):
         return Wait(inventory.get_renewal_time(ca), "the CA is due for replacement")
     expiry = f"the CA expires at {ca.not_valid_after_utc:%Y-%m-%d %H:%M}"
@@ -193,7 +191,7 @@ def _plan_renewal(situation: Situation) -> Step | Wait | None:
     another CA that is still presented stays until every bundle has been in force for a while.
     """
     ca, observed, now = situation.keyring.active_ca, situation.observed, situation.now
-    if ca is None or not situation.can_sign:
+    if ca is None or situation.signer is None:
         return None
     needed = [pem for name, pem in observed.bundles.items() if name.startswith(MUTATING)]
     is_trusted = all(pki.split_bundle(ca.certificate_pem)[0] in pki.split_bundle(pem) for pem in needed)
@@ -240,8 +238,7 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
     switched = dataclasses.replace(keyring, active_ca=keyring.next_ca, next_ca=None)
     if not situation.list_live():
         return Step(Action.ACTIVATE, "no certificate is in use yet", keyring=switched)
-    ca = pki.load_certificate(keyring.active_ca) if keyring.active_ca is not None and situation.can_sign else None
-    if ca is not None:
+    if (ca := situation.signer) is not None:
         overlapped = pki.get_issue_time(keyring.next_ca) + schedule.overlap
         until = min(overlapped, inventory.get_renewal_time(ca, schedules.URGENT))
         if situation.now < until:
@@ -279,11 +276,9 @@ def _wait_until_steady(situation: Situation) -> Wait | None:
     return Wait(until, "the stored state needs time to reach every server and client", soon=True)
 
 
-def _is_usable(pair: pki.Pair | None, keyring: Keyring, now: dt.datetime) -> bool:
+def _is_usable(pair: pki.Pair, keyring: Keyring, now: dt.datetime) -> bool:
     """True if `pair` can sign and is in the trusted bundle."""
-    if pair is None or not inventory.is_usable_ca(pair, now=now):
-        return False
-    return pki.split_bundle(pair.certificate_pem)[0] in keyring.trusted
+    return inventory.is_usable_ca(pair, now=now) and pki.split_bundle(pair.certificate_pem)[0] in keyring.trusted
 
 
 def _build_keyring(situation: Situation) -> Keyring:
