@@ -86,7 +86,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """No change is due before `until`. `soon`: that is only seconds away, so a run without --watch waits for it."""
+    """No change is due before `until`. `soon`: that is a few minutes away, so a run without --watch waits for it."""
 
     until: dt.datetime
     reason: str

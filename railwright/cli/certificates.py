@@ -56,7 +56,7 @@ async def write_admission_configuration(arguments: argparse.Namespace, client: c
     return output.OK
 
 
-_POLL_SECONDS = 1.0  # between two checks during a wait of seconds
+_POLL_SECONDS = 1.0  # between two checks during a wait of minutes
 _MAX_CONFLICTS = 10  # writes by others that are tolerated
 
 
@@ -88,7 +88,7 @@ def build_schedule(arguments: argparse.Namespace) -> schedules.Schedule:
 
 
 async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> int:
-    """Make the steps that are due. Wait for steps that become due within seconds; report those due later.
+    """Make the steps that are due. Wait for steps that become due within minutes; report those due later.
 
     Return 1 if a webhook configuration is missing, otherwise 0.
     """
