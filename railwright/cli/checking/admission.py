@@ -205,7 +205,8 @@ def check_namespace_labels(snapshot: Snapshot) -> Assessment:
             opted_in += fabric is not None
     good = text.format_count(opted_in, "opted-in namespace") if opted_in else "no namespace opts in as a whole"
     fix = _LABEL_NAMESPACE.format(" ".join(problems))
-    return assess_problems(problems.values(), good, bad=functools.partial(fail, fix=fix))
+    effect = "pods with accelerators are rejected: {}"
+    return assess_problems(problems.values(), good, effect, bad=functools.partial(fail, fix=fix))
 
 
 _INJECTED = f"{installed_names.INSTALLATION}-injected"  # manifests/base/admission-policy.yaml

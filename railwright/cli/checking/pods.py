@@ -241,10 +241,10 @@ def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]
 def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Assessment:  # noqa: ARG001 - as for each row
     """Preflights pass.
 
-    For each fabric, of the pods that started in the last hour, and of older ones whose preflight is retried. Fails if
-    the init container `railwright-preflight` failed in all of them or its image could not be pulled, and warns if this
-    happened in some; the detail quotes the newest. The image is the webhook's, which needs a Secret in its own
-    namespace only.
+    For each fabric, of the pods that started in the last hour, and of older ones whose preflight is retried or waits
+    for its image. Fails if in all of them the init container `railwright-preflight` failed or its image cannot be
+    pulled, and warns if in some; the detail quotes the newest. The image is the webhook's, which needs a Secret in its
+    own namespace only.
 
     Pods that have succeeded are not read: until an hour has passed, only running pods show that preflights pass again.
     To leave out failed pods at once, delete them.

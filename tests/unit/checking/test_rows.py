@@ -608,4 +608,8 @@ def test_a_rejection_is_not_reported_once_its_owner_is_known_to_be_deleted(versi
 def test_the_fix_for_a_namespace_that_names_no_fabric_has_its_name():
     trees = installations.healthy()
     find_named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
-    assert find(trees, "namespace-labels").hint.startswith("kubectl label namespace train railwright.io/fabric=")
+    row = find(trees, "namespace-labels")
+    assert row.detail.startswith(
+        "pods with accelerators are rejected: label railwright.io/fabric of namespace train 'nvl"
+    )
+    assert row.hint.startswith("kubectl label namespace train railwright.io/fabric=")
