@@ -268,9 +268,7 @@ def _list_rows(
 
 # --- what is read -------------------------------------------------------------------------------------------
 
-_REQUIRED = frozenset(
-    {resources.NODES, resources.PLACED_PODS}
-)  # required; without the other kinds some columns are missing
+_REQUIRED = frozenset({resources.NODES, resources.PLACED_PODS})  # without the other kinds some columns are missing
 _ROLE = f"ClusterRole {installed_names.CLUSTER_ROLE}"
 
 
