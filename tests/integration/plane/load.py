@@ -38,9 +38,10 @@ class Load:
         per_second: int = PER_SECOND,
         fabric: str = "ib",
         resource: str = "x.y/hca",
+        attempts: int = 5,  # a controller never gives up
     ) -> None:
         self._client, self._namespace = client, namespace
-        self._per_second, self._resource = per_second, resource
+        self._per_second, self._resource, self._attempts = per_second, resource, attempts
         metadata = {"generateName": "load-", "labels": {"railwright.io/fabric": fabric}}
         self._pod = {**POD, "metadata": metadata}
         self.created = self.uninjected = self.lost = 0
@@ -77,12 +78,12 @@ class Load:
     async def _create(self) -> None:
         """Create one pod, and try again as a controller does."""
         began = time.monotonic()
-        for attempt in range(5):
+        for attempt in range(self._attempts):
             try:
                 made = await self._client.create(self._pod, namespace=self._namespace, dry_run=True)
             except api.ApiError as error:
                 self.failures.append((time.monotonic(), error.message))
-                await asyncio.sleep(0.05 * 2**attempt)
+                await asyncio.sleep(min(1.0, 0.05 * 2**attempt))
                 continue
             self.created += 1
             self.uninjected += not is_injected(made, self._resource)
