@@ -17,6 +17,7 @@ _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,3})?)(ms|[smhd])?", re.ASCII)
 _LONGEST = 36500 * 86400.0  # seconds of a hundred years
 MANIFESTS = (".yaml", ".yml", ".json")  # as kubectl -f selects files of a folder
 _STDIN = "-"
+_INFORMING = ("-h", "--help", "--version")  # options that may stand before the command
 
 
 # --- parsers -----------------------------------------------------------------------------------------------
@@ -102,8 +103,8 @@ class Parser(argparse.ArgumentParser):
         if name and kinds and word.isalpha():
             known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
             self.error(f"the kinds are {known}, not {word}; give {kinds[0]}/{name} for a job of any kind")
-        if words:
-            self.parse_args(words)  # prints help, the version, or what is wrong
+        if words and (not words[0].startswith("-") or words[0] in _INFORMING):
+            self.parse_args(words)  # prints help, the version, or which words are known
         return self.error(f"give a {self.command.metavar} first: {', '.join(self.children)}")
 
 
