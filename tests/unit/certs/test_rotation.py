@@ -273,6 +273,26 @@ def test_an_installation_after_the_namespace_was_deleted_waits_for_nothing():
     assert [value.since for spec in SPECS for value in world.past[spec.name][-1:]] == [before, before]
 
 
+@pytest.mark.parametrize("is_in_rotation", [False, True])
+def test_a_ca_that_is_restored_from_a_backup_issues_again_and_no_handshake_fails(is_in_rotation):
+    world = World((*SPECS, CALLER))
+    world.settled()
+    backup = world.keyring
+    world.look(renew=True)
+    backup = world.keyring if is_in_rotation else backup
+    world.days(70)
+    assert set(world.keyring.trusted).isdisjoint(backup.trusted) or is_in_rotation
+    world.put("keyring", backup, ours=False)
+    world.settled()
+    world.healthy()
+    assert world.keyring.active_ca == (backup.next_ca or backup.active_ca)
+    for spec in world.specs:
+        pair = world.current(spec.name).pair
+        assert inventory.satisfies(pair, spec, ca=world.keyring.active_ca, now=world.now), spec.name
+    world.days(40)  # those of callers are copied by hand, so their old CA is trusted for 30 days
+    assert len(world.keyring.trusted) == 1
+
+
 def test_certificates_and_ca_follow_their_own_schedules():
     world = World()
     world.settled()
