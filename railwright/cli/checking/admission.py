@@ -19,7 +19,6 @@ from railwright.cli.checking.snapshots import (
     Snapshot,
     get_list,
     get_map,
-    get_name,
     get_path,
     list_namespaces,
     read_selector,
@@ -225,7 +224,8 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
     Fails if they are bound with `Deny` while the policy is in mode `warn`: opted-in pods have no injection record then.
     Instead of the chart's value, the label `railwright.io/uninjected: warn` lets the pods of one namespace pass.
     """
-    own = {get_name(policy): policy for policy in snapshot.get_all("admission-policies") if _is_ours(policy)}
+    listed = {str(get_path(policy, "metadata", "name")): policy for policy in snapshot.get_all("admission-policies")}
+    own = {name: policy for name, policy in listed.items() if _is_ours(name, policy)}
     if not own:
         return skip(
             "no ValidatingAdmissionPolicy of railwright (chart value admissionPolicy.mode): labelled pods run without "
@@ -269,7 +269,6 @@ def _compare_accelerators(snapshot: Snapshot, guard: Any) -> Assessment | None:
     return warn(f"{_BY_NAMESPACE} {problem}", f"{fix}{_BY_NAMESPACE}")
 
 
-def _is_ours(policy: Any) -> bool:
-    name, labels = get_name(policy), get_map(policy, "metadata", "labels")
-    is_labelled = labels.get("app.kubernetes.io/part-of") == "railwright"
+def _is_ours(name: str, policy: Any) -> bool:
+    is_labelled = get_map(policy, "metadata", "labels").get("app.kubernetes.io/part-of") == "railwright"
     return is_labelled or name.startswith("railwright") or name.endswith(names.DOMAIN)

@@ -12,7 +12,6 @@ from railwright.cli.checking.snapshots import (
     NAMESPACE,
     WEBHOOK,
     Snapshot,
-    find_named,
     get_list,
     get_map,
     get_path,
@@ -69,10 +68,10 @@ def check_installed(snapshot: Snapshot) -> Assessment:
     checked. CHART is the chart of the release, `manifests/chart` in its source. FOLDER is a folder of your own, whose
     `kustomization.yaml` names `manifests/base` as a resource and sets the image.
     """
-    manifest = find_named(snapshot.peek("namespaces"), NAMESPACE)
-    if manifest is None and "namespaces" not in snapshot.unread:
+    found = next((item for item in snapshot.peek("namespaces") if item.metadata.name == NAMESPACE), None)
+    if found is None and "namespaces" not in snapshot.unread:
         return fail(f"namespace {NAMESPACE} does not exist")
-    if get_path(manifest, "metadata", "deletionTimestamp"):
+    if found and found.metadata.deletion_timestamp:
         namespace = f"namespace {NAMESPACE}"
         fix = f"wait until the namespace is gone (kubectl get {namespace}), then install again: {_INSTALL}"
         return fail(f"{namespace} is being deleted", fix)

@@ -5,8 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from railwright.cli import job_pods
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
@@ -18,8 +16,6 @@ from railwright.cli.checking.snapshots import (
     SkipError,
     Snapshot,
     get_map,
-    get_name,
-    get_path,
     require,
 )
 from railwright.fabric import intent, names, text, views
@@ -38,7 +34,7 @@ _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every na
 
 def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
     """Return the given namespace, or the first one that may use the fabric. Raise SkipError if there is none."""
-    obstacles = {get_name(item): _find_obstacle(snapshot, fabric, item) for item in snapshot.get_all("namespaces")}
+    obstacles = {item.metadata.name: _find_obstacle(snapshot, fabric, item) for item in snapshot.get_all("namespaces")}
     if given and (cause := obstacles.get(given, f"namespace {given} does not exist")):
         raise SkipError(f"{cause}; give another namespace to --namespace-for-probe")
     allowed = [namespace for namespace, cause in obstacles.items() if not cause]
@@ -46,14 +42,14 @@ def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
     return given or min(allowed, key=lambda namespace: (namespace != "default", namespace))
 
 
-def _find_obstacle(snapshot: Snapshot, fabric: str, item: Any) -> str:
+def _find_obstacle(snapshot: Snapshot, fabric: str, found: views.Namespace) -> str:
     """Return why a pod of a fabric cannot be created in a namespace; "" if it can."""
-    namespace = get_name(item)
-    if get_path(item, "metadata", "deletionTimestamp"):
+    namespace = found.metadata.name
+    if found.metadata.deletion_timestamp:
         return f"namespace {namespace} is being deleted"
     if namespace in snapshot.excluded_namespaces:
         return f"railwright injects no pods in namespace {namespace}"
-    if not snapshot.fabrics[fabric].allows_namespace(get_map(item, "metadata", "labels")):
+    if not snapshot.fabrics[fabric].allows_namespace(found.metadata.labels):
         return f"the labels of namespace {namespace} do not match `namespaces` of fabric {fabric}"
     return ""
 
@@ -287,9 +283,9 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
     excluded = snapshot.excluded_namespaces
     lines = []
     for namespace in snapshot.get_all("namespaces"):
-        metadata = msgspec.convert(get_path(namespace, "metadata"), views.ObjectMeta)
-        if metadata.name not in excluded:
-            lines += [f"Namespace {metadata.name}: {message.line}" for message in keys.check_namespace(metadata)]
+        name = namespace.metadata.name
+        if name not in excluded:
+            lines += [f"Namespace {name}: {message.line}" for message in keys.check_namespace(namespace.metadata)]
     for kind, found, body in snapshot.workloads:
         metadata = found.metadata
         is_left_out = metadata.namespace in excluded or metadata.controller or metadata.deletion_timestamp

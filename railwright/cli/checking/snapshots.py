@@ -48,12 +48,6 @@ def get_path(tree: Any, *path: str) -> Any:
 get_map, get_list = frameworks.get_mapping, frameworks.get_list
 
 
-def get_name(obj: Any) -> str:
-    """Return NAMESPACE/NAME, or NAME for an object without namespace."""
-    metadata = get_path(obj, "metadata")
-    return "/".join(filter(None, (get_path(metadata, "namespace"), get_path(metadata, "name"))))
-
-
 def read_selector(tree: Any) -> Sequence[label_selectors.Expression]:
     """Return the expressions of a label selector, with one for each of its matchLabels."""
     expressions = [
@@ -117,7 +111,7 @@ WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {
 }
 SOURCES: Mapping[str, Source] = {
     "version": Source("/version", Version),
-    "namespaces": Source("/api/v1/namespaces"),
+    "namespaces": Source("/api/v1/namespaces", views.Namespace),
     "nodes": Source("/api/v1/nodes", node_views.Node),
     "deployments": Source(f"/apis/apps/v1/{OWN}/deployments"),
     "own-pods": Source(f"/api/v1/{OWN}/pods", query={"labelSelector": "app.kubernetes.io/part-of=railwright"}),
@@ -326,7 +320,7 @@ class Snapshot:
     @property
     def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of each namespace by its name. Raises SkipError."""
-        return {get_name(item): get_map(item, "metadata", "labels") for item in self.get_all("namespaces")}
+        return {item.metadata.name: item.metadata.labels for item in self.get_all("namespaces")}
 
     @property
     def hooks(self) -> Sequence[Mapping[str, Any]]:

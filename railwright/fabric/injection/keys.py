@@ -144,7 +144,7 @@ def check_stored(workload: templates.Workload) -> Iterator[reasons.Reason]:
             yield message.locate(template.title)
 
 
-def check_namespace(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
+def check_namespace(metadata: views.BriefMeta) -> Iterator[reasons.Reason]:
     """Yield warnings about the keys of a Namespace."""
     no_template = {"": views.ObjectMeta()}
     yield from _limit(_check(metadata, _NAMESPACE_LABELS, (), "Namespace", no_template))
@@ -165,7 +165,7 @@ def _group_by_parent(workload: templates.Workload) -> dict[str, tuple[views.Obje
 
 
 def _check(
-    metadata: views.ObjectMeta,
+    metadata: views.BriefMeta,
     valid_labels: Collection[str],
     valid_annotations: Collection[str],
     kind: str | None = None,
@@ -194,7 +194,7 @@ _MOVE = "move it there"
 _ALL_KEYS = f"it reads label {names.FABRIC} and annotations railwright.io/rails, containers, skip, delivery of a pod"
 
 
-def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, value: str) -> Iterator[reasons.Reason]:
+def _explain_wrong_key(metadata: views.BriefMeta, key_type: str, key: str, value: str) -> Iterator[reasons.Reason]:
     """Yield the warning about a key in the wrong place, unless the right place has the same value."""
     if key == names.UNINJECTED:
         yield _explain(key_type, key, value, f"{_READ_AS[LABEL]} of the namespace", _MOVE)

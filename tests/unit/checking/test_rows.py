@@ -523,7 +523,7 @@ def test_exactly_the_shared_cases_of_missed_pods_are_found():
 def test_the_check_counts_missed_pods(name):
     case, trees = missed_pods.CASES[name], installations.healthy()
     trees["namespaces"] = [
-        namespace for namespace in trees["namespaces"] if snapshots.get_name(namespace) != case.namespace
+        namespace for namespace in trees["namespaces"] if namespace["metadata"]["name"] != case.namespace
     ]
     labels = {"kubernetes.io/metadata.name": case.namespace, **case.namespace_labels}
     trees["namespaces"].append({"metadata": {"name": case.namespace, "labels": labels}})
