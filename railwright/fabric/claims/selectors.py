@@ -31,12 +31,12 @@ _TERM = re.compile(
     rf"(?:\.(?P<field>[A-Za-z_][A-Za-z0-9_]*)|\[\s*(?P<key>{_TEXT})\s*\])"
     rf"(?(has)\s*\)|(?:\s*==\s*(?P<value>{_TEXT}|-?[0-9]{{1,18}}|true|false))?)"
 )
-_TOKEN = re.compile(rf"{_TEXT}|&&|[^\"'&]+|.", re.DOTALL)
 
 
 def read(expressions: Iterable[str]) -> Selection | None:
     """Return the terms of all expressions. Return None if one of them is not plain."""
-    terms = [_read_term(term) for expression in expressions for term in _split(expression)]
+    # a text with && in it makes no term, so that its expression is not plain
+    terms = [_read_term(term.strip()) for expression in expressions for term in expression.split("&&")]
     plain = [term for term in terms if term is not None]
     return plain if len(plain) == len(terms) else None
 
@@ -54,18 +54,6 @@ def _matches(term: Term, device: objects.Device, driver: str) -> bool:
         return attribute is not None
     # a version equals no text in CEL, and Python has True == 1
     return attribute.version is None and type(attribute.value) is type(term.value) and attribute.value == term.value
-
-
-def _split(expression: str) -> Iterable[str]:
-    """Yield the terms that && joins, without spaces around them."""
-    term = ""
-    for piece in _TOKEN.findall(expression):
-        if piece == "&&":
-            yield term.strip()
-            term = ""
-        else:
-            term += piece
-    yield term.strip()
 
 
 def _read_term(text: str) -> Term | None:
