@@ -11,6 +11,7 @@ import datetime as dt
 import enum
 import functools
 import ipaddress
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 Extension = TypeVar("Extension", bound=x509.ExtensionType)
+_LABEL = re.compile("[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # of a DNS name, RFC 1123
 BACKDATED = dt.timedelta(hours=1)  # tolerates clocks of two machines that differ by up to an hour
 
 
@@ -102,15 +104,9 @@ def build_general_name(host: str) -> x509.GeneralName:
     except ValueError:
         pass  # not an address, so it must be a DNS name
     labels = bare.removeprefix("*.").split(".")
-    if len(bare) > 253 or not all(_is_label(label) for label in labels):
+    if len(bare) > 253 or not all(map(_LABEL.fullmatch, labels)):
         raise ValueError(f"host {host!r} is neither an IP address nor a DNS name (no port, no scheme, no underscore)")
     return x509.DNSName(bare.lower())
-
-
-def _is_label(label: str) -> bool:
-    """True for a label by RFC 1123: 1 to 63 letters, digits and hyphens, no hyphen at either end."""
-    inner = label.replace("-", "a")
-    return 0 < len(label) <= 63 and inner.isascii() and inner.isalnum() and label.strip("-") == label
 
 
 def _build_name(common_name: str, organizations: Sequence[str]) -> x509.Name:
