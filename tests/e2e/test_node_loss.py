@@ -12,9 +12,12 @@ async def test_pods_are_injected_during_the_loss_of_a_node(installed, pod_namesp
     lost = layout.NODES[1]
 
     async def is_noticed() -> bool:
-        node = await installed.plane.api.get("Node", lost)
-        conditions = {entry["type"]: entry["status"] for entry in node["status"]["conditions"]}
-        return conditions["Ready"] == "Unknown"
+        """Return True if calls of the webhook go to the other node only."""
+        slices = await installed.plane.api.list(
+            "EndpointSlice", "railwright-system", labels="kubernetes.io/service-name=railwright-webhook"
+        )
+        endpoints = [endpoint for one in slices for endpoint in one["endpoints"]]
+        return not any(one["nodeName"] == lost and one["conditions"]["ready"] for one in endpoints)
 
     # until the loss is noticed, half of all calls go to the lost node, and a create can meet it any number of times
     creates = load.Load(
