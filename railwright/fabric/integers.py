@@ -1,6 +1,7 @@
 """Reads integers in labels and taints as Kubernetes does."""
 
 import re
+from collections.abc import Callable
 
 _PARSE_INT = re.compile(r"[+-]?[0-9]+", re.ASCII)  # Go's strconv.ParseInt in base 10: no underscores, no other digits
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)  # apimachinery's IsDecimalInteger: also no sign +, no zeros first
@@ -14,3 +15,13 @@ def parse_int64(text: str, *, canonical: bool = False) -> int | None:
         return None
     number = int(text)
     return number if -_MAX <= number < _MAX else None
+
+
+def build_comparison(compare: Callable[[int, int], bool], *, canonical: bool = False) -> Callable[[str, str], bool]:
+    """Return a function that compares the integers in two texts; it returns False if a text has none."""
+
+    def test(text: str, bound: str) -> bool:
+        left, right = parse_int64(text, canonical=canonical), parse_int64(bound, canonical=canonical)
+        return left is not None and right is not None and compare(left, right)
+
+    return test

@@ -9,28 +9,14 @@ from railwright.fabric import integers, views
 
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
-
-def _never(_value: str, _bound: str) -> bool:
-    """Return False: unknown operators tolerate nothing."""
-    return False
-
-
-def _build_comparison(compare: Callable[[int, int], bool]) -> Callable[[str, str], bool]:
-    def test(value: str, bound: str) -> bool:
-        numbers = integers.parse_int64(value, canonical=True), integers.parse_int64(bound, canonical=True)
-        return None not in numbers and compare(*numbers)  # type: ignore[arg-type]
-
-    return test
-
-
 # Operators of a toleration (k8s.io/api/core/v1, ToleratesTaint): the taint's value, the toleration's value. Gt and Lt
 # count as enabled: an API server without the feature TaintTolerationComparisonOperators accepts no such toleration.
 _VALUE_TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "": operator.eq,
     "Equal": operator.eq,
     "Exists": lambda _value, _bound: True,
-    "Gt": _build_comparison(operator.gt),
-    "Lt": _build_comparison(operator.lt),
+    "Gt": integers.build_comparison(operator.gt, canonical=True),
+    "Lt": integers.build_comparison(operator.lt, canonical=True),
 }
 
 
@@ -45,10 +31,9 @@ class Taint(views.View, frozen=True):
         """True if the taint keeps away pods with these tolerations."""
         return self.effect in _BLOCKING_EFFECTS and not any(
             toleration.effect in ("", self.effect)
-            and (
-                toleration.key in ("", self.key)
-                and _VALUE_TESTS.get(toleration.operator, _never)(self.value, toleration.value)
-            )
+            and toleration.key in ("", self.key)
+            and (test := _VALUE_TESTS.get(toleration.operator)) is not None  # unknown operators tolerate nothing
+            and test(self.value, toleration.value)
             for toleration in tolerations
         )
 

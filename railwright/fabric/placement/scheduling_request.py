@@ -72,7 +72,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
             claim_templates.read_accelerators(claim.resource_claim_template_name or "") is None for claim in claims
         )
 
-    @property
+    @functools.cached_property
     def has_segment(self) -> bool:
         """True if the pod shares an NVLink domain with others: launchers, which take no devices, do not."""
         return self.segment > 1 and bool(self.gang) and not self.devices.isdisjoint(self.requests)

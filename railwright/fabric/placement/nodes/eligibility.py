@@ -5,7 +5,8 @@ required node affinity. It applies only to nodes that were not offered, to decid
 gang.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping
 
 from railwright.fabric import integers, label_selectors, views
 from railwright.fabric.placement.state import object_info
@@ -56,19 +57,13 @@ def _matches(requirement: views.Requirement, labels: Mapping[str, str]) -> bool:
     return test is not None and test(labels.get(requirement.key), requirement.values or [])
 
 
-def _build_comparison(compare: Callable[[int, int], bool]) -> label_selectors.Compare:
-    def test(value: str | None, values: Sequence[str]) -> bool:
-        if value is None or len(values) != 1:
-            return False
-        left, right = integers.parse_int64(value), integers.parse_int64(values[0])
-        return left is not None and right is not None and compare(left, right)
-
-    return test
+def _build_comparison(compare: Callable[[str, str], bool]) -> label_selectors.Compare:
+    return lambda value, values: value is not None and len(values) == 1 and compare(value, values[0])
 
 
 # Operators of a node selector: those of a label selector, and comparisons of integers.
 _OPERATORS: Mapping[str, label_selectors.Compare] = {
     **label_selectors.OPERATORS,
-    "Gt": _build_comparison(lambda value, bound: value > bound),
-    "Lt": _build_comparison(lambda value, bound: value < bound),
+    "Gt": _build_comparison(integers.build_comparison(operator.gt)),
+    "Lt": _build_comparison(integers.build_comparison(operator.lt)),
 }
