@@ -80,8 +80,9 @@ class PlacementEngine:
     def _find_other_domains(self, request: scheduling_request.SchedulingRequest) -> Mapping[str, reason.Reason]:
         """Return the candidate nodes outside of the NVLink domain of the pod's segment."""
         leaves = self._refresh_states(request.policy, request.fabric_name, request.fabric).leaf_by_node
-        gang = self._cluster.get_gang(request.gang)
-        uncertain = assumed_pods.find_uncertain(self._cluster.assumed, request.gang, gang)
+        known, assumed = self._cluster.get_gang(request.gang), self._cluster.assumed.list_of_gang(request.gang)
+        # pods that the watch has not shown, or that kube-scheduler may have placed elsewhere, refuse no domain
+        uncertain = [pod.uid for pod in assumed if pod.uid not in known or pod.state is assumed_pods.State.SCORED]
         segmented = segments.find_segments(request, self._cluster, leaves, uncertain)
         find_refusal = functools.cache(segmented.find_refusal)
         rows = ((name, find_refusal(leaves[name])) for name in request.nodes if name in leaves)

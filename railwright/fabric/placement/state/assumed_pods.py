@@ -177,12 +177,3 @@ def _remove(index: dict[Key, dict[str, AssumedPod]], key: Key, uid: str) -> None
     index[key].pop(uid)
     if not index[key]:
         del index[key]
-
-
-def find_uncertain(assumed: AssumedPods, gang: membership.GangKey, seen: Collection[str]) -> Collection[str]:
-    """Return the UIDs of the gang's assumed pods that were only scored, or that are not in `seen`.
-
-    `seen` are the UIDs of pods that the watch has shown.
-    """
-    pods = assumed.list_of_gang(gang)
-    return [pod.uid for pod in pods if pod.state is State.SCORED or pod.uid not in seen]
