@@ -18,8 +18,12 @@ EMPTY: Mapping[str, Any] = {}
 _PATH_MAX = 4096  # bytes (Linux, include/uapi/linux/limits.h)
 
 
-class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """Base of all views. JSON keys are in camelCase, and unknown fields are ignored."""
+class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, gc=False):
+    """Base of all views. JSON keys are in camelCase, and unknown fields are ignored.
+
+    Views are trees without cycles, so the garbage collector need not visit them. A view with cached properties (`dict`)
+    must let it.
+    """
 
 
 class OwnerReference(View, frozen=True):
@@ -180,7 +184,7 @@ class SecurityContext(View, frozen=True):
     capabilities: Capabilities | None = None
 
 
-class Container(View, frozen=True, dict=True):
+class Container(View, frozen=True, dict=True, gc=True):
     """A container or init container."""
 
     name: str = ""

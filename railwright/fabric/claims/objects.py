@@ -29,7 +29,7 @@ IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Each DeviceClass can be requested as an extended resource with this prefix and its name (KEP-5004)."""
 
 
-class Attribute(views.View, frozen=True, gc=False):
+class Attribute(views.View, frozen=True):
     """The value of a device's attribute; exactly one of the fields is set."""
 
     string: str | None = None
@@ -187,7 +187,7 @@ class ClaimTemplateSpec(views.View, frozen=True):
     spec: TemplateClaimSpec = TemplateClaimSpec()
 
 
-class ResourceClaimTemplate(views.View, frozen=True, dict=True):
+class ResourceClaimTemplate(views.View, frozen=True, dict=True, gc=True):
     """A template from which the claim of a pod is generated."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
