@@ -92,7 +92,7 @@ class Webhook:
             if answer.reason:
                 self._counters.webhook_refusals.labels(answer.fabric, answer.reason).inc()
             if answer.role:
-                self._counters.webhook_injections.labels(answer.fabric, answer.role, answer.outcome).inc()
+                self._counters.get_injections(answer.fabric, answer.role, answer.outcome).inc()
             for warning in answer.warnings:
                 self._counters.webhook_warnings.labels(warning.code).inc()
         return application.reply(answer.body, outcome=answer.outcome)

@@ -110,7 +110,7 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
                 rules.bodies -= len(body)
                 request.pop(BODY, None)  # the connection keeps the request until the next one
                 if rules.counters is not None:
-                    rules.counters.requests.labels(path, outcome).inc()
+                    rules.counters.get_requests(path, outcome).inc()
             if rules.closing:
                 response.force_close()
             await response.prepare(request)
@@ -165,7 +165,7 @@ async def _run(
         raise HttpError(500, f"{path} failed because of a bug in railwright; {advice}", "failed") from None
     finally:
         if rules.counters is not None:
-            rules.counters.request_duration_seconds.labels(path).observe(time.perf_counter() - start)
+            rules.counters.get_duration(path).observe(time.perf_counter() - start)
 
 
 async def _receive(body: bytearray, request: web.Request, rules: Rules) -> None:
