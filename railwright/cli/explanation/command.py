@@ -42,8 +42,8 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
     word, others = words[0], words[1:]
     kind, slash, name = word.partition("/")
     kind = kind.lower()
-    base = kind.partition(".")[0]
-    is_pod, is_file = base in _POD, os.path.exists(word)  # noqa: PTH110 - as given
+    base = kind.partition(".")[0] if slash else kind  # without the group; a word without / may be pod.yaml
+    is_pod, is_file = kind in _POD, os.path.exists(word)  # noqa: PTH110 - as given
     if base in _KINDS and others and not slash and (is_pod or not is_file):  # KIND NAME, as for kubectl
         slash, name, others = "/", others[0], others[1:]
     is_object = slash and (_OBJECT.fullmatch(f"{kind}/{name}") or (base in _GROUPS and name))
@@ -59,7 +59,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
             f"explain {kind}/{name} {' '.join(others)}: give one pod, as pod/NAME -n NAMESPACE"
         )
     _reject(arguments, ("policy", "snapshot", "filename", "recursive"), "explain FILE")
-    return ("", name) if is_pod else (_check_kind(base, f"{kind}/{name}"), name)
+    return ("" if base in _POD else _check_kind(base, f"{kind}/{name}"), name)
 
 
 def _check_kind(kind: str, word: str) -> str:

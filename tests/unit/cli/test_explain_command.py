@@ -85,6 +85,7 @@ def test_a_name_without_a_file_gets_a_hint_at_objects_of_the_cluster(word, capsy
         (["Job/llm"], ("job", "llm")),
         (["Pod/llm-0"], ("", "llm-0")),
         (["PyTorchJob", "llm"], ("pytorchjob", "llm")),
+        (["pods.v1/llm-0"], ("", "llm-0")),
     ],
 )
 def test_kind_and_name_may_be_two_words_as_for_kubectl(words, subject):
@@ -92,10 +93,13 @@ def test_kind_and_name_may_be_two_words_as_for_kubectl(words, subject):
     assert command.find_pod(arguments) == subject
 
 
-def test_a_file_with_the_name_of_a_kind_is_read(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["job", "pod.yaml", "pods.d/llm.yaml"])
+def test_a_file_with_the_name_of_a_kind_is_read(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "job").touch()
-    assert command.find_pod(argparse.Namespace(files=["job", "llm.yaml"], token_file="")) is None
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    for files in ([name], [name, "llm.yaml"], ["./" + name]):
+        assert command.find_pod(argparse.Namespace(files=files, token_file="")) is None
 
 
 @pytest.mark.parametrize("is_in_template", [False, True])
