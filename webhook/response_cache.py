@@ -11,7 +11,7 @@ import msgspec
 
 from railwright.fabric import bounded_cache, names, views
 from railwright.fabric.injection import environment, facts, keys
-from railwright.fabric.lint import commands, fabric_context
+from railwright.fabric.lint import commands, rank_contexts
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import registry, roles
@@ -52,7 +52,7 @@ class Read:
     def __init__(self, document: model.PolicyDocument) -> None:
         fabrics = document.fabrics.values()
         self.annotations = {names.NETWORKS, names.DEFAULT_NETWORK, names.DEFAULT_CONTAINER}
-        self.annotations.update(fabric_context.OTHER_INTERFACES, *[fabric.annotations for fabric in fabrics])
+        self.annotations.update(rank_contexts.OTHER_INTERFACES, *[fabric.annotations for fabric in fabrics])
         self.variables = {environment.LIBRARY_PATH, *derive.NAMES, *roles.VARIABLES}
         self.variables.update(*[fabric.env for fabric in fabrics])
         self.has_script = any(fabric.source_script for fabric in fabrics)  # which is put before commands

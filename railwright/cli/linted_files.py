@@ -18,7 +18,7 @@ from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import documents
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import drafts, facts, keys, plan
-from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
+from railwright.fabric.lint import engine, rank_contexts, rule_types
 from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.lint.rules import manifests as manifest_rules
 from railwright.fabric.policy import model
@@ -237,12 +237,14 @@ def check(
 
 def _check_conf(path: str, text: str, policy: model.Policy | None, report: Report) -> None:
     """Check a file for the policy's only or default fabric, because it does not name the fabric it is for."""
-    use = fabric_context.FabricUse()
+    use = rank_contexts.FabricUse()
     if policy is not None:
         fabrics = policy.document.fabrics
         fabric = fabrics.get(next(iter(fabrics)) if len(fabrics) == 1 else policy.document.default_fabric or "")
-        use = fabric_context.use_all_rails(policy.document, fabric)
-    for finding in engine.check(rule_types.RankContext(path, rank_contexts.read_file(text), fabric_context.build(use))):
+        use = rank_contexts.use_all_rails(policy.document, fabric)
+    for finding in engine.check(
+        rule_types.RankContext(path, rank_contexts.read_file(text), rank_contexts.build_fabric_context(use))
+    ):
         number = finding.where.removeprefix("line ")
         report.add(path, int(number) if number.isdigit() else None, finding)
     report.checked += 1
@@ -329,7 +331,7 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
 
     template: workloads.Template
     pod: views.Pod  # after injection
-    use: fabric_context.FabricUse
+    use: rank_contexts.FabricUse
     outcome: plan.Outcome | None  # of admission; None without a policy
 
     def list_answers(self) -> Iterator[rule_types.Finding]:
@@ -365,7 +367,7 @@ def _inject(
     pod = template.pod
     is_mislabelled = names.FABRIC not in pod.metadata.labels and keys.has_wrong_key(pod.metadata)
     if policy is None:
-        return _InjectedTemplate(template, pod, fabric_context.FabricUse(awaits_correction=is_mislabelled), None)
+        return _InjectedTemplate(template, pod, rank_contexts.FabricUse(awaits_correction=is_mislabelled), None)
     document = policy.document
     known = facts.ClusterFacts(item.namespace, namespace_labels)
     if created is not None:
@@ -379,7 +381,7 @@ def _inject(
         return _InjectedTemplate(template, outcome.pod, admission.find_use(outcome, document), outcome)
     is_refused = isinstance(outcome, plan.Refusal)
     fabric = intent.find_fabric(pod, document)[1] if is_refused else None
-    use = fabric_context.use_all_rails(document, fabric)
+    use = rank_contexts.use_all_rails(document, fabric)
     use = msgspec.structs.replace(use, awaits_correction=is_refused or is_mislabelled)
     return _InjectedTemplate(template, pod, use, outcome)
 
@@ -428,7 +430,7 @@ def _build_job_context(
     """Return the job of a template's ranks. `launchers` are other templates whose mpirun starts ranks."""
     return rank_contexts.JobContext(
         use=one.use,
-        networks=fabric_context.parse_networks(one.pod, item.namespace),
+        networks=rank_contexts.parse_networks(one.pod, item.namespace),
         title=" ".join(filter(None, (item.title, one.template.part))),
         passed=tuple(
             msgspec.structs.replace(setting, where=f"{_LAUNCHER}{setting.where}")

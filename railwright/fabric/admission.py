@@ -10,7 +10,7 @@ import msgspec
 from railwright.fabric import intent, names, views
 from railwright.fabric.injection import facts, template_plan, templates
 from railwright.fabric.injection import plan as injection
-from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
+from railwright.fabric.lint import engine, rank_contexts, rule_types
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -79,7 +79,7 @@ def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reaso
         changes=(),
         warnings=(),
         pod=pod,
-        networks=tuple(fabric_context.parse_networks(pod, pod.metadata.namespace) or ()),
+        networks=tuple(rank_contexts.parse_networks(pod, pod.metadata.namespace) or ()),
         targets=tuple(
             index
             for index, container in enumerate(pod.spec.containers)
@@ -91,12 +91,12 @@ def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reaso
         ),
     )
     if policy is None or fabric is None:
-        return _lint(injected, fabric_context.FabricUse(), ignored=record.added)
+        return _lint(injected, rank_contexts.FabricUse(), ignored=record.added)
     return _lint(injected, find_use(injected, policy.document))
 
 
 def _lint(
-    injected: injection.Injection, use: fabric_context.FabricUse, ignored: Collection[str] = ()
+    injected: injection.Injection, use: rank_contexts.FabricUse, ignored: Collection[str] = ()
 ) -> tuple[reason.Reason, ...]:
     """Return the warnings about an injected pod, without those about the `ignored` entries of its record."""
     pod, networks = injected.pod, injected.networks
@@ -139,18 +139,22 @@ def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
     return entries * _ENTRY_SIZE + characters
 
 
-def _check_launcher(pod: views.Pod, index: int, use: fabric_context.FabricUse) -> tuple[rule_types.Finding, ...]:
+def _check_launcher(pod: views.Pod, index: int, use: rank_contexts.FabricUse) -> tuple[rule_types.Finding, ...]:
     """Return the findings about the settings in a launcher's mpirun command, and about those for its ranks."""
     settings = rank_contexts.limit_settings(rank_contexts.list_launched(pod, index, rank_contexts.MAX_COMMAND))
     container = pod.spec.containers[index]
     is_benchmark = rank_contexts.read_command(container, rank_contexts.MAX_COMMAND).is_benchmark
     ranks = rule_types.RankContext(
-        container.name, settings, fabric_context.build(use), devices=use.devices, is_benchmark=is_benchmark
+        container.name,
+        settings,
+        rank_contexts.build_fabric_context(use),
+        devices=use.devices,
+        is_benchmark=is_benchmark,
     )
     return engine.check(ranks) if settings else ()
 
 
-def _can_author_fix(finding: rule_types.Finding, use: fabric_context.FabricUse, container: views.Container) -> bool:
+def _can_author_fix(finding: rule_types.Finding, use: rank_contexts.FabricUse, container: views.Container) -> bool:
     """True for a finding about a variable, unless its value is a literal of the policy: in `env`, or in nccl.conf.
 
     The policy also determines capabilities, mounts and networks, so the author cannot fix findings about those.
@@ -162,13 +166,13 @@ def _can_author_fix(finding: rule_types.Finding, use: fabric_context.FabricUse, 
     return bool(finding.name) and (literal is None or not (in_env or finding.where.startswith("line ")))
 
 
-def find_use(injected: injection.Injection, document: policies.PolicyDocument) -> fabric_context.FabricUse:
+def find_use(injected: injection.Injection, document: policies.PolicyDocument) -> rank_contexts.FabricUse:
     """Return the fabric and rails that the ranks of a pod use. A launcher's ranks run in other pods, with all rails."""
     fabric = document.fabrics[injected.fabric]
     if not injected.has_rails:
-        return fabric_context.use_all_rails(document, fabric)
+        return rank_contexts.use_all_rails(document, fabric)
     rails = tuple([rail for rail in fabric.rails if rail.name in injected.rails])
-    return fabric_context.FabricUse(document, fabric, rails, injected.resources)
+    return rank_contexts.FabricUse(document, fabric, rails, injected.resources)
 
 
 def _add_warnings(injected: injection.Injection, warnings: tuple[reason.Reason, ...]) -> injection.Injection:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from railwright.fabric import quantity
-from railwright.fabric.lint import engine, fabric_context, rule_types
+from railwright.fabric.lint import engine, rank_contexts, rule_types
 from railwright.fabric.lint.rules import containers, device_lists, interfaces, manifests
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model
@@ -72,10 +72,10 @@ def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> li
     """Return the findings about `env` of a fabric, as if a pod that gets all its rails set the variables itself."""
     # rules accept values of the policy, and those that are found in the pod yield to them
     checked = msgspec.structs.replace(fabric, env={}, resolve="never")
-    use = fabric_context.use_all_rails(document, checked)
+    use = rank_contexts.use_all_rails(document, checked)
     present = _name_interfaces(fabric)
     context = msgspec.structs.replace(
-        fabric_context.build(use), interfaces=present, rail_interfaces=(present or ())[1:]
+        rank_contexts.build_fabric_context(use), interfaces=present, rail_interfaces=(present or ())[1:]
     )
     ranks = rule_types.RankContext(
         "",
@@ -91,7 +91,7 @@ def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> li
 
 def _name_interfaces(fabric: model.Fabric) -> tuple[str, ...] | None:
     """Return the interfaces of a pod, that of the cluster network first; None if they do not follow from the policy."""
-    if fabric.host_network or fabric.claims is not None or fabric_context.has_other_interfaces(fabric):
+    if fabric.host_network or fabric.claims is not None or rank_contexts.has_other_interfaces(fabric):
         return None
     selections = [
         network_selection.Selection(*rail.network_key, interface=rail.interface or "")

@@ -1,17 +1,20 @@
-"""Builds the rank context of each container of a pod that runs ranks or starts them.
+"""Builds the rank context of each container of a pod that runs ranks or starts them, and the context of its fabric.
 
 Reads the settings of a container in NCCL's order of precedence: those that mpirun passes, those that its script
 exports, its environment, its nccl.conf.
 """
 
+import collections
 import re
 from collections.abc import Sequence
 
 import msgspec
 
-from railwright.fabric import names, quantity, views
-from railwright.fabric.lint import commands, fabric_context, rule_types
-from railwright.fabric.nccl import conf, libraries
+from railwright.fabric import device_names, intent, names, quantity, views
+from railwright.fabric.lint import commands, rule_types
+from railwright.fabric.multus import network_selection
+from railwright.fabric.nccl import conf, derive, libraries
+from railwright.fabric.policy import model as policies
 
 _PATH = re.compile(r"/[\w./-]+")
 _SCRIPT = re.compile(r"\.(?:sh|bash|py)\b")
@@ -19,13 +22,39 @@ _PLACEHOLDER = re.compile(r"\$\{\w+\}|^\$\w+$")
 _NO_SECURITY = views.SecurityContext()
 _SHELL_WORDS = 3  # before the command of a container, after a script was put before it
 _SOURCES = names.SOURCE_COMMAND.partition("{path}")[2]
+# Interfaces from another source than Multus (GKE's multi-networking). Their names are not known.
+OTHER_INTERFACES = ("networking.gke.io/interfaces",)
+_TOPOLOGY_FILE = "NCCL_TOPO_FILE"
+Networks = Sequence[network_selection.Selection] | None  # of a pod; None if its annotation is invalid
+DEFAULT_ACCELERATORS = ("nvidia.com/gpu",)  # the default of the policy's key `accelerators`
+
+
+class FabricUse(msgspec.Struct, frozen=True):
+    """The policy, the fabric and the rails that a pod uses. All empty without a policy."""
+
+    document: policies.PolicyDocument | None = None
+    fabric: policies.Fabric | None = None
+    rails: tuple[policies.Rail, ...] = ()
+    resources: frozenset[str] = frozenset()  # of the rails, from the policy or from their networks
+    awaits_correction: bool = False  # the pod is rejected, or its label has no effect; corrected, it is injected
+
+    @property
+    def devices(self) -> dict[str, int]:
+        """Return the devices that the rails request, by resource."""
+        counts = collections.Counter(rail.resource for rail in self.rails if rail.resource)
+        return {resource: self.fabric.count_devices(rails) for resource, rails in counts.items()} if self.fabric else {}
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        """Return the resources that mark a training container."""
+        return self.document.accelerators if self.document else DEFAULT_ACCELERATORS
 
 
 class JobContext(msgspec.Struct, frozen=True):
     """The fabric and the job of a container's ranks."""
 
-    use: fabric_context.FabricUse = fabric_context.FabricUse()
-    networks: fabric_context.Networks = ()
+    use: FabricUse = FabricUse()
+    networks: Networks = ()
     title: str = ""  # of the workload, for messages
     passed: tuple[rule_types.Setting, ...] = ()  # by a launcher in another template
     has_own_ranks: bool = True  # False: the ranks that its mpirun starts run in other templates only
@@ -63,10 +92,10 @@ def build(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext
     return rule_types.RankContext(
         title=f"{job.title} container {container.name}".strip(),
         settings=_list_settings(pod, container, command, job),
-        fabric_context=fabric_context.build_for_pod(pod, job.networks, job.use),
+        fabric_context=build_for_pod(pod, job.networks, job.use),
         accelerators=sum([-(-amounts.get(name, 0) // units.get(name, 1)) for name in accelerators]),
         devices={name: amount for name, amount in amounts.items() if name not in accelerators},
-        capabilities=None if fabric_context.awaits_injection(pod, job.use) else frozenset(added),
+        capabilities=None if awaits_injection(pod, job.use) else frozenset(added),
         own_capabilities=frozenset(added),
         privileged=bool(security.privileged),
         run_as_non_root=bool(
@@ -242,3 +271,73 @@ def _find_shared_memory(pod: views.Pod, container: views.Container) -> int | Non
                 limit = directory.get("sizeLimit")
                 return quantity.read_units(limit) if isinstance(limit, str | int | float) else 0
     return None
+
+
+# --- the fabric of ranks, from the policy, the rails and the pod's networks -------------------------------------
+
+
+def use_all_rails(document: policies.PolicyDocument, fabric: policies.Fabric | None) -> FabricUse:
+    """Return the use of a fabric by pods with all its rails. `fabric` is None if it is unknown."""
+    rails = fabric.rails if fabric else ()
+    return FabricUse(document, fabric, rails, frozenset([rail.resource for rail in rails if rail.resource]))
+
+
+def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_types.FabricContext:
+    """Build the context of a pod with the networks that its annotation selects."""
+    context = build_fabric_context(use, pod)
+    if pod.spec.host_network or attached is None or awaits_injection(pod, use):
+        return context
+    own = network_selection.name_interfaces(attached)
+    has_other = has_other_interfaces(use.fabric) or any(key in pod.metadata.annotations for key in OTHER_INTERFACES)
+    has_unknown = pod.spec.resource_claims or has_other
+    interfaces = None if has_unknown else (network_selection.CRI_INTERFACE, *own)
+    return msgspec.structs.replace(context, interfaces=interfaces, rail_interfaces=own)
+
+
+def build_fabric_context(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricContext:
+    """Build the context of ranks. Without a pod, they are those of a launcher or of a file."""
+    fabric, document = use.fabric, use.document
+    if fabric is None or document is None:
+        return rule_types.FabricContext()
+    pod = pod or views.Pod()
+    devices = device_names.find_possible(pod, document, use.rails) if use.rails else None
+    return rule_types.FabricContext(
+        transport=fabric.transport,
+        fabric=fabric,
+        primary=fabric.primary_interface,
+        rails=tuple([rail.name for rail in use.rails]),
+        devices=devices,
+        found=_list_found(pod, fabric) if use.rails and devices is None else frozenset(),
+        topology_file=fabric.env.get(_TOPOLOGY_FILE, ""),
+        exclusive=rule_types.are_exclusive(fabric.transport, use.resources),
+    )
+
+
+def _list_found(pod: views.Pod, fabric: policies.Fabric) -> frozenset[str]:
+    """Return the variables that the preflight sets in a pod, because the policy does not name its devices."""
+    skipped = {word.strip() for word in pod.metadata.annotations.get(names.SKIP, "").split(",")}
+    is_left_out = fabric.resolve == "never" or not fabric.nccl.derive or not skipped.isdisjoint(("env", "preflight"))
+    # on eRDMA admission writes the prefix that all devices have
+    is_known = fabric.transport is policies.Transport.ERDMA
+    return frozenset() if is_left_out or is_known else frozenset(derive.list_found(fabric)) - fabric.env.keys()
+
+
+def has_other_interfaces(fabric: policies.Fabric | None) -> bool:
+    """True if another system than Multus attaches rails: they have an interface and no network."""
+    return fabric is not None and any(rail.interface and not rail.network for rail in fabric.rails)
+
+
+def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
+    """True for a pod that is not injected yet, because the policy is unknown or the pod has to be corrected.
+
+    Its networks, mounts and privileges are unknown, because injection adds to them.
+    """
+    return use.awaits_correction or (use.document is None and intent.has_fabric_label(pod))
+
+
+def parse_networks(pod: views.Pod, namespace: str) -> Networks:
+    """Return the pod's secondary networks, or None if its annotation is invalid."""
+    try:
+        return network_selection.parse(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)
+    except network_selection.InvalidNetworksError:
+        return None

@@ -13,7 +13,7 @@ from admitting import EXAMPLES
 
 from documentation import rules as pages
 from railwright.cli import linted_files, linted_workloads
-from railwright.fabric.lint import engine, fabric_context, rank_contexts
+from railwright.fabric.lint import engine, rank_contexts
 
 DATA = pathlib.Path(__file__).parents[2] / "data"
 SETTINGS = yaml.safe_load((DATA / "lint" / "published.yaml").read_text())
@@ -38,7 +38,7 @@ def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
 def check_example(site, name):
     tree = yaml.safe_load((EXAMPLES / site / name).read_text())
     for template in linted_workloads.read_templates(tree):
-        networks = fabric_context.parse_networks(template.pod, "prod")
+        networks = rank_contexts.parse_networks(template.pod, "prod")
         job = rank_contexts.JobContext(networks=networks)
         yield engine.check(rank_contexts.build(template.pod, 0, job))
 

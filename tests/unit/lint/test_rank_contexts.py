@@ -5,7 +5,7 @@ import pytest
 from admitting import build_variables
 
 from railwright.fabric.injection import plan
-from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
+from railwright.fabric.lint import engine, rank_contexts, rule_types
 
 CONF = {"railwright.io/nccl.conf": "# ours\nNCCL_IB_SL=4\nNCCL_IB_TIMEOUT=4\n"}
 FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}
@@ -13,7 +13,7 @@ FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}
 
 def ranks(tree, **around):
     pod = admitting.decode_pod(tree)
-    networks = fabric_context.parse_networks(pod, "prod")
+    networks = rank_contexts.parse_networks(pod, "prod")
     return rank_contexts.build(pod, 0, rank_contexts.JobContext(networks=networks, **around))
 
 
@@ -76,7 +76,7 @@ def test_the_context_of_a_container_is_read_from_its_pod():
 def test_too_small_shared_memory_of_the_policy_is_not_attributed_to_the_author():
     by = admitting.fabric("    mounts: {sharedMemory: 256Mi}\n")
     injected = plan.plan(admitting.decode_pod(admitting.pod(admitting.gpus(8))), by, admitting.build_facts())
-    use = fabric_context.use_all_rails(by.document, by.document.fabrics["f"])
+    use = rank_contexts.use_all_rails(by.document, by.document.fabrics["f"])
     findings = engine.check(rank_contexts.build(injected.pod, 0, rank_contexts.JobContext(use=use, networks=())))
     assert any("the policy's memory volume at /dev/shm" in finding.message for finding in findings), findings
 

@@ -9,7 +9,7 @@ import admitting
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.lint import commands, engine, fabric_context, rank_contexts, rule_types
+from railwright.fabric.lint import commands, engine, rank_contexts, rule_types
 
 EXECUTIONS = 1_500  # every rule looks at every input
 TOKENS = (
@@ -21,7 +21,7 @@ TOKENS = (
     *(b"$(X)", b"`x`", b"\\\n", b'"', b"'", b"\x00", b"\n", b"#", b"=", b" ", b"\r", b"\xe2\x80\xa8", b"\x1b[31m"),
 )
 _GROUNDS = tuple(
-    fabric_context.use_all_rails(by.document, by.document.fabrics["f"])
+    rank_contexts.use_all_rails(by.document, by.document.fabrics["f"])
     for by in (admitting.fabric(), admitting.fabric(transport="infiniband"), admitting.fabric(transport="tcp"))
 )
 _GPU = {"nvidia.com/gpu": "8"}
@@ -54,11 +54,11 @@ def check(data: bytes) -> None:
     pod = msgspec.convert(
         {"metadata": metadata, "spec": {"containers": [{**container, "volumeMounts": [mount]}]}}, views.Pod
     )
-    for ground in (fabric_context.FabricUse(), _GROUNDS[chosen % len(_GROUNDS)]):
+    for ground in (rank_contexts.FabricUse(), _GROUNDS[chosen % len(_GROUNDS)]):
         passed = rank_contexts.list_passed(pod, 0) if chosen & 4 else ()
         around = rank_contexts.JobContext(
             ground,
-            fabric_context.parse_networks(pod, "prod"),
+            rank_contexts.parse_networks(pod, "prod"),
             "t",
             passed,
             limited=not chosen & 8,
