@@ -193,6 +193,17 @@ def test_a_node_without_a_rail_fits_only_if_a_device_class_may_offer_it(resource
     assert row.fits is fits
 
 
+def test_a_node_may_fit_a_pod_with_another_resource_that_only_a_device_class_offers():
+    handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0")])
+    handlers.pods.upsert(build_pod_with("waiting", {GPU: "8", "example.com/scratch": "1"}))
+    tree = devices.build_class("scratch", "true", "example.com/scratch")
+    handlers.state.cluster.change_devices(
+        lambda changed: changed.class_sink.replace([msgspec.convert(tree, objects.DeviceClass)])
+    )
+    (row,) = handlers.explain("waiting").nodes
+    assert (row.fits, row.reason) == (True, None)
+
+
 INELIGIBLE = "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity"
 
 
