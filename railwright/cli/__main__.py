@@ -34,7 +34,6 @@ def end_on_interrupt() -> None:
 handle_as_pid_1()  # first, because a signal during the imports would be lost
 end_on_interrupt()  # otherwise the imports end with a traceback
 
-import contextlib
 import errno
 import gc
 import io
@@ -71,10 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"railwright: cannot write the output: {error.strerror}; free disk space", file=sys.stderr)
         return output.UNUSABLE
     except KeyboardInterrupt:
-        if argv is None:  # without the interpreter's cleanup, which ends a running credential plugin with tracebacks
-            with contextlib.suppress(OSError):
+        if argv is None:  # the process ends: its cleanup removes copies of keys, and ends a credential plugin noisily
+            output.discard(sys.stderr)
+            try:
                 sys.stdout.flush()
-            os._exit(_INTERRUPTED)
+            except OSError:
+                output.discard(sys.stdout)  # the interpreter flushes its buffer again at exit
         return _INTERRUPTED
     return code
 

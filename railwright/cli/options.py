@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"the kinds are {known}, not {word}; give {kinds[0]}/{name} for a job of any kind")
         if words and (not words[0].startswith("-") or words[0] in _INFORMING):
             self.parse_args(words)  # prints help, the version, or which words are known
-        return self.error(f"give a {self.command.metavar} first: {', '.join(self.children)}")
+        return self.error(f"give {self.command.metavar} first, one of {', '.join(self.children)}")
 
 
 # --- which cluster, which objects -------------------------------------------------------------------------

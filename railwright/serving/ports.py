@@ -85,12 +85,13 @@ async def serve(
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with open_port(at, app) as address, asyncio.TaskGroup() as group:
-        announce(address)
-        running = [group.create_task(task()) for task in tasks]
-        await stopped.wait()
-        for task in running:
-            task.cancel()
+    async with open_port(at, app) as address:
+        announce(address)  # outside of the group, which would wrap its error
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(task()) for task in tasks]
+            await stopped.wait()
+            for task in running:
+                task.cancel()
 
 
 def _bind(at: settings.Address) -> socket.socket:

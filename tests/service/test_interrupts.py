@@ -1,6 +1,11 @@
-"""Ctrl-C ends a command without a traceback: while modules are imported, and while a credential plugin runs."""
+"""Ctrl-C ends a command without a traceback, and removes the copies of a kubeconfig's keys.
+
+While modules are imported, while a credential plugin runs, and while the API server is silent.
+"""
 
 import asyncio
+import base64
+import datetime as dt
 import os
 import pathlib
 import signal
@@ -10,6 +15,7 @@ import processes
 import pytest
 import shell
 
+from certs import pki
 from railwright.fabric import version
 
 PLUGIN = """#!/bin/sh
@@ -60,3 +66,30 @@ async def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(kubeco
     assert out == b""
     assert b"Traceback" not in message
     assert b"KeyboardInterrupt" not in message
+
+
+async def test_ctrl_c_leaves_no_key_of_the_kubeconfig_on_the_disk(tmp_path, monkeypatch):
+    asked, copies = asyncio.Event(), tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setenv("TMPDIR", str(copies))
+    pair = pki.issue_ca("user", now=dt.datetime.now(dt.UTC), lifetime=dt.timedelta(days=1))
+    (tmp_path / "ca.crt").write_bytes(pair.certificate_pem)
+    certificate, key = (base64.b64encode(pem).decode() for pem in (pair.certificate_pem, pair.key_pem))
+    user = f"{{client-certificate-data: {certificate}, client-key-data: {key}}}"
+
+    async def be_silent(reader, writer):
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(be_silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        path = api_stub.kubeconfig(tmp_path, port, user=user, ca=tmp_path / "ca.crt")
+        process = await processes.start_command("gangs", "--kubeconfig", path)
+        async with asyncio.timeout(shell.PATIENCE):
+            await asked.wait()
+            assert list(copies.iterdir()), "the library writes the key to a file"
+            process.send_signal(signal.SIGINT)
+            out, message = await process.communicate()
+    assert (process.returncode, out, message) == (130, b"", b"")
+    assert list(copies.iterdir()) == []

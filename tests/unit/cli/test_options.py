@@ -60,8 +60,8 @@ def test_every_command_is_in_one_group_and_servers_have_their_own():
     ("words", "said"),
     [
         (["gang"], "argument COMMAND: invalid choice: 'gang' (choose from "),
-        (["verify"], "give a FORM first: log, job, gang, pod\n"),
-        ([], "give a COMMAND first: certs, check, "),
+        (["verify"], "give FORM first, one of log, job, gang, pod\n"),
+        ([], "give COMMAND first, one of certs, check, "),
         (
             ["verify", "jobset/llm"],
             "the kinds are job, gang and pod, not jobset; give job/llm for a job of any kind\n",
@@ -71,8 +71,8 @@ def test_every_command_is_in_one_group_and_servers_have_their_own():
         (["gangs", "--names", "x"], "unrecognized arguments: --names\n"),
         (["certs", "rotate", "--renew-cas"], "unrecognized arguments: --renew-cas\n"),
         (["fabric", "a", "b"], "unrecognized arguments: b\n"),
-        (["--waiting", "gangs"], "give a COMMAND first: certs, check, "),
-        (["-o", "json", "gangs"], "give a COMMAND first: certs, check, "),
+        (["--waiting", "gangs"], "give COMMAND first, one of certs, check, "),
+        (["-o", "json", "gangs"], "give COMMAND first, one of certs, check, "),
     ],
 )
 def test_wrong_usage_is_named_after_the_usage_of_the_command(words, said, capsys):
@@ -89,7 +89,7 @@ def test_options_of_the_connection_may_precede_the_command_as_for_kubectl(tmp_pa
         assert main(words) == 2
         assert f"kubeconfig {tmp_path}/no: does not exist" in capsys.readouterr().err
     assert main(["--context", "prod"]) == 2
-    assert "error: give a COMMAND first: certs, check, " in capsys.readouterr().err
+    assert "error: give COMMAND first, one of certs, check, " in capsys.readouterr().err
 
 
 # --- files ------------------------------------------------------------------------------------------------

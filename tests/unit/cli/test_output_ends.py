@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import varied_clusters
 
 from railwright.cli.__main__ import main
 
@@ -25,12 +26,17 @@ def run(command, stdout):
     )
 
 
-@pytest.mark.parametrize("command", [("lint", "--rules"), SCHEMA], ids=" ".join)
-def test_a_closed_pipe_ends_a_command_silently_with_141(command):
+@pytest.mark.parametrize(
+    "command",
+    [("lint", "--rules"), SCHEMA, ("dashboard", "--snapshot", "snapshot.json", "--policy", "policy.yaml")],
+    ids=lambda command: command[0],
+)
+def test_a_closed_pipe_ends_a_command_silently_with_141(command, tmp_path):
+    varied_clusters.Vista(1, 1, 1).write(tmp_path)
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = run(command, writing)
+        done = run([str(tmp_path / word) if "." in word else word for word in command], writing)
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (128 + 13, "")
