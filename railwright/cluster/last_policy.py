@@ -18,6 +18,7 @@ _PATH = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_n
 # backup are another cluster's, or of an object that was deleted since.
 _VERSION, _UID = f"{names.DOMAIN}/policy-version", f"{names.DOMAIN}/policy-uid"
 _READ_AGAIN_SECONDS, _WRITE_AGAIN_SECONDS = 1.0, 30.0
+_MOST_REFUSALS = 5  # an API server that starts refuses everything until it has read its roles
 _FORBIDDEN, _CONFLICT = 403, 409
 _MERGE = "application/merge-patch+json"
 _LOG = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ _LOG = logging.getLogger(__name__)
 async def read(client: clients.Client) -> model.Policy | None:
     """Return the policy of the copy; None without one, or if it is invalid. Waits until the API server answers."""
     result: model.Policy | policies.Rejected | None = None
+    refusals = 0
     while True:
         try:
             copy = await watch_wire.find_object(client, _PATH, views.ConfigMap)
@@ -33,7 +35,8 @@ async def read(client: clients.Client) -> model.Policy | None:
             result = policies.read(text) if text is not None else None
             break
         except errors.ClusterError as error:
-            if error.status == _FORBIDDEN or isinstance(error, errors.ForeignError):
+            refusals += error.status == _FORBIDDEN or isinstance(error, errors.ForeignError)
+            if refusals == _MOST_REFUSALS:
                 _LOG.warning("the last valid policy is not read", extra={"fields": {"error": str(error)}})
                 break
             await asyncio.sleep(_READ_AGAIN_SECONDS)

@@ -7,6 +7,7 @@ bare document, or the manifest of a ConfigMap with it; lines of errors are those
 import dataclasses
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Sequence
 
@@ -17,6 +18,7 @@ from railwright.cluster import documents, installed_names
 from railwright.fabric import names, views
 from railwright.fabric.policy import checks, model
 
+_LOG = logging.getLogger(__name__)
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _NONE = (
     f"not found; create ConfigMap {installed_names.POLICY} in namespace {installed_names.NAMESPACE} with the key"
@@ -147,8 +149,10 @@ class PolicyStore:
         """
         if isinstance(result, Rejected):
             self.valid, self.errors = False, result.errors
-            if self.current is None and self.config_map is not None:
+            if self.current is None and self.config_map is not None and self.last_valid is not None:
                 self.current = self.last_valid
+                fields = {"copy": installed_names.LAST_POLICY, "errors": list(map(str, result.errors))}
+                _LOG.warning("the policy is invalid; the last valid one is in force", extra={"fields": fields})
         else:
             self.current, self.valid, self.errors = result, True, ()
         for callback in self._callbacks:

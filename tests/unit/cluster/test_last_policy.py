@@ -57,31 +57,40 @@ async def start(cluster: ApiServer, text: str | None) -> policies.PolicyStore:
     return store
 
 
-async def test_a_server_that_starts_with_an_invalid_policy_uses_the_last_valid_one():
+async def test_a_server_that_starts_with_an_invalid_policy_uses_the_last_valid_one_and_logs_that(caplog):
     store = await start(ApiServer(GOOD), BAD)
+    (record,) = caplog.records
+    assert record.message == "the policy is invalid; the last valid one is in force"
+    assert record.fields["copy"] == "railwright-last-policy"
+    assert "f.transport" in record.fields["errors"][0]
     assert store.current.digest == policies.read(GOOD).digest
     assert not store.valid
     assert "f.transport" in str(store.errors[0]), "what is wrong is still told"
     store.upsert(build_config_map(OTHER))
     assert (store.current.digest, store.valid) == (policies.read(OTHER).digest, True)
+    store.upsert(build_config_map(BAD))
+    assert len(caplog.records) == 1, "the copy is used no more"
 
 
 @pytest.mark.parametrize("text", [None, OTHER])
-async def test_the_copy_is_not_used_for_a_policy_that_was_deleted_or_is_valid(text):
+async def test_the_copy_is_not_used_for_a_policy_that_was_deleted_or_is_valid(text, caplog):
     store = await start(ApiServer(GOOD), text)
+    assert caplog.records == []
     assert store.current is None if text is None else "g" in store.current.document.fabrics
 
 
 @pytest.mark.parametrize(
-    "cluster", [ApiServer(), ApiServer(BAD), ApiServer(GOOD, refused=(404,)), ApiServer(GOOD, refused=(403,))]
+    "cluster", [ApiServer(), ApiServer(BAD), ApiServer(GOOD, refused=(404,)), ApiServer(GOOD, refused=(403,) * 99)]
 )
-async def test_without_a_valid_copy_that_can_be_read_no_policy_is_in_force(cluster):
+async def test_without_a_valid_copy_that_can_be_read_no_policy_is_in_force(cluster, monkeypatch):
+    monkeypatch.setattr(last_policy, "_READ_AGAIN_SECONDS", 0.0)
     assert (await start(cluster, BAD)).current is None
 
 
-async def test_the_copy_is_read_again_until_the_api_server_answers(monkeypatch):
+@pytest.mark.parametrize("refused", [(503, 429), (503, 503, 503, 503, 503, 403, 403)], ids=["busy", "starts"])
+async def test_the_copy_is_read_again_until_the_api_server_answers_and_has_read_its_roles(refused, monkeypatch):
     monkeypatch.setattr(last_policy, "_READ_AGAIN_SECONDS", 0.0)
-    assert (await start(ApiServer(GOOD, refused=(503, 429)), BAD)).current is not None
+    assert (await start(ApiServer(GOOD, refused=refused), BAD)).current is not None
 
 
 class Poster:
