@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _find_context(arguments: argparse.Namespace, files: Sequence[linted_files.File]) -> _Context:
     """Return what is known of the cluster. With --policy and --local, no cluster is read.
 
-    Raises UnreadableError if options name a cluster whose policy cannot be read.
+    Raises UnreadableError if options name a cluster that cannot be used.
     """
     if arguments.policy or arguments.local:
         if options.names_cluster(arguments):
@@ -89,8 +89,8 @@ def _find_context(arguments: argparse.Namespace, files: Sequence[linted_files.Fi
         ask = functools.partial(_read_cluster, namespaces - opt_in.ALWAYS_EXCLUDED)
         try:
             return cluster_access.run(arguments, ask, call_seconds=_SECONDS)
-        except output.UnreadableError as error:  # its text names --policy
-            cause = str(error)
+        except output.UnreadableError as error:  # no policy, an invalid one, or no right to read it
+            return _Context(notes=[f"{_NOT_CHECKED}: {error}"])  # the text of the error names --policy
         except errors.ClusterError as error:
             cause = f"{output.escape_controls(error.sentence)}. Or {_FROM_FILE}"
     else:

@@ -56,20 +56,23 @@ async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocum
     """Return warnings about each policy: missing objects in the cluster, and removed fabrics that are in use."""
     from webhook import policy_validation, state
 
-    known = state.State()
+    known, nodes = state.State(), list[Any]()
     sinks = ((resources.NODES, known.nodes), (resources.NADS, known.networks), (resources.NADS, known.subnets))
     for kind, sink in (*sinks, (resources.NAMESPACES, known.namespaces)):
         try:
-            sink.replace(await watch_wire.list_objects(client, kind.path, kind.view))
+            listed = await watch_wire.list_objects(client, kind.path, kind.view)
         except errors.ApiError as error:
             if error.status != 404 or not kind.optional:
                 raise
-            sink.replace([])
+            listed = []
+        sink.replace(listed)
+        nodes = listed if kind is resources.NODES else nodes
+    cluster = known.cluster._replace(node_labels={key for node in nodes for key in node.metadata.labels})
     current = await policy_sources.find(client)
     compared = []
     may_read_templates = await _may_read_templates(client) if any(d.needs_claim_templates for d in documents) else True
     for document in documents:
-        found = list(shortcomings.find(document, known.cluster))
+        found = list(shortcomings.find(document, cluster))
         lost = fabric_users.list_lost(current.document, document) if isinstance(current, model.Policy) else ()
         if lost:
             users = fabric_users.Users(

@@ -334,6 +334,16 @@ async def test_lint_says_that_the_webhooks_are_gone_while_the_policy_remains(run
     assert "railwright: the policy is there, but railwright's webhooks are not, so " in err
 
 
+@pytest.mark.parametrize("is_given", [True, False])
+async def test_lint_without_the_right_to_read_the_policy_applies_the_rules_that_need_no_fabric(run, is_given):
+    env = [{"name": "NCCL_IB_TIMEOUT", "value": "99"}]
+    pod = {**POD, "spec": {"containers": [{**POD["spec"]["containers"][0], "env": env}]}}
+    path = "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
+    code, out, err = await run(refuse(403, ""), pod, "lint", objects={path: api_stub.status(403)}, is_given=is_given)
+    assert (code, "error N09 NCCL_IB_TIMEOUT=99: " in out) == (1, True)
+    assert err.startswith("railwright: rules that need the fabric were not checked: you may not get configmaps/")
+
+
 async def test_lint_prints_each_error_of_an_invalid_policy_in_a_line_of_its_own(run):
     invalid = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: x, rails: 1}}\n"
     _, _, err = await run(refuse(403, ""), POD, "lint", policy=invalid, is_given=False)

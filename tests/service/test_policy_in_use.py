@@ -134,3 +134,16 @@ async def test_validate_asks_whether_the_webhook_may_read_claim_templates(cluste
     cluster.asked.clear()
     await run("policy", "validate", "--from-cluster", str(file))
     assert reviews not in cluster.asked
+
+
+@pytest.mark.parametrize("key", ["example.com/leaf", "example.com/leef"])
+async def test_validate_names_domains_that_no_node_is_labelled_with(cluster, run, tmp_path, key):
+    labels = {"example.com/leaf": "a", "example.com/spine": "b"}
+    node = {"metadata": {"name": "n", "labels": labels}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": [node]}
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY.format("").replace("domains: [c]", f"domains: [{key}, example.com/spine]"))
+    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
+    assert (code, err) == (0, "")
+    missing = "DomainsNotLabelled: fabrics.roce.placement: no node has label example.com/leef, so it groups no nodes; "
+    assert (missing in out, "DomainsNotLabelled" in out) == (key == "example.com/leef",) * 2
