@@ -59,6 +59,19 @@ def change_claims(*changes):
     return change
 
 
+def rename_networks(prefix):
+    """Let the policy name networks that do not exist."""
+    return lambda trees: [edit_policy(f"prod/rail{k}, ", f"{prefix}{k}, ")(trees) for k in (0, 1)]
+
+
+def share_devices(trees):
+    """Give fabric ib /dev/infiniband instead of device pools, and half of the GPUs that nodes have."""
+    for rail in (0, 1):
+        edit_policy(f"{{name: rail{rail}, resource: nvidia.com/mlx5_{rail}}}", f"{{name: rail{rail}}}")(trees)
+    keys = "mounts: {devInfiniband: true}\n    gpusPerNode: 4"
+    edit_policy("transport: infiniband", f"transport: infiniband\n    {keys}")(trees)
+
+
 def set_roots(root):
     """Give all GPUs one PCIe root."""
 
@@ -311,7 +324,9 @@ BREAKS = {
     "no GPUs": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
                 "accelerators", "warn", "none of 3 nodes"),
     "no network": (drop("networks", "rail1"), "rail-networks", "fail",
-                   "NetworkAttachmentDefinition prod/rail1 does not exist"),
+                   "rail1: prod/rail1: pods are rejected"),
+    "no networks of a long name": (rename_networks("of-the-training-platform/lan"), "rail-networks", "fail",
+                                   "rail0: of-the-training-platform/lan0, rail1: of-the-training-platform/lan1: pods"),
     "no json": (put("networks", "rail0", "{", "spec", "config"), "rail-networks", "fail", "prod/rail0"),
     "another pool": (put("networks", "rail0", {names.NAD_RESOURCE_NAME: "intel.com/x"}, "metadata", "annotations"),
                      "rail-networks", "fail", "intel.com/x"),

@@ -60,7 +60,9 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
     secret, name = snapshot.find(f"{server}-secret"), snapshots.SECRETS[server]
     pair = secret.read_pair() if secret else None
     if pair is None:
-        return fail(f"Secret {name} does not exist in namespace {NAMESPACE}, or is empty", _WAIT + _ROTATE)
+        return fail(
+            f"Secret {name} does not exist in namespace {NAMESPACE}, or lacks tls.crt or tls.key", _WAIT + _ROTATE
+        )
     certificate = pki.load_certificate(pair)
     if certificate is None:
         return fail(

@@ -110,16 +110,25 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """
     named = {rail.network_key for rail in fabric.rails if rail.network_key}
     require(named, "no rail has a network")
+    networks = snapshot.get_all("networks")
+    absent = named - {network.metadata.key for network in networks}
+    # NETWORK_MISSING has room for one short name, because the length of admission's warnings is limited
+    if missing := [f"{rail.name}: {rail.network}" for rail in fabric.rails if rail.network_key in absent]:
+        return fail(
+            f"there is no NetworkAttachmentDefinition for {text.join_first(missing, 4)}: pods are rejected",
+            f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {rows.EDIT_POLICY}",
+        )
     found = _find_shortcomings(snapshot, fabric)
-    wrong = [found[code].text for code in (Code.NETWORK_MISSING, Code.RAIL_RESOURCES_DIFFER) if code in found]
+    different, elsewhere = found.get(Code.RAIL_RESOURCES_DIFFER), found.get(Code.ADDRESSES_DIFFER)
+    wrong = [different.text] if different else []
     wrong += [
         f"{network.metadata.namespace}/{network.metadata.name}: {problem}"
-        for network in snapshot.get_all("networks")
+        for network in networks
         if network.metadata.key in named
         if (problem := _find_configuration_problem(network.spec and network.spec.config))
     ]
-    if not wrong and (differing := found.get(Code.ADDRESSES_DIFFER)):
-        return warn(differing.text)
+    if elsewhere and not wrong:
+        return warn(elsewhere.text)
     return assess_problems(wrong, text.format_count(len(named), "network"))
 
 
@@ -160,8 +169,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         return fail(absent.message)
     if unbound := found.get(Code.RAIL_WITHOUT_RESOURCE):
         return warn(unbound.text, rows.EDIT_POLICY)
-    pools = require(_list_pools(fabric), "no rail has a device pool")
-    counts = [sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools]
+    pools = _list_pools(fabric)
     others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
     accelerated = [node for node in _list_accelerated(snapshot) if _has_any(node, pools) or not _has_any(node, others)]
     missing = [
@@ -177,6 +185,8 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         )
     if differing := found.get(Code.GPUS_EXCEED_NODE):
         return warn(differing.text, rows.EDIT_POLICY)
+    require(pools, "no rail has a device pool")
+    counts = [sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools]
     fewest, most = min(counts), max(counts)
     number = fewest if fewest == most else f"{fewest} to {most}"
     return ok(f"on {number} of {text.format_count(len(nodes), 'node')}")

@@ -23,6 +23,7 @@ from broken_installations import (
     put,
     replace_in,
     run_checks,
+    share_devices,
 )
 from installations import NOW
 
@@ -206,6 +207,7 @@ OUTCOMES = [
     (edit_policy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
      "admission-policy", "warn", "amd.com/gpu"),
     (drop("deployments", EXTENDER), "replicas", "skip", "gangs are placed without railwright"),
+    (share_devices, "rail-offered", "warn", "gpusPerNode: 4, but nodes have 8 of nvidia.com/gpu"),
     (installations.add_claims, "claim-devices", "ok",
      "3 nodes, 2 rails, paired by resource.kubernetes.io/pcieRoot"),
     (lambda trees: trees["pods"].append(
@@ -295,8 +297,12 @@ def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_sk
     forbidden = {f"{server}-secret": "you may not get secrets" for server in (WEBHOOK, EXTENDER)}
     for source in forbidden:
         trees[source].clear()
-    by_check = {result.check: result for result in assess_trees(trees, unread=forbidden)}
-    assert by_check["certificates"].state is rows.State.SKIP
+    results = assess_trees(trees, unread=forbidden)
+    by_check = {result.check: result for result in results}
+    skipped = {
+        result.subject for result in results if (result.check, result.state) == ("certificates", rows.State.SKIP)
+    }
+    assert skipped == {WEBHOOK, EXTENDER}
     assert (by_check["ca-bundle"].state, by_check["ca-bundle"].unread) == (rows.State.SKIP, True)
     assert by_check["ca-bundle"].detail == "you may not get secrets"
     find_hook(trees, "pods.railwright.io")["clientConfig"]["caBundle"] = "eA=="
@@ -472,6 +478,14 @@ def test_mode_warn_is_reported_and_its_pods_do_not_count_as_missed(mode, action,
     assert {check: result.state for check, result in problems.items()} == expected
     if action == "Deny":
         assert "Until then let opted-in pods pass" in problems["admission-policy"].hint
+
+
+def test_a_secret_without_its_key_is_told_from_an_absent_one():
+    trees = installations.healthy()
+    trees[f"{EXTENDER}-secret"][0]["data"].pop("tls.key")
+    [result] = [result for result in assess_trees(trees) if result.state is rows.State.FAIL]
+    assert (result.check, result.subject) == ("certificates", EXTENDER)
+    assert result.detail.endswith("or lacks tls.crt or tls.key")
 
 
 def test_a_server_that_is_not_ready_skips_only_the_rows_that_wait_for_it():
