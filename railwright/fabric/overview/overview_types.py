@@ -22,7 +22,8 @@ STATES = {
     STARTING: "Some of its pods have nodes, or some do not exist yet.",
     PLACED: "All of its pods have nodes, and no better placement is possible now.",
     SPREAD: "All of its pods have nodes. A placement on fewer leaves, or with more bandwidth, is possible now.",
-    NEVER: "It would not fit even if no other pod ran on the nodes that it may use. Waiting does not help.",
+    NEVER: "It would not fit even if no other pod ran on the nodes that it may use now. Waiting helps only if nodes are "
+    "added, as by an autoscaler, or become usable.",
 }
 """The states of a gang, the same for commands, `/explain`, the dashboard, Events and metrics, and what they mean."""
 
