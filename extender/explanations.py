@@ -30,5 +30,5 @@ def explain(key: str, assessor: gang_assessment.Assessor) -> overview_types.Expl
         devices=pod_usage.list_held_rails(request.fabric, pod, assessor.cluster),
         gang=assessor.describe(members, assessor.assess(members)),
         candidate_nodes=len(request.nodes),
-        nodes=sorted(rows, key=lambda row: (row.rejection is not None, -row.score, row.node)),
+        nodes=sorted(rows, key=lambda row: (row.reason is not None, row.rejection is not None, -row.score, row.node)),
     )

@@ -22,8 +22,8 @@ STATES = {
     STARTING: "Some of its pods have nodes, or some do not exist yet.",
     PLACED: "All of its pods have nodes, and no better placement is possible now.",
     SPREAD: "All of its pods have nodes. A placement on fewer leaves, or with more bandwidth, is possible now.",
-    NEVER: "It would not fit even if no other pod ran on the nodes that it may use now. Waiting helps only if nodes are "
-    "added, as by an autoscaler, or become usable.",
+    NEVER: "It would not fit even if no other pod ran on the nodes that it may use now. Waiting helps only if nodes "
+    "are added, as by an autoscaler, or become usable.",
 }
 """The states of a gang, the same for commands, `/explain`, the dashboard, Events and metrics, and what they mean."""
 
@@ -125,7 +125,7 @@ class Explanation(msgspec.Struct, frozen=True):
     needs: Sequence[str] = ()
     devices: Sequence[pod_usage.HeldRail] = ()  # of the rails that its claims hold now
     candidate_nodes: int = 0
-    nodes: Sequence[node_explanation.NodeExplanation] = ()  # some of them, best first, those that are refused last
+    nodes: Sequence[node_explanation.NodeExplanation] = ()  # some of them, best first, those that it may not use last
 
 
 class Overview(msgspec.Struct, frozen=True):

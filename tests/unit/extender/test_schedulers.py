@@ -17,6 +17,7 @@ from extender import decoding, kube_scheduler
 from railwright.fabric import names, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement import decisions
+from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.nodes import score_terms
 
 
@@ -202,6 +203,15 @@ def test_a_node_may_fit_a_pod_with_another_resource_that_only_a_device_class_off
     )
     (row,) = handlers.explain("waiting").nodes
     assert (row.fits, row.reason) == (True, None)
+
+
+def test_nodes_that_the_pod_may_not_use_hide_none_of_those_that_it_waits_for():
+    others = [build_node(f"cpu-{index}", rails_each={}) for index in range(2 * node_explainer.MAX_ROWS)]
+    handlers = Handlers(build_policy(domains=[LEAF]), nodes=[*others, build_node("gpu-0", labels={"pool": "x"})])
+    handlers.pods.upsert(build_pod("holder", on="gpu-0"))
+    handlers.pods.upsert(change_pod(build_pod("waiting"), spec={"node_selector": {"pool": "x"}}))
+    row = handlers.explain("waiting").nodes[0]
+    assert (row.node, row.rails[0].message) == ("gpu-0", "rail0 has 0 of 1 free, 1 needed, held by train/holder")
 
 
 INELIGIBLE = "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity"

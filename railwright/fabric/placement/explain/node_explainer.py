@@ -126,13 +126,19 @@ def explain_nodes(
 ) -> list[node_explanation.NodeExplanation]:
     """Return the explanations of up to MAX_ROWS candidate nodes and up to MAX_ROWS refused ones.
 
-    The node `first` comes first if it is one of them, then those of the target leaf and of the planned leaves.
+    The node `first` comes first if it is one of them, then those of the target leaf and of the planned leaves. Nodes
+    that the pod may not use come last: they may be thousands of another pool.
     """
     view = decision.view
     offered, leaves = view.request.offered, view.index.nodes_by_leaf
     planned_leaves = dict.fromkeys((decision.target_leaf, *decision.plan.leaves))
     names = itertools.chain([first], *[leaves.get(leaf, ()) for leaf in planned_leaves if leaf], view.request.nodes)
-    chosen = dict.fromkeys(itertools.islice(dict.fromkeys(filter(offered.__contains__, names)), MAX_ROWS))
+    candidates = list(dict.fromkeys(filter(offered.__contains__, names)))
+    is_excluded = {
+        name: node_class is not None and not node_class.facts.eligible and name != first
+        for name, node_class in zip(candidates, view.find_classes(candidates), strict=True)
+    }
+    chosen = dict.fromkeys(sorted(candidates, key=is_excluded.__getitem__)[:MAX_ROWS])
     chosen |= dict.fromkeys(itertools.islice(refusals, MAX_ROWS))
     scores = decision.score(list(chosen))
     uncounted = list_uncounted(view.request.requests, cluster)
