@@ -109,7 +109,8 @@ async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> 
             if not formats.is_document(arguments.output):
                 output.print_change(f"{result.action}: {result.reason}")
         elif result.soon:
-            await asyncio.sleep(_POLL_SECONDS)
+            with output.show_progress(f"waiting until {result.until:%H:%M:%S} UTC: {result.reason}"):
+                await asyncio.sleep(_POLL_SECONDS)
         else:
             return _report_rotation(arguments, steps, result, active_rotator.state)
 

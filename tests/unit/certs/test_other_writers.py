@@ -5,6 +5,7 @@ import asyncio
 import base64
 import datetime as dt
 import json
+import re
 import time
 
 import msgspec
@@ -13,6 +14,7 @@ from cryptography import x509
 
 from certs import installation, inventory, rotation, schedules
 from railwright.cli import certificate_watching as watching
+from railwright.cli import certificates, dispatch, output
 from railwright.cluster import errors, installed_names
 
 NAMESPACE = "railwright-system"
@@ -201,6 +203,18 @@ def test_a_step_that_is_made_again_after_a_while_does_not_repeat():
     publish, renew = (rotation.Step(action, "because") for action in (rotation.Action.PUBLISH, rotation.Action.RENEW))
     made = [(publish, 0), (renew, 1), (publish, 5), (publish, 10), (publish, 700), (renew, 701)]
     assert [repeats.count(step, now) for step, now in made] == [0, 0, 1, 2, 0, 0]
+
+
+async def test_a_single_run_shows_on_a_terminal_until_when_it_waits_and_why(monkeypatch, capsys):
+    arguments = dispatch.build_parser(["certs"]).parse(["certs", "rotate", "--propagation=2s"])[1]
+    cluster = Cluster()
+    await Site(cluster).settle()
+    cluster.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/railwright-ca", {"metadata": {}, "data": {}})
+    monkeypatch.setattr(output, "is_animated", lambda _stream=None: True)
+    assert await certificates.rotate_once(arguments, cluster) == output.OK
+    out, err = capsys.readouterr()
+    assert [line.partition(":")[0] for line in out.splitlines()][:3] == ["bootstrap", "publish", "activate"]
+    assert re.search(r"waiting until \d\d:\d\d:\d\d UTC: the stored state needs time to reach every server", err)
 
 
 def read_secrets(cluster: Cluster) -> dict[str, dict]:
