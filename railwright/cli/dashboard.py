@@ -6,6 +6,7 @@ Listens on loopback only, because everyone who can connect has the user's view o
 import argparse
 import asyncio
 import contextlib
+import functools
 import logging
 import pathlib
 import sys
@@ -20,6 +21,8 @@ from railwright.cluster import sources
 from railwright.dashboard import application
 from railwright.fabric.overview import overview_builder
 from railwright.serving import ports, settings
+
+_POLL_SECONDS = 1.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,7 +73,17 @@ async def open_view(arguments: argparse.Namespace, client: clients.Client | None
     origin.store.subscribe(lambda store: state.apply_policy(store.current))
     builder = overview_builder.OverviewBuilder(state.cluster, lambda: origin.store.current, state.pools)
     feed = application.Feed(builder, source=source, list_problems=origin.list_problems)
-    return View(feed, origin.tasks)
+    return View(feed, (*origin.tasks, functools.partial(_report, origin)))
+
+
+async def _report(origin: sources.Sources) -> None:
+    """Print when the cluster becomes unreadable and readable again."""
+    reported = ""
+    while True:
+        if (outage := origin.find_outage()) != reported:
+            reported = outage
+            output.print_note(outage or "the cluster answers again")
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:

@@ -4,10 +4,12 @@ import asyncio
 import base64
 
 import aiohttp
+import api_stub
 import dashboard_servers
 import placing
 import pytest
 import pytest_asyncio
+import reserved_ports
 import varied_clusters
 from dashboard_servers import find
 
@@ -191,6 +193,13 @@ async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
     (problem,) = seen["problems"]
     assert "you may not list nodes -A (403 Forbidden: no); ask an administrator" in problem
     assert find(seen, "fabrics", "roce")["nodes"] == 0
+
+
+async def test_a_cluster_that_cannot_be_reached_is_also_named_in_the_terminal(tmp_path):
+    with reserved_ports.reserve() as port:
+        command = ("dashboard", "--kubeconfig", api_stub.kubeconfig(tmp_path, port))
+        async with dashboard_servers.started("railwright: ", *command, out="stderr") as first_word:
+            assert first_word == "cannot"  # cannot reach http://127.0.0.1:PORT: connection refused; check ...
 
 
 # --- readers ------------------------------------------------------------------------------------------------------
