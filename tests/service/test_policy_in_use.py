@@ -136,7 +136,7 @@ async def test_validate_asks_whether_the_webhook_may_read_claim_templates(cluste
     assert reviews not in cluster.asked
 
 
-@pytest.mark.parametrize("key", ["example.com/leaf", "example.com/leef"])
+@pytest.mark.parametrize("key", ["example.com/leaf", "example.com/leef", "hypernode/level-1"])
 async def test_validate_names_domains_that_no_node_is_labelled_with(cluster, run, tmp_path, key):
     labels = {"example.com/leaf": "a", "example.com/spine": "b"}
     node = {"metadata": {"name": "n", "labels": labels}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}

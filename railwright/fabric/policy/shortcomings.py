@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from railwright.fabric import text, topology
+from railwright.fabric import hypernodes, text, topology
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -137,10 +137,9 @@ def _check_addresses(path: str, fabric: model.Fabric, subnets: Subnets) -> Itera
 def _check_domains(path: str, fabric: model.Fabric, node_labels: Collection[str]) -> Iterator[reasons.Reason]:
     """Yield a reason for labels of domains that no node has. Of a preset, nodes may lack all but the closest."""
     placement, rails = fabric.placement, [rail.name for rail in fabric.rails]
-    if placement.preset == "volcano" and not placement.domains:
-        return  # its domains are HyperNodes
     keys = placement.domains or presets.list_domain_keys(placement)[:1]
-    if missing := [key for key in keys if not set(topology.expand_rails(key, rails)) & set(node_labels)]:
+    labels = [key for key in keys if not hypernodes.are_among((key,))]
+    if missing := [key for key in labels if not set(topology.expand_rails(key, rails)) & set(node_labels)]:
         yield reasons.Reason(
             AdmissionCode.DOMAINS_NOT_LABELLED,
             f"{path}placement: no node has label {text.join_fitting(missing)}, so it groups no nodes",
