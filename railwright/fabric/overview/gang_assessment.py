@@ -177,6 +177,10 @@ class Assessor:
             request = self._ignore_mixed_selectors(gang, request)
             if gang.placed < len(gang.members):
                 assessment = _assess_waiting(gang, request, self.engine)
+                if assessment.state == overview_types.NEVER and gang.size > len(gang.members):
+                    # pods that do not exist yet, as the workers of a leader, may select other nodes
+                    request = msgspec.structs.replace(request, is_filtered=True)
+                    assessment = _assess_waiting(gang, request, self.engine)
             else:
                 assessment = _assess_placed(gang, request, self.engine, self.cluster)
         missing, mixture = _describe_missing_pods(gang), self.describe_mixture(gang.key)

@@ -198,6 +198,14 @@ def test_a_gang_whose_pods_select_different_nodes_is_assessed_by_all_nodes():
     assert Cluster(nodes, pin("a-0", "a-1")).gang().state == overview_types.PLACED
 
 
+def test_a_leader_that_selects_one_node_does_not_make_its_gang_never_fit_before_its_workers_exist():
+    nodes = [*placing.build_leaves(a=2), placing.build_node("b-0", "b", labels={"pool": "x"})]
+    leader = placing.change_pod(placing.build_pod("g-0", group="g"), spec={"node_selector": {"pool": "x"}})
+    other = placing.build_pod("other", on="b-0")
+    assert Cluster(nodes, [leader, other], {"train/g": 3}).gang().state == overview_types.WAITING
+    assert Cluster(nodes, [leader, other], {"train/g": 4}).gang().state == overview_types.NEVER
+
+
 def test_a_placed_gang_is_not_called_spread_for_nodes_that_its_node_selector_excludes():
     nodes = [*placing.build_leaves(a=2), *(placing.build_node(f"{x}-0", x, labels={"pool": "x"}) for x in "bc")]
     members = [placing.change_pod(pod, spec={"node_selector": {"pool": "x"}}) for pod in gang("b-0", "c-0")]
