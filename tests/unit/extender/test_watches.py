@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from extender import state as states
-from railwright.cluster import snapshots
+from railwright.cluster import installed_names, snapshots
 from railwright.fabric import hypernodes
 from railwright.fabric.workloads import membership
 
@@ -101,6 +101,14 @@ def test_the_role_lets_the_extender_list_and_watch_all_that_it_watches():
         for resource in rule["resources"]
     }
     assert {place(kind.path) for kind in kinds()} <= allowed
+
+
+def test_the_role_for_the_dashboard_reads_the_policy_and_the_last_valid_one():
+    documents = yaml.safe_load_all(ROLES.with_name("user-rbac.yaml").read_text())
+    [role] = [document for document in documents if document["metadata"]["name"] == "railwright-cluster-view"]
+    [rule] = [rule for rule in role["rules"] if rule["resources"] == ["configmaps"]]
+    assert "get" in rule["verbs"]
+    assert set(rule["resourceNames"]) == {installed_names.POLICY, installed_names.LAST_POLICY}
 
 
 def test_a_kind_without_its_crd_does_not_keep_the_extender_from_being_ready():
