@@ -165,12 +165,13 @@ class Stored(views.View, frozen=True):
     """A workload of any kind."""
 
     metadata: views.ObjectMeta
-    status: _Status = _Status()
+    status: _Status | None = None
 
     @property
     def has_finished(self) -> bool:
         """True for a job that has ended."""
-        return any(item.type in _FINISHED and item.status == "True" for item in self.status.conditions or ())
+        conditions = (self.status and self.status.conditions) or ()
+        return any(item.type in _FINISHED and item.status == "True" for item in conditions)
 
 
 class SkipError(Exception):

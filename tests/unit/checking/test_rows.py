@@ -593,7 +593,7 @@ def test_a_rejection_is_not_reported_once_its_owner_has_a_newer_pod(created, sta
     trees = installations.healthy()
     rejected = installations.NOW - dt.timedelta(seconds=600)
     owner = {"kind": "Job", "name": "llm"}
-    trees["jobs.v1.batch"].append(installations.build_workload("Job", "llm", {}))
+    trees["jobs.v1.batch"].append(installations.build_workload("Job", "llm", {}) | {"status": None})
     involved = {**owner, "apiVersion": "batch/v1", "namespace": "train"}
     stamp = f"{rejected:%Y-%m-%dT%H:%M:%SZ}"
     trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
