@@ -390,7 +390,8 @@ def _assess_waiting(
         state = overview_types.NEVER if diagnosis.never_fits else gang.state
         return overview_types.Assessment(state=state, min_leaves=diagnosis.min_leaves, why=diagnosis.why)
     where = f", on {_format_leaves(plan.leaves)}" if decision.has_domains else ""
-    message = f"the {decision.gang.unplaced} that remain fit now{where}; the scheduler has not placed them"
+    selected = ", if their node selectors allow it" if request.is_filtered else ""  # then all nodes count
+    message = f"the {decision.gang.unplaced} that remain fit now{where}{selected}; the scheduler has not placed them"
     why = (reason.Reason(PlacementCode.FITS_NOW, message), *diagnosis.why)
     if not decision.has_domains:
         return overview_types.Assessment(state=gang.state, why=why)

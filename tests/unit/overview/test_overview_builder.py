@@ -194,6 +194,7 @@ def test_a_gang_whose_pods_select_different_nodes_is_assessed_by_all_nodes():
 
     waiting = Cluster(nodes, pin("", "")).gang()
     assert (waiting.state, waiting.why[0].code, waiting.best) == (overview_types.WAITING, "FitsNow", 1.0)
+    assert ", if their node selectors allow it; " in waiting.why[0].message
     assert Cluster(nodes, pin("a-0", "")).gang().why[0].code == "FitsNow"
     assert Cluster(nodes, pin("a-0", "a-1")).gang().state == overview_types.PLACED
 
