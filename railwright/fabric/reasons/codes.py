@@ -77,8 +77,8 @@ class PlacementCode(ReasonCode):
     )
     CAPACITY_NEVER = (
         "CapacityNever",
-        "The gang does not fit even if no other pod runs, so waiting does not help.",
-        "Reduce the gang or its requests, or add nodes; uncordon nodes that are to be used.",
+        "The gang does not fit the present nodes that it may use, even if no other pod runs.",
+        "Reduce the gang or its requests, correct its node selector, add or uncordon nodes, or wait for an autoscaler.",
     )
     CAPACITY_INSUFFICIENT = (
         "CapacityInsufficient",
@@ -129,7 +129,7 @@ class PlacementCode(ReasonCode):
     )
     FITS_NOW = (
         "FitsNow",
-        "How many nodes could run one of the gang's pods now, or that all remaining pods fit.",
+        "All pods that remain fit now.",
         "Wait, or check the scheduler and its queue.",
     )
     BETTER_PLAN = (
