@@ -110,13 +110,17 @@ class Watcher:
         self._checks.add("rotation", self._find_rotation_problem)
 
     async def run(self, listen: settings.Address) -> int:
-        """Rotate and answer probes until SIGTERM or SIGINT. Return the exit code."""
+        """Rotate and answer probes until SIGTERM or SIGINT, or until a task fails. Return the exit code."""
 
         def announce(address: settings.Address) -> None:
             print(f"ops listening on {address}", file=sys.stderr, flush=True)
 
         app = self._checks.build_application(lambda: exposition.generate_latest(self._gauges.registry))
-        await ports.serve(listen, app, (self._rotate, self._events.run), announce)
+        try:
+            await ports.serve(listen, app, (self._rotate, self._events.run), announce)
+        except ExceptionGroup as failed:
+            _LOG.critical("a task failed, so this process ends", exc_info=failed)
+            return output.FINDINGS
         return output.OK
 
     async def _rotate(self) -> None:

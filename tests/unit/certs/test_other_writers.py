@@ -16,6 +16,7 @@ from certs import installation, inventory, rotation, schedules
 from railwright.cli import certificate_watching as watching
 from railwright.cli import certificates, dispatch, output
 from railwright.cluster import errors, installed_names
+from railwright.serving import settings
 
 NAMESPACE = "railwright-system"
 SPECS = inventory.list_specs(NAMESPACE, more=(), clients=False)
@@ -203,6 +204,21 @@ def test_a_step_that_is_made_again_after_a_while_does_not_repeat():
     publish, renew = (rotation.Step(action, "because") for action in (rotation.Action.PUBLISH, rotation.Action.RENEW))
     made = [(publish, 0), (renew, 1), (publish, 5), (publish, 10), (publish, 700), (renew, 701)]
     assert [repeats.count(step, now) for step, now in made] == [0, 0, 1, 2, 0, 0]
+
+
+async def test_a_failure_of_the_rotator_itself_is_logged_and_ends_the_process_with_1(monkeypatch, caplog):
+    rotator = Site().rotator
+
+    async def fail():
+        raise ValueError("unforeseen")
+
+    monkeypatch.setattr(rotator, "step", fail)
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", lambda *_: None)  # those of the test run stay
+    watcher = watching.Watcher(argparse.Namespace(every=dt.timedelta(seconds=3)), Cluster(), rotator)
+    assert await watcher.run(settings.Address("127.0.0.1", 0)) == 1
+    (record,) = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert record.message == "a task failed, so this process ends"
+    assert "unforeseen" in record.exc_text
 
 
 async def test_a_single_run_shows_on_a_terminal_until_when_it_waits_and_why(monkeypatch, capsys):
