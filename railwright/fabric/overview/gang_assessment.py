@@ -177,8 +177,11 @@ class Assessor:
             request = self._ignore_mixed_selectors(gang, request)
             if gang.placed < len(gang.members):
                 assessment = _assess_waiting(gang, request, self.engine)
-                if assessment.state == overview_types.NEVER and gang.size > len(gang.members):
-                    # pods that do not exist yet, as the workers of a leader, may select other nodes
+                unselected = self.engine.get_index(request).unselected
+                is_incomplete = gang.size > len(gang.members) or len(unselected) == len(self.cluster.nodes)
+                if assessment.state == overview_types.NEVER and is_incomplete:
+                    # pods that do not exist yet, as the workers of a leader, may select other nodes, and an autoscaler
+                    # may add nodes to a pool that has none
                     request = msgspec.structs.replace(request, is_filtered=True)
                     assessment = _assess_waiting(gang, request, self.engine)
             else:

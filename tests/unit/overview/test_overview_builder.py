@@ -207,6 +207,14 @@ def test_a_leader_that_selects_one_node_does_not_make_its_gang_never_fit_before_
     assert Cluster(nodes, [leader, other], {"train/g": 4}).gang().state == overview_types.NEVER
 
 
+def test_a_gang_waits_while_no_node_has_the_labels_that_it_selects():
+    """An autoscaler adds nodes to a pool that has none."""
+    members = [placing.change_pod(pod, spec={"node_selector": {"pool": "x"}}) for pod in gang("", "")]
+    waiting = Cluster(placing.build_leaves(a=2), members).gang()
+    assert waiting.state == overview_types.WAITING
+    assert ", if their node selectors allow it; " in waiting.why[0].message
+
+
 def test_a_placed_gang_is_not_called_spread_for_nodes_that_its_node_selector_excludes():
     nodes = [*placing.build_leaves(a=2), *(placing.build_node(f"{x}-0", x, labels={"pool": "x"}) for x in "bc")]
     members = [placing.change_pod(pod, spec={"node_selector": {"pool": "x"}}) for pod in gang("b-0", "c-0")]
