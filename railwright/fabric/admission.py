@@ -11,6 +11,8 @@ from railwright.fabric import intent, names, views
 from railwright.fabric.injection import facts, template_plan, templates
 from railwright.fabric.injection import plan as injection
 from railwright.fabric.lint import engine, rank_contexts, rule_types
+from railwright.fabric.lint.rules import device_lists
+from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -104,8 +106,8 @@ def _lint(
         return _TOO_LARGE
     job = rank_contexts.JobContext(use=use, networks=networks, limited=True)
     warnings: dict[str, reason.Reason] = {}  # by line, because containers may share a name
-    planned: set[tuple[str, str | None]] = {(setting.name, setting.value) for setting in injected.settings}
     try:
+        planned = _list_right(injected, use)
         for index in injected.targets:
             container = pod.spec.containers[index]
             if not engine.may_report(container, planned):
@@ -127,6 +129,21 @@ def _lint(
         message = f"railwright could not lint this pod ({type(error).__name__}); nothing else is affected"
         return (reason.Reason(AdmissionCode.LINT_FAILED, message),)
     return tuple(warnings.values())
+
+
+def _list_right(injected: injection.Injection, use: rank_contexts.FabricUse) -> set[tuple[str, str | None]]:
+    """Return names and values of a plan's variables, or none of them if they may name what the pod lacks.
+
+    A pod may lack any interface but eth0, and devices that it gets one by one if its author requests fewer.
+    """
+    fabric, settings = use.fabric, {setting.name: setting.value for setting in injected.settings}
+    if fabric is None:
+        return set()
+    is_certain = fabric.primary_interface == network_selection.CRI_INTERFACE or injected.pod.spec.host_network
+    is_exclusive = rule_types.are_exclusive(fabric.transport, use.resources)
+    if not is_certain or (is_exclusive and not settings.keys().isdisjoint(device_lists.DEVICE_LISTS)):
+        return set()
+    return set(settings.items())
 
 
 def _measure(pod: views.Pod, networks: Sequence[object]) -> int:

@@ -24,7 +24,7 @@ def _find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
 def may_report(container: views.Container, planned: AbstractSet[tuple[str, str | None]]) -> bool:
     """True if some rule may report a variable of a container; `planned` are names and values that its plan gives it.
 
-    A plan's own values are right, so without others only a variable that is missing can be reported.
+    Those have to be right: without others, only a variable that is missing can be reported.
     """
     settings = [(entry.name, entry.value) for entry in container.env if entry.name.startswith(commands.RELEVANT)]
     return (

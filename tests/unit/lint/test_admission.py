@@ -111,6 +111,16 @@ def test_a_variable_that_is_missing_is_reported_if_the_author_sets_none(keys, im
     assert [warning.partition(",")[0] for warning in warnings] == expected
 
 
+def test_a_plans_own_value_is_reported_if_the_pod_lacks_what_it_names():
+    absent = list_warnings(admitting.pod(), admitting.fabric("    primaryInterface: bond0\n"))
+    assert "N17: container c: NCCL_SOCKET_IFNAME==bond0: selects no interface of the pod" in absent[0]
+    rails = "[{name: rail0, device: mlx5_0, resource: a.b/vf}, {name: rail1, device: mlx5_1, resource: a.b/vf}]"
+    tree = admitting.pod(admitting.gpus(8), annotations={"railwright.io/skip": "devices"})
+    tree["spec"]["containers"][0]["resources"]["limits"]["a.b/vf"] = "1"
+    (few,) = list_warnings(tree, admitting.fabric(rails=rails))
+    assert few.startswith("N14: container c: NCCL_IB_HCA==mlx5_0,mlx5_1: names 2 devices, and the container requests 1")
+
+
 def test_a_value_from_elsewhere_is_not_guessed():
     source = {"name": "NCCL_IB_TIMEOUT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     expanded = {"name": "NCCL_IB_RETRY_CNT", "value": "$(MY_COUNT)"}

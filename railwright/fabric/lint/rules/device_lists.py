@@ -54,7 +54,7 @@ _LISTS: Mapping[str, _List] = {
     _NVSHMEM_LIST: _List("NVSHMEM", effect="NVSHMEM finds no device and fails"),
     _NVSHMEM_MAPPING: _List("NVSHMEM", effect="NVSHMEM finds no device and fails"),
 }
-_DEVICE_LISTS = frozenset(name for name, row in _LISTS.items() if row.is_of_devices)
+DEVICE_LISTS = frozenset(name for name, row in _LISTS.items() if row.is_of_devices)
 # Names of drivers, with which those of RDMA devices begin; other names in a list of UCX are interfaces.
 _DRIVER = re.compile(r"(?:mlx[45]|bnxt_re|ionic|irdma|rocep|roceo|rdmap|erdma|qedr|hns|efa)(?P<rest>.*)", re.DOTALL)
 # How people write the names of drivers' devices, and how they begin: m1x5_0, MLX5-0, mlx50, bnxt_re_0, ionic0
@@ -190,7 +190,7 @@ def check_prefix(setting: Setting, ranks: RankContext) -> Iterator[str]:
             )
 
 
-@rule("N14", Severity.ERROR, settings=_DEVICE_LISTS)
+@rule("N14", Severity.ERROR, settings=DEVICE_LISTS)
 def check_count(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """More devices are named than the pod has.
 
@@ -214,7 +214,7 @@ def check_count(setting: Setting, ranks: RankContext) -> Iterator[str]:
         )
 
 
-@rule("N15", Severity.ERROR, settings=_DEVICE_LISTS)
+@rule("N15", Severity.ERROR, settings=DEVICE_LISTS)
 def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """The list names devices that the nodes do not have.
 
@@ -263,7 +263,7 @@ def describe_look_alike(name: str) -> str:
     return ""
 
 
-@rule("N16", Severity.WARNING, settings=_DEVICE_LISTS)
+@rule("N16", Severity.WARNING, settings=DEVICE_LISTS)
 def check_exact_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """Exact device names for virtual functions.
 
@@ -284,7 +284,7 @@ def check_exact_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
         yield f"names of virtual functions are not known before they are allocated; {fix}"
 
 
-@rule("N61", Severity.WARNING, settings=_DEVICE_LISTS)
+@rule("N61", Severity.WARNING, settings=DEVICE_LISTS)
 def check_left_out(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """A list of devices leaves out rails of the pod, or is not read.
 
@@ -308,7 +308,7 @@ def check_left_out(setting: Setting, ranks: RankContext) -> Iterator[str]:
         )
 
 
-@rule("N72", Severity.WARNING, settings=_DEVICE_LISTS)
+@rule("N72", Severity.WARNING, settings=DEVICE_LISTS)
 def check_override(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """A list of devices overrides what is found in the pod.
 
