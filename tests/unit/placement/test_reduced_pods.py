@@ -3,10 +3,12 @@
 import json
 
 import msgspec
+import placing
 import pytest
 
 from railwright.fabric import names, views
 from railwright.fabric.placement.state import object_info
+from railwright.fabric.workloads import volcano
 
 RECORD = {"fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"]}
 
@@ -35,3 +37,15 @@ def test_only_the_fields_of_a_record_that_placement_reads_are_kept():
 def test_an_unreadable_record_is_stored_without_a_fabric(record):
     stored = reduce(pod("p", record)).metadata.annotations[names.INJECTION]
     assert json.loads(stored) == {"fabric": "", "rails": None}
+
+
+@pytest.mark.parametrize("key", [names.RAILS, names.SEGMENT, volcano.GROUP_ANNOTATION])
+def test_the_annotations_that_placement_reads_are_kept(key):
+    policy = placing.change_fabric(placing.build_policy(), nvlink_segment=4)
+    of = placing.build_pod("g-0", rails=0, annotations={key: "2"})
+
+    def read(from_pod: views.Pod) -> tuple:
+        request = placing.build_request(from_pod, ["n"], policy)
+        return request.rails, request.segment, request.gang
+
+    assert read(reduce(of)) == read(of) != read(placing.build_pod("g-0", rails=0))

@@ -176,6 +176,7 @@ _ANNOTATIONS = (  # that placement reads
     names.FABRIC,
     names.INJECTION,
     names.RAILS,
+    names.SEGMENT,
     *membership.GROUP_ANNOTATIONS,
 )
 
