@@ -20,6 +20,8 @@ from railwright.fabric.reasons.codes import AdmissionCode
 _MAX_CHANGES = 512  # of a pod that is linted: the API server waits, and no real pod gets so many
 _MAX_SIZE = 65536  # characters; linting more would delay the API server, and pods in use have far fewer
 _ENTRY_SIZE = 100  # characters for which an entry of a list counts
+# Variables that can turn off, or contradict, one that is derived
+_SWITCHES = ("NCCL_IB_ADDR_FAMILY", "NCCL_IB_DISABLE", "NCCL_NET_PLUGIN")
 _FIX = "`railwright lint` checks all of it"
 _TOO_LARGE = (reason.Reason(AdmissionCode.LINT_FAILED, "the pod is too large to be linted during admission", fix=_FIX),)
 _TOO_LONG = reason.Reason(
@@ -132,16 +134,18 @@ def _lint(
 
 
 def _list_right(injected: injection.Injection, use: rank_contexts.FabricUse) -> set[tuple[str, str | None]]:
-    """Return names and values of a plan's variables, or none of them if they may name what the pod lacks.
+    """Return names and values of a plan's variables, or none of them if a rule may report one.
 
-    A pod may lack any interface but eth0, and devices that it gets one by one if its author requests fewer.
+    A pod may lack any interface but eth0, and devices that it gets one by one if its author requests fewer. A variable
+    in the policy's `env` may contradict a derived value.
     """
     fabric, settings = use.fabric, {setting.name: setting.value for setting in injected.settings}
     if fabric is None:
         return set()
     is_certain = fabric.primary_interface == network_selection.CRI_INTERFACE or injected.pod.spec.host_network
     is_exclusive = rule_types.are_exclusive(fabric.transport, use.resources)
-    if not is_certain or (is_exclusive and not settings.keys().isdisjoint(device_lists.DEVICE_LISTS)):
+    may_lack_devices = is_exclusive and not settings.keys().isdisjoint(device_lists.DEVICE_LISTS)
+    if not is_certain or may_lack_devices or not fabric.env.keys().isdisjoint(_SWITCHES):
         return set()
     return set(settings.items())
 

@@ -121,6 +121,28 @@ def test_a_plans_own_value_is_reported_if_the_pod_lacks_what_it_names():
     assert few.startswith("N14: container c: NCCL_IB_HCA==mlx5_0,mlx5_1: names 2 devices, and the container requests 1")
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (
+            "    nccl: {addressRange: 10.0.0.0/8}\n    env: {NCCL_IB_ADDR_FAMILY: AF_INET6}\n",
+            "N10: container c: NCCL_IB_ADDR_RANGE=10.0.0.0/8: is not of the family",
+        ),
+        (
+            '    nccl: {forbidTcpFallback: true}\n    env: {NCCL_IB_DISABLE: "1"}\n',
+            "N31: container c: NCCL_NET=IB: with NCCL_IB_DISABLE on there is no such network",
+        ),
+        (
+            "    nccl: {forbidTcpFallback: true, plugin: gIB}\n    env: {NCCL_NET_PLUGIN: none}\n",
+            "N31: container c: NCCL_NET=gIB: is the network of a plugin, and NCCL_NET_PLUGIN=none keeps plugins out",
+        ),
+    ],
+)
+def test_a_derived_value_that_env_of_the_policy_contradicts_is_reported(keys, expected):
+    (warning,) = list_warnings(admitting.pod(), admitting.fabric(keys))
+    assert warning.startswith(expected)
+
+
 def test_a_value_from_elsewhere_is_not_guessed():
     source = {"name": "NCCL_IB_TIMEOUT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     expanded = {"name": "NCCL_IB_RETRY_CNT", "value": "$(MY_COUNT)"}
