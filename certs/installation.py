@@ -145,7 +145,7 @@ def _list_writers(metadata: _Metadata, hooks: Collection[str]) -> tuple[str, ...
 async def read_state(
     client: clients.Client, namespace: str, names: Sequence[str], hosts: Collection[str]
 ) -> ClusterState:
-    """Read the Secrets of `names` (from the inventory) and both configurations. Raises ClusterError."""
+    """Read the Secrets `names` of the inventory, and the webhook configurations of both KINDS. Raises ClusterError."""
     secrets = {
         name: await watch_wire.find_object(client, _build_secret_path(namespace, name), Secret) for name in names
     }

@@ -15,7 +15,7 @@ MAX_NODES = 20_000  # in one request; Kubernetes is tested with 5,000 (kubernete
 MAX_NAME = 253  # characters of a name or UID (k8s.io/apimachinery/pkg/util/validation, DNS1123SubdomainMaxLength)
 _MAX_OBJECT = 3 << 20  # bytes; the API server accepts no larger request (k8s.io/apiserver, MaxRequestBodyBytes)
 _MAX_VALUES = 100_000  # in an object, as sent
-_SEPARATORS = (b",", b"{", b"[")  # there is one before each value of JSON, or none
+_SEPARATORS = (b",", b"{", b"[")  # JSON has at least one for each value, except the first
 _MAX_ANNOTATIONS = 256 << 10  # bytes (k8s.io/apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB)
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from railwright.fabric.workloads import registry, roles
 from webhook import reviews
 
 _MAX_RESPONSES = 256  # a few KiB each; covers the jobs, roles and sizes that start within minutes
-_MAX_NAMES = 4096  # labels, annotations and variables of which it is known whether they are read
-_MAX_NAME = 320  # characters of one; the API server accepts no longer labels and annotations
+_MAX_NAMES = 4096  # stored names of annotations and variables, each with whether plans read it
+_MAX_NAME = 320  # characters of a stored name; the API server accepts no longer keys of annotations
 _MAX_POD = 64 << 10  # bytes of a pod that may have an excerpt; longer ones are not worth the memory
 _ROWS = registry.FRAMEWORKS
 LABELS = frozenset(name for row in _ROWS for name in (*row.roles, *row.role_labels, *row.operator_labels))
@@ -61,7 +61,7 @@ class Read:
 
 
 class _Verdicts(dict[str, bool]):
-    """Whether plans read what has a name. A pod has dozens of names, and most pods of a cluster the same ones."""
+    """Maps the name of an annotation or variable to whether plans read it. Most pods have the same names."""
 
     def __init__(self, is_read: Callable[[str], bool]) -> None:
         super().__init__()

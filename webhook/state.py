@@ -212,7 +212,7 @@ class State:
 
     @property
     def cluster(self) -> shortcomings.Cluster:
-        """What the shortcomings of a policy are searched in."""
+        """Return the networks and nodes that a policy is compared with."""
         return shortcomings.Cluster(self.networks.by_key, self.subnets.by_key, self.nodes.offered, self.nodes.devices)
 
     def build_facts(self, namespace: str) -> facts.ClusterFacts:

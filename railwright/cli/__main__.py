@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"railwright: cannot write the output: {error.strerror}; free disk space", file=sys.stderr)
         return output.UNUSABLE
     except KeyboardInterrupt:
-        if argv is None:  # the process ends: its cleanup removes copies of keys, and ends a credential plugin noisily
+        if argv is None:  # the process ends: its cleanup may print errors when it ends a credential plugin
             output.discard(sys.stderr)
             try:
                 sys.stdout.flush()

@@ -29,9 +29,10 @@ def _configure_explain(parser: Parser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or"
-        " gang/NAME, or KIND/NAME of a workload such as a deployment, for its first pod that waits, or its first one;"
-        " job/NAME finds a job of any kind. KIND NAME is the same as KIND/NAME.",
+        help="Pods and workloads in YAML or JSON: a file, a folder, or - for standard input. Or an object of the"
+        " cluster: pod/NAME, gang/NAME, or KIND/NAME of a workload such as a deployment. Of a gang or workload, the"
+        " first waiting pod is explained, or the first pod if none waits. job/NAME finds a job of any kind. KIND NAME"
+        " is the same as KIND/NAME.",
     )
     options.add_filenames(parser)
     options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: that of the context).")

@@ -134,13 +134,13 @@ async def _explain_absence(client: clients.Client, namespace: str, form: str, na
     if rejections:
         is_own, time, event = max(rejections, key=operator.itemgetter(0, 1))
         owner = f"{event.involved_object.kind} {event.involved_object.name}"
-        found = output.escape_controls(f"Event {event.reason} at {time} of {owner}: {event.message}")
+        message = output.escape_controls(f"Event {event.reason} at {time} of {owner}: {event.message}")
         other = f"if {owner} is another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing"
-        return found if is_own else f"{found}; {output.escape_controls(other)}"
+        return message if is_own else f"{message}; {output.escape_controls(other)}"
     if form != "gang" and await _is_absent(client, namespace, form, last):
         return (
-            f"no workload {last} of a kind that railwright knows exists there. Check the name, or select another "
-            "namespace with -n NAMESPACE"
+            f"the namespace has no workload {last} of any kind that railwright knows. Check the name, or select "
+            "another namespace with -n NAMESPACE"
         )
     return (
         "if its pods were rejected, an Event says why: kubectl get events --field-selector type=Warning -n "

@@ -236,7 +236,7 @@ def check(
 
 
 def _check_conf(path: str, text: str, policy: model.Policy | None, report: Report) -> None:
-    """Check a file for the policy's only or default fabric, because it does not name the fabric it is for."""
+    """Check an nccl.conf file by the policy's only or default fabric, because the file itself names no fabric."""
     use = rank_contexts.FabricUse()
     if policy is not None:
         fabrics = policy.document.fabrics
@@ -369,14 +369,14 @@ def _inject(
     if policy is None:
         return _InjectedTemplate(template, pod, rank_contexts.FabricUse(awaits_correction=is_mislabelled), None)
     document = policy.document
-    known = facts.ClusterFacts(item.namespace, namespace_labels)
+    cluster = facts.ClusterFacts(item.namespace, namespace_labels)
     if created is not None:
         expanded, from_controller = created
-        known = expanded.add_facts(known, document.accelerators)
+        cluster = expanded.add_facts(cluster, document.accelerators)
         labels = {**pod.metadata.labels, **from_controller.metadata.labels}  # also one that the kind does not pass
         metadata = msgspec.structs.replace(from_controller.metadata, labels_or_none=labels)
         pod = msgspec.structs.replace(from_controller, metadata=metadata)
-    outcome = plan.plan(pod, policy, known, item.title)
+    outcome = plan.plan(pod, policy, cluster, item.title)
     if isinstance(outcome, plan.Injection):
         return _InjectedTemplate(template, outcome.pod, admission.find_use(outcome, document), outcome)
     is_refused = isinstance(outcome, plan.Refusal)

@@ -79,7 +79,7 @@ def _find_context(arguments: argparse.Namespace, files: Sequence[linted_files.Fi
     if arguments.policy or arguments.local:
         if options.names_cluster(arguments):
             given = "--policy" if arguments.policy else "--local"
-            raise output.UnreadableError(f"{given} asks no cluster; remove it, or the options for the cluster")
+            raise output.UnreadableError(f"{given} uses no cluster; remove it, or the options for the cluster")
         return _Context(object_files.read_policy(arguments.policy) if arguments.policy else None)
     if arguments.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
         from railwright.cli import cluster_access  # imports the HTTP client, which takes 0.2 s

@@ -188,7 +188,7 @@ def list_paths(arguments: argparse.Namespace) -> list[str]:
 def find_files(arguments: argparse.Namespace, endings: Sequence[str] = MANIFESTS) -> list[str]:
     """Return the files that FILE and -f name; of a folder those with these endings, sorted. `-` is standard input.
 
-    Raises UnreadableError as `list_paths`, and for a folder without any.
+    Raises the same errors as `list_paths`, and UnreadableError for a folder without such files.
     """
     files = [
         path

@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 async def read(client: clients.Client) -> model.Policy | None:
-    """Return the policy of the copy; None without one, or if it is invalid. Waits until the API server answers."""
+    """Return the policy of the copy; None if there is no copy, or an invalid one. Waits for the API server."""
     result: model.Policy | policies.Rejected | None = None
     refusals = 0
     while True:
@@ -37,7 +37,7 @@ async def read(client: clients.Client) -> model.Policy | None:
         except errors.ClusterError as error:
             refusals += error.status == _FORBIDDEN or isinstance(error, errors.ForeignError)
             if refusals == _MOST_REFUSALS:
-                _LOG.warning("the last valid policy is not read", extra={"fields": {"error": str(error)}})
+                _LOG.warning("the last valid policy cannot be read", extra={"fields": {"error": str(error)}})
                 break
             await asyncio.sleep(_READ_AGAIN_SECONDS)
     if isinstance(result, policies.Rejected):
@@ -79,7 +79,7 @@ async def _store(client: clients.Client, policy: views.ConfigMap) -> None:
     are_versions = copied.isdecimal() and version.isdecimal()
     if annotations.get(_UID) == uid and are_versions and int(copied) > int(version):
         fields = {"version": version, "copied": copied, "copy": installed_names.LAST_POLICY}
-        _LOG.info("the copy of the policy is newer and stays", extra={"fields": fields})
+        _LOG.info("the stored copy is newer than this policy and is not replaced", extra={"fields": fields})
         return
     metadata = {"resourceVersion": copy.metadata.resource_version, "annotations": {_VERSION: version, _UID: uid}}
     await client.patch(_PATH, {"metadata": metadata, "data": {names.POLICY_KEY: text}}, _MERGE)

@@ -145,7 +145,7 @@ class PolicyStore:
     def take(self, result: model.Policy | Rejected) -> None:
         """Put a valid policy in force. For a rejected one the last valid policy stays, and `valid` is False.
 
-        That of an earlier process counts only for a policy that exists.
+        Without one in this process, the last valid policy of an earlier process is used, if the policy exists.
         """
         if isinstance(result, Rejected):
             self.valid, self.errors = False, result.errors

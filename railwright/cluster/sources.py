@@ -205,7 +205,7 @@ class Sources:
     async def _watch(self, spec: reflectors.WatchSpec, count_failure: reflectors.CountFailure) -> None:
         """Watch a kind while the policy in force needs it. Afterwards its objects are removed."""
         assert self.client is not None  # noqa: S101 - only called with a client
-        if spec.kind is resources.POLICY:  # before the policy: if that is invalid, a server needs both
+        if spec.kind is resources.POLICY:  # read first, because it replaces a policy that is invalid
             self.store.last_valid = await last_policy.read(self.client)
         changed = asyncio.Event()
         self.store.subscribe(lambda _: changed.set())

@@ -73,7 +73,7 @@ def read_view(host: hosts.Host, expectations: expected.Expected) -> View:
 def resolve(view: View) -> tuple[ResolvedRail, ...]:
     """Return the rails in the policy's order, a rail with several devices once for each.
 
-    Without rails in the policy, each usable device is one.
+    Without rails in the policy, each usable device counts as a rail.
     """
     candidates = list_candidates(view)
     rails = view.expectations.rails or tuple(expected.Rail(name, name) for name in candidates)
@@ -85,13 +85,13 @@ def resolve(view: View) -> tuple[ResolvedRail, ...]:
         ([next(free, "")], "order") if allowed and not basis else (device_names, basis)
         for (device_names, basis), allowed in zip(identified, by_order, strict=True)
     ]
-    found = [
+    resolved = [
         _describe(view, rail, name, basis)
         for rail, (device_names, basis) in zip(rails, identified, strict=True)
         for name in device_names or [""]
     ]
-    version = choose_version(view.expectations, found)
-    return tuple(_sort_gids(view.expectations, rail, version) for rail in found)
+    version = choose_version(view.expectations, resolved)
+    return tuple(_sort_gids(view.expectations, rail, version) for rail in resolved)
 
 
 def list_candidates(view: View) -> list[str]:

@@ -131,12 +131,12 @@ async def api_server(running, tmp_path, seen):
         yield api_stub.kubeconfig(tmp_path, port)
 
 
-async def test_a_waiting_gang_is_asked_for_with_the_token_of_the_kubeconfig_and_is_no_finding(explain):
+async def test_a_waiting_gang_is_explained_with_the_token_of_the_kubeconfig_and_exit_code_0(explain):
     seen: list = []
     code, out, err = await explain("train/w-0", seen=seen)
     assert code == 0, err
     assert "waiting: 0 of 4 pods of gang g placed, 1 leaf, 1 possible, modelled bandwidth 1.00 possible" in out
-    assert "because: the 4 that remain fit now, on 1 leaf (a in s-a); the scheduler has not placed them" in out
+    assert "because: the 4 remaining pods fit now, on 1 leaf (a in s-a); the scheduler has not placed them" in out
     assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
     assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
 
@@ -558,7 +558,7 @@ SERVED = {"kind": "APIGroupList", "groups": [{"name": "apps"}, {"name": "batch"}
 
 
 @pytest.mark.parametrize("words", [("explain", "job/llm"), ("verify", "job/llm"), ("explain", "gang/job/llm")])
-async def test_of_a_job_without_pods_the_newest_rejection_is_shown(cluster, run, words):
+async def test_the_newest_rejection_is_shown_for_a_job_without_pods(cluster, run, words):
     refusal = "Job prod/llm: label railwright.io/fabric 'g' is not a fabric"
     cluster.lists[PODS] = []
     cluster.lists[EVENTS] = [
@@ -583,14 +583,15 @@ async def test_of_a_job_without_pods_the_newest_rejection_is_shown(cluster, run,
 
 
 @pytest.mark.parametrize("words", [("explain", "job/llm"), ("verify", "job/llm"), ("explain", "deployment/llm")])
-async def test_a_workload_that_does_not_exist_is_told_from_one_without_pods(cluster, run, words):
+async def test_a_missing_workload_is_distinguished_from_one_without_pods(cluster, run, words):
     cluster.lists[PODS] = cluster.lists[EVENTS] = []
     cluster.stored["/apis"] = SERVED
     cluster.fault = lambda request: 403 if "/apis/kubeflow.org/" in request.path else None  # not served
     code, _, err = await run(*words, "-n", "prod")
     kind = words[1].removesuffix("/llm")
     said = f"railwright: {kind}/llm: no pod in namespace prod belongs to it"
-    assert (code, err.startswith(f"{said}; no workload llm of a kind that railwright knows exists there.")) == (2, True)
+    missing = "the namespace has no workload llm of any kind that railwright knows."
+    assert (code, err.startswith(f"{said}; {missing}")) == (2, True)
     cluster.stored["/apis/batch/v1/namespaces/prod/jobs/llm"] = {"metadata": {"name": "llm"}}
     _, _, err = await run(*words, "-n", "prod")
     assert ("no workload llm" in err) == (kind == "deployment")

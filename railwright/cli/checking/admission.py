@@ -89,7 +89,7 @@ def check_entries_match(snapshot: Snapshot) -> Assessment:
     - Without `reinvocationPolicy: IfNeeded`, railwright misses later changes by other webhooks.
     - `failurePolicy: Ignore` lets opted-in pods run over TCP unnoticed while the webhook is down. `Fail` where
       `Ignore` is expected also blocks objects that did not opt in then.
-    - The API server waits `timeoutSeconds` for a webhook that hangs, with every pod that it creates.
+    - Each time a pod is created, the API server waits up to `timeoutSeconds` for a webhook that hangs.
     """
     snapshot.require("mutating", "validating")
     own = [hook for hook in snapshot.hooks if hook.get("name") in read_expected()]
@@ -164,7 +164,7 @@ def check_policy(snapshot: Snapshot) -> Assessment:
 
     You create ConfigMap `railwright-policy` with the key `policy.yaml`; no installation method includes one. Without it
     no server becomes ready, and opted-in pods are rejected. Servers never use an invalid policy: they keep the last
-    valid one, which ConfigMap `railwright-last-policy` has for those that restart. Warns in mode `warn`.
+    valid one. Servers that restart read it from ConfigMap `railwright-last-policy`. Warns in mode `warn`.
     """
     configmap, result = snapshot.find("policy"), snapshot.policy_result
     if configmap is None:
@@ -241,7 +241,7 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
                 "the admission policies deny opted-in pods, because mode warn adds no record",
                 f"{_ENFORCE}. Until then let opted-in pods pass: {{apply admissionPolicy.mode=Warn}}",
             )
-        return ok("opted-in pods pass, as mode warn needs it")
+        return ok("they let opted-in pods pass, as mode warn requires")
     unbound = text.join_first((name for name in own if name not in actions), 5)
     if unbound and snapshot.has_copy:
         return fail(rows.DISABLED if snapshot.is_disabled else rows.COPY_LEFT, rows.ENABLE)

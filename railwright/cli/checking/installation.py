@@ -54,7 +54,7 @@ def check_kubernetes_version(snapshot: Snapshot) -> Assessment:
     release = snapshot.get_all("version")[0].git_version
     match = re.match(r"v?(\d+)\.(\d+)", release)
     if match is None:
-        return skip(f"the API server reports no version: {release!r}", unread=True)
+        return skip(f"the API server reports a version that cannot be read: {release!r}", unread=True)
     if (int(match[1]), int(match[2])) < OLDEST:
         return fail(f"{release} is older than {OLDEST[0]}.{OLDEST[1]}")
     return ok(release)

@@ -134,8 +134,8 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 def _find_shortcomings(snapshot: Snapshot, fabric: model.Fabric) -> Mapping[str, reasons.Reason]:
     """Return what the fabric needs and the cluster lacks by code, as the webhook warns of it. One of each code."""
-    found = shortcomings.find_in_fabric(fabric, snapshot.accelerators, snapshot.facts)
-    return {reason.code: reason for reason in found}
+    reasons_found = shortcomings.find_in_fabric(fabric, snapshot.accelerators, snapshot.facts)
+    return {reason.code: reason for reason in reasons_found}
 
 
 def _find_configuration_problem(configuration: str | None) -> str:
@@ -161,7 +161,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
     Warns about nodes with accelerators that lack the device pool of a rail. Nodes with rails of another fabric only are
     left out. Pods go there last. Also warns about rails without a device pool, unless `/dev/infiniband` is mounted, the
-    containers are privileged, or the transport needs none, and about a `gpusPerNode` that no node has.
+    containers are privileged, or the transport needs no pool, and if no node has exactly `gpusPerNode` GPUs.
     """
     require(not fabric.claims, "the rails come as claims: see claim-devices")
     nodes, found = snapshot.cluster.nodes.values(), _find_shortcomings(snapshot, fabric)

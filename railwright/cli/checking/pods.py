@@ -237,10 +237,10 @@ def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]
 def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Assessment:  # noqa: ARG001 - as for each row
     """Preflights pass.
 
-    For each fabric, of the pods that started in the last hour, and of older ones whose preflight is retried or waits
+    Reads, for each fabric, the pods that started in the last hour, and older ones whose preflight is retried or waits
     for its image. Fails if in all of them the init container `railwright-preflight` failed or its image cannot be
-    pulled, and warns if in some; the detail quotes the newest. The image is the webhook's, which needs a Secret in its
-    own namespace only.
+    pulled, and warns if in some. The detail quotes the newest failure. The preflight runs the webhook's image. If
+    the registry requires a Secret, the webhook needs it in its own namespace, and the pods need it in theirs.
 
     Pods that have succeeded are not read: until an hour has passed, only running pods show that preflights pass again.
     To leave out failed pods at once, delete them.

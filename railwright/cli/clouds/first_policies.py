@@ -259,7 +259,7 @@ def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
             f"railwright policy init --cloud {match.profile.name}"
         ),
         *match.profile.describe(),
-        *(f"These nodes also have what another form needs: profile {other}." for other in match.others),
+        *(f"These nodes also meet the needs of profile {other}." for other in match.others),
     ]
     for need, count in missing.items():
         where = "" if count == len(nodes) else " on " + text.format_count(len(nodes), "node", part=count)

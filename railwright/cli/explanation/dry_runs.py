@@ -176,7 +176,7 @@ def admit_by_dry_run(client: clients.Client) -> previews.Admit:
         try:
             body, _ = await client.create(path, tree)
         except errors.ApiError:
-            return None  # no right, no such kind, or rejected, which its pods show
+            return None  # forbidden, an unknown kind, or rejected; the dry runs of its pods say which
         return body
 
     return admit

@@ -39,7 +39,7 @@ def explain(arguments: argparse.Namespace) -> int:
     """Print the admission of a manifest's pods. Return 0 if all are admitted, 1 if one is rejected or not injected."""
     is_local = arguments.policy is not None
     if is_local and options.names_cluster(arguments):
-        raise output.UnreadableError("--policy FILE asks no cluster; remove --policy, or the options for the cluster")
+        raise output.UnreadableError("--policy FILE uses no cluster; remove --policy, or the options for the cluster")
     if arguments.snapshot is not None and not is_local:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
     policy = object_files.read_policy(arguments.policy) if is_local else None
@@ -111,7 +111,8 @@ def _preview_by_cluster(
             is_disabled = await policy_sources.is_disabled(client)
             pairs = zip(pod_templates, answers, strict=True)
             answers = [_complete(template, answer, policy, is_disabled=is_disabled) for template, answer in pairs]
-        made = [answer for answer in answers if isinstance(answer, AdmissionPreview)]  # all: the others have the policy
+        # these are all answers, because `_complete` has replaced each Unanswered
+        made = [answer for answer in answers if isinstance(answer, AdmissionPreview)]
         shown = await previews.add_topologies(made, dry_runs.admit_by_dry_run(client))
         if any(preview.rails for preview in shown):
             from railwright.cli.explanation import fitting  # imports the placement, which few calls need

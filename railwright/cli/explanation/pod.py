@@ -69,7 +69,7 @@ class PodRecord(recorded.Injection, frozen=True, kw_only=True):
 
 
 def build_record(pod: job_pods.Pod) -> PodRecord:
-    """Return the record of a pod from its own object."""
+    """Return the facts that the pod's own object shows."""
     injection, node = intent.read_record(pod), pod.spec.node_name or ""
     unscheduled = [
         condition.message or ""

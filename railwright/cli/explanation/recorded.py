@@ -1,4 +1,4 @@
-"""Tells what injection made of a pod, and why, from the pod's record and spec. Prints it."""
+"""Describes and prints what injection changed in a pod, and why, from the pod's record and spec."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -45,7 +45,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Injection(msgspec.Struct, frozen=True, kw_only=True):
-    """What injection made of a pod."""
+    """Holds what injection changed in a pod, and why."""
 
     fabric: str = ""
     role: str = ""

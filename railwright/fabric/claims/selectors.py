@@ -35,7 +35,7 @@ _TERM = re.compile(
 
 def read(expressions: Iterable[str]) -> Selection | None:
     """Return the terms of all expressions. Return None if one of them is not plain."""
-    # a text with && in it makes no term, so that its expression is not plain
+    # an expression with && inside of a string is split there too: no part is then a term, so it is not plain
     terms = [_read_term(term.strip()) for expression in expressions for term in expression.split("&&")]
     plain = [term for term in terms if term is not None]
     return plain if len(plain) == len(terms) else None

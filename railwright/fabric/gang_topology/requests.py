@@ -96,8 +96,8 @@ def refuse_written(field: str) -> NotWrittenError:
 
 def find_level(placement: model.Placement, is_known: Callable[[str], bool]) -> str | None:
     """Return the widest of the known keys if the policy requires one, otherwise the closest; None if none is known."""
-    known = [key for key in presets.list_single_keys(placement) if is_known(key)]
-    return known[-1 if placement.gang_topology == REQUIRED else 0] if known else None
+    known_keys = [key for key in presets.list_single_keys(placement) if is_known(key)]
+    return known_keys[-1 if placement.gang_topology == REQUIRED else 0] if known_keys else None
 
 
 def is_label(key: str) -> bool:

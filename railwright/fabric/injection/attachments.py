@@ -52,7 +52,7 @@ def _list_warnings(
         is_on_host
         and ctx.role.rails
         and not ctx.fabric.host_network
-        # without networks and derived variables of the fabric, the pod gets the same on the host's network
+        # a fabric without networks and derived variables gives a pod on the host's network the same as others
         and (ctx.fabric.nccl.derive or any(rail.network for rail in ctx.rails))
     ):
         yield _explain_host_network(ctx)
@@ -100,8 +100,8 @@ def _add_fabric_annotations(draft: drafts.Draft, ctx: context.InjectionContext, 
             if not _list_items(value) <= _list_items(annotations[key]):
                 own_annotation = reasons.Reason(
                     AdmissionCode.NETWORK_MISSING,
-                    f"annotation {key} {text.quote(annotations[key])} of the pod is kept and lacks items of "
-                    f"{text.quote(value)} of fabric {ctx.fabric_name}: the pod gets no rails that these attach",
+                    f"annotation {key} {text.quote(annotations[key])} of the pod is kept, but lacks items of "
+                    f"{text.quote(value)} of fabric {ctx.fabric_name}: the pod does not get the rails of these items",
                     fix="add the policy's items to the list, or remove the annotation",
                 )
                 draft.warn(own_annotation)

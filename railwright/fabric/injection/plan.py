@@ -126,11 +126,11 @@ def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tup
     """Return the container with the largest request of an unknown device, and the device. It is probably a rank."""
     rails = {rail.resource for fabric in ctx.document.fabrics.values() for rail in fabric.rails}
     pools = {pool for pool in (ctx.known.networks or {}).values() if pool}
-    known = {*rails, *pools, names.MANAGED_RESOURCE}
+    known_resources = {*rails, *pools, names.MANAGED_RESOURCE}
     amounts = [
         (accelerators.read_amount(container, resource), container.name, resource)
         for container in draft.pod.spec.containers
-        for resource in sorted(accelerators.list_requested(container) - known)
+        for resource in sorted(accelerators.list_requested(container) - known_resources)
     ]
     most = max(amounts, key=lambda row: row[0], default=None)
     return most[1:] if most is not None else None

@@ -23,11 +23,11 @@ _SHARES = (
 
 def list_warnings(document: model.PolicyDocument) -> tuple[reason.Reason, ...]:
     """Return a warning for each finding about a value of the policy. It names the key."""
-    found = [*_check_shares(document)]
+    findings = [*_check_shares(document)]
     for index, shape in enumerate(document.node_shapes):
         devices = {f"nodeShapes[{index}].devices.{rail}": device for rail, device in shape.devices.items()}
-        found += _check_devices(devices)
-    warnings = [*engine.list_warnings(found)]
+        findings += _check_devices(devices)
+    warnings = [*engine.list_warnings(findings)]
     if document.kind is not None:
         ignored = f"the key `kind: {document.kind}` of the policy is ignored"
         warnings.append(reason.Reason(AdmissionCode.POLICY_KIND_IGNORED, ignored, fix="remove the line"))

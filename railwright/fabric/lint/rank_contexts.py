@@ -36,7 +36,7 @@ class FabricUse(msgspec.Struct, frozen=True):
     fabric: policies.Fabric | None = None
     rails: tuple[policies.Rail, ...] = ()
     resources: frozenset[str] = frozenset()  # of the rails, from the policy or from their networks
-    awaits_correction: bool = False  # the pod is rejected, or its label has no effect; corrected, it is injected
+    awaits_correction: bool = False  # the pod is rejected or its label has no effect; a corrected pod is injected
 
     @property
     def devices(self) -> dict[str, int]:

@@ -190,8 +190,8 @@ def rule(
 
 def list_rules(*modules: types.ModuleType) -> tuple[Rule, ...]:
     """Return the rules of modules, by their codes."""
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
-    return tuple(sorted(found, key=lambda rule: rule.code))
+    rules = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
+    return tuple(sorted(rules, key=lambda rule: rule.code))
 
 
 # Names of the published device plugins: network-operator, k8s-rdma-shared-dev-plugin, sriov-network-device-plugin,

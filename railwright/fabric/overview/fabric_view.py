@@ -72,8 +72,8 @@ class FabricView:
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return the leaf of a node; NO_DOMAIN if it has none."""
-        known = self._cluster.nodes.get(node)
-        return self._cluster.find_leaf(known, self._levels, self._rails) if known is not None else topology.NO_DOMAIN
+        info = self._cluster.nodes.get(node)
+        return self._cluster.find_leaf(info, self._levels, self._rails) if info is not None else topology.NO_DOMAIN
 
     def _summarize(self) -> overview_types.Fabric:
         rows = [row for leaf in self.leaves.values() for row in leaf.nodes]

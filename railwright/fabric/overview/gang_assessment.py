@@ -221,16 +221,16 @@ class Assessor:
         policy = self._policy()
         accelerators = policy.document.accelerators if policy else ()
         waiting = [member for member in gang.members if not member.node]
-        known = self.cluster.pods
-        pods = [known[member.uid] for member in waiting or gang.members if member.uid in known]
+        pod_by_uid = self.cluster.pods
+        pods = [pod_by_uid[member.uid] for member in waiting or gang.members if member.uid in pod_by_uid]
         return max(pods, key=lambda pod: sum(pod.requests.get(name, 0) for name in accelerators), default=None)
 
     def _ignore_mixed_selectors(
         self, gang: GangMembers, request: scheduling_request.SchedulingRequest
     ) -> scheduling_request.SchedulingRequest:
-        """Return the request for all nodes, whatever they are labelled, if pods of the gang select different nodes.
+        """Return the request for all nodes, whatever their labels, if pods of the gang select different nodes.
 
-        Kueue's topology-aware scheduling gives each pod a node selector of its own: no pod stands for the others then.
+        Kueue's topology-aware scheduling gives each pod its own node selector, so that no pod represents the others.
         """
         pods = [pod for member in gang.members if (pod := self.cluster.pods.get(member.uid)) is not None]
         workers = placement_result.select_workers(pods, request.devices)
@@ -393,8 +393,9 @@ def _assess_waiting(
         state = overview_types.NEVER if diagnosis.never_fits else gang.state
         return overview_types.Assessment(state=state, min_leaves=diagnosis.min_leaves, why=diagnosis.why)
     where = f", on {_format_leaves(plan.leaves)}" if decision.has_domains else ""
-    selected = ", if their node selectors allow it" if request.is_filtered else ""  # then all nodes count
-    message = f"the {decision.gang.unplaced} that remain fit now{where}{selected}; the scheduler has not placed them"
+    selected = ", if their node selectors allow it" if request.is_filtered else ""  # all nodes were counted
+    fitting = text.format_count(decision.gang.unplaced, "remaining pod", "fits")
+    message = f"the {fitting} now{where}{selected}; the scheduler has not placed them"
     why = (reason.Reason(PlacementCode.FITS_NOW, message), *diagnosis.why)
     if not decision.has_domains:
         return overview_types.Assessment(state=gang.state, why=why)

@@ -222,7 +222,7 @@ def _find_min_fill_priority(
 
 
 def _choose_nodes(view: node_index.RequestView) -> gang_capacity.GangCapacity | None:
-    """Return the capacity of the offered nodes that come first for a single-pod job; None if none has a slot."""
+    """Return the capacity of the offered nodes with the lowest `fill_order`; None if no offered node has a slot."""
     nodes = view.request.nodes
     counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))
     classes = {node_class for _, node_class in counts if node_class and node_class.capacity.slot_numa_factors}

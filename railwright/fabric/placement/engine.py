@@ -78,10 +78,10 @@ class PlacementEngine:
         return refusals
 
     def _find_other_domains(self, request: scheduling_request.SchedulingRequest) -> Mapping[str, reason.Reason]:
-        """Return the candidate nodes outside of the NVLink domain of the pod's segment."""
+        """Return the candidate nodes outside of the NVLink domain of the pod's segment, each with the reason."""
         leaves = self._refresh_states(request.policy, request.fabric_name, request.fabric).leaf_by_node
         known, assumed = self._cluster.get_gang(request.gang), self._cluster.assumed.list_of_gang(request.gang)
-        # pods that the watch has not shown, or that kube-scheduler may have placed elsewhere, refuse no domain
+        # a pod excludes no domain if the watch has not shown it, or if kube-scheduler may have placed it elsewhere
         uncertain = [pod.uid for pod in assumed if pod.uid not in known or pod.state is assumed_pods.State.SCORED]
         segmented = segments.find_segments(request, self._cluster, leaves, uncertain)
         find_refusal = functools.cache(segmented.find_refusal)

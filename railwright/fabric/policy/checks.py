@@ -92,10 +92,10 @@ def _check_fabric_names(document: model.PolicyDocument) -> Iterator[Finding]:
 def _check_accelerators(document: model.PolicyDocument) -> Iterator[Finding]:
     for index, resource in enumerate(document.accelerators):
         yield from _check_extended_resource(("accelerators", index), resource)
-    known = text.join_first(document.accelerators, _MAX_NAMES)
+    accelerators = text.join_first(document.accelerators, _MAX_NAMES)
     for resource in document.accelerator_units:
         if resource not in document.accelerators:
-            message = f"is not one of accelerators: {known}; add it there, or remove it"
+            message = f"is not one of accelerators: {accelerators}; add it there, or remove it"
             yield Finding(("acceleratorUnits", resource), message)
     for index in _find_repeated(document.accelerators):
         resource = _quote(document.accelerators[index])
@@ -213,10 +213,10 @@ def _check_rail_values(fabric: model.Fabric) -> Iterator[Finding]:
 
 
 def _check_capabilities(fabric: model.Fabric) -> Iterator[Finding]:
-    known = _CAPABILITIES.split()
+    capabilities = _CAPABILITIES.split()
     for index, name in enumerate(fabric.security.capabilities):
-        if name not in known:
-            close = difflib.get_close_matches(name[:_MAX_VALUE_LENGTH], known, n=1)
+        if name not in capabilities:
+            close = difflib.get_close_matches(name[:_MAX_VALUE_LENGTH], capabilities, n=1)
             fix = f"did you mean {close[0]}?" if close else "write one of capabilities(7), such as IPC_LOCK"
             message = f"{_quote(name)} is no capability of Linux, so containers would not start; {fix}"
             yield Finding(("security", "capabilities", index), message)

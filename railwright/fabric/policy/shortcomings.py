@@ -117,25 +117,28 @@ def _check_addresses(path: str, fabric: model.Fabric, subnets: Subnets) -> Itera
     """Yield a reason if no rail's network gives addresses of `addressRange`, so that NCCL would find no GID."""
     if fabric.nccl.address_range is None:
         return
-    wanted = ipaddress.ip_network(fabric.nccl.address_range, strict=False)
+    address_range = ipaddress.ip_network(fabric.nccl.address_range, strict=False)
     stated = {rail.network: subnets.get(rail.network_key, ()) for rail in fabric.rails if rail.network_key}
     if not stated or not all(stated.values()):
         return  # a network that states no addresses may have them
     if any(
-        wanted.version == subnet.version and wanted.overlaps(subnet) for subnet in itertools.chain(*stated.values())
+        address_range.version == subnet.version and address_range.overlaps(subnet)
+        for subnet in itertools.chain(*stated.values())
     ):
         return
-    found = text.join_fitting(f"{network} has {', '.join(map(str, networks))}" for network, networks in stated.items())
+    addresses = text.join_fitting(
+        f"{network} has {', '.join(map(str, networks))}" for network, networks in stated.items()
+    )
     yield reasons.Reason(
         AdmissionCode.ADDRESSES_DIFFER,
-        f"{path}nccl.addressRange: {wanted} has no address of the rails' networks ({found}), so NCCL finds no "
-        "GID there",
+        f"{path}nccl.addressRange: {address_range} has no address of the rails' networks ({addresses}), so NCCL finds "
+        "no GID there",
         fix="correct it, or the IPAM of the networks",
     )
 
 
 def _check_domains(path: str, fabric: model.Fabric, node_labels: Collection[str]) -> Iterator[reasons.Reason]:
-    """Yield a reason for labels of domains that no node has. Of a preset, nodes may lack all but the closest."""
+    """Yield a reason for labels of domains that no node has. With a preset, only that of the closest is needed."""
     placement, rails = fabric.placement, [rail.name for rail in fabric.rails]
     keys = placement.domains or presets.list_domain_keys(placement)[:1]
     labels = [key for key in keys if not hypernodes.are_among((key,))]

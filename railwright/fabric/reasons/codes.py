@@ -129,7 +129,7 @@ class PlacementCode(ReasonCode):
     )
     FITS_NOW = (
         "FitsNow",
-        "All pods that remain fit now.",
+        "All remaining pods fit now.",
         "Wait, or check the scheduler and its queue.",
     )
     BETTER_PLAN = (

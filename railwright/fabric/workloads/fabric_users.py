@@ -52,10 +52,10 @@ def _describe_label(label: str, users: Users) -> reason.Reason | None:
         if not pods and not namespaces:
             return None
         counted = _count(pods, is_complete=users.labelled.is_complete) if pods else ""
-    found = " and ".join(filter(None, (counted, opted_in)))
+    users_of_label = " and ".join(filter(None, (counted, opted_in)))
     return reason.Reason(
         AdmissionCode.FABRIC_IN_USE,
-        f"{path} removed or renamed, but {found}: pods that are created again are rejected",
+        f"{path} removed or renamed, but {users_of_label}: pods that are created again are rejected",
         fix="keep it until they have ended",
     )
 

@@ -202,7 +202,7 @@ OUTCOMES = [
     (lambda trees: trees["version"].__setitem__(0, {"gitVersion": "v1.34.9-eks-1"}), "kubernetes-version", "ok",
      "v1.34.9-eks-1"),
     (lambda trees: trees["version"].__setitem__(0, {"gitVersion": "new"}), "kubernetes-version", "skip",
-     "the API server reports no version: 'new'"),
+     "the API server reports a version that cannot be read: 'new'"),
     (guard_another_accelerator, "admission-policy", "warn", "lists nvidia.com/gpu, which is no accelerator"),
     (edit_policy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
      "admission-policy", "warn", "amd.com/gpu"),
@@ -430,7 +430,7 @@ UNMANAGED = "placed without the extender, because they request no managed resour
         (20, (0, 0), "nvidia.com/mlx5_0", "the extender's pods have answered no scheduler; placed since they started"),
         (20, (0, 7), "nvidia.com/mlx5_0", ""),
         (20, (0,), "nvidia.com/mlx5_0", ""),  # the metrics of the other replica could not be read
-        (40, (0, 0), "nvidia.com/mlx5_0", ""),  # by the replicas before
+        (40, (0, 0), "nvidia.com/mlx5_0", ""),  # placed before the replicas started
         (20, (0, 0), "nvidia.com/gpu", UNMANAGED),
     ],
 )
@@ -480,7 +480,7 @@ def test_mode_warn_is_reported_and_its_pods_do_not_count_as_missed(mode, action,
         assert "Until then let opted-in pods pass" in problems["admission-policy"].hint
 
 
-def test_a_secret_without_its_key_is_told_from_an_absent_one():
+def test_a_secret_without_its_key_is_distinguished_from_a_missing_one():
     trees = installations.healthy()
     trees[f"{EXTENDER}-secret"][0]["data"].pop("tls.key")
     [result] = [result for result in assess_trees(trees) if result.state is rows.State.FAIL]

@@ -94,7 +94,7 @@ def test_a_profile_has_a_fabric_for_each_shape():
 
 
 @pytest.mark.parametrize("words", [(), ("--cloud", "list"), ("--cloud", "eks")])
-def test_without_the_name_of_a_profile_each_is_listed_in_a_line(words, capsys):
+def test_without_a_profile_name_all_profiles_are_listed_one_in_a_line(words, capsys):
     assert command_line.main(["policy", "init", *words]) == output.UNUSABLE
     listed = [line.split("  ")[1] for line in capsys.readouterr().err.splitlines() if re.match("  [a-z]", line)]
     assert listed == [profile.name for profile in profiles.list_profiles()]
@@ -159,7 +159,7 @@ def test_devices_networks_and_classes_decide_between_shapes_of_one_instance_type
     assert read(write(build((profile, fabric)))).fabrics == {fabric: find(profile, fabric).fabric}
 
 
-def test_another_form_that_fits_the_nodes_is_named():
+def test_another_profile_that_fits_the_nodes_is_named():
     rows = [("aks-h100", "ib"), ("aks-h100", "shared")]
     trees, shared = (simulated_clouds.build(find(*row)) for row in rows)
     for node, other in zip(trees[Kind.NODE], shared[Kind.NODE], strict=True):
@@ -168,7 +168,7 @@ def test_another_form_that_fits_the_nodes_is_named():
     trees[Kind.NETWORK] += shared[Kind.NETWORK]
     text = write(trees)
     assert list(read(text).fabrics) == ["ib"]
-    assert "These nodes also have what another form needs: profile aks-h100, shared devices" in flatten(text)
+    assert "These nodes also meet the needs of profile aks-h100, shared devices" in flatten(text)
     assert "another form" not in write(build(rows[0]))
 
 

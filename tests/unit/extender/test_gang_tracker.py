@@ -272,7 +272,7 @@ def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder():
                 "nvidia.com/gpu on n1 is used by train/first-n1; nvidia.com/gpu on n2 is used by train/first-n2",
             ),
         ),
-        (("n2",), ("the 2 that remain fit now; the scheduler has not placed them",)),
+        (("n2",), ("the 2 remaining pods fit now; the scheduler has not placed them",)),
     ],
 )
 def test_without_domains_a_gang_that_waits_for_gpus_is_explained_with_resource_and_holder(used, why):

@@ -30,12 +30,12 @@ def test_an_annotation_that_the_author_has_with_another_value_is_recorded_as_kep
     assert read_record(admit_pod(pod(), by))["kept"] == {}
 
 
-def test_an_author_whose_annotation_lacks_items_of_the_policy_is_told_what_to_add():
+def test_an_annotation_that_lacks_items_of_the_policy_gets_a_warning_with_the_fix():
     by = fabric(f"    annotations: {{{TKE}: 'tke-bridge,tke-rdma-ipvlan'}}\n", rails=FLAG)
     (warning,) = plan_pod(pod(annotations={TKE: "tke-bridge"}), by).warnings
     assert warning.line == (
-        f"NetworkMissing: annotation {TKE} 'tke-bridge' of the pod is kept and lacks items of "
-        "'tke-bridge,tke-rdma-ipvlan' of fabric f: the pod gets no rails that these attach; "
+        f"NetworkMissing: annotation {TKE} 'tke-bridge' of the pod is kept, but lacks items of "
+        "'tke-bridge,tke-rdma-ipvlan' of fabric f: the pod does not get the rails of these items; "
         "add the policy's items to the list, or remove the annotation"
     )
     for own in ("tke-bridge,tke-rdma-ipvlan", "tke-rdma-ipvlan, storage,tke-bridge"):

@@ -81,8 +81,8 @@ _Violations = Iterator[Violation]
 
 def check(claim: ClaimContext) -> tuple[tuple[rule_types.Finding, Path], ...]:
     """Return the findings about a claim, each with its path below `devices`, by code."""
-    found = ((rule, violation) for rule in RULES for violation in rule.check(claim))
-    return tuple(dict.fromkeys((rule.build_finding(violation.message), violation.path) for rule, violation in found))
+    pairs = ((rule, violation) for rule in RULES for violation in rule.check(claim))
+    return tuple(dict.fromkeys((rule.build_finding(violation.message), violation.path) for rule, violation in pairs))
 
 
 _SHARED_BY_PAIR = "pcieRoot"  # a switch with one NIC, or few; other attributes are of larger groups by intention

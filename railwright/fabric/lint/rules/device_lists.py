@@ -83,7 +83,7 @@ def check_grammar(setting: Setting, _: RankContext) -> Iterator[str]:
         yield from _list_mistakes(setting.name, setting.text)
 
 
-@functools.lru_cache(maxsize=256)  # five rules ask for each list, and the pods of a cluster have few
+@functools.lru_cache(maxsize=256)  # five rules parse the same list, and a cluster has few different ones
 def _list_mistakes(name: str, value: str) -> tuple[str, ...]:
     return tuple(_find_mistakes(name, value))
 

@@ -140,8 +140,8 @@ def check_open_mpi(setting: Setting, ranks: RankContext) -> Iterator[str]:
         yield f"conflicts with {format_setting(excluded)}, and Open MPI stops; remove one of the two"
 
 
-# What each library does without its variable
-_INDEXES = {
+# How each library chooses the GID index if its variable is not set
+_CHOICES_WITHOUT_INDEX = {
     "NCCL_IB_GID_INDEX": "NCCL chooses it itself since 2.21",
     "NVSHMEM_IB_GID_INDEX": "NVSHMEM 3 chooses it itself",
     "UCX_IB_GID_INDEX": "UCX chooses it itself",
@@ -150,7 +150,7 @@ _INDEXES = {
 _FIXED_BY_VENDOR = frozenset({"vke.volcengine.com/rdma"})
 
 
-@rule("N21", Severity.WARNING, settings=frozenset(_INDEXES))
+@rule("N21", Severity.WARNING, settings=frozenset(_CHOICES_WITHOUT_INDEX))
 def check_gid_index(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """The GID index on RoCE is fixed.
 
@@ -168,4 +168,4 @@ def check_gid_index(setting: Setting, ranks: RankContext) -> Iterator[str]:
     is_of_policy = fabric is not None and fabric.nccl.gid_index == index
     has_own_devices = bool(requested) and all(name in _FIXED_BY_VENDOR or is_exclusive(name) for name in requested)
     if not is_of_policy and not ranks.host_network and not has_own_devices:
-        yield f"the right index differs from pod to pod; remove it: {_INDEXES[setting.name]}"
+        yield f"the right index differs from pod to pod; remove it: {_CHOICES_WITHOUT_INDEX[setting.name]}"

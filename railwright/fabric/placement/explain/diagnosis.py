@@ -120,7 +120,7 @@ def _explain_slower_choice(decision: decisions.Decision) -> Iterable[reason.Reas
     alternative = planner.solve(decision.gang.remaining_slots, msgspec.structs.replace(decision.capacity, nodes=nodes))
     value = alternative.bandwidth
     if not alternative.is_complete or value > plan.bandwidth - node_explainer.CLOSE:
-        return  # with too few slots, the nodes without a topology label would have to help
+        return  # too few slots, unless nodes without a topology label are used too
     weak: list[str] = []
     if len(chosen) > 1:
         weak = _list_weak_uplinks(decision, chosen, value + node_explainer.CLOSE)

@@ -150,7 +150,7 @@ def explain_nodes(
         refusal, leaf = refusals.get(name), view.get_leaf(name)
         broken = [rail.describe() for rail in node_class.facts.broken]
         first_cause = refusal or next(iter(broken), None)
-        # what kube-scheduler counts by a DeviceClass alone may be free, and so does not show that something is short
+        # only kube-scheduler counts these devices, so whether they or CPU and memory are short is unknown
         is_unknown = not uncounted <= node_class.usage.keys()
         other = None if node_class.facts.fits_by_other_resources or is_unknown else _OTHER_RESOURCES
         obstacle = other if node_class.facts.eligible else _INELIGIBLE

@@ -100,8 +100,8 @@ class Reservations(NamedTuple):
     """The reservations of other gangs."""
 
     begun: Sequence[membership.GangKey]  # gangs with a prior right
-    prior: ReservedNodes  # of these
-    waiting: ReservedNodes  # of the other gangs
+    prior: ReservedNodes  # nodes reserved for the gangs in `begun`
+    waiting: ReservedNodes  # nodes reserved for the other gangs
     ended: Sequence[membership.GangKey]  # gangs without unplaced pods
 
 

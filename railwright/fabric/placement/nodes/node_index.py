@@ -101,15 +101,15 @@ class NodeIndex:
 
     def get_class(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
         """Return the class of nodes with these facts; add it if it is new."""
-        known = self._class_by_facts.get(facts)
-        if known is None:
-            known = node_evaluation.evaluate(self.signature, facts)
-            known = self._class_by_facts[facts] = msgspec.structs.replace(
-                known,
-                score=score_terms.compute_score(known, self.signature),
-                fill_order=score_terms.compute_fill_order(known) if self.signature.is_single_pod else (),
+        node_class = self._class_by_facts.get(facts)
+        if node_class is None:
+            node_class = node_evaluation.evaluate(self.signature, facts)
+            node_class = self._class_by_facts[facts] = msgspec.structs.replace(
+                node_class,
+                score=score_terms.compute_score(node_class, self.signature),
+                fill_order=score_terms.compute_fill_order(node_class) if self.signature.is_single_pod else (),
             )
-        return known
+        return node_class
 
     @property
     def unselected(self) -> Collection[str]:
@@ -211,8 +211,8 @@ class RequestView:
 
     def find_classes(self, nodes: Sequence[str]) -> list[node_evaluation.NodeClass | None]:
         """Return the class of each of these nodes; None if the cache does not contain it."""
-        known = self.index.find_classes(nodes)
-        return list(map(self.overrides.get, nodes, known)) if self.overrides else known
+        classes = self.index.find_classes(nodes)
+        return list(map(self.overrides.get, nodes, classes)) if self.overrides else classes
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return a node's leaf, or NO_DOMAIN if it has none."""

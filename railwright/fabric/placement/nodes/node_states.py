@@ -14,7 +14,7 @@ from railwright.fabric.placement.nodes import numa
 from railwright.fabric.placement.state import cluster_state, object_info, pod_usage
 from railwright.fabric.policy import model, presets
 
-MAX_STATES = 8192  # that no node is in any more, but of which the classes are known; 0.3 to 0.6 kB each
+MAX_STATES = 8192  # cached states, also those that no node has any more; 0.3 to 0.6 kB each
 _GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells node types apart where shapes do not
 
 
@@ -39,7 +39,7 @@ class NodeStates:
         self._domains = presets.list_domain_keys(fabric.placement)
         self._rail_names = tuple(rail.name for rail in fabric.rails)
         resource_names = [rail.resource for rail in fabric.rails if rail.resource]
-        self._located = frozenset({*document.accelerators, *resource_names})  # devices that NUMA nodes are known of
+        self._located = frozenset({*document.accelerators, *resource_names})  # devices whose NUMA nodes are known
         self._position = -1  # in the change log of the cluster state
         self._states: bounded_cache.BoundedCache[Hashable, NodeState] = bounded_cache.BoundedCache(MAX_STATES)
         self._zones_by_shape: bounded_cache.BoundedCache[Hashable, numa.Zones] = bounded_cache.BoundedCache(MAX_STATES)

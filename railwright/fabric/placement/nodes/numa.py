@@ -204,9 +204,10 @@ def subtract_zones(zones: Zones, taken: Zones) -> Zones:
 def assign(zones: Zones, demand: NumaDemand, *, by_number: bool = False) -> NumaAssignment | None:
     """Return the best NUMA assignment of a pod, or None if its devices are not free.
 
-    Aligned if possible, otherwise with the most local rails; then on the fewest NUMA nodes; then on those with the
-    least free devices, so that idle NUMA nodes stay idle, or on the first ones. A pod without rails, or without
-    accelerators, is aligned wherever it fits. So is any pod if the layout is unknown.
+    The best assignment is aligned; if none is, it has the most local rails. Of equal ones, it has the fewest NUMA
+    nodes, then those with the least free devices, so that idle NUMA nodes stay idle (`by_number`: those that come
+    first). A pod without rails or without accelerators is aligned wherever it fits. So is any pod if the layout is
+    unknown.
     """
     listed = {name for zone in zones for name in zone.free}
     gpus, rails = (
