@@ -20,10 +20,10 @@ def kill(volcano_gangs):
     site = volcano_gangs.site
 
     def arm(call: int, *, is_restarted: bool = True) -> None:
-        last = site.proxy.counts["/volcano/allocate"] + call
+        call_number = site.proxy.counts["/volcano/allocate"] + call
 
         async def hook(request):
-            if request.path == "/volcano/allocate" and site.proxy.counts[request.path] == last:
+            if request.path == "/volcano/allocate" and site.proxy.counts[request.path] == call_number:
                 site.proxy.backend = None
                 await site.extender.kill()
                 if is_restarted:

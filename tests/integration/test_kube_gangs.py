@@ -69,7 +69,7 @@ async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespa
     assert sorted(leaves) == [["one"], ["two"]], leaves
 
 
-async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, nodes, namespace):
+async def test_small_pods_fill_a_partly_used_node_first(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, gangs.SHARED, a=3)
     await nodes.resize("a-01", {"cpu": 8})  # by CPU it is the last that kube-scheduler itself would choose
     await gangs.hold_devices(plane.api, namespace, "a-01", limits={"nvidia.com/gpu": 4, "cpu": 4, **gangs.ONE_EACH})

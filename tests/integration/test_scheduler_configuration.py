@@ -1,6 +1,6 @@
 """kube-scheduler with the configurations that railwright writes: for kubeadm, and of the chart's own scheduler.
 
-The shipped example is written as that for kubeadm.
+The shipped example has the form for kubeadm.
 """
 
 import base64

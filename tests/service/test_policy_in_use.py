@@ -137,7 +137,7 @@ async def test_validate_asks_whether_the_webhook_may_read_claim_templates(cluste
 
 
 @pytest.mark.parametrize("key", ["example.com/leaf", "example.com/leef", "hypernode/level-1"])
-async def test_validate_names_domains_that_no_node_is_labelled_with(cluster, run, tmp_path, key):
+async def test_validate_warns_of_domains_whose_label_no_node_has(cluster, run, tmp_path, key):
     labels = {"example.com/leaf": "a", "example.com/spine": "b"}
     node = {"metadata": {"name": "n", "labels": labels}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
     cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": [node]}

@@ -107,7 +107,7 @@ async def test_a_watch_that_fails_keeps_the_cache_and_is_tried_again_with_growin
     with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
         _, cache, restarts = watch(longest_pause_seconds=1.0)
         await cache.until(lambda: cache.replaced == 1)
-        await asyncio.sleep(1.0)  # what is measured is how much happens in it
+        await asyncio.sleep(1.0)  # the number of retries in this second is checked below
     assert len(stub.watched_from()) < 10
     assert set(cache.objects) == {"a"}
     alarms = [record.fields for record in caplog.records if "broken" in record.fields.get("error", "")]

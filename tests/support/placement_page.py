@@ -1,6 +1,6 @@
 """Places one gang in one cluster state in several ways, and writes the results into docs/placement.md.
 
-Owns the scene: which nodes are busy, and the size of the gang. `railwright` is the real code. Every number is modelled
+Defines which nodes are busy, and the size of the gang. `railwright` is the real code. Every number is modelled
 by `small_clusters`, none is measured. The picture is SVG, deterministic, and needs no fonts, scripts or other
 files. Its colours work on light and dark pages, and no information depends on colour alone.
 """

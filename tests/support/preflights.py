@@ -35,7 +35,7 @@ def run(root: pathlib.Path, *options: str, environment: dict | None = None) -> R
     return Result(code, short, files, json.loads(files.pop("rails.json")))
 
 
-def name_rails(count: int, form: str = "rail{0},interface=net{1}") -> list[str]:
+def build_rail_options(count: int, form: str = "rail{0},interface=net{1}") -> list[str]:
     """Return the options of rails on net1, ..."""
     return [f"--rail={form.format(rail, rail + 1)}" for rail in range(count)]
 

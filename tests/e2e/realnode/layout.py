@@ -23,7 +23,7 @@ NRI_NODE = NODES[1]  # its containerd is of a release that has NRI, the other no
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A node: its number counts from 1; `folder` and `cgroup` belong to it alone."""
+    """Describes a node of the test site. Numbers start at 1. No two nodes share a `folder` or a `cgroup`."""
 
     name: str
     number: int

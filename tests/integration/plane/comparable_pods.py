@@ -1,4 +1,4 @@
-"""Removes what tells nothing of a pod: fields that differ between runs, and defaults that every pod has."""
+"""Removes fields of pods that differ between runs, and defaults that every pod has."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any
 from plane import api
 
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-# Of each pod, from the API server: the token of its account, and tolerations.
+# The API server adds to each pod the token of its account, and tolerations.
 _TOKEN, _TOLERATION = (
     re.compile(r"kube-api-access-[a-z0-9]{5}"),
     re.compile("node.kubernetes.io/(not-ready|unreachable)"),

@@ -47,13 +47,13 @@ async def test_29_a_wrong_clock_costs_no_handshake(fault, tmp_path):
     assert authority.now - begins >= HOUR
     for skew in (-10, 0, 10):
         clock = [authority.now + dt.timedelta(minutes=skew)]
-        source = tls.Certificate(*place, now=lambda clock=clock: clock[0])
-        assert source.check() is None, skew
+        certificate = tls.Certificate(*place, now=lambda clock=clock: clock[0])
+        assert certificate.check() is None, skew
         clock[0] += 5 * HOUR  # a jump, or a night asleep
-        assert source.check() is None
-        assert not source.reload()
-        clock[0] = source.not_after - dt.timedelta(seconds=30)  # asleep until just before the end: noticed at once
-        assert "renew it" in source.check()
+        assert certificate.check() is None
+        assert not certificate.reload()
+        clock[0] = certificate.not_after - dt.timedelta(seconds=30)  # asleep until just before the end: noticed at once
+        assert "renew it" in certificate.check()
     clocks = wall_clocks()
     assert clocks <= WALL_CLOCK.keys(), "intervals take time.monotonic(); dates of certificates the wall clock"
     fault.saw(

@@ -238,7 +238,7 @@ def read_secrets(cluster: Cluster) -> dict[str, dict]:
 
 
 @pytest.mark.parametrize("is_shipped", [True, False], ids=["empty Secrets", "no Secrets"])
-async def test_of_two_rotators_that_begin_at_once_one_writes_the_ca(is_shipped):
+async def test_only_one_of_two_rotators_that_start_at_once_writes_the_ca(is_shipped):
     cluster = Cluster()
     first, second = Site(cluster), Site(cluster)
     for name in inventory.SECRETS.values() if is_shipped else ():

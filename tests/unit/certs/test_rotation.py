@@ -33,7 +33,8 @@ class Value:
     since: float
     content: object
     ours: bool = True
-    # A leaf where nothing presentable was stored. Kubelet writes it later than API servers see the bundle before it.
+    # A server certificate where no usable one was stored before. API servers see the bundle that was written before it
+    # earlier than kubelet writes its file.
     first: bool = False
     forgotten: bool = False  # a leaf of a CA that others deleted from every object: nobody can trust it again
 

@@ -39,7 +39,7 @@ def test_a_node_without_the_requested_devices_has_no_score(render, key):
     assert lines[-1] == "1 of 1 node: 0 fit, 1 rejected"
 
 
-def test_of_a_node_that_takes_no_pod_every_cause_is_named(render):
+def test_every_cause_is_named_for_a_node_that_takes_no_pod(render):
     causes = {
         "reason": {"code": "NodeIneligible", "message": "cordoned"},
         "rejection": {"code": "RailBroken", "message": "rail0 is broken"},

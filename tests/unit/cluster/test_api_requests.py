@@ -20,7 +20,7 @@ class Client:
 
 
 @pytest.mark.parametrize("page", [b"<html>", b"[]", b'{"items": 7}', b'{"items": []} more', b"\xff"])
-async def test_a_page_without_a_list_is_reported_as_another_programs(page):
+async def test_a_page_without_a_list_is_reported_as_the_response_of_another_program(page):
     with pytest.raises(errors.ForeignError, match="not as a Kubernetes API server does"):
         await watch_wire.list_objects(Client(page), "/nodes", msgspec.Raw)
 
@@ -36,7 +36,7 @@ async def test_an_object_that_cannot_be_decoded_is_named_by_its_kind():
 
 
 @pytest.mark.parametrize(("limit", "is_complete"), [(1, False), (2, True)])
-async def test_of_labelled_pods_a_limited_number_is_read(limit, is_complete, monkeypatch):
+async def test_a_limited_number_of_labelled_pods_is_read(limit, is_complete, monkeypatch):
     monkeypatch.setattr(policy_validation, "_MAX_LABELLED", limit)
     page = b'{"metadata": {"continue": "%b"}, "items": [{"metadata": {"name": "a"}}]}'
     labelled = await policy_validation.list_labelled_pods(Client(page % (b"" if is_complete else b"x")), ["roce"])

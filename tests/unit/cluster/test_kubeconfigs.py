@@ -50,7 +50,7 @@ def test_a_file_that_is_no_kubeconfig_has_no_namespace(tmp_path, text, caplog):
     assert caplog.text == ""  # the library would log `Config not found`
 
 
-async def test_of_several_files_the_first_with_a_current_context_or_a_name_counts(files):
+async def test_the_first_of_several_files_that_sets_a_current_context_or_a_name_counts(files):
     """The library takes the current context of the last file."""
     for context in (None, "other"):
         access = await kubeconfigs.load(files, context)

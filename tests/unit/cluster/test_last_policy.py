@@ -65,11 +65,11 @@ async def test_a_server_that_starts_with_an_invalid_policy_uses_the_last_valid_o
     assert "f.transport" in record.fields["errors"][0]
     assert store.current.digest == policies.read(GOOD).digest
     assert not store.valid
-    assert "f.transport" in str(store.errors[0]), "what is wrong is still told"
+    assert "f.transport" in str(store.errors[0]), "the errors are still reported"
     store.upsert(build_config_map(OTHER))
     assert (store.current.digest, store.valid) == (policies.read(OTHER).digest, True)
     store.upsert(build_config_map(BAD))
-    assert len(caplog.records) == 1, "the copy is used no more"
+    assert len(caplog.records) == 1, "the copy is not used any more"
 
 
 @pytest.mark.parametrize("text", [None, OTHER])

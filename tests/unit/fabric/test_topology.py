@@ -17,7 +17,7 @@ PLACES = st.tuples(VALUES, VALUES, VALUES)
 
 
 @given(PLACES, PLACES, PLACES)
-def test_of_three_distances_the_two_largest_are_equal(one, two, three):
+def test_the_two_largest_of_three_distances_are_equal(one, two, three):
     """Domains are a tree: the largest of the three distances occurs twice."""
     distances = sorted(topology.compute_distance(*pair) for pair in itertools.combinations((one, two, three), 2))
     assert distances[1] == distances[2]

@@ -126,7 +126,7 @@ def test_the_build_context_is_what_the_containerfile_copies():
     assert "**/__pycache__" in rules
 
 
-def test_no_metadata_has_an_address_that_is_not_ours():
+def test_the_metadata_names_no_url_and_no_email_address():
     chart = (ROOT / "manifests/chart/Chart.yaml").read_text()
     assert "urls" not in PROJECT["project"]
     assert "email" not in str(PROJECT["project"]["authors"])

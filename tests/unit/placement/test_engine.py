@@ -229,7 +229,7 @@ wheres = pytest.mark.parametrize("where", WHERE)
 
 
 @wheres
-def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
+def test_the_node_with_aligned_rails_is_best_if_nodes_are_equally_full(where):
     """Both have four free GPUs. On `a` they are on NUMA node 1, and rails 0 and 1 are on NUMA node 0."""
     others = build_pod_with_rails("left", 4, 0, 1, on="a"), build_pod_with_rails("right", 4, 2, 3, on="b")
     decision = decide_single(where, build_pod_with_rails("p", 4, 0, 1), *others)

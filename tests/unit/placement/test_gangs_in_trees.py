@@ -112,7 +112,7 @@ def test_a_gang_that_needs_the_slower_nodes_of_a_leaf_stays_on_this_leaf():
     assert loop.leaves(pods) == ["used"] * 4
 
 
-def test_of_leaves_that_hold_a_gang_that_with_partly_used_nodes_keeps_idle_nodes_free():
+def test_a_gang_goes_to_a_leaf_with_partly_used_nodes_so_that_idle_nodes_stay_free():
     loop = build_half_used(3, 2)
     assert loop.leaves(loop.create(2, build_half)) == ["used"] * 2
 

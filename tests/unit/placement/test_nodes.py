@@ -159,7 +159,7 @@ def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size,
 # --- the node index -------------------------------------------------------------------------------------------
 
 
-def test_nodes_are_current_after_the_resources_of_the_rails_have_changed_back():
+def test_an_index_is_current_after_the_resources_of_the_rails_have_changed_back():
     state = build_cluster([build_node("n")])
     indexes = engine.PlacementEngine(state)
     request = build_request(build_pod_with("p", {GPU: "8"}), ["n"])

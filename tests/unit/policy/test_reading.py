@@ -197,7 +197,7 @@ def test_values_in_messages_are_escaped_and_truncated():
         assert len(error.message) < 400
 
 
-def test_of_too_many_errors_the_first_are_listed():
+def test_the_first_errors_are_listed_if_there_are_too_many():
     fabrics = "".join(f"  f{number:03}: 1\n" for number in range(300))
     *listed, more = read_errors(HEAD + fabrics)
     assert [error.path for error in listed] == [f"fabrics.f{number:03}" for number in range(200)]

@@ -9,12 +9,12 @@ import pytest
 import sysfs_trees
 import yaml
 from admitting import ROOT
-from preflights import name_rails, read_conf, read_env, run
+from preflights import build_rail_options, read_conf, read_env, run
 
 from railwright.preflight import __main__ as preflight
 from railwright.preflight import expected
 
-ROCE = ("--transport=roce", *name_rails(4), "--mtu=4200")
+ROCE = ("--transport=roce", *build_rail_options(4), "--mtu=4200")
 PORT = "/sys/class/infiniband/mlx5_{}/ports/1"
 
 
@@ -203,7 +203,9 @@ def test_variables_of_the_policy_are_in_the_files_of_the_libraries_that_read_the
 
 def test_a_value_that_a_file_cannot_carry_is_left_out_with_a_warning(tmp_path):
     sysfs_trees.build_infiniband(tmp_path, rails=20, interfaces=False)
-    result = run(tmp_path, "--transport=infiniband", *name_rails(20, "rail{0}"), f"--set=NCCL_DEBUG_FILE={'x' * 1024}")
+    result = run(
+        tmp_path, "--transport=infiniband", *build_rail_options(20, "rail{0}"), f"--set=NCCL_DEBUG_FILE={'x' * 1024}"
+    )
     assert result.code == 0
     assert len(read_env(result)["UCX_NET_DEVICES"]) > 180
     assert "UCX_NET_DEVICES: does not fit into a line of ucx.conf" in result.line
@@ -267,7 +269,7 @@ def test_with_warn_every_error_writes_all_files(tmp_path, monkeypatch):
 def test_a_port_that_comes_up_a_moment_later_is_waited_for(tmp_path):
     node = sysfs_trees.build_infiniband(tmp_path)
     node.write(f"{PORT.format(11)}/state", "2: INIT")
-    options = ("--transport=infiniband", *name_rails(8))
+    options = ("--transport=infiniband", *build_rail_options(8))
     assert "rail1 mlx5_11: port 1 is INIT: the subnet manager has not configured" in run(tmp_path, *options).line
     timer = threading.Timer(0.2, node.write, [f"{PORT.format(11)}/state", "4: ACTIVE"])
     timer.start()
@@ -279,7 +281,7 @@ def test_the_gid_of_an_ended_pod_with_the_same_address_is_waited_for(tmp_path):
     """Soft RoCE shows the GIDs of all pods of a node, and an address can be reused before its interface is removed."""
     node = sysfs_trees.build_roce(tmp_path, 1)
     set_gid(node, 0, 3, "192.168.2.7", interface="net1")
-    options = ("--transport=roce", *name_rails(1))
+    options = ("--transport=roce", *build_rail_options(1))
     line = run(tmp_path, *options).line
     assert "rail0 mlx5_0: 192.168.2.7 has GIDs 3, 7, of which the first is used: another pod of the node" in line
     timer = threading.Timer(0.2, set_gid, [node, 0, 3, ""])

@@ -6,7 +6,7 @@ import tomllib
 
 import sysfs_trees
 from admitting import ROOT
-from preflights import name_rails
+from preflights import build_rail_options
 
 from railwright.fabric.injection import init_containers
 
@@ -30,7 +30,7 @@ def test_preflight_imports_only_the_standard_library_and_itself_and_is_small(tmp
     for device in range(8):
         for index in range(9, 256):
             node.write_gid(f"/sys/class/infiniband/mlx5_{device}/ports/1", index, "", "", "")
-    options = ["--transport=roce", f"--root={tmp_path}", f"--write={tmp_path}", *name_rails(8)]
+    options = ["--transport=roce", f"--root={tmp_path}", f"--write={tmp_path}", *build_rail_options(8)]
     done = subprocess.run(
         [sys.executable, "-S", "-c", PROGRAM, *options],
         capture_output=True,

@@ -2,7 +2,7 @@
 
 import pytest
 import sysfs_trees
-from preflights import name_rails, read_conf, read_env, run
+from preflights import build_rail_options, read_conf, read_env, run
 
 ROCE = "--transport=roce"
 INFINIBAND = "--transport=infiniband"
@@ -14,7 +14,7 @@ def find(result, key: str) -> list:
 
 def test_shared_mlx5_devices_are_found_by_the_interfaces_that_the_pod_has(tmp_path):
     sysfs_trees.build_roce(tmp_path)
-    result = run(tmp_path, ROCE, *name_rails(4))
+    result = run(tmp_path, ROCE, *build_rail_options(4))
     assert (result.code, read_env(result)) == (
         0,
         {
@@ -49,7 +49,7 @@ def test_rails_json_has_the_expected_and_the_found_rails(tmp_path):
     node.add_accelerator("pci0000:00/0000:00:01.0/0000:80:00.0")
     node.add_accelerator("pci0000:80/0000:80:02.0/0000:81:00.0", numa=1)
     options = ("--gid-index=7", "--address-range=192.168.0.0/16", "--mtu=4200", "--isolated")
-    rails = name_rails(2, "rail{0},resource=nvidia.com/mlx5_{0},interface=net{1}")
+    rails = build_rail_options(2, "rail{0},resource=nvidia.com/mlx5_{0},interface=net{1}")
     found = run(tmp_path, ROCE, *rails, *options, environment={"NODE_NAME": "node-a"}).found
     assert found | {"variables": {}} == {
         "version": 1,
@@ -99,7 +99,7 @@ def test_accelerators_without_a_common_switch_have_the_rails_of_their_numa_node(
     node.add_accelerator("pci0000:80/0000:80:02.0/0000:81:00.0", numa=1, kind="0x120000")
     node.add_accelerator("pci0000:80/0000:80:03.0/0000:82:00.0", numa=1, kind="0x038000")
     node.add_accelerator("pci0000:80/0000:80:04.0/0000:83:00.0", kind="0x030000")  # a BMC's display
-    found = run(tmp_path, ROCE, *name_rails(4)).found
+    found = run(tmp_path, ROCE, *build_rail_options(4)).found
     assert {one["pci"]: one["nearestRails"] for one in found["accelerators"]} == {
         "0000:81:00.0": ["rail2", "rail3"],
         "0000:82:00.0": ["rail2", "rail3"],
@@ -108,7 +108,7 @@ def test_accelerators_without_a_common_switch_have_the_rails_of_their_numa_node(
 
 def test_rails_with_different_indexes_get_no_index_and_a_warning(tmp_path):
     sysfs_trees.build_roce(tmp_path, rails=2, offsets=(0, 2))
-    result = run(tmp_path, ROCE, *name_rails(2))
+    result = run(tmp_path, ROCE, *build_rail_options(2))
     assert result.code == 0
     assert find(result, "gidIndex") == [7, 9]
     assert not [name for name in read_env(result) if name.endswith("GID_INDEX")]
@@ -124,7 +124,7 @@ def test_a_virtual_function_in_the_pod_is_found_by_its_pci_function(tmp_path):
         gids = sysfs_trees.list_gids(("fe80::3", f"net{rail + 1}"), (f"192.168.{rail + 2}.7", f"net{rail + 1}"))
         node.add_device(name, gids, pci=function)
         node.add_interface(f"net{rail + 1}", f"192.168.{rail + 2}.7/24", pci=f"/sys/devices/{function}")
-    result = run(tmp_path, ROCE, *name_rails(2))
+    result = run(tmp_path, ROCE, *build_rail_options(2))
     assert (result.code, find(result, "device"), find(result, "gidIndex")) == (0, ["mlx5_65", "mlx5_9"], [3, 3])
 
 
@@ -167,7 +167,7 @@ def build_ipv6(root, *, both: bool):
 )
 def test_the_family_is_the_stated_one_otherwise_that_of_all_rails(tmp_path, both, options, environment, index):
     build_ipv6(tmp_path, both=both)
-    result = run(tmp_path, ROCE, *name_rails(2), *options, environment=environment)
+    result = run(tmp_path, ROCE, *build_rail_options(2), *options, environment=environment)
     assert (result.code, find(result, "gidIndex")) == (0, [index, index])
     names = {name for name in result.found["variables"] if name.endswith("ADDR_FAMILY")}
     assert names == ({"NCCL_IB_ADDR_FAMILY", "NVSHMEM_IB_ADDR_FAMILY"} if index == 3 else set())
@@ -175,7 +175,7 @@ def test_the_family_is_the_stated_one_otherwise_that_of_all_rails(tmp_path, both
 
 def test_infiniband_functions_are_found_by_their_interfaces(tmp_path):
     sysfs_trees.build_infiniband(tmp_path)
-    result = run(tmp_path, INFINIBAND, *name_rails(8), "--mtu=4000")
+    result = run(tmp_path, INFINIBAND, *build_rail_options(8), "--mtu=4000")
     devices = [f"mlx5_{9 * rail + 2}" for rail in range(8)]
     assert result.code == 0
     assert read_env(result) == {
@@ -190,7 +190,7 @@ def test_infiniband_functions_are_found_by_their_interfaces(tmp_path):
 
 def test_infiniband_functions_without_interfaces_are_the_containers_in_natural_order(tmp_path):
     sysfs_trees.build_infiniband(tmp_path, interfaces=False)
-    result = run(tmp_path, INFINIBAND, *name_rails(8, "rail{0},resource=nvidia.com/ib"))
+    result = run(tmp_path, INFINIBAND, *build_rail_options(8, "rail{0},resource=nvidia.com/ib"))
     assert (result.code, find(result, "device")) == (0, [f"mlx5_{9 * rail + 2}" for rail in range(8)])
     assert set(find(result, "basis")) == {"order"}
     assert "rail0 mlx5_2 400 Gb/sec (4X NDR)" in result.line
@@ -223,14 +223,14 @@ def test_a_rail_has_all_functions_of_its_resource(tmp_path):
     assert result.line.startswith("2 rails ready: rail0 mlx5_2 400 Gb/sec (4X NDR), rail0 mlx5_11 ")
     (accelerator,) = result.found["accelerators"]
     assert accelerator["nearestRails"] == ["rail0", "rail1"]
-    interfaces = name_rails(2, "rail{0},resource=x.y/r{0},interface=net{1}")
+    interfaces = build_rail_options(2, "rail{0},resource=x.y/r{0},interface=net{1}")
     environment = {f"PCIDEVICE_X_Y_R{k}": f"0000:1{k}:00.1,0000:1{k + 2}:00.1" for k in range(2)}
     (tmp_path / "second").mkdir()
     sysfs_trees.build_infiniband(tmp_path / "second", rails=4)
     result = run(tmp_path / "second", INFINIBAND, *interfaces, environment=environment)
     assert (result.code, find(result, "device")) == (0, ["mlx5_2", "mlx5_20", "mlx5_11", "mlx5_29"])
     environment = {"PCIDEVICE_X_Y_A": ",".join(f"0000:1{k}:00.1" for k in range(4))}
-    result = run(tmp_path, INFINIBAND, *name_rails(2, "rail{0},resource=x.y/a"), environment=environment)
+    result = run(tmp_path, INFINIBAND, *build_rail_options(2, "rail{0},resource=x.y/a"), environment=environment)
     assert sorted(find(result, "device")) == ["mlx5_11", "mlx5_2", "mlx5_20", "mlx5_29"]
 
 
@@ -254,7 +254,7 @@ def test_shared_infiniband_devices_that_are_ready_come_first_and_the_choice_is_n
     node = sysfs_trees.build_infiniband(tmp_path, rails=3, interfaces=False)
     node.add_device("mlx5_1", pci=sysfs_trees.name_function(5))
     node.add_device("mlx5_3", pci=sysfs_trees.name_function(6), link_layer="InfiniBand", state="1: DOWN")
-    result = run(tmp_path, INFINIBAND, *name_rails(2, "rail{0}"))
+    result = run(tmp_path, INFINIBAND, *build_rail_options(2, "rail{0}"))
     assert (result.code, find(result, "device")) == (0, ["mlx5_2", "mlx5_11"])
     assert "rail0 mlx5_2, rail1 mlx5_11: chosen in natural order, with mlx5_20 unused: state `device`" in result.line
 
@@ -267,7 +267,7 @@ def test_on_the_host_network_roce_devices_have_a_gid_of_the_node(tmp_path):
         )
         gids = sysfs_trees.list_gids(("fe80::1", f"ens{rail}"), (f"192.168.{rail + 2}.101", f"ens{rail}"))
         node.add_device(f"mlx5_{rail}", gids if rail else gids[:2], pci=sysfs_trees.name_function(rail))
-    result = run(tmp_path, ROCE, *name_rails(2, "rail{0}"))
+    result = run(tmp_path, ROCE, *build_rail_options(2, "rail{0}"))
     assert (find(result, "device"), find(result, "gidIndex")) == (["mlx5_1", "mlx5_2"], [3, 3])
     assert find(result, "interface") == ["ens1", "ens2"]
 
@@ -299,7 +299,7 @@ def test_efa_has_nothing_to_resolve(tmp_path):
     for number in (79, 95):
         node.add_device(f"rdmap{number}s0", [("fe80::efa", "", "")], link_layer="Unspecified", rate="100 Gb/sec")
     node.add_device("mlx5_0", link_layer="InfiniBand")
-    result = run(tmp_path, "--transport=efa", *name_rails(2, "rail{0},resource=vpc.amazonaws.com/efa"))
+    result = run(tmp_path, "--transport=efa", *build_rail_options(2, "rail{0},resource=vpc.amazonaws.com/efa"))
     assert (result.code, read_env(result), result.files["nccl.conf"]) == (0, {}, "")
     assert result.line == "2 rails ready: rail0 rdmap79s0 100 Gb/sec, rail1 rdmap95s0 100 Gb/sec"
     assert run(tmp_path, "--transport=efa").line.startswith("2 rails ready: rdmap79s0 100 Gb/sec")
@@ -321,7 +321,7 @@ def test_devices_of_claims_are_those_of_the_requests_with_the_rails_names(tmp_pa
     node = sysfs_trees.build_roce(tmp_path)
     for rail, other in enumerate((2, 0)):
         describe_claim(node, f"rail{rail}", f"mlx5_{other}", f"net{other + 1}")
-    result = run(tmp_path, ROCE, *name_rails(2, "rail{0}"))
+    result = run(tmp_path, ROCE, *build_rail_options(2, "rail{0}"))
     assert (find(result, "device"), find(result, "interface")) == (["mlx5_2", "mlx5_0"], ["net3", "net1"])
     assert set(find(result, "basis")) == {"claim"}
 
@@ -344,7 +344,7 @@ def test_a_rail_has_all_devices_of_its_request(tmp_path):
 def test_claims_of_drivers_that_say_nothing_are_the_devices_of_the_container(tmp_path, text):
     node = sysfs_trees.build_roce(tmp_path, rails=2)
     describe_claim(node, "rail0", "", text=text)
-    assert find(run(tmp_path, ROCE, *name_rails(2, "rail{0}")), "device") == ["mlx5_0", "mlx5_1"]
+    assert find(run(tmp_path, ROCE, *build_rail_options(2, "rail{0}")), "device") == ["mlx5_0", "mlx5_1"]
 
 
 def test_a_device_with_two_ports_is_named_with_its_port(tmp_path):

@@ -96,7 +96,7 @@ def test_the_command_reads_the_counters_of_each_kind_of_device(tmp_path, number)
     """The command runs in a shell, on the files that preflight reads too, with other folders than the machine's."""
     sent, received, unit = counters._COUNTERS[number]
     node = sysfs_trees.build_roce(tmp_path, rails=2)
-    preflights.run(tmp_path, "--transport=roce", *preflights.name_rails(2))
+    preflights.run(tmp_path, "--transport=roce", *preflights.build_rail_options(2))
     for device in range(2):
         for name, value in ((sent, 100 + device), (received, 7)):
             node.write(f"/sys/class/infiniband/mlx5_{device}/ports/1/{name}", str(value))

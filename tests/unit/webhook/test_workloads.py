@@ -93,7 +93,7 @@ def test_a_changed_template_is_patched_as_at_creation(row):
     assert apply_patch(new, update(row, new, old)) == old
 
 
-def test_an_unchanged_template_that_would_be_refused_today_refuses_no_update():
+def test_an_update_is_allowed_if_it_does_not_change_a_template_that_is_now_invalid():
     old = working.build_workload(DEPLOYMENT, working.build_template(label="gone"))
     new = {**old, "status": {"replicas": 1}}
     assert update(DEPLOYMENT, new, old)["allowed"]
@@ -108,9 +108,9 @@ def test_an_update_of_an_immutable_template_gets_nothing_new_and_is_never_refuse
     before = {None: None, "written": written, "stored": build_stored(row)}[old]
     changed = working.build_workload(row, working.build_template(label="g"), name="Worker")
     for tree in (changed, before or written):
-        given_ = update(row, tree, before)
-        assert given_["allowed"]
-        assert "patch" not in given_
+        response = update(row, tree, before)
+        assert response["allowed"]
+        assert "patch" not in response
 
 
 RENAMED = fabric(
@@ -136,10 +136,10 @@ def test_an_update_of_an_immutable_template_restores_what_admission_added_at_cre
     )
     old = apply_patch(written, working.get_response(working.review(row, written), BY))
     assert old != written
-    given_ = update(row, written, old, by)
-    assert apply_patch(written, given_) == old
-    assert "warnings" not in given_
-    assert "restored" in given_["auditAnnotations"]
+    response = update(row, written, old, by)
+    assert apply_patch(written, response) == old
+    assert "warnings" not in response
+    assert "restored" in response["auditAnnotations"]
     assert update(row, old, old, by).keys() == {"uid", "allowed"}
     rearranged = json.loads(json.dumps(written, sort_keys=True))
     assert apply_patch(rearranged, update(row, rearranged, old, by)) == old
@@ -217,7 +217,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("row", "change"), tables.pair(FROZEN, list(CHANGES)))
-def test_any_other_change_of_an_immutable_template_is_left_to_its_api(row, change):
+def test_any_other_change_of_an_immutable_template_is_passed_on_unchanged(row, change):
     template = working.build_template(label="f")
     CHANGES[change](template)
     new = working.build_workload(row, template, name="Worker")
@@ -225,9 +225,9 @@ def test_any_other_change_of_an_immutable_template_is_left_to_its_api(row, chang
         build_stored(row),
         add_applied(build_stored(row), working.build_workload(row, working.build_template(label="f"), name="Worker")),
     ):
-        given_ = update(row, new, old)
-        assert given_["allowed"]
-        assert "patch" not in given_
+        response = update(row, new, old)
+        assert response["allowed"]
+        assert "patch" not in response
 
 
 def test_each_template_that_lacks_only_railwrights_additions_is_restored():
@@ -237,11 +237,11 @@ def test_each_template_that_lacks_only_railwrights_additions_is_restored():
     new = copy.deepcopy(written)
     new["spec"]["tasks"][0]["replicas"] = 7
     new["spec"]["tasks"][1]["template"]["spec"]["containers"][0]["image"] = "other"
-    given_ = update(VOLCANO, new, old)
-    assert [operation["path"] for operation in admitting.decode_operations(given_)] == ["/spec/tasks/0/template"]
-    after = apply_patch(new, given_)
+    response = update(VOLCANO, new, old)
+    assert [operation["path"] for operation in admitting.decode_operations(response)] == ["/spec/tasks/0/template"]
+    after = apply_patch(new, response)
     assert after["spec"]["tasks"][0] == {**old["spec"]["tasks"][0], "replicas": 7}
-    assert "warnings" not in given_
+    assert "warnings" not in response
 
 
 @pytest.mark.parametrize("label", [None, "none", "default"])
@@ -250,9 +250,9 @@ def test_a_changed_label_that_the_label_of_a_template_overrides_is_reported(labe
     old["metadata"]["labels"] = {FABRIC: "f"}
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {} if label is None else {FABRIC: label}
-    given_ = update(DEPLOYMENT, new, old)
-    assert "patch" not in given_
-    assert "its own label railwright.io/fabric 'f' takes precedence" in given_["warnings"][0]
+    response = update(DEPLOYMENT, new, old)
+    assert "patch" not in response
+    assert "its own label railwright.io/fabric 'f' takes precedence" in response["warnings"][0]
 
 
 def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_trouble_reported():
@@ -267,9 +267,9 @@ def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_troub
 
 def test_the_answer_for_a_workload_has_no_role_counts_its_changes_and_marks_a_dry_run():
     tree = working.build_workload(VOLCANO, working.build_template(label="f"))
-    given_ = working.handle(working.review(VOLCANO, tree, dryRun=True), BY)
-    assert (given_.role, given_.outcome, given_.dry_run) == ("", "patched", True)
-    assert given_.body == working.handle(working.review(VOLCANO, tree), BY).body
+    response = working.handle(working.review(VOLCANO, tree, dryRun=True), BY)
+    assert (response.role, response.outcome, response.dry_run) == ("", "patched", True)
+    assert response.body == working.handle(working.review(VOLCANO, tree), BY).body
     audit = working.get_response(working.review(VOLCANO, tree), BY)["auditAnnotations"]
     assert audit == {"fabric": "f", "changes": "4"}
 
