@@ -20,7 +20,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 _MAX_CHANGES = 512  # of a pod that is linted: the API server waits, and no real pod gets so many
 _MAX_SIZE = 65536  # characters; linting more would delay the API server, and pods in use have far fewer
 _ENTRY_SIZE = 100  # characters for which an entry of a list counts
-# Variables that can turn off, or contradict, one that is derived
+# Variables that can turn off or contradict a derived variable
 _SWITCHES = ("NCCL_IB_ADDR_FAMILY", "NCCL_IB_DISABLE", "NCCL_NET_PLUGIN")
 _FIX = "`railwright lint` checks all of it"
 _TOO_LARGE = (reason.Reason(AdmissionCode.LINT_FAILED, "the pod is too large to be linted during admission", fix=_FIX),)
@@ -109,7 +109,7 @@ def _lint(
     job = rank_contexts.JobContext(use=use, networks=networks, limited=True)
     warnings: dict[str, reason.Reason] = {}  # by line, because containers may share a name
     try:
-        planned = _list_right(injected, use)
+        planned = _list_trusted_variables(injected, use)
         for index in injected.targets:
             container = pod.spec.containers[index]
             if not engine.may_report(container, planned):
@@ -133,10 +133,10 @@ def _lint(
     return tuple(warnings.values())
 
 
-def _list_right(injected: injection.Injection, use: rank_contexts.FabricUse) -> set[tuple[str, str | None]]:
-    """Return names and values of a plan's variables, or none of them if a rule may report one.
+def _list_trusted_variables(injected: injection.Injection, use: rank_contexts.FabricUse) -> set[tuple[str, str | None]]:
+    """Return the names and values of a plan's variables; none if lint may report one of them.
 
-    A pod may lack any interface but eth0, and devices that it gets one by one if its author requests fewer. A variable
+    A pod may lack any interface except eth0. It may lack exclusive devices, if its author requests fewer. A variable
     in the policy's `env` may contradict a derived value.
     """
     fabric, settings = use.fabric, {setting.name: setting.value for setting in injected.settings}

@@ -22,9 +22,10 @@ def _find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
 
 
 def may_report(container: views.Container, planned: AbstractSet[tuple[str, str | None]]) -> bool:
-    """True if some rule may report a variable of a container; `planned` are names and values that its plan gives it.
+    """True if some rule may report a variable of a container.
 
-    Those have to be right: without others, only a variable that is missing can be reported.
+    `planned` has the names and values that its plan adds, without values that a rule may report. If a container has no
+    other variables, only a missing variable can be reported.
     """
     settings = [(entry.name, entry.value) for entry in container.env if entry.name.startswith(commands.RELEVANT)]
     return (

@@ -42,10 +42,10 @@ def test_an_unreadable_record_is_stored_without_a_fabric(record):
 @pytest.mark.parametrize("key", [names.RAILS, names.SEGMENT, volcano.GROUP_ANNOTATION])
 def test_the_annotations_that_placement_reads_are_kept(key):
     policy = placing.change_fabric(placing.build_policy(), nvlink_segment=4)
-    of = placing.build_pod("g-0", rails=0, annotations={key: "2"})
+    pod = placing.build_pod("g-0", rails=0, annotations={key: "2"})
 
     def read(from_pod: views.Pod) -> tuple:
         request = placing.build_request(from_pod, ["n"], policy)
         return request.rails, request.segment, request.gang
 
-    assert read(reduce(of)) == read(of) != read(placing.build_pod("g-0", rails=0))
+    assert read(reduce(pod)) == read(pod) != read(placing.build_pod("g-0", rails=0))
