@@ -193,12 +193,13 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     newest_pods = _find_newest_pods(snapshot)
     unread = {(kind.group, kind.name) for source, kind in WORKLOADS.items() if source in snapshot.unread}
     known = {(kind.group, kind.name) for kind in WORKLOADS.values()} - unread
-    stored = {(kind.group, kind.name, *found.metadata.key) for kind, found, _ in snapshot.workloads}
+    uids = {(kind.group, kind.name, *found.metadata.key): found.metadata.uid for kind, found, _ in snapshot.workloads}
     recent = []
     for event in snapshot.list_recent("refusals"):
         owner = event.involved_object
         kind = owner.api_version.rpartition("/")[0], owner.kind
-        is_deleted = kind in known and (*kind, owner.namespace, owner.name) not in stored
+        uid = uids.get((*kind, owner.namespace, owner.name))  # another one if it was created again under its name
+        is_deleted = kind in known and (uid is None or bool(owner.uid and uid and owner.uid != uid))
         newest_pod = newest_pods.get((owner.namespace, owner.kind, owner.name), "")
         if newest_pod <= (event.last_timestamp or "") and not is_deleted:
             recent.append(event)

@@ -619,6 +619,18 @@ def test_a_rejection_is_not_reported_once_its_owner_is_known_to_be_deleted(versi
     assert find(trees, "refused", unread=unread).state is state
 
 
+@pytest.mark.parametrize(("uid", "state"), [("old", rows.State.OK), ("new", rows.State.WARN)])
+def test_a_rejection_is_not_reported_for_a_new_object_of_the_same_name(uid, state):
+    trees = installations.healthy()
+    job = installations.build_workload("Job", "llm", {})
+    job["metadata"]["uid"] = "new"
+    trees["jobs.v1.batch"].append(job)
+    stamp = f"{installations.NOW - dt.timedelta(seconds=600):%Y-%m-%dT%H:%M:%SZ}"
+    involved = {"apiVersion": "batch/v1", "kind": "Job", "namespace": "train", "name": "llm", "uid": uid}
+    trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
+    assert find(trees, "refused").state is state
+
+
 def test_the_fix_for_a_namespace_that_names_no_fabric_has_its_name():
     trees = installations.healthy()
     find_named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
