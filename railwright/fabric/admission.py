@@ -20,8 +20,8 @@ from railwright.fabric.reasons.codes import AdmissionCode
 _MAX_CHANGES = 512  # of a pod that is linted: the API server waits, and no real pod gets so many
 _MAX_SIZE = 65536  # characters; linting more would delay the API server, and pods in use have far fewer
 _ENTRY_SIZE = 100  # characters for which an entry of a list counts
-# Variables that can turn off or contradict a derived variable
-_SWITCHES = ("NCCL_IB_ADDR_FAMILY", "NCCL_IB_DISABLE", "NCCL_NET_PLUGIN")
+# Variables that can turn off or contradict a derived variable, each with its one harmless value ("": no value)
+_SWITCHES = {"NCCL_IB_ADDR_FAMILY": "", "NCCL_IB_DISABLE": "0", "NCCL_NET_PLUGIN": ""}
 _FIX = "`railwright lint` checks all of it"
 _TOO_LARGE = (reason.Reason(AdmissionCode.LINT_FAILED, "the pod is too large to be linted during admission", fix=_FIX),)
 _TOO_LONG = reason.Reason(
@@ -145,7 +145,8 @@ def _list_trusted_variables(injected: injection.Injection, use: rank_contexts.Fa
     is_certain = fabric.primary_interface == network_selection.CRI_INTERFACE or injected.pod.spec.host_network
     is_exclusive = rule_types.are_exclusive(fabric.transport, use.resources)
     may_lack_devices = is_exclusive and not settings.keys().isdisjoint(device_lists.DEVICE_LISTS)
-    if not is_certain or may_lack_devices or not fabric.env.keys().isdisjoint(_SWITCHES):
+    is_contradicted = any(fabric.env.get(name, harmless) != harmless for name, harmless in _SWITCHES.items())
+    if not is_certain or may_lack_devices or is_contradicted:
         return set()
     return set(settings.items())
 
