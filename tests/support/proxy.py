@@ -64,13 +64,16 @@ class Proxy:
                 stream.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # also that of a shutdown after the other side has reset the connection
+        try:
             while data := await reader.read(_PART):
                 if not self.silent:
                     writer.write(data)
                     await writer.drain()
             if not self.silent and writer.can_write_eof():
                 writer.write_eof()
+        except OSError:  # one side has reset the connection, as the kernel does for a killed process: so is the other
+            if not self.silent:
+                writer.transport.abort()
 
 
 async def _connect_to_loopback(port: int) -> Streams:
