@@ -37,7 +37,7 @@ _UNSEEN = (
     "no ConfigMap says whether this scheduler asks the extender; the scheduler does if the extender's metric "
     "railwright_requests_total grows while such a pod is placed"
 )
-_REPLACED = dt.timedelta(minutes=1)  # the replica before may answer while it ends, which takes 45 s at most
+_REPLACED = dt.timedelta(minutes=1)  # a replaced replica may answer while it ends, which takes 45 s at most
 _UNREACHED = (
     "configure the scheduler with the present address and CA of the extender, which railwright policy scheduler-config "
     "prints, and restart it; the scheduler's log has the cause"
@@ -206,9 +206,11 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     list of managed resources, and the pod requests none of them.
 
     Also warns if injected pods were placed while no scheduler asked, by `railwright_requests_total` of the extender's
-    pods: the scheduler is not configured, does not reach the extender, or rejects its certificate. This is read through
-    the API server's proxy, and needs the permission to get `pods/proxy` in railwright's namespace, which `edit` has.
-    Without it, or where a NetworkPolicy closes the port of the metrics, nothing is said about requests.
+    pods: the scheduler is not configured, does not reach the extender, or rejects its certificate. Pods that were
+    placed within a minute after the extender's pods were replaced do not count, because the former ones may have
+    answered. The metric is read through the API server's proxy, which needs the permission to get `pods/proxy` in
+    railwright's namespace, which `edit` has. Without it, or where a NetworkPolicy closes the port of the metrics,
+    nothing is said about requests.
     """
     installation.get_deployment(snapshot, EXTENDER)
     pool = {node.name for node in nodes.list_nodes(snapshot, fabric)}
@@ -262,7 +264,10 @@ def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> s
     ]
     if not answered or any(count != 0 for count in answered) or len(ready) < len(answered):
         return ""
-    since = (dt.datetime.fromisoformat(max(ready)) + _REPLACED).strftime("%Y-%m-%dT%H:%M:%SZ")
+    began = dt.datetime.fromisoformat(max(ready))
+    created = get_path(installation.get_deployment(snapshot, EXTENDER), "metadata", "creationTimestamp")
+    is_new = bool(created) and began - dt.datetime.fromisoformat(str(created)) < _REPLACED  # it has replaced no replica
+    since = (began if is_new else began + _REPLACED).strftime("%Y-%m-%dT%H:%M:%SZ")
     placed = [pod.metadata.full_name for pod in injected if pod.status.bound_at > since]
     if not placed:
         return ""

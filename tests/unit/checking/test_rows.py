@@ -446,6 +446,17 @@ def test_pods_that_were_placed_while_no_scheduler_asked_the_extender_are_named(m
         assert ("railwright policy scheduler-config" in result.hint) == (words != UNMANAGED)
 
 
+@pytest.mark.parametrize(("age", "state"), [(30.5, "warn"), (600, "ok")])
+def test_a_pod_that_is_placed_at_once_counts_if_the_extender_is_new(age, state):
+    """Else the pods that it has replaced may have answered the scheduler."""
+    trees = build_silent_extender(29.5, "nvidia.com/mlx5_0")  # the extender's pods are ready for 30 minutes
+    created = (NOW - dt.timedelta(minutes=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for deployment in trees["deployments"]:
+        deployment["metadata"]["creationTimestamp"] = created
+    results = assess_trees(trees, scheduler_requests={f"{EXTENDER}-{index}": 0 for index in range(2)})
+    assert [row.state for row in results if (row.check, row.subject) == ("schedulers", "roce")] == [state]
+
+
 def test_the_names_of_unknown_fabrics_are_bounded():
     trees = installations.healthy()
     trees["pods"].extend(
