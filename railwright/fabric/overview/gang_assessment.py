@@ -187,8 +187,9 @@ class Assessor:
             else:
                 assessment = _assess_placed(gang, request, self.engine, self.cluster)
         missing, mixture = _describe_missing_pods(gang), self.describe_mixture(gang.key)
-        why = (*((mixture,) if mixture else ()), *missing, *assessment.why)
-        return msgspec.structs.replace(assessment, why=why[:_MAX_REASONS])
+        last = (mixture,) if mixture else ()  # it delays no pod
+        why = (*(*missing, *assessment.why)[: _MAX_REASONS - len(last)], *last)
+        return msgspec.structs.replace(assessment, why=why)
 
     def describe(
         self,
