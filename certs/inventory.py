@@ -65,14 +65,11 @@ def get_renewal_time(certificate: x509.Certificate, left: float = RENEW_BEFORE) 
 
 
 SERVERS = ("webhook", "extender")
-CLIENTS: Mapping[str, str] = {  # client -> common name of its certificate
-    "apiserver": "kube-apiserver",  # the name that Gatekeeper expects, so one certificate can serve both
-    "scheduler": "kube-scheduler",
-}
+CALLER = "kube-scheduler"  # common name of its client certificate
 SECRETS: Mapping[str, str] = {
     CA: f"{installed_names.INSTALLATION}-ca",
     **{name: f"{installed_names.INSTALLATION}-{name}-tls" for name in SERVERS},
-    **{name: f"{installed_names.INSTALLATION}-{name}-client" for name in CLIENTS},
+    CALLER: f"{installed_names.INSTALLATION}-scheduler-client",
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # for port-forward, and clients on the same host
 
@@ -85,9 +82,9 @@ def list_hosts(server: str, namespace: str, more: Sequence[str] = ()) -> tuple[s
 
 
 def list_specs(
-    namespace: str, *, more: Sequence[str] = (), clients: bool = False, admission_only: bool = False
+    namespace: str, *, more: Sequence[str] = (), caller: bool = False, admission_only: bool = False
 ) -> list[CertificateSpec]:
-    """Return the certificates of both servers, and with `clients` the certificates of API server and kube-scheduler.
+    """Return the certificates of both servers, and with `caller` the client certificate of kube-scheduler.
 
     `more` are additional hosts of the servers. With `admission_only`, the extender gets no certificate.
     """
@@ -98,6 +95,6 @@ def list_specs(
         for name in SERVERS
         if not (admission_only and name == "extender")
     ]
-    if clients:
-        specs += [CertificateSpec(name, common, pki.Usage.CLIENT) for name, common in CLIENTS.items()]
+    if caller:
+        specs.append(CertificateSpec(CALLER, CALLER, pki.Usage.CLIENT))
     return specs

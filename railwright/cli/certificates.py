@@ -1,4 +1,4 @@
-"""Runs `railwright certs rotate` once, and `certs admission-config`."""
+"""Runs `railwright certs rotate` once."""
 
 import argparse
 import asyncio
@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
-from certs import files, installation, inventory, pki, rotation, schedules
+from certs import installation, inventory, pki, rotation, schedules
 from railwright.cli import cluster_access, formats, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors
@@ -28,34 +28,6 @@ def run_action(
         raise output.UnreadableError(f"certs: {error}") from None
 
 
-async def write_admission_configuration(arguments: argparse.Namespace, client: clients.Client) -> int:
-    """Write the changed files, with which the API server and kube-scheduler authenticate, into --out.
-
-    Raises ValueError if the cluster has no such certificates.
-    """
-    state = await installation.read_state(client, arguments.namespace, (inventory.CA, *inventory.CLIENTS), ())
-    pairs = {name: pair for name, pair in state.pairs.items() if name in inventory.CLIENTS}
-    if missing := [inventory.SECRETS[name] for name in inventory.CLIENTS if name not in pairs]:
-        raise ValueError(
-            f"no certificate in Secret {' and '.join(missing)} of namespace {arguments.namespace}; "
-            "issue them with railwright certs rotate --clients"
-        )
-    users = [files.format_user(arguments.namespace), *arguments.user]
-    certificate, key = (files.DIRECTORY / f"apiserver.{suffix}" for suffix in ("crt", "key"))
-    contents = {
-        **{file: pem for name, pair in pairs.items() for file, pem in files.name_files(name, pair).items()},
-        "ca.crt": state.observed.keyring.bundle,
-        files.ADMISSION: files.build_configuration(files.DIRECTORY).encode(),
-        files.KUBECONFIG: files.build_kubeconfig(users, certificate, key).encode(),
-    }
-    changed = files.write_changed(arguments.out, contents)
-    if formats.is_document(arguments.output):
-        formats.print_document({"out": str(arguments.out), "changed": changed, "users": users}, arguments.output)
-    else:
-        print(f"{arguments.out}: {', '.join(changed) if changed else 'nothing'} changed")
-    return output.OK
-
-
 _POLL_SECONDS = 1.0  # between two checks during a wait of minutes
 _MAX_CONFLICTS = 10  # writes by others that are tolerated
 
@@ -74,7 +46,7 @@ def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> inst
         inventory.list_specs(
             arguments.namespace,
             more=arguments.host,
-            clients=arguments.clients,
+            caller=arguments.scheduler_client,
             admission_only=arguments.admission_only,
         ),
         schedule=build_schedule(arguments),
@@ -136,8 +108,3 @@ def _report_rotation(
             file=sys.stderr,
         )
     return output.FINDINGS if missing else output.OK
-
-
-def write_admission_files(arguments: argparse.Namespace) -> int:
-    """Run `certs admission-config`. Returns and raises as `run_action`."""
-    return run_action(write_admission_configuration, arguments)

@@ -295,7 +295,7 @@ _SCHEDULE = schedules.Schedule()
 
 def _configure_rotate(parser: Parser) -> None:
     parser.add_flag("--watch", "Repeat until stopped.")
-    parser.add_flag("--clients", "Also issue client certificates for the API server and kube-scheduler.")
+    parser.add_flag("--scheduler-client", "Also issue the client certificate of kube-scheduler.")
     parser.add_flag("--admission-only", "Issue no certificate for the extender.")
     parser.add_flag("--renew-ca", "Start replacing the CA now.")
     _add_certificate_cluster(parser)
@@ -309,22 +309,6 @@ def _configure_rotate(parser: Parser) -> None:
         "--every TIME", "Time between checks (default: 3s).", type=parse_duration, default=dt.timedelta(seconds=3)
     )
     parser.add_value("--ops-listen HOST:PORT", "Address of probes and metrics (default: :8080).", default=":8080")
-
-
-def _configure_admission(parser: Parser) -> None:
-    parser.add_value(
-        "--out DIR",
-        "Directory to write to. The API server's host has these files in /etc/kubernetes/railwright.",
-        type=pathlib.Path,
-        required=True,
-    )
-    parser.add_value(
-        "--user HOST:PORT",
-        "Host and port of a webhook that is registered by URL; repeatable.",
-        action="append",
-        default=[],
-    )
-    _add_certificate_cluster(parser)
 
 
 def _add_certificate_cluster(parser: Parser) -> None:
@@ -398,24 +382,15 @@ _INSTALLATION_COMMANDS = {
         },
     ),
     "certs": Command(
-        "Issue and renew the certificates of the servers and their clients.",
+        "Issue and renew the certificates of the servers.",
         metavar="ACTION",
         children={
             "rotate": Command(
                 "Issue, renew and replace the certificates in the cluster, and their CA.",
                 _configure_rotate,
                 run="certificate_watching:rotate",
-                examples=("railwright certs rotate --clients", "railwright certs rotate --renew-ca"),
+                examples=("railwright certs rotate", "railwright certs rotate --renew-ca"),
                 finding="a webhook configuration does not exist",
-            ),
-            "admission-config": Command(
-                "Write the files by which the API server and kube-scheduler authenticate.",
-                _configure_admission,
-                run="certificates:write_admission_files",
-                examples=(
-                    "railwright certs admission-config --out admission",
-                    "railwright certs admission-config --out admission --user hooks.example:9443",
-                ),
             ),
         },
     ),

@@ -15,7 +15,7 @@ from argcomplete import completers, finders, shell_integration
 from railwright.cli import options, output
 
 _PROGRAMS = ("railwright", "kubectl-railwright")
-_FILES = ("FILE", "DIR")  # metavars of arguments that are paths
+_FILES = "FILE"  # metavar of arguments that are paths
 
 
 def print_script(arguments: argparse.Namespace) -> int:
@@ -39,4 +39,4 @@ class _Files(completers.BaseCompleter):
     _find = completers.FilesCompleter()
 
     def __call__(self, *, prefix: str, action: argparse.Action, **_: Any) -> Sequence[str]:
-        return self._find(prefix) if action.metavar in _FILES else []
+        return self._find(prefix) if action.metavar == _FILES else []

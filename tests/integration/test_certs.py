@@ -58,13 +58,13 @@ async def secrets(plane, namespace):
 
 
 async def test_rotate_issues_what_is_missing_and_a_second_run_changes_nothing(plane, namespace, configurations, capsys):
-    common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}", "--clients")
+    common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}", "--scheduler-client")
     assert await run(*common) == 0
     stdout = capsys.readouterr().out
     assert "renew: missing" in stdout
     assert "next: " in stdout.splitlines()[-1]
     made = await secrets(plane, namespace)
-    assert len(made) == 5
+    assert len(made) == 4
     assert {secret["type"] for secret in made.values()} == {"kubernetes.io/tls"}
     authority = made["railwright-ca"]["data"]["ca.crt"]
     assert {secret["data"]["ca.crt"] for secret in made.values()} == {authority}
@@ -82,24 +82,6 @@ async def test_missing_configurations_are_a_finding_that_names_the_next_step(pla
     assert await run(f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}") == 1
     assert "MutatingWebhookConfiguration 'railwright' does not exist; apply the manifests" in capsys.readouterr().err
     assert len(await secrets(plane, namespace)) == 3
-
-
-async def test_admission_config_writes_the_callers_files(plane, namespace, configurations, tmp_path, capsys):
-    common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
-    assert await run(*common, "--clients") == 0
-    out = tmp_path / "files"
-    capsys.readouterr()
-    assert await run(f"--out={out}", *common, "--user=127.0.0.1:9443", "-o", "json", action="admission-config") == 0
-    written = {path.name for path in out.iterdir()}
-    assert set(json.loads(capsys.readouterr().out)["changed"]) >= {
-        "apiserver.crt",
-        "scheduler.key",
-        "ca.crt",
-        "admission.yaml",
-    }
-    assert written >= {"apiserver.crt", "apiserver.key", "scheduler.key", "ca.crt", "admission.yaml", "kubeconfig.yaml"}
-    assert await run(f"--out={out}", *common, "--user=127.0.0.1:9443", action="admission-config") == 0
-    assert "nothing changed" in capsys.readouterr().out
 
 
 async def test_a_missing_namespace_is_named(plane, capsys):

@@ -46,7 +46,6 @@ MATRIX = {  # the kustomization: the chart's values for the same
     "overlays/cert-manager": ["--set=image.tag=latest,certificates.mode=cert-manager"],
     "overlays/prometheus": [f"--set=image.tag=latest,{MONITORED}"],
     "components/claims": ["--set=image.tag=latest,webhook.claims=true"],
-    "components/client-certificates components/client-auth": ["--set=image.tag=latest,certificates.clientAuth=true"],
 }
 
 
@@ -249,7 +248,7 @@ async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
 
 async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path):
     helm = releases.Helm(tmp_path, namespace="fabrics")
-    options = (f"--set={MONITORED},certificates.clientAuth=true",)
+    options = (f"--set={MONITORED},extender.clientAuth=true",)
     for override, prefix in (((), "hpc-railwright"), (("--set=fullnameOverride=network",), "network")):
         text = await helm(
             "template", "hpc", str(CHART), releases.WHOLE, *options, *override, "--set-string=policy.document=a"

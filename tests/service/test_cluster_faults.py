@@ -11,7 +11,7 @@ import varied_clusters
 from railwright.cli.__main__ import main
 
 INTERNAL = re.compile(r"\b[A-Z]\w+(Error|Exception)\b|0x[0-9a-f]+|/api/|/apis/|Traceback|<html|object at")
-POLICY, OUT, JOB = "{policy}", "{out}", "{job}"
+POLICY, JOB = "{policy}", "{job}"
 COMMANDS = (
     ("check",),
     ("check", "-o", "json"),
@@ -25,7 +25,6 @@ COMMANDS = (
     ("lint", JOB),
     ("explain", "pod/llama-0", "-n", "prod"),
     ("certs", "rotate"),
-    ("certs", "admission-config", "--out", OUT),
 )
 CLUSTERS = (*faulty_clusters.ANSWERS, *faulty_clusters.CONNECTIONS)
 # Each fault is met by `check`, which goes on after an error, and by `gangs`, which ends with the first. Each command

@@ -136,9 +136,6 @@ async def test_an_example_of_the_page_runs_unchanged(place, leaf, line, monkeypa
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
-    if leaf.prog == "railwright certs admission-config":
-        await asyncio.to_thread(command_line.main, ["certs", "rotate", "--clients"])
-        capsys.readouterr()
     is_served = line.startswith("railwright dashboard")
     alone = re.sub(r" (> \S+|\| kubectl .*)$", "", line)  # what becomes of the output is no matter of ours
     alone = alone.replace("--counters", "--counters --seconds 1")

@@ -58,8 +58,3 @@ app.kubernetes.io/component: {{ . }}
 {{- define "railwright.excludedNamespaces" -}}
 {{ prepend (prepend .Values.webhook.excludedNamespaces .Release.Namespace) "kube-system" | join ", " }}
 {{- end }}
-
-{{- /* "true" if API servers or kube-scheduler present client certificates, which the rotator then issues. */}}
-{{- define "railwright.hasClientCertificates" -}}
-{{- if or .Values.certificates.clientAuth (and .Values.extender.enabled .Values.extender.clientAuth) }}true{{ end }}
-{{- end }}

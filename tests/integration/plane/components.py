@@ -8,7 +8,6 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from certs import files
 from plane import binaries, credentials, ports, volcano
 
 LOOPBACK = "127.0.0.1"
@@ -122,21 +121,10 @@ class Components:
             f"--audit-policy-file={DATA / 'audit-policy.yaml'}",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-mode=blocking-strict",  # a line is there when the answer is
-            f"--admission-control-config-file={self._admission()}",
             *self.admission,
             *self._gates,
             *self._apis,
         ]
-
-    def _admission(self) -> pathlib.Path:
-        """Return an admission configuration with a client certificate for the webhook on one port."""
-        folder = self.certificates.folder
-        users = [f"{LOOPBACK}:{self.port['webhook-with-client-auth']}"]
-        certificate, key = map(pathlib.Path, self.certificates.client("apiserver-webhook", "kube-apiserver"))
-        (folder / files.KUBECONFIG).write_text(files.build_kubeconfig(users, certificate, key))
-        path = folder / files.ADMISSION
-        path.write_text(files.build_configuration(folder))
-        return path
 
     def _kube_controller_manager(self) -> list[str]:
         config = self.kubeconfig("kube-controller-manager", "system:kube-controller-manager")
@@ -230,7 +218,7 @@ class Components:
 
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data" / "integration"
-_FURTHER = ("etcd-peer", "webhook-with-client-auth", "kwok-node", "vc-scheduler-health", "vc-controller-manager-health")
+_FURTHER = ("etcd-peer", "kwok-node", "vc-scheduler-health", "vc-controller-manager-health")
 
 
 def kube_scheduler_conf(kubeconfig: str, extenders: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import yaml
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
-from certs import files, pki
+from certs import pki
 
 ISSUER = "https://kubernetes.default.svc"  # of the tokens of service accounts
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -25,7 +25,8 @@ class Credentials:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         self.authority = pki.issue_ca("railwright-tests", now=_now(), lifetime=_LIFETIME)
-        files.write_changed(folder, files.name_files("ca", self.authority))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write("ca", self.authority)
         self.ca = folder / "ca.crt"
         self.server("plane", ("kubernetes.default.svc",))
         self.client("admin", "admin", ("system:masters",))
@@ -54,8 +55,9 @@ class Credentials:
             "clusters": [{"name": "plane", "cluster": {"server": server, "certificate-authority": str(self.ca)}}],
             "users": [{"name": user, "user": {"client-certificate": certificate, "client-key": key}}],
         }
-        files.write_changed(self.folder, {f"{name}.kubeconfig": yaml.safe_dump(document).encode()})
-        return self.folder / f"{name}.kubeconfig"
+        path = self.folder / f"{name}.kubeconfig"
+        path.write_text(yaml.safe_dump(document))
+        return path
 
     def context(self, *, anonymous: bool = False) -> ssl.SSLContext:
         """Return the TLS context of a client that trusts the CA and, unless anonymous, is the admin."""
@@ -82,8 +84,12 @@ class Credentials:
             now=_now(),
             lifetime=_LIFETIME,
         )
-        files.write_changed(self.folder, files.name_files(name, pair))
+        self._write(name, pair)
         return self.paths(name)
+
+    def _write(self, name: str, pair: pki.Pair) -> None:
+        (self.folder / f"{name}.key").write_bytes(pair.key_pem)
+        (self.folder / f"{name}.crt").write_bytes(pair.certificate_pem)
 
     def _write_service_account_keys(self) -> None:
         pair = pki.issue_ca("service-accounts", now=_now(), lifetime=_LIFETIME)  # only its key is used
@@ -91,7 +97,8 @@ class Credentials:
         public = private.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        files.write_changed(self.folder, {"sa.key": pair.key_pem, "sa.pub": public})
+        (self.folder / "sa.key").write_bytes(pair.key_pem)
+        (self.folder / "sa.pub").write_bytes(public)
 
 
 def sign_token(key: pathlib.Path, claims: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from railwright.cluster import errors, installed_names
 from railwright.serving import settings
 
 NAMESPACE = "railwright-system"
-SPECS = inventory.list_specs(NAMESPACE, more=(), clients=False)
+SPECS = inventory.list_specs(NAMESPACE, more=())
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/"
 MUTATING = f"{ADMISSION}mutatingwebhookconfigurations/railwright"
 VALIDATING = f"{ADMISSION}validatingwebhookconfigurations/railwright"

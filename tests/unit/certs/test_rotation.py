@@ -21,7 +21,7 @@ SPECS = (
     inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.SERVER, ("a.svc",)),
     inventory.CertificateSpec("extender", "railwright-extender", pki.Usage.SERVER, ("b.svc",)),
 )
-CALLER = inventory.CertificateSpec("apiserver", "kube-apiserver", pki.Usage.CLIENT)
+CALLER = inventory.CertificateSpec("kube-scheduler", "kube-scheduler", pki.Usage.CLIENT)
 HOOKS = ("MutatingWebhookConfiguration/pods", "ValidatingWebhookConfiguration/policies")
 JUNK = pki.issue_ca("junk", now=START, lifetime=4000 * DAY)
 

@@ -15,7 +15,6 @@ MANIFESTS = Path(__file__).parents[3] / "manifests"
 DOCUMENTS = [document for document in load((MANIFESTS / "base" / "certs.yaml").read_text()) if document]
 BASE = [path for path in (MANIFESTS / "base").glob("*.yaml") if path.name != "kustomization.yaml"]
 ALL = [document for path in BASE for document in load(path.read_text()) if document]
-COMPONENTS = MANIFESTS / "components"
 
 
 def find_document(kind: str, name: str = "railwright-certs") -> dict:
@@ -69,20 +68,14 @@ def test_one_rotator_runs_at_a_time():
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_the_components_for_callers_name_their_secrets():
-    shipped = {
-        document["metadata"]["name"]
-        for document in load((COMPONENTS / "client-certificates" / "secrets.yaml").read_text())
-    }
-    assert shipped == {inventory.SECRETS[name] for name in inventory.CLIENTS}
-    text = (COMPONENTS / "client-certificates" / "kustomization.yaml").read_text()
-    assert all(name in text for name in shipped)
-    auth = (COMPONENTS / "client-auth" / "kustomization.yaml").read_text()
-    assert f"--client-names={inventory.CLIENTS['apiserver']}" in auth
-    assert "--client-ca=/tls/ca.crt" in auth
-    assert "extender" not in auth, "Volcano can present no certificate"
-    production = (MANIFESTS / "overlays" / "production" / "kustomization.yaml").read_text()
-    assert f"--client-names={inventory.CLIENTS['scheduler']}" in production
+def test_the_production_overlay_names_the_secret_of_kube_scheduler():
+    folder = MANIFESTS / "overlays" / "production"
+    production = (folder / "kustomization.yaml").read_text()
+    (secret,) = load((folder / "scheduler-client.yaml").read_text())
+    name = secret["metadata"]["name"]
+    assert name == inventory.SECRETS[inventory.CALLER]
+    assert name in production
+    assert f"--client-names={inventory.CALLER}" in production
 
 
 def test_cert_manager_issues_the_same_names_for_the_same_use():
@@ -93,7 +86,7 @@ def test_cert_manager_issues_the_same_names_for_the_same_use():
         if document["kind"] == "Certificate"
     }
     assert set(issued) == set(inventory.SECRETS.values())
-    for leaf in inventory.list_specs("railwright-system", clients=True):
+    for leaf in inventory.list_specs("railwright-system", caller=True):
         certificate = issued[inventory.SECRETS[leaf.name]]
         assert certificate["commonName"] == leaf.common_name
         assert {*certificate.get("dnsNames", ()), *certificate.get("ipAddresses", ())} == set(leaf.hosts)
