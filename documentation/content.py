@@ -60,7 +60,6 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
     yield _SCHEDULERS / "kube-scheduler.yaml", configuration.format_kube_scheduler(_POOLS, configuration.Extender())
     yield _SCHEDULERS / "volcano-scheduler.yaml", configuration.format_volcano(_POOLS)
     yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_entries()
-    yield permissions.DATA, permissions.format_data()
 
 
 def list_stale() -> dict[pathlib.Path, str]:

@@ -1,7 +1,6 @@
 """Formats the table of the rights of each account of the manifests."""
 
 import functools
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,27 +14,6 @@ _BASE = markdown.ROOT / "manifests" / "base"
 _CLAIMS = markdown.ROOT / "manifests" / "components" / "claims" / "rbac.yaml"
 _WITH_CLAIMS = "cluster, for fabrics with `claims` or `nvlinkSegment`"
 _READ_VERBS = ("get", "list", "watch")
-DATA = markdown.ROOT / "railwright" / "cli" / "checking" / "permissions.json"
-
-
-def format_data() -> str:
-    """Return the file that `railwright check` reads: the rules of the roles of each server.
-
-    `{installation}` stands for the first part of the names. `namespaced` rules are for the installation's namespace,
-    and those with `claims` for policies that need claim templates.
-    """
-    texts = {
-        account: ",\n".join(
-            json.dumps(
-                {"namespaced": scope.startswith("`"), **({"claims": True} if scope == _WITH_CLAIMS else {}), **rule}
-            )
-            for scope, rules in list_rules(account).items()
-            for rule in rules
-        )
-        for account in list_accounts()
-    }
-    whole = ",\n".join(f'"{account}": [\n{text}\n]' for account, text in texts.items())
-    return f"{{\n{whole}\n}}\n".replace('"railwright', '"{installation}')
 
 
 def format_permissions() -> str:

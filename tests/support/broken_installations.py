@@ -255,14 +255,8 @@ def add_preflights(failing, *, phase="Failed", passing=0, hours=0, label="roce")
     return change
 
 
-def refuse_pods(trees):
-    find_named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
-
-
 # one break a line: what is done to the cluster, the row that has to say so, how it ends, and words it has to use
 BREAKS = {
-    "old kubernetes": (lambda t: t["version"].__setitem__(0, {"gitVersion": "v1.29.4"}), "kubernetes-version", "fail",
-                       "1.29.4"),
     "no namespace": (drop("namespaces", names.NAMESPACE), "installed", "fail", "does not exist"),
     "namespace going": (put("namespaces", names.NAMESPACE, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"),
                         "installed", "fail", "is being deleted"),
@@ -320,7 +314,6 @@ BREAKS = {
     "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy", "fail", "it has x"),
     "a bad policy": (edit_policy("transport: roce", "transport: rocev2"), "policy", "fail",
                      "line 6: fabrics.roce.transport"),
-    "a namespace's typing": (refuse_pods, "namespace-labels", "fail", "'nvlink'"),
     "no GPUs": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
                 "accelerators", "warn", "none of 3 nodes"),
     "no network": (drop("networks", "rail1"), "rail-networks", "fail",
@@ -336,9 +329,6 @@ BREAKS = {
                 "rail-offered", "warn", "no device is requested for rail0"),
     "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
              "gpu-1: nvidia.com/mlx5_1 0 of 1"),
-    "a broken rail of nobody": (
-        put("nodes", "gpu-1", {names.BROKEN_RAILS: "rail0,mlx5_9"}, "metadata", "annotations"),
-        "broken-rails", "warn", "gpu-1: mlx5_9"),
     "bare": (lambda t: [find_named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
              "allocatable")],
              "rail-offered", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),
@@ -401,17 +391,10 @@ BREAKS = {
                                     "    nvlinkSegment: 2\n"
                                     "    placement: {preset: topo"),
                            "volcano-configuration", "warn", "fabric roce has nvlinkSegment"),
-    "a level that Kueue lacks": (edit_policy("preset: topograph", "preset: topograph, gangTopology: required"),
-                                  "gang-topology", "warn", "no Topology of Kueue has the level fabric.topograph"),
     "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not call"),
     "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
                    "fail",
                    "train/bare"),
-    "pods of a renamed fabric": (
-        lambda t: t["pods"].extend(
-            installations.pod(f"old-{rank}", {names.FABRIC: "old"}, {names.INJECTION: "{}"}) for rank in range(2)
-        ),
-        "pod-fabrics", "warn", "the policy does not have fabric 'old', which pods name (by namespace: train 2)"),
     "a label that a CronJob does not pass on": (
         lambda t: t["cronjobs.v1.batch"].append(
             installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})

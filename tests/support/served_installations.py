@@ -24,7 +24,6 @@ class Installation:
         self.trees = installations.healthy()
         self.held: dict[str, asyncio.Event] = {}
         self.forbidden: set[str] = set()  # sources that the caller may not read
-        self.lacking: dict[str, set[tuple[str, str]]] = {}  # verbs and resources that an account lacks
         self.metrics: dict[str, str] = {}  # what pods answer to the API server's proxy
         self.kubeconfig = ""
         self._sources = {
@@ -41,8 +40,6 @@ class Installation:
             return await self._answer_dry_run(request)
         if source is None and request.path in _EMPTY:
             return web.json_response({"metadata": {}, "items": []})
-        if request.path.endswith("/subjectaccessreviews"):
-            return await self._review(request)
         if (pod := request.path.rpartition("http:")[2].partition(":8080/proxy/metrics")[0]) in self.metrics:
             return web.Response(text=self.metrics[pod])
         if source is None:
@@ -55,13 +52,6 @@ class Installation:
         if source.is_single:
             return web.json_response({"metadata": {}, **trees[0]}) if trees else api_stub.refuse(404, "NotFound")
         return web.json_response({"metadata": {}, "items": trees})
-
-    async def _review(self, request: web.Request) -> web.Response:
-        """Allow every permission that `lacking` does not list for the account."""
-        spec = (await request.json())["spec"]
-        account, attributes = spec["user"].rpartition(":")[2], spec["resourceAttributes"]
-        is_allowed = (attributes["verb"], attributes["resource"]) not in self.lacking.get(account, ())
-        return web.json_response({"status": {"allowed": is_allowed}})
 
     async def _answer_dry_run(self, request: web.Request) -> web.Response:
         """Answer a dry run like the webhook."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Assessment, State, assess_problems, fail, ok, row, skip, warn
+from railwright.cli.checking.rows import Assessment, State, fail, ok, row, skip, warn
 from railwright.cli.checking.snapshots import (
     CONFIGURATION,
     NAME_LABEL,
@@ -25,9 +25,7 @@ from railwright.cli.checking.snapshots import (
     require,
 )
 from railwright.cluster import installed_names, policies
-from railwright.fabric import intent, names, text, views
-from railwright.fabric.injection import facts, opt_in
-from railwright.fabric.reasons import reason as reasons
+from railwright.fabric import intent, names, text
 
 GROUP = "admission"
 
@@ -180,32 +178,6 @@ def check_policy(snapshot: Snapshot) -> Assessment:
         return warn("it is in mode warn: opted-in pods are admitted unchanged, with a warning", _ENFORCE)
     fabrics = snapshot.fabrics
     return ok(f"{_CONFIGMAP}, {text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
-
-
-_LABEL_NAMESPACE = "kubectl label namespace {} railwright.io/fabric=FABRIC --overwrite"
-
-
-@row(_LABEL_NAMESPACE.format("NAME"), after="policy")
-def check_namespace_labels(snapshot: Snapshot) -> Assessment:
-    """Opted-in namespaces name a fabric they may use.
-
-    Otherwise all their pods with accelerators are rejected.
-    """
-    policy = snapshot.require_policy()
-    resources = views.ResourceRequirements(limits_or_none={snapshot.accelerators[0]: "1"})
-    pod = views.Pod(spec=views.PodSpec(containers_or_none=[views.Container(name="any", resources=resources)]))
-    opted_in, problems = 0, {}
-    for namespace, labels in snapshot.namespace_labels.items():
-        try:
-            fabric = opt_in.find_fabric(pod, policy, facts.ClusterFacts(namespace, labels))
-        except reasons.RefusedError as error:
-            problems[namespace] = error.message
-        else:
-            opted_in += fabric is not None
-    good = text.format_count(opted_in, "opted-in namespace") if opted_in else "no namespace opts in as a whole"
-    fix = _LABEL_NAMESPACE.format(" ".join(problems))
-    effect = "pods with accelerators are rejected: {}"
-    return assess_problems(problems.values(), good, effect, bad=functools.partial(fail, fix=fix))
 
 
 _INJECTED = f"{installed_names.INSTALLATION}-injected"  # manifests/base/admission-policy.yaml

@@ -20,7 +20,6 @@ from railwright.cli.checking import (
     claims,
     installation,
     nodes,
-    permissions,
     pods,
     reader,
     rows,
@@ -32,7 +31,7 @@ from railwright.cli.output import Line
 from railwright.cluster import client as clients
 from railwright.fabric import text, version
 
-_MODULES = (installation, certificates, admission, nodes, claims, scheduling, pods, permissions)
+_MODULES = (installation, certificates, admission, nodes, claims, scheduling, pods)
 GROUPS = {module.GROUP: [item for item in vars(module).values() if isinstance(item, Row)] for module in _MODULES}
 _INTERVAL = 2.0  # seconds between two runs
 _INDENT = "    "

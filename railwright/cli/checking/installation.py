@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from railwright.cli.checking import rows, snapshots
-from railwright.cli.checking.rows import Assessment, fail, ok, row, skip, warn
+from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
     CERTS,
     EXTENDER,
@@ -23,7 +23,6 @@ from railwright.fabric import names, version
 
 GROUP = "installation"
 
-OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
 _INSTALL = (
     f"helm install railwright CHART -n {NAMESPACE} --create-namespace, or kubectl apply -k FOLDER (with your "
     "kustomization.yaml). If it is in another namespace: railwright check -n NAMESPACE"
@@ -42,22 +41,6 @@ def check_api_reachable(snapshot: Snapshot) -> Assessment:
     if "version" in snapshot.unread:
         return fail(snapshot.unread["version"], unread=True)
     return ok(snapshot.server)
-
-
-@row("upgrade the control plane: older releases ignore matchConditions and lack ValidatingAdmissionPolicy", before=True)
-def check_kubernetes_version(snapshot: Snapshot) -> Assessment:
-    """Kubernetes is 1.30 or newer.
-
-    Older API servers ignore `matchConditions`, so the webhook would be called for objects that did not opt in, and lack
-    ValidatingAdmissionPolicy. The operator guide lists the versions that were tested.
-    """
-    release = snapshot.get_all("version")[0].git_version
-    match = re.match(r"v?(\d+)\.(\d+)", release)
-    if match is None:
-        return skip(f"the API server reports a version that cannot be read: {release!r}", unread=True)
-    if (int(match[1]), int(match[2])) < OLDEST:
-        return fail(f"{release} is older than {OLDEST[0]}.{OLDEST[1]}")
-    return ok(release)
 
 
 @row(_INSTALL)

@@ -213,25 +213,6 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 
 @row(
-    "correct the names, separated by commas: kubectl annotate node NODE railwright.io/broken-rails=rail0 --overwrite",
-    after="policy",
-)
-def check_broken_rails(snapshot: Snapshot) -> Assessment:
-    """Annotations about broken rails name rails of the policy.
-
-    Other names in the annotation `railwright.io/broken-rails` are ignored, so that pods still get the rail that was
-    meant.
-    """
-    known = {rail.name for fabric in list_fabrics(snapshot).values() for rail in fabric.rails}
-    unknown = (
-        f"{node.name}: {text.join_first(others, 2)}"
-        for node in snapshot.cluster.nodes.values()
-        if (others := [rail for rail in node.broken_rails if rail not in known])
-    )
-    return assess_problems(unknown, bad=warn)
-
-
-@row(
     f"correct `nodeShapes[].match`: {rows.EDIT_POLICY}; to list labels: kubectl get nodes --show-labels",
     after="policy",
 )

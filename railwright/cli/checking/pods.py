@@ -1,7 +1,7 @@
 """Rows about pods and workloads: a dry run, missed and rejected pods, and keys without effect."""
 
 import datetime as dt
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -147,39 +147,6 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
             f"{rows.ENABLE}; then {_CREATE_AGAIN}" if snapshot.is_disabled else "",
         )
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
-
-
-@row(
-    f"put the fabric back under its old name: {rows.EDIT_POLICY}; or label the workloads with a fabric of the policy, "
-    "and create their pods again",
-    after="policy",
-)
-def check_pod_fabrics(snapshot: Snapshot) -> Assessment:
-    """Fabrics of pods are defined in the policy.
-
-    Warns about pods that run or are pending and name a fabric that the policy does not have, because it was removed or
-    renamed. Running pods keep their network, but the extender plans nothing for them, and pods that their controllers
-    create again are rejected.
-    """
-    policy, excluded = snapshot.require_policy(), snapshot.excluded_namespaces
-    fabrics = [
-        (intent.find_fabric_name(pod, policy), pod.metadata.namespace)
-        for pod in snapshot.live_pods
-        if pod.metadata.namespace not in excluded
-        and pod.metadata.deletion_timestamp is None
-        and opt_in.MIRROR not in pod.metadata.annotations
-    ]
-    undefined = Counter(named for named in fabrics if named[0] and named[0] not in policy.fabrics)
-    if not undefined:
-        return ok(text.join_first(policy.fabrics, 5))
-    counts: dict[str, list[str]] = defaultdict(list)
-    for (name, namespace), count in undefined.most_common():
-        counts[name].append(f"{namespace} {count}")
-    listed = [
-        f"fabric {text.quote(name)}, which pods name (by namespace: {text.join_first(own, 5)})"
-        for name, own in counts.items()
-    ]
-    return warn(f"the policy does not have {text.join_first(listed, 5)}")
 
 
 @row("the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused")

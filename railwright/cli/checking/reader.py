@@ -1,4 +1,4 @@
-"""Reads a cluster: all sources concurrently, then dry runs and the permissions of the servers.
+"""Reads a cluster: all sources concurrently, then dry runs and the extender's metrics.
 
 Failed calls become reasons in the snapshot, never exceptions.
 """
@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from railwright.cli import cluster_access
-from railwright.cli.checking import permissions, pods
+from railwright.cli.checking import pods
 from railwright.cli.checking.snapshots import (
     EXTENDER,
-    NAMESPACE,
     OWN,
     SOURCES,
     DryRun,
@@ -53,7 +52,6 @@ async def read(client: clients.Client, *, probing: str = "", before: bool = Fals
     await cluster_access.gather(functools.partial(_read, client, snapshot), others)
     if not before:
         await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot, probing), snapshot.fabrics)
-        await _review_servers(client, snapshot)
         await cluster_access.gather(
             functools.partial(_count_requests, client, snapshot), snapshot.list_server_pods(EXTENDER)
         )
@@ -72,28 +70,8 @@ async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
         if error.status == 404 and name != "version":
             snapshot.unknown |= set() if source.is_single else {name}
             return
-        _record(snapshot, name, source.right, error)
-
-
-def _record(snapshot: Snapshot, name: str, right: str, error: errors.ClusterError) -> None:
-    """Record why a source could not be read, and the missing right."""
-    snapshot.unread[name] = error.sentence
-    if error.status == _FORBIDDEN:
-        snapshot.forbidden.add(right)
-        snapshot.unread[name] = f"you may not {right} (403 Forbidden)"
-
-
-async def _review_servers(client: clients.Client, snapshot: Snapshot) -> None:
-    """Record the permissions that the servers lack."""
-    try:
-        for server, account in permissions.list_accounts(snapshot).items():
-            needed = [*permissions.list_permissions(server, snapshot)]
-            review = functools.partial(cluster_access.review_access, client, NAMESPACE, account)
-            answers = await cluster_access.gather(review, needed)
-            denied = [permission for permission, allowed in zip(needed, answers, strict=True) if allowed is False]
-            snapshot.denied |= {account: denied} if denied else {}
-    except errors.ClusterError as error:
-        _record(snapshot, "server-permissions", "create subjectaccessreviews.authorization.k8s.io -A", error)
+        is_forbidden = error.status == _FORBIDDEN
+        snapshot.unread[name] = f"you may not {source.right} (403 Forbidden)" if is_forbidden else error.sentence
 
 
 async def _count_requests(client: clients.Client, snapshot: Snapshot, pod: Any) -> None:

@@ -23,8 +23,7 @@ from railwright.cli.checking.snapshots import (
     require,
 )
 from railwright.cluster import installed_names
-from railwright.fabric import hypernodes, names, text, views
-from railwright.fabric.gang_topology import requests
+from railwright.fabric import names, text, views
 from railwright.fabric.injection import accelerators
 from railwright.fabric.policy import model
 
@@ -32,7 +31,6 @@ GROUP = "scheduling"
 
 _VOLCANO_LISTEN = "--volcano-listen"  # option of the extender: a port for Volcano alone
 _PREDICATE = "extender.predicateVerb"
-_HYPER_NODE_PLUGIN = "network-topology-aware"
 _UNSEEN = (
     "no ConfigMap says whether this scheduler asks the extender; the scheduler does if the extender's metric "
     "railwright_requests_total grows while such a pod is placed"
@@ -112,42 +110,6 @@ def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) ->
         yield f"{configuration.MANAGED} is not a list"
     elif configuration.MANAGED in arguments and (problem := _find_unmanaged(snapshot, [*map(str, managed)])):
         yield f"{configuration.MANAGED} {problem}"
-
-
-@row(
-    "add the level to Kueue's Topology or correct placement.domains; for HyperNodes, add the plugin "
-    "network-topology-aware to Volcano",
-    each=nodes.list_fabrics,
-)
-def check_gang_topology(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    """Schedulers keep gangs in one domain as the policy asks.
-
-    With `placement.gangTopology: required` Kueue and Volcano are asked for the last of `domains`, with `preferred` for
-    the first. Warns if no Topology of Kueue has the level, or no HyperNode the tier: jobs then wait for ever. Also
-    warns if Volcano lacks the plugin that keeps gangs in HyperNodes.
-    """
-    placement = fabric.placement
-    unset = "placement.gangTopology is not set: schedulers decide as they are configured, or the extender"
-    require(placement.gang_topology != requests.OFF, unset)
-    level = requests.find_level(placement, lambda _: True) or ""
-    if requests.is_label(level):
-        labels = {
-            get_path(item, "nodeLabel")
-            for tree in snapshot.get_all("kueue-topologies")
-            for item in get_list(tree, "spec", "levels")
-        }
-        if "kueue-topologies" not in snapshot.unknown and level not in labels:
-            return warn(f"no Topology of Kueue has the level {level}, so Kueue never admits its jobs")
-        return ok(level)
-    tiers = sorted({hyper_node.spec.tier for hyper_node in snapshot.get_all("hypernodes")})
-    if tiers and (tier := hypernodes.LEVELS.index(level) + 1) not in tiers:
-        return warn(
-            f"no HyperNode has tier {tier}, which its jobs name; there is {text.join_first(map(str, tiers), 5)}"
-        )
-    plugins = configuration.list_plugins(configuration.read_volcano(find_named(snapshot.peek("volcano"))))
-    if plugins and _HYPER_NODE_PLUGIN not in plugins:
-        return warn(f"Volcano lacks the plugin {_HYPER_NODE_PLUGIN}, so it does not keep gangs in one HyperNode")
-    return ok(level)
 
 
 @row("change the KubeSchedulerConfiguration; to print what it must have: railwright policy scheduler-config")

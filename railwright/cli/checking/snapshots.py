@@ -127,7 +127,6 @@ SOURCES: Mapping[str, Source] = {
     "disabled": Source(f"/api/v1/{OWN}/configmaps/{installed_names.DISABLED}"),  # the copy of `railwright disable`
     "networks": Source(resources.NADS.path, views.NetworkAttachmentDefinition),
     "hypernodes": Source(resources.HYPER_NODES.path, hypernodes.HyperNode),
-    "kueue-topologies": Source("/apis/kueue.x-k8s.io/v1beta2/topologies"),
     "device-classes": Source(resources.DEVICE_CLASSES.path, objects.DeviceClass),
     "device-slices": Source(resources.RESOURCE_SLICES.path, objects.ResourceSlice),
     "pods": Source("/api/v1/pods", job_pods.Pod, {"fieldSelector": "status.phase!=Succeeded"}),
@@ -200,12 +199,8 @@ class Snapshot:
     server: str = ""
     objects: dict[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     unread: dict[str, str] = dataclasses.field(default_factory=dict)  # the reason for each unreadable source
-    forbidden: set[str] = dataclasses.field(default_factory=set)  # permissions to read that the caller lacks
     unknown: set[str] = dataclasses.field(default_factory=set)  # sources whose kind the API server does not serve
     dry_runs: dict[str, DryRun] = dataclasses.field(default_factory=dict)  # by fabric
-    # permissions that the ServiceAccount of a server lacks
-    denied: dict[str, Sequence[errors.Permission]] = dataclasses.field(default_factory=dict)
-
     scheduler_requests: dict[str, int] = dataclasses.field(default_factory=dict)  # answered, by pod of the extender
 
     def require(self, *sources: str) -> None:

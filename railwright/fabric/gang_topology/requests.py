@@ -57,16 +57,19 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         return sum(part.pods for part in self.ranks)
 
     def choose(self, is_known: Callable[[str], bool]) -> str:
-        """Return the level to ask for, among the keys that the scheduler knows. Raises NotWrittenError without one."""
-        level = find_level(self.placement, is_known)
-        if level is None:
+        """Return the level to ask for: the widest that the scheduler knows if one is required, otherwise the closest.
+
+        Raises NotWrittenError without one.
+        """
+        known_keys = [key for key in presets.list_single_keys(self.placement) if is_known(key)]
+        if not known_keys:
             raise NotWrittenError(
                 "no key of placement.domains is one that the scheduler reads, so no topology is written",
                 fix="name there the key of one node label for Kueue, and levels of HyperNodes such as "
                 "hypernode/level-1 for Volcano",
                 code=AdmissionCode.TOPOLOGY_NO_KEY,
             )
-        return level
+        return known_keys[-1 if self.placement.gang_topology == REQUIRED else 0]
 
     def get(self, *path: str) -> Any:
         """Return the value at a path of the workload, None if it has none."""
@@ -92,12 +95,6 @@ class NotWrittenError(Exception):
 def refuse_written(field: str) -> NotWrittenError:
     """Return the error for a field that the author has set."""
     return NotWrittenError(f"{field} is set in the manifest, so railwright writes no topology")
-
-
-def find_level(placement: model.Placement, is_known: Callable[[str], bool]) -> str | None:
-    """Return the widest of the known keys if the policy requires one, otherwise the closest; None if none is known."""
-    known_keys = [key for key in presets.list_single_keys(placement) if is_known(key)]
-    return known_keys[-1 if placement.gang_topology == REQUIRED else 0] if known_keys else None
 
 
 def is_label(key: str) -> bool:

@@ -1,4 +1,4 @@
-"""Compares what `check` expects with the manifests: names, entries, permissions, a dry-run pod of each fabric."""
+"""Compares what `check` expects with the manifests: names, entries, a dry-run pod of each fabric."""
 
 import admitting
 import installations
@@ -6,8 +6,7 @@ import pytest
 import yaml
 from admitting import EXAMPLES
 
-from documentation import permissions as manifests
-from railwright.cli.checking import admission, permissions, pods, snapshots
+from railwright.cli.checking import admission, pods, snapshots
 from railwright.cli.clouds import profiles
 from railwright.fabric import names
 
@@ -88,46 +87,3 @@ def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(name):
     for fabric in snapshot.fabrics:
         pod = pods.build_pod(snapshot, fabric, pods.choose_namespace(snapshot, fabric))
         assert names.INJECTION in admitting.admit_pod(pod, profile.policy, known)["metadata"]["annotations"]
-
-
-def list_rights(server: str, *, has_extender: bool = True) -> set[str]:
-    deployments = [{"metadata": {"name": "railwright-extender"}}] if has_extender else []
-    snapshot = snapshots.Snapshot(None, objects={"deployments": deployments})
-    return {str(item) for item in permissions.list_permissions(server, snapshot)}
-
-
-def test_the_checked_permissions_are_those_of_the_roles_in_the_manifests():
-    roles = yaml.safe_load_all((manifests.markdown.ROOT / "manifests/base/webhook-rbac.yaml").read_text())
-    (role,) = [role for role in roles if role["kind"] == "Role"]
-    expected = {
-        f"{verb} {resource.partition('/')[0]}{rule['apiGroups'][0] and '.' + rule['apiGroups'][0]}"
-        f"{''.join(f'/{name}' for name in rule.get('resourceNames', ()))}"
-        f"{' --subresource=status' if resource.endswith('/status') else ''} -n railwright-system"
-        for rule in role["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    assert expected < list_rights("railwright-webhook")
-    assert {"list nodes -A", "watch hypernodes.topology.volcano.sh -A"} < list_rights("railwright-extender")
-
-
-@pytest.mark.parametrize("more", ["claims: {deviceClass: dranet}", "nvlinkSegment: 1"])
-def test_the_webhook_needs_rights_for_claims_only_under_a_policy_that_uses_claims(more):
-    def list_with(key: str) -> set[str]:
-        fabric = f"transport: efa\n    gpusPerNode: 8\n    {key}\n    rails: [{{name: a, device: mlx5_0}}]"
-        text = f"apiVersion: railwright.io/v1alpha1\nfabrics:\n  f:\n    {fabric}\n    placement: {{domains: [c]}}\n"
-        policy = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: text}}
-        snapshot = snapshots.Snapshot(None, objects={"policy": [policy]})
-        assert snapshot.policy is not None
-        return {str(item) for item in permissions.list_permissions("railwright-webhook", snapshot)}
-
-    templates = "resourceclaimtemplates.resource.k8s.io"
-    rights = {f"{verb} {templates} -A" for verb in ("list", "watch", "create")}
-    assert list_with(more) - list_with("railsPerPod: all") == {"watch pods -A", *rights}
-
-
-def test_without_an_extender_the_rotator_needs_no_right_to_its_secret():
-    kept = list_rights("railwright-certs") - list_rights("railwright-certs", has_extender=False)
-    assert kept == {
-        f"{verb} secrets/railwright-extender-tls -n {names.NAMESPACE}" for verb in ("get", "patch", "create")
-    }

@@ -22,9 +22,9 @@ def test_the_fields_of_the_json_answer_are_the_documented_ones():
 
 def test_control_characters_from_the_cluster_are_escaped(capsys):
     trees = installations.healthy()
-    trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
+    trees["policy"][0]["data"] = {"x\x1b[2J": ""}
     lines = list(command.format_report(assess_trees(trees)))
     output.print_lines(lines)
     printed = capsys.readouterr().out
-    assert "v1.20\\x1b[2J" in printed
+    assert "it has x\\x1b[2J" in printed
     assert "\x1b" not in printed

@@ -28,10 +28,8 @@ from broken_installations import (
 from installations import NOW
 
 from railwright.cli.checking import command, rows, snapshots
-from railwright.cluster import errors
 from railwright.fabric import names, views
 from railwright.fabric.injection import opt_in
-from railwright.fabric.policy import shortcomings
 
 ROWS = {row.anchor: row for listed in command.GROUPS.values() for row in listed}
 
@@ -171,38 +169,8 @@ CLIENT_CA = "--client-ca=/tls/ca.crt"
 
 
 # what is done to the cluster, the row that tells, its state, and words of its detail
-def ask_topology(placement, *topologies):
-    """Request a topology in the policy, and add Kueue's Topologies with these levels, widest first."""
-
-    def change(trees):
-        edit_policy("preset: topograph", f"{placement}")(trees)
-        trees["kueue-topologies"] = [
-            {"metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": label} for label in levels]}}
-            for levels in topologies
-        ]
-
-    return change
-
-
-def ask_hyper_nodes(plugin, *changes):
-    """Request HyperNodes of Volcano in the policy, and add this plugin to its configuration."""
-
-    def change(trees):
-        edit_policy("preset: volcano", "preset: volcano, gangTopology: preferred")(trees)
-        if plugin:
-            replace_in("volcano", "  - name: extender", f"  - {plugin}\n  - name: extender")(trees)
-        for further in changes:
-            further(trees)
-
-    return change
-
-
 OUTCOMES = [
     *((tag_images(tag), "images", "skip", "names no version") for tag in (":latest", "", "@sha256:" + "0" * 64)),
-    (lambda trees: trees["version"].__setitem__(0, {"gitVersion": "v1.34.9-eks-1"}), "kubernetes-version", "ok",
-     "v1.34.9-eks-1"),
-    (lambda trees: trees["version"].__setitem__(0, {"gitVersion": "new"}), "kubernetes-version", "skip",
-     "the API server reports a version that cannot be read: 'new'"),
     (guard_another_accelerator, "admission-policy", "warn", "lists nvidia.com/gpu, which is no accelerator"),
     (edit_policy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]"),
      "admission-policy", "warn", "amd.com/gpu"),
@@ -221,15 +189,6 @@ OUTCOMES = [
                 "extender.predicateVerb: predicate\n      extender.allocateFuncVerb:"), "volcano-configuration", "ok",
      "extender.predicateVerb is needed only if no pod may start on a node with a broken rail"),
     (start_extender(CLIENT_CA), "kube-scheduler-configuration", "fail", "tlsConfig has no certFile and keyFile"),
-    (ask_topology("domains: [a/leaf, a/spine], gangTopology: required", ["a/zone", "a/spine"]), "gang-topology", "ok",
-     "a/spine"),
-    (ask_topology("domains: [a/leaf, a/spine], gangTopology: preferred", ["a/spine"], ["a/other"]), "gang-topology",
-     "warn", "no Topology of Kueue has the level a/leaf, so Kueue never admits its jobs"),
-    (ask_topology("domains: [hypernode/level-1, hypernode/level-2], gangTopology: required"), "gang-topology", "warn",
-     "no HyperNode has tier 2, which its jobs name; there is 1"),
-    (ask_hyper_nodes(""), "gang-topology", "warn", "lacks the plugin network-topology-aware"),
-    (ask_hyper_nodes("{name: network-topology-aware}"), "gang-topology", "ok", "hypernode/level-1"),
-    (ask_hyper_nodes("", clear("volcano")), "gang-topology", "ok", "hypernode/level-1"),
     (add_preflights(1, phase="Pending", hours=5), "preflight", "fail", "1 of 1 recent pod failed"),
     (add_preflights(1, label=""), "preflight", "fail", "1 of 1 recent pod failed"),
     (add_preflights(1, passing=2), "preflight", "warn", "1 of 3 recent pods failed"),
@@ -262,9 +221,7 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
 
 
 def test_every_row_has_a_test_that_breaks_it():
-    elsewhere = {
-        "api-reachable", "caller-permissions", "dry-run", "multus", "server-permissions",
-    }  # fmt: skip
+    elsewhere = {"api-reachable", "dry-run", "multus"}
     assert set(ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 
 
@@ -285,11 +242,10 @@ def test_rows_that_the_caller_may_not_read_are_skipped_with_the_reason(source):
     right = f"list {source}"
     dry_runs = installations.build_snapshot(trees).dry_runs
     trees[source].clear()
-    more = {"unread": {source: f"you may not {right} (403 Forbidden)"}, "forbidden": {right}, "dry_runs": dry_runs}
-    results = run_checks(installations.build_snapshot(trees, **more))
-    assert list_failed(results) == {"caller-permissions"}, [
-        (e.check, e.detail) for e in results if e.check in list_failed(results)
-    ]
+    unread = {source: f"you may not {right} (403 Forbidden)"}
+    results = run_checks(installations.build_snapshot(trees, unread=unread, dry_runs=dry_runs))
+    assert list_failed(results) == set(), [(e.check, e.detail) for e in results if e.check in list_failed(results)]
+    assert all(right in result.detail for result in results if result.unread)
 
 
 def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_skipped():
@@ -339,29 +295,6 @@ def test_the_fix_for_certificates_of_a_new_installation_is_to_wait_first(name, c
     BREAKS[name][0](trees)
     [hint] = [result.hint for result in assess_trees(trees) if result.check == check and result.hint]
     assert "wait for the certificates first: railwright check --wait; otherwise: railwright certs rot" in hint
-
-
-def test_permissions_that_servers_lack_are_named_with_the_command_that_verifies_one():
-    denied = {
-        "rw-extender": [errors.Permission(verb, "", "nodes") for verb in ("list", "watch")],
-        "rw-webhook": [errors.Permission("get", "", "configmaps", name="oci", namespace="default")],
-    }
-    row = find(installations.healthy(), "server-permissions", denied=denied)
-    assert (row.state, row.detail) == (
-        rows.State.FAIL,
-        (
-            "rw-extender lacks 2 permissions: list nodes -A, watch nodes -A; "
-            "rw-webhook lacks 1 permission: get configmaps/oci -n default"
-        ),
-    )
-    assert "can-i list nodes -A --as=system:serviceaccount:railwright-system:rw-extender" in row.hint
-
-
-def test_without_the_rights_for_claims_the_fix_names_the_value_of_the_chart():
-    denied = {"rw-webhook": [errors.Permission("create", "resource.k8s.io", "resourceclaimtemplates")]}
-    row = find(installations.healthy(), "server-permissions", denied=denied)
-    assert "lacks 1 permission: create resourceclaimtemplates.resource.k8s.io -A" in row.detail
-    assert row.hint.startswith(f"{shortcomings.GRANT_CLAIMS}: kubectl apply -k FOLDER")
 
 
 def hide_schedulers(trees):
@@ -455,20 +388,6 @@ def test_a_pod_that_is_placed_at_once_counts_if_the_extender_is_new(age, state):
         deployment["metadata"]["creationTimestamp"] = created
     results = assess_trees(trees, scheduler_requests={f"{EXTENDER}-{index}": 0 for index in range(2)})
     assert [row.state for row in results if (row.check, row.subject) == ("schedulers", "roce")] == [state]
-
-
-def test_the_names_of_unknown_fabrics_are_bounded():
-    trees = installations.healthy()
-    trees["pods"].extend(
-        installations.pod(
-            f"p-{index}", {}, {names.INJECTION: json.dumps({"fabric": f"{index}-" + "x" * 2000, "rails": []})}
-        )
-        for index in range(50)
-    )
-    [result] = [row for row in assess_trees(trees) if row.check == "pod-fabrics"]
-    assert result.state == "warn"
-    assert result.detail.endswith("and 45 more")
-    assert len(result.detail) < 2000
 
 
 @pytest.mark.parametrize(
@@ -640,13 +559,3 @@ def test_a_rejection_is_not_reported_for_a_new_object_of_the_same_name(uid, stat
     involved = {"apiVersion": "batch/v1", "kind": "Job", "namespace": "train", "name": "llm", "uid": uid}
     trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
     assert find(trees, "refused").state is state
-
-
-def test_the_fix_for_a_namespace_that_names_no_fabric_has_its_name():
-    trees = installations.healthy()
-    find_named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
-    row = find(trees, "namespace-labels")
-    assert row.detail.startswith(
-        "pods with accelerators are rejected: label railwright.io/fabric of namespace train 'nvl"
-    )
-    assert row.hint.startswith("kubectl label namespace train railwright.io/fabric=")
