@@ -296,6 +296,7 @@ class Client:
             where=errors.format_place(self.host),
             foreign=is_foreign,
             body=body,
+            warnings=_parse_warnings(response.headers.getall("Warning", ())),
         )
 
 

@@ -82,10 +82,11 @@ class ApiError(ClusterError):
         where: str = "the API server",
         foreign: bool = False,  # the body was not a Kubernetes Status
         body: bytes = b"",
+        warnings: tuple[str, ...] = (),
     ) -> None:
         super().__init__(f"{path}: {status} {reason}: {message}", reason=reason)
         self.status, self.message, self.retry_after = status, message, retry_after
-        self.foreign, self.body = foreign, body
+        self.foreign, self.body, self.warnings = foreign, body, warnings
         self._path, self._method, self._where = path, method, where
 
     @property

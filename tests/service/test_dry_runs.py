@@ -197,13 +197,82 @@ async def test_a_pod_rejected_without_the_webhook_is_a_finding(run, policy, answ
     assert out.splitlines()[-1] == "1 template: 0 injected, 1 rejected, 0 unchanged"
 
 
-async def test_a_pod_rejected_in_mode_warn_is_explained_by_the_admission_policies(run):
-    code, out, _ = await run(refuse(422, NOT_INJECTED), POD, "explain", policy=f"{POLICY}mode: warn\n")
-    assert code == 1
-    assert out.splitlines()[1] == (
-        "rejected: the policy is in mode warn, and the admission policies deny pods that are not injected; until it is "
-        "enforced, set the chart's value admissionPolicy.mode=Warn"
+WARNS = {"Warning": '299 - "WouldInject: the policy is in mode warn"'}
+RECORD = {
+    "railwright.io/injection": json.dumps({"fabric": "f", "role": "worker", "rails": ["rail0"], "added": ["devices"]})
+}
+LABELS = {"railwright.io/fabric": "f"}
+UNCHANGED = "mode warn: admitted unchanged; warnings say what enforcing would do"
+DENIED = (
+    "rejected: the policy is in mode warn, and the admission policies deny pods that are not injected; until it is "
+    "enforced, set the chart's value admissionPolicy.mode=Warn"
+)
+
+
+def build_job(metadata: dict, template: dict) -> dict:
+    spec = {"template": {"metadata": template, "spec": POD["spec"]}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", **metadata}, "spec": spec}
+
+
+@pytest.mark.parametrize("mode", ["warn", "enforce"])
+@pytest.mark.parametrize("denies", [True, False], ids=["with admission policies", "without"])
+@pytest.mark.parametrize(
+    ("tree", "is_namespace_labelled", "is_denied"),
+    [
+        (POD, False, True),
+        (build_job({}, {"labels": LABELS}), False, True),
+        (build_job({"labels": LABELS}, {}), False, False),
+        (build_job({"labels": LABELS}, {}), True, True),
+        (build_job({}, {}), True, True),
+    ],
+    ids=["on the pod", "in the template", "on the Job", "on Job and namespace", "on the namespace"],
+)
+async def test_the_fate_of_a_pod_is_that_of_the_api_server(run, tree, is_namespace_labelled, is_denied, denies, mode):
+    """In mode warn the label of a workload is not copied into its template, so its pods are created without it."""
+
+    def admit(pod: dict) -> web.Response:
+        labels = {
+            **({"railwright.io/fabric": "f"} if is_namespace_labelled else {}),
+            **pod["metadata"].get("labels", {}),
+        }
+        fabric = labels.get("railwright.io/fabric", "none")
+        if mode == "enforce" or fabric == "none":
+            keys = {"labels": labels, "annotations": {} if fabric == "none" else RECORD}
+            return web.json_response({**pod, "metadata": {**pod["metadata"], **keys}}, status=201)
+        if denies:
+            return web.json_response({"kind": "Status", "message": NOT_INJECTED}, status=422, headers=WARNS)
+        return web.json_response(pod, status=201, headers={"Warning": f'{WARNS["Warning"]}, 299 - "NotInjected by X"'})
+
+    code, out, _ = await run(admit, tree, "explain", namespace="prod")
+    outcome = out.splitlines()[1]
+    if mode == "enforce":
+        assert (code, outcome.startswith("injected: ")) == (0, True)
+    else:
+        assert (code, outcome) == ((1, DENIED) if denies and is_denied else (0, UNCHANGED))
+        assert "warning: WouldInject: the policy is in mode warn\n" in out
+        assert ("NotInjected by X" in out) == (is_denied and not denies)
+
+
+@pytest.mark.parametrize("denies", [True, False], ids=["with admission policies", "without"])
+async def test_a_workload_for_which_mode_warn_has_no_warning_is_not_said_to_be_unseen_by_the_webhook(run, denies):
+    """A launcher without accelerators would get only its record, so that the webhook does not warn."""
+
+    def admit(pod: dict) -> web.Response:
+        if denies and "railwright.io/fabric" in pod["metadata"].get("labels", {}):
+            return web.json_response({"kind": "Status", "message": NOT_INJECTED}, status=422)
+        has_gpus = "resources" in pod["spec"]["containers"][0]
+        return web.json_response(pod, status=201, headers=WARNS if has_gpus else {})
+
+    container = {"name": "c", "image": "i"}
+    launcher = {"spec": {"containers": [container]}}
+    worker = {"spec": {"containers": [{**container, "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}
+    replicas = {"Launcher": {"replicas": 1, "template": launcher}, "Worker": {"replicas": 1, "template": worker}}
+    tree = {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "j", "labels": LABELS}}
+    policy = f"{POLICY}mode: warn\n"
+    code, out, _ = await run(
+        admit, tree | {"spec": {"mpiReplicaSpecs": replicas}}, "explain", policy=policy, namespace="prod"
     )
+    assert (code, out.splitlines()[1]) == (0, UNCHANGED)
 
 
 async def test_a_value_of_the_wrong_type_is_named_before_the_dry_run(run):
@@ -354,11 +423,9 @@ async def test_lint_prints_each_error_of_an_invalid_policy_in_a_line_of_its_own(
 
 
 async def test_a_gang_that_never_fits_is_a_finding_for_callers_who_may_list_nodes(run):
-    record = {"railwright.io/injection": json.dumps({"fabric": "f", "role": "worker", "rails": ["rail0"]})}
-
     def admit(pod: dict) -> web.Response:
         opted_in = pod["metadata"]["labels"]["railwright.io/fabric"] != "none"
-        metadata = {**pod["metadata"], "annotations": record if opted_in else {}}
+        metadata = {**pod["metadata"], "annotations": RECORD if opted_in else {}}
         return web.json_response({**pod, "metadata": metadata}, status=201)
 
     offered = {"allocatable": {"nvidia.com/gpu": "4", "nvidia.com/mlx5_0": "1"}}

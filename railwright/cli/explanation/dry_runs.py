@@ -4,7 +4,7 @@ The API server runs its whole admission, calls our webhook and stores nothing. T
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsonpatch
@@ -52,41 +52,58 @@ class Unanswered(msgspec.Struct, frozen=True):
 
 
 async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview | Unanswered:
-    """Dry-run the pod of a template. Raise ClusterError without an answer.
+    """Dry-run the pod of a template. Raise ClusterError without an answer."""
+    answer = await _ask(client, template, template.pod)
+    if not template.inherits_label or isinstance(answer, Unanswered):
+        return answer
+    would = _find_unenforced(answer.warnings)
+    if not would and answer.message != _UNENFORCED:
+        return answer
+    # In mode warn the label is not copied into the template, so the controller creates the pods without it.
+    metadata = template.pod["metadata"]
+    labels = {key: value for key, value in metadata["labels"].items() if key != names.FABRIC}
+    created = await _ask(client, template, {**template.pod, "metadata": {**metadata, "labels": labels}})
+    if isinstance(created, Unanswered) or previews.is_finding(created):
+        return created
+    warnings = [warning for warning in answer.warnings if warning.code != _KUBERNETES]
+    warnings += [warning for warning in created.warnings if warning.code == _KUBERNETES]
+    return msgspec.structs.replace(created, outcome=would or reviews.WOULD_PATCH, warnings=warnings)
+
+
+async def _ask(
+    client: clients.Client, template: templates.Template, pod: Tree
+) -> previews.AdmissionPreview | Unanswered:
+    """Dry-run a pod of a template.
 
     The webhook does not get every pod, so a dry run has no warning about a misspelt label: it is added here.
     """
-    pod, text = template.pod, f"a dry run in namespace {template.namespace}"
+    text = f"a dry run in namespace {template.namespace}"
     source = previews.Source(previews.DRY_RUN, text)
     try:
         body, lines = await _create(client, pod)
     except errors.ApiError as error:
+        warnings = [_read_warning(line) for line in error.warnings]
         answer = _describe_error(error, template.namespace)
-        if _NOT_INJECTED.search(error.message) and await policy_sources.is_unenforced(client):
-            answer = _UNENFORCED
+        if _NOT_INJECTED.search(error.message):
+            is_unenforced = _find_unenforced(warnings) or await policy_sources.is_unenforced(client)
+            answer = _UNENFORCED if is_unenforced else answer
         if isinstance(answer, Unanswered):
             return answer
-        return previews.build_preview(template, reviews.REFUSED, source, message=answer)
-    before = after = _decode_comparable(body, pod, client.host)
+        return previews.build_preview(template, reviews.REFUSED, source, message=answer, warnings=warnings)
     warnings = [_read_warning(line) for line in lines]
-    codes = {warning.code for warning in warnings}
+    would = _find_unenforced(warnings)
+    before = after = _decode_comparable(body, pod, client.host)
     label = (after["metadata"].get("labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
     if names.INJECTION in (after["metadata"].get("annotations") or {}):
         before = await _complete_without_us(client, pod)
         if policy := previews.read_record(after).policy:
             source = previews.Source(source.kind, f"{text}, policy {policy}")
-    elif (
-        label != names.FABRIC_NONE
-        and codes.isdisjoint(_UNENFORCED_OUTCOMES)
-        and not any(names.INJECTION in warning.text for warning in warnings)
-    ):
+    elif label != names.FABRIC_NONE and not would and not any(names.INJECTION in warning.text for warning in warnings):
         return previews.build_preview(template, reviews.ALLOWED, source, message=_UNCALLED)
     operations = jsonpatch.make_patch(before, after).patch
-    outcomes = [outcome for code, outcome in _UNENFORCED_OUTCOMES.items() if code in codes]
-    outcomes.append(reviews.PATCHED if operations else reviews.ALLOWED)
     return previews.build_preview(
         template,
-        outcomes[0],
+        would or (reviews.PATCHED if operations else reviews.ALLOWED),
         source,
         warnings=(
             *keys.check_pod(msgspec.convert(pod["metadata"], views.ObjectMeta)),
@@ -96,6 +113,12 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
         after=after,
         operations=operations,
     )
+
+
+def _find_unenforced(warnings: Sequence[reason.Reason]) -> str:
+    """Return the outcome of mode warn by its warnings, "" without one of them."""
+    codes = {warning.code for warning in warnings}
+    return next((outcome for code, outcome in _UNENFORCED_OUTCOMES.items() if code in codes), "")
 
 
 def _read_warning(line: str) -> reason.Reason:

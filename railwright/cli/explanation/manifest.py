@@ -21,7 +21,7 @@ from railwright.cli.explanation import dry_runs, previews, recorded, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs
-from railwright.fabric import names, text
+from railwright.fabric import intent, names, text
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import frameworks
 from webhook import reviews, state
@@ -168,6 +168,9 @@ def _complete(
     if policy is None:
         return uninjected
     enforced = previews.preview_admission(template, policy, state.State(), source)
+    if not intent.is_enforced(policy.document) and enforced.outcome == reviews.ALLOWED:
+        # it would get no more than its record, about which the webhook does not warn
+        return msgspec.structs.replace(enforced, outcome=reviews.WOULD_PATCH)
     is_opted_in = isinstance(answer, AdmissionPreview) or enforced.fabric or is_rejected(enforced)
     if not (message and is_opted_in):
         return enforced
@@ -249,7 +252,7 @@ def _format_outcome(preview: AdmissionPreview) -> str:
     if is_rejected(preview):
         return f"rejected: {preview.message}"
     if preview.outcome in _UNENFORCED:
-        return "mode warn: admitted unchanged; the warning says what enforcing would do"
+        return "mode warn: admitted unchanged; warnings say what enforcing would do"
     if previews.is_uninjected(preview):
         intended = f"; the policy says: {preview.summary}" if preview.fabric else ""
         return f"not injected: {preview.message}{intended}"

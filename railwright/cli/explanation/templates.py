@@ -37,6 +37,7 @@ class Template(msgspec.Struct, frozen=True):
     workload: Tree | None = None  # the object; None for a bare Pod
     mutated_kind: frameworks.WorkloadKind | None = None  # of the object, if admission mutates it
     gang_pods: int | None = 1  # of each gang; None as for `pods`
+    inherits_label: bool = False  # the label of the pod is that of its workload, which admission copies if enforced
 
     def add_facts(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
         """Return the facts for admission; they say if a template of the workload requests an accelerator."""
@@ -153,8 +154,9 @@ def _build_template(
     tree = origin.ancestors[0]
     template_metadata = frameworks.get_mapping(origin.template, "metadata")
     labels = {**frameworks.get_mapping(template_metadata, "labels"), **template.added.labels, **pods.labels}
-    if template.inherited is not None:
-        labels.setdefault(names.FABRIC, template.inherited)
+    inherits_label = template.inherited is not None and names.FABRIC not in labels
+    if inherits_label:
+        labels[names.FABRIC] = template.inherited
     name = f"{origin.context.workload}{pods.name}"
     metadata: Tree = {"generateName" if name.endswith("-") else "name": name, "namespace": namespace}
     metadata |= {"labels": labels} if labels else {}
@@ -180,6 +182,7 @@ def _build_template(
         requested=template.requested,
         workload=tree,
         gang_pods=frameworks.multiply(pods.count, 1),
+        inherits_label=inherits_label,
     )
 
 

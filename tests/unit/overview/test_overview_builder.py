@@ -164,6 +164,12 @@ def test_a_gang_whose_rails_are_not_beside_its_gpus_has_less_than_the_best_bandw
     assert "a-0: NUMA splits" in assessed.why[1].message
 
 
+def test_a_placed_gang_whose_pods_share_the_nics_of_a_node_is_said_to_share_them_itself():
+    pods = [placing.build_pod(f"g-{rank}", group="g", gpus=2, on="a-0") for rank in range(2)]
+    assessed = Cluster([placing.build_node("a-0", "a", rails_each=100)], pods).gang()
+    assert [why.message for why in assessed.why] == ["a-0: pods of the gang share NICs"]
+
+
 def test_a_waiting_gang_is_shown_with_the_reason():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
     assessed = Cluster(placing.build_leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()

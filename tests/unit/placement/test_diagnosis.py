@@ -72,6 +72,17 @@ def test_numa_splits_are_named():
     )
 
 
+@pytest.mark.parametrize(
+    ("group", "shared"),
+    [("gang", "pods of the gang share NICs"), ("other", "NICs shared with pods of other jobs")],
+)
+def test_the_pods_that_share_the_nics_of_a_node_are_named(group, shared):
+    nodes = [build_node("a-0", "a", rails_each=100)]
+    first = build_pod("first", group=group, gpus=2, on="a-0")
+    decision, _ = messages(nodes, 2, [first], rank=1, gpus=2)
+    assert texts(node_explainer.list_degradations(decision.view.get_class("a-0"))) == (shared,)
+
+
 def test_reason_for_the_uplinks_of_a_small_leaf():
     _, why = messages(build_leaves(a=1, b=1), 2, oversubscription=[7])
     assert why[0].endswith("2 leaves is the minimum")

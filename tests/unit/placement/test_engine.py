@@ -113,6 +113,16 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
         },
     ),
     "leaves without the label of a parent": (UNLABELLED, (), 2, {"b-0": (0.0, "b is not in the gang's plan")}),
+    "no leaf for two pods of the gang": (
+        build_leaves(a=2, b=1, c=1),
+        [build_pod("busy", on="c-00")],
+        5,
+        {
+            "a-00": (1.0, "a in s-a has no other pod of the gang, and slots for 2 of the 5 pods to place"),
+            "b-00": (0.6, "b in s-b has 1 slot; the gang has no plan, because 2 pods have no room"),
+            "c-00": (0.0, "the gang has no plan, because 2 pods have no room"),
+        },
+    ),
     "idle nodes beside partly used ones": (
         SHARED,
         HALF_USED,
@@ -129,7 +139,7 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
 @pytest.mark.parametrize(("nodes", "pods", "size", "expected"), RATED.values(), ids=RATED)
 def test_nodes_are_rated_by_their_place_in_the_plan_of_the_gang(nodes, pods, size, expected):
     state = build_cluster(nodes, pods, {"train/g": size})
-    task = build_pod("w-0", group="g", gpus=4 if pods else 8)
+    task = build_pod("w-0", group="g", gpus=4 if pods is HALF_USED else 8)
     explanations = explain(score_once(build_request(task, list(state.nodes), build_policy()), state))
     ratings = {name: explanations[name].terms["locality"] for name in expected}
     assert {name: (value, why.partition(" (this node")[0]) for name, (value, why) in ratings.items()} == expected

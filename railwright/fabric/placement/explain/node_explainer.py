@@ -68,8 +68,21 @@ def list_degradations(node_class: node_evaluation.NodeClass) -> tuple[reason.Rea
         elif not pool.is_healthy:
             degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} degraded"))
     if not degradations and node_capacity.shares and sum(node_capacity.shares) < 1 - CLOSE:
-        degradations.append(reason.Reason(PlacementCode.NICS_SHARED, "NICs shared with other pods"))
+        others = _has_others_devices(node_class)
+        message = "NICs shared with pods of other jobs" if others else "pods of the gang share NICs"
+        degradations.append(reason.Reason(PlacementCode.NICS_SHARED, message))
     return tuple(degradations)
+
+
+def _has_others_devices(node_class: node_evaluation.NodeClass) -> bool:
+    """True if pods outside of the gang use devices of a needed pool."""
+    pools = [pool for pool in node_class.pools if pool.need.resource]
+    peer_usage = node_class.facts.peer_usage[len(node_class.facts.peer_usage) - len(pools) :]  # these come last
+    return any(
+        # peers that do not request the devices they use are not in what is taken
+        pool.allocatable - pool.free > (by_peers if pool.need.resource in node_class.usage else 0)
+        for pool, by_peers in zip(pools, peer_usage, strict=True)
+    )
 
 
 def list_rail_names(node_class: node_evaluation.NodeClass) -> list[str]:
@@ -201,16 +214,30 @@ def _explain_terms(
 
 
 def _describe_tier(tier: float, leaf: topology.Domain, decision: decisions.Decision) -> str:
-    name = topology.format_domain(leaf)
+    name, no_plan = topology.format_domain(leaf), _explain_missing_plan(decision)
     if tier == decisions.TARGET:
         return _describe_target(leaf, decision)
     if tier == decisions.PLANNED:
+        if no_plan:
+            slots = text.format_count(decision.plan.slots_by_leaf[leaf], "slot")
+            return f"{name} has {slots}; {no_plan}"
         leaves = decision.plan.leaves
         return f"{name} is leaf {leaves.index(leaf) + 1} of {len(leaves)} in the gang's plan"
     if tier == decisions.SAME_PARENT:
         target = topology.format_domain(decision.target_leaf or topology.NO_DOMAIN)
         return f"{name} has the same parent as the target leaf {target}"
-    return f"{name} is not in the gang's plan"
+    return no_plan or f"{name} is not in the gang's plan"
+
+
+def _explain_missing_plan(decision: decisions.Decision) -> str:
+    """Return why the gang has no plan; "" if it has one."""
+    if decision.plan.is_complete:
+        return ""
+    gang = decision.gang
+    missing = gang.remaining_slots - sum(decision.capacity.count_slots().values())
+    is_known = missing > 0 and gang.unplaced == gang.remaining_slots  # otherwise slots are no pods
+    pods = text.format_count(missing, "pod", "has") if is_known else "some pods have"
+    return f"the gang has no plan, because {pods} no room"
 
 
 def _describe_target(leaf: topology.Domain, decision: decisions.Decision) -> str:
