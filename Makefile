@@ -87,7 +87,7 @@ audit: setup ## check locked packages for known vulnerabilities, write a bill of
 	done; exit $$failed
 
 # Modules of tests/bench. Both defaults need two quiet cores.
-bench: setup ## measure both servers beside references; BENCH="placement_requests scale" names other modules of tests/bench
+bench: setup ## measure both servers beside references; BENCH=volcano_throughput names other modules of tests/bench
 	@for name in $(BENCH); do PYTHONPATH=.:tests/bench:tests/support:tests/integration $(BIN)/python \
 	tests/bench/$$name.py $(BENCH_ARGS) || exit; done
 

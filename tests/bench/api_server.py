@@ -18,11 +18,11 @@ CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 _WATCHED = {"/bench/pods": PODS, "/bench/claims": CLAIMS}
 
 
-def build_page(objects: Sequence[bytes], query: Mapping[str, str], version: int) -> web.Response:
+def build_page(objects: Sequence[bytes], query: Mapping[str, str]) -> web.Response:
     """Return the page of a list that a query asks for."""
     first, limit = int(query.get("continue") or 0), int(query.get("limit") or len(objects))
     more = str(first + limit) if first + limit < len(objects) else ""
-    head = json.dumps({"resourceVersion": str(version), "continue": more}).encode()
+    head = json.dumps({"resourceVersion": "1", "continue": more}).encode()
     body = b'{"metadata":%b,"items":[%b]}' % (head, b",".join(objects[first : first + limit]))
     return web.Response(body=body, content_type="application/json")
 
@@ -30,18 +30,15 @@ def build_page(objects: Sequence[bytes], query: Mapping[str, str], version: int)
 class ApiServer:
     """Lists by path, and the watchers of pods and claims."""
 
-    version = 1  # of every list
-
     def __init__(self, lists: Mapping[str, Callable[[], Iterable[bytes]]]) -> None:
         self.lists = {path: list(objects()) for path, objects in lists.items()}
-        self.watchers: dict[str, dict[web.StreamResponse, asyncio.Event]] = {path: {} for path in self.lists}
-        self.opened = 0  # watches so far
+        self.watchers: dict[str, set[web.StreamResponse]] = {path: set() for path in self.lists}
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """Return a page of a list, or a watch."""
         if request.query.get("watch"):
             return await self.watch(request)
-        return build_page(self.lists.get(request.path, []), request.query, self.version)
+        return build_page(self.lists.get(request.path, []), request.query)
 
     async def post(self, request: web.Request) -> web.Response:
         """Send a pod or claim to its watchers; any other object is taken and forgotten, as Events are."""
@@ -56,16 +53,15 @@ class ApiServer:
             await watcher.write(b'{"type":"MODIFIED","object":%b}\n' % obj)
 
     async def watch(self, request: web.Request) -> web.StreamResponse:
-        """Keep a watch open until its event is set."""
-        response, ended = web.StreamResponse(), asyncio.Event()
+        """Keep a watch open until its client ends it."""
+        response = web.StreamResponse()
         await response.prepare(request)
-        watchers = self.watchers.setdefault(request.path, {})
-        watchers[response] = ended
-        self.opened += 1
+        watchers = self.watchers.setdefault(request.path, set())
+        watchers.add(response)
         try:
-            await ended.wait()
+            await asyncio.Event().wait()
         finally:
-            del watchers[response]
+            watchers.remove(response)
         return response
 
     async def serve(self) -> None:

@@ -152,21 +152,6 @@ def read_pss(pid: int) -> float:
     return _kib(f"/proc/{pid}/smaps_rollup", "Pss") / 1024
 
 
-def read_peak_rss(pid: int) -> float:
-    """Return the peak of resident memory so far, MiB."""
-    return _kib(f"/proc/{pid}/status", "VmHWM") / 1024
-
-
-def read_rss(pid: int) -> float:
-    """Return the resident memory, MiB, which the kernel compares with a container's limit."""
-    return _kib(f"/proc/{pid}/status", "VmRSS") / 1024
-
-
-def reset_peak_rss(pid: int) -> None:
-    """Begin a new peak for `read_peak_rss`."""
-    pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # proc(5): resets VmHWM
-
-
 def time_fixed_work() -> float:
     """Return the microseconds of a fixed piece of work, the best of 50: the present speed of the machine."""
     text = json.dumps({str(number): [number] * 20 for number in range(50)})

@@ -11,7 +11,6 @@ from railwright.fabric.lint.rules import containers, device_lists, interfaces, m
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import AdmissionCode
 
 # Resources that count parts of an accelerator, and how many usually make one: slices of MIG, replicas of a time-sliced
 # GPU, percent (Koordinator; gpu-core and others of plugins for sharing)
@@ -28,9 +27,6 @@ def list_warnings(document: model.PolicyDocument) -> tuple[reason.Reason, ...]:
         devices = {f"nodeShapes[{index}].devices.{rail}": device for rail, device in shape.devices.items()}
         findings += _check_devices(devices)
     warnings = [*engine.list_warnings(findings)]
-    if document.kind is not None:
-        ignored = f"the key `kind: {document.kind}` of the policy is ignored"
-        warnings.append(reason.Reason(AdmissionCode.POLICY_KIND_IGNORED, ignored, fix="remove the line"))
     for name, fabric in document.fabrics.items():
         warnings += engine.list_warnings([*_check_fabric(f"fabrics.{name}", fabric)])
         of_env = engine.list_warnings(_check_variables(document, fabric))

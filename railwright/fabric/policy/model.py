@@ -622,10 +622,6 @@ class PolicyDocument(Section, frozen=True):
         describe("Fabrics by name. Users set the name in the label `railwright.io/fabric`."),
         msgspec.Meta(min_length=1),
     ]
-    kind: Annotated[
-        Literal["FabricPolicy"] | None,
-        describe("Ignored, with a warning: documents had it before the policy was a ConfigMap.", "FabricPolicy"),
-    ] = None
     mode: Annotated[
         Mode,
         describe(

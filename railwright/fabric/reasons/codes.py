@@ -152,7 +152,6 @@ class PlacementCode(ReasonCode):
 class AdmissionCode(ReasonCode):
     """What a warning of admission reports, or why the record has an entry in `skipped`. The message says the fix."""
 
-    POLICY_KIND_IGNORED = "PolicyKindIgnored", "The policy has the key `kind: FabricPolicy`, which is ignored."
     # mode `warn`
     WOULD_INJECT = "WouldInject", "The policy is in mode `warn`: the pod is not changed. The warning lists the changes."
     WOULD_REJECT = (

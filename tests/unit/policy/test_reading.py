@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cluster import documents, policies
-from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
@@ -227,7 +226,7 @@ def test_the_base_manifest_holds_every_key_of_the_interface_and_is_accepted():
         {path for path in paths(yaml.safe_load(source)) if is_schema_key(path)} for source in (policy, CONTRACT)
     )
     assert contract <= ours
-    assert [name for name in every_key() if f"{name}:" not in policy] == ["kind"], "which is ignored"
+    assert not [name for name in every_key() if f"{name}:" not in policy]
 
 
 # --- random documents ---------------------------------------------------------------------------------
@@ -289,13 +288,3 @@ def every_key():
     for struct in vars(model).values():
         if isinstance(struct, type) and issubclass(struct, model.Section):
             yield from struct.__struct_encode_fields__
-
-
-def test_the_kind_of_earlier_documents_is_ignored_with_a_warning():
-    text = HEAD + "  f: {transport: tcp}\n"
-    (warning,) = policy_values.list_warnings(read_valid("kind: FabricPolicy\n" + text).document)
-    assert warning.line == "PolicyKindIgnored: the key `kind: FabricPolicy` of the policy is ignored; remove the line"
-    assert policy_values.list_warnings(read_valid(text).document) == ()
-    other = policies.read("kind: Policy\n" + text)
-    assert isinstance(other, policies.Rejected)
-    assert other.errors[0].path == "kind"
