@@ -153,7 +153,6 @@ _MANIFEST_COMMANDS = {
 
 
 def _configure_gangs(parser: Parser) -> None:
-    parser.add_argument("gang", metavar="GANG", nargs="?", default="", help="Describe this gang with all its pods.")
     options.add_namespace(parser, "Show gangs of one namespace (default: all namespaces).")
     parser.add_flag("-A, --all-namespaces", "Show gangs of all namespaces (the default).")
     parser.add_flag("--waiting", "Show only gangs that are not fully placed.")
@@ -161,8 +160,6 @@ def _configure_gangs(parser: Parser) -> None:
 
 
 def _configure_fabric(parser: Parser) -> None:
-    parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="Fabric to show (default: all).")
-    parser.add_flag("--nodes", "Show a row for each node, even of fabrics with more than 64.")
     parser.add_flag("--dead", "Show only nodes that are not ready or have a dead or degraded rail.")
     _add_table_options(parser)
 
@@ -183,10 +180,10 @@ def _configure_dashboard(parser: Parser) -> None:
 
 _CLUSTER_COMMANDS = {
     "gangs": Command(
-        "List gangs or describe one: placed pods, leaves, bandwidth compared with the best possible, and why it waits.",
+        "List gangs: placed pods, leaves, bandwidth compared with the best possible, and why they wait.",
         _configure_gangs,
         run="overview_tables:show_gangs",
-        examples=("railwright gangs -n prod -o wide", "railwright gangs llama -n prod"),
+        examples=("railwright gangs -n prod -o wide", "railwright gangs --waiting"),
         finding="a gang never fits",
     ),
     "fabric": Command(

@@ -217,7 +217,7 @@ def _search(folder: str, endings: Sequence[str], *, is_recursive: bool) -> list[
 
 def add_output(parser: Parser, *more: str) -> None:
     """Add -o with `text`, the formats `more`, and the documents, which `formats` prints."""
-    note = ": wide prints all columns" if output.WIDE in more else ""
+    note = ": wide prints all columns and rows" if output.WIDE in more else ""
     forms = (output.TEXT, *more, output.JSON, output.YAML)
     parser.add_argument(
         "-o", "--output", choices=forms, default=output.TEXT, help=f"Output format{note} (default: text)."

@@ -1,6 +1,6 @@
 """Runs `railwright gangs` and `railwright fabric`: prints tables and documents.
 
-Gangs are listed, or one is described. Fabrics are trees of spines, leaves and nodes. `railwright.fabric.overview`
+Gangs are rows. Fabrics are trees of spines, leaves and nodes. `railwright.fabric.overview`
 computes both from one read of the API server, with the user's permissions, or of a snapshot file.
 """
 
@@ -15,7 +15,6 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, reflector, resources, watch_wire
 from railwright.fabric import text
 from railwright.fabric.overview import fabric_view, overview_builder, overview_types
-from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.policy import model as policy_model
 
 _STYLES = {
@@ -24,7 +23,6 @@ _STYLES = {
     overview_types.SPREAD: "yellow",
     overview_types.NEVER: "bold red",
 }
-_MAX_NAMES = 10  # of gangs in a message
 
 
 def show_gangs(arguments: argparse.Namespace) -> int:
@@ -38,12 +36,8 @@ def show_gangs(arguments: argparse.Namespace) -> int:
         for gang in overview.gangs
         if arguments.namespace in ("", gang.namespace) and not (arguments.waiting and gang.placed >= gang.size)
     ]
-    if arguments.gang:
-        gangs = [_find_gang(gangs, overview, arguments)]
     if formats.is_document(arguments.output):
-        formats.print_document(gangs[0] if arguments.gang else gangs, arguments.output)
-    elif arguments.gang:
-        _print_gang(gangs[0], wide=arguments.output == output.WIDE)
+        formats.print_document(gangs, arguments.output)
     elif gangs:
         _print_table(gangs, overview, wide=arguments.output == output.WIDE)
     else:
@@ -99,78 +93,6 @@ def _format_ratio(actual: str, best: str) -> str:
     return actual if best == "-" else f"{actual}/{best}"
 
 
-# --- one gang ---------------------------------------------------------------------------------------------
-
-
-def _find_gang(
-    gangs: Sequence[overview_types.Gang], overview: overview_types.Overview, arguments: argparse.Namespace
-) -> overview_types.Gang:
-    """Return the gang that the user named as NAME, gang/NAME or NAMESPACE/NAME. Raise UnreadableError."""
-    name = arguments.gang.removeprefix("gang/")
-    matches = [gang for gang in gangs if name in (gang.name, gang.key)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        namespaces = ", ".join(gang.namespace for gang in matches)
-        raise output.UnreadableError(f"gang {name}: is in several namespaces ({namespaces}); choose one with -n")
-    elsewhere = [gang.namespace for gang in overview.gangs if name in (gang.name, gang.key)]
-    if elsewhere:
-        hint = f"there is one in {', '.join(elsewhere)}, which the other options leave out"
-    else:
-        known = text.join_first((gang.name for gang in gangs), _MAX_NAMES)
-        hint = f"there are {known}" if known else "there are no gangs"
-    where = f" in namespace {arguments.namespace}" if arguments.namespace else ""
-    raise output.UnreadableError(f"gang {name}: no opted-in pod belongs to such a gang{where}; {hint}")
-
-
-def _print_gang(gang: overview_types.Gang, *, wide: bool) -> None:
-    """Print the details of one gang, like kubectl describe."""
-    style = _STYLES.get(gang.state, "")
-    for title, value in _list_facts(gang):
-        output.print_styled((f"{title + ':':<14}", "bold"), (value, style if title == "State" else ""))
-    if gang.why:
-        output.print_styled(("Why:", "bold"))
-        for why in gang.why:
-            output.print_styled((f"  {why.text}", style))
-    print()
-    columns: tuple[formats.Column, ...] = (
-        formats.Column("RANK", right=True),
-        formats.Column("POD"),
-        formats.Column("NODE"),
-        formats.Column("LEAF", drop=1),
-    )
-    rows: list[tuple[str, ...]] = [
-        (str(rank.rank), rank.pod, f"{rank.node or '-'}{' (assumed)' if rank.assumed else ''}", rank.leaf or "-")
-        for rank in gang.ranks
-    ]
-    if any(rank.rails for rank in gang.ranks):  # they come as claims, which may differ from what the record says
-        columns = (*columns, formats.Column("RAILS", drop=2))
-        rows = [
-            (*row, pod_usage.format_held_rails(rank.rails) or "-") for row, rank in zip(rows, gang.ranks, strict=True)
-        ]
-    formats.print_table(columns, rows, wide=wide)
-    if hidden := gang.placed - sum(1 for rank in gang.ranks if rank.node):
-        output.print_styled((f"and {hidden} more placed pods", "dim"))
-
-
-def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
-    """Yield title and text of each line that is printed above the table of pods."""
-    yield "Name", gang.name
-    yield "Namespace", gang.namespace
-    yield "Fabric", gang.fabric or "-"
-    yield "State", gang.state
-    yield "Placed", text.format_count(gang.size, "pod", part=gang.placed)
-    if gang.leaves:
-        least = f", at least {gang.min_leaves}" if gang.min_leaves else ""
-        yield "Leaves", f"{gang.leaves}{least}"
-    if gang.bandwidth is not None or gang.best is not None:
-        best = f", best possible {_format_share(gang.best)}" if gang.best is not None else ""
-        yield "Bandwidth", f"{_format_share(gang.bandwidth)}{best} (modelled)"
-    yield "Age", formats.format_age(gang.created_at)
-    if gang.placed_at:
-        yield "Placed for", formats.format_age(gang.placed_at)
-
-
 # --- fabrics ------------------------------------------------------------------------------------------------
 
 
@@ -186,28 +108,20 @@ _COLUMNS = (
     formats.Column("DEAD", drop=1, right=True),
     formats.Column("PODS", drop=3, cut=True),
 )
-_MANY_NODES = 64  # fabrics with more nodes show them only with --nodes
+_MANY_NODES = 64  # fabrics with more nodes show them only with -o wide
 
 
 def show_fabrics(arguments: argparse.Namespace) -> int:
     """Return 1 if a rail is dead or degraded, otherwise 0. Raise UnreadableError or ClusterError."""
     options.check_sources(arguments)
     overview = read(arguments)
-    fabrics = [fabric for fabric in overview.fabrics if arguments.name in ("", fabric.name)]
-    if arguments.name and not fabrics:
-        defined = ", ".join(fabric.name for fabric in overview.fabrics) or "none with rails"
-        raise output.UnreadableError(f"fabric {arguments.name}: not defined in the policy (defined: {defined})")
-    leaves = {key: overview.leaves[key] for fabric in fabrics for key in fabric.leaves}
     if formats.is_document(arguments.output):
-        formats.print_document({"fabrics": fabrics, "leaves": leaves}, arguments.output)
+        formats.print_document({"fabrics": overview.fabrics, "leaves": overview.leaves}, arguments.output)
     else:
-        for fabric in fabrics:
-            _print_fabric(fabric, [leaves[key] for key in fabric.leaves], arguments)
-    return (
-        output.FINDINGS
-        if any(_has_unhealthy_rail(node) for leaf in leaves.values() for node in leaf.nodes)
-        else output.OK
-    )
+        for fabric in overview.fabrics:
+            _print_fabric(fabric, [overview.leaves[key] for key in fabric.leaves], arguments)
+    is_healthy = not any(_has_unhealthy_rail(node) for leaf in overview.leaves.values() for node in leaf.nodes)
+    return output.OK if is_healthy else output.FINDINGS
 
 
 def _has_unhealthy_rail(node: overview_types.Node) -> bool:
@@ -225,10 +139,11 @@ def _print_fabric(
         (fabric.name, "bold"),
         (f" {fabric.transport}, {text.format_count(fabric.nodes, 'node')}, {rails}: {counts}", ""),
     )
-    each_node = arguments.dead or arguments.nodes or fabric.nodes <= _MANY_NODES
+    is_wide = arguments.output == output.WIDE
+    each_node = arguments.dead or is_wide or fabric.nodes <= _MANY_NODES
     rows = list(_list_rows(leaves, each_node=each_node, dead_only=arguments.dead))
     cells, styles = [row for row, _ in rows], [style for _, style in rows]
-    formats.print_table(_COLUMNS, cells, styles=styles, wide=arguments.output == output.WIDE)
+    formats.print_table(_COLUMNS, cells, styles=styles, wide=is_wide)
     if each_node and any(node.rails for leaf in leaves for node in leaf.nodes):
         output.print_styled((_LEGEND, "dim"))
 

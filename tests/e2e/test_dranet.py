@@ -185,7 +185,7 @@ async def test_commands_show_claimed_rails_and_their_holder(installed, rank):
     report = await installed.check()
     states = {check["check"]: check["state"] for check in report["checks"] if check["subject"] == FABRIC}
     assert states["claim-devices"] == "ok", states
-    view = await installed.run("fabric", FABRIC)
+    view = await installed.run("fabric")
     (line,) = (line for line in view.splitlines() if line.split()[:1] == [layout.NRI_NODE])
     assert line.split() == [layout.NRI_NODE, "bbbb", "0", "4", "0", f"{rails.NAMESPACE}/first"]
 

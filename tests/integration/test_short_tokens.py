@@ -26,7 +26,7 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
 COMMANDS = (
     ("check",),
     ("gangs",),
-    ("fabric", "ib"),
+    ("fabric",),
     ("explain", "{demo}/job.yaml"),
     ("lint", "{demo}/job.yaml"),
     ("policy", "init", "--from-cluster"),

@@ -56,7 +56,7 @@ async def test_kubectl_runs_the_plugin(plane, namespace, nodes, site, kubectl):
     listed, filtered, fabric, linted, wrong = await asyncio.gather(
         kubectl("plugin", "list"),
         kubectl("railwright", "gangs", "-A", "-o", "json"),
-        kubectl("railwright", "fabric", "ib", "-o", "json"),
+        kubectl("railwright", "fabric", "-o", "json"),
         kubectl("railwright", "lint", "-", stdin="NCCL_IB_TIMEOUT=99\n"),
         kubectl("railwright", "gangs", "-n", "a", "-A"),
     )

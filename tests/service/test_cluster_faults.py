@@ -18,7 +18,6 @@ COMMANDS = (
     ("check", "--pre"),
     ("gangs",),
     ("gangs", "--policy", POLICY, "-o", "json"),
-    ("gangs", "llama", "-n", "prod"),
     ("fabric",),
     ("version",),
     ("explain", JOB),

@@ -13,10 +13,6 @@ import yaml
 from railwright.fabric import names
 
 HELD = {"p-0": ("n1", (1, 3)), "p-1": ("n2", (0, 2))}  # pod -> node, rails
-TEXT = {  # how the rails of each pod are shown
-    pod: ", ".join(f"{claimed.RAILS[rail]} {devices.RDMA_DEVICES[rail]}" for rail in rails)
-    for pod, (_, rails) in HELD.items()
-}
 _ANY = 'has(device.attributes["dra.net"].rdmaDevice)'
 
 
